@@ -1,0 +1,67 @@
+"""What a backend is: it prints tile programs, compiles what it printed, and loads what it compiled.
+
+`render` and `compile` run in compile workers, which never touch a device; `load` runs where the kernel will run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from search_spaces import Target, TileProgram
+from tuning_logs import CompileFacts
+
+
+class CompileError(Exception):
+    """The compiler rejected the source; the message is the compiler's own."""
+
+
+class LoadError(Exception):
+    """The device refused the binary (too much shared memory, too many registers, a foreign architecture)."""
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """A compiled tile program, ready to be sent to the process that runs it.
+
+    `binaries` holds one object per kernel of the program (all in one on the CPU); `facts` is what the compiler said;
+    `launch` is what the backend's own `load` needs, as JSON text.
+    """
+
+    backend: str
+    source: str
+    binaries: tuple[bytes, ...]
+    facts: CompileFacts
+    launch: str
+
+
+class Launcher(Protocol):
+    """A loaded tile program. Call it with the inputs in order, then the output; it allocates workspaces itself."""
+
+    def __call__(self, buffers: Sequence[torch.Tensor]) -> None: ...
+
+    def unload(self) -> None:
+        """Give back the code and the workspaces; the launcher may not be called afterwards."""
+        ...
+
+
+class Backend(Protocol):
+    """A printer with its compiler. Stateless: the same program gives the same text, byte for byte."""
+
+    @property
+    def name(self) -> str: ...
+
+    def render(self, program: TileProgram, comment: str) -> str:
+        """The source text; `comment` (the schedule) stands at its top. Raises CompileError for what it cannot say."""
+        ...
+
+    def compile(self, source: str, program: TileProgram, target: Target) -> Artefact:
+        """Compile the text that `render` gave for `program`. Raises CompileError."""
+        ...
+
+    def load(self, artefact: Artefact, program: TileProgram) -> Launcher:
+        """Make it callable in this process. Raises LoadError."""
+        ...

@@ -1,0 +1,27 @@
+"""What to compute, on which device, and every way to compute it: workloads, targets, search spaces, tile programs."""
+
+from search_spaces.errors import AutoschedError, EmptySearchSpaceError, InputError, LogError, TargetUnavailableError
+from search_spaces.schedule import Schedule
+from search_spaces.space import SearchSpace, Sketch
+from search_spaces.target import Target, target_named
+from search_spaces.tile_program import TileProgram
+from search_spaces.workload import Axis, Reduction, Stage, Tensor, Workload
+
+__all__ = [
+    "AutoschedError",
+    "Axis",
+    "EmptySearchSpaceError",
+    "InputError",
+    "LogError",
+    "Reduction",
+    "Schedule",
+    "SearchSpace",
+    "Sketch",
+    "Stage",
+    "Target",
+    "TargetUnavailableError",
+    "Tensor",
+    "TileProgram",
+    "Workload",
+    "target_named",
+]

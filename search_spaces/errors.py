@@ -1,0 +1,44 @@
+"""Everything autosched raises on purpose.
+
+    AutoschedError
+    ├── InputError            misuse: the message says what was expected, what came, what is allowed
+    ├── EmptySearchSpaceError no sketch rule yields a legal schedule for this workload and target
+    ├── TargetUnavailableError the target is known, but not (usable) on this machine
+    └── LogError              a tuning log cannot be read or written
+
+A candidate that fails to compile or to run is not here: it is a measurement with a status.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class AutoschedError(Exception):
+    """Base of every error that autosched raises on purpose."""
+
+
+class InputError(AutoschedError, ValueError):
+    """An argument is not allowed; nothing was changed."""
+
+
+class EmptySearchSpaceError(AutoschedError):
+    """No schedule is legal for this workload on this target."""
+
+
+class TargetUnavailableError(AutoschedError):
+    """The target is known, but this machine cannot run it."""
+
+
+class LogError(AutoschedError, OSError):
+    """A tuning log cannot be opened, read or appended to."""
+
+
+def unknown_name(kind: str, got: str, allowed: Iterable[str]) -> InputError:
+    """The error for a name that is not in a list, with the closest allowed name first."""
+    import difflib
+
+    names = sorted(allowed)
+    close = difflib.get_close_matches(str(got), names, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return InputError(f"unknown {kind} {got!r}{hint} (allowed: {', '.join(names)})")

@@ -1,0 +1,179 @@
+"""Scalar expressions over tensor elements, with affine indexing.
+
+An expression says how one element of a stage is computed:
+
+    Apply("mul", (Access("a", (m, k)), Access("b", (k, n))))      a[m, k] * b[k, n]
+
+The pointwise operators are the ones in `OPERATORS`; everything else (gelu, silu, sigmoid …) is composed of them, so a
+backend that prints these prints every activation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from search_spaces.errors import unknown_name
+
+# name -> (number of arguments, floating-point operations charged for one element).
+# Transcendental functions are charged what a polynomial evaluation of them costs, about 10 to 20 operations.
+OPERATORS: Mapping[str, tuple[int, int]] = {
+    "add": (2, 1),
+    "sub": (2, 1),
+    "mul": (2, 1),
+    "div": (2, 4),
+    "maximum": (2, 1),
+    "minimum": (2, 1),
+    "neg": (1, 1),
+    "abs": (1, 1),
+    "exp": (1, 12),
+    "log": (1, 14),
+    "sqrt": (1, 6),
+    "rsqrt": (1, 6),
+    "tanh": (1, 14),
+    "erf": (1, 18),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """`offset + sum(coefficient * variable)`. Terms are sorted by variable, none has coefficient 0."""
+
+    terms: tuple[tuple[str, int], ...] = ()
+    offset: int = 0
+
+    @staticmethod
+    def of(*terms: tuple[str, int], offset: int = 0) -> Affine:
+        """An affine form from (variable, coefficient) pairs, which may repeat a variable."""
+        total: dict[str, int] = {}
+        for variable, coefficient in terms:
+            total[variable] = total.get(variable, 0) + coefficient
+        return Affine(tuple(sorted((v, c) for v, c in total.items() if c)), offset)
+
+    def __add__(self, other: Affine) -> Affine:
+        return Affine.of(*self.terms, *other.terms, offset=self.offset + other.offset)
+
+    def evaluate(self, values: Mapping[str, int]) -> int:
+        """The value with every variable replaced."""
+        return self.offset + sum(c * values[v] for v, c in self.terms)
+
+    def maximum(self, extents: Mapping[str, int]) -> int:
+        """The largest value when each variable runs from 0 below its extent."""
+        return self.offset + sum(max(0, c * (extents[v] - 1)) for v, c in self.terms)
+
+    def __str__(self) -> str:
+        parts = [v if c == 1 else f"{v}*{c}" for v, c in self.terms]
+        if self.offset or not parts:
+            parts.append(str(self.offset))
+        return " + ".join(parts)
+
+    def to_json(self) -> Any:
+        return [[list(t) for t in self.terms], self.offset]
+
+    @staticmethod
+    def from_json(data: Any) -> Affine:
+        terms, offset = data
+        return Affine(tuple((str(v), int(c)) for v, c in terms), int(offset))
+
+
+def axis_index(name: str) -> Affine:
+    """The index that is just the axis `name`."""
+    return Affine(((name, 1),))
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One element of a tensor (an input or an earlier stage)."""
+
+    tensor: str
+    index: tuple[Affine, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A constant."""
+
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """A pointwise operator of `OPERATORS` applied to expressions."""
+
+    operator: str
+    arguments: tuple[Expression, ...]
+
+    def __post_init__(self) -> None:
+        if self.operator not in OPERATORS:
+            raise unknown_name("pointwise operator", self.operator, OPERATORS)
+
+
+Expression = Access | Literal | Apply
+
+
+def add(a: Expression, b: Expression) -> Expression:
+    return Apply("add", (a, b))
+
+
+def sub(a: Expression, b: Expression) -> Expression:
+    return Apply("sub", (a, b))
+
+
+def mul(a: Expression, b: Expression) -> Expression:
+    return Apply("mul", (a, b))
+
+
+def div(a: Expression, b: Expression) -> Expression:
+    return Apply("div", (a, b))
+
+
+def call(operator: str, *arguments: Expression) -> Expression:
+    return Apply(operator, arguments)
+
+
+def walk(expression: Expression) -> Iterator[Expression]:
+    """The expression and everything in it, outermost first, left to right."""
+    yield expression
+    if isinstance(expression, Apply):
+        for argument in expression.arguments:
+            yield from walk(argument)
+
+
+def accesses(expression: Expression) -> tuple[Access, ...]:
+    """Every tensor element that the expression reads, in order, repeats included."""
+    return tuple(e for e in walk(expression) if isinstance(e, Access))
+
+
+def flops(expression: Expression) -> int:
+    """Floating-point operations for one evaluation."""
+    return sum(OPERATORS[e.operator][1] for e in walk(expression) if isinstance(e, Apply))
+
+
+def to_text(expression: Expression) -> str:
+    """The expression as a reader would write it."""
+    match expression:
+        case Literal(value):
+            return f"{value:g}"
+        case Access(tensor, index):
+            return f"{tensor}[{', '.join(map(str, index))}]"
+        case Apply(operator, arguments):
+            return f"{operator}({', '.join(map(to_text, arguments))})"
+
+
+def to_json(expression: Expression) -> Any:
+    match expression:
+        case Literal(value):
+            return {"literal": value}
+        case Access(tensor, index):
+            return {"access": tensor, "index": [i.to_json() for i in index]}
+        case Apply(operator, arguments):
+            return {"apply": operator, "arguments": [to_json(a) for a in arguments]}
+
+
+def from_json(data: Any) -> Expression:
+    if "literal" in data:
+        return Literal(float(data["literal"]))
+    if "access" in data:
+        return Access(data["access"], tuple(Affine.from_json(i) for i in data["index"]))
+    return Apply(data["apply"], tuple(from_json(a) for a in data["arguments"]))

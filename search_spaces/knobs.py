@@ -1,0 +1,112 @@
+"""Knobs: the choices a schedule is made of. Each owns its sampling, mutation and crossover.
+
+Values are JSON scalars or tuples of integers, so that schedules are hashable and can be written to a log.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+KnobValue = int | str | bool | tuple[int, ...]
+
+
+class Knob(Protocol):
+    """A named choice. Every method returns only values that are in `values`."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def values(self) -> tuple[KnobValue, ...]:
+        """Every allowed value, in a fixed order."""
+        ...
+
+    def sample(self, rng: np.random.Generator) -> KnobValue:
+        """A value, each equally likely."""
+        ...
+
+    def mutate(self, value: KnobValue, rng: np.random.Generator) -> KnobValue:
+        """A value near `value`, and different from it when there is another."""
+        ...
+
+    def neighbours(self, value: KnobValue) -> tuple[KnobValue, ...]:
+        """The values one step away."""
+        ...
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of a few values. `ordered`: neighbours are the adjacent values; otherwise all others."""
+
+    name: str
+    values: tuple[KnobValue, ...]
+    ordered: bool = True
+
+    def sample(self, rng: np.random.Generator) -> KnobValue:
+        return self.values[int(rng.integers(len(self.values)))]
+
+    def mutate(self, value: KnobValue, rng: np.random.Generator) -> KnobValue:
+        near = self.neighbours(value)
+        return near[int(rng.integers(len(near)))] if near else value
+
+    def neighbours(self, value: KnobValue) -> tuple[KnobValue, ...]:
+        at = self.values.index(value)
+        if not self.ordered:
+            return tuple(v for v in self.values if v != value)
+        return self.values[max(0, at - 1) : at] + self.values[at + 1 : at + 2]
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """How one loop is cut into nested levels, outermost first; the product covers the extent.
+
+    Before: for m in 512.  After (4, 16, 8): for m.0 in 4, for m.1 in 16, for m.2 in 8. Also called split or factorise.
+    A mutation moves a factor from one level to another: exactly two levels change, in opposite directions.
+    """
+
+    name: str
+    extent: int
+    levels: tuple[str, ...]
+    values: tuple[tuple[int, ...], ...]
+
+    @cached_property
+    def _moves(self) -> dict[KnobValue, tuple[KnobValue, ...]]:
+        return {v: _moves_from(v, self.values) for v in self.values}
+
+    def sample(self, rng: np.random.Generator) -> KnobValue:
+        return self.values[int(rng.integers(len(self.values)))]
+
+    def mutate(self, value: KnobValue, rng: np.random.Generator) -> KnobValue:
+        near = self._moves[value]
+        if not near:
+            near = tuple(v for v in self.values if v != value)
+        return near[int(rng.integers(len(near)))] if near else value
+
+    def neighbours(self, value: KnobValue) -> tuple[KnobValue, ...]:
+        return self._moves[value]
+
+
+def _moves_from(value: tuple[int, ...], values: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
+    """The tilings that differ from `value` by moving one factor, smallest moves first, at most 8."""
+    found: list[tuple[float, tuple[int, ...]]] = []
+    for other in values:
+        changed = [math.log2(o / v) for o, v in zip(other, value, strict=True) if o != v]
+        if len(changed) == 2 and changed[0] * changed[1] < 0:
+            found.append((max(map(abs, changed)), other))
+    return tuple(v for _, v in sorted(found)[:8])
+
+
+def cover(extent: int, inner: tuple[int, ...]) -> tuple[int, ...]:
+    """The tiling with these inner factors: the outermost factor is the fewest that cover `extent`."""
+    return (-(-extent // math.prod(inner)), *inner)
+
+
+def crossover(a: KnobValue, b: KnobValue, rng: np.random.Generator) -> KnobValue:
+    """One parent's value or the other's, equally likely: levels of one knob are never mixed."""
+    return a if rng.integers(2) else b

@@ -1,0 +1,153 @@
+"""The search space of one workload on one target: the sketches that match, their knobs, and what is legal."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from search_spaces.errors import EmptySearchSpaceError, InputError, unknown_name
+from search_spaces.knobs import Knob, KnobValue, crossover
+from search_spaces.resources import why_too_large
+from search_spaces.schedule import Schedule
+from search_spaces.target import Target
+from search_spaces.tile_program import TileProgram
+from search_spaces.workload import Workload
+
+Values = dict[str, KnobValue]
+
+# Tries before a random draw gives up; spaces here have at least one legal point in a few hundred.
+_MAX_DRAWS = 5000
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """A family of schedules that a sketch rule derived from a workload and a target.
+
+    `legality_knobs` names the knobs that legality may depend on; all combinations of the others are equally legal.
+    `why_illegal` gives the rule that the values break beyond what any target forbids (divisibility, combinations).
+    """
+
+    name: str
+    knobs: tuple[Knob, ...]
+    lower: Callable[[Values], TileProgram]
+    legality_knobs: tuple[str, ...] = ()
+    why_illegal: Callable[[Values], str | None] = field(default=lambda values: None)
+
+
+@dataclass(frozen=True)
+class SearchSpace:
+    """Every schedule of `workload` on `target`. All randomness comes from the generators passed in."""
+
+    workload: Workload
+    target: Target
+    sketches: tuple[Sketch, ...]
+    _programs: dict[Schedule, TileProgram] = field(default_factory=dict, compare=False, repr=False)
+
+    def sketch(self, name: str) -> Sketch:
+        for sketch in self.sketches:
+            if sketch.name == name:
+                return sketch
+        raise unknown_name("sketch", name, [s.name for s in self.sketches])
+
+    def bind(self, schedule: Schedule) -> Schedule:
+        """The same schedule, able to lower and print itself here.
+
+        Raises:
+            InputError: its sketch, a knob or a value is not of this space.
+        """
+        sketch = self.sketch(schedule.sketch)
+        got, expected = list(schedule.knobs), [k.name for k in sketch.knobs]
+        if got != expected:
+            raise InputError(f"{sketch.name}: knobs {got}, expected {expected}")
+        for knob in sketch.knobs:
+            if schedule.knobs[knob.name] not in knob.values:
+                raise InputError(f"{knob.name}={schedule.knobs[knob.name]} is not one of {list(knob.values)[:20]}")
+        return self._schedule(sketch, schedule.knobs)
+
+    def lower(self, schedule: Schedule) -> TileProgram:
+        """The tile program of a schedule; remembered for as long as the space lives."""
+        program = self._programs.get(schedule)
+        if program is None:
+            program = self._programs[schedule] = self.sketch(schedule.sketch).lower(schedule.knobs)
+        return program
+
+    def why_illegal(self, schedule: Schedule) -> str | None:
+        """The limit that the schedule breaks, or None when it may be compiled."""
+        broken = self.sketch(schedule.sketch).why_illegal(schedule.knobs)
+        return broken or why_too_large(self.lower(schedule), self.target)
+
+    def sample(self, rng: np.random.Generator) -> Schedule:
+        """A legal schedule; sketches are equally likely, and so are the values of a knob."""
+        for _ in range(_MAX_DRAWS):
+            sketch = self.sketches[int(rng.integers(len(self.sketches)))]
+            schedule = self._schedule(sketch, {k.name: k.sample(rng) for k in sketch.knobs})
+            if self.why_illegal(schedule) is None:
+                return schedule
+        raise EmptySearchSpaceError(
+            f"no legal schedule in {_MAX_DRAWS} draws for {self.workload.label} on {self.target.name}; "
+            f"the last one: {self.why_illegal(schedule)}"
+        )
+
+    def mutate(self, schedule: Schedule, rng: np.random.Generator) -> Schedule:
+        """A legal schedule that differs in one knob; the same schedule when none is found."""
+        knobs = [k for k in self.sketch(schedule.sketch).knobs if len(k.values) > 1]
+        for _ in range(32):
+            knob = knobs[int(rng.integers(len(knobs)))] if knobs else None
+            if knob is None:
+                break
+            values = {**schedule.knobs, knob.name: knob.mutate(schedule.knobs[knob.name], rng)}
+            found = self._schedule(self.sketch(schedule.sketch), values)
+            if self.why_illegal(found) is None:
+                return found
+        return schedule
+
+    def crossover(self, a: Schedule, b: Schedule, rng: np.random.Generator) -> Schedule:
+        """A legal mix of two schedules of one sketch, knob by knob; `a` when they differ in sketch or no mix is legal."""
+        if a.sketch != b.sketch:
+            return a
+        for _ in range(8):
+            values = {k: crossover(v, b.knobs[k], rng) for k, v in a.values}
+            found = self._schedule(self.sketch(a.sketch), values)
+            if self.why_illegal(found) is None:
+                return found
+        return a
+
+    def neighbours(self, schedule: Schedule) -> Iterator[Schedule]:
+        """Every legal schedule one step of one knob away."""
+        sketch = self.sketch(schedule.sketch)
+        for knob in sketch.knobs:
+            for value in knob.neighbours(schedule.knobs[knob.name]):
+                found = self._schedule(sketch, {**schedule.knobs, knob.name: value})
+                if self.why_illegal(found) is None:
+                    yield found
+
+    def __iter__(self) -> Iterator[Schedule]:
+        """Every legal schedule, in a fixed order."""
+        for sketch in self.sketches:
+            for values in itertools.product(*(k.values for k in sketch.knobs)):
+                found = self._schedule(sketch, dict(zip((k.name for k in sketch.knobs), values, strict=True)))
+                if self.why_illegal(found) is None:
+                    yield found
+
+    @property
+    def size(self) -> int:
+        """How many schedules are legal, counted exactly: legality is enumerated over `legality_knobs` only."""
+        return sum(self._legal_in(sketch) for sketch in self.sketches)
+
+    def _legal_in(self, sketch: Sketch) -> int:
+        ruled = [k for k in sketch.knobs if k.name in sketch.legality_knobs]
+        free = [k for k in sketch.knobs if k.name not in sketch.legality_knobs]
+        first = {k.name: k.values[0] for k in sketch.knobs}
+        legal = 0
+        for values in itertools.product(*(k.values for k in ruled)):
+            chosen = {**first, **dict(zip((k.name for k in ruled), values, strict=True))}
+            if sketch.why_illegal(chosen) is None and why_too_large(sketch.lower(chosen), self.target) is None:
+                legal += 1
+        return legal * math.prod(len(k.values) for k in free)
+
+    def _schedule(self, sketch: Sketch, values: Values) -> Schedule:
+        return replace(Schedule(sketch.name, tuple((k.name, values[k.name]) for k in sketch.knobs)), lowering=self.lower)

@@ -1,0 +1,460 @@
+"""The tile program: the one form between schedules and printed kernels.
+
+Sketch rules lower schedules to tile programs; backends print them (Triton, LLVM IR); the NumPy interpreter executes
+them; cost models read features off them. A program is one or more kernels run in order. A kernel is a grid of
+programs, each running the same short body of statements on tiles:
+
+    kernel matmul: grid m.0 in 4, n.0 in 4
+      acc: (m 128, n 128) float32 = 0
+      for k.0 in 8:
+        a_tile = load a[m.0*128 : +128, k.0*64 : +64]
+        b_tile = load b[k.0*64 : +64, n.0*128 : +128]
+        acc += dot(a_tile, b_tile) over k
+      store out[m.0*128 : +128, n.0*128 : +128] = acc
+
+A tile is a small dense array with *named* axes; statements broadcast by axis name, so no statement carries axis
+numbers. A statement that produces an existing tile name assigns to it (a loop-carried tile). Grid and loop variables
+are integers from 0; slices start at affine forms of them. Loads outside the buffer yield `fill`, stores outside are
+dropped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from search_spaces.dtypes import dtype
+from search_spaces.expression import Affine
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A dense row-major array in device memory.
+
+    `workspace` buffers are allocated by the launcher and carry data from one kernel of a program to the next.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    role: Literal["input", "output", "workspace"]
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * dtype(self.dtype).bytes
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Elements between neighbours, per dimension."""
+        return tuple(math.prod(self.shape[d + 1 :]) for d in range(len(self.shape)))
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Name, named axes, extents and element type of a tile. A tile without axes is a scalar."""
+
+    name: str
+    axes: tuple[str, ...]
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * dtype(self.dtype).bytes
+
+    def extent(self, axis: str) -> int:
+        return self.shape[self.axes.index(axis)]
+
+    def __str__(self) -> str:
+        dims = ", ".join(f"{a} {e}" for a, e in zip(self.axes, self.shape, strict=True))
+        return f"{self.name}: ({dims}) {self.dtype}"
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """One dimension of a tile's place in a buffer (or in another tile).
+
+    `extent=None` picks a single index, and the tile does not have that axis.
+    """
+
+    start: Affine
+    extent: int | None = None
+
+    def __str__(self) -> str:
+        return str(self.start) if self.extent is None else f"{self.start} : +{self.extent}"
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The condition `start < size`; for an axis of a tile, `start + position < size`."""
+
+    start: Affine
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Panels:
+    """Staging layout: the tile is copied so that every `width` neighbours along `axis` lie together.
+
+    Before: element (i, k) of an (m 64, k 32) tile at i*32 + k.
+    After `Panels("m", 8)`: at (i // 8)*(32*8) + k*8 + i % 8. Also called packing (GotoBLAS, section 4).
+    """
+
+    axis: str
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """`dst = buffer[slices]`; the axes of `dst` are the sliced dimensions, in the buffer's order.
+
+    `panels`: copy into this layout (CPU). Without it a CPU backend may read in place. `via`: how a GPU addresses it.
+    """
+
+    dst: Tile
+    buffer: str
+    slices: tuple[Slice, ...]
+    fill: float = 0.0
+    via: Literal["pointer", "descriptor"] = "pointer"
+    panels: Panels | None = None
+    eviction: Literal["", "evict_first", "evict_last"] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """`dst = src[slices]`, a part of a tile, not copied."""
+
+    dst: Tile
+    src: str
+    slices: tuple[Slice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """`dst = value` everywhere."""
+
+    dst: Tile
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """`dst += sum over axis of a * b`, accumulated in float32.
+
+    `dst` has the other axis of `a` and the other axis of `b`, whichever way round the operands store them.
+    `unroll`: reduction steps per turn of the innermost loop (CPU).
+    """
+
+    dst: Tile
+    a: str
+    b: str
+    axis: str
+    precision: Literal["ieee", "tf32"] = "ieee"
+    unroll: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """`dst = operator(arguments)` at every point, arguments broadcast by axis name; a float is a constant.
+
+    `operator` is one of `expression.OPERATORS`, or "cast" (round the one argument to `dst.dtype`).
+    """
+
+    dst: Tile
+    operator: str
+    arguments: tuple[str | float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """`dst = fold of src along axis`; positions outside `bound` are left out."""
+
+    dst: Tile
+    src: str
+    axis: str
+    operator: Literal["sum", "max", "min"]
+    bound: Bound | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """`first, second = the two halves of src along axis` (epilogue sub-tiling)."""
+
+    first: Tile
+    second: Tile
+    src: str
+    axis: str
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """`buffer[slices] = src`, rounded to the buffer's dtype; `atomic`: added to what is there.
+
+    `streaming`: bypass the caches (CPU), evict first (GPU).
+    """
+
+    buffer: str
+    slices: tuple[Slice, ...]
+    src: str
+    via: Literal["pointer", "descriptor"] = "pointer"
+    atomic: bool = False
+    streaming: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """`body` once for each value of `variable` from 0 below `extent` that is within `bound`.
+
+    `pipeline_stages`: loads of later turns in flight while earlier ones compute (GPU), 0 leaves it to the backend.
+    """
+
+    variable: str
+    extent: int
+    body: tuple[Statement, ...]
+    pipeline_stages: int = 0
+    flatten: bool = False
+    warp_specialize: bool = False
+    bound: Bound | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """`then` when the variable has the value, `otherwise` when not."""
+
+    variable: str
+    value: int
+    then: tuple[Statement, ...]
+    otherwise: tuple[Statement, ...] = ()
+
+
+Statement = Load | View | Fill | Dot | Map | Reduce | Split | Store | For | If
+
+
+@dataclass(frozen=True, slots=True)
+class GridAxis:
+    variable: str
+    extent: int
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Which program does which part, and in which order.
+
+    Programs are numbered row-major over `axes` (the first varies slowest). With `group=(v, g)`, axis `v` is cut into
+    groups of `g`, and the position within a group varies fastest of all, so that neighbours share operands in cache:
+
+        for m.0, for n.0                         axes (m.0, n.0)
+        for m.0 // g, for n.0, for m.0 % g       the same with group ("m.0", g); the last group may be smaller
+
+    The grouped axis must be the first or the second-last of the order (the slower of the last two).
+    `persistent`: launch at most this many programs, each of which walks the grid with that stride.
+    """
+
+    axes: tuple[GridAxis, ...]
+    group: tuple[str, int] | None = None
+    persistent: int | None = None
+
+    @property
+    def tiles(self) -> int:
+        """How many pieces of work the grid holds."""
+        return math.prod(a.extent for a in self.axes)
+
+    @property
+    def programs(self) -> int:
+        """How many programs are launched."""
+        return self.tiles if self.persistent is None else min(self.persistent, self.tiles)
+
+    def order(self) -> Iterator[dict[str, int]]:
+        """The axis values of every tile, in program order."""
+        for number in range(self.tiles):
+            yield self.position(number)
+
+    def position(self, number: int) -> dict[str, int]:
+        """The axis values of tile `number`."""
+        values: dict[str, int] = {}
+        axes = self.axes
+        if self.group is None:
+            for axis in reversed(axes):
+                number, values[axis.variable] = divmod(number, axis.extent)
+            return values
+        slow, fast = axes[-2], axes[-1]
+        outer, number = divmod(number, slow.extent * fast.extent)
+        for axis in reversed(axes[:-2]):
+            outer, values[axis.variable] = divmod(outer, axis.extent)
+        size = self.group[1]
+        group, within = divmod(number, size * fast.extent)
+        height = min(size, slow.extent - group * size)
+        values[slow.variable] = group * size + within % height
+        values[fast.variable] = within // height
+        return values
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How a kernel is launched or generated; a backend reads the fields of its device.
+
+    GPU: `num_warps`, `num_stages` (default pipeline depth), `num_ctas` (cluster size), `max_registers` (0: no cap).
+    CPU: `lanes` (elements per vector), `vectors` (vectors per step of an element-wise loop).
+    """
+
+    num_warps: int = 4
+    num_stages: int = 1
+    num_ctas: int = 1
+    max_registers: int = 0
+    lanes: int = 1
+    vectors: int = 1
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A grid of programs with one body. A statement may use any tile produced before it in the same program."""
+
+    name: str
+    grid: Grid
+    body: tuple[Statement, ...]
+    launch: Launch = Launch()
+
+
+@dataclass(frozen=True)
+class TileProgram:
+    """Kernels run one after the other over the same buffers.
+
+    Buffers are in calling order: inputs, then the output, then workspaces. Buffers in `zeroed` are set to zero first.
+    """
+
+    name: str
+    buffers: tuple[Buffer, ...]
+    kernels: tuple[Kernel, ...]
+    zeroed: tuple[str, ...] = ()
+
+    def buffer(self, name: str) -> Buffer:
+        return next(b for b in self.buffers if b.name == name)
+
+    def __str__(self) -> str:
+        return to_text(self)
+
+
+def statements(body: tuple[Statement, ...]) -> Iterator[Statement]:
+    """Every statement, outer before inner, in order."""
+    for s in body:
+        yield s
+        for inner in children(s):
+            yield from statements(inner)
+
+
+def children(statement: Statement) -> tuple[tuple[Statement, ...], ...]:
+    """The bodies nested in a statement."""
+    match statement:
+        case For(body=body):
+            return (body,)
+        case If(then=then, otherwise=otherwise):
+            return (then, otherwise)
+        case _:
+            return ()
+
+
+def produced(statement: Statement) -> tuple[Tile, ...]:
+    """The tiles that a statement writes (not those of its nested bodies)."""
+    match statement:
+        case Load(dst=dst) | View(dst=dst) | Fill(dst=dst) | Dot(dst=dst) | Map(dst=dst) | Reduce(dst=dst):
+            return (dst,)
+        case Split(first=first, second=second):
+            return (first, second)
+        case _:
+            return ()
+
+
+def loop_extents(kernel: Kernel) -> dict[str, int]:
+    """Extent of every grid and loop variable of a kernel."""
+    extents = {a.variable: a.extent for a in kernel.grid.axes}
+    extents.update((s.variable, s.extent) for s in statements(kernel.body) if isinstance(s, For))
+    return extents
+
+
+def may_exceed(piece: Slice, size: int, extents: dict[str, int]) -> bool:
+    """Whether the slice can reach beyond a dimension of `size`: whether a backend must mask it."""
+    return piece.start.maximum(extents) + (piece.extent or 1) > size
+
+
+def to_text(program: TileProgram) -> str:
+    """The program as a loop nest, one statement a line."""
+    lines: list[str] = []
+    for kernel in program.kernels:
+        grid = kernel.grid
+        order = ", ".join(f"{a.variable} in {a.extent}" for a in grid.axes)
+        extra = f", {grid.group[0]} in groups of {grid.group[1]}" if grid.group else ""
+        extra += f", persistent on {grid.programs} programs" if grid.persistent else ""
+        lines.append(f"kernel {kernel.name}: grid {order}{extra}  [{_launch_text(kernel.launch)}]")
+        lines.extend(_body_text(kernel.body, "  "))
+    return "\n".join(lines)
+
+
+def _launch_text(launch: Launch) -> str:
+    if launch.lanes > 1:
+        return f"lanes {launch.lanes}, vectors {launch.vectors}"
+    text = f"warps {launch.num_warps}, stages {launch.num_stages}"
+    text += f", cluster {launch.num_ctas}" if launch.num_ctas > 1 else ""
+    return text + (f", registers ≤ {launch.max_registers}" if launch.max_registers else "")
+
+
+def _body_text(body: tuple[Statement, ...], indent: str) -> Iterator[str]:
+    for s in body:
+        yield indent + _statement_text(s)
+        if isinstance(s, For):
+            yield from _body_text(s.body, indent + "  ")
+        if isinstance(s, If):
+            yield from _body_text(s.then, indent + "  ")
+            if s.otherwise:
+                yield indent + "else:"
+                yield from _body_text(s.otherwise, indent + "  ")
+
+
+def _statement_text(s: Statement) -> str:
+    match s:
+        case Load():
+            how = [w for w in (s.via if s.via != "pointer" else "", s.eviction) if w]
+            how += [f"packed in panels of {s.panels.width} along {s.panels.axis}"] if s.panels else []
+            return f"{s.dst} = load {s.buffer}[{_slices(s.slices)}]" + (f"  ({', '.join(how)})" if how else "")
+        case View():
+            return f"{s.dst} = {s.src}[{_slices(s.slices)}]"
+        case Fill():
+            return f"{s.dst} = {s.value:g}"
+        case Dot():
+            note = f"  (unrolled {s.unroll})" if s.unroll > 1 else ""
+            return f"{s.dst.name} += dot({s.a}, {s.b}) over {s.axis}{note}"
+        case Map():
+            shown = ", ".join(a if isinstance(a, str) else f"{a:g}" for a in s.arguments)
+            return f"{s.dst} = {s.operator}({shown})"
+        case Reduce():
+            return f"{s.dst} = {s.operator} of {s.src} over {s.axis}"
+        case Split():
+            return f"{s.first}, {s.second.name} = halves of {s.src} along {s.axis}"
+        case Store():
+            how = [w for w in (s.via if s.via != "pointer" else "", "atomic add" if s.atomic else "") if w]
+            how += ["streaming"] if s.streaming else []
+            note = f"  ({', '.join(how)})" if how else ""
+            return f"store {s.buffer}[{_slices(s.slices)}] = {s.src}{note}"
+        case For():
+            marks = [f"{s.pipeline_stages} stages"] if s.pipeline_stages else []
+            marks += ["flattened"] if s.flatten else []
+            marks += ["warp specialised"] if s.warp_specialize else []
+            marks += [f"while {s.bound.start} < {s.bound.size}"] if s.bound else []
+            return f"for {s.variable} in {s.extent}:" + (f"  # {', '.join(marks)}" if marks else "")
+        case If():
+            return f"if {s.variable} == {s.value}:"
+
+
+def _slices(slices: tuple[Slice, ...]) -> str:
+    return ", ".join(map(str, slices))
+
+

@@ -1,0 +1,94 @@
+"""What came of one trial: a status, and the figures that go with it. A failure is a value, never a big number."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Status = Literal[
+    "ok",
+    "compile_error",  # the printer or the compiler refused it
+    "compile_timeout",  # the compiler did not end in time
+    "compile_crash",  # the compile worker died
+    "load_error",  # the device refused the binary: too much shared memory, too many registers
+    "run_error",  # the launch failed, or the device reported an error
+    "run_timeout",  # the kernel did not end in time
+    "run_crash",  # the measuring worker died
+    "wrong_result",  # outside the tolerance, not finite, part of the output unwritten, or inputs changed
+]
+STATUSES: tuple[Status, ...] = Status.__args__  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True)
+class CompileFacts:
+    """What the compiler said of a binary, the worst kernel of the program counting; None where it says nothing."""
+
+    seconds: float
+    registers: int | None = None
+    spill_bytes: int | None = None
+    shared_memory_bytes: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if v is not None}
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> CompileFacts:
+        return CompileFacts(**data)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The outcome of one trial.
+
+    `latencies_s` are the repeats, in order, and empty unless `status` is "ok"; `detail` is the reason of a failure in
+    one line; `max_error` is the largest error found as a fraction of what the tolerance allows; `seconds` is what the
+    trial took of the measuring worker.
+    """
+
+    status: Status
+    latencies_s: tuple[float, ...] = ()
+    detail: str = ""
+    facts: CompileFacts | None = None
+    max_error: float | None = None
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        if (self.status == "ok") != bool(self.latencies_s):
+            raise ValueError(f"status {self.status!r} with {len(self.latencies_s)} latencies; only 'ok' has latencies")
+
+    @property
+    def ok(self) -> bool:
+        return self.status == "ok"
+
+    @property
+    def latency_s(self) -> float:
+        """The median of the repeats; ValueError for a failed trial."""
+        if not self.latencies_s:
+            raise ValueError(f"a trial with status {self.status!r} has no latency")
+        return statistics.median(self.latencies_s)
+
+    def to_json(self) -> dict[str, Any]:
+        data: dict[str, Any] = {"status": self.status, "seconds": round(self.seconds, 6)}
+        if self.latencies_s:
+            data["latencies_s"] = [float(f"{t:.6g}") for t in self.latencies_s]
+        if self.detail:
+            data["detail"] = self.detail
+        if self.facts:
+            data["facts"] = self.facts.to_json()
+        if self.max_error is not None:
+            data["max_error"] = float(f"{self.max_error:.4g}")
+        return data
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Measurement:
+        if data["status"] not in STATUSES:
+            raise ValueError(f"unknown status {data['status']!r} (allowed: {', '.join(STATUSES)})")
+        return Measurement(
+            status=data["status"],
+            latencies_s=tuple(float(t) for t in data.get("latencies_s", ())),
+            detail=data.get("detail", ""),
+            facts=CompileFacts.from_json(data["facts"]) if "facts" in data else None,
+            max_error=data.get("max_error"),
+            seconds=data.get("seconds", 0.0),
+        )

@@ -1,0 +1,79 @@
+"""A tuning record: one trial, with everything needed to understand it, rank it and repeat it. One JSON line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from search_spaces import Schedule, Target, Workload
+from tuning_logs.measurement import Measurement
+
+# Raised when a line written before can no longer be read as it was meant.
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where a measurement comes from.
+
+    `generator` is a hash of the code that lowers and prints: records of another generator describe other kernels.
+    `policy` is how it was timed ("cold" or "hot" caches); records of different policies are not ranked together.
+    `unix_s` is when, `seed` and `trial` the place in its run, `versions` of python, torch, triton, driver and so on.
+    """
+
+    generator: str
+    policy: str
+    unix_s: float
+    seed: int
+    trial: int
+    versions: tuple[tuple[str, str], ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {**self.__dict__, "versions": dict(self.versions)}
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Provenance:
+        return Provenance(**{**data, "versions": tuple(data["versions"].items())})
+
+
+@dataclass(frozen=True)
+class TuningRecord:
+    """Workload, target, schedule, what was measured, and where that comes from."""
+
+    workload: Workload
+    target: Target
+    schedule: Schedule
+    measurement: Measurement
+    provenance: Provenance = field(compare=False)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What it is filed under: the workload's structure and the device."""
+        return self.workload.key, self.target.key
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "schema": SCHEMA_VERSION,
+            "workload": self.workload.to_json(),
+            "target": self.target.to_json(),
+            "schedule": self.schedule.to_json(),
+            "measurement": self.measurement.to_json(),
+            "provenance": self.provenance.to_json(),
+        }
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> TuningRecord:
+        """The record of a parsed line.
+
+        Raises:
+            ValueError, KeyError, TypeError: the line is not a record of this schema.
+        """
+        if data.get("schema") != SCHEMA_VERSION:
+            raise ValueError(f"schema {data.get('schema')!r}, expected {SCHEMA_VERSION}")
+        return TuningRecord(
+            workload=Workload.from_json(data["workload"]),
+            target=Target.from_json(data["target"]),
+            schedule=Schedule.from_json(data["schedule"]),
+            measurement=Measurement.from_json(data["measurement"]),
+            provenance=Provenance.from_json(data["provenance"]),
+        )
