@@ -1,5 +1,6 @@
 """What to compute, on which device, and every way to compute it: workloads, targets, search spaces, tile programs."""
 
+from search_spaces.build import build
 from search_spaces.errors import AutoschedError, EmptySearchSpaceError, InputError, LogError, TargetUnavailableError
 from search_spaces.schedule import Schedule
 from search_spaces.space import SearchSpace, Sketch
@@ -23,5 +24,6 @@ __all__ = [
     "Tensor",
     "TileProgram",
     "Workload",
+    "build",
     "target_named",
 ]

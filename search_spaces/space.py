@@ -78,7 +78,7 @@ class SearchSpace:
     def why_illegal(self, schedule: Schedule) -> str | None:
         """The limit that the schedule breaks, or None when it may be compiled."""
         broken = self.sketch(schedule.sketch).why_illegal(schedule.knobs)
-        return broken or why_too_large(self.lower(schedule), self.target)
+        return broken or (why_too_large(self.lower(schedule), self.target) if self.target.kind == "gpu" else None)
 
     def sample(self, rng: np.random.Generator) -> Schedule:
         """A legal schedule; sketches are equally likely, and so are the values of a knob."""
@@ -145,8 +145,7 @@ class SearchSpace:
         legal = 0
         for values in itertools.product(*(k.values for k in ruled)):
             chosen = {**first, **dict(zip((k.name for k in ruled), values, strict=True))}
-            if sketch.why_illegal(chosen) is None and why_too_large(sketch.lower(chosen), self.target) is None:
-                legal += 1
+            legal += self.why_illegal(self._schedule(sketch, chosen)) is None
         return legal * math.prod(len(k.values) for k in free)
 
     def _schedule(self, sketch: Sketch, values: Values) -> Schedule:

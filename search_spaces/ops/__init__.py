@@ -1,0 +1,63 @@
+"""Named constructors of workloads: one module an operator, the constructor has the module's name."""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping
+
+from search_spaces.errors import InputError, unknown_name
+from search_spaces.ops.gelu_scale import gelu_scale
+from search_spaces.ops.layernorm import layernorm
+from search_spaces.ops.matmul import matmul
+from search_spaces.ops.pointwise import pointwise
+from search_spaces.ops.rmsnorm import rmsnorm
+from search_spaces.ops.row_sum import row_sum
+from search_spaces.ops.softmax import softmax
+from search_spaces.workload import Workload
+
+__all__ = ["CONSTRUCTORS", "construct", "gelu_scale", "layernorm", "matmul", "pointwise", "rmsnorm", "row_sum", "softmax"]
+
+CONSTRUCTORS: dict[str, Callable[..., Workload]] = {
+    f.__name__: f for f in (gelu_scale, layernorm, matmul, pointwise, rmsnorm, row_sum, softmax)
+}
+
+
+def construct(name: str, arguments: Mapping[str, str]) -> Workload:
+    """The workload of operator `name` with arguments given as text ("m": "512"), as on a command line.
+
+    Raises:
+        InputError: no such operator or argument, one is missing, or its text is not of the expected type.
+    """
+    if name not in CONSTRUCTORS:
+        raise unknown_name("operator", name, CONSTRUCTORS)
+    constructor = CONSTRUCTORS[name]
+    hints = typing.get_type_hints(constructor)
+    parameters = inspect.signature(constructor).parameters
+    for given in arguments:
+        if given not in parameters:
+            raise unknown_name(f"argument of {name}", given, parameters)
+    missing = [p.name for p in parameters.values() if p.default is p.empty and p.name not in arguments]
+    if missing:
+        raise InputError(f"{name} needs {', '.join(f'{p}=…' for p in missing)}; usage: {usage(name)}")
+    return constructor(**{k: _parse(name, k, text, hints[k]) for k, text in arguments.items()})
+
+
+def usage(name: str) -> str:
+    """`matmul m= n= k= dtype=float32 …`: the arguments of an operator with their defaults."""
+    shown = []
+    for p in inspect.signature(CONSTRUCTORS[name]).parameters.values():
+        shown.append(f"{p.name}=" + ("" if p.default in (p.empty, None) else str(p.default)))
+    return " ".join([name, *shown])
+
+
+def _parse(operator: str, argument: str, text: str, hint: object) -> int | float | str:
+    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    for option in (int, float, str):
+        if option in options:
+            try:
+                return option(text)
+            except ValueError:
+                raise InputError(f"{operator} {argument}={text!r}: expected {option.__name__}") from None
+    raise TypeError(f"{operator} declares {argument}: {hint}; allowed are int, float and str")

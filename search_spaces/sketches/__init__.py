@@ -1,0 +1,28 @@
+"""Sketch rules: each module derives a family of schedules from the structure of a workload.
+
+A module here offers `derive(workload, target) -> tuple[Sketch, ...]`, empty when the structure does not match. Modules
+are found by listing this folder: adding a rule is adding a file.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from typing import Protocol, cast
+
+from search_spaces.space import Sketch
+from search_spaces.target import Target
+from search_spaces.workload import Workload
+
+
+class SketchRule(Protocol):
+    """What a module of this package offers."""
+
+    def derive(self, workload: Workload, target: Target) -> tuple[Sketch, ...]: ...
+
+
+def rules() -> Iterator[tuple[str, SketchRule]]:
+    """Every rule of this folder with its name, alphabetically."""
+    for module in sorted(pkgutil.iter_modules(__path__), key=lambda m: m.name):
+        yield module.name, cast(SketchRule, importlib.import_module(f"{__name__}.{module.name}"))

@@ -1,0 +1,23 @@
+"""Builds the search space of a workload on a target."""
+
+from __future__ import annotations
+
+from search_spaces import sketches
+from search_spaces.errors import EmptySearchSpaceError
+from search_spaces.space import SearchSpace
+from search_spaces.target import Target
+from search_spaces.workload import Workload
+
+
+def build(workload: Workload, target: Target) -> SearchSpace:
+    """The space of every sketch whose rule matches the structure of the workload.
+
+    Raises:
+        EmptySearchSpaceError: no rule matches; the message lists the rules that were tried.
+    """
+    derived = [(name, rule.derive(workload, target)) for name, rule in sketches.rules()]
+    found = tuple(sketch for _, group in derived for sketch in group)
+    if not found:
+        tried = ", ".join(name for name, _ in derived)
+        raise EmptySearchSpaceError(f"no sketch rule matches {workload.label} on {target.name} (tried: {tried})\n{workload}")
+    return SearchSpace(workload, target, found)

@@ -1,0 +1,210 @@
+"""Executes tile programs with NumPy: the oracle that backends are tested against.
+
+Tiles are computed in float32 (bfloat16 and float16 values are held in float32 and rounded where a program rounds).
+Tiles are arrays whose dimensions are the tile's named axes; nothing here is fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from search_spaces.dtypes import round_to
+from search_spaces.tile_program import (
+    Bound,
+    Buffer,
+    Dot,
+    Fill,
+    For,
+    If,
+    Kernel,
+    Load,
+    Map,
+    Reduce,
+    Slice,
+    Split,
+    Statement,
+    Store,
+    Tile,
+    TileProgram,
+    View,
+)
+
+Array = np.ndarray
+
+
+def _erf(x: Array) -> Array:
+    """erf by the complement's continued series is slow; this is Python's own, element by element."""
+    import math
+
+    return np.vectorize(math.erf, otypes=[np.float32])(x)
+
+
+OPERATIONS: dict[str, Callable[..., Array]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "neg": np.negative,
+    "abs": np.abs,
+    "exp": np.exp,
+    "log": np.log,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1.0 / np.sqrt(x),
+    "tanh": np.tanh,
+    "erf": _erf,
+    "cast": lambda x: x,
+}
+_FOLDS: dict[str, tuple[Callable[..., Array], float]] = {
+    "sum": (np.sum, 0.0),
+    "max": (np.max, -np.inf),
+    "min": (np.min, np.inf),
+}
+
+
+def interpret(program: TileProgram, inputs: Sequence[Array]) -> Array:
+    """The output of the program for these inputs (in buffer order; any float type), rounded to its dtype.
+
+    Elements that no statement stores come out as NaN.
+    """
+    given = iter(inputs)
+    memory: dict[str, Array] = {}
+    for buffer in program.buffers:
+        if buffer.role == "input":
+            memory[buffer.name] = np.asarray(next(given), dtype=np.float32).reshape(buffer.shape)
+        else:
+            start = 0.0 if buffer.name in program.zeroed else np.nan
+            memory[buffer.name] = np.full(buffer.shape, start, dtype=np.float32)
+    with np.errstate(all="ignore"):
+        for kernel in program.kernels:
+            _run_kernel(kernel, program, memory)
+    output = next(b for b in program.buffers if b.role == "output")
+    return round_to(memory[output.name], output.dtype)
+
+
+def _run_kernel(kernel: Kernel, program: TileProgram, memory: Mapping[str, Array]) -> None:
+    buffers = {b.name: b for b in program.buffers}
+    for position in kernel.grid.order():
+        _Program(buffers, memory, dict(position), {}).run(kernel.body)
+
+
+@dataclass
+class _Program:
+    """One program of a grid: its loop variables and its tiles."""
+
+    buffers: Mapping[str, Buffer]
+    memory: Mapping[str, Array]
+    variables: dict[str, int]
+    tiles: dict[str, tuple[Tile, Array]]
+
+    def run(self, body: Sequence[Statement]) -> None:
+        for statement in body:
+            self.step(statement)
+
+    def step(self, s: Statement) -> None:
+        match s:
+            case Load():
+                values = self._gather(self.memory[s.buffer], s.slices, s.fill)
+                self._set(s.dst, values)
+            case View():
+                self._set(s.dst, self._gather(self.tiles[s.src][1], s.slices, 0.0))
+            case Fill():
+                self._set(s.dst, np.full(s.dst.shape, s.value, dtype=np.float32))
+            case Dot():
+                self._dot(s)
+            case Map():
+                arguments = [self._operand(a, s.dst) for a in s.arguments]
+                values = OPERATIONS[s.operator](*arguments)
+                if s.operator == "cast":
+                    values = round_to(values, s.dst.dtype)
+                self._set(s.dst, np.broadcast_to(values, s.dst.shape))
+            case Reduce():
+                self._reduce(s)
+            case Split():
+                tile, values = self.tiles[s.src]
+                first, second = np.split(values, 2, axis=tile.axes.index(s.axis))
+                self._set(s.first, first)
+                self._set(s.second, second)
+            case Store():
+                self._scatter(s)
+            case For():
+                for value in range(s.extent):
+                    self.variables[s.variable] = value
+                    if self._within(s.bound):
+                        self.run(s.body)
+            case If():
+                self.run(s.then if self.variables[s.variable] == s.value else s.otherwise)
+
+    def _set(self, tile: Tile, values: Array) -> None:
+        assert values.shape == tile.shape, f"{tile} got shape {values.shape}"
+        self.tiles[tile.name] = (tile, np.asarray(values, dtype=np.float32))
+
+    def _within(self, bound: Bound | None) -> bool:
+        return bound is None or bound.start.evaluate(self.variables) < bound.size
+
+    def _operand(self, argument: str | float, dst: Tile) -> Array:
+        if isinstance(argument, float | int):
+            return np.float32(argument) * np.ones((), dtype=np.float32)
+        tile, values = self.tiles[argument]
+        kept = [x for x in dst.axes if x in tile.axes]
+        values = values.transpose([tile.axes.index(x) for x in kept])
+        return values.reshape([tile.extent(x) if x in tile.axes else 1 for x in dst.axes])
+
+    def _dot(self, s: Dot) -> None:
+        left, right = self.tiles[s.a], self.tiles[s.b]
+        letters = {x: chr(ord("a") + i) for i, x in enumerate(dict.fromkeys((*left[0].axes, *right[0].axes)))}
+        spec = ",".join("".join(letters[x] for x in t.axes) for t in (left[0], right[0]))
+        result = "".join(letters[x] for x in s.dst.axes)
+        product = np.einsum(f"{spec}->{result}", left[1], right[1])
+        self._set(s.dst, self.tiles[s.dst.name][1] + product)
+
+    def _reduce(self, s: Reduce) -> None:
+        tile, values = self.tiles[s.src]
+        fold, identity = _FOLDS[s.operator]
+        axis = tile.axes.index(s.axis)
+        if s.bound is not None:
+            inside = np.arange(tile.shape[axis]) + s.bound.start.evaluate(self.variables) < s.bound.size
+            shape = [-1 if d == axis else 1 for d in range(values.ndim)]
+            values = np.where(inside.reshape(shape), values, np.float32(identity))
+        self._set(s.dst, fold(values, axis=axis))
+
+    def _indices(self, slices: Sequence[Slice]) -> list[Array]:
+        """One index array per dimension, shaped to broadcast to the sliced dimensions."""
+        sliced = [i for i, piece in enumerate(slices) if piece.extent is not None]
+        result = []
+        for i, piece in enumerate(slices):
+            start = piece.start.evaluate(self.variables)
+            index = np.arange(start, start + (piece.extent or 1))
+            shape = [1] * len(sliced)
+            if piece.extent is not None:
+                shape[sliced.index(i)] = -1
+            result.append(index.reshape(shape))
+        return result
+
+    def _gather(self, source: Array, slices: Sequence[Slice], fill: float) -> Array:
+        index = self._indices(slices)
+        inside = np.ones((), dtype=bool)
+        for i, size in zip(index, source.shape, strict=True):
+            inside = inside & (i >= 0) & (i < size)
+        clipped = tuple(np.clip(i, 0, size - 1) for i, size in zip(index, source.shape, strict=True))
+        return np.where(inside, source[clipped], np.float32(fill))
+
+    def _scatter(self, s: Store) -> None:
+        target, buffer = self.memory[s.buffer], self.buffers[s.buffer]
+        index = self._indices(s.slices)
+        extents = [piece.extent for piece in s.slices if piece.extent is not None]
+        values = np.broadcast_to(self.tiles[s.src][1], extents)
+        full = [np.broadcast_to(i, values.shape).reshape(-1) for i in index]
+        inside = np.ones(values.size, dtype=bool)
+        for i, size in zip(full, target.shape, strict=True):
+            inside &= i < size
+        at = tuple(i[inside] for i in full)
+        new = round_to(values.reshape(-1)[inside], buffer.dtype).astype(np.float32)
+        if s.atomic:
+            np.add.at(target, at, new)
+        else:
+            target[at] = new

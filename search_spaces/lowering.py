@@ -1,0 +1,109 @@
+"""From expressions to tile statements: what every sketch uses to write the body of a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from search_spaces.dtypes import dtype
+from search_spaces.expression import Access, Apply, Expression, Literal
+from search_spaces.tile_program import Buffer, Load, Map, Slice, Statement, Store, Tile
+from search_spaces.workload import Workload
+
+# What one place of a tile holds for each axis: where the axis starts, and how many positions of it the tile has.
+Place = Mapping[str, Slice]
+
+
+def buffers(workload: Workload, *workspaces: Buffer) -> tuple[Buffer, ...]:
+    """The buffers of a program for this workload, in calling order."""
+    out = workload.output
+    inputs = tuple(Buffer(t.name, t.shape, t.dtype, "input") for t in workload.inputs)
+    return (*inputs, Buffer(out.name, out.shape, out.dtype, "output"), *workspaces)
+
+
+def slices_at(access: Access, place: Place) -> tuple[Slice, ...]:
+    """Where an access that indexes by plain axes lies when its axes are at `place`."""
+    return tuple(place[i.terms[0][0]] for i in access.index)
+
+
+
+
+@dataclass
+class Names:
+    """Gives out names for tiles: the wanted name, or with a number behind it when it is taken."""
+
+    taken: set[str] = field(default_factory=set)
+
+    def fresh(self, wanted: str) -> str:
+        name, number = wanted, 1
+        while name in self.taken:
+            number += 1
+            name = f"{wanted}{number}"
+        self.taken.add(name)
+        return name
+
+
+@dataclass
+class Emitter:
+    """Appends the statements that compute expressions on the tiles of one place.
+
+    `tiles` holds what is known by tensor name (an accumulator, a statistic of the rows); every other tensor is an
+    input and is loaded where the axes are. Common subexpressions are computed once.
+    """
+
+    place: Place
+    inputs: Mapping[str, str]
+    names: Names
+    tiles: dict[str, Tile] = field(default_factory=dict)
+    body: list[Statement] = field(default_factory=list)
+    fill: float = 0.0
+    _known: dict[Expression, Tile | float] = field(default_factory=dict)
+
+    def emit(self, expression: Expression, name: str = "t") -> Tile | float:
+        """The tile (or constant) that holds the value of the expression; `name` is wanted for the last tile."""
+        if expression in self._known:
+            return self._known[expression]
+        match expression:
+            case Literal(value):
+                return value
+            case Access(tensor, _) if tensor in self.tiles:
+                return self.tiles[tensor]
+            case Access():
+                result: Tile | float = self._load(expression)
+            case Apply(operator, arguments):
+                result = self.map(operator, *(self.emit(a) for a in arguments), name=name)
+        self._known[expression] = result
+        return result
+
+    def tile(self, expression: Expression, name: str) -> Tile:
+        """Like `emit`, but a constant becomes a tile without axes."""
+        value = self.emit(expression, name)
+        return value if isinstance(value, Tile) else self.map("add", value, 0.0, name=name)
+
+    def map(self, operator: str, *arguments: Tile | float, name: str = "t") -> Tile:
+        """A pointwise operation on tiles, broadcast to the axes of all of them, in the order of the place."""
+        extents = {x: e for t in arguments if isinstance(t, Tile) for x, e in zip(t.axes, t.shape, strict=True)}
+        axes = tuple(x for x in self.place if x in extents)
+        dst = Tile(self.names.fresh(name), axes, tuple(extents[x] for x in axes))
+        self.body.append(Map(dst, operator, tuple(a.name if isinstance(a, Tile) else a for a in arguments)))
+        return dst
+
+    def assign(self, dst: Tile, operator: str, *arguments: Tile | float) -> None:
+        """A pointwise operation into a tile that exists (a loop-carried one)."""
+        self.body.append(Map(dst, operator, tuple(a.name if isinstance(a, Tile) else a for a in arguments)))
+
+    def store(self, buffer: str, index: tuple[str, ...], src: Tile, streaming: bool = False) -> None:
+        """`buffer[index axes at the place] = src`."""
+        self.body.append(Store(buffer, tuple(self.place[x] for x in index), src.name, streaming=streaming))
+
+    def _load(self, access: Access) -> Tile:
+        slices = slices_at(access, self.place)
+        kept = [(i.terms[0][0], s.extent) for i, s in zip(access.index, slices, strict=True) if s.extent is not None]
+        dst = Tile(
+            self.names.fresh(access.tensor),
+            tuple(x for x, _ in kept),
+            tuple(e for _, e in kept if e is not None),
+            dtype(self.inputs[access.tensor]).name,
+        )
+        self.body.append(Load(dst, access.tensor, slices, fill=self.fill))
+        return dst

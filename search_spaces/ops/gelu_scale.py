@@ -1,0 +1,16 @@
+"""gelu(x) times a constant, on a vector."""
+
+from __future__ import annotations
+
+from search_spaces.activations import apply_chain
+from search_spaces.expression import Access, axis_index
+from search_spaces.workload import Axis, Stage, Tensor, Workload
+
+
+def gelu_scale(elements: int, dtype: str = "float32", scale: float = 2.0) -> Workload:
+    """out[i] = gelu(x[i]) * scale, the exact (erf) gelu; input x of shape (elements,)."""
+    axes = (Axis("i", elements),)
+    out, _ = apply_chain(Access("x", (axis_index("i"),)), "gelu_scale", axes, dtype, scale)
+    arguments = (("elements", elements), ("dtype", dtype), ("scale", scale))
+    inputs = (Tensor("x", (elements,), dtype),)
+    return Workload("gelu_scale", inputs, (Stage("out", axes, out, dtype=dtype),), arguments=arguments)

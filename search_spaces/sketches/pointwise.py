@@ -1,0 +1,95 @@
+"""Pointwise work: the output is cut into tiles, one program each, or a few persistent programs walk them.
+
+Before:  for i in N: out[i] = f(x[i])
+After:   grid i.0 in N/T: x_tile = load x[i.0*T : +T]; store out[i.0*T : +T] = f(x_tile)
+
+Axes merge first where every tensor allows it, so that x, y and out of one shape are walked as vectors.
+"""
+
+from __future__ import annotations
+
+from search_spaces.knobs import Choice, Knob, Tiling, cover
+from search_spaces.lowering import Emitter, Names, buffers
+from search_spaces.expression import Affine
+from search_spaces.space import Sketch, Values
+from search_spaces.structure import inline, pointwise_form
+from search_spaces.target import Target
+from search_spaces.tile_program import Grid, GridAxis, Kernel, Launch, Slice, TileProgram
+from search_spaces.workload import Axis, Workload
+
+# Persistent grids start this many programs per multiprocessor: enough to hide latency, few enough to stay resident.
+PERSISTENT_PROGRAMS_PER_UNIT = 4
+
+
+def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
+    """One sketch for a workload without reductions, none otherwise."""
+    merged = pointwise_form(workload)
+    if merged is None:
+        return ()
+    knobs = _gpu_knobs(merged) if target.kind == "gpu" else _cpu_knobs(merged, target)
+    return (Sketch("pointwise", knobs, lambda values: _lower(merged, target, values), legality_knobs=("rows", "columns", "warps")),)
+
+
+def _split_axes(workload: Workload) -> tuple[tuple[Axis, ...], Axis, Axis]:
+    """Outer axes (one position a program), the row axis and the column axis (tiled)."""
+    axes = workload.stages[-1].axes
+    if len(axes) == 1:
+        return (), Axis("", 1), axes[0]
+    return axes[:-2], axes[-2], axes[-1]
+
+
+def _gpu_knobs(workload: Workload) -> tuple[Knob, ...]:
+    _, row, column = _split_axes(workload)
+    rows = [r for r in (1, 2, 4, 8, 16) if r < 2 * row.extent]
+    columns = [c for c in (64, 128, 256, 512, 1024, 2048, 4096, 8192) if c < 2 * max(64, column.extent)]
+    return (
+        Tiling("rows", row.extent, ("grid", "tile"), tuple(cover(row.extent, (r,)) for r in rows)),
+        Tiling("columns", column.extent, ("grid", "tile"), tuple(cover(column.extent, (c,)) for c in columns)),
+        Choice("warps", (1, 2, 4, 8, 16)),
+        Choice("persistent", (False, True)),
+        Choice("streaming", (False, True)),
+    )
+
+
+def _cpu_knobs(workload: Workload, target: Target) -> tuple[Knob, ...]:
+    _, row, column = _split_axes(workload)
+    rows = [r for r in (1, 2, 4, 8, 16) if r < 2 * row.extent]
+    columns = sorted({min(c, column.extent) for c in (256, 1024, 4096, 16384, 65536, 262144)})
+    return (
+        Tiling("rows", row.extent, ("grid", "tile"), tuple(cover(row.extent, (r,)) for r in rows)),
+        Tiling("columns", column.extent, ("grid", "tile"), tuple(cover(column.extent, (c,)) for c in columns)),
+        Choice("vectors", (1, 2, 4, 8)),
+        Choice("streaming", (False, True)),
+    )
+
+
+def _lower(workload: Workload, target: Target, values: Values) -> TileProgram:
+    outer, row, column = _split_axes(workload)
+    height, width = values["rows"], values["columns"]
+    assert isinstance(height, tuple) and isinstance(width, tuple)
+    place = {a.name: Slice(Affine.of((f"{a.name}.0", 1))) for a in outer}
+    grid = [GridAxis(f"{a.name}.0", a.extent) for a in outer]
+    if row.name:
+        grid.append(GridAxis(f"{row.name}.0", height[0]))
+        place[row.name] = Slice(Affine.of((f"{row.name}.0", height[1])), height[1])
+    grid.append(GridAxis(f"{column.name}.0", width[0]))
+    place[column.name] = Slice(Affine.of((f"{column.name}.0", width[1])), width[1])
+    emitter = Emitter(place, {t.name: t.dtype for t in workload.inputs}, Names())
+    last = workload.stages[-1]
+    result = emitter.tile(inline(last.expression, {s.name: s for s in workload.stages}), last.name)
+    emitter.store(last.name, tuple(a.name for a in last.axes), result, streaming=bool(values["streaming"]))
+    persistent = PERSISTENT_PROGRAMS_PER_UNIT * target.units if values.get("persistent") else None
+    kernel = Kernel(workload.name, Grid(tuple(grid), persistent=persistent), tuple(emitter.body), launch(target, values))
+    return TileProgram(workload.name, buffers(workload), (kernel,))
+
+
+def launch(target: Target, values: Values) -> Launch:
+    """How an element-wise kernel is launched, from the knobs `warps` (GPU) or `vectors` (CPU)."""
+    if target.kind == "gpu":
+        return Launch(num_warps=_integer(values["warps"]))
+    return Launch(lanes=target.lanes, vectors=_integer(values["vectors"]))
+
+
+def _integer(value: object) -> int:
+    assert isinstance(value, int)
+    return value

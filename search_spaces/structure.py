@@ -1,0 +1,182 @@
+"""The structure of a workload that sketch rules match on: contraction, row reduction, pointwise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from search_spaces import expression as ex
+from search_spaces.expression import Access, Affine, Apply, Expression
+from search_spaces.workload import Axis, Stage, Tensor, Workload
+
+
+@dataclass(frozen=True)
+class ContractionForm:
+    """out[batch…, m, n] = epilogue(sum over k of a · b): one contraction, then only pointwise stages.
+
+    `m` indexes only `a`, `n` only `b`; `result` is the epilogue with everything inlined but the contraction itself.
+    """
+
+    batch: tuple[Axis, ...]
+    m: Axis
+    n: Axis
+    k: Axis
+    a: Access
+    b: Access
+    contraction: Stage
+    result: Expression
+
+    @property
+    def has_epilogue(self) -> bool:
+        return not isinstance(self.result, Access)
+
+
+@dataclass(frozen=True)
+class RowForm:
+    """Reductions over one axis `column`, each for every point of `rows`, with pointwise stages before, between, after."""
+
+    rows: tuple[Axis, ...]
+    column: Axis
+    reductions: tuple[Stage, ...]
+
+
+def contraction_form(workload: Workload) -> ContractionForm | None:
+    """The workload as one contraction with a pointwise epilogue, or None when it is something else."""
+    first, *rest = workload.stages
+    if not first.is_contraction or not _plain(workload) or any(s.reduction for s in rest):
+        return None
+    assert first.reduction is not None and isinstance(first.expression, Apply)
+    left, right = first.expression.arguments
+    assert isinstance(left, Access) and isinstance(right, Access)
+    if len(first.reduction.axes) != 1 or any(s.axes != first.axes for s in rest):
+        return None
+    in_left, in_right = _variables(left), _variables(right)
+    only_left = [x for x in first.axes if x.name in in_left - in_right]
+    only_right = [x for x in first.axes if x.name in in_right - in_left]
+    batch = tuple(x for x in first.axes if x.name in in_left & in_right)
+    k = first.reduction.axes[0]
+    if len(only_left) != 1 or len(only_right) != 1 or k.name not in in_left & in_right:
+        return None
+    m, n, a, b = only_left[0], only_right[0], left, right
+    if first.axes != (*batch, m, n):
+        m, n, a, b = n, m, right, left
+    if first.axes != (*batch, m, n):
+        return None
+    own = Access(first.name, tuple(ex.axis_index(x.name) for x in first.axes))
+    result = inline(Access(rest[-1].name, own.index), {s.name: s for s in rest}) if rest else own
+    return ContractionForm(batch, m, n, k, a, b, first, result)
+
+
+def row_form(workload: Workload) -> RowForm | None:
+    """The workload as reductions over one axis of its rows, or None when it is something else."""
+    reductions = tuple(s for s in workload.stages if s.reduction)
+    if not reductions or not _plain(workload):
+        return None
+    first = reductions[0]
+    assert first.reduction is not None
+    rows, column = first.axes, first.reduction.axes[0]
+    for stage in workload.stages:
+        reduces_rows = stage.reduction is not None and stage.reduction.axes == (column,) and stage.axes == rows
+        maps_rows = stage.reduction is None and stage.axes in (rows, (*rows, column))
+        if not (reduces_rows or maps_rows):
+            return None
+    if any(_variables(a) - {x.name for x in (*rows, column)} for s in workload.stages for a in ex.accesses(s.expression)):
+        return None
+    return RowForm(rows, column, reductions)
+
+
+def pointwise_form(workload: Workload) -> Workload | None:
+    """The workload with axes merged as far as its accesses allow, or None when a stage reduces."""
+    if any(s.reduction or s.axes != workload.stages[-1].axes for s in workload.stages) or not _plain(workload):
+        return None
+    return _merge_axes(workload)
+
+
+def inline(expression: Expression, stages: dict[str, Stage]) -> Expression:
+    """The expression with every access to one of `stages` replaced by what that stage computes.
+
+    Stages are accessed at their own axes here; a stage that reduces cannot be inlined.
+    """
+    match expression:
+        case Access(tensor, _) if tensor in stages:
+            return inline(stages[tensor].expression, stages)
+        case Apply(operator, arguments):
+            return Apply(operator, tuple(inline(a, stages) for a in arguments))
+        case _:
+            return expression
+
+
+def _plain(workload: Workload) -> bool:
+    """Whether every index is just an axis, and stages are read at their own axes."""
+    stages = {s.name: s for s in workload.stages}
+    for stage in workload.stages:
+        for access in ex.accesses(stage.expression):
+            if any(i.offset or len(i.terms) != 1 or i.terms[0][1] != 1 for i in access.index):
+                return False
+            names = [i.terms[0][0] for i in access.index]
+            if len(set(names)) != len(names):
+                return False
+            if access.tensor in stages and names != [a.name for a in stages[access.tensor].axes]:
+                return False
+    return True
+
+
+def _variables(access: Access) -> set[str]:
+    return {v for index in access.index for v, _ in index.terms}
+
+
+def _merge_axes(workload: Workload) -> Workload:
+    """Adjacent axes (i, j) become one where every tensor has both, adjacent and in this order, or neither.
+
+    Before: out[r, c] = f(x[r, c]).  After: out[r_c] = f(x[r_c]) over buffers of shape (R*C,).
+    """
+    merged = workload
+    at = 0
+    while at + 1 < len(merged.stages[-1].axes):
+        first, second = merged.stages[-1].axes[at : at + 2]
+        reads = [a for s in merged.stages for a in ex.accesses(s.expression)]
+        if all(_adjacent(a, first.name, second.name) for a in reads):
+            merged = _merged(merged, first, second)
+        else:
+            at += 1
+    return merged
+
+
+def _adjacent(access: Access, first: str, second: str) -> bool:
+    names = [i.terms[0][0] for i in access.index]
+    if first not in names and second not in names:
+        return True
+    return first in names and names.index(first) + 1 < len(names) and names[names.index(first) + 1] == second
+
+
+def _merged(workload: Workload, first: Axis, second: Axis) -> Workload:
+    axis = Axis(f"{first.name}{second.name}", first.extent * second.extent)
+    shapes: dict[str, tuple[int, ...]] = {}
+
+    def index(access: Access) -> tuple[Affine, ...]:
+        names = [i.terms[0][0] for i in access.index]
+        if first.name not in names:
+            return access.index
+        at = names.index(first.name)
+        return (*access.index[:at], ex.axis_index(axis.name), *access.index[at + 2 :])
+
+    def rewrite(e: Expression) -> Expression:
+        match e:
+            case Access(tensor, old):
+                new = index(e)
+                if len(new) != len(old) and tensor in inputs:
+                    at = next(d for d, i in enumerate(new) if i.terms[0][0] == axis.name)
+                    shape = inputs[tensor].shape
+                    shapes[tensor] = (*shape[:at], axis.extent, *shape[at + 2 :])
+                return Access(tensor, new)
+            case Apply(operator, arguments):
+                return Apply(operator, tuple(map(rewrite, arguments)))
+            case _:
+                return e
+
+    inputs = {t.name: t for t in workload.inputs}
+    at = workload.stages[-1].axes.index(first)
+    stages = tuple(
+        replace(s, axes=(*s.axes[:at], axis, *s.axes[at + 2 :]), expression=rewrite(s.expression)) for s in workload.stages
+    )
+    tensors = tuple(Tensor(t.name, shapes.get(t.name, t.shape), t.dtype) for t in workload.inputs)
+    return replace(workload, inputs=tensors, stages=stages)
