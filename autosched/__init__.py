@@ -1,0 +1,56 @@
+"""An auto-scheduling search engine for GPU and CPU kernels.
+
+op = autosched.ops.matmul(512, 512, 512)       what to compute
+result = autosched.tune(op, trials=200)        search, measure, log; a second call resumes
+kernel = autosched.replay(op)                  the best kernel in the logs, without searching
+y = kernel(a, b)                               on PyTorch tensors
+print(autosched.compare(op))                   against PyTorch and the vendor's library
+"""
+
+from __future__ import annotations
+
+from autosched.compare import Comparison, Row, compare, compare_kernel
+from autosched.kernel import Kernel
+from autosched.measuring import Measurer
+from autosched.progress import Progress
+from autosched.replay import replay
+from autosched.search import PhaseSeconds
+from autosched.tuner import TuneResult, tune
+from search_spaces import (
+    AutoschedError,
+    EmptySearchSpaceError,
+    InputError,
+    LogError,
+    Schedule,
+    Target,
+    TargetUnavailableError,
+    Workload,
+    ops,
+)
+from tuning_logs import Measurement, TuningLog, TuningRecord
+
+__all__ = [
+    "AutoschedError",
+    "Comparison",
+    "EmptySearchSpaceError",
+    "InputError",
+    "Kernel",
+    "LogError",
+    "Measurement",
+    "Measurer",
+    "PhaseSeconds",
+    "Progress",
+    "Row",
+    "Schedule",
+    "Target",
+    "TargetUnavailableError",
+    "TuneResult",
+    "TuningLog",
+    "TuningRecord",
+    "Workload",
+    "compare",
+    "compare_kernel",
+    "ops",
+    "replay",
+    "tune",
+]

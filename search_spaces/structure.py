@@ -69,7 +69,7 @@ def contraction_form(workload: Workload) -> ContractionForm | None:
 def row_form(workload: Workload) -> RowForm | None:
     """The workload as reductions over one axis of its rows, or None when it is something else."""
     reductions = tuple(s for s in workload.stages if s.reduction)
-    if not reductions or not _plain(workload):
+    if not reductions or not _plain(workload) or any(s.is_contraction and contraction_form(workload) for s in reductions):
         return None
     first = reductions[0]
     assert first.reduction is not None

@@ -108,10 +108,13 @@ class Panels:
 
     Before: element (i, k) of an (m 64, k 32) tile at i*32 + k.
     After `Panels("m", 8)`: at (i // 8)*(32*8) + k*8 + i % 8. Also called packing (GotoBLAS, section 4).
+    With `interleaved=False` the 8 rows of a panel stay rows, one after the other with some padding: no transposition,
+    but no two rows in the same cache set either.
     """
 
     axis: str
     width: int
+    interleaved: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,7 +426,9 @@ def _statement_text(s: Statement) -> str:
     match s:
         case Load():
             how = [w for w in (s.via if s.via != "pointer" else "", s.eviction) if w]
-            how += [f"packed in panels of {s.panels.width} along {s.panels.axis}"] if s.panels else []
+            if s.panels:
+                kind = "panels" if s.panels.interleaved else "padded rows, panels"
+                how.append(f"packed in {kind} of {s.panels.width} along {s.panels.axis}")
             return f"{s.dst} = load {s.buffer}[{_slices(s.slices)}]" + (f"  ({', '.join(how)})" if how else "")
         case View():
             return f"{s.dst} = {s.src}[{_slices(s.slices)}]"

@@ -19,6 +19,8 @@ class Provenance:
     `generator` is a hash of the code that lowers and prints: records of another generator describe other kernels.
     `policy` is how it was timed ("cold" or "hot" caches); records of different policies are not ranked together.
     `unix_s` is when, `seed` and `trial` the place in its run, `versions` of python, torch, triton, driver and so on.
+    `finals` is 0 for a trial. The n-th time that finalists are measured again, interleaved with each other, their new
+    records say n: they supersede the trials of the same schedules, and only figures of one round compare fairly.
     """
 
     generator: str
@@ -27,6 +29,7 @@ class Provenance:
     seed: int
     trial: int
     versions: tuple[tuple[str, str], ...] = ()
+    finals: int = 0
 
     def to_json(self) -> dict[str, Any]:
         return {**self.__dict__, "versions": dict(self.versions)}

@@ -1,0 +1,127 @@
+"""The CPU backend: tile programs as LLVM IR, compiled by llvmlite, without any system compiler."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import llvmlite.binding as llvm
+import torch
+
+from autosched.backends.backend import Artefact, CompileError, LoadError
+from autosched.backends.llvm_printer import SCRATCH_SUFFIX, print_program
+from search_spaces import Target, TileProgram
+from tuning_logs import CompileFacts
+
+# Buffers of kernels begin at a page, so that nothing depends on where an allocator happened to put them.
+_ALIGNMENT = 4096
+
+
+class LlvmBackend:
+    """Prints LLVM IR and compiles it for the processor that it runs on."""
+
+    name = "llvm"
+
+    def render(self, program: TileProgram, comment: str) -> str:
+        return print_program(program, comment)
+
+    def compile(self, source: str, program: TileProgram, target: Target) -> Artefact:
+        started = time.perf_counter()
+        machine = _machine()
+        try:
+            module = llvm.parse_assembly(source)
+        except RuntimeError as error:
+            raise CompileError(f"LLVM: {error}") from error
+        _optimise(module, machine)
+        binary = machine.emit_object(module)
+        facts = CompileFacts(seconds=time.perf_counter() - started)
+        return Artefact(self.name, source, (binary,), facts, json.dumps({"threads": target.threads}))
+
+    def load(self, artefact: Artefact, program: TileProgram) -> LlvmLauncher:
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
+        try:
+            engine.add_object_file(llvm.ObjectFileRef.from_data(artefact.binaries[0]))
+            engine.finalize_object()
+        except RuntimeError as error:
+            raise LoadError(f"LLVM: {error}") from error
+        return LlvmLauncher(engine, program, json.loads(artefact.launch)["threads"])
+
+
+@dataclass(frozen=True)
+class _LoadedKernel:
+    """A kernel's code, how many tiles its grid has, and a scratch buffer per thread."""
+
+    function: ctypes._CFuncPtr  # type: ignore[name-defined]
+    tiles: int
+    scratch: tuple[torch.Tensor, ...]
+
+
+class LlvmLauncher:
+    """Runs the kernels of a loaded program; each thread takes one range of the grid."""
+
+    def __init__(self, engine: llvm.ExecutionEngine, program: TileProgram, threads: int) -> None:
+        self._engine = engine
+        self._workspaces = [_bytes(b.bytes) for b in program.buffers if b.role == "workspace"]
+        self._zeroed = [i for i, b in enumerate(program.buffers) if b.name in program.zeroed]
+        self._kernels = [self._kernel(k.name, k.grid.tiles, len(program.buffers), threads) for k in program.kernels]
+        self._pool = ThreadPoolExecutor(threads - 1, "autosched") if threads > 1 else None
+
+    def _kernel(self, name: str, tiles: int, buffers: int, threads: int) -> _LoadedKernel:
+        address = self._engine.get_function_address(name)
+        size = ctypes.c_int64.from_address(self._engine.get_global_value_address(name + SCRATCH_SUFFIX)).value
+        arguments = [ctypes.c_void_p] * (buffers + 1) + [ctypes.c_int64] * 2
+        scratch = tuple(_bytes(size) for _ in range(threads))
+        return _LoadedKernel(ctypes.CFUNCTYPE(None, *arguments)(address), tiles, scratch)
+
+    def __call__(self, buffers: Sequence[torch.Tensor]) -> None:
+        pointers = [t.data_ptr() for t in buffers] + [w.data_ptr() for w in self._workspaces]
+        for number in self._zeroed:
+            (buffers[number] if number < len(buffers) else self._workspaces[number - len(buffers)]).zero_()
+        for kernel in self._kernels:
+            self._run(kernel, pointers)
+
+    def _run(self, kernel: _LoadedKernel, pointers: list[int]) -> None:
+        parts = min(len(kernel.scratch), kernel.tiles)
+        cuts = [kernel.tiles * i // parts for i in range(parts + 1)]
+        waiting = []
+        for part in range(1, parts):
+            assert self._pool is not None
+            count = cuts[part + 1] - cuts[part]
+            scratch = kernel.scratch[part].data_ptr()
+            waiting.append(self._pool.submit(kernel.function, *pointers, scratch, cuts[part], count))
+        kernel.function(*pointers, kernel.scratch[0].data_ptr(), 0, cuts[1])
+        for future in waiting:
+            future.result()
+
+    def unload(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+        self._kernels.clear()
+        self._engine.close()
+
+
+def _bytes(size: int) -> torch.Tensor:
+    """Memory that begins at a page."""
+    raw = torch.empty(size + _ALIGNMENT, dtype=torch.uint8)
+    return raw[-raw.data_ptr() % _ALIGNMENT :]
+
+
+def _machine() -> llvm.TargetMachine:
+    """Code generation for this processor, with all that its flags offer."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    target = llvm.Target.from_triple(llvm.get_process_triple())
+    features = llvm.get_host_cpu_features().flatten()
+    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=3, jit=True)
+
+
+def _optimise(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
+    """Only what the printers leave to be done: stack slots to registers, common addresses, loop invariants."""
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=1))
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_sroa_pass()
+    passes.run(module, builder)

@@ -1,0 +1,275 @@
+"""Prints the body of a contraction kernel: operands, loops, and register tiles that live in vector registers.
+
+A register tile (m rows, n columns) is one SSA value per row and vector of columns. Everything else that such a kernel
+computes (bias, activation, residual …) is done on these values, so an epilogue costs no traffic of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from llvmlite import ir
+
+from autosched.backends.backend import CompileError
+from autosched.backends.llvm_code import Code
+from autosched.backends.llvm_operands import Operand, Panel, operand, panel
+from autosched.backends.llvm_operators import apply, round_value
+from autosched.backends.llvm_values import F32, I64, PTR, broadcast, float_constant, fma, index, vector
+from search_spaces.tile_program import Dot, Fill, For, If, Kernel, Load, Map, Slice, Statement, Store, Tile, View, statements
+
+# A place in a register tile: row and vector; 0 for an axis that the tile does not have.
+Cell = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class RegisterTile:
+    """A tile whose elements are SSA values, one vector of the column axis each."""
+
+    tile: Tile
+    values: dict[Cell, ir.Value]
+
+
+@dataclass
+class ContractionPrinter:
+    """Prints the statements of one program of a contraction kernel."""
+
+    code: Code
+    dot: Dot
+    rows: int
+    columns: int
+    operands: dict[str, Operand] = field(default_factory=dict)
+    panels: dict[str, Panel] = field(default_factory=dict)
+    tiles: dict[str, RegisterTile] = field(default_factory=dict)
+
+    @property
+    def vectors(self) -> int:
+        return -(-self.columns // self.code.lanes)
+
+    def body(self, body: Sequence[Statement]) -> None:
+        for statement in body:
+            self.statement(statement)
+
+    def statement(self, s: Statement) -> None:
+        match s:
+            case For():
+                self._for(s)
+            case If():
+                self._if(s)
+            case Load() if self.dot.axis in s.dst.axes:
+                self.operands[s.dst.name] = operand(self.code, s, self.dot.axis)
+            case Load():
+                self._load(s)
+            case View():
+                self._view(s)
+            case Fill():
+                zero = float_constant(s.value, self.code.lanes)
+                self.tiles[s.dst.name] = RegisterTile(s.dst, {cell: zero for cell in self._cells(s.dst)})
+            case Dot():
+                self._dot(s)
+            case Map():
+                self._map(s)
+            case Store():
+                self._store(s)
+            case _:
+                raise CompileError(f"a contraction on a CPU cannot say {type(s).__name__}")
+
+    def _for(self, s: For) -> None:
+        code = self.code
+        with code.loop(code.trips(s.extent, s.bound, s.variable), s.variable) as value:
+            code.variables[s.variable] = value
+            self.body(s.body)
+        del code.variables[s.variable]
+
+    def _if(self, s: If) -> None:
+        """Both branches, and a phi for every element of a tile that either of them assigns."""
+        b = self.code.b
+        condition = b.icmp_signed("==", self.code.variables[s.variable], index(s.value))
+        then, otherwise, after = (b.append_basic_block(f"{s.variable}.{n}") for n in ("is", "is_not", "either"))
+        b.cbranch(condition, then, otherwise)
+        before, ends = dict(self.tiles), []
+        for block, body in ((then, s.then), (otherwise, s.otherwise)):
+            b.position_at_end(block)
+            self.tiles = dict(before)
+            self.body(body)
+            ends.append((b.block, self.tiles))
+            b.branch(after)
+        b.position_at_end(after)
+        self.tiles = dict(before)
+        (then_end, in_then), (else_end, in_else) = ends
+        for name in in_then.keys() & in_else.keys():
+            if in_then[name] is not in_else[name]:
+                pairs = {c: {then_end: in_then[name].values[c], else_end: in_else[name].values[c]} for c in in_then[name].values}
+                self.tiles[name] = RegisterTile(in_then[name].tile, {c: self.code.phi(p) for c, p in pairs.items()})
+
+    def _cells(self, tile: Tile) -> list[Cell]:
+        rows = self.rows if self._row_axis in tile.axes else 1
+        vectors = self.vectors if self._column_axis in tile.axes else 1
+        return [(r, v) for r in range(rows) for v in range(vectors)]
+
+    @property
+    def _row_axis(self) -> str:
+        return self.dot.dst.axes[0]
+
+    @property
+    def _column_axis(self) -> str:
+        return self.dot.dst.axes[1]
+
+    def _at(self, buffer: str, slices: Sequence[Slice], tile: Tile) -> Iterator[tuple[Cell, ir.Value, int]]:
+        """Every cell of a tile at its place in a buffer: the address, and how many columns of it exist."""
+        code, shape, strides = self.code, self.code.buffers[buffer].shape, self.code.buffers[buffer].strides
+        axes, offset = iter(tile.axes), index(0)
+        stride_of, valid = {self._row_axis: 0, self._column_axis: 0}, self.columns
+        for piece, size, stride in zip(slices, shape, strides, strict=True):
+            if piece.extent is None:
+                start = code.affine(piece.start)
+            else:
+                axis = next(axes)
+                start = code.start(piece.start, piece.extent, size)
+                stride_of[axis] = stride
+                valid = min(valid, size) if axis == self._column_axis else valid
+            offset = code.b.add(offset, code.scaled(start, stride))
+        if stride_of[self._column_axis] not in (0, 1):
+            raise CompileError(f"{buffer}: columns of a register tile must be neighbours in memory")
+        dtype = code.buffers[buffer].dtype
+        first = code.address(code.base[buffer], offset, dtype)
+        for r, v in self._cells(tile):
+            at = r * stride_of[self._row_axis] + v * code.lanes
+            yield (r, v), code.address(first, at, dtype), valid - v * code.lanes
+
+    def _load(self, s: Load) -> None:
+        code, values = self.code, dict[Cell, ir.Value]()
+        dtype, has_columns = code.buffers[s.buffer].dtype, self._column_axis in s.dst.axes
+        for cell, address, left in self._at(s.buffer, s.slices, s.dst):
+            if has_columns and left > 0:
+                values[cell] = code.load(address, dtype, code.lanes, code.mask(left))
+            elif has_columns:
+                values[cell] = code.zeros(code.lanes)
+            else:
+                values[cell] = broadcast(code.b, code.load(address, dtype, 1), code.lanes)
+        self.tiles[s.dst.name] = RegisterTile(s.dst, values)
+
+    def _store(self, s: Store) -> None:
+        code, source = self.code, self.tiles[s.src]
+        dtype = code.buffers[s.buffer].dtype
+        if s.atomic:
+            raise CompileError("atomic stores are not available on a CPU; programs own their output")
+        for cell, address, left in self._at(s.buffer, s.slices, source.tile):
+            if left > 0:
+                code.store(source.values[cell], address, dtype, code.lanes, code.mask(left))
+
+    def _map(self, s: Map) -> None:
+        b, lanes = self.code.b, self.code.lanes
+        values: dict[Cell, ir.Value] = {}
+        for row, vec in self._cells(s.dst):
+            operands = [self._operand(a, row, vec) for a in s.arguments]
+            if s.operator == "cast":
+                values[row, vec] = round_value(b, operands[0], s.dst.dtype, lanes)
+            else:
+                values[row, vec] = apply(b, s.operator, operands, lanes)
+        self.tiles[s.dst.name] = RegisterTile(s.dst, values)
+
+    def _operand(self, argument: str | float, row: int, vec: int) -> ir.Value:
+        if not isinstance(argument, str):
+            return float_constant(argument, self.code.lanes)
+        source = self.tiles[argument]
+        cell = (row if self._row_axis in source.tile.axes else 0, vec if self._column_axis in source.tile.axes else 0)
+        return source.values[cell]
+
+    def _view(self, s: View) -> None:
+        source = self.operands[s.src]
+        self.panels[s.dst.name] = panel(self.code, source, s, s.dst.extent(source.own))
+        self.operands[s.dst.name] = source
+
+    def _panel(self, name: str) -> Panel:
+        source = self.operands[name]
+        return self.panels.get(name) or panel(self.code, source, None, source.load.dst.extent(source.own))
+
+    def _dot(self, s: Dot) -> None:
+        """c += a · b over the reduction tile: whole turns of `unroll` steps, then the rest one by one."""
+        code = self.code
+        a, c = self._panel(s.a), self._panel(s.b)
+        if c.own_stride != 1:
+            raise CompileError("columns of the right operand must be neighbours: pack it in panels")
+        steps = self.operands[s.a].remaining_steps(code)
+        shortest = self.operands[s.a].shortest_steps(code)
+        unroll = min(s.unroll, shortest)
+        code.b.comment(f"{s.dst.name} += {s.a} . {s.b}: {self.rows} x {self.columns} in registers, {unroll} steps a turn")
+        accumulator = self.tiles[s.dst.name].values
+        if isinstance(steps, int) and steps % unroll == 0:
+            _, _, result = self._steps(a, c, a.base, c.base, accumulator, index(steps), unroll)
+        else:
+            limit = index(steps) if isinstance(steps, int) else steps
+            rest = code.b.srem(limit, index(unroll))
+            at, bt, result = self._steps(a, c, a.base, c.base, accumulator, code.b.sub(limit, rest), unroll)
+            result = self._rest(a, c, at, bt, result, rest)
+        self.tiles[s.dst.name] = RegisterTile(s.dst, result)
+
+    def _rest(
+        self, a: Panel, c: Panel, at: ir.Value, bt: ir.Value, before: dict[Cell, ir.Value], rest: ir.Value
+    ) -> dict[Cell, ir.Value]:
+        """The steps that do not fill a turn, if there are any."""
+        b = self.code.b
+        start = b.block
+        more, after = b.append_basic_block("rest"), b.append_basic_block("rest.end")
+        b.cbranch(b.icmp_signed(">", rest, index(0)), more, after)
+        b.position_at_end(more)
+        _, _, result = self._steps(a, c, at, bt, before, rest, 1)
+        end = b.block
+        b.branch(after)
+        b.position_at_end(after)
+        return {cell: self.code.phi({start: before[cell], end: result[cell]}) for cell in before}
+
+    def _steps(
+        self,
+        a: Panel,
+        c: Panel,
+        a_start: ir.Value,
+        b_start: ir.Value,
+        before: dict[Cell, ir.Value],
+        steps: ir.Value,
+        unroll: int,
+    ) -> tuple[ir.Value, ir.Value, dict[Cell, ir.Value]]:
+        """The innermost loop. All addresses are constant distances from two pointers that it moves along."""
+        code, b, lanes = self.code, self.code.b, self.code.lanes
+        head, body, after = b.block, b.append_basic_block("k"), b.append_basic_block("k.end")
+        b.branch(body)
+        b.position_at_end(body)
+        left, a_at, b_at = b.phi(I64, "left"), b.phi(PTR, "a.at"), b.phi(PTR, "b.at")
+        sums = {cell: b.phi(vector(F32, lanes)) for cell in before}
+        for node, value in ((left, steps), (a_at, a_start), (b_at, b_start), *((sums[x], before[x]) for x in before)):
+            node.add_incoming(value, head)
+        current: dict[Cell, ir.Value] = dict(sums)
+        for step in range(unroll):
+            row_of_b = [self._vector_of_b(c, b_at, step, v) for v in range(self.vectors)]
+            for r in range(self.rows):
+                at = code.address(a_at, r * a.own_stride + step * a.reduction_stride, a.dtype)
+                element = broadcast(b, code.load(at, a.dtype, 1), lanes)
+                for v in range(self.vectors):
+                    current[r, v] = fma(b, element, row_of_b[v], current[r, v], lanes)
+        a_next = code.address(a_at, unroll * a.reduction_stride, a.dtype)
+        b_next = code.address(b_at, unroll * c.reduction_stride, c.dtype)
+        left_next = b.sub(left, index(unroll))
+        for node, value in ((left, left_next), (a_at, a_next), (b_at, b_next), *((sums[x], current[x]) for x in sums)):
+            node.add_incoming(value, b.block)
+        b.cbranch(b.icmp_signed(">", left_next, index(0)), body, after)
+        b.position_at_end(after)
+        return a_next, b_next, current
+
+    def _vector_of_b(self, c: Panel, b_at: ir.Value, step: int, v: int) -> ir.Value:
+        code = self.code
+        left = c.valid - v * code.lanes
+        if left <= 0:
+            return code.zeros(code.lanes)
+        address = code.address(b_at, step * c.reduction_stride + v * code.lanes, c.dtype)
+        packed = c.dtype == "float32" and c.reduction_stride == self.columns
+        return code.load(address, c.dtype, code.lanes, None if packed else code.mask(left))
+
+
+def contraction_printer(code: Code, kernel: Kernel) -> ContractionPrinter | None:
+    """The printer for a kernel whose work is a dot, or None when the kernel has none."""
+    dots = [s for s in statements(kernel.body) if isinstance(s, Dot)]
+    if not dots:
+        return None
+    rows, columns = dots[0].dst.shape
+    return ContractionPrinter(code, dots[0], rows, columns)

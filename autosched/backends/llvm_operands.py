@@ -1,0 +1,222 @@
+"""Operands of a register-blocked dot: packed into panels in scratch memory, or read where they are.
+
+An operand tile has two axes, the reduction axis and its own (m for a, n for b). A `Panel` is what one register tile
+reads of it: `width` positions of its own axis, over the whole reduction tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from llvmlite import ir
+
+from autosched.backends.llvm_code import Code
+from autosched.backends.llvm_values import F32, Spelled, index, smaller_index, transpose_4x4, vector
+from search_spaces.expression import Affine
+from search_spaces.tile_program import Buffer, Load, Panels, Slice, View
+
+# Elements between packed rows beyond their length, so that they do not all start in one cache set.
+ROW_PADDING = 16
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Element (x, k) of a panel is at `base + x * own_stride + k * reduction_stride`, stored as `dtype`.
+
+    `valid` positions of the panel exist; the others lie outside the buffer and may not be touched.
+    """
+
+    base: ir.Value
+    own_stride: int
+    reduction_stride: int
+    dtype: str
+    valid: int
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A loaded operand tile: `packed` is where its panels are, or None when it is read in place."""
+
+    load: Load
+    buffer: Buffer
+    own: str
+    reduction: str
+    packed: ir.Value | None
+
+    @property
+    def steps(self) -> int:
+        """Reduction positions of the tile."""
+        return self.load.dst.extent(self.reduction)
+
+    def slice_of(self, axis: str) -> tuple[int, Slice]:
+        """The buffer dimension of a tile axis, and the tile's piece of it."""
+        sliced = [d for d, piece in enumerate(self.load.slices) if piece.extent is not None]
+        dimension = sliced[self.load.dst.axes.index(axis)]
+        return dimension, self.load.slices[dimension]
+
+    def remaining_steps(self, code: Code) -> ir.Value | int:
+        """How many reduction positions of this tile are inside the buffer."""
+        dimension, piece = self.slice_of(self.reduction)
+        return code.remaining(piece.start, self.steps, self.buffer.shape[dimension])
+
+    def shortest_steps(self, code: Code) -> int:
+        """The fewest reduction positions that any tile of the loop has."""
+        dimension, piece = self.slice_of(self.reduction)
+        size = self.buffer.shape[dimension]
+        last = piece.start.maximum(code.extents)
+        return min(self.steps, size - last)
+
+
+def operand(code: Code, load: Load, reduction: str) -> Operand:
+    """Make a loaded tile usable as an operand, copying it now when it is to be packed."""
+    own = next(x for x in load.dst.axes if x != reduction)
+    buffer = code.buffers[load.buffer]
+    if load.panels is None:
+        return Operand(load, buffer, own, reduction, None)
+    packed = code.take_scratch(_packed_elements(load, own, reduction, load.panels))
+    result = Operand(load, buffer, own, reduction, packed)
+    _pack(code, result, load.panels)
+    return result
+
+
+def panel(code: Code, source: Operand, view: View | None, width: int) -> Panel:
+    """The panel that a view cuts from an operand (the operand's only one without a view)."""
+    dimension, piece = source.slice_of(source.own)
+    size = source.buffer.shape[dimension]
+    offset = view.slices[source.load.dst.axes.index(source.own)].start if view else Affine()
+    valid = min(width, size)
+    panels = source.load.panels
+    if panels is None or source.packed is None:
+        base = _address_in_place(code, source, piece.start + offset, width)
+        own_stride = source.buffer.strides[dimension]
+        return Panel(base, own_stride, source.buffer.strides[source.slice_of(source.reduction)[0]], source.buffer.dtype, valid)
+    number = Affine(tuple((v, c // width) for v, c in offset.terms))
+    start = code.scaled(code.affine(number), _panel_elements(source, panels)) if number.terms else 0
+    base = code.address(source.packed, start)
+    if panels.interleaved:
+        return Panel(base, 1, width, "float32", valid)
+    return Panel(base, source.steps + ROW_PADDING, 1, "float32", valid)
+
+
+def _packed_elements(load: Load, own: str, reduction: str, panels: Panels) -> int:
+    per_row = load.dst.extent(reduction) + (0 if panels.interleaved else ROW_PADDING)
+    return load.dst.extent(own) * per_row
+
+
+def _panel_elements(source: Operand, panels: Panels) -> int:
+    per_row = source.steps + (0 if panels.interleaved else ROW_PADDING)
+    return panels.width * per_row
+
+
+def _address_in_place(code: Code, source: Operand, own_start: Affine, width: int) -> ir.Value:
+    """The address of element (own_start, 0) of the operand in its buffer; own_start moved back at the edge."""
+    own_dimension, _ = source.slice_of(source.own)
+    offset: ir.Value = index(0)
+    for dimension, (piece, stride) in enumerate(zip(source.load.slices, source.buffer.strides, strict=True)):
+        if dimension == own_dimension:
+            at = code.start(own_start, width, source.buffer.shape[dimension])
+        else:
+            at = code.affine(piece.start)
+        offset = code.b.add(offset, code.scaled(at, stride))
+    return code.address(code.base[source.load.buffer], offset, source.buffer.dtype)
+
+
+def _pack(code: Code, source: Operand, panels: Panels) -> None:
+    """Copy the tile to its panels, one panel after the other."""
+    dimension, piece = source.slice_of(source.own)
+    size = source.buffer.shape[dimension]
+    extent = source.load.dst.extent(source.own)
+    present = code.remaining(piece.start, extent, size)
+    steps = source.remaining_steps(code)
+    kind = "panels" if panels.interleaved else "padded rows"
+    code.b.comment(f"pack {source.load.buffer} in {kind} of {panels.width} along {panels.axis}")
+    variable = f"{source.load.dst.name}.panel"
+    along_own = source.buffer.strides[dimension] == 1
+    with code.loop(present, variable, panels.width) as position:
+        form = piece.start + Affine.of((variable, 1))
+        code.variables[variable] = position
+        # The panels of this tile reach as far as the tile does.
+        at_edge = Code(code.b, code.lanes, code.buffers, code.base, code.scratch, {**code.extents, variable: extent})
+        at_edge.variables = code.variables
+        begin = _address_in_place(at_edge, source, form, panels.width)
+        per_position = _panel_elements(source, panels) // panels.width
+        target = code.address(source.packed, code.scaled(position, per_position))
+        if not panels.interleaved:
+            _copy_rows(code, source, begin, target, steps, panels.width)
+        elif along_own:
+            _copy_steps(code, source, begin, target, steps, panels.width, min(panels.width, size))
+        else:
+            _transpose(code, source, begin, target, steps, panels.width, min(panels.width, size))
+    del code.variables[variable]
+
+
+def _copy_steps(
+    code: Code, source: Operand, begin: ir.Value, target: ir.Value, steps: ir.Value | int, width: int, valid: int
+) -> None:
+    """Panel axis contiguous in memory: one reduction step is one short copy."""
+    stride = source.buffer.strides[source.slice_of(source.reduction)[0]]
+    dtype, lanes = source.buffer.dtype, code.lanes
+    with code.loop(steps, "pack.k") as k:
+        row = code.address(begin, code.scaled(k, stride), dtype)
+        out = code.address(target, code.scaled(k, width))
+        for at in range(0, width, lanes):
+            mask = code.mask(valid - at)
+            if valid <= at:
+                values = code.zeros(lanes)
+            else:
+                values = code.load(code.address(row, at, dtype), dtype, lanes, mask)
+            code.store(values, code.address(out, at), "float32", lanes, code.mask(width - at))
+
+
+def _copy_rows(
+    code: Code, source: Operand, begin: ir.Value, target: ir.Value, steps: ir.Value | int, width: int
+) -> None:
+    """Reduction axis contiguous, rows kept: `width` copies of whole vectors side by side."""
+    own_stride = source.buffer.strides[source.slice_of(source.own)[0]]
+    dtype = source.buffer.dtype
+    with _vectors_of_steps(code, source, steps) as (k, lanes):
+        rows = [code.load(code.address(begin, code.b.add(k, index(r * own_stride)), dtype), dtype, lanes) for r in range(width)]
+        for r, values in enumerate(rows):
+            out = code.address(target, code.b.add(k, index(r * (source.steps + ROW_PADDING))))
+            code.store(values, out, "float32", lanes)
+
+
+def _transpose(
+    code: Code, source: Operand, begin: ir.Value, target: ir.Value, steps: ir.Value | int, width: int, valid: int
+) -> None:
+    """Reduction axis contiguous, panels wanted: square blocks are transposed in registers."""
+    own_stride = source.buffer.strides[source.slice_of(source.own)[0]]
+    dtype = source.buffer.dtype
+    with _vectors_of_steps(code, source, steps) as (k, lanes):
+        for group in range(0, width, code.lanes):
+            present = min(code.lanes, valid - group)
+            poison = Spelled(vector(F32, lanes), "poison")
+            rows = [
+                code.load(code.address(begin, code.b.add(k, index((group + r) * own_stride)), dtype), dtype, lanes)
+                for r in range(present)
+            ]
+            if lanes == 1:
+                for r, value in enumerate(rows):
+                    at = code.b.add(code.scaled(k, width), index(group + r))
+                    code.store(value, code.address(target, at), "float32", 1)
+                continue
+            columns = transpose_4x4(code.b, rows + [poison] * (lanes - len(rows)), lanes)
+            for step, column in enumerate(columns):
+                at = code.b.add(code.scaled(k, width), index(step * width + group))
+                code.store(column, code.address(target, at), "float32", lanes, code.mask(width - group))
+
+
+@contextmanager
+def _vectors_of_steps(code: Code, source: Operand, steps: ir.Value | int) -> Iterator[tuple[ir.Value, int]]:
+    """Loop over the reduction steps by whole vectors; the last one is moved back to end with the tile.
+
+    Yields the first step and the number of lanes: 1 when some tile is shorter than a vector.
+    """
+    lanes = code.lanes if source.shortest_steps(code) >= code.lanes else 1
+    with code.loop(steps, "pack.k", lanes) as k:
+        if lanes > 1 and not (isinstance(steps, int) and steps % lanes == 0):
+            limit = index(steps) if isinstance(steps, int) else steps
+            k = smaller_index(code.b, k, code.b.sub(limit, index(lanes)))
+        yield k, lanes

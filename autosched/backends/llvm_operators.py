@@ -1,0 +1,58 @@
+"""The pointwise operators of tile programs as LLVM IR."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from llvmlite import ir
+
+from autosched.backends import llvm_math
+from autosched.backends.llvm_values import I32, float_constant, int_constant, unary, vector, F32
+
+
+def apply(b: ir.IRBuilder, operator: str, x: Sequence[ir.Value], lanes: int) -> ir.Value:
+    """The operator on values of type <lanes x float>."""
+    match operator:
+        case "add":
+            return b.fadd(x[0], x[1])
+        case "sub":
+            return b.fsub(x[0], x[1])
+        case "mul":
+            return b.fmul(x[0], x[1])
+        case "div":
+            return b.fdiv(x[0], x[1])
+        case "maximum":
+            # "Unordered or greater": a NaN on the left comes through, as in relu(NaN).
+            return b.select(b.fcmp_unordered(">", x[0], x[1]), x[0], x[1])
+        case "minimum":
+            return b.select(b.fcmp_unordered("<", x[0], x[1]), x[0], x[1])
+        case "neg":
+            return b.fneg(x[0])
+        case "abs" | "sqrt":
+            return unary(b, "fabs" if operator == "abs" else "sqrt", x[0], lanes)
+        case "rsqrt":
+            return b.fdiv(float_constant(1.0, lanes), unary(b, "sqrt", x[0], lanes))
+        case "exp":
+            return llvm_math.exp(b, x[0], lanes)
+        case "log":
+            return llvm_math.log(b, x[0], lanes)
+        case "tanh":
+            return llvm_math.tanh(b, x[0], lanes)
+        case "erf":
+            return llvm_math.erf(b, x[0], lanes)
+        case _:
+            raise KeyError(operator)
+
+
+def round_value(b: ir.IRBuilder, value: ir.Value, dtype: str, lanes: int) -> ir.Value:
+    """The float32 value rounded to `dtype` and widened again."""
+    match dtype:
+        case "float16":
+            return b.fpext(b.fptrunc(value, vector(ir.HalfType(), lanes)), vector(F32, lanes))
+        case "bfloat16":
+            bits = b.bitcast(value, vector(I32, lanes))
+            parity = b.and_(b.lshr(bits, int_constant(16, lanes)), int_constant(1, lanes))
+            rounded = b.add(bits, b.add(parity, int_constant(0x7FFF, lanes)))
+            return b.bitcast(b.and_(rounded, int_constant(-65536, lanes)), vector(F32, lanes))
+        case _:
+            return value

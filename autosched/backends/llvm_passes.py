@@ -1,0 +1,117 @@
+"""Cuts the statements of an element-wise kernel into passes over the columns of one row.
+
+A reduction over the columns has no value before all of them were seen, so what uses it belongs to a later pass:
+
+    x = load; top = max of x     | pass 1
+    e = exp(x - top)             | pass 2; keeps e in scratch memory for pass 3, and loads x again
+    total = sum of e             |
+    store out = e / total        | pass 3
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from search_spaces.tile_program import Fill, Load, Map, Reduce, Statement, Store, Tile, produced
+
+# Operations so cheap that a later pass repeats them rather than keeping their result in memory.
+REPEATABLE = frozenset({"add", "sub", "mul", "neg", "abs", "maximum", "minimum"})
+
+
+@dataclass
+class Pass:
+    """Statements done in one walk over the columns; `kept` tiles go to scratch memory, `recalled` ones come from it."""
+
+    statements: list[Statement] = field(default_factory=list)
+    kept: set[str] = field(default_factory=set)
+    recalled: list[str] = field(default_factory=list)
+
+
+# A piece of a body: a pass over the columns, or one statement on values per row (loops and branches among them).
+Piece = Pass | Statement
+
+
+def pieces(body: Sequence[Statement], column: str, tiles: Mapping[str, Tile]) -> list[Piece]:
+    """The body as passes and single statements, in an order that computes the same."""
+    cut: list[Piece] = []
+    for statement in body:
+        if not _walks_columns(statement, column, tiles):
+            cut.append(statement)
+        elif cut and isinstance(cut[-1], Pass) and not _folded(cut[-1]) & set(used(statement)):
+            cut[-1].statements.append(statement)
+        else:
+            cut.append(Pass([statement]))
+    _connect(cut, column, tiles)
+    return cut
+
+
+def used(statement: Statement) -> tuple[str, ...]:
+    """The tiles that a statement reads."""
+    match statement:
+        case Map(arguments=arguments):
+            return tuple(a for a in arguments if isinstance(a, str))
+        case Reduce(src=src) | Store(src=src):
+            return (src,)
+        case _:
+            return ()
+
+
+def _walks_columns(statement: Statement, column: str, tiles: Mapping[str, Tile]) -> bool:
+    match statement:
+        case Reduce():
+            return True
+        case Load(dst=dst) | Map(dst=dst) | Fill(dst=dst):
+            return column in dst.axes
+        case Store(src=src):
+            return column in tiles[src].axes
+        case _:
+            return False
+
+
+def _folded(done: Pass) -> set[str]:
+    return {s.dst.name for s in done.statements if isinstance(s, Reduce)}
+
+
+def _connect(cut: Sequence[Piece], column: str, tiles: Mapping[str, Tile]) -> None:
+    """Give every pass what it uses of earlier ones: by repeating cheap statements, or through scratch memory."""
+    source: dict[str, tuple[int, Statement]] = {}
+    for number, piece in enumerate(cut):
+        if not isinstance(piece, Pass):
+            continue
+        own = {t.name for s in piece.statements for t in produced(s)}
+        wanted = [t for s in piece.statements for t in used(s) if column in tiles[t].axes and t not in own]
+        repeated: list[Statement] = []
+        for name in dict.fromkeys(wanted):
+            _recall(cut, name, number, source, column, tiles, repeated, piece)
+        for statement in piece.statements:
+            source.update((t.name, (number, statement)) for t in produced(statement) if column in t.axes)
+        piece.statements[:0] = repeated
+
+
+def _recall(
+    cut: Sequence[Piece],
+    name: str,
+    number: int,
+    source: Mapping[str, tuple[int, Statement]],
+    column: str,
+    tiles: Mapping[str, Tile],
+    repeated: list[Statement],
+    piece: Pass,
+) -> None:
+    """Make a tile of an earlier pass available in this one."""
+    origin, statement = source[name]
+    if statement in repeated or name in piece.recalled:
+        return
+    changed = {t.name for p in cut[origin + 1 : number] if not isinstance(p, Pass) for t in produced(p)}
+    cheap = isinstance(statement, Load | Fill) or (isinstance(statement, Map) and statement.operator in REPEATABLE)
+    if not cheap or changed & set(used(statement)):
+        piece.recalled.append(name)
+        earlier = cut[origin]
+        assert isinstance(earlier, Pass)
+        earlier.kept.add(name)
+        return
+    for argument in used(statement):
+        if column in tiles[argument].axes:
+            _recall(cut, argument, number, source, column, tiles, repeated, piece)
+    repeated.append(statement)

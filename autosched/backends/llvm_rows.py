@@ -1,0 +1,333 @@
+"""Prints the body of a pointwise or row-reduction kernel: one row after the other, each in vectorised passes.
+
+Values per row (a maximum, a sum) live in stack slots, which LLVM's SROA pass turns into registers; tiles with columns
+exist one vector at a time, or in scratch memory when a later pass needs what is dear to compute again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from llvmlite import ir
+
+from autosched.backends.backend import CompileError
+from autosched.backends.llvm_code import Code
+from autosched.backends.llvm_operators import apply, round_value
+from autosched.backends.llvm_passes import Pass, pieces, used
+from autosched.backends.llvm_values import F32, broadcast, first_lanes, float_constant, index, shuffle, vector
+from search_spaces.expression import Affine
+from search_spaces.tile_program import (
+    Fill,
+    For,
+    If,
+    Kernel,
+    Load,
+    Map,
+    Reduce,
+    Slice,
+    Statement,
+    Store,
+    Tile,
+    produced,
+    statements,
+)
+
+_IDENTITY = {"sum": 0.0, "max": float("-inf"), "min": float("inf")}
+_JOIN = {"sum": "add", "max": "maximum", "min": "minimum"}
+
+
+@dataclass
+class RowPrinter:
+    """Prints the statements of one program: `column` is the vectorised axis, `row` the other one ("" for none)."""
+
+    code: Code
+    kernel: Kernel
+    column: str
+    row: str
+    tiles: dict[str, Tile]
+    slots: dict[str, ir.Value] = field(default_factory=dict)
+    kept: dict[str, ir.Value] = field(default_factory=dict)
+    row_number: ir.Value | None = None
+
+    def body(self, body: Sequence[Statement]) -> None:
+        """The whole body for every row of the program that exists."""
+        if not self.row:
+            self.row_body(body)
+            return
+        code = self.code
+        rows, name = self._present_rows(), f"{self.row}.row"
+        with code.loop(rows, name) as number:
+            self.row_number = number
+            self.row_body(body)
+
+    def row_body(self, body: Sequence[Statement]) -> None:
+        for piece in pieces(body, self.column, self.tiles):
+            if isinstance(piece, Pass):
+                self._pass(piece)
+            else:
+                self._single(piece)
+
+    def _present_rows(self) -> ir.Value | int:
+        """How many rows of this program's tile are inside the buffers."""
+        for s in statements(self.kernel.body):
+            if isinstance(s, Load | Store):
+                tile = s.dst if isinstance(s, Load) else self.tiles[s.src]
+                for axis, piece, size in self._pieces(s.buffer, s.slices, tile):
+                    if axis == self.row and piece.extent is not None:
+                        return self.code.remaining(piece.start, piece.extent, size)
+        raise CompileError(f"kernel {self.kernel.name}: nothing is loaded or stored along {self.row}")
+
+    def _pieces(self, buffer: str, slices: Sequence[Slice], tile: Tile) -> list[tuple[str, Slice, int]]:
+        """For every buffer dimension: the tile's axis ("" for none), its slice, the size."""
+        axes = iter(self._axes_of_slices(slices, tile))
+        shape = self.code.buffers[buffer].shape
+        return [("" if p.extent is None else next(axes), p, n) for p, n in zip(slices, shape, strict=True)]
+
+    def _axes_of_slices(self, slices: Sequence[Slice], tile: Tile) -> tuple[str, ...]:
+        """The axis of every sliced dimension; a tile that is broadcast when stored lacks some of them."""
+        count = sum(p.extent is not None for p in slices)
+        if count == len(tile.axes):
+            return tile.axes
+        return tuple(x for x in (self.row, self.column) if x)[-count:] if count else ()
+
+    # -- values per row
+
+    def _single(self, s: Statement) -> None:
+        code = self.code
+        match s:
+            case For():
+                with code.loop(code.trips(s.extent, s.bound, s.variable), s.variable) as value:
+                    code.variables[s.variable] = value
+                    self.row_body(s.body)
+                del code.variables[s.variable]
+            case If():
+                raise CompileError("a row kernel on a CPU cannot branch")
+            case Fill():
+                self._set(s.dst.name, float_constant(s.value, 1))
+            case Load():
+                address, _ = self._address(s.buffer, s.slices, s.dst)
+                self._set(s.dst.name, code.load(address, code.buffers[s.buffer].dtype, 1))
+            case Map():
+                operands = [self._row_value(a) for a in s.arguments]
+                cast = s.operator == "cast"
+                value = round_value(code.b, operands[0], s.dst.dtype, 1) if cast else apply(code.b, s.operator, operands, 1)
+                self._set(s.dst.name, value)
+            case Store():
+                address, _ = self._address(s.buffer, s.slices, self.tiles[s.src])
+                code.store(self._row_value(s.src), address, code.buffers[s.buffer].dtype, 1)
+            case _:
+                raise CompileError(f"a row kernel on a CPU cannot say {type(s).__name__}")
+
+    def _slot(self, name: str, lanes: int = 1) -> ir.Value:
+        """A stack slot, in the entry block so that it is allocated once."""
+        with self.code.b.goto_entry_block():
+            return self.code.b.alloca(vector(F32, lanes), name=name)
+
+    def _set(self, name: str, value: ir.Value) -> None:
+        if name not in self.slots:
+            self.slots[name] = self._slot(name)
+        self.code.b.store(value, self.slots[name])
+
+    def _row_value(self, argument: str | float) -> ir.Value:
+        if not isinstance(argument, str):
+            return float_constant(argument, 1)
+        return self.code.b.load(self.slots[argument], typ=F32)
+
+    def _address(self, buffer: str, slices: Sequence[Slice], tile: Tile) -> tuple[ir.Value, Affine | None]:
+        """The address of this row's first column, and the form that the columns start at."""
+        code, offset, columns = self.code, index(0), None
+        strides = code.buffers[buffer].strides
+        for (axis, piece, _), stride in zip(self._pieces(buffer, slices, tile), strides, strict=True):
+            at = code.affine(piece.start)
+            if axis == self.row and axis:
+                assert self.row_number is not None
+                at = code.b.add(at, self.row_number)
+            if axis == self.column and axis:
+                columns = piece.start
+                if stride != 1:
+                    raise CompileError(f"{buffer}: neighbours along {self.column} must be neighbours in memory")
+            offset = code.b.add(offset, code.scaled(at, stride))
+        return code.address(code.base[buffer], offset, code.buffers[buffer].dtype), columns
+
+    # -- passes over the columns
+
+    def _pass(self, walk: Pass) -> None:
+        """A main loop over whole groups of vectors, then a masked loop over what is left."""
+        code, lanes = self.code, self.code.lanes
+        count, vectors = self._count(walk), self.kernel.launch.vectors
+        group = lanes * vectors
+        names = ", ".join(t.name for s in walk.statements for t in produced(s))
+        code.b.comment(f"pass over {self.column}: {names}")
+        emission = _PassEmission(self, walk, [s for s in walk.statements if isinstance(s, Reduce)], vectors)
+        emission.prepare()
+        if isinstance(count, int):
+            whole: ir.Value | int = count - count % group
+            if whole:
+                self._walk(emission, 0, whole, group, masked=False)
+            if whole != count:
+                self._walk(emission, whole, count, lanes, masked=(count - int(whole)) % lanes != 0)
+        else:
+            rest = code.b.srem(count, index(group))
+            whole = code.b.sub(count, rest)
+            with code.when(code.b.icmp_signed(">", whole, index(0)), "whole"):
+                self._walk(emission, 0, whole, group, masked=False)
+            with code.when(code.b.icmp_signed(">", rest, index(0)), "rest"):
+                self._walk(emission, whole, count, lanes, masked=True)
+        emission.finish()
+
+    def _walk(
+        self, emission: _PassEmission, first: ir.Value | int, end: ir.Value | int, step: int, masked: bool
+    ) -> None:
+        code, b = self.code, self.code.b
+        first_value = index(first) if isinstance(first, int) else first
+        end_value = index(end) if isinstance(end, int) else end
+        with code.loop(b.sub(end_value, first_value), "c", step) as position:
+            at = b.add(position, first_value)
+            for number in range(step // code.lanes):
+                here = b.add(at, index(number * code.lanes)) if number else at
+                mask = first_lanes(b, b.sub(end_value, here), code.lanes) if masked else None
+                emission.vector(number, here, mask)
+
+    def _count(self, walk: Pass) -> ir.Value | int:
+        """How many columns of the tile exist."""
+        extent = max(self.tiles[t].extent(self.column) for s in walk.statements for t in self._column_tiles(s))
+        for s in walk.statements:
+            if isinstance(s, Reduce) and s.bound is not None:
+                return self.code.remaining(s.bound.start, extent, s.bound.size)
+            if isinstance(s, Load | Store):
+                tile = s.dst if isinstance(s, Load) else self.tiles[s.src]
+                for axis, piece, size in self._pieces(s.buffer, s.slices, tile):
+                    if axis == self.column:
+                        return self.code.remaining(piece.start, extent, size)
+        return extent
+
+    def _column_tiles(self, s: Statement) -> list[str]:
+        names = [t.name for t in produced(s)] + list(used(s))
+        return [n for n in names if self.column in self.tiles[n].axes]
+
+    def aligned(self, s: Store) -> bool:
+        """Whether every vector of this store starts at a multiple of its size: what a streaming store needs."""
+        buffer, lanes = self.code.buffers[s.buffer], self.code.lanes
+        if buffer.dtype != "float32":
+            return False
+        for (axis, piece, _), stride in zip(self._pieces(s.buffer, s.slices, self.tiles[s.src]), buffer.strides, strict=True):
+            moves = [c * stride for _, c in piece.start.terms] + [piece.start.offset * stride]
+            if any(m % lanes for m in moves) or (axis == self.row and axis and stride % lanes):
+                return False
+        return True
+
+    def scratch_row(self, name: str) -> ir.Value:
+        """Scratch memory for one row of a tile."""
+        if name not in self.kept:
+            self.kept[name] = self.code.take_scratch(self.tiles[name].extent(self.column))
+        return self.kept[name]
+
+
+@dataclass
+class _PassEmission:
+    """One pass while it is printed: row values are read once before it, sums are joined once after it."""
+
+    printer: RowPrinter
+    walk: Pass
+    reductions: list[Reduce]
+    vectors: int
+    partial: dict[tuple[str, int], ir.Value] = field(default_factory=dict)
+    row_values: dict[str, ir.Value] = field(default_factory=dict)
+    bases: dict[int, ir.Value] = field(default_factory=dict)
+
+    def prepare(self) -> None:
+        p, code = self.printer, self.printer.code
+        for name in self.walk.kept | set(self.walk.recalled):
+            p.scratch_row(name)
+        for number, s in enumerate(self.walk.statements):
+            if isinstance(s, Load | Store):
+                tile = s.dst if isinstance(s, Load) else p.tiles[s.src]
+                self.bases[number], _ = p._address(s.buffer, s.slices, tile)
+            for name in used(s):
+                if p.column not in p.tiles[name].axes and name not in self.row_values:
+                    self.row_values[name] = broadcast(code.b, p._row_value(name), code.lanes)
+        for r in self.reductions:
+            for number in range(self.vectors):
+                slot = self.partial[r.dst.name, number] = p._slot(f"{r.dst.name}.{number}", code.lanes)
+                code.b.store(float_constant(_IDENTITY[r.operator], code.lanes), slot)
+
+    def vector(self, number: int, at: ir.Value, mask: ir.Value | None) -> None:
+        """All statements of the pass for the vector of columns that starts at `at`."""
+        p, code, lanes = self.printer, self.printer.code, self.printer.code.lanes
+        values = {name: code.load(code.address(p.kept[name], at), "float32", lanes) for name in self.walk.recalled}
+        for place, s in enumerate(self.walk.statements):
+            match s:
+                case Load():
+                    dtype = code.buffers[s.buffer].dtype
+                    values[s.dst.name] = code.load(code.address(self.bases[place], at, dtype), dtype, lanes, mask)
+                case Fill():
+                    values[s.dst.name] = float_constant(s.value, lanes)
+                case Map():
+                    values[s.dst.name] = self._mapped(s, values)
+                case Reduce():
+                    self._accumulate(s, number, values[s.src], mask)
+                case Store():
+                    self._store(s, self.bases[place], at, self._value(s.src, values), mask)
+            for tile in produced(s):
+                if tile.name in self.walk.kept:
+                    code.store(values[tile.name], code.address(p.kept[tile.name], at), "float32", lanes)
+
+    def _value(self, argument: str | float, values: dict[str, ir.Value]) -> ir.Value:
+        if not isinstance(argument, str):
+            return float_constant(argument, self.printer.code.lanes)
+        return values[argument] if argument in values else self.row_values[argument]
+
+    def _mapped(self, s: Map, values: dict[str, ir.Value]) -> ir.Value:
+        code = self.printer.code
+        operands = [self._value(a, values) for a in s.arguments]
+        if s.operator == "cast":
+            return round_value(code.b, operands[0], s.dst.dtype, code.lanes)
+        return apply(code.b, s.operator, operands, code.lanes)
+
+    def _accumulate(self, s: Reduce, number: int, value: ir.Value, mask: ir.Value | None) -> None:
+        b, lanes = self.printer.code.b, self.printer.code.lanes
+        slot = self.partial[s.dst.name, number]
+        before = b.load(slot, typ=vector(F32, lanes))
+        after = apply(b, _JOIN[s.operator], [value, before], lanes)
+        b.store(after if mask is None else b.select(mask, after, before), slot)
+
+    def _store(self, s: Store, base: ir.Value, at: ir.Value, value: ir.Value, mask: ir.Value | None) -> None:
+        p, code = self.printer, self.printer.code
+        buffer = code.buffers[s.buffer]
+        streaming = s.streaming and mask is None and p.aligned(s)
+        code.store(value, code.address(base, at, buffer.dtype), buffer.dtype, code.lanes, mask, streaming)
+
+    def finish(self) -> None:
+        """Fold the partial vectors of every reduction to one value."""
+        p, code, lanes = self.printer, self.printer.code, self.printer.code.lanes
+        b = code.b
+        for r in self.reductions:
+            parts = [b.load(self.partial[r.dst.name, n], typ=vector(F32, lanes)) for n in range(self.vectors)]
+            while len(parts) > 1:
+                half = len(parts) // 2
+                joined = [apply(b, _JOIN[r.operator], [x, y], lanes) for x, y in zip(parts, parts[half:], strict=False)]
+                parts = joined + parts[2 * half :]
+            value, width = parts[0], lanes
+            while width > 1:
+                width //= 2
+                low, high = shuffle(b, value, value, range(width)), shuffle(b, value, value, range(width, 2 * width))
+                value = apply(b, _JOIN[r.operator], [low, high], width)
+            value = b.extract_element(value, index(0)) if isinstance(value.type, ir.VectorType) else value
+            p._set(r.dst.name, value)
+
+
+def row_printer(code: Code, kernel: Kernel) -> RowPrinter:
+    """The printer for a kernel without a dot.
+
+    Raises:
+        CompileError: its tiles have more than two axes, or disagree which axis is the last.
+    """
+    tiles = {t.name: t for s in statements(kernel.body) for t in produced(s)}
+    last = {t.axes[-1] for t in tiles.values() if len(t.axes) == 2} or {t.axes[-1] for t in tiles.values() if t.axes}
+    axes = {x for t in tiles.values() for x in t.axes}
+    if len(last) != 1 or len(axes) > 2:
+        raise CompileError(f"kernel {kernel.name}: tiles over the axes {sorted(axes)}; expected rows and columns")
+    column = next(iter(last))
+    return RowPrinter(code, kernel, column, next(iter(axes - last), ""), tiles)
+

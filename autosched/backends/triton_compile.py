@@ -1,0 +1,148 @@
+"""One printed Triton kernel to a cubin, in a process that needs no GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import linecache
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from autosched.backends.backend import CompileError
+from search_spaces.target import Target
+from search_spaces.tile_program import Buffer, Launch
+
+# The name under which inspect.getsource, and so Triton, finds the text. Always the same: it goes into the cubin.
+_FILE_NAME = "<autosched>"
+_WARP_SIZE = 32
+# What buffers promise: torch allocates at multiples of 512 bytes, and vector loads need 16.
+POINTER_ALIGNMENT_BYTES = 16
+_POINTER_TYPES = {"float64": "*fp64", "float32": "*fp32", "float16": "*fp16", "bfloat16": "*bf16"}
+
+
+@dataclass(frozen=True)
+class CompiledKernel:
+    """A cubin and what its launch needs.
+
+    `num_warps` counts those that warp specialisation added; `scratch_bytes` is per program (and block of a cluster);
+    `hidden_parameters` are the pointers that Triton appended: scratch first, then null ones.
+    """
+
+    cubin: bytes
+    name: str
+    num_warps: int
+    shared_bytes: int
+    scratch_bytes: int
+    hidden_parameters: int
+
+
+def load_functions(source: str) -> dict[str, Any]:
+    """Execute printed source; its functions by name."""
+    linecache.cache[_FILE_NAME] = (len(source), None, source.splitlines(keepends=True), _FILE_NAME)
+    namespace: dict[str, Any] = {"__name__": "autosched_kernels"}
+    exec(compile(source, _FILE_NAME, "exec"), namespace)
+    return namespace
+
+
+def compile_kernel(function: Any, buffers: tuple[Buffer, ...], launch: Launch, target: Target) -> CompiledKernel:
+    """Compile one `@triton.jit` function whose arguments are pointers to `buffers`.
+
+    Raises:
+        CompileError: Triton or ptxas refused it; the message is their reason in one line.
+    """
+    signature = {name: _POINTER_TYPES[b.dtype] for name, b in zip(function.arg_names, buffers, strict=True)}
+    aligned = {(i,): [["tt.divisibility", POINTER_ALIGNMENT_BYTES]] for i in range(len(buffers))}
+    options: dict[str, int] = {
+        "num_warps": launch.num_warps,
+        "num_stages": launch.num_stages,
+        "num_ctas": launch.num_ctas,
+    }
+    if launch.max_registers:
+        options["maxnreg"] = launch.max_registers
+    device = GPUTarget("cuda", target.capability, _WARP_SIZE)
+    printed = Printed()
+    try:
+        with _own_cache(), printed.captured():
+            compiled = triton.compile(ASTSource(function, signature, {}, aligned), target=device, options=options)
+    except Exception as error:  # Triton raises RuntimeError, ValueError, AssertionError, its own types, and more.
+        raise CompileError(reason(error, printed.text)) from error
+    return _described(compiled, len(buffers))
+
+
+def _described(compiled: Any, arguments: int) -> CompiledKernel:
+    metadata = compiled.metadata
+    return CompiledKernel(
+        cubin=compiled.asm["cubin"],
+        name=metadata.name,
+        num_warps=metadata.num_warps,
+        shared_bytes=metadata.shared,
+        scratch_bytes=metadata.global_scratch_size or 0,
+        hidden_parameters=count_parameters(compiled.asm["ptx"]) - arguments,
+    )
+
+
+def count_parameters(ptx: str) -> int:
+    """How many parameters the kernel of a PTX module takes. Versions of Triton append different numbers of them."""
+    entry = re.search(r"\.entry\s+\w+\s*\((.*?)\)", ptx, re.DOTALL)
+    if entry is None:
+        raise CompileError("the PTX holds no kernel entry")
+    return entry.group(1).count(".param")
+
+
+@contextlib.contextmanager
+def _own_cache() -> Iterator[None]:
+    """Keep Triton's files in a directory that goes away: thousands of trials would fill the shared one."""
+    with tempfile.TemporaryDirectory(prefix="autosched-triton-") as directory, triton.knobs.cache.scope():
+        triton.knobs.cache.dir = directory
+        yield
+
+
+class Printed:
+    """What was written to the process's standard output and error, by Python or by the compiler's own code."""
+
+    text: str = ""
+
+    @contextlib.contextmanager
+    def captured(self) -> Iterator[None]:
+        """Send file descriptor 2 to a file for a while: MLIR prints its reasons, and whole modules, there."""
+        sys.stderr.flush()
+        python = io.StringIO()
+        with tempfile.TemporaryFile() as file:
+            saved = os.dup(2)
+            os.dup2(file.fileno(), 2)
+            try:
+                with contextlib.redirect_stdout(python):
+                    yield
+            finally:
+                os.dup2(saved, 2)
+                os.close(saved)
+                file.seek(0)
+                self.text = file.read().decode(errors="replace")
+
+
+def reason(error: BaseException, printed: str) -> str:
+    """Why a compilation failed, in one line: the exception's own words, then the first error that was printed."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    failed = [line for line in lines if "error" in line.lower()]
+    own = _shown(lines, failed, type(error).__name__)
+    diagnosed = re.findall(r"error:\s*(.+)", printed)
+    detail = f": {diagnosed[0].strip()}" if diagnosed and diagnosed[0].strip() not in own else ""
+    return f"{own}{detail}"[:500]
+
+
+def _shown(lines: list[str], failed: list[str], kind: str) -> str:
+    if not lines:
+        return kind
+    # CompilationError quotes the source and ends with the reason; PTXASError begins with it and quotes the log.
+    if lines[0].startswith("at "):
+        return lines[-1]
+    return " | ".join(dict.fromkeys([lines[0], *failed[:2]]))

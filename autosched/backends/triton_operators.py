@@ -1,0 +1,59 @@
+"""The pointwise operators of tile programs as Triton expressions of float32 tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+_TANH = """\
+@triton.jit
+def tanh(x):
+    # Near 0 a series, because there the difference cancels. exp may overflow: the quotient is then 0, as it should.
+    y = x * x
+    series = x + x * y * (-0.333333333 + y * (0.133333333 + y * (-0.053968254 + y * (0.021869488 - 0.008863236 * y))))
+    return tl.where(tl.abs(x) < 0.3, series, 1.0 - 2.0 / (tl.exp(2.0 * x) + 1.0))
+"""
+
+# Operators that Triton itself does not have (tanh is only in the vendor's library), as functions of the module.
+# The series of tanh is cut after x^11, which is exact to float32 below 0.3 (the next term is 6e-10 of the value).
+FUNCTIONS: Mapping[str, str] = {"tanh": _TANH}
+
+_PRINTERS: Mapping[str, Callable[..., str]] = {
+    "add": lambda a, b: f"{a} + {b}",
+    "sub": lambda a, b: f"{a} - {b}",
+    "mul": lambda a, b: f"{a} * {b}",
+    "div": lambda a, b: f"{a} / {b}",
+    "maximum": lambda a, b: f"tl.maximum({a}, {b})",
+    "minimum": lambda a, b: f"tl.minimum({a}, {b})",
+    "neg": lambda a: f"-{a}",
+    "abs": lambda a: f"tl.abs({a})",
+    "exp": lambda a: f"tl.exp({a})",
+    "log": lambda a: f"tl.log({a})",
+    "sqrt": lambda a: f"tl.sqrt({a})",
+    "rsqrt": lambda a: f"tl.rsqrt({a})",
+    "tanh": lambda a: f"tanh({a})",
+    "erf": lambda a: f"tl.erf({a})",
+    "cast": lambda a: a,
+}
+
+# What leaves a fold unchanged, and the function that folds a tensor along an axis.
+IDENTITIES: Mapping[str, float] = {"sum": 0.0, "max": -math.inf, "min": math.inf}
+
+
+def apply(operator: str, arguments: list[str]) -> str:
+    """The operator applied to printed arguments, each a name, a constant or an expression that binds tightly."""
+    return _PRINTERS[operator](*arguments)
+
+
+def binds_loosely(operator: str) -> bool:
+    """Whether the printed operator needs parentheses before a method is called on it."""
+    return operator in ("add", "sub", "mul", "div", "neg")
+
+
+def constant(value: float) -> str:
+    """A float as Triton reads it."""
+    if math.isinf(value):
+        return 'float("inf")' if value > 0 else '-float("inf")'
+    if math.isnan(value):
+        return 'float("nan")'
+    return repr(float(value))

@@ -1,0 +1,284 @@
+"""Tile programs as Triton source: one `@triton.jit` function per kernel, every size a constant, pointers as arguments.
+
+The text is a pure function of the program and the comment. It runs on Triton 3.6 to 3.9: plain pointers and tensor
+descriptors, no block pointers. Arguments of a kernel are pointers to the buffers it uses, in the program's order.
+"""
+
+from __future__ import annotations
+
+from autosched.backends import triton_operators as operators
+from autosched.backends.backend import CompileError
+from autosched.backends.triton_grid import print_grid, walks_grid
+from autosched.backends.triton_index import Indexing, expand
+from autosched.backends.triton_scope import Block, Identifiers, Scope, call, identifier
+from search_spaces.expression import Affine
+from search_spaces.tile_program import (
+    Bound,
+    Buffer,
+    Dot,
+    Fill,
+    For,
+    If,
+    Kernel,
+    Load,
+    Map,
+    Reduce,
+    Slice,
+    Split,
+    Statement,
+    Store,
+    Tile,
+    TileProgram,
+    View,
+    loop_extents,
+    produced,
+    statements,
+)
+
+_TRITON_TYPES = {"float64": "tl.float64", "float32": "tl.float32", "float16": "tl.float16", "bfloat16": "tl.bfloat16"}
+
+
+def print_module(program: TileProgram, comment: str) -> str:
+    """The source text of the module that holds every kernel of `program`.
+
+    Raises:
+        CompileError: the program holds something that Triton has no words for.
+    """
+    lines = [f"# {line}".rstrip() for line in [*comment.splitlines(), "", *str(program).splitlines()]]
+    used = {s.operator for k in program.kernels for s in statements(k.body) if isinstance(s, Map)}
+    functions = [text for name, text in operators.FUNCTIONS.items() if name in used]
+    kernels = [KernelPrinter(program, kernel).text() for kernel in program.kernels]
+    head = "\n".join([*lines, "import triton", "import triton.language as tl"])
+    return "\n\n\n".join([head, *(f.rstrip("\n") for f in functions), *kernels]) + "\n"
+
+
+def used_buffers(program: TileProgram, kernel: Kernel) -> tuple[Buffer, ...]:
+    """The buffers that a kernel reads or writes, in the program's order: the arguments of its function."""
+    named = {s.buffer for s in statements(kernel.body) if isinstance(s, Load | Store)}
+    return tuple(b for b in program.buffers if b.name in named)
+
+
+def function_name(kernel: Kernel) -> str:
+    return identifier(kernel.name)
+
+
+class KernelPrinter:
+    """Prints one kernel."""
+
+    def __init__(self, program: TileProgram, kernel: Kernel) -> None:
+        self._program = program
+        self._kernel = kernel
+        self._extents = loop_extents(kernel)
+        self._identifiers = Identifiers()
+        for name in operators.FUNCTIONS:
+            self._identifiers.of(("function", name), name)
+        self._root = Scope(variables=frozenset())
+        self._block = Block(self._root)
+        self._pointers = {
+            b.name: self._identifiers.of(("buffer", b.name), f"{b.name}_ptr") for b in used_buffers(program, kernel)
+        }
+        self._indexing = Indexing(self._extents, self._identifiers, self._block)
+        self._tiles: dict[str, Tile] = {t.name: t for s in statements(kernel.body) for t in produced(s)}
+
+    def text(self) -> str:
+        print_grid(self._kernel, self._indexing, self._root, self._block)
+        self._print_body(self._kernel.body)
+        signature = f"def {function_name(self._kernel)}({', '.join(self._pointers.values())}):"
+        return "\n".join(["@triton.jit", signature, *self._root.text(1)])
+
+    def _print_body(self, body: tuple[Statement, ...]) -> None:
+        for statement in body:
+            self._print(statement)
+
+    def _print(self, statement: Statement) -> None:
+        match statement:
+            case Load():
+                self._load(statement)
+            case View():
+                self._view(statement)
+            case Fill(dst=dst, value=value):
+                self._assign(dst, self._full(dst, value))
+            case Dot():
+                self._dot(statement)
+            case Map():
+                self._map(statement)
+            case Reduce():
+                self._reduce(statement)
+            case Split():
+                self._split(statement)
+            case Store():
+                self._store(statement)
+            case For():
+                self._for(statement)
+            case If():
+                self._if(statement)
+
+    # Tiles
+
+    def _name(self, tile: str) -> str:
+        return self._identifiers.of(("tile", tile), tile)
+
+    def _assign(self, dst: Tile, text: str) -> None:
+        self._block.write(f"{self._name(dst.name)} = {text}")
+
+    def _full(self, tile: Tile, value: float) -> str:
+        return f"tl.full({list(tile.shape)}, {operators.constant(value)}, {_TRITON_TYPES[tile.dtype]})"
+
+    def _operand(self, tile: Tile, axes: tuple[str, ...], dtype: str) -> str:
+        """A tile as an operand of something with `axes`: cast, its axes in that order, missing ones inserted."""
+        text = self._name(tile.name)
+        if tile.dtype != dtype:
+            text = f"{text}.to({_TRITON_TYPES[dtype]})"
+        order = tuple(a for a in axes if a in tile.axes)
+        if len(order) != len(tile.axes):
+            raise CompileError(f"tile {tile.name} has axes {list(tile.axes)}; expected some of {list(axes)}")
+        if order != tile.axes:
+            text = f"tl.permute({text}, {[tile.axes.index(a) for a in order]})"
+        return text + expand(order, axes)
+
+    # Memory
+
+    def _load(self, s: Load) -> None:
+        buffer = self._program.buffer(s.buffer)
+        eviction = [f'eviction_policy="{s.eviction}"'] if s.eviction else []
+        cast = f".to({_TRITON_TYPES[s.dst.dtype]})" if s.dst.dtype != buffer.dtype else ""
+        name = self._name(s.dst.name)
+        if s.via == "descriptor":
+            self._check_padding(s)
+            descriptor = self._indexing.descriptor(buffer, self._pointers[buffer.name], s.slices)
+            shape = "" if len(s.dst.axes) == len(s.slices) else f".reshape({list(s.dst.shape)})"
+            self._block.write(f"{name} = {descriptor}.load([{self._starts(s.slices)}]){shape}{cast}")
+            return
+        place = self._indexing.place(buffer, self._pointers[buffer.name], s.slices, s.dst.axes)
+        masked = [f"mask={place.mask}", f"other={operators.constant(s.fill)}"] if place.mask else []
+        self._block.write(call("tl.load", place.pointer, *masked, *eviction, before=f"{name} = ") + cast)
+
+    def _check_padding(self, s: Load) -> None:
+        buffer = self._program.buffer(s.buffer)
+        masks = [self._indexing.exceeds(p, size) for p, size in zip(s.slices, buffer.shape, strict=True)]
+        if s.fill != 0.0 and any(masks):
+            raise CompileError(f"load of {s.buffer} by descriptor pads with 0, expected {s.fill:g}; use pointers")
+
+    def _starts(self, slices: tuple[Slice, ...]) -> str:
+        return ", ".join(self._indexing.affine(piece.start) for piece in slices)
+
+    def _store(self, s: Store) -> None:
+        buffer, tile = self._program.buffer(s.buffer), self._tiles[s.src]
+        value = self._operand(tile, tile.axes, buffer.dtype)
+        if s.via == "descriptor":
+            descriptor = self._indexing.descriptor(buffer, self._pointers[buffer.name], s.slices)
+            if len(tile.axes) != len(s.slices):
+                value = f"{value}.reshape({[p.extent or 1 for p in s.slices]})"
+            method = "atomic_add" if s.atomic else "store"
+            self._block.write(f"{descriptor}.{method}([{self._starts(s.slices)}], {value})")
+            return
+        place = self._indexing.place(buffer, self._pointers[buffer.name], s.slices, tile.axes)
+        mask = [f"mask={place.mask}"] if place.mask else []
+        if s.atomic:
+            self._block.write(call("tl.atomic_add", place.pointer, value, *mask, 'sem="relaxed"'))
+            return
+        eviction = ['eviction_policy="evict_first"'] if s.streaming else []
+        self._block.write(call("tl.store", place.pointer, value, *mask, *eviction))
+
+    def _view(self, s: View) -> None:
+        source = self._tiles[s.src]
+        whole = all(not p.start.terms and p.start.offset == 0 for p in s.slices) and s.dst.shape == source.shape
+        if not whole:
+            raise CompileError(f"tile {s.dst.name} is a part of {s.src}; Triton cannot slice a tile in registers")
+        self._assign(s.dst, self._name(s.src))
+
+    # Arithmetic
+
+    def _dot(self, s: Dot) -> None:
+        row, column = s.dst.axes
+        a, b = self._tiles[s.a], self._tiles[s.b]
+        if row not in a.axes:
+            a, b = b, a
+        if a.dtype != b.dtype:
+            raise CompileError(f"dot of {s.a} and {s.b}: element types {a.dtype} and {b.dtype}; expected equal ones")
+        left = self._operand(a, (row, s.axis), a.dtype)
+        right = self._operand(b, (s.axis, column), b.dtype)
+        precision = [f'input_precision="{s.precision}"'] if a.dtype == "float32" else []
+        self._assign(s.dst, call("tl.dot", left, right, self._name(s.dst.name), *precision))
+
+    def _map(self, s: Map) -> None:
+        computed = s.dst.dtype if s.dst.dtype == "float64" else "float32"
+        arguments: list[str] = []
+        axes: set[str] = set()
+        for argument in s.arguments:
+            if isinstance(argument, str):
+                tile = self._tiles[argument]
+                axes.update(tile.axes)
+                arguments.append(self._operand(tile, s.dst.axes, s.dst.dtype if s.operator == "cast" else computed))
+            else:
+                arguments.append(operators.constant(argument))
+        if not any(isinstance(a, str) for a in s.arguments):
+            arguments[0] = self._full(Tile(s.dst.name, s.dst.axes, s.dst.shape, computed), float(s.arguments[0]))
+            axes = set(s.dst.axes)
+        text = operators.apply(s.operator, arguments)
+        if axes != set(s.dst.axes):
+            text = f"tl.broadcast_to({text}, {list(s.dst.shape)})"
+        if s.operator != "cast" and computed != s.dst.dtype:
+            text = f"({text}).to({_TRITON_TYPES[s.dst.dtype]})"
+        self._assign(s.dst, text)
+
+    def _reduce(self, s: Reduce) -> None:
+        source = self._tiles[s.src]
+        rest = tuple(a for a in source.axes if a != s.axis)
+        if s.dst.axes != rest:
+            raise CompileError(f"{s.operator} of {s.src} over {s.axis} has axes {list(rest)}, not {list(s.dst.axes)}")
+        text = self._operand(source, source.axes, s.dst.dtype)
+        mask = self._bound_mask(s.bound, s.axis, source.extent(s.axis)) if s.bound else ""
+        if mask:
+            identity = operators.constant(operators.IDENTITIES[s.operator])
+            text = f"tl.where({mask}{expand((s.axis,), source.axes)}, {text}, {identity})"
+        self._assign(s.dst, f"tl.{s.operator}({text}, axis={source.axes.index(s.axis)})")
+
+    def _bound_mask(self, bound: Bound, axis: str, extent: int) -> str:
+        return self._indexing.mask(axis, Slice(bound.start, extent), bound.size)
+
+    def _split(self, s: Split) -> None:
+        source = self._tiles[s.src]
+        at = source.axes.index(s.axis)
+        shape = [*source.shape[:at], 2, source.shape[at] // 2, *source.shape[at + 1 :]]
+        order = [d for d in range(len(shape)) if d != at] + [at]
+        text = f"tl.split({self._name(s.src)}.reshape({shape}).permute({order}))"
+        self._block.write(f"{self._name(s.first.name)}, {self._name(s.second.name)} = {text}")
+
+    # Control
+
+    def _for(self, s: For) -> None:
+        if s.extent == 1 and s.bound is None:
+            self._print_body(s.body)
+            return
+        attributes = [f"num_stages={s.pipeline_stages}"] if s.pipeline_stages else []
+        if not (walks_grid(self._kernel.grid) and any(s is t for t in self._kernel.body)):
+            attributes += ["flatten=True"] if s.flatten else []
+            attributes += ["warp_specialize=True"] if s.warp_specialize else []
+        turns = self._turns(s, s.bound) if s.bound else str(s.extent)
+        loop = f"tl.range({', '.join([turns, *attributes])})" if attributes else f"range({turns})"
+        self._block.open(f"for {self._indexing.variable(s.variable)} in {loop}:", s.variable)
+        self._print_body(s.body)
+        self._block.close()
+
+    def _turns(self, s: For, bound: Bound) -> str:
+        """How many turns of the loop are within its bound."""
+        step = dict(bound.start.terms).get(s.variable, 0)
+        if step <= 0:
+            raise CompileError(f"loop {s.variable} does not approach its bound {bound.start} < {bound.size}")
+        rest = Affine(tuple(t for t in bound.start.terms if t[0] != s.variable), bound.start.offset)
+        begin = self._indexing.affine(rest)
+        left = str(bound.size) if begin == "0" else f"{bound.size} - ({begin})"
+        return f"tl.minimum({s.extent}, tl.cdiv({left}, {step}))"
+
+    def _if(self, s: If) -> None:
+        if self._extents[s.variable] == 1:
+            self._print_body(s.then if s.value == 0 else s.otherwise)
+            return
+        self._block.open(f"if {self._indexing.variable(s.variable)} == {s.value}:")
+        self._print_body(s.then)
+        self._block.close()
+        if s.otherwise:
+            self._block.open("else:")
+            self._print_body(s.otherwise)
+            self._block.close()

@@ -1,0 +1,100 @@
+"""Python text under construction: valid and unique identifiers, and nested blocks that definitions rise out of."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+LINE_LENGTH = 110
+_INDENT = "    "
+# Names that generated functions use themselves.
+_RESERVED = frozenset({*keyword.kwlist, "tl", "triton", "float", "range", "pid", "tile", "first", "height"})
+
+
+class Identifiers:
+    """Gives every thing an identifier of its own, the same each time it is asked for."""
+
+    def __init__(self) -> None:
+        self._taken = set(_RESERVED)
+        self._names: dict[Hashable, str] = {}
+
+    def of(self, thing: Hashable, wanted: str) -> str:
+        """The identifier of `thing`: `wanted` made valid, with a number behind it if another thing has that name."""
+        if thing not in self._names:
+            base = identifier(wanted)
+            name, number = base, 1
+            while name in self._taken:
+                name, number = f"{base}_{number}", number + 1
+            self._taken.add(name)
+            self._names[thing] = name
+        return self._names[thing]
+
+
+def identifier(text: str) -> str:
+    """`text` with everything that Python does not allow in a name replaced: `m.0` becomes `m_0`."""
+    name = re.sub(r"[^0-9A-Za-z_]", "_", text)
+    return name if name[:1].isalpha() else f"v{name}" if name[:1] == "_" else f"v_{name}"
+
+
+@dataclass
+class Scope:
+    """A block of statements. Definitions stand before everything else in it, in the order they were made."""
+
+    header: str = ""
+    variables: frozenset[str] = frozenset()
+    definitions: list[str] = field(default_factory=list)
+    body: list[str | Scope] = field(default_factory=list)
+
+    def text(self, depth: int) -> list[str]:
+        """The lines of the block, its header at `depth` levels of indentation."""
+        inner = depth + 1 if self.header else depth
+        lines = [_INDENT * depth + self.header] if self.header else []
+        lines += [_INDENT * inner + line for d in self.definitions for line in d.split("\n")]
+        for part in self.body:
+            if isinstance(part, Scope):
+                lines += part.text(inner)
+            else:
+                lines += [_INDENT * inner + line for line in part.split("\n")]
+        if self.header and not (self.definitions or self.body):
+            lines.append(_INDENT * inner + "pass")
+        return lines
+
+
+class Block:
+    """The nest of scopes that statements are being written into."""
+
+    def __init__(self, outermost: Scope) -> None:
+        self._scopes = [outermost]
+
+    def write(self, line: str) -> None:
+        self._scopes[-1].body.append(line)
+
+    def define(self, line: str, variables: frozenset[str]) -> None:
+        """Write a definition into the outermost block where all these variables are known."""
+        known: frozenset[str] = frozenset()
+        for scope in self._scopes:
+            known |= scope.variables
+            if variables <= known:
+                scope.definitions.append(line)
+                return
+        raise AssertionError(f"variables {sorted(variables)} are not all among {sorted(known)}")
+
+    def open(self, header: str, *variables: str) -> Scope:
+        """Start a nested block in which these variables are known; what follows is written into it."""
+        scope = Scope(header, frozenset(variables))
+        self._scopes[-1].body.append(scope)
+        self._scopes.append(scope)
+        return scope
+
+    def close(self) -> None:
+        self._scopes.pop()
+
+
+def call(function: str, *arguments: str, before: str = "") -> str:
+    """`before + function(arguments)`, one argument a line where it would be longer than a line should be."""
+    line = f"{before}{function}({', '.join(arguments)})"
+    if len(line) <= LINE_LENGTH:
+        return line
+    return "\n".join([f"{before}{function}(", *(f"{_INDENT}{a}," for a in arguments), ")"])

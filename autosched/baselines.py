@@ -1,0 +1,179 @@
+"""What a kernel is compared with: the same operator by PyTorch and the vendor's library.
+
+`eager` is what a user writes; `library` writes to a preallocated output with as few passes as the library allows, which
+is the harder figure to beat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from search_spaces import Workload, ops
+from search_spaces.workload import Scalar
+
+# Takes the inputs in calling order, returns the output.
+Eager = Callable[..., Tensor]
+# Takes the inputs and the output that it overwrites.
+IntoOutput = Callable[[Sequence[Tensor], Tensor], object]
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """One operator by other means. `called` names the functions used, for the table."""
+
+    called: str
+    eager: Eager
+    library: IntoOutput | None = None
+
+
+def baseline(workload: Workload) -> Baseline | None:
+    """The library's version of a workload, or None when it is not one of the named operators."""
+    arguments = dict(workload.arguments)
+    constructor = ops.CONSTRUCTORS.get(workload.name)
+    if constructor is None or constructor(**arguments).key != workload.key:
+        return None
+    match workload.name:
+        case "matmul":
+            return _matmul(arguments)
+        case "softmax":
+            return Baseline(
+                "torch.softmax", lambda x: F.softmax(x, -1), lambda inputs, out: torch.softmax(inputs[0], -1, out=out)
+            )
+        case "layernorm":
+            return _layernorm(_number(arguments, "eps"))
+        case "rmsnorm":
+            eps = _number(arguments, "eps")
+            return Baseline("F.rms_norm", lambda x, weight: F.rms_norm(x, x.shape[-1:], weight, eps))
+        case "row_sum":
+            return Baseline("torch.sum", lambda x: x.sum(-1), lambda inputs, out: torch.sum(inputs[0], -1, out=out))
+        case "gelu_scale":
+            return _chain(("gelu", "scale"), _number(arguments, "scale"))
+        case "pointwise":
+            return _chain(_links(arguments["chain"]), _number(arguments, "scale"))
+        case _:
+            return None
+
+
+def library_name(workload: Workload, device: torch.device) -> str:
+    """Whose code PyTorch runs for the workload on that device."""
+    if workload.name != "matmul":
+        return "PyTorch"
+    if device.type == "cuda":
+        return "cuBLAS"
+    # PyTorch leaves this function without types.
+    mkl = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
+    return "MKL" if mkl and workload.output.dtype in ("float32", "float64") else "oneDNN"
+
+
+def _number(arguments: dict[str, Scalar], name: str) -> float:
+    return float(arguments[name] or 0.0)
+
+
+def _links(chain: Scalar) -> tuple[str, ...]:
+    return tuple(filter(None, str(chain or "").split("_")))
+
+
+def _matmul(arguments: dict[str, Scalar]) -> Baseline:
+    layout = str(arguments["layout"])
+    links = _links(arguments["epilogue"])
+    scale = _number(arguments, "scale")
+    fused_bias = links[:1] == ("bias",) and arguments["batch"] is None
+    rest = links[1:] if fused_bias else links
+
+    def operands(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        return (a.mT if layout[0] == "t" else a), (b.mT if layout[1] == "t" else b)
+
+    def eager(a: Tensor, b: Tensor, *extra: Tensor) -> Tensor:
+        a, b = operands(a, b)
+        product = torch.addmm(extra[0], a, b) if fused_bias else torch.matmul(a, b)
+        return _chained(product, rest, iter(extra[1:] if fused_bias else extra), scale)
+
+    def library(inputs: Sequence[Tensor], out: Tensor) -> None:
+        a, b = operands(inputs[0], inputs[1])
+        if fused_bias:
+            torch.addmm(inputs[2], a, b, out=out)
+        else:
+            torch.matmul(a, b, out=out)
+        _chained_into(out, out, rest, iter(inputs[3:] if fused_bias else inputs[2:]), scale)
+
+    return Baseline("torch.addmm" if fused_bias else "torch.matmul", eager, library)
+
+
+def _layernorm(eps: float) -> Baseline:
+    def eager(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return F.layer_norm(x, x.shape[-1:], weight, bias, eps)
+
+    moments: list[Tensor] = []
+
+    def library(inputs: Sequence[Tensor], out: Tensor) -> None:
+        x, weight, bias = inputs
+        if not moments:
+            # ATen also writes mean and 1/deviation; it sizes these two on the first call.
+            moments.extend(torch.empty(0, dtype=x.dtype, device=x.device) for _ in range(2))
+        mean, deviation = moments
+        torch.ops.aten.native_layer_norm.out(
+            x, list(x.shape[-1:]), weight, bias, eps, out0=out, out1=mean, out2=deviation
+        )
+
+    return Baseline("F.layer_norm", eager, library)
+
+
+def _chain(links: tuple[str, ...], scale: float) -> Baseline:
+    def eager(x: Tensor, *extra: Tensor) -> Tensor:
+        return _chained(x, links, iter(extra), scale)
+
+    def library(inputs: Sequence[Tensor], out: Tensor) -> None:
+        _chained_into(inputs[0], out, links, iter(inputs[1:]), scale)
+
+    return Baseline("one call per link", eager, library)
+
+
+def _chained(x: Tensor, links: Sequence[str], extra: Iterator[Tensor], scale: float) -> Tensor:
+    """`x` after the links of an epilogue, as a user writes it (see `search_spaces.activations.apply_chain`)."""
+    for link in links:
+        match link:
+            case "bias" | "residual":
+                x = x + next(extra)
+            case "gate":
+                x = x * next(extra)
+            case "scale":
+                x = x * scale
+            case "relu":
+                x = F.relu(x)
+            case "gelu":
+                x = F.gelu(x)
+            case "gelutanh":
+                x = F.gelu(x, approximate="tanh")
+            case "silu":
+                x = F.silu(x)
+            case _:
+                raise ValueError(f"no PyTorch function for link {link!r}")
+    return x
+
+
+def _chained_into(x: Tensor, out: Tensor, links: Sequence[str], extra: Iterator[Tensor], scale: float) -> None:
+    """The same into `out`, without allocating: the first link reads `x`, the others work in place."""
+    for link in links:
+        match link:
+            case "bias" | "residual":
+                torch.add(x, next(extra), out=out)
+            case "gate":
+                torch.mul(x, next(extra), out=out)
+            case "scale":
+                torch.mul(x, scale, out=out)
+            case "relu":
+                torch.clamp_min(x, 0.0, out=out)
+            case "gelu":
+                torch.ops.aten.gelu.out(x, out=out)
+            case "gelutanh":
+                torch.ops.aten.gelu.out(x, approximate="tanh", out=out)
+            case "silu":
+                torch.ops.aten.silu.out(x, out=out)
+            case _:
+                raise ValueError(f"no PyTorch function for link {link!r}")
+        x = out

@@ -1,0 +1,7 @@
+"""The command line: `autosched demo | tune | replay | compare | log | targets`."""
+
+from __future__ import annotations
+
+from autosched.cli.app import app
+
+__all__ = ["app"]

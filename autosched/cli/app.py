@@ -1,0 +1,191 @@
+"""The commands that tune and use kernels."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from autosched.cli import logs
+from autosched.cli.arguments import (
+    OPERATORS,
+    Commands,
+    LogPath,
+    Operator,
+    PolicyName,
+    Sizes,
+    TargetName,
+    Threads,
+    console,
+    target_named,
+    workload,
+)
+from autosched.cli.targets import target_lines
+from autosched.compare import compare, library_latency
+from autosched.demo import run_demo
+from autosched.progress import duration_text, progress_display
+from autosched.replay import replay, why_wrong_now
+from autosched.tuner import TuneResult, tune
+from tuning_logs import user_log_path
+
+_EPILOG = f"""
+Operators and their arguments:
+
+```
+{OPERATORS}
+```
+
+A first session:
+
+```
+autosched demo
+autosched tune matmul m=512 n=512 k=512 --trials 200
+autosched compare matmul m=512 n=512 k=512
+autosched replay matmul m=512 n=512 k=512 --source
+```
+"""
+
+app = typer.Typer(
+    cls=Commands,
+    name="autosched",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    help="Search for fast GPU and CPU kernels: tune an operator, keep every trial in a log, replay the best kernel.",
+    epilog=_EPILOG,
+)
+app.add_typer(logs.app, name="log")
+
+
+@app.command("demo")
+def demo_command(log: LogPath = None) -> None:
+    """Tune, compare and show three operators on the device that is here, within two minutes."""
+    run_demo(console(), user_log_path() if log is None else log)
+
+
+@app.command("tune")
+def tune_command(
+    operator: Operator,
+    sizes: Sizes,
+    trials: Annotated[int, typer.Option(help="Schedules that the log knows in the end; earlier runs count.")] = 1000,
+    target: TargetName = None,
+    threads: Threads = None,
+    strategy: Annotated[str, typer.Option(help="evolutionary, random or exhaustive.")] = "evolutionary",
+    cost_model: Annotated[str, typer.Option(help="What ranks candidates: xgboost, roofline or random.")] = "xgboost",
+    seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
+    log: LogPath = None,
+    policy: PolicyName = "cold",
+) -> None:
+    """Search for the fastest kernel of an operator and write every trial to the log.
+
+    Run it again to go on where it stopped: what the log knows is never measured again. Ctrl-C ends the search after
+    the current batch and keeps everything.
+
+    ```
+    autosched tune matmul m=512 n=512 k=512 epilogue=bias_gelu --trials 200
+    ```
+    """
+    out = console()
+    op = workload(operator, sizes)
+    device = target_named(target, threads)
+    with progress_display(out, library_latency(op, device, policy)) as on_progress:
+        result = tune(
+            op,
+            device,
+            trials,
+            strategy=strategy,
+            cost_model=cost_model,
+            seed=seed,
+            log=log,
+            policy=policy,
+            on_progress=on_progress,
+        )
+    print_result(result)
+    if result.best is None:
+        raise typer.Exit(1)
+
+
+@app.command("replay")
+def replay_command(
+    operator: Operator,
+    sizes: Sizes,
+    target: TargetName = None,
+    threads: Threads = None,
+    log: LogPath = None,
+    policy: PolicyName = "cold",
+    source: Annotated[bool, typer.Option("--source", help="Print the generated source text only.")] = False,
+    allow_stale: Annotated[bool, typer.Option("--allow-stale", help="Also of another code generator.")] = False,
+) -> None:
+    """Rebuild the best kernel of an operator from the log, without searching, and check its results.
+
+    ```
+    autosched replay matmul m=512 n=512 k=512 --source
+    ```
+    """
+    kernel = replay(
+        workload(operator, sizes), target_named(target, threads), log=log, policy=policy, allow_stale=allow_stale
+    )
+    out = console()
+    if source:
+        out.print(Text(kernel.source), soft_wrap=True)
+        return
+    tuned = kernel.record.measurement.latency_s
+    out.print(Text(f"{kernel.workload.label} on {kernel.target.device}"))
+    out.print(Text(f"tuned to {duration_text(tuned)} with {kernel.record.provenance.policy} caches", style="bold"))
+    out.print(Text(str(kernel.schedule)), soft_wrap=True)
+    wrong = why_wrong_now(kernel, seed=secrets.randbits(32))
+    if wrong:
+        out.print(Text(f"wrong results: {wrong}", style="red"))
+        raise typer.Exit(1)
+    out.print(Text("results agree with the float64 reference on fresh inputs", style="green"))
+
+
+@app.command("compare")
+def compare_command(
+    operator: Operator,
+    sizes: Sizes,
+    target: TargetName = None,
+    threads: Threads = None,
+    log: LogPath = None,
+    policy: PolicyName = "cold",
+    rounds: Annotated[int, typer.Option(help="How often each contender is timed, in turn.")] = 30,
+) -> None:
+    """Time the best kernel against PyTorch, torch.compile and the vendor's library, interleaved in one run.
+
+    ```
+    autosched compare matmul m=512 n=512 k=512
+    ```
+    """
+    comparison = compare(
+        workload(operator, sizes), target_named(target, threads), log=log, policy=policy, rounds=rounds
+    )
+    console().print(Text(str(comparison)), soft_wrap=True)
+
+
+@app.command("targets")
+def targets_command() -> None:
+    """List the targets, which of them is here, and why the others are not usable."""
+    for line in target_lines():
+        console().print(Text(line), soft_wrap=True)
+
+
+def print_result(result: TuneResult) -> None:
+    """What a search found, where the time went, and what to do next."""
+    out = console()
+    out.print(Text(str(result), style="bold" if result.best else "red"), soft_wrap=True)
+    if result.trials_done:
+        s = result.seconds
+        parts = (
+            f"{result.trials_done / s.total:.1f} trials/s",
+            f"proposing {s.propose:.1f} s",
+            f"measuring {s.measure:.1f} s (compilers {result.compile_seconds:.1f} s, runs {result.run_seconds:.1f} s)",
+            f"log {s.log:.1f} s",
+            f"finals {s.finals:.1f} s",
+        )
+        out.print(Text("  " + ", ".join(parts)), soft_wrap=True)
+    if result.best:
+        out.print(Text(f"  {result.best.schedule.one_line}"), soft_wrap=True)
+    out.print(Text(f"  log {result.log}"), soft_wrap=True)

@@ -1,0 +1,98 @@
+"""What the commands have in common: the arguments that name an operator, and how an error is shown."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Annotated, TextIO
+
+import typer
+from rich.console import Console
+from rich.text import Text
+from typer.core import TyperGroup
+
+from autosched import devices
+from autosched.timing import Policy
+from search_spaces import AutoschedError, InputError, Target, Workload, ops
+
+# What a shell and its scripts take for "used wrongly".
+_USAGE_ERROR = 2
+
+OPERATORS = "\n".join(ops.usage(name) for name in sorted(ops.CONSTRUCTORS))
+
+Operator = Annotated[str, typer.Argument(help="The operator: " + ", ".join(sorted(ops.CONSTRUCTORS)) + ".")]
+Sizes = Annotated[
+    list[str],
+    typer.Argument(metavar="NAME=VALUE…", help="Its sizes and options, such as m=512 n=512 k=512 dtype=float32."),
+]
+TargetName = Annotated[
+    str | None,
+    typer.Option("--target", help="Such as cpu or h200 (see `autosched targets`); by default what is here."),
+]
+Threads = Annotated[int | None, typer.Option(help="Threads that a CPU kernel uses; by default one.")]
+LogPath = Annotated[Path | None, typer.Option("--log", help="The tuning log; by default the user's own.")]
+PolicyName = Annotated[
+    Policy,
+    typer.Option("--policy", help="Time with cold caches (as amid other work) or hot ones (repeated calls)."),
+]
+
+
+def target_named(name: str | None, threads: int | None) -> Target:
+    """The target of that name, or what is here; a CPU with that many threads.
+
+    Raises:
+        InputError: no such target, or threads are given for a GPU, or more than there are.
+        TargetUnavailableError: it is not on this machine.
+    """
+    target = devices.resolve(name)
+    if threads is None:
+        return target
+    if target.kind != "cpu":
+        raise InputError(f"--threads {threads} is for CPUs; the target is {target.device}")
+    return devices.cpu_target(threads)
+
+
+def workload(operator: str, sizes: list[str]) -> Workload:
+    """The workload of `matmul` and `["m=512", "n=512", "k=512"]`.
+
+    Raises:
+        InputError: no such operator, or an argument is unknown, missing, repeated or not of the form NAME=VALUE.
+    """
+    arguments: dict[str, str] = {}
+    for size in sizes:
+        name, equals, value = size.partition("=")
+        if not (name and equals and value):
+            raise InputError(f"got {size!r}; expected NAME=VALUE, such as m=512")
+        if name in arguments:
+            raise InputError(f"{name} is given twice: {arguments[name]} and {value}")
+        arguments[name] = value
+    return ops.construct(operator, arguments)
+
+
+def console(stderr: bool = False) -> Console:
+    """Where a command writes."""
+    return Console(stderr=stderr, highlight=False)
+
+
+class Commands(TyperGroup):
+    """Commands whose errors on purpose end in one red line and exit status 2, without a traceback."""
+
+    def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
+        try:
+            with warnings.catch_warnings():
+                warnings.showwarning = _show_warning
+                return super().invoke(ctx)
+        except AutoschedError as error:
+            console(stderr=True).print(Text(f"error: {error}", style="red"), soft_wrap=True)
+            raise typer.Exit(_USAGE_ERROR) from None
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    console(stderr=True).print(Text(f"warning: {message}", style="yellow"), soft_wrap=True)

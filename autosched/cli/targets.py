@@ -1,0 +1,41 @@
+"""The table of targets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from autosched import devices
+from search_spaces import Target, TargetUnavailableError
+from search_spaces.target import GPUS
+
+
+def target_lines() -> Iterator[str]:
+    """Every known target, whether it is the one here, and why the others are not."""
+    here = {"cpu": devices.cpu_target()}
+    why_not = ""
+    try:
+        gpu = devices.gpu_target()
+        here[gpu.name] = gpu
+        why_not = f"Other GPUs are not here: this machine has {gpu.device}."
+    except TargetUnavailableError as error:
+        why_not = f"GPUs cannot be used: {error}."
+    rows = [("target", "device", "float32", "16-bit dots", "memory", "here")]
+    rows += [_row(target, "yes" if name in here else "no") for name, target in {**here, **GPUS}.items()]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        left = [cell.ljust(width) for cell, width in zip(row[:2], widths[:2], strict=True)]
+        right = [cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True)]
+        yield "  ".join([*left, *right])
+    yield ""
+    yield why_not
+
+
+def _row(target: Target, here: str) -> tuple[str, ...]:
+    return (
+        target.name,
+        target.device,
+        f"{target.fp32_flops / 1e12:.3g} TFLOP/s",
+        f"{target.matrix_flops / 1e12:.4g} TFLOP/s",
+        f"{target.memory_bytes_per_s / 1e9:.0f} GB/s",
+        here,
+    )

@@ -1,0 +1,41 @@
+"""`autosched demo`: three operators tuned, compared and shown, on the device that is here, within two minutes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from autosched import devices
+from autosched.compare import compare_kernel, library_latency
+from autosched.progress import progress_display
+from autosched.tuner import tune
+from search_spaces import Target, Workload, ops
+
+# Trials that fit into two minutes on two slow CPU cores, and are enough to come near the best.
+_TASKS = (
+    (ops.matmul(512, 512, 512), 96),
+    (ops.gelu_scale(2**22), 48),
+    (ops.softmax(4096, 1024), 48),
+)
+
+
+def run_demo(console: Console, log: Path) -> None:
+    """Tune the three operators into `log`, and print what came of it."""
+    target = devices.resolve(None)
+    console.print(Text(f"autosched demo on {target.device}"), soft_wrap=True)
+    for op, trials in _TASKS:
+        _tune_and_compare(console, op, target, trials, log)
+    console.print(Text(f"\nEvery trial is in {log}"), soft_wrap=True)
+    console.print(Text("Run the demo again: it measures no trial twice. Next: autosched --help"), soft_wrap=True)
+
+
+def _tune_and_compare(console: Console, op: Workload, target: Target, trials: int, log: Path) -> None:
+    console.print()
+    with progress_display(console, library_latency(op, target)) as on_progress:
+        result = tune(op, target, trials, log=log, on_progress=on_progress)
+    console.print(Text(str(result), style="bold"), soft_wrap=True)
+    kernel = result.kernel
+    console.print(Text(str(compare_kernel(kernel))), soft_wrap=True)
+    console.print(Text(f"its loop nest:\n{kernel.schedule}"), soft_wrap=True)

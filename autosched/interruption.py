@@ -1,0 +1,43 @@
+"""Ctrl-C as a wish to stop after the current batch, so that what was measured is kept."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class Interruption:
+    """Whether somebody pressed Ctrl-C."""
+
+    def __init__(self) -> None:
+        self.requested = False
+
+    def __bool__(self) -> bool:
+        return self.requested
+
+
+@contextmanager
+def interruptible() -> Iterator[Interruption]:
+    """Turn the first Ctrl-C into a flag; the second one interrupts at once.
+
+    Only the main thread can do this. In any other thread, or where somebody else already handles SIGINT, nothing is
+    changed.
+    """
+    wish = Interruption()
+    default = signal.default_int_handler
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not default:
+        yield wish
+        return
+
+    def request(number: int, frame: FrameType | None) -> None:
+        wish.requested = True
+        signal.signal(signal.SIGINT, default)
+
+    signal.signal(signal.SIGINT, request)
+    try:
+        yield wish
+    finally:
+        signal.signal(signal.SIGINT, default)

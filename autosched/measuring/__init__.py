@@ -1,0 +1,5 @@
+"""Measuring schedules: compile in parallel, check, time, and survive whatever a candidate does."""
+
+from autosched.measuring.measurer import Limits, LocalMeasurer, Measurer, MeasurerStatistics, OnDone
+
+__all__ = ["Limits", "LocalMeasurer", "Measurer", "MeasurerStatistics", "OnDone"]

@@ -1,0 +1,83 @@
+"""Compiling candidates in several worker processes at once."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+
+from autosched.backends.backend import Artefact
+from autosched.measuring.jobs import Candidate, CompileFailure, CompileJob, Setup
+from autosched.measuring.worker_process import Loss, Lost, WorkerProcess
+from search_spaces import Schedule
+from tuning_logs import Measurement, Status
+
+_STATUS: dict[Loss, Status] = {"timeout": "compile_timeout", "crash": "compile_crash"}
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What came of compiling schedule `number` of a batch: a candidate, or why there is none."""
+
+    number: int
+    result: Candidate | Measurement
+
+
+class CompilePool:
+    """`workers` processes that compile what is submitted, first come first served."""
+
+    def __init__(self, setups: Sequence[Setup], timeout_s: float) -> None:
+        self._workers = [WorkerProcess(setup) for setup in setups]
+        self._timeout_s = timeout_s
+        self._waiting: deque[tuple[int, CompileJob]] = deque()
+        self._jobs: dict[WorkerProcess, tuple[int, CompileJob, float]] = {}
+        self.seconds = 0.0
+
+    @property
+    def workers(self) -> Sequence[WorkerProcess]:
+        return self._workers
+
+    def submit(self, number: int, schedule: Schedule) -> None:
+        self._waiting.append((number, CompileJob(schedule, schedule.program)))
+
+    def step(self, ready: Container[object]) -> list[Compiled]:
+        """Collect what is done or lost, then keep the workers busy; `ready` holds the connections with a reply.
+
+        Raises:
+            TargetUnavailableError: a worker does not start.
+        """
+        done = [found for worker in self._workers if (found := self._collect(worker, ready))]
+        for worker in self._workers:
+            if self._waiting and worker.available():
+                number, job = self._waiting.popleft()
+                self._jobs[worker] = (number, job, time.perf_counter())
+                worker.send(job, self._timeout_s)
+        return done
+
+    def cancel(self) -> None:
+        """Forget everything submitted; what is being compiled is thrown away."""
+        self._waiting.clear()
+        for worker in self._jobs:
+            worker.restart()
+        self._jobs.clear()
+
+    def close(self) -> None:
+        for worker in self._workers:
+            worker.close()
+
+    def _collect(self, worker: WorkerProcess, ready: Container[object]) -> Compiled | None:
+        reply = worker.poll(ready)
+        if reply is None:
+            return None
+        number, job, since = self._jobs.pop(worker)
+        self.seconds += time.perf_counter() - since
+        match reply:
+            case Artefact():
+                return Compiled(number, Candidate(reply, job.program))
+            case CompileFailure(detail):
+                return Compiled(number, Measurement("compile_error", detail=detail))
+            case Lost(how, detail):
+                return Compiled(number, Measurement(_STATUS[how], detail=detail))
+            case _:
+                raise AssertionError(f"a compile worker replied {type(reply).__name__}")

@@ -1,0 +1,110 @@
+"""What travels between the process that tunes and its workers. Everything here pickles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from autosched.backends.backend import Artefact
+from autosched.timing import Policy
+from search_spaces import Schedule, Target, TileProgram, Workload
+from tuning_logs import Measurement
+
+Role = Literal["compile", "measure"]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """The first message to a worker: what all its jobs have in common.
+
+    `backend` is "module:function" of a function from a target to its backend; `cores` are the processor cores to stay
+    on, empty for all; `threads` is how many threads PyTorch may use.
+    """
+
+    role: Role
+    backend: str
+    workload: Workload
+    target: Target
+    policy: Policy
+    abandon_factor: float
+    cores: tuple[int, ...] = ()
+    threads: int = 1
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The answer to `Setup`: everything is imported."""
+
+
+@dataclass(frozen=True)
+class CompileJob:
+    """To a compile worker; answered with an `Artefact`, or with the compiler's words as a `CompileFailure`."""
+
+    schedule: Schedule
+    program: TileProgram
+
+
+@dataclass(frozen=True)
+class CompileFailure:
+    detail: str
+
+
+@dataclass(frozen=True)
+class Prepare:
+    """To the measuring worker: draw inputs from `seed` and compute what is expected. Answered with `Ready`."""
+
+    seed: int
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A compiled schedule, ready to be loaded."""
+
+    artefact: Artefact
+    program: TileProgram
+
+
+@dataclass(frozen=True)
+class Trial:
+    """To the measuring worker; answered with `Outcome`. `best_s` is the latency to beat, when there is one."""
+
+    candidate: Candidate
+    best_s: float | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a trial, and how much of its time was timing.
+
+    A worker is not `healthy` when its device reports an error that stays: it must be replaced.
+    """
+
+    measurement: Measurement
+    timing_s: float
+    healthy: bool = True
+
+
+@dataclass(frozen=True)
+class Contest:
+    """To the measuring worker: load candidates that came through a trial, and time them interleaved."""
+
+    candidates: tuple[Candidate, ...]
+    rounds: int
+
+
+@dataclass(frozen=True)
+class Standings:
+    """The latencies of a contest, in the order of its candidates; none, and why, when it could not be held."""
+
+    latencies_s: tuple[tuple[float, ...], ...]
+    detail: str = ""
+    healthy: bool = True
+
+
+Job = Setup | CompileJob | Prepare | Trial | Contest
+Reply = Ready | Artefact | CompileFailure | Outcome | Standings
+
+
+def one_line(error: Exception) -> str:
+    """An exception as the detail of a measurement: its type and message on one line of moderate length."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"

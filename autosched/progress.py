@@ -1,0 +1,103 @@
+"""How far a search is, and how to show it: a live display in a terminal, plain lines anywhere else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+# Without a terminal, a line is written this often at most.
+_SECONDS_BETWEEN_LINES = 10.0
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A moment of a search.
+
+    `trials` schedules of the wanted number are known, `known_before` of them from the log; `best_s` is the best latency
+    so far; `failures` counts failed trials by status; `elapsed_s` is since the search began.
+    """
+
+    label: str
+    trials: int
+    wanted: int
+    known_before: int
+    best_s: float | None
+    failures: tuple[tuple[str, int], ...]
+    elapsed_s: float
+    phase: Literal["search", "finals"] = "search"
+
+    @property
+    def remaining_s(self) -> float | None:
+        """Estimated from the trials of this run; None before the first."""
+        done = self.trials - self.known_before
+        return self.elapsed_s / done * (self.wanted - self.trials) if done > 0 else None
+
+
+OnProgress = Callable[[Progress], None]
+
+
+def duration_text(seconds: float) -> str:
+    """A latency with a unit a reader can take in: `12.3 µs`."""
+    for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if seconds >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
+
+
+def progress_line(progress: Progress, library_s: float | None) -> str:
+    """One line for a moment; `library_s` is what the vendor library takes, where that was measured."""
+    parts = [f"{progress.trials}/{progress.wanted} trials"]
+    if progress.best_s is None:
+        parts.append("no kernel yet")
+    else:
+        against = f" ({library_s / progress.best_s:.2f}x the library)" if library_s else ""
+        parts.append(f"best {duration_text(progress.best_s)}{against}")
+    if progress.failures:
+        parts.append("failed: " + ", ".join(f"{n} {status}" for status, n in progress.failures))
+    if progress.phase == "finals":
+        parts.append("measuring the finalists again")
+    elif progress.remaining_s is not None:
+        parts.append(f"about {progress.remaining_s:.0f} s left")
+    return ", ".join(parts)
+
+
+@contextmanager
+def progress_display(console: Console, library_s: float | None = None) -> Iterator[OnProgress]:
+    """Show a search on `console` for as long as the block lasts; give what it yields to `tune(on_progress=…)`."""
+    if not console.is_terminal:
+        yield _Lines(console, library_s)
+        return
+    with Live(console=console, transient=True, refresh_per_second=4) as live:
+        yield lambda progress: live.update(_panel(progress, library_s))
+
+
+def _panel(progress: Progress, library_s: float | None) -> Group:
+    bar = Table.grid(padding=(0, 1))
+    bar.add_row(Text(progress.label, style="bold"), ProgressBar(progress.wanted, progress.trials, width=40))
+    return Group(bar, Text("  " + progress_line(progress, library_s)))
+
+
+class _Lines:
+    """A plain line now and then, and one when a phase begins or the last trial is done."""
+
+    def __init__(self, console: Console, library_s: float | None) -> None:
+        self._console = console
+        self._library_s = library_s
+        self._last = float("-inf")
+
+    def __call__(self, progress: Progress) -> None:
+        now = time.monotonic()
+        due = now - self._last >= _SECONDS_BETWEEN_LINES
+        if due or progress.phase == "finals" or progress.trials >= progress.wanted:
+            self._last = now
+            text = f"{progress.label}: {progress_line(progress, self._library_s)}"
+            self._console.print(text, markup=False, highlight=False, soft_wrap=True)

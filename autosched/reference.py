@@ -1,0 +1,128 @@
+"""The reference: a workload evaluated by PyTorch straight from its expressions, independent of any lowering."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+
+from autosched.named_tensors import Named, read, sum_of_products, union
+from search_spaces import InputError, Stage, Workload
+from search_spaces.expression import Access, Apply, Expression, Literal
+
+OPERATIONS: Mapping[str, Callable[..., torch.Tensor]] = {
+    "add": torch.add,
+    "sub": torch.sub,
+    "mul": torch.mul,
+    "div": torch.div,
+    "maximum": torch.maximum,
+    "minimum": torch.minimum,
+    "neg": torch.neg,
+    "abs": torch.abs,
+    "exp": torch.exp,
+    "log": torch.log,
+    "sqrt": torch.sqrt,
+    "rsqrt": torch.rsqrt,
+    "tanh": torch.tanh,
+    "erf": torch.erf,
+}
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    """The PyTorch element type of the same name as one of `search_spaces.dtypes`."""
+    dtype = getattr(torch, name)
+    assert isinstance(dtype, torch.dtype)
+    return dtype
+
+
+def random_inputs(workload: Workload, seed: int, device: str | torch.device = "cpu") -> list[torch.Tensor]:
+    """Fresh standard normal data for every input, in order, of the declared shapes and element types."""
+    generator = torch.Generator(device=device).manual_seed(seed)
+    return [
+        torch.randn(t.shape, generator=generator, device=device, dtype=torch.float32).to(torch_dtype(t.dtype))
+        for t in workload.inputs
+    ]
+
+
+def evaluate(workload: Workload, inputs: Sequence[torch.Tensor], dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    """The output computed in `dtype` throughout, on the device of the inputs and not rounded to the output's type.
+
+    Raises:
+        InputError: the number of inputs or a shape is not the workload's.
+    """
+    return _run(workload, [x.to(dtype) for x in inputs])
+
+
+def as_written(workload: Workload, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The output as PyTorch eager computes it stage by stage, in the inputs' own element types: a baseline.
+
+    Raises:
+        InputError: the number of inputs or a shape is not the workload's.
+    """
+    return _run(workload, inputs).to(torch_dtype(workload.output.dtype))
+
+
+def check_shapes(workload: Workload, inputs: Sequence[torch.Tensor]) -> None:
+    """Raise InputError unless there is one tensor of the declared shape for every input."""
+    if len(inputs) != len(workload.inputs):
+        raise InputError(f"{workload.name}: got {len(inputs)} inputs, expected {len(workload.inputs)}")
+    for tensor, given in zip(workload.inputs, inputs, strict=True):
+        if tuple(given.shape) != tensor.shape:
+            raise InputError(
+                f"{workload.name}: {tensor.name} has shape {list(given.shape)}, expected {list(tensor.shape)}"
+            )
+
+
+def factors(expression: Expression) -> list[Expression]:
+    """The factors of a product, however its multiplications are nested; the expression itself when it is none."""
+    if isinstance(expression, Apply) and expression.operator == "mul":
+        return [f for argument in expression.arguments for f in factors(argument)]
+    return [expression]
+
+
+def literal(value: float) -> Named:
+    """A constant. It has no dimension, so that it never widens the element type of what it meets."""
+    return Named((), torch.tensor(value, dtype=torch.float64))
+
+
+def _run(workload: Workload, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
+    check_shapes(workload, inputs)
+    tensors = {t.name: x for t, x in zip(workload.inputs, inputs, strict=True)}
+    for stage in workload.stages:
+        tensors[stage.name] = _stage(stage, tensors)
+    return tensors[workload.output.name]
+
+
+def _stage(stage: Stage, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    names = [a.name for a in stage.axes]
+    if stage.reduction is None:
+        result = _expression(stage.expression, stage, tensors)
+    elif stage.reduction.operator == "sum":
+        terms = [_expression(f, stage, tensors) for f in factors(stage.expression)]
+        result = sum_of_products(terms, names, {a.name: a.extent for a in stage.reduction.axes})
+    else:
+        result = extreme(_expression(stage.expression, stage, tensors), stage)
+    return result.aligned(names).expand(stage.shape)
+
+
+def extreme(values: Named, stage: Stage) -> Named:
+    """The largest (smallest) along the reduction axes of a stage that folds with max (min)."""
+    assert stage.reduction is not None
+    reduced = {a.name for a in stage.reduction.axes}
+    dims = [d for d, a in enumerate(values.axes) if a in reduced]
+    if not dims:
+        return values
+    fold = torch.amax if stage.reduction.operator == "max" else torch.amin
+    return Named(tuple(a for a in values.axes if a not in reduced), fold(values.values, dims))
+
+
+def _expression(expression: Expression, stage: Stage, tensors: Mapping[str, torch.Tensor]) -> Named:
+    match expression:
+        case Literal(value):
+            return literal(value)
+        case Access(tensor):
+            return read(expression, tensors[tensor], stage.extents)
+        case Apply(operator, arguments):
+            given = [_expression(a, stage, tensors) for a in arguments]
+            axes = union(given)
+            return Named(axes, OPERATIONS[operator](*(g.aligned(axes) for g in given)))

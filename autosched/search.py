@@ -1,0 +1,192 @@
+"""The loop of a search: propose, measure, log, tell, until so many schedules are known; then the finals."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Literal
+
+from autosched.interruption import Interruption
+from autosched.measuring import Measurer
+from autosched.progress import OnProgress, Progress
+from autosched.strategies import Strategy
+from search_spaces import Schedule, SearchSpace
+from tuning_logs import Measurement, Provenance, TuningLog, TuningRecord
+from tuning_logs.ranking import best_of, standing
+
+Ending = Literal["known", "trials", "exhausted", "interrupted"]
+
+# Schedules per batch: small at first, so that the cost model learns early; larger when it has learnt, so that compile
+# workers stay busy (64 is the batch of Ansor and MetaSchedule).
+_FIRST_BATCH = 16
+_LARGEST_BATCH = 64
+# Schedules that are measured again before one is called best, and how often each: the differences among the best few
+# are of the size of the noise of single trials.
+_FINALISTS = 5
+_FINAL_ROUNDS = 15
+
+
+@dataclass(frozen=True)
+class PhaseSeconds:
+    """Where the wall time of a search went: asking and telling the strategy, measuring, logging, and the finals."""
+
+    propose: float = 0.0
+    measure: float = 0.0
+    log: float = 0.0
+    finals: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return self.propose + self.measure + self.log + self.finals
+
+
+@dataclass
+class Search:
+    """One run of the loop, over the records of one workload, target, generator and policy.
+
+    `records` are all of them, oldest first, and grow as the search goes on; `wanted` is how many distinct schedules are
+    to be known in the end; `provenance` is that of the records to come, but for their time and place in the run.
+    """
+
+    space: SearchSpace
+    strategy: Strategy
+    log: TuningLog
+    provenance: Provenance
+    wanted: int
+    records: list[TuningRecord]
+    on_progress: OnProgress | None = None
+    seconds: PhaseSeconds = field(default=PhaseSeconds(), init=False)
+
+    def __post_init__(self) -> None:
+        self._began = time.perf_counter()
+        self._old_records = len(self.records)
+        self.known_before = self.known
+        best = self.best
+        self._best_s = best.measurement.latency_s if best else None
+        self._failed: Counter[str] = Counter()
+
+    @property
+    def known(self) -> int:
+        """How many distinct schedules have been tried."""
+        return len({r.schedule for r in self.records})
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is left to do: neither trials nor finals."""
+        return self.known >= self.wanted and not self._finals_due
+
+    @property
+    def best(self) -> TuningRecord | None:
+        return best_of(self.records)
+
+    @property
+    def trials(self) -> list[TuningRecord]:
+        """The trials of this run, finals left out."""
+        return [r for r in self.records[self._old_records :] if not r.provenance.finals]
+
+    @property
+    def failures(self) -> tuple[tuple[str, int], ...]:
+        """This run's failed trials by status, most frequent first."""
+        return tuple(Counter(r.measurement.status for r in self.trials if not r.measurement.ok).most_common())
+
+    def run(self, measurer: Measurer, interruption: Interruption) -> Ending:
+        """Search to the end, or until the interruption is set, which is looked at between batches."""
+        ending: Ending = "trials" if self.known < self.wanted else "known"
+        while self.known < self.wanted and ending != "exhausted":
+            if interruption:
+                return "interrupted"
+            ending = "trials" if self._batch(measurer) else "exhausted"
+        if interruption:
+            return "interrupted"
+        if self._finals_due:
+            self._report(self.known, finals=True)
+            self._finals(measurer)
+        return ending
+
+    def _batch(self, measurer: Measurer) -> bool:
+        """Measure and log the next schedules; False when there are none left."""
+        known = self.known
+        size = min(max(_FIRST_BATCH, known // 4), _LARGEST_BATCH, self.wanted - known)
+        with self._timed("propose"):
+            schedules = self.strategy.ask(size)
+        if not schedules:
+            return False
+        done = itertools.count(known + 1)
+        with self._timed("measure"):
+            measurements = measurer.measure(schedules, lambda _, measurement: self._tried(next(done), measurement))
+        records = self._log(schedules, measurements, finals=0)
+        with self._timed("propose"):
+            self.strategy.tell(records)
+        return True
+
+    def _finals(self, measurer: Measurer) -> None:
+        finalists = self._finalists()
+        with self._timed("finals"):
+            measurements = measurer.remeasure(finalists, rounds=_FINAL_ROUNDS)
+        self._log(finalists, measurements, finals=1 + max(r.provenance.finals for r in self.records))
+
+    @property
+    def _finals_due(self) -> bool:
+        """Whether there are trials that no finals have followed, and more than one kernel to choose from."""
+        return bool(self.records) and not self.records[-1].provenance.finals and len(self._finalists()) > 1
+
+    def _finalists(self) -> list[Schedule]:
+        ok = [r for r in standing(self.records) if r.measurement.ok]
+        fastest = sorted(ok, key=lambda r: r.measurement.latency_s)[:_FINALISTS]
+        return [self.space.bind(r.schedule) for r in fastest]
+
+    def _log(
+        self, schedules: Sequence[Schedule], measurements: Sequence[Measurement], finals: int
+    ) -> list[TuningRecord]:
+        now, first = time.time(), self.known
+        records = [
+            TuningRecord(
+                self.space.workload,
+                self.space.target,
+                schedule,
+                measurement,
+                dataclasses.replace(self.provenance, unix_s=now, trial=first + i, finals=finals),
+            )
+            for i, (schedule, measurement) in enumerate(zip(schedules, measurements, strict=True))
+        ]
+        with self._timed("log"):
+            self.log.append(*records)
+        self.records.extend(records)
+        return records
+
+    def _tried(self, known: int, measurement: Measurement) -> None:
+        if measurement.ok:
+            self._best_s = min(measurement.latency_s, self._best_s or measurement.latency_s)
+        else:
+            self._failed[measurement.status] += 1
+        self._report(known)
+
+    def _report(self, known: int, finals: bool = False) -> None:
+        if self.on_progress is None:
+            return
+        self.on_progress(
+            Progress(
+                label=self.space.workload.label,
+                trials=known,
+                wanted=self.wanted,
+                known_before=self.known_before,
+                best_s=self._best_s,
+                failures=tuple(self._failed.most_common()),
+                elapsed_s=time.perf_counter() - self._began,
+                phase="finals" if finals else "search",
+            )
+        )
+
+    @contextmanager
+    def _timed(self, phase: Literal["propose", "measure", "log", "finals"]) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            spent = getattr(self.seconds, phase) + time.perf_counter() - start
+            self.seconds = dataclasses.replace(self.seconds, **{phase: spent})

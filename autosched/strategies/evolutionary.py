@@ -1,0 +1,174 @@
+"""Evolutionary search steered by a cost model: a population evolves under predicted scores, and its best are measured.
+
+Source: Ansor (OSDI 2020, section 5.1). Different here: crossover by knobs; part of each batch are neighbours of the
+best measured schedules; a batch is spread over the space instead of crowding around one point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+from autosched.strategies.strategy import draw, schedules_of
+from autosched.strategies.transfer import adapted
+from cost_models import CostModel
+from search_spaces import InputError, Schedule, SearchSpace
+from tuning_logs import TuningRecord
+
+# Candidates per schedule asked for and generation, within bounds: what keeps an ask under 5 ms per schedule.
+_CANDIDATES_PER_ASKED = 6
+_POPULATION = (64, 384)
+_GENERATIONS = 4
+_MUTATION = 0.85
+# The starting population: this part from the best measured, the rest drawn at random.
+_FROM_BEST = 0.4
+_PARENTS = 24
+# Parts of a batch: random schedules (which keep the model honest where it never looked), and neighbours of the best.
+_RANDOM = 0.08
+_NEIGHBOURS = 0.25
+_CENTRES = 3
+# In a batch, at most so many schedules differ from one already chosen in a single knob.
+_CROWD = 2
+# Before there is data, this part of a batch is what the prior ranks first among so many draws each.
+_PRIOR_PART = 0.5
+_PRIOR_DRAWS = 8
+
+
+class Evolutionary:
+    """The default strategy. The cost model is refitted at an ask that follows a tell."""
+
+    def __init__(self, space: SearchSpace, cost_model: CostModel, rng: np.random.Generator) -> None:
+        self._space = space
+        self._model = cost_model
+        self._rng = rng
+        self._known: set[Schedule] = set()
+        self._records: list[TuningRecord] = []
+        self._elite: list[Schedule] = []
+        self._fitted = 0
+
+    def tell(self, records: Sequence[TuningRecord]) -> None:
+        self._records.extend(records)
+        self._known |= schedules_of(self._space, records)
+
+    def ask(self, count: int) -> list[Schedule]:
+        self._learn()
+        batch = _Batch(self._known)
+        explored = int(_RANDOM * count + self._rng.random())
+        if self._elite:
+            batch.take(self._ranked(self._neighbours()), round(_NEIGHBOURS * count))
+            batch.take(self._ranked(self._evolved(count)), count - explored)
+        else:
+            pool = draw(self._space, _PRIOR_DRAWS * count, self._known, self._rng)
+            batch.take(self._ranked(pool), round(_PRIOR_PART * count))
+        rest = draw(self._space, count - len(batch.chosen), self._known | batch.chosen.keys(), self._rng)
+        asked = [*batch.chosen, *rest]
+        self._known.update(asked)
+        return asked
+
+    def _learn(self) -> None:
+        if self._fitted == len(self._records):
+            return
+        self._fitted = len(self._records)
+        self._model.fit(self._space, self._records)
+        self._elite = _elite(self._space, self._records)
+
+    def _neighbours(self) -> list[Schedule]:
+        found = (n for centre in self._elite[:_CENTRES] for n in self._space.neighbours(centre))
+        return list(dict.fromkeys(n for n in found if n not in self._known))
+
+    def _evolved(self, count: int) -> list[Schedule]:
+        """Every new schedule that came up in the generations, in order."""
+        size = int(np.clip(_CANDIDATES_PER_ASKED * count, *_POPULATION))
+        population = self._first_population(size)
+        seen = dict.fromkeys(population)
+        for _ in range(_GENERATIONS - 1):
+            population = self._next_population(population)
+            seen.update(dict.fromkeys(population))
+        return [s for s in seen if s not in self._known]
+
+    def _first_population(self, size: int) -> list[Schedule]:
+        parents = self._elite[:_PARENTS]
+        from_best = max(len(parents), int(_FROM_BEST * size))
+        mutated = [self._mutated(parents[i % len(parents)]) for i in range(from_best - len(parents))]
+        return [*parents, *mutated, *(self._space.sample(self._rng) for _ in range(size - from_best))]
+
+    def _next_population(self, population: list[Schedule]) -> list[Schedule]:
+        """Children of parents drawn with probability proportional to their predicted score."""
+        scores = np.maximum(self._model.predict(self._space, population), 1e-6)
+        parents = self._rng.choice(len(population), size=(len(population), 2), p=scores / scores.sum())
+        mutates = self._rng.random(len(population)) < _MUTATION
+        return [
+            self._mutated(population[a]) if mutate else self._space.crossover(population[a], population[b], self._rng)
+            for (a, b), mutate in zip(parents, mutates, strict=True)
+        ]
+
+    def _mutated(self, schedule: Schedule) -> Schedule:
+        return self._space.mutate(schedule, self._rng)
+
+    def _ranked(self, schedules: Sequence[Schedule]) -> list[Schedule]:
+        """Highest predicted score first; equal scores in the given order."""
+        scores = self._model.predict(self._space, schedules)
+        return [schedules[i] for i in np.argsort(-scores, kind="stable")]
+
+
+class _Batch:
+    """The schedules chosen so far for one ask, in order."""
+
+    def __init__(self, known: set[Schedule]) -> None:
+        self._known = known
+        self.chosen: dict[Schedule, None] = {}
+
+    def take(self, ranked: Iterable[Schedule], until: int) -> None:
+        """Choose from the front of `ranked` until there are `until`: first what does not crowd, then the rest."""
+        crowding: list[Schedule] = []
+        for schedule in ranked:
+            if len(self.chosen) >= until:
+                return
+            if schedule in self._known or schedule in self.chosen:
+                continue
+            if sum(_differences(schedule, other) <= 1 for other in self.chosen) >= _CROWD:
+                crowding.append(schedule)
+            else:
+                self.chosen[schedule] = None
+        self.chosen.update(dict.fromkeys(crowding[: max(0, until - len(self.chosen))]))
+
+
+def _differences(a: Schedule, b: Schedule) -> int:
+    """Knobs in which two schedules differ; all of them when their sketches do."""
+    if a.sketch != b.sketch:
+        return len(a.values)
+    return sum(x != y for x, y in zip(a.values, b.values, strict=True))
+
+
+def _elite(space: SearchSpace, records: Sequence[TuningRecord]) -> list[Schedule]:
+    """The successful schedules of this space, fastest first; while there are none, those of others, adapted to it."""
+    key = (space.workload.key, space.target.key)
+    ok = sorted((r for r in records if r.measurement.ok), key=lambda r: r.measurement.latency_s)
+    own = _distinct(r.schedule for r in ok if r.key == key)
+    bound = _bound(own, space.bind)
+    if bound:
+        return bound
+    # Fastest of each foreign workload first, then the second of each: latencies of different shapes do not compare.
+    places: dict[tuple[str, str], int] = {}
+    ranked: list[tuple[int, Schedule]] = []
+    for record in ok:
+        place = places[record.key] = places.get(record.key, -1) + 1
+        ranked.append((place, record.schedule))
+    candidates = _distinct(s for _, s in sorted(ranked, key=lambda pair: pair[0])[: 2 * _PARENTS])
+    return _distinct(a for a in (adapted(space, s) for s in candidates) if a is not None)
+
+
+def _distinct(schedules: Iterable[Schedule]) -> list[Schedule]:
+    return list(dict.fromkeys(schedules))
+
+
+def _bound(schedules: Iterable[Schedule], bind: Callable[[Schedule], Schedule]) -> list[Schedule]:
+    """The schedules bound to the space; those that it no longer has are left out."""
+    bound: list[Schedule] = []
+    for schedule in schedules:
+        try:
+            bound.append(bind(schedule))
+        except InputError:
+            continue
+    return bound

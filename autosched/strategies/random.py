@@ -1,0 +1,29 @@
+"""Random search: the strategy that every other one must beat."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from autosched.strategies.strategy import draw, schedules_of
+from cost_models import CostModel
+from search_spaces import Schedule, SearchSpace
+from tuning_logs import TuningRecord
+
+
+class Random:
+    """Random legal schedules, never one twice. The cost model is not consulted."""
+
+    def __init__(self, space: SearchSpace, cost_model: CostModel, rng: np.random.Generator) -> None:
+        self._space = space
+        self._rng = rng
+        self._known: set[Schedule] = set()
+
+    def ask(self, count: int) -> list[Schedule]:
+        drawn = draw(self._space, count, self._known, self._rng)
+        self._known.update(drawn)
+        return drawn
+
+    def tell(self, records: Sequence[TuningRecord]) -> None:
+        self._known |= schedules_of(self._space, records)

@@ -1,0 +1,56 @@
+"""What a strategy is: it proposes schedules and is told what became of them. It never runs anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence, Set
+from typing import Protocol
+
+import numpy as np
+
+from search_spaces import Schedule, SearchSpace
+from tuning_logs import TuningRecord
+
+# So many draws in a row that bring nothing new say that almost all of the space is known.
+_FRUITLESS_DRAWS = 64
+
+
+class Strategy(Protocol):
+    """Ask-and-tell search over one search space.
+
+    The same random state and the same answers give the same proposals.
+    """
+
+    def ask(self, count: int) -> list[Schedule]:
+        """At most `count` schedules to measure next: legal, all different, and neither asked nor told before.
+
+        Fewer when the space is nearly exhausted, none when nothing is left.
+        """
+        ...
+
+    def tell(self, records: Sequence[TuningRecord]) -> None:
+        """Take note of what was measured, here or in earlier runs, of this workload and target or of others."""
+        ...
+
+
+def schedules_of(space: SearchSpace, records: Iterable[TuningRecord]) -> set[Schedule]:
+    """The schedules of those records that are of the space's workload and target."""
+    key = (space.workload.key, space.target.key)
+    return {r.schedule for r in records if r.key == key}
+
+
+def draw(space: SearchSpace, count: int, known: Set[Schedule], rng: np.random.Generator) -> list[Schedule]:
+    """`count` random legal schedules that are not in `known`, all different; fewer only when there are no more."""
+    drawn: dict[Schedule, None] = {}
+    fruitless = 0
+    while len(drawn) < count and fruitless < _FRUITLESS_DRAWS:
+        schedule = space.sample(rng)
+        if schedule in known or schedule in drawn:
+            fruitless += 1
+        else:
+            drawn[schedule] = None
+            fruitless = 0
+    if len(drawn) < count:
+        left = [s for s in space if s not in known and s not in drawn]
+        take = rng.permutation(len(left))[: count - len(drawn)]
+        drawn.update(dict.fromkeys(left[i] for i in take))
+    return list(drawn)

@@ -1,0 +1,40 @@
+"""Moves schedules from one search space to another: the nearest point, knob by knob."""
+
+from __future__ import annotations
+
+import math
+
+from search_spaces import InputError, Schedule, SearchSpace
+from search_spaces.knobs import KnobValue
+
+
+def adapted(space: SearchSpace, schedule: Schedule) -> Schedule | None:
+    """The schedule in `space` most like `schedule`; None when the space lacks its sketch or no such point is legal.
+
+    Values that the space has stay. A tiling keeps its inner levels: a loop of another extent gets another outermost
+    factor. Other numbers go to the nearest value in ratio, and what has no nearest value to the first.
+    """
+    try:
+        sketch = space.sketch(schedule.sketch)
+    except InputError:
+        return None
+    values = tuple((k.name, _nearest(schedule.knobs.get(k.name), k.values)) for k in sketch.knobs)
+    try:
+        found = space.bind(Schedule(sketch.name, values))
+    except InputError:
+        return None
+    return found if space.why_illegal(found) is None else None
+
+
+def _nearest(value: KnobValue | None, allowed: tuple[KnobValue, ...]) -> KnobValue:
+    if value is None or value in allowed:
+        return allowed[0] if value is None else value
+    return min(allowed, key=lambda other: _distance(value, other))
+
+
+def _distance(a: KnobValue, b: KnobValue) -> float:
+    if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b) > 1:
+        return sum(_distance(x, y) for x, y in zip(a[1:], b[1:], strict=True))
+    if isinstance(a, int) and isinstance(b, int) and not isinstance(a, bool) and not isinstance(b, bool):
+        return abs(math.log2((abs(a) + 1) / (abs(b) + 1)))
+    return 0.0 if a == b else math.inf

@@ -1,0 +1,164 @@
+"""`tune`: search for the fastest kernel of a workload, resuming from the log what earlier runs have measured."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+import cost_models
+import search_spaces
+from autosched import backends, devices, strategies
+from autosched.generator import generator_hash
+from autosched.interruption import interruptible
+from autosched.kernel import Kernel, load_kernel
+from autosched.measuring import LocalMeasurer, Measurer
+from autosched.progress import OnProgress, duration_text
+from autosched.search import Ending, PhaseSeconds, Search
+from autosched.timing import POLICIES, Policy
+from search_spaces import AutoschedError, InputError, LogError, Target, Workload
+from search_spaces.errors import unknown_name
+from tuning_logs import Provenance, TuningLog, TuningRecord, user_log_path
+from tuning_logs.ranking import standing
+
+# Records of other shapes that a search starts with: enough to train a cost model, few enough to do it in a second.
+_WARM_START = 512
+
+
+@dataclass(frozen=True)
+class TuneResult:
+    """What a search found.
+
+    `best` is None when every trial failed. `trials_done` schedules were measured now, `trials_known` came from the log.
+    `failures` counts this run's failed trials by status. `seconds` is wall time by phase; `compile_seconds` and
+    `run_seconds` are summed over the workers, which overlap. `ending` says why it stopped: all was "known" before, the
+    wanted number of "trials" was reached, the search space was "exhausted", or Ctrl-C "interrupted" it.
+    """
+
+    workload: Workload
+    target: Target
+    best: TuningRecord | None
+    trials_done: int
+    trials_known: int
+    failures: tuple[tuple[str, int], ...]
+    seconds: PhaseSeconds
+    compile_seconds: float
+    run_seconds: float
+    ending: Ending
+    log: Path
+
+    @cached_property
+    def kernel(self) -> Kernel:
+        """The best kernel, built when first asked for.
+
+        Raises:
+            AutoschedError: no trial succeeded.
+        """
+        if self.best is None:
+            shown = ", ".join(f"{n} {status}" for status, n in self.failures)
+            raise AutoschedError(f"{self.workload.label}: no trial succeeded ({shown}); `autosched log show` says why")
+        return load_kernel(self.best)
+
+    def __str__(self) -> str:
+        best = duration_text(self.best.measurement.latency_s) if self.best else "no kernel"
+        failed = "".join(f", {n} {status}" for status, n in self.failures)
+        why: dict[Ending, str] = {
+            "known": "all known from the log, no trial was needed",
+            "trials": f"{self.trials_done} trials in {self.seconds.total:.1f} s, {self.trials_known} known before",
+            "exhausted": f"the whole search space: {self.trials_done} trials now, {self.trials_known} known before",
+            "interrupted": f"interrupted after {self.trials_done} trials, {self.trials_known} known before; "
+            "run it again to go on",
+        }
+        return f"{self.workload.label} on {self.target.device}: {best} ({why[self.ending]}{failed})"
+
+
+def tune(
+    op: Workload,
+    target: str | Target | None = None,
+    trials: int = 1000,
+    *,
+    strategy: str = "evolutionary",
+    cost_model: str = "xgboost",
+    seed: int = 0,
+    log: str | os.PathLike[str] | None = None,
+    policy: Policy = "cold",
+    measurer: Measurer | None = None,
+    on_progress: OnProgress | None = None,
+) -> TuneResult:
+    """Search for the fastest kernel of `op`, writing every trial to the log.
+
+    `target` is a name ("h200", "cpu"), a `Target`, or None for the device that is here. `trials` counts the distinct
+    schedules that the log knows in the end, those of earlier runs included: a second call on the same log measures
+    nothing again, and an interrupted search resumes. `log` is by default the user's (`tuning_logs.user_log_path`).
+    `policy` is how kernels are timed, with "cold" or "hot" caches. `measurer` stands in for measuring on this machine.
+    `on_progress` is called after every trial. Ctrl-C ends the search after the current batch; a second one, at once.
+
+    Raises:
+        InputError: an argument is not allowed. Nothing was written.
+        TargetUnavailableError: this machine cannot run kernels for the target.
+        EmptySearchSpaceError: no schedule is legal.
+        LogError: the log cannot be read or written.
+    """
+    _check(op, trials, seed, policy)
+    device = target if isinstance(target, Target) and measurer else devices.resolve(target)
+    space = search_spaces.build(op, device)
+    tuning_log = TuningLog(user_log_path() if log is None else log)
+    _check_writable(tuning_log.path)
+    generator = generator_hash(backends.for_target(device))
+    records = tuning_log.records(op, device, generator, policy)
+    known = standing(records)
+    # Another seed for every number of known trials: a resumed search does not draw the same candidates again.
+    rng = np.random.default_rng([seed, len(known)])
+    searcher = strategies.create(strategy, space, cost_models.create(cost_model, seed), rng)
+    provenance = Provenance(generator, policy, 0.0, seed, 0, devices.environment(device))
+    search = Search(space, searcher, tuning_log, provenance, trials, records, on_progress)
+    if search.complete:
+        return _result(search, "known")
+    other_shapes = [r for r in tuning_log.nearest(op, device, _WARM_START) if r.key != (op.key, device.key)]
+    searcher.tell([*other_shapes, *known])
+    with interruptible() as interruption:
+        if measurer is not None:
+            return _result(search, search.run(measurer, interruption))
+        with LocalMeasurer(op, device, policy=policy, seed=seed) as local:
+            return _result(search, search.run(local, interruption))
+
+
+def _result(search: Search, ending: Ending) -> TuneResult:
+    measurements = [r.measurement for r in search.trials]
+    return TuneResult(
+        workload=search.space.workload,
+        target=search.space.target,
+        best=search.best,
+        trials_done=len(search.trials),
+        trials_known=search.known_before,
+        failures=search.failures,
+        seconds=search.seconds,
+        compile_seconds=sum(m.facts.seconds for m in measurements if m.facts),
+        run_seconds=sum(m.seconds for m in measurements),
+        ending=ending,
+        log=search.log.path,
+    )
+
+
+def _check(op: Workload, trials: int, seed: int, policy: str) -> None:
+    if not isinstance(op, Workload):
+        raise InputError(f"expected a Workload such as autosched.ops.matmul(512, 512, 512), got {type(op).__name__}")
+    for name, value, least in (("trials", trials, 1), ("seed", seed, 0)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise InputError(f"{name}={value!r}; expected an integer of at least {least}")
+    if policy not in POLICIES:
+        raise unknown_name("timing policy", policy, POLICIES)
+
+
+def _check_writable(path: Path) -> None:
+    """Raise LogError where an append would certainly fail: found out before the first trial, not after it."""
+    existing = next(p for p in (path, *path.absolute().parents) if p.exists())
+    if existing == path and not path.is_file():
+        raise LogError(f"{path} is no file; expected the path of a tuning log, such as tuning.jsonl")
+    if existing != path and not existing.is_dir():
+        raise LogError(f"cannot write {path}: {existing} is not a directory")
+    if not os.access(existing, os.W_OK):
+        raise LogError(f"cannot write {path}: no permission to write {existing}; give another path with log=…")

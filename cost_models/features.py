@@ -1,0 +1,321 @@
+"""Features of a tile program on a target: a vector of fixed length, read off in one walk.
+
+All values go through sign(x)·log2(|x| + 1), as in Ansor (OSDI 2020, appendix B), whose groups of features these follow:
+operations, traffic per buffer, arithmetic intensity over loop depth, tiles against the memories that hold them, launch.
+What Ansor lacks is added: how the grid is walked, and the analytic estimate of where the time goes, so that a model
+need only learn what the estimate misses. Amounts are summed over kernels; shapes are those of the kernel with the most
+work.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost_models.program_counts import KernelCounts, Traffic, count, wave_extents
+from cost_models.reuse import Nest
+from cost_models.roofline import Estimate, estimate
+from search_spaces import Target, TileProgram
+from search_spaces.tile_program import Load, Store
+
+_LOAD_SLOTS = 3
+_DEPTHS = 5
+_PAGE_BYTES = 4096
+_LINE_BYTES = 64
+_BYTES = 4.0  # of an element while it is computed with
+_PICOSECONDS = 1e12  # so that times are far above 1, where the logarithm is taken
+_EVICTION = {"": 0.0, "evict_last": 1.0, "evict_first": 2.0}
+
+_TOTALS = (
+    "kernels",
+    "dot_flops",
+    "map_flops",
+    "transcendental",
+    "reduced",
+    "moved",
+    "loaded_bytes",
+    "stored_bytes",
+    "unique_bytes",
+    "loaded_over_unique",
+    "flops_per_loaded_byte",
+    "memory_bytes",
+    "cache_bytes",
+    "dot_s",
+    "map_s",
+    "memory_s",
+    "cache_s",
+    "latency_s",
+    "workspace_bytes",
+)
+_GRID = (
+    "tiles",
+    "programs",
+    "resident",
+    "waves",
+    "tail",
+    "grid_slow",
+    "grid_fast",
+    "grid_outer",
+    "wave_slow",
+    "wave_fast",
+    "group",
+    "persistent",
+    "num_warps",
+    "num_stages",
+    "num_ctas",
+    "max_registers",
+    "lanes",
+    "vectors",
+)
+_LOOPS = ("loops", "depth", "outer_trips", "inner_trips", "pipeline_stages", "flatten", "warp_specialize", "branches")
+_DOT = (
+    "dots",
+    "dot_m",
+    "dot_n",
+    "dot_k",
+    "dot_times",
+    "dot_aspect",
+    "dot_intensity",
+    "dot_accumulators",
+    "dot_ragged",
+    "dot_operand_bytes",
+    "dot_unroll",
+    "dot_tf32",
+    "panel_a",
+    "packed_a_bytes",
+    "panel_b",
+    "packed_b_bytes",
+)
+_FIT = (
+    "shared_bytes",
+    "shared_share",
+    "registers_per_thread",
+    "register_share",
+    "threads",
+    "largest_tile_bytes",
+    "elements_per_thread",
+    "target_units",
+    "target_balance",
+)
+_DEPTH_NAMES = tuple(
+    f"{what}_{depth}" for depth in range(_DEPTHS) for what in ("set_over_l1", "set_over_l2", "intensity")
+)
+_ACCESS = (
+    "bytes",
+    "tile_bytes",
+    "times",
+    "run_bytes",
+    "run_whole_vectors",
+    "row_bytes",
+    "row_page_offset",
+    "padding",
+    "descriptor",
+    "along_fast_axis",
+)
+_LOAD = (*_ACCESS, "panels_along_last_axis", "eviction", "repeats")
+_STORE = (*_ACCESS, "atomic", "streaming")
+
+FEATURE_NAMES: tuple[str, ...] = (
+    *_TOTALS,
+    *_GRID,
+    *_LOOPS,
+    *_DOT,
+    *_FIT,
+    *_DEPTH_NAMES,
+    *(f"load{slot}_{name}" for slot in range(_LOAD_SLOTS) for name in _LOAD),
+    *(f"store_{name}" for name in _STORE),
+)
+
+
+def features(program: TileProgram, target: Target) -> NDArray[np.float32]:
+    """The features of `program` on `target`, in the order of `FEATURE_NAMES`."""
+    nests = [Nest(counts) for counts in count(program)]
+    estimates = [estimate(nest, target) for nest in nests]
+    at = max(range(len(nests)), key=lambda i: nests[i].counts.work)
+    main = nests[at].counts
+    values = [
+        *_totals(program, nests, estimates),
+        *_grid(main, estimates[at], target),
+        *_loops(main),
+        *_dot(main, target),
+        *_fit(main, estimates[at], target),
+        *_depths(nests[at], target),
+        *_accesses(main),
+    ]
+    raw = np.array(values, dtype=np.float64)
+    return (np.sign(raw) * np.log2(np.abs(raw) + 1.0)).astype(np.float32)
+
+
+def _totals(program: TileProgram, nests: list[Nest], estimates: list[Estimate]) -> list[float]:
+    dot_flops = map_flops = transcendental = reduced = moved = loaded = stored = 0.0
+    for counts in (nest.counts for nest in nests):
+        tiles = counts.kernel.grid.tiles
+        dot_flops += tiles * counts.dot_flops
+        map_flops += tiles * counts.map_flops
+        transcendental += tiles * counts.transcendental
+        reduced += tiles * counts.reduced
+        moved += tiles * counts.moved
+        loaded += tiles * sum(t.bytes_per_program for t in counts.loads)
+        stored += tiles * sum(t.bytes_per_program for t in counts.stores)
+    unique = max(1.0, float(sum(b.bytes for b in program.buffers if b.role != "workspace")))
+    return [
+        len(nests),
+        dot_flops,
+        map_flops,
+        transcendental,
+        reduced,
+        moved,
+        loaded,
+        stored,
+        unique,
+        loaded / unique,
+        (dot_flops + map_flops + reduced) / (loaded + 1.0),
+        sum(e.memory_bytes for e in estimates),
+        sum(e.cache_bytes for e in estimates),
+        _PICOSECONDS * sum(e.dot_s for e in estimates),
+        _PICOSECONDS * sum(e.map_s for e in estimates),
+        _PICOSECONDS * sum(e.memory_s for e in estimates),
+        _PICOSECONDS * sum(e.cache_s for e in estimates),
+        _PICOSECONDS * sum(e.latency_s for e in estimates),
+        sum(b.bytes for b in program.buffers if b.role == "workspace"),
+    ]
+
+
+def _grid(counts: KernelCounts, estimated: Estimate, target: Target) -> list[float]:
+    grid, launch = counts.kernel.grid, counts.kernel.launch
+    slots = target.units * estimated.resident
+    wave = wave_extents(counts.kernel, min(slots, grid.tiles))
+    extents = [1, 1, *(a.extent for a in grid.axes)]
+    covered = [1, 1, *(wave[a.variable] for a in grid.axes)]
+    return [
+        grid.tiles,
+        grid.programs,
+        estimated.resident,
+        grid.tiles / slots,
+        estimated.tail,
+        extents[-2],
+        extents[-1],
+        grid.tiles / (extents[-1] * extents[-2]),
+        covered[-2],
+        covered[-1],
+        grid.group[1] if grid.group else 0,
+        grid.persistent is not None,
+        launch.num_warps,
+        launch.num_stages,
+        launch.num_ctas,
+        launch.max_registers,
+        launch.lanes,
+        launch.vectors,
+    ]
+
+
+def _loops(counts: KernelCounts) -> list[float]:
+    loops = counts.loops
+    if not loops:
+        return [*([0.0] * (len(_LOOPS) - 1)), counts.branches]
+    return [
+        len(loops),
+        1 + max(depth for depth, _, _ in loops),
+        loops[0][1],
+        max(times for _, times, _ in loops),
+        max(loop.pipeline_stages for _, _, loop in loops),
+        any(loop.flatten for _, _, loop in loops),
+        any(loop.warp_specialize for _, _, loop in loops),
+        counts.branches,
+    ]
+
+
+def _dot(counts: KernelCounts, target: Target) -> list[float]:
+    if not counts.dots:
+        return [0.0] * len(_DOT)
+    d = max(counts.dots, key=lambda dot: dot.m * dot.n * dot.k * dot.times)
+    return [
+        len(counts.dots),
+        d.m,
+        d.n,
+        d.k,
+        d.times,
+        d.m / d.n,
+        d.m * d.n / (d.m + d.n),
+        d.m * d.n / target.lanes,
+        d.n % target.lanes,
+        _BYTES * d.k * (d.m + d.n),
+        d.statement.unroll,
+        d.statement.precision == "tf32",
+        *_panels(d.load_a),
+        *_panels(d.load_b),
+    ]
+
+
+def _panels(load: Load | None) -> tuple[float, float]:
+    """Width of the panels that an operand is packed in, 0 when it is not, and the size of the packed tile."""
+    return (load.panels.width, load.dst.bytes) if load and load.panels else (0.0, 0.0)
+
+
+def _fit(counts: KernelCounts, estimated: Estimate, target: Target) -> list[float]:
+    largest = max((t.bytes for t in counts.tiles.values()), default=0)
+    elements = max((t.elements for t in counts.tiles.values()), default=0)
+    balance = target.fp32_flops / target.memory_bytes_per_s
+    need = estimated.need
+    if need is None:
+        workers = max(1, counts.kernel.launch.lanes)
+        return [0.0, 0.0, 0.0, 0.0, 0.0, largest, elements / workers, target.units, balance]
+    return [
+        need.shared_memory_bytes,
+        need.shared_memory_bytes / max(1, target.shared_memory_bytes),
+        need.registers_per_thread,
+        need.registers_per_thread * need.threads / max(1, target.registers_per_unit),
+        need.threads,
+        largest,
+        elements / need.threads,
+        target.units,
+        balance,
+    ]
+
+
+def _depths(nest: Nest, target: Target) -> list[float]:
+    """Working set against each cache, and operations per byte of it, innermost loop first."""
+    counts, levels, sets = nest.counts, nest.levels, nest.working_sets
+    work = counts.kernel.grid.tiles * (counts.dot_flops + counts.map_flops + counts.reduced)
+    values: list[float] = []
+    for depth in range(len(levels), max(-1, len(levels) - _DEPTHS), -1):
+        work_inside = work / max(1.0, math.prod(trips for _, trips in levels[:depth]))
+        size = max(1.0, sets[depth])
+        values += [size / target.l1_bytes, size / target.l2_bytes, work_inside / size]
+    return values + [0.0] * (3 * _DEPTHS - len(values))
+
+
+def _accesses(counts: KernelCounts) -> list[float]:
+    fast = counts.kernel.grid.axes[-1].variable if counts.kernel.grid.axes else ""
+    tiles = counts.kernel.grid.tiles
+    values: list[float] = []
+    for t in counts.loads[:_LOAD_SLOTS]:
+        assert isinstance(t.statement, Load)
+        along_last = bool(t.statement.panels and t.statement.panels.axis == t.statement.dst.axes[-1])
+        repeats = t.tile_bytes * t.times / t.place_bytes
+        values += [*_access(t, tiles, fast), along_last, _EVICTION[t.statement.eviction], repeats]
+    values += [0.0] * (len(_LOAD) * max(0, _LOAD_SLOTS - len(counts.loads)))
+    if not counts.stores:
+        return values + [0.0] * len(_STORE)
+    last = counts.stores[-1]
+    assert isinstance(last.statement, Store)
+    return [*values, *_access(last, tiles, fast), last.statement.atomic, last.statement.streaming]
+
+
+def _access(traffic: Traffic, tiles: int, fast: str) -> list[float]:
+    s = traffic.statement
+    return [
+        tiles * traffic.bytes_per_program,
+        traffic.tile_bytes,
+        traffic.times,
+        traffic.run_bytes,
+        traffic.run_bytes % _LINE_BYTES == 0,
+        traffic.row_bytes,
+        # Rows a multiple of a page apart fall into the same cache sets.
+        min(traffic.row_bytes % _PAGE_BYTES, -traffic.row_bytes % _PAGE_BYTES),
+        traffic.covered,
+        isinstance(s, Load | Store) and s.via == "descriptor",
+        fast in traffic.variables,
+    ]

@@ -1,0 +1,265 @@
+"""What a kernel executes, counted in one walk over its statements: operations, and one entry per access to memory.
+
+Counts are expectations over the whole grid: a loop multiplies what is in it by its trips, a branch by how often it is
+taken, a loop with a bound by the part of its trips that the bound leaves.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+from search_spaces.dtypes import DTYPES
+from search_spaces.expression import OPERATORS
+from search_spaces.tile_program import (
+    Bound,
+    Buffer,
+    Dot,
+    Fill,
+    For,
+    If,
+    Kernel,
+    Load,
+    Map,
+    Reduce,
+    Slice,
+    Split,
+    Statement,
+    Store,
+    Tile,
+    TileProgram,
+    View,
+)
+
+Loops = tuple[tuple[str, float], ...]  # variable and trips, outermost first
+
+TRANSCENDENTAL = frozenset({"exp", "log", "sqrt", "rsqrt", "tanh", "erf"})
+
+
+@dataclass(slots=True)
+class Traffic:
+    """One load or store of a kernel, or one view of a loaded tile.
+
+    `place` is the buffer, or the packed tile, that it touches, of `place_bytes`. `times`: executions per program of the
+    grid; `loops`: the loops around it, outermost first, with their trips; `variables`: the grid and loop variables its
+    place depends on; `covered`: how much more than the buffer all its executions reach over, 1 without padding;
+    `run_bytes`: length of one contiguous piece; `row_bytes`: distance between the starts of two rows.
+    """
+
+    statement: Load | Store | View
+    place: str
+    place_bytes: int
+    tile_bytes: int
+    times: float
+    loops: Loops
+    variables: frozenset[str]
+    covered: float
+    run_bytes: int
+    row_bytes: int
+
+    @property
+    def bytes_per_program(self) -> float:
+        """Bytes moved by one program, repeats included, padding not."""
+        return self.tile_bytes * self.times / self.covered
+
+    @property
+    def taken(self) -> float:
+        """The part of the turns of its loops in which it is executed: less than 1 inside a branch."""
+        return self.times / max(1.0, math.prod(trips for _, trips in self.loops))
+
+
+@dataclass(slots=True)
+class DotShape:
+    """One dot of a kernel: extents of the tile product, its operands, and how often one program executes it."""
+
+    m: int
+    n: int
+    k: int
+    times: float
+    statement: Dot
+    a: Tile
+    b: Tile
+    load_a: Load | None  # what brought the operand from memory, if anything did
+    load_b: Load | None
+
+
+@dataclass(slots=True)
+class KernelCounts:
+    """Operations per program of the grid, and everything that moves data."""
+
+    kernel: Kernel
+    dots: list[DotShape] = field(default_factory=list)
+    loads: list[Traffic] = field(default_factory=list)
+    stores: list[Traffic] = field(default_factory=list)
+    views: list[Traffic] = field(default_factory=list)
+    loops: list[tuple[int, float, For]] = field(default_factory=list)  # depth from 0, trips of all loops up to it, loop
+    tiles: dict[str, Tile] = field(default_factory=dict)
+    map_flops: float = 0.0
+    transcendental: float = 0.0
+    reduced: float = 0.0
+    moved: float = 0.0  # elements filled and split
+    branches: int = 0
+
+    @property
+    def dot_flops(self) -> float:
+        return sum(2.0 * d.m * d.n * d.k * d.times for d in self.dots)
+
+    @property
+    def work(self) -> float:
+        """Operations and bytes of the whole grid: what says which kernel of a program is the main one."""
+        moved = sum(t.tile_bytes * t.times for t in (*self.loads, *self.stores))
+        return self.kernel.grid.tiles * (self.dot_flops + self.map_flops + self.reduced + moved)
+
+
+def count(program: TileProgram) -> tuple[KernelCounts, ...]:
+    """The counts of every kernel, in order."""
+    buffers = {b.name: b for b in program.buffers}
+    return tuple(_Walk(kernel, buffers).counts for kernel in program.kernels)
+
+
+class _Walk:
+    """The walk over one kernel; `counts` is filled when it is constructed."""
+
+    def __init__(self, kernel: Kernel, buffers: dict[str, Buffer]) -> None:
+        self.counts = KernelCounts(kernel)
+        self._buffers = buffers
+        self._extents = {a.variable: a.extent for a in kernel.grid.axes}
+        self._sources: dict[str, Traffic] = {}  # tile -> the load that brought it, also for views of it
+        self._visit(kernel.body, 1.0, ())
+
+    def _visit(self, body: tuple[Statement, ...], times: float, loops: Loops) -> None:
+        counts, tiles = self.counts, self.counts.tiles
+        for s in body:
+            if isinstance(s, Map):
+                self._map(s, times)
+            elif isinstance(s, Load):
+                tiles[s.dst.name] = s.dst
+                self._sources[s.dst.name] = loaded = self._traffic(s, s.dst, times, loops)
+                counts.loads.append(loaded)
+            elif isinstance(s, Dot):
+                self._dot(s, times)
+            elif isinstance(s, For):
+                self._extents[s.variable] = s.extent
+                trips = s.extent * self._share_within(s.bound)
+                counts.loops.append((len(loops), times * trips, s))
+                self._visit(s.body, times * trips, (*loops, (s.variable, trips)))
+            elif isinstance(s, Store):
+                counts.stores.append(self._traffic(s, tiles[s.src], times, loops))
+            elif isinstance(s, Reduce):
+                tiles[s.dst.name] = s.dst
+                counts.reduced += times * tiles[s.src].elements
+            elif isinstance(s, If):
+                counts.branches += 1
+                share = 1.0 / self._extents.get(s.variable, 2)
+                self._visit(s.then, times * share, loops)
+                self._visit(s.otherwise, times * (1.0 - share), loops)
+            elif isinstance(s, View):
+                self._view(s, times, loops)
+            else:
+                self._move(s, times)
+
+    def _map(self, s: Map, times: float) -> None:
+        self.counts.tiles[s.dst.name] = s.dst
+        elements = times * s.dst.elements
+        self.counts.map_flops += elements * (1 if s.operator == "cast" else OPERATORS[s.operator][1])
+        if s.operator in TRANSCENDENTAL:
+            self.counts.transcendental += elements
+
+    def _dot(self, s: Dot, times: float) -> None:
+        tiles = self.counts.tiles
+        a, b = tiles[s.a], tiles[s.b]
+        tiles.setdefault(s.dst.name, s.dst)
+        m, k = a.elements // a.extent(s.axis), a.extent(s.axis)
+        loads = (self._load_of(s.a), self._load_of(s.b))
+        self.counts.dots.append(DotShape(m, s.dst.elements // m, k, times, s, a, b, *loads))
+
+    def _load_of(self, tile: str) -> Load | None:
+        source = self._sources.get(tile)
+        return source.statement if source and isinstance(source.statement, Load) else None
+
+    def _view(self, s: View, times: float, loops: Loops) -> None:
+        """A view of a packed tile touches the tile; one of a tile that is read in place touches the buffer itself."""
+        self.counts.tiles[s.dst.name] = s.dst
+        source = self._sources.get(s.src)
+        if source is None:
+            return
+        packed = isinstance(source.statement, Load) and source.statement.panels is not None
+        own = frozenset(v for piece in s.slices for v, _ in piece.start.terms)
+        viewed = replace(
+            source,
+            statement=s,
+            place=s.src if packed else source.place,
+            place_bytes=source.tile_bytes if packed else source.place_bytes,
+            tile_bytes=source.tile_bytes * s.dst.elements // max(1, self.counts.tiles[s.src].elements),
+            times=times,
+            loops=loops,
+            variables=own if packed else own | source.variables,
+        )
+        self.counts.views.append(viewed)
+        self._sources[s.dst.name] = source
+
+    def _move(self, s: Fill | Split, times: float) -> None:
+        made = (s.first, s.second) if isinstance(s, Split) else (s.dst,)
+        for tile in made:
+            self.counts.tiles[tile.name] = tile
+            self.counts.moved += times * tile.elements
+
+    def _share_within(self, bound: Bound | None) -> float:
+        if bound is None:
+            return 1.0
+        return min(1.0, bound.size / (bound.start.maximum(self._extents) + 1))
+
+    def _traffic(self, s: Load | Store, tile: Tile, times: float, loops: Loops) -> Traffic:
+        buffer = self._buffers[s.buffer]
+        element = DTYPES[buffer.dtype].bytes
+        return Traffic(
+            statement=s,
+            place=buffer.name,
+            place_bytes=buffer.elements * element,
+            tile_bytes=tile.elements * element,
+            times=times,
+            loops=loops,
+            variables=frozenset(v for piece in s.slices for v, _ in piece.start.terms),
+            covered=self._covered(s.slices, buffer.shape),
+            run_bytes=element * _run(s.slices, buffer.shape),
+            row_bytes=element * (buffer.shape[-1] if buffer.shape else 1),
+        )
+
+    def _covered(self, slices: tuple[Slice, ...], shape: tuple[int, ...]) -> float:
+        covered = 1.0
+        for piece, size in zip(slices, shape, strict=True):
+            reach = piece.start.maximum(self._extents) + (piece.extent or 1)
+            if reach > size:
+                covered *= reach / size
+        return covered
+
+
+def _run(slices: tuple[Slice, ...], shape: tuple[int, ...]) -> int:
+    """Elements of one contiguous piece: the last dimension's extent, times the next one's where rows are whole."""
+    run = 1
+    for piece, size in zip(reversed(slices), reversed(shape), strict=True):
+        extent = min(piece.extent or 1, size)
+        run *= extent
+        if extent < size:
+            break
+    return run
+
+
+def wave_extents(kernel: Kernel, count: int) -> dict[str, int]:
+    """How many values of each grid axis `count` neighbouring programs cover, in the grid's order."""
+    extents: dict[str, int] = {}
+    left = count
+    axes = [(a.variable, a.extent) for a in reversed(kernel.grid.axes)]
+    if kernel.grid.group is not None and len(axes) > 1:
+        size = kernel.grid.group[1]
+        (fast, fast_extent), (slow, slow_extent) = axes[0], axes[1]
+        within = min(left, size, slow_extent)
+        across = min(-(-left // within), fast_extent)
+        more = min(-(-left // (within * across)), -(-slow_extent // within))
+        extents = {fast: across, slow: min(within * more, slow_extent)}
+        left = -(-left // max(1, math.prod(extents.values())))
+        axes = axes[2:]
+    for variable, extent in axes:
+        extents[variable] = min(left, extent)
+        left = -(-left // extents[variable])
+    return extents

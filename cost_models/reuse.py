@@ -1,0 +1,119 @@
+"""How many bytes cross each level of the memory, estimated from the loop nest.
+
+A cache keeps what the innermost loops touch: the outermost loop whose whole working set fits in the cache is entered
+anew on every turn of the loops around it, and each entry reads that working set once (the footprint argument of Wolf
+and Lam, "A data locality optimizing algorithm", PLDI 1991, section 3). On a GPU the programs of one wave run side by
+side, so operands that they share come from memory once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from cost_models.program_counts import KernelCounts, Traffic, wave_extents
+from search_spaces.tile_program import Load, Store, View
+
+# The share of a cache that holds reused data; the rest is taken by streams passing through.
+_USABLE = 0.75
+
+Level = tuple[str, float]  # a loop: its variable and how often its body runs
+
+
+@dataclass(frozen=True)
+class Nest:
+    """The loop nest of one kernel with the bytes that its loops touch."""
+
+    counts: KernelCounts
+
+    @cached_property
+    def traffic(self) -> list[Traffic]:
+        """What really touches memory: a tile that is only viewed, and not packed, is never loaded as a whole."""
+        viewed = {v.statement.src for v in self.counts.views if isinstance(v.statement, View)}
+        loads = [t for t in self.counts.loads if not _read_in_place(t.statement, viewed)]
+        return [*loads, *self.counts.views, *self.counts.stores]
+
+    @cached_property
+    def grid(self) -> list[Level]:
+        """Grid axes in the order in which they vary, slowest first; a grouped axis is two of them."""
+        grid = self.counts.kernel.grid
+        levels: list[Level] = [(a.variable, a.extent) for a in grid.axes]
+        if grid.group is not None and len(levels) > 1:
+            (slow, extent), fast = levels[-2:]
+            size = min(grid.group[1], extent)
+            levels[-2:] = [(slow, math.ceil(extent / size)), fast, (slow, size)]
+        return levels
+
+    @cached_property
+    def levels(self) -> list[Level]:
+        """All loops, outermost first: the grid, then the longest chain of nested loops."""
+        return [*self.grid, *max((t.loops for t in self.traffic), key=len, default=())]
+
+    @cached_property
+    def footprints(self) -> list[list[float]]:
+        """Per access, the distinct bytes that one turn around each level touches, the whole grid first."""
+        return [_footprints(t, self.levels) for t in self.traffic]
+
+    @cached_property
+    def working_sets(self) -> list[float]:
+        """Bytes touched by one turn around each level, the whole grid first; the last is one turn of the innermost."""
+        by_place = {"": [0.0] * (len(self.levels) + 1)}
+        for t, sizes in zip(self.traffic, self.footprints, strict=True):
+            known = by_place.get(t.place)
+            by_place[t.place] = sizes if known is None else list(map(max, known, sizes))
+        return [sum(sizes) for sizes in zip(*by_place.values(), strict=True)]
+
+    def bytes_through(self, cache_bytes: float) -> float:
+        """Bytes read and written beyond a cache of that size."""
+        usable = _USABLE * cache_bytes
+        depth = next((d for d, size in enumerate(self.working_sets) if size <= usable), len(self.levels))
+        grid, total = len(self.grid), 0.0
+        programs = math.prod(trips for _, trips in self.levels[: min(depth, grid)])
+        for t, sizes in zip(self.traffic, self.footprints, strict=True):
+            entries = programs
+            if depth > grid:
+                own = {v for v, _ in t.loops}
+                entries *= math.prod(trips for v, trips in self.levels[grid:depth] if v in own)
+            total += t.taken * entries * sizes[depth]
+        return total
+
+    def device_memory_bytes(self, concurrent: int, l2_bytes: int) -> float:
+        """Bytes that a GPU moves to and from its memory when `concurrent` programs run at once."""
+        grid = self.counts.kernel.grid
+        wave = min(concurrent, grid.tiles)
+        covered = list(wave_extents(self.counts.kernel, wave).items())
+        axes = [(a.variable, a.extent) for a in grid.axes]
+        whole = unique = 0.0
+        for t in self.traffic:
+            once = footprint(t, [*axes, *t.loops])
+            unique += once
+            whole += max(once, footprint(t, [*covered, *t.loops]) * grid.tiles / max(1, wave))
+        # What the L2 cache holds of everything is found there again by later waves.
+        held = min(1.0, _USABLE * l2_bytes / unique) if unique else 1.0
+        return unique + (whole - unique) * (1.0 - held)
+
+
+def _read_in_place(statement: Load | Store | View, viewed: set[str]) -> bool:
+    return isinstance(statement, Load) and statement.panels is None and statement.dst.name in viewed
+
+
+def _footprints(traffic: Traffic, levels: Sequence[Level]) -> list[float]:
+    size = float(traffic.tile_bytes)
+    sizes = [min(size, traffic.place_bytes)]
+    for variable, trips in reversed(levels):
+        if variable in traffic.variables:
+            size *= trips
+        sizes.append(min(size, traffic.place_bytes))
+    sizes.reverse()
+    return sizes
+
+
+def footprint(traffic: Traffic, levels: Sequence[Level]) -> float:
+    """Distinct bytes that a load or store touches in these loops."""
+    size = float(traffic.tile_bytes)
+    for variable, trips in levels:
+        if variable in traffic.variables:
+            size *= trips
+    return min(size, traffic.place_bytes)

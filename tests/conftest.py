@@ -1,0 +1,87 @@
+"""Options and fixtures that several tests share."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autosched.backends.triton_printer import function_name, used_buffers
+from search_spaces import TileProgram
+
+_HERE = Path(__file__).parent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-goldens",
+        action="store_true",
+        help="rewrite the printed kernels under tests/goldens instead of comparing with them",
+    )
+
+
+@pytest.fixture
+def check_golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compare a text with `goldens/<folder>/<test name>.py`; `pytest --update-goldens` rewrites the files."""
+
+    def check(folder: str, text: str) -> None:
+        name = request.node.name.replace("[", "-").replace("]", "")
+        path = _HERE / "goldens" / folder / f"{name}.py"
+        if request.config.getoption("--update-goldens"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        assert path.exists(), f"no golden {path.name}; write it with: pytest --update-goldens {request.node.nodeid}"
+        assert text == path.read_text(encoding="utf-8"), f"{path.name} differs; see pytest --update-goldens"
+
+    return check
+
+
+class TritonInterpreter:
+    """A process in which Triton interprets kernels on the CPU (it has to be told before Triton is imported).
+
+    Use float32 and float16 only: Triton's interpreter computes bfloat16 wrongly.
+    """
+
+    def __init__(self) -> None:
+        paths = os.pathsep.join([str(_HERE.parent), *filter(None, sys.path)])
+        self._process = subprocess.Popen(
+            [sys.executable, str(_HERE / "triton_interpreter_worker.py")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": paths},
+        )
+
+    def run(self, source: str, program: TileProgram, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The output of a program, interpreted from its printed source."""
+        buffers = {b.name: inputs.get(b.name, np.full(b.shape, np.nan, b.dtype)) for b in program.buffers}
+        for name in program.zeroed:
+            buffers[name] = np.zeros_like(buffers[name])
+        kernels = [
+            (function_name(k), k.grid.programs, [b.name for b in used_buffers(program, k)]) for k in program.kernels
+        ]
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        pickle.dump((source, kernels, buffers), self._process.stdin)
+        self._process.stdin.flush()
+        result = pickle.load(self._process.stdout)
+        if isinstance(result, str):
+            raise AssertionError(f"{result}\nin\n{source}")
+        return result[next(b.name for b in program.buffers if b.role == "output")]
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(timeout=30)
+
+
+@pytest.fixture(scope="session")
+def triton_interpreter() -> Iterator[TritonInterpreter]:
+    interpreter = TritonInterpreter()
+    yield interpreter
+    interpreter.close()

@@ -1,0 +1,118 @@
+"""A backend that compiles nothing and doubles its input, or goes wrong in the way that the program's name says.
+
+Worker processes import it by name: the tests put its folder on the module path.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+
+import torch
+
+from autosched.backends.backend import Artefact, CompileError, LoadError
+from search_spaces import Axis, Schedule, Stage, Target, Tensor, TileProgram, Workload
+from search_spaces import expression as ex
+from tuning_logs import CompileFacts
+
+ELEMENTS = 256
+LOCATION = "fake_backend:create"
+FOREVER_S = 600.0
+
+
+def doubling() -> Workload:
+    """y[i] = x[i] + x[i]."""
+    x = ex.Access("x", (ex.axis_index("i"),))
+    return Workload(
+        "doubling", (Tensor("x", (ELEMENTS,), "float32"),), (Stage("y", (Axis("i", ELEMENTS),), ex.add(x, x)),)
+    )
+
+
+def schedule(behaviour: str, number: int = 0) -> Schedule:
+    """A schedule whose kernel behaves like that; `number` tells apart those that behave alike."""
+    program = TileProgram(behaviour, (), ())
+    return Schedule(behaviour, (("number", number),), lowering=lambda _: program)
+
+
+def create(target: Target) -> FakeBackend:
+    return FakeBackend()
+
+
+def create_broken(target: Target) -> FakeBackend:
+    raise RuntimeError("the toolchain is not installed")
+
+
+class FakeBackend:
+    """Renders the behaviour's name and compiles it to nothing."""
+
+    name = "fake"
+
+    def render(self, program: TileProgram, comment: str) -> str:
+        if program.name == "cannot be printed":
+            raise CompileError("no such statement\nin this backend")
+        return f"{comment.splitlines()[0]}\n{program.name}"
+
+    def compile(self, source: str, program: TileProgram, target: Target) -> Artefact:
+        match program.name.split(":"):
+            case ["compiler bug"]:
+                raise KeyError("acc")
+            case ["compiles forever"]:
+                time.sleep(FOREVER_S)
+            case ["crashes the compiler"]:
+                os.kill(os.getpid(), signal.SIGSEGV)
+            case ["aborts the compiler"]:
+                print("LLVM ERROR: out of patience", flush=True)
+                os._exit(3)
+            case ["compiles in ms", duration]:
+                time.sleep(float(duration) * 1e-3)
+        return Artefact(self.name, source, (), CompileFacts(seconds=0.001, registers=7), "{}")
+
+    def load(self, artefact: Artefact, program: TileProgram) -> FakeLauncher:
+        if program.name == "does not fit":
+            raise LoadError("needs 300 KiB of shared memory, the device has 227")
+        return FakeLauncher(program.name)
+
+
+_loads: dict[str, int] = {}
+
+
+class FakeLauncher:
+    def __init__(self, behaviour: str) -> None:
+        self._behaviour = behaviour.split(":")
+        self._calls = 0
+        _loads[behaviour] = self._loads = _loads.get(behaviour, 0) + 1
+
+    def unload(self) -> None:
+        pass
+
+    def __call__(self, buffers: Sequence[torch.Tensor]) -> None:
+        x, y = buffers
+        self._calls += 1
+        torch.add(x, x, out=y)
+        match self._behaviour:
+            case ["runs forever"]:
+                time.sleep(FOREVER_S)
+            case ["runs in ms", duration]:
+                time.sleep(float(duration) * 1e-3)
+            case ["crashes"]:
+                os.kill(os.getpid(), signal.SIGSEGV)
+            case ["exits"]:
+                os._exit(7)
+            case ["cannot be launched"]:
+                raise RuntimeError("invalid argument")
+            case ["computes something else"]:
+                y.mul_(1.001)
+            case ["leaves the end unwritten"]:
+                y[-3:] = torch.nan
+            case ["writes past its output"]:
+                y.as_strided((1,), (1,), y.storage_offset() + y.numel()).fill_(1.0)
+            case ["writes before its output"]:
+                y.as_strided((1,), (1,), y.storage_offset() - 2).fill_(1.0)
+            case ["changes its input"]:
+                x[0] = 5.0
+            case ["is right the first time only"]:
+                y.mul_(self._calls)
+            case ["crashes when loaded again"] if self._loads > 1:
+                os._exit(9)

@@ -1,0 +1,145 @@
+"""What a kernel is compared with, and how the comparison reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import autosched
+from autosched import reference
+from autosched.baselines import baseline
+from autosched.compare import Comparison, Row, library_latency
+from search_spaces import InputError, Workload, ops
+from search_spaces.target import cpu
+from search_spaces.workload import Stage
+
+TARGET = cpu("Imaginary CPU", lanes=8, threads=1, l1_bytes=32 * 1024, l2_bytes=2**20, fp32_flops=1e11)
+
+OPERATORS = [
+    ops.matmul(5, 6, 7),
+    ops.matmul(5, 6, 7, layout="nt", epilogue="bias_gelu"),
+    ops.matmul(5, 6, 7, layout="tn", batch=2, epilogue="bias_silu_residual_scale"),
+    ops.matmul(5, 6, 7, layout="tt", epilogue="relu_gate_gelutanh"),
+    ops.softmax(5, 9),
+    ops.layernorm(5, 9),
+    ops.rmsnorm(5, 9),
+    ops.row_sum(5, 9),
+    ops.gelu_scale(20, scale=3.0),
+    ops.pointwise(5, 9, "bias_silu_gate_relu"),
+]
+
+
+def comparison(*rows: Row, workload: Workload = OPERATORS[0]) -> Comparison:
+    return Comparison(workload, TARGET, 1, rows)
+
+
+@pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.label)
+def test_every_baseline_computes_the_operator(op: Workload) -> None:
+    inputs = reference.random_inputs(op, seed=1)
+    expected = reference.evaluate(op, inputs).float()
+    known = baseline(op)
+    assert known is not None
+    torch.testing.assert_close(known.eager(*inputs), expected, rtol=1e-4, atol=1e-4)
+    if known.library is not None:
+        for _ in range(2):
+            out = torch.full(op.output.shape, torch.nan)
+            known.library(inputs, out)
+            torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.label)
+def test_inputs_are_left_alone_by_the_library(op: Workload) -> None:
+    known = baseline(op)
+    assert known is not None
+    if known.library is None:
+        pytest.skip("PyTorch has no variant with a given output")
+    inputs = reference.random_inputs(op, seed=1)
+    kept = [x.clone() for x in inputs]
+    known.library(inputs, torch.empty(op.output.shape))
+    assert all(torch.equal(x, k) for x, k in zip(inputs, kept, strict=True))
+
+
+def test_every_named_operator_has_a_baseline() -> None:
+    assert {op.name for op in OPERATORS} == set(ops.CONSTRUCTORS)
+
+
+def test_a_workload_that_only_borrows_a_name_has_no_baseline() -> None:
+    softmax = ops.softmax(5, 9)
+    last = softmax.stages[-1]
+    impostor = Workload(
+        "softmax",
+        softmax.inputs,
+        (*softmax.stages[:-1], Stage("out", last.axes, softmax.stages[1].expression)),
+        arguments=softmax.arguments,
+    )
+    assert baseline(impostor) is None
+
+
+def test_the_library_is_timed_with_the_threads_of_the_target_and_settings_are_restored() -> None:
+    threads = torch.get_num_threads()
+    latency = library_latency(ops.softmax(64, 64), autosched.devices.cpu_target())
+    assert latency is not None
+    assert latency > 0
+    assert torch.get_num_threads() == threads
+
+
+def test_the_table_shows_median_spread_rate_and_ratio() -> None:
+    tuned = Row("tuned", (1e-6, 2e-6, 3e-6), "writes to a given output")
+    eager = Row("PyTorch eager", (4e-6, 5e-6, 6e-6))
+    header, columns, first, second = str(comparison(tuned, eager)).splitlines()
+    assert header == "matmul m=5 n=6 k=7 layout=nn float32 on Imaginary CPU, 1 thread"
+    assert columns.split() == ["median", "p25", "–", "p75", "GFLOP/s", "tuned", "is", "faster"]
+    assert first.split()[:9] == ["tuned", "2", "µs", "1.5", "µs", "–", "2.5", "µs", "0.2"]
+    assert "2.50x" in second
+
+
+def test_bandwidth_stands_where_nothing_is_contracted() -> None:
+    shown = str(comparison(Row("tuned", (1e-6,)), workload=ops.softmax(100, 100)))
+    assert "GB/s" in shown
+    assert "80.0" in shown
+
+
+def test_a_prediction_never_stands_among_the_measured_figures() -> None:
+    tuned, bound = Row("tuned", (2e-6,)), Row("roofline", note="predicted", predicted_s=1e-6)
+    *_, measured, predicted = str(comparison(tuned, bound)).splitlines()
+    assert measured.index("2 µs") < predicted.index("predicted")
+    assert predicted[: predicted.index("predicted")].split() == ["roofline"]
+
+
+def test_what_is_not_available_says_why() -> None:
+    shown = str(comparison(Row("tuned", (2e-6,)), Row("torch.compile", note="not available: no C++ compiler")))
+    assert "not available: no C++ compiler" in shown
+
+
+def test_rows_are_found_by_the_start_of_their_label() -> None:
+    table = comparison(Row("tuned", (1e-6,)), Row("MKL library", (2e-6,)))
+    assert table.speedup("MKL") == 2.0
+    with pytest.raises(InputError, match="there are: tuned, MKL library"):
+        table.row("cuBLAS")
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workload, Path]:
+    op, log = ops.softmax(64, 128), tmp_path_factory.mktemp("compare") / "tuning.jsonl"
+    autosched.tune(op, "cpu", 8, strategy="random", cost_model="random", log=log)
+    return op, log
+
+
+def test_a_tuned_kernel_is_compared_with_everything_in_one_run(tuned: tuple[Workload, Path]) -> None:
+    op, log = tuned
+    table = autosched.compare(op, "cpu", log=log, rounds=3)
+    labels = [row.label for row in table.rows]
+    assert labels[0] == "tuned"
+    assert set(labels) == {"tuned", "PyTorch library", "PyTorch eager", "as its parts", "torch.compile", "roofline"}
+    for row in table.rows:
+        measured = row.label not in ("roofline", "torch.compile")
+        assert len(row.latencies_s) == 3 if measured else row.note
+    assert table.row("roofline").predicted_s
+    assert table.speedup("PyTorch eager") > 0
+
+
+def test_a_workload_that_was_never_tuned_cannot_be_compared(tuned: tuple[Workload, Path]) -> None:
+    with pytest.raises(InputError, match="no successful record of softmax rows=7"):
+        autosched.compare(ops.softmax(7, 7), "cpu", log=tuned[1])

@@ -1,0 +1,228 @@
+"""Measuring on this machine, with a backend that can be told to go wrong in every way there is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from autosched import devices
+from autosched.measuring import Limits, LocalMeasurer
+from search_spaces import InputError, Schedule, TargetUnavailableError
+from tuning_logs import Measurement
+
+sys.path.append(str(Path(__file__).parent))
+import fake_backend
+from fake_backend import schedule
+
+LIMITS = Limits(compile_timeout_s=1.0, run_timeout_s=1.0, compile_workers=1)
+
+# What a candidate does -> the status it must get, and a part of the reason.
+BEHAVIOURS = {
+    "is fine": ("ok", ""),
+    "cannot be printed": ("compile_error", "CompileError: no such statement in this backend"),
+    "compiler bug": ("compile_error", "KeyError: 'acc'"),
+    "compiles forever": ("compile_timeout", "killed after 1."),
+    "crashes the compiler": ("compile_crash", "SIGSEGV"),
+    "aborts the compiler": ("compile_crash", "exit code 3: LLVM ERROR: out of patience"),
+    "does not fit": ("load_error", "needs 300 KiB of shared memory"),
+    "cannot be launched": ("run_error", "RuntimeError: invalid argument"),
+    "runs forever": ("run_timeout", "killed after 1."),
+    "crashes": ("run_crash", "SIGSEGV"),
+    "exits": ("run_crash", "exit code 7"),
+    "computes something else": ("wrong_result", "256 of 256 elements are wrong; the first, [0], is"),
+    "leaves the end unwritten": ("wrong_result", "3 of 256 elements are wrong; the first, [253], is unwritten"),
+    "writes past its output": ("wrong_result", "wrote after its output"),
+    "writes before its output": ("wrong_result", "wrote before its output"),
+    "changes its input": ("wrong_result", "changed its input x"),
+    "is right the first time only": ("wrong_result", "256 of 256 elements are wrong"),
+    "is fine again": ("ok", ""),
+}
+
+
+def local_measurer(limits: Limits = LIMITS, backend: str = fake_backend.LOCATION) -> LocalMeasurer:
+    return LocalMeasurer(fake_backend.doubling(), devices.cpu_target(), limits=limits, backend=backend)
+
+
+@pytest.fixture(scope="module")
+def measurer() -> Iterator[LocalMeasurer]:
+    with local_measurer() as measurer:
+        yield measurer
+
+
+@pytest.fixture(scope="module")
+def progress() -> list[tuple[int, Measurement]]:
+    return []
+
+
+@pytest.fixture(scope="module")
+def measurements(measurer: LocalMeasurer, progress: list[tuple[int, Measurement]]) -> dict[str, Measurement]:
+    """Every behaviour measured in one batch."""
+    found = measurer.measure([schedule(b) for b in BEHAVIOURS], lambda number, m: progress.append((number, m)))
+    return dict(zip(BEHAVIOURS, found, strict=True))
+
+
+@pytest.mark.parametrize("behaviour", BEHAVIOURS)
+def test_every_behaviour_gets_its_status_and_reason(measurements: dict[str, Measurement], behaviour: str) -> None:
+    status, detail = BEHAVIOURS[behaviour]
+    assert measurements[behaviour].status == status
+    assert detail in measurements[behaviour].detail
+    assert "\n" not in measurements[behaviour].detail
+
+
+def test_progress_tells_every_measurement_once(
+    measurements: dict[str, Measurement], progress: list[tuple[int, Measurement]]
+) -> None:
+    assert dict(progress) == dict(enumerate(measurements.values()))
+    assert len(progress) == len(measurements)
+
+
+def test_failures_after_compiling_keep_what_the_compiler_said(measurements: dict[str, Measurement]) -> None:
+    for behaviour in ("is fine", "does not fit", "crashes", "runs forever", "computes something else"):
+        facts = measurements[behaviour].facts
+        assert facts is not None
+        assert facts.registers == 7
+
+
+def test_a_correct_candidate_has_its_error_recorded_and_a_broken_one_too(measurements: dict[str, Measurement]) -> None:
+    assert measurements["is fine"].max_error is not None
+    assert measurements["is fine"].max_error <= 1
+    assert measurements["computes something else"].max_error is not None
+    assert measurements["computes something else"].max_error > 1
+
+
+def test_statistics_count_trials_by_status_and_split_the_time(measurements: dict[str, Measurement]) -> None:
+    with local_measurer() as measurer:
+        measurer.measure([schedule("compiles in ms:50"), schedule("cannot be printed"), schedule("runs in ms:10")])
+        found = measurer.statistics
+    assert dict(found.statuses) == {"ok": 2, "compile_error": 1}
+    assert found.trials == 3
+    assert found.compile_s >= 0.05
+    assert found.timing_s >= 0.05
+    assert found.check_s >= 0.01
+    assert found.idle_s == pytest.approx(found.wall_s - found.check_s - found.timing_s)
+
+
+def test_measurements_come_in_the_order_of_the_schedules(measurer: LocalMeasurer) -> None:
+    durations = [4, 1, 3, 2]
+    found = measurer.measure([schedule(f"runs in ms:{d}") for d in durations])
+    assert sorted(range(4), key=lambda i: found[i].latency_s) == sorted(range(4), key=lambda i: durations[i])
+
+
+def test_a_candidate_much_slower_than_the_best_is_abandoned_after_two_repeats(measurer: LocalMeasurer) -> None:
+    fast, slow = measurer.measure([schedule("is fine"), schedule("runs in ms:20")])
+    assert len(fast.latencies_s) >= 5
+    assert len(slow.latencies_s) == 2
+    assert slow.latency_s >= 0.02
+
+
+def test_compiling_overlaps_with_measuring() -> None:
+    limits = Limits(compile_workers=2)
+    with local_measurer(limits) as measurer:
+        measurer.measure([schedule("is fine")])
+        before = measurer.statistics.wall_s
+        measurer.measure([schedule("compiles in ms:200", i) for i in range(4)])
+        assert measurer.statistics.wall_s - before < 0.7
+
+
+def test_remeasuring_gives_one_latency_per_round_and_keeps_failures(measurer: LocalMeasurer) -> None:
+    found = measurer.remeasure([schedule("runs in ms:2"), schedule("does not fit"), schedule("runs in ms:1")], rounds=4)
+    assert [m.status for m in found] == ["ok", "load_error", "ok"]
+    assert [len(m.latencies_s) for m in found] == [4, 0, 4]
+    assert found[0].latency_s > found[2].latency_s
+
+
+def test_remeasuring_falls_back_on_single_trials_when_a_finalist_crashes_late(measurer: LocalMeasurer) -> None:
+    found = measurer.remeasure([schedule("is fine"), schedule("crashes when loaded again")], rounds=3)
+    assert [m.status for m in found] == ["ok", "ok"]
+
+
+def test_nothing_to_remeasure_is_no_error(measurer: LocalMeasurer) -> None:
+    assert measurer.measure([]) == []
+    assert [m.status for m in measurer.remeasure([schedule("does not fit")], rounds=3)] == ["load_error"]
+
+
+def test_a_schedule_without_a_search_space_is_refused(measurer: LocalMeasurer) -> None:
+    with pytest.raises(InputError, match="not bound to a search space"):
+        measurer.measure([schedule("is fine"), Schedule("is fine", ())])
+    assert measurer.measure([schedule("is fine")])[0].ok
+
+
+def test_workers_that_die_between_batches_are_replaced(measurer: LocalMeasurer) -> None:
+    measurer.measure([schedule("is fine")])
+    for pid in measurer.pids:
+        os.kill(pid, signal.SIGKILL)
+    assert measurer.measure([schedule("is fine")])[0].ok
+
+
+def test_an_interrupted_batch_leaves_the_measurer_usable(measurer: LocalMeasurer) -> None:
+    def interrupt(number: int, measurement: Measurement) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measurer.measure([schedule("is fine", i) for i in range(3)], interrupt)
+    assert [m.status for m in measurer.measure([schedule("does not fit")])] == ["load_error"]
+
+
+def test_a_backend_that_cannot_start_is_no_failed_trial() -> None:
+    with (
+        local_measurer(backend="fake_backend:create_broken") as measurer,
+        pytest.raises(TargetUnavailableError, match="the toolchain is not installed"),
+    ):
+        measurer.measure([schedule("is fine")])
+
+
+def test_an_unknown_policy_is_refused_before_anything_starts() -> None:
+    with pytest.raises(InputError, match="unknown timing policy 'warm'"):
+        LocalMeasurer(fake_backend.doubling(), devices.cpu_target(), policy="warm")  # type: ignore[arg-type]
+
+
+SCRIPT = """
+import sys
+from autosched import devices
+from autosched.measuring import LocalMeasurer
+import fake_backend
+measurer = LocalMeasurer(fake_backend.doubling(), devices.cpu_target(), backend=fake_backend.LOCATION)
+found = measurer.measure([fake_backend.schedule("is fine")])
+print(found[0].status, *measurer.pids, flush=True)
+measurer.measure([fake_backend.schedule("runs forever"), fake_backend.schedule("compiles forever")])
+"""
+
+
+def test_a_script_without_a_main_guard_measures_and_killing_it_leaves_no_worker_behind(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    path = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), *sys.path]))
+    with subprocess.Popen(
+        [sys.executable, str(script)], stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}
+    ) as process:
+        assert process.stdout is not None
+        status, *pids = process.stdout.readline().split()
+        assert status == "ok"
+        assert len(pids) >= 2
+        assert all(_alive(int(pid)) for pid in pids)
+        time.sleep(0.3)  # into the jobs that never end
+        process.kill()
+    assert _eventually(lambda: not any(_alive(int(pid)) for pid in pids))
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def _eventually(condition: Callable[[], bool], within_s: float = 10.0) -> bool:
+    end = time.monotonic() + within_s
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True

@@ -1,0 +1,376 @@
+"""Tuning logs: nothing complete is ever lost, nothing torn is ever fatal, and look-ups find what was asked for."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from search_spaces import LogError, Schedule, Target, Workload, ops, target_named
+from tuning_logs import Measurement, Provenance, TuningLog, TuningRecord, shipped_logs, user_log_path
+
+H200, A100 = target_named("h200"), target_named("a100")
+SMALL = ops.matmul(64, 64, 64)
+README = "# How to run\n\nRead this first.\n"
+
+
+def record(
+    tile: int = 16,
+    latency_s: float | None = 1e-3,
+    workload: Workload = SMALL,
+    target: Target = H200,
+    generator: str = "g1",
+    policy: str = "cold",
+    finals: int = 0,
+) -> TuningRecord:
+    measurement = Measurement("ok", (latency_s,)) if latency_s else Measurement("run_timeout", detail="too slow")
+    provenance = Provenance(generator, policy, 1.0, 0, tile, (("python", "3.11"),), finals)
+    return TuningRecord(workload, target, Schedule("tiled", (("tile", (4, tile)), ("warps", 4))), measurement, provenance)
+
+
+def tiles(log: TuningLog) -> list[int]:
+    """Which records a log holds, told by their inner tile."""
+    return [tile[1] for r in log if isinstance(tile := r.schedule.knobs["tile"], tuple)]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> TuningLog:
+    return TuningLog(tmp_path / "deep" / "tuning.jsonl")
+
+
+def run_python(script: str, *arguments: str) -> "subprocess.Popen[bytes]":
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    return subprocess.Popen([sys.executable, "-c", script, *arguments], env=environment)
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from tuning_logs import TuningLog, TuningRecord
+path, template, name, count = sys.argv[1:]
+import dataclasses
+record = next(iter(TuningLog(template)))
+for i in range(int(count)):
+    one = dataclasses.replace(record, provenance=dataclasses.replace(record.provenance, trial=i, generator=name))
+    TuningLog(path).append(one, one)
+"""
+
+
+def test_a_missing_file_is_an_empty_log(log: TuningLog) -> None:
+    assert list(log) == []
+    assert log.best(SMALL, H200) is None
+    assert not log.path.exists()
+
+
+def test_what_was_appended_is_read_back_in_order(log: TuningLog) -> None:
+    written = [record(16), record(32, None), record(64)]
+    log.append(*written[:2])
+    log.append(written[2])
+    assert list(TuningLog(log.path)) == written
+    assert [r.provenance for r in TuningLog(log.path)] == [r.provenance for r in written]
+
+
+def test_appending_nothing_creates_nothing(log: TuningLog) -> None:
+    log.append()
+    assert not log.path.exists()
+
+
+def test_a_reader_sees_what_another_log_object_appends(log: TuningLog) -> None:
+    log.append(record(16))
+    assert tiles(log) == [16]
+    TuningLog(log.path).append(record(32))
+    assert tiles(log) == [16, 32]
+
+
+def test_only_the_appended_part_is_parsed_again(log: TuningLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    log.append(*(record(t) for t in (1, 2, 4, 8)))
+    assert len(list(log)) == 4
+    parsed: list[object] = []
+    original = TuningRecord.from_json
+    monkeypatch.setattr(TuningRecord, "from_json", staticmethod(lambda data: parsed.append(data) or original(data)))
+    assert len(list(log)) == 4
+    assert parsed == []
+    log.append(record(16))
+    assert tiles(log) == [1, 2, 4, 8, 16]
+    assert len(parsed) == 1
+
+
+def test_a_file_that_was_replaced_is_read_from_its_start(log: TuningLog, tmp_path: Path) -> None:
+    log.append(record(16), record(32))
+    assert tiles(log) == [16, 32]
+    other = TuningLog(tmp_path / "other.jsonl")
+    other.append(record(1), record(2), record(4))
+    os.replace(other.path, log.path)
+    assert tiles(log) == [1, 2, 4]
+
+
+def test_a_file_that_was_rewritten_in_place_is_read_from_its_start(log: TuningLog, tmp_path: Path) -> None:
+    log.append(record(16))
+    assert tiles(log) == [16]
+    other = TuningLog(tmp_path / "other.jsonl")
+    other.append(record(1), record(2))
+    log.path.write_bytes(other.path.read_bytes())
+    assert tiles(log) == [1, 2]
+
+
+def test_a_file_that_was_removed_is_an_empty_log_again(log: TuningLog) -> None:
+    log.append(record(16))
+    assert tiles(log) == [16]
+    log.path.unlink()
+    assert tiles(log) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "not JSON",
+        "[1, 2]",
+        "null",
+        "17",
+        '{"schema": 999}',
+        '{"schema": 1}',
+        '{"schema": 1, "workload": 3, "target": {}, "schedule": {}, "measurement": {}, "provenance": {}}',
+        "\x00\x00\x00",
+        "[" * 5000,
+    ],
+)
+def test_a_foreign_line_is_skipped_with_a_warning_that_names_file_and_line(log: TuningLog, line: str) -> None:
+    log.append(record(16))
+    with log.path.open("a") as file:
+        file.write(line + "\n")
+    log.append(record(32))
+    with pytest.warns(UserWarning, match=rf"{log.path}, line 2: skipped"):
+        assert tiles(TuningLog(log.path)) == [16, 32]
+
+
+@pytest.mark.parametrize("latency", ["NaN", "Infinity", "-1.0", "0.0"])
+def test_a_record_with_an_impossible_latency_is_skipped(log: TuningLog, latency: str) -> None:
+    log.append(record(16), record(32))
+    text = log.path.read_text().replace('"latencies_s": [0.001]', f'"latencies_s": [{latency}]', 1)
+    log.path.write_text(text)
+    with pytest.warns(UserWarning, match="expected a positive number of seconds"):
+        assert tiles(log) == [32]
+
+
+def test_a_bad_line_is_warned_about_once_however_often_the_log_is_read(log: TuningLog) -> None:
+    log.append(record(16))
+    with log.path.open("a") as file:
+        file.write("torn\n")
+    with pytest.warns(UserWarning, match="line 2"):
+        list(log)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert tiles(log) == [16]
+        log.append(record(32))
+        assert tiles(log) == [16, 32]
+
+
+def test_blank_lines_and_windows_line_ends_are_no_bad_lines(log: TuningLog) -> None:
+    log.append(record(16), record(32))
+    log.path.write_bytes(b"\n" + log.path.read_bytes().replace(b"\n", b"\r\n") + b"\n\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert tiles(log) == [16, 32]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_log_cut_at_any_byte_keeps_every_complete_line_and_can_be_appended_to(
+    tmp_path: Path, data: st.DataObject
+) -> None:
+    path = tmp_path / "cut.jsonl"
+    path.unlink(missing_ok=True)
+    TuningLog(path).append(*(record(t) for t in (1, 2, 4)))
+    whole = path.read_bytes()
+    cut = data.draw(st.integers(0, len(whole)))
+    path.write_bytes(whole[:cut])
+    complete = whole[:cut].count(b"\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        kept = tiles(TuningLog(path))
+        # A line that lacks nothing but its line end is complete too.
+        assert kept in ([1, 2, 4][:complete], [1, 2, 4][: complete + 1])
+        TuningLog(path).append(record(8))
+        assert tiles(TuningLog(path)) == [*kept, 8]
+
+
+def test_a_line_that_lacks_only_its_line_end_counts(log: TuningLog) -> None:
+    log.append(record(16), record(32))
+    log.path.write_bytes(log.path.read_bytes()[:-1])
+    assert tiles(log) == [16, 32]
+    log.append(record(64))
+    assert tiles(log) == [16, 32, 64]
+
+
+def test_two_processes_that_append_at_once_lose_nothing(log: TuningLog, tmp_path: Path) -> None:
+    template = TuningLog(tmp_path / "template.jsonl")
+    template.append(record())
+    writers = [run_python(WRITER, str(log.path), str(template.path), name, "40") for name in ("one", "two")]
+    assert [w.wait(60) for w in writers] == [0, 0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for name in ("one", "two"):
+            trials = [r.provenance.trial for r in log.records(generator=name)]
+            assert trials == [i for i in range(40) for _ in range(2)]
+
+
+def test_a_writer_killed_while_it_appends_leaves_a_log_that_can_be_used(log: TuningLog, tmp_path: Path) -> None:
+    template = TuningLog(tmp_path / "template.jsonl")
+    template.append(record())
+    writer = run_python(WRITER, str(log.path), str(template.path), "killed", "100000")
+    deadline = time.monotonic() + 60
+    while (not log.path.exists() or log.path.stat().st_size < 20_000) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    writer.kill()
+    writer.wait()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        before = len(list(TuningLog(log.path)))
+        log.append(record(8))
+        after = list(TuningLog(log.path))
+    assert before > 5
+    assert len(after) == before + 1
+    assert after[-1] == record(8)
+
+
+def test_a_foreign_file_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "README.md"
+    path.write_text(README)
+    for attempt in (lambda: TuningLog(path).append(record()), TuningLog(path).check_writable):
+        with pytest.raises(LogError, match="not a tuning log: expected a first line such as .* got b'# How to run'"):
+            attempt()
+    assert path.read_text() == README
+
+
+def test_a_log_with_foreign_lines_in_between_is_appended_to(log: TuningLog) -> None:
+    log.append(record(16))
+    with log.path.open("a") as file:
+        file.write(README)
+    log.append(record(32))
+    with pytest.warns(UserWarning, match="skipped"):
+        assert tiles(log) == [16, 32]
+
+
+def test_a_directory_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LogError, match="is a directory; expected the path of a tuning log"):
+        TuningLog(tmp_path).append(record())
+    with pytest.raises(LogError, match="cannot read"):
+        list(TuningLog(tmp_path))
+
+
+def test_a_path_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LogError, match="cannot append to .*; nothing was written"):
+        TuningLog(tmp_path / "file" / "tuning.jsonl").append(record())
+
+
+def test_checking_that_a_log_is_writable_adds_nothing_to_it(log: TuningLog) -> None:
+    log.check_writable()
+    assert log.path.read_bytes() == b""
+    log.append(record(16))
+    log.path.write_bytes(log.path.read_bytes()[:-1])
+    before = log.path.read_bytes()
+    log.check_writable()
+    assert log.path.read_bytes() == before
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs RLIMIT_FSIZE")
+def test_a_disk_that_fills_up_in_mid_line_leaves_the_log_as_it_was(log: TuningLog) -> None:
+    log.append(record(16))
+    before = log.path.read_bytes()
+    script = """
+import resource, sys
+from tuning_logs import TuningLog
+from search_spaces import LogError
+log = TuningLog(sys.argv[1])
+record = next(iter(log))
+full = log.path.stat().st_size + 100
+resource.setrlimit(resource.RLIMIT_FSIZE, (full, full))
+try:
+    log.append(record, record)
+except LogError as error:
+    sys.exit(0 if "nothing was written" in str(error) else 2)
+sys.exit(1)
+"""
+    assert run_python(script, str(log.path)).wait(60) == 0
+    assert log.path.read_bytes() == before
+
+
+def test_records_are_filtered_by_workload_target_generator_and_policy(log: TuningLog) -> None:
+    other = ops.matmul(64, 64, 128)
+    log.append(record(1), record(2, workload=other), record(4, target=A100), record(8, generator="g2"))
+    log.append(record(16, policy="hot"))
+
+    def found(**asked: object) -> list[int]:
+        return [t[1] for r in log.records(**asked) if isinstance(t := r.schedule.knobs["tile"], tuple)]  # type: ignore[arg-type]
+
+    assert found() == [1, 2, 4, 8, 16]
+    assert found(workload=other) == [2]
+    assert found(target=A100) == [4]
+    assert found(generator="g2") == [8]
+    assert found(policy="hot") == [16]
+    assert found(workload=SMALL, target=H200, generator="g1", policy="cold") == [1]
+
+
+def test_a_workload_is_found_by_its_structure_not_its_name(log: TuningLog) -> None:
+    log.append(record(1))
+    renamed = Workload("mine", SMALL.inputs, SMALL.stages, SMALL.precision)
+    assert len(log.records(workload=renamed)) == 1
+
+
+def test_best_is_the_lowest_median_of_that_workload_target_generator_and_policy(log: TuningLog) -> None:
+    log.append(record(1, 3e-3), record(2, 2e-3), record(4, None), record(8, 2e-3))
+    log.append(record(16, 1e-3, generator="g2"), record(32, 1e-4, policy="hot"), record(64, 1e-5, target=A100))
+    best = log.best(SMALL, H200, "g1")
+    assert best is not None
+    assert best.schedule == record(2).schedule
+    anyone = log.best(SMALL, H200)
+    assert anyone is not None
+    assert anyone.schedule == record(16).schedule
+    assert log.best(ops.matmul(8, 8, 8), H200) is None
+
+
+def test_nearest_orders_by_shape_then_target_then_latency(log: TuningLog) -> None:
+    near, far = ops.matmul(128, 64, 64), ops.matmul(1024, 1024, 64)
+    log.append(record(1, workload=far), record(2, workload=near, target=A100), record(4, 2e-3, workload=near))
+    log.append(record(8, 1e-3, workload=near), record(16, None, workload=near), record(32))
+    found = [t[1] for r in log.nearest(SMALL, H200, 10) if isinstance(t := r.schedule.knobs["tile"], tuple)]
+    assert found == [32, 8, 4, 2, 1]
+    assert len(log.nearest(SMALL, H200, 2)) == 2
+
+
+def test_nearest_leaves_out_other_operators_and_dtypes(log: TuningLog) -> None:
+    log.append(record(1, workload=ops.softmax(64, 64)), record(2, workload=ops.matmul(64, 64, 64, dtype="float16")))
+    assert log.nearest(SMALL, H200, 10) == []
+
+
+def test_nearest_counts_an_epilogue_as_a_small_difference(log: TuningLog) -> None:
+    log.append(record(1, workload=ops.matmul(64, 64, 1024)), record(2, workload=ops.matmul(64, 64, 64, epilogue="bias")))
+    assert [r.workload.key for r in log.nearest(SMALL, H200, 1)] == [ops.matmul(64, 64, 64, epilogue="bias").key]
+
+
+def test_the_users_log_is_where_the_xdg_directory_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert user_log_path() == tmp_path / "autosched" / "tuning.jsonl"
+    monkeypatch.setenv("XDG_DATA_HOME", "relative")
+    assert user_log_path() == Path.home() / ".local" / "share" / "autosched" / "tuning.jsonl"
+
+
+def test_shipped_logs_hold_nothing_but_records() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for path in shipped_logs():
+            assert list(TuningLog(path))
+
+
+def test_a_line_is_one_json_object_without_line_breaks(log: TuningLog) -> None:
+    log.append(record(1), record(2, None))
+    lines = log.path.read_text().splitlines()
+    assert len(lines) == 2
+    assert all(json.loads(line)["schema"] == 1 for line in lines)

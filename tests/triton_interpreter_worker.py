@@ -1,0 +1,37 @@
+"""Runs printed Triton kernels under Triton's interpreter: reads pickled jobs, writes the pickled buffers or an error."""
+
+import pickle
+import sys
+import traceback
+
+import torch
+
+from autosched.backends.triton_compile import load_functions
+
+
+def run(source, kernels, buffers):
+    functions = load_functions(source)
+    tensors = {name: torch.from_numpy(array.copy()) for name, array in buffers.items()}
+    for name, programs, arguments in kernels:
+        functions[name][(programs,)](*(tensors[a] for a in arguments))
+    return {name: tensor.numpy() for name, tensor in tensors.items()}
+
+
+def main():
+    answers = sys.stdout.buffer
+    sys.stdout = sys.stderr
+    while True:
+        try:
+            source, kernels, buffers = pickle.load(sys.stdin.buffer)
+        except EOFError:
+            return
+        try:
+            answer = run(source, kernels, buffers)
+        except Exception:
+            answer = traceback.format_exc()
+        pickle.dump(answer, answers)
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()
