@@ -113,8 +113,8 @@ def _layernorm(eps: float) -> Baseline:
     def library(inputs: Sequence[Tensor], out: Tensor) -> None:
         x, weight, bias = inputs
         if not moments:
-            # ATen also writes mean and 1/deviation; it sizes these two on the first call.
-            moments.extend(torch.empty(0, dtype=x.dtype, device=x.device) for _ in range(2))
+            # ATen also writes mean and 1/deviation, in an element type of its own choice.
+            moments.extend(torch.native_layer_norm(x, x.shape[-1:], weight, bias, eps)[1:])
         mean, deviation = moments
         torch.ops.aten.native_layer_norm.out(
             x, list(x.shape[-1:]), weight, bias, eps, out0=out, out1=mean, out2=deviation

@@ -12,5 +12,5 @@ def build(schedule: Schedule, target: Target, backend: Backend) -> Artefact:
     Raises:
         CompileError: the printer or the compiler refused it.
     """
-    source = backend.render(schedule.program, str(schedule))
+    source = backend.render(schedule.program, schedule.one_line)
     return backend.compile(source, schedule.program, target)

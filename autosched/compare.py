@@ -14,8 +14,8 @@ from torch import Tensor
 from autosched import devices, reference, timing
 from autosched.baselines import baseline, library_name
 from autosched.kernel import Kernel, load_kernel
-from autosched.progress import duration_text
 from autosched.replay import find_best, log_paths
+from autosched.text import duration_text, table_lines
 from autosched.timing import Policy
 from cost_models import bound_s
 from search_spaces import InputError, Target, Workload
@@ -217,10 +217,7 @@ def _lines(comparison: Comparison) -> Iterator[str]:
             table.append((row.label, "", "", "", "", predicted))
         else:
             table.append((row.label, "", "", "", "", row.note))
-    widths = [max(len(line[column]) for line in table) for column in range(5)]
-    for line in table:
-        cells = [line[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(line[1:5], widths[1:], strict=True))]
-        yield "  ".join([" ", *cells, line[5]]).rstrip()
+    yield from (f"  {line}" for line in table_lines(table, right=range(1, 5)))
     if comparison.versions:
         yield "  " + ", ".join(f"{name} {version}" for name, version in comparison.versions)
 

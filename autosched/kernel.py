@@ -11,7 +11,7 @@ import search_spaces
 from autosched import backends
 from autosched.backends.backend import Artefact, CompileError, Launcher, LoadError
 from autosched.build import build
-from autosched.progress import duration_text
+from autosched.text import duration_text
 from search_spaces import AutoschedError, InputError, Schedule, Target, Workload
 from search_spaces.workload import Tensor as TensorSpec
 from tuning_logs import TuningRecord
@@ -38,6 +38,7 @@ class Kernel:
         alignment = _ALIGNMENT[record.target.kind]
         self._inputs = tuple(_Argument(t, device, alignment) for t in record.workload.inputs)
         self._output = _Argument(record.workload.output, device, alignment)
+        self._arguments = (*self._inputs, self._output)
 
     @property
     def workload(self) -> Workload:
@@ -74,13 +75,29 @@ class Kernel:
         """
         spec = self._output
         result = torch.empty(spec.shape, dtype=spec.dtype, device=spec.device) if out is None else out
-        ready = len(tensors) == len(self._inputs) and spec.is_ready(result)
-        for tensor, argument in zip(tensors, self._inputs, strict=False):
-            ready = ready and argument.is_ready(tensor) and not (out is not None and _overlap(tensor, result))
-        if not ready:
+        buffers = (*tensors, result)
+        if not self._is_ready(buffers) or (out is not None and self._overlaps(buffers)):
             return self._call_with_copies(tensors, result)
-        self._launch((*tensors, result))
+        self._launch(buffers)
         return result
+
+    def _is_ready(self, buffers: Sequence[Tensor]) -> bool:
+        """Whether generated code can take inputs and output as they are: the quick test of every call."""
+        if len(buffers) != len(self._arguments):
+            return False
+        grad = torch.is_grad_enabled()
+        return all(argument.is_ready(tensor, grad) for tensor, argument in zip(buffers, self._arguments, strict=True))
+
+    def _overlaps(self, buffers: Sequence[Tensor]) -> bool:
+        """Whether the last of these buffers, all of them ready, shares memory with another."""
+        *inputs, out = buffers
+        start = out.data_ptr()
+        end = start + out.nbytes
+        for tensor in inputs:
+            first = tensor.data_ptr()
+            if first < end and start < first + tensor.nbytes:
+                return True
+        return False
 
     def _call_with_copies(self, tensors: Sequence[Tensor], out: Tensor) -> Tensor:
         """The same for tensors that need a closer look: raise, or copy what the code cannot take as it is."""
@@ -92,7 +109,7 @@ class Kernel:
         self._output.check(out)
         _check_output(out, self._output.name, [a.name for a in self._inputs], tensors)
         inputs = [a.usable(t) for a, t in zip(self._inputs, tensors, strict=True)]
-        if self._output.is_ready(out):
+        if self._output.is_ready(out, torch.is_grad_enabled()):
             self._launch((*inputs, out))
         else:
             result = torch.empty(self._output.shape, dtype=out.dtype, device=out.device)
@@ -115,8 +132,8 @@ class _Argument:
     def description(self) -> str:
         return f"{self.name}{list(self.shape)} {str(self.dtype).removeprefix('torch.')}"
 
-    def is_ready(self, tensor: Tensor) -> bool:
-        """Whether generated code can take the tensor as it is: the quick test of every call."""
+    def is_ready(self, tensor: Tensor, grad: bool) -> bool:
+        """Whether generated code can take the tensor as it is; `grad`: whether gradients are being recorded."""
         return (
             isinstance(tensor, Tensor)
             and tensor.shape == self.shape
@@ -124,7 +141,7 @@ class _Argument:
             and tensor.device == self.device
             and tensor.layout is torch.strided
             and tensor.is_contiguous()
-            and not (tensor.requires_grad and torch.is_grad_enabled())
+            and not (grad and tensor.requires_grad)
             and tensor.data_ptr() % self._alignment == 0
         )
 
@@ -150,7 +167,7 @@ class _Argument:
 
     def usable(self, tensor: Tensor) -> Tensor:
         """The tensor, or a contiguous and aligned copy of it."""
-        if self.is_ready(tensor):
+        if self.is_ready(tensor, torch.is_grad_enabled()):
             return tensor
         return torch.empty(self.shape, dtype=self.dtype, device=self.device).copy_(tensor)
 

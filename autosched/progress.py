@@ -14,6 +14,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from autosched.text import duration_text
+
 # Without a terminal, a line is written this often at most.
 _SECONDS_BETWEEN_LINES = 10.0
 
@@ -23,7 +25,8 @@ class Progress:
     """A moment of a search.
 
     `trials` schedules of the wanted number are known, `known_before` of them from the log; `best_s` is the best latency
-    so far; `failures` counts failed trials by status; `elapsed_s` is since the search began.
+    so far; `failures` counts failed trials by status; `remaining_s` is estimated from the pace of this run, None while
+    there is no telling.
     """
 
     label: str
@@ -32,25 +35,11 @@ class Progress:
     known_before: int
     best_s: float | None
     failures: tuple[tuple[str, int], ...]
-    elapsed_s: float
+    remaining_s: float | None
     phase: Literal["search", "finals"] = "search"
-
-    @property
-    def remaining_s(self) -> float | None:
-        """Estimated from the trials of this run; None before the first."""
-        done = self.trials - self.known_before
-        return self.elapsed_s / done * (self.wanted - self.trials) if done > 0 else None
 
 
 OnProgress = Callable[[Progress], None]
-
-
-def duration_text(seconds: float) -> str:
-    """A latency with a unit a reader can take in: `12.3 µs`."""
-    for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
-        if seconds >= scale:
-            return f"{seconds / scale:.3g} {unit}"
-    return f"{seconds * 1e9:.3g} ns"
 
 
 def progress_line(progress: Progress, library_s: float | None) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 
 from autosched.named_tensors import Named, read, sum_of_products, union
-from search_spaces import InputError, Stage, Workload
+from search_spaces import Axis, InputError, Stage, Workload
 from search_spaces.expression import Access, Apply, Expression, Literal
 
 OPERATIONS: Mapping[str, Callable[..., torch.Tensor]] = {
@@ -80,9 +80,9 @@ def factors(expression: Expression) -> list[Expression]:
     return [expression]
 
 
-def literal(value: float) -> Named:
+def literal(value: float, device: torch.device) -> Named:
     """A constant. It has no dimension, so that it never widens the element type of what it meets."""
-    return Named((), torch.tensor(value, dtype=torch.float64))
+    return Named((), torch.tensor(value, dtype=torch.float64, device=device))
 
 
 def _run(workload: Workload, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -101,25 +101,23 @@ def _stage(stage: Stage, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
         terms = [_expression(f, stage, tensors) for f in factors(stage.expression)]
         result = sum_of_products(terms, names, {a.name: a.extent for a in stage.reduction.axes})
     else:
-        result = extreme(_expression(stage.expression, stage, tensors), stage)
+        fold = torch.amax if stage.reduction.operator == "max" else torch.amin
+        result = extreme(_expression(stage.expression, stage, tensors), stage.reduction.axes, fold)
     return result.aligned(names).expand(stage.shape)
 
 
-def extreme(values: Named, stage: Stage) -> Named:
-    """The largest (smallest) along the reduction axes of a stage that folds with max (min)."""
-    assert stage.reduction is not None
-    reduced = {a.name for a in stage.reduction.axes}
+def extreme(values: Named, axes: Sequence[Axis], fold: Callable[..., torch.Tensor]) -> Named:
+    """`fold`, torch.amax or torch.amin, along those of the axes that the values have."""
+    reduced = {a.name for a in axes}
     dims = [d for d, a in enumerate(values.axes) if a in reduced]
-    if not dims:
-        return values
-    fold = torch.amax if stage.reduction.operator == "max" else torch.amin
-    return Named(tuple(a for a in values.axes if a not in reduced), fold(values.values, dims))
+    left = tuple(a for a in values.axes if a not in reduced)
+    return Named(left, fold(values.values, dims)) if dims else values
 
 
 def _expression(expression: Expression, stage: Stage, tensors: Mapping[str, torch.Tensor]) -> Named:
     match expression:
         case Literal(value):
-            return literal(value)
+            return literal(value, next(iter(tensors.values())).device)
         case Access(tensor):
             return read(expression, tensors[tensor], stage.extents)
         case Apply(operator, arguments):

@@ -63,7 +63,7 @@ class Search:
     seconds: PhaseSeconds = field(default=PhaseSeconds(), init=False)
 
     def __post_init__(self) -> None:
-        self._began = time.perf_counter()
+        self._first_trial_s: float | None = None
         self._old_records = len(self.records)
         self.known_before = self.known
         best = self.best
@@ -177,10 +177,17 @@ class Search:
                 known_before=self.known_before,
                 best_s=self._best_s,
                 failures=tuple(self._failed.most_common()),
-                elapsed_s=time.perf_counter() - self._began,
+                remaining_s=self._remaining_s(known),
                 phase="finals" if finals else "search",
             )
         )
+
+    def _remaining_s(self, known: int) -> float | None:
+        """At the pace since the first trial, which itself waited for the workers to start."""
+        now, done = time.perf_counter(), known - self.known_before
+        if self._first_trial_s is None:
+            self._first_trial_s = now
+        return (now - self._first_trial_s) / (done - 1) * (self.wanted - known) if done > 1 else None
 
     @contextmanager
     def _timed(self, phase: Literal["propose", "measure", "log", "finals"]) -> Iterator[None]:

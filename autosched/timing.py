@@ -51,12 +51,11 @@ class CpuTimer:
 
     @staticmethod
     def _hot(run: Run) -> float:
-        once = _seconds(run, 1)
-        if once >= _SHORTEST_SAMPLE_S:
-            return once
-        # The first call tells how many are needed; half as many again, since it also warmed the caches.
-        calls = math.ceil(1.5 * _SHORTEST_SAMPLE_S / max(once, 1e-7))
-        return _seconds(run, calls) / calls
+        calls = 1
+        while (taken := _seconds(run, calls)) < _SHORTEST_SAMPLE_S:
+            # A fifth more than seem needed: the calls before also warmed the caches.
+            calls = max(2 * calls, math.ceil(1.2 * calls * _SHORTEST_SAMPLE_S / max(taken, 1e-7)))
+        return taken / calls
 
 
 class GpuTimer:

@@ -16,8 +16,9 @@ from autosched.generator import generator_hash
 from autosched.interruption import interruptible
 from autosched.kernel import Kernel, load_kernel
 from autosched.measuring import LocalMeasurer, Measurer
-from autosched.progress import OnProgress, duration_text
+from autosched.progress import OnProgress
 from autosched.search import Ending, PhaseSeconds, Search
+from autosched.text import duration_text
 from autosched.timing import POLICIES, Policy
 from search_spaces import AutoschedError, InputError, LogError, Target, Workload
 from search_spaces.errors import unknown_name

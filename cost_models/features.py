@@ -25,7 +25,7 @@ _DEPTHS = 5
 _PAGE_BYTES = 4096
 _LINE_BYTES = 64
 _BYTES = 4.0  # of an element while it is computed with
-_PICOSECONDS = 1e12  # so that times are far above 1, where the logarithm is taken
+PICOSECONDS = 1e12  # so that times are far above 1, where the logarithm is taken
 _EVICTION = {"": 0.0, "evict_last": 1.0, "evict_first": 2.0}
 
 _TOTALS = (
@@ -174,11 +174,11 @@ def _totals(program: TileProgram, nests: list[Nest], estimates: list[Estimate]) 
         (dot_flops + map_flops + reduced) / (loaded + 1.0),
         sum(e.memory_bytes for e in estimates),
         sum(e.cache_bytes for e in estimates),
-        _PICOSECONDS * sum(e.dot_s for e in estimates),
-        _PICOSECONDS * sum(e.map_s for e in estimates),
-        _PICOSECONDS * sum(e.memory_s for e in estimates),
-        _PICOSECONDS * sum(e.cache_s for e in estimates),
-        _PICOSECONDS * sum(e.latency_s for e in estimates),
+        PICOSECONDS * sum(e.dot_s for e in estimates),
+        PICOSECONDS * sum(e.map_s for e in estimates),
+        PICOSECONDS * sum(e.memory_s for e in estimates),
+        PICOSECONDS * sum(e.cache_s for e in estimates),
+        PICOSECONDS * sum(e.latency_s for e in estimates),
         sum(b.bytes for b in program.buffers if b.role == "workspace"),
     ]
 

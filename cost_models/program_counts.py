@@ -41,9 +41,10 @@ class Traffic:
     """One load or store of a kernel, or one view of a loaded tile.
 
     `place` is the buffer, or the packed tile, that it touches, of `place_bytes`. `times`: executions per program of the
-    grid; `loops`: the loops around it, outermost first, with their trips; `variables`: the grid and loop variables its
-    place depends on; `covered`: how much more than the buffer all its executions reach over, 1 without padding;
-    `run_bytes`: length of one contiguous piece; `row_bytes`: distance between the starts of two rows.
+    grid; `taken`: the part of the turns of its loops in which it is executed, less than 1 inside a branch; `loops`: the
+    loops around it, outermost first, with their trips; `variables`: the grid and loop variables its place depends on;
+    `covered`: how much more than the buffer all its executions reach over, 1 without padding; `run_bytes`: length of
+    one contiguous piece; `row_bytes`: distance between the starts of two rows.
     """
 
     statement: Load | Store | View
@@ -51,6 +52,7 @@ class Traffic:
     place_bytes: int
     tile_bytes: int
     times: float
+    taken: float
     loops: Loops
     variables: frozenset[str]
     covered: float
@@ -61,11 +63,6 @@ class Traffic:
     def bytes_per_program(self) -> float:
         """Bytes moved by one program, repeats included, padding not."""
         return self.tile_bytes * self.times / self.covered
-
-    @property
-    def taken(self) -> float:
-        """The part of the turns of its loops in which it is executed: less than 1 inside a branch."""
-        return self.times / max(1.0, math.prod(trips for _, trips in self.loops))
 
 
 @dataclass(slots=True)
@@ -125,16 +122,16 @@ class _Walk:
         self._buffers = buffers
         self._extents = {a.variable: a.extent for a in kernel.grid.axes}
         self._sources: dict[str, Traffic] = {}  # tile -> the load that brought it, also for views of it
-        self._visit(kernel.body, 1.0, ())
+        self._visit(kernel.body, 1.0, 1.0, ())
 
-    def _visit(self, body: tuple[Statement, ...], times: float, loops: Loops) -> None:
+    def _visit(self, body: tuple[Statement, ...], times: float, taken: float, loops: Loops) -> None:
         counts, tiles = self.counts, self.counts.tiles
         for s in body:
             if isinstance(s, Map):
                 self._map(s, times)
             elif isinstance(s, Load):
                 tiles[s.dst.name] = s.dst
-                self._sources[s.dst.name] = loaded = self._traffic(s, s.dst, times, loops)
+                self._sources[s.dst.name] = loaded = self._traffic(s, s.dst, times, taken, loops)
                 counts.loads.append(loaded)
             elif isinstance(s, Dot):
                 self._dot(s, times)
@@ -142,19 +139,19 @@ class _Walk:
                 self._extents[s.variable] = s.extent
                 trips = s.extent * self._share_within(s.bound)
                 counts.loops.append((len(loops), times * trips, s))
-                self._visit(s.body, times * trips, (*loops, (s.variable, trips)))
+                self._visit(s.body, times * trips, taken, (*loops, (s.variable, trips)))
             elif isinstance(s, Store):
-                counts.stores.append(self._traffic(s, tiles[s.src], times, loops))
+                counts.stores.append(self._traffic(s, tiles[s.src], times, taken, loops))
             elif isinstance(s, Reduce):
                 tiles[s.dst.name] = s.dst
                 counts.reduced += times * tiles[s.src].elements
             elif isinstance(s, If):
                 counts.branches += 1
                 share = 1.0 / self._extents.get(s.variable, 2)
-                self._visit(s.then, times * share, loops)
-                self._visit(s.otherwise, times * (1.0 - share), loops)
+                self._visit(s.then, times * share, taken * share, loops)
+                self._visit(s.otherwise, times * (1.0 - share), taken * (1.0 - share), loops)
             elif isinstance(s, View):
-                self._view(s, times, loops)
+                self._view(s, times, taken, loops)
             else:
                 self._move(s, times)
 
@@ -177,7 +174,7 @@ class _Walk:
         source = self._sources.get(tile)
         return source.statement if source and isinstance(source.statement, Load) else None
 
-    def _view(self, s: View, times: float, loops: Loops) -> None:
+    def _view(self, s: View, times: float, taken: float, loops: Loops) -> None:
         """A view of a packed tile touches the tile; one of a tile that is read in place touches the buffer itself."""
         self.counts.tiles[s.dst.name] = s.dst
         source = self._sources.get(s.src)
@@ -192,6 +189,7 @@ class _Walk:
             place_bytes=source.tile_bytes if packed else source.place_bytes,
             tile_bytes=source.tile_bytes * s.dst.elements // max(1, self.counts.tiles[s.src].elements),
             times=times,
+            taken=taken,
             loops=loops,
             variables=own if packed else own | source.variables,
         )
@@ -209,7 +207,7 @@ class _Walk:
             return 1.0
         return min(1.0, bound.size / (bound.start.maximum(self._extents) + 1))
 
-    def _traffic(self, s: Load | Store, tile: Tile, times: float, loops: Loops) -> Traffic:
+    def _traffic(self, s: Load | Store, tile: Tile, times: float, taken: float, loops: Loops) -> Traffic:
         buffer = self._buffers[s.buffer]
         element = DTYPES[buffer.dtype].bytes
         return Traffic(
@@ -218,6 +216,7 @@ class _Walk:
             place_bytes=buffer.elements * element,
             tile_bytes=tile.elements * element,
             times=times,
+            taken=taken,
             loops=loops,
             variables=frozenset(v for piece in s.slices for v, _ in piece.start.terms),
             covered=self._covered(s.slices, buffer.shape),

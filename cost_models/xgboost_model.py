@@ -1,22 +1,24 @@
 """Gradient-boosted trees over features of tile programs: the cost model that learns.
 
-Source: Ansor (OSDI 2020, section 5.2): label = lowest latency of the workload / latency, and a loss weighted by the
-label, so that the fast end counts. Different here: trees stop on batches held out, not on the training set; latencies
-of different targets are never compared; before there is data, the analytic estimate ranks.
+Source: Ansor (OSDI 2020, section 5.2), whose label is the lowest latency of the workload / latency, with a loss
+weighted by the label, so that the fast end counts. Different here: the label is taken in logarithms, and trees learn
+only what the analytic estimate misses, because trees cannot rank what is faster than all they saw, and the estimate
+can. Trees stop on batches held out, not on the training set; latencies of different targets are never compared.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import xgboost
 from numpy.typing import NDArray
 
 import search_spaces
-from cost_models.features import features
-from cost_models.roofline_model import RooflineModel
-from search_spaces import AutoschedError, InputError, Schedule, SearchSpace
+from cost_models.features import FEATURE_NAMES, PICOSECONDS, features
+from cost_models.roofline import bound_s
+from search_spaces import AutoschedError, InputError, Schedule, SearchSpace, Target, Workload
 from tuning_logs import TuningRecord
 
 # Successful records below which trees know less than the analytic estimate.
@@ -25,35 +27,56 @@ _ENOUGH_RECORDS = 16
 _BATCH = 16
 _HELD_OUT = 5  # one batch in so many
 _ROUNDS = 150
+_ROUNDS_UNJUDGED = 100  # when there is no batch to hold out
 _PATIENCE = 20
+# Shallow trees: deeper ones ranked no better from 50 and 150 trials, and train three times as long.
 # One thread: two on a machine with other work made training 5 to 20 times slower.
 _TREES: dict[str, str | float] = {
     "objective": "reg:squarederror",
+    "base_score": 0.0,
     "tree_method": "hist",
     "nthread": 1,
-    "max_depth": 7,
-    "eta": 0.15,
+    "max_depth": 4,
+    "eta": 0.1,
     "gamma": 0.001,
     "min_child_weight": 0.5,
     "subsample": 0.9,
     "colsample_bytree": 0.6,
-    "max_bin": 128,
-    "base_score": 0.3,
+    "max_bin": 64,
 }
-# Weight of a failure or a very slow schedule, where the fastest counts 1.
+# Failures, and all that takes more than 2^5 times as long as the best, are equally bad.
+_LOWEST = -5.0
+# Weight of the slowest schedule, where the fastest counts 1.
 _LOWEST_WEIGHT = 0.1
+_ESTIMATE = FEATURE_NAMES.index("latency_s")
 
 _Key = tuple[str, str]
 Floats = NDArray[np.float32]
 
 
+@dataclass(frozen=True)
+class _Fitted:
+    """log2(best latency / latency) = `slope` * log2(bound / estimated latency) + `intercept` + what the trees say."""
+
+    slope: float
+    intercept: float
+    trees: xgboost.Booster
+
+    def scores(self, rows: Floats, bounds: Floats) -> NDArray[np.float64]:
+        start = _margin(rows, bounds, self.slope, self.intercept)
+        predicted = np.asarray(self.trees.inplace_predict(rows, base_margin=start), dtype=np.float64)
+        return np.exp2(predicted)
+
+
 class XGBoostModel:
-    """Scores are predicted labels: best latency / latency, 0 for what fails."""
+    """Scores are predicted labels: best latency / latency, and about 1/32 for what fails.
+
+    Until there are enough successful records, the analytic estimate alone: bound of the workload / estimated latency.
+    """
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
-        self._prior = RooflineModel(seed)
-        self._trees: xgboost.Booster | None = None
+        self._fitted: _Fitted | None = None
         self._vectors: dict[_Key, dict[Schedule, Floats | None]] = {}
         self._spaces: dict[_Key, SearchSpace | None] = {}
 
@@ -66,13 +89,13 @@ class XGBoostModel:
             if row is not None:
                 kept.append(record)
                 rows.append(row)
-        self._trees = None
+        self._fitted = None
         if sum(r.measurement.ok for r in kept) >= _ENOUGH_RECORDS:
-            self._trees = _train(np.stack(rows), _labels(kept), _held_out(kept), self._seed)
+            self._fitted = _fit(np.stack(rows), kept, self._seed)
 
     def predict(self, space: SearchSpace, schedules: Sequence[Schedule]) -> NDArray[np.float64]:
-        if self._trees is None or not schedules:
-            return self._prior.predict(space, schedules)
+        if not schedules:
+            return np.zeros(0)
         known = self._vectors.setdefault(_key(space), {})
         rows = []
         for schedule in schedules:
@@ -80,7 +103,11 @@ class XGBoostModel:
             if row is None:
                 row = known[schedule] = features(space.lower(schedule), space.target)
             rows.append(row)
-        return np.asarray(self._trees.inplace_predict(np.stack(rows)), dtype=np.float64)
+        stacked = np.stack(rows)
+        bounds = np.full(len(rows), _log_bound(space.workload, space.target), np.float32)
+        if self._fitted is None:
+            return np.exp2(np.asarray(_margin(stacked, bounds, slope=1.0, intercept=0.0), dtype=np.float64))
+        return self._fitted.scores(stacked, bounds)
 
     def _row_of(self, record: TuningRecord) -> Floats | None:
         known = self._vectors.setdefault(record.key, {})
@@ -122,23 +149,55 @@ def _labels(records: Sequence[TuningRecord]) -> Floats:
     )
 
 
+def _log_bound(workload: Workload, target: Target) -> float:
+    return float(np.log2(PICOSECONDS * bound_s(workload, target)))
+
+
+def _margin(rows: Floats, bounds: Floats, slope: float, intercept: float) -> Floats:
+    """Where the trees start from: the analytic estimate, as far as it proved right."""
+    return slope * (bounds - rows[:, _ESTIMATE]) + intercept
+
+
 def _held_out(records: Sequence[TuningRecord]) -> NDArray[np.bool_]:
     """Which records judge when to stop: every fifth batch of each run."""
     return np.array([r.provenance.trial // _BATCH % _HELD_OUT == _HELD_OUT - 1 for r in records])
 
 
-def _train(rows: Floats, labels: Floats, held_out: NDArray[np.bool_], seed: int) -> xgboost.Booster:
-    weights = np.maximum(labels, _LOWEST_WEIGHT)
-    steps = {**_TREES, "seed": seed}
-    rounds = _ROUNDS // 2
+def _fit(rows: Floats, records: Sequence[TuningRecord], seed: int) -> _Fitted:
+    ratios = _labels(records)
+    weights = np.maximum(ratios, _LOWEST_WEIGHT)
+    labels = np.log2(np.maximum(ratios, 2.0**_LOWEST))
+    by_key = {r.key: _log_bound(r.workload, r.target) for r in records}
+    bounds = np.array([by_key[r.key] for r in records], dtype=np.float32)
+    ok = ratios > 0
+    slope, intercept = _line(bounds[ok] - rows[ok, _ESTIMATE], labels[ok], weights[ok])
+    margin = _margin(rows, bounds, slope, intercept)
+    return _Fitted(slope, intercept, _train(rows, margin, labels, weights, _held_out(records), seed))
+
+
+def _line(x: Floats, y: Floats, weights: Floats) -> tuple[float, float]:
+    """Weighted least squares; the slope is kept within 0 (the estimate says nothing) and 1 (it is right)."""
+    x0, y0 = np.average(x, weights=weights), np.average(y, weights=weights)
+    spread = np.average((x - x0) ** 2, weights=weights)
+    slope = np.average((x - x0) * (y - y0), weights=weights) / spread if spread > 1e-6 else 0.0
+    slope = float(np.clip(slope, 0.0, 1.0))
+    return slope, float(y0 - slope * x0)
+
+
+def _train(
+    rows: Floats, margin: Floats, labels: Floats, weights: Floats, held_out: NDArray[np.bool_], seed: int
+) -> xgboost.Booster:
+    def matrix(part: NDArray[np.bool_]) -> xgboost.DMatrix:
+        return xgboost.DMatrix(
+            rows[part], label=labels[part], weight=weights[part], base_margin=margin[part], nthread=1
+        )
+
+    settings = {**_TREES, "seed": seed}
+    rounds = _ROUNDS_UNJUDGED
     if held_out.any() and not held_out.all():
-        train, test = (
-            xgboost.DMatrix(rows[part], label=labels[part], weight=weights[part], nthread=1)
-            for part in (~held_out, held_out)
+        judged = [(matrix(held_out), "held_out")]
+        tried = xgboost.train(
+            settings, matrix(~held_out), _ROUNDS, evals=judged, early_stopping_rounds=_PATIENCE, verbose_eval=False
         )
-        trial = xgboost.train(
-            steps, train, _ROUNDS, evals=[(test, "held_out")], early_stopping_rounds=_PATIENCE, verbose_eval=False
-        )
-        rounds = trial.best_iteration + 1
-    everything = xgboost.DMatrix(rows, label=labels, weight=weights, nthread=1)
-    return xgboost.train(steps, everything, rounds)
+        rounds = tried.best_iteration + 1
+    return xgboost.train(settings, matrix(np.ones_like(held_out)), rounds)

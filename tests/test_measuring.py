@@ -104,7 +104,7 @@ def test_statistics_count_trials_by_status_and_split_the_time(measurements: dict
     assert dict(found.statuses) == {"ok": 2, "compile_error": 1}
     assert found.trials == 3
     assert found.compile_s >= 0.05
-    assert found.timing_s >= 0.05
+    assert found.timing_s >= 0.03
     assert found.check_s >= 0.01
     assert found.idle_s == pytest.approx(found.wall_s - found.check_s - found.timing_s)
 
@@ -125,7 +125,7 @@ def test_a_candidate_much_slower_than_the_best_is_abandoned_after_two_repeats(me
 def test_compiling_overlaps_with_measuring() -> None:
     limits = Limits(compile_workers=2)
     with local_measurer(limits) as measurer:
-        measurer.measure([schedule("is fine")])
+        measurer.measure([schedule("compiles in ms:300", i) for i in range(2)])
         before = measurer.statistics.wall_s
         measurer.measure([schedule("compiles in ms:200", i) for i in range(4)])
         assert measurer.statistics.wall_s - before < 0.7
@@ -156,8 +156,10 @@ def test_a_schedule_without_a_search_space_is_refused(measurer: LocalMeasurer) -
 
 def test_workers_that_die_between_batches_are_replaced(measurer: LocalMeasurer) -> None:
     measurer.measure([schedule("is fine")])
-    for pid in measurer.pids:
+    pids = measurer.pids
+    for pid in pids:
         os.kill(pid, signal.SIGKILL)
+    assert _eventually(lambda: not any(_alive(pid) for pid in pids))
     assert measurer.measure([schedule("is fine")])[0].ok
 
 

@@ -33,7 +33,9 @@ successes = st.builds(
     st.none() | st.floats(0, 1).map(lambda e: float(f"{e:.4g}")),
     st.floats(0, 100).map(lambda t: round(t, 6)),
 )
-failures = st.builds(Measurement, st.sampled_from([s for s in STATUSES if s != "ok"]), st.just(()), st.text(max_size=40))
+failures = st.builds(
+    Measurement, st.sampled_from([s for s in STATUSES if s != "ok"]), st.just(()), st.text(max_size=40)
+)
 provenances = st.builds(
     Provenance,
     names,
@@ -83,8 +85,12 @@ def test_true_and_one_stay_different_knob_values_in_json() -> None:
 
 def test_the_key_of_a_record_tells_devices_and_thread_counts_apart() -> None:
     one = dataclasses.replace(CPU, threads=1)
-    keys = {TuningRecord(w, t, Schedule("s", ()), Measurement("ok", (1.0,)), Provenance("g", "cold", 0.0, 0, 0)).key
-            for w in (ops.softmax(32, 100), ops.softmax(32, 101)) for t in (CPU, one, target_named("h200"))}  # fmt: skip
+    success, provenance = Measurement("ok", (1.0,)), Provenance("g", "cold", 0.0, 0, 0)
+    keys = {
+        TuningRecord(workload, target, Schedule("s", ()), success, provenance).key
+        for workload in (ops.softmax(32, 100), ops.softmax(32, 101))
+        for target in (CPU, one, target_named("h200"))
+    }
     assert len(keys) == 6
 
 
@@ -115,7 +121,7 @@ def test_the_latency_is_the_median_of_the_repeats() -> None:
 
 
 def test_an_unknown_status_is_refused_with_the_allowed_ones() -> None:
-    with pytest.raises(ValueError, match="unknown status 'fine' .allowed: ok, compile_error"):
+    with pytest.raises(ValueError, match=r"unknown status 'fine' .allowed: ok, compile_error"):
         Measurement.from_json({"status": "fine"})
 
 

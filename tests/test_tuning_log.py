@@ -31,7 +31,9 @@ def record(
 ) -> TuningRecord:
     measurement = Measurement("ok", (latency_s,)) if latency_s else Measurement("run_timeout", detail="too slow")
     provenance = Provenance(generator, policy, 1.0, 0, tile, (("python", "3.11"),), finals)
-    return TuningRecord(workload, target, Schedule("tiled", (("tile", (4, tile)), ("warps", 4))), measurement, provenance)
+    return TuningRecord(
+        workload, target, Schedule("tiled", (("tile", (4, tile)), ("warps", 4))), measurement, provenance
+    )
 
 
 def tiles(log: TuningLog) -> list[int]:
@@ -243,7 +245,7 @@ def test_a_foreign_file_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "README.md"
     path.write_text(README)
     for attempt in (lambda: TuningLog(path).append(record()), TuningLog(path).check_writable):
-        with pytest.raises(LogError, match="not a tuning log: expected a first line such as .* got b'# How to run'"):
+        with pytest.raises(LogError, match=r"not a tuning log: expected a first line such as .* got b'# How to run'"):
             attempt()
     assert path.read_text() == README
 
@@ -266,7 +268,7 @@ def test_a_directory_is_refused(tmp_path: Path) -> None:
 
 def test_a_path_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(LogError, match="cannot append to .*; nothing was written"):
+    with pytest.raises(LogError, match=r"cannot append to .*; nothing was written"):
         TuningLog(tmp_path / "file" / "tuning.jsonl").append(record())
 
 
@@ -351,7 +353,9 @@ def test_nearest_leaves_out_other_operators_and_dtypes(log: TuningLog) -> None:
 
 
 def test_nearest_counts_an_epilogue_as_a_small_difference(log: TuningLog) -> None:
-    log.append(record(1, workload=ops.matmul(64, 64, 1024)), record(2, workload=ops.matmul(64, 64, 64, epilogue="bias")))
+    log.append(
+        record(1, workload=ops.matmul(64, 64, 1024)), record(2, workload=ops.matmul(64, 64, 64, epilogue="bias"))
+    )
     assert [r.workload.key for r in log.nearest(SMALL, H200, 1)] == [ops.matmul(64, 64, 64, epilogue="bias").key]
 
 

@@ -17,7 +17,7 @@ from autosched.backends.llvm_code import Code
 from autosched.backends.llvm_contraction import contraction_printer
 from autosched.backends.llvm_rows import row_printer
 from autosched.backends.llvm_values import I64, PTR, VOID, index
-from search_spaces.tile_program import Kernel, TileProgram, loop_extents
+from search_spaces.tile_program import Kernel, Store, TileProgram, loop_extents, statements
 
 SCRATCH_SUFFIX = "_scratch_bytes"
 
@@ -62,7 +62,8 @@ def _print_kernel(module: ir.Module, program: TileProgram, kernel: Kernel) -> No
         _place(code, kernel, builder.add(first, tile))
         printer = contraction_printer(code, kernel) or row_printer(code, kernel)
         printer.body(kernel.body)
-    if any(line in str(function) for line in ("!nontemporal",)):
+    if any(isinstance(s, Store) and s.streaming for s in statements(kernel.body)):
+        # Streaming stores are weakly ordered; other threads may read the output once the function has returned.
         builder.fence("seq_cst")
     builder.ret_void()
     size = ir.GlobalVariable(module, I64, f"{kernel.name}{SCRATCH_SUFFIX}")

@@ -40,7 +40,6 @@ class Indexing:
         self._extents = dict(extents)
         self._identifiers = identifiers
         self._block = block
-        self._defined: set[str] = set()
 
     def variable(self, name: str) -> str:
         """The identifier of a grid or loop variable."""
@@ -65,14 +64,14 @@ class Indexing:
         return may_exceed(piece, size, self._extents)
 
     def offsets(self, axis: str, start: Affine, extent: int) -> str:
-        """The identifier of the vector `start + 0 … extent - 1`, defined on first use."""
+        """The identifier of the vector `start + 0 … extent - 1`, defined where needed."""
         name = self._identifiers.of(("offsets", axis, start, extent), f"offs_{axis}")
         begin = self.affine(start)
         text = f"tl.arange(0, {extent})" if begin == "0" else f"{begin} + tl.arange(0, {extent})"
         return self._define(name, text, start)
 
     def mask(self, axis: str, piece: Slice, size: int) -> str:
-        """The identifier of the condition that a slice is inside a dimension of `size`, defined on first use."""
+        """The identifier of the condition that a slice is inside a dimension of `size`, defined where needed."""
         extent, start = piece.extent, piece.start
         value = self.affine(start) if extent is None else self.offsets(axis, start, extent)
         tests = [f"{value} < {size}"] if self.exceeds(piece, size) else []
@@ -112,10 +111,8 @@ class Indexing:
         shape = [piece.extent or 1 for piece in slices]
         self._check_describable(buffer, shape)
         name = self._identifiers.of(("descriptor", buffer.name, tuple(shape)), f"{buffer.name}_desc")
-        if name not in self._defined:
-            self._defined.add(name)
-            sizes = f"shape={list(buffer.shape)}, strides={list(buffer.strides)}, block_shape={shape}"
-            self._block.define(f"{name} = tl.make_tensor_descriptor({pointer}, {sizes})", frozenset())
+        sizes = f"shape={list(buffer.shape)}, strides={list(buffer.strides)}, block_shape={shape}"
+        self._block.define(name, f"tl.make_tensor_descriptor({pointer}, {sizes})", frozenset())
         return name
 
     def _check_describable(self, buffer: Buffer, shape: list[int]) -> None:
@@ -132,9 +129,7 @@ class Indexing:
             )
 
     def _define(self, name: str, text: str, start: Affine) -> str:
-        if name not in self._defined:
-            self._defined.add(name)
-            self._block.define(f"{name} = {text}", self.variables(start))
+        self._block.define(name, text, self.variables(start))
         return name
 
     def _varying(self, value: Affine) -> list[tuple[str, int]]:

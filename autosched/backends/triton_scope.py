@@ -45,6 +45,7 @@ class Scope:
     header: str = ""
     variables: frozenset[str] = frozenset()
     definitions: list[str] = field(default_factory=list)
+    defined: set[str] = field(default_factory=set)
     body: list[str | Scope] = field(default_factory=list)
 
     def text(self, depth: int) -> list[str]:
@@ -71,13 +72,15 @@ class Block:
     def write(self, line: str) -> None:
         self._scopes[-1].body.append(line)
 
-    def define(self, line: str, variables: frozenset[str]) -> None:
-        """Write a definition into the outermost block where all these variables are known."""
+    def define(self, name: str, text: str, variables: frozenset[str]) -> None:
+        """Write `name = text` into the outermost block where all these variables are known, unless it is there."""
         known: frozenset[str] = frozenset()
         for scope in self._scopes:
             known |= scope.variables
             if variables <= known:
-                scope.definitions.append(line)
+                if name not in scope.defined:
+                    scope.defined.add(name)
+                    scope.definitions.append(f"{name} = {text}")
                 return
         raise AssertionError(f"variables {sorted(variables)} are not all among {sorted(known)}")
 

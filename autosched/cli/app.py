@@ -25,8 +25,9 @@ from autosched.cli.arguments import (
 from autosched.cli.targets import target_lines
 from autosched.compare import compare, library_latency
 from autosched.demo import run_demo
-from autosched.progress import duration_text, progress_display
+from autosched.progress import progress_display
 from autosched.replay import replay, why_wrong_now
+from autosched.text import duration_text
 from autosched.tuner import TuneResult, tune
 from tuning_logs import user_log_path
 
@@ -133,7 +134,7 @@ def replay_command(
         out.print(Text(kernel.source), soft_wrap=True)
         return
     tuned = kernel.record.measurement.latency_s
-    out.print(Text(f"{kernel.workload.label} on {kernel.target.device}"))
+    out.print(Text(f"{kernel.workload.label} on {kernel.target.device}"), soft_wrap=True)
     out.print(Text(f"tuned to {duration_text(tuned)} with {kernel.record.provenance.policy} caches", style="bold"))
     out.print(Text(str(kernel.schedule)), soft_wrap=True)
     wrong = why_wrong_now(kernel, seed=secrets.randbits(32))

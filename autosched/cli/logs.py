@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from autosched.cli.arguments import LogPath, console
-from autosched.progress import duration_text
+from autosched.text import duration_text, table_lines
 from search_spaces import InputError
 from tuning_logs import TuningLog, TuningRecord, user_log_path
 from tuning_logs.ranking import best_of, standing
@@ -26,24 +25,25 @@ _Task = tuple[str, str, str, str]
 def show(log: LogPath = None) -> None:
     """List what was tuned: workload, target, number of trials, best latency and failures."""
     path, tasks = _tasks(log)
-    table = Table(box=None, pad_edge=False)
-    for column in ("workload", "target", "generator", "caches", "trials", "best", "failed"):
-        table.add_column(column, justify="right" if column in ("trials", "best") else "left")
+    rows = [("workload", "target", "generator", "caches", "trials", "best", "failed")]
     for records in tasks.values():
-        best, last = best_of(records), records[-1]
-        known = standing(records)
+        best, last, known = best_of(records), records[-1], standing(records)
         failed = Counter(r.measurement.status for r in known if not r.measurement.ok).most_common()
-        table.add_row(
-            last.workload.label,
-            last.target.key,
-            last.provenance.generator,
-            last.provenance.policy,
-            str(len(known)),
-            duration_text(best.measurement.latency_s) if best else "none",
-            ", ".join(f"{n} {status}" for status, n in failed),
+        rows.append(
+            (
+                last.workload.label,
+                last.target.key,
+                last.provenance.generator,
+                last.provenance.policy,
+                str(len(known)),
+                duration_text(best.measurement.latency_s) if best else "none",
+                ", ".join(f"{n} {status}" for status, n in failed),
+            )
         )
-    console().print(table)
-    console().print(Text(f"log {path}"), soft_wrap=True)
+    out = console()
+    for line in table_lines(rows, right=(4, 5)):
+        out.print(Text(line), soft_wrap=True)
+    out.print(Text(f"log {path}"), soft_wrap=True)
 
 
 @app.command("best")
@@ -63,9 +63,8 @@ def best(
         others = [r for r in standing(records) if r.measurement.ok and r is not winner]
         ranked = sorted(others, key=lambda r: r.measurement.latency_s)
         for record in ([winner] if winner else []) + ranked[: count - 1]:
-            out.print(
-                Text(f"  {duration_text(record.measurement.latency_s):>8}  {record.schedule.one_line}"), soft_wrap=True
-            )
+            latency = duration_text(record.measurement.latency_s)
+            out.print(Text(f"  {latency:>8}  {record.schedule.one_line}"), soft_wrap=True)
 
 
 def _tasks(log: Path | None) -> tuple[Path, dict[_Task, list[TuningRecord]]]:

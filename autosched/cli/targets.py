@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from autosched import devices
+from autosched.text import table_lines
 from search_spaces import Target, TargetUnavailableError
 from search_spaces.target import GPUS
 
@@ -19,13 +20,9 @@ def target_lines() -> Iterator[str]:
         why_not = f"Other GPUs are not here: this machine has {gpu.device}."
     except TargetUnavailableError as error:
         why_not = f"GPUs cannot be used: {error}."
-    rows = [("target", "device", "float32", "16-bit dots", "memory", "here")]
+    rows: list[tuple[str, ...]] = [("target", "device", "float32", "16-bit dots", "memory", "here")]
     rows += [_row(target, "yes" if name in here else "no") for name, target in {**here, **GPUS}.items()]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        left = [cell.ljust(width) for cell, width in zip(row[:2], widths[:2], strict=True)]
-        right = [cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True)]
-        yield "  ".join([*left, *right])
+    yield from table_lines(rows, right=range(2, 6))
     yield ""
     yield why_not
 

@@ -8,6 +8,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from autosched.backends.backend import Artefact
+from autosched.measuring.fork_server import ForkServer
 from autosched.measuring.jobs import Candidate, CompileFailure, CompileJob, Setup
 from autosched.measuring.worker_process import Loss, Lost, WorkerProcess
 from search_spaces import Schedule
@@ -27,8 +28,8 @@ class Compiled:
 class CompilePool:
     """`workers` processes that compile what is submitted, first come first served."""
 
-    def __init__(self, setups: Sequence[Setup], timeout_s: float) -> None:
-        self._workers = [WorkerProcess(setup) for setup in setups]
+    def __init__(self, server: ForkServer, setups: Sequence[Setup], timeout_s: float) -> None:
+        self._workers = [WorkerProcess(server, setup) for setup in setups]
         self._timeout_s = timeout_s
         self._waiting: deque[tuple[int, CompileJob]] = deque()
         self._jobs: dict[WorkerProcess, tuple[int, CompileJob, float]] = {}

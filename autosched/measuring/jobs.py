@@ -32,8 +32,15 @@ class Setup:
 
 
 @dataclass(frozen=True)
+class Born:
+    """The first message of a worker: its process id."""
+
+    pid: int
+
+
+@dataclass(frozen=True)
 class Ready:
-    """The answer to `Setup`: everything is imported."""
+    """The answer to `Setup` and to `Prepare`: done."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +109,7 @@ class Standings:
 
 
 Job = Setup | CompileJob | Prepare | Trial | Contest
-Reply = Ready | Artefact | CompileFailure | Outcome | Standings
+Reply = Born | Ready | Artefact | CompileFailure | Outcome | Standings
 
 
 def one_line(error: Exception) -> str:

@@ -12,6 +12,7 @@ from typing import Protocol, Self
 
 from autosched.devices import usable_cores
 from autosched.measuring.compile_pool import CompilePool
+from autosched.measuring.fork_server import ForkServer
 from autosched.measuring.jobs import Candidate, Setup
 from autosched.measuring.trial_runner import TrialRunner
 from autosched.measuring.worker_process import wait_for
@@ -90,7 +91,8 @@ class LocalMeasurer:
 
     Candidates compile in a pool of processes while those that are ready are checked and timed, one at a time, in a
     process of its own: one that hangs or crashes costs that process, not the search. Every batch gets fresh inputs,
-    drawn from `seed` and its number. Use it in a `with` statement, or `close` it.
+    drawn from `seed` and its number, unless setting them up takes longer than a tenth of the trials with them. Use it
+    in a `with` statement, or `close` it.
 
     Raises:
         InputError: no such policy.
@@ -113,9 +115,10 @@ class LocalMeasurer:
             dataclasses.replace(bench, role="compile", cores=cores, threads=1)
             for cores in _compile_cores(target, limits.compile_workers)
         ]
+        self._server = ForkServer([backend.partition(":")[0]])
         patience_s = _PERFECT_RUNS_PER_TRIAL * _perfect_s(workload, target)
-        self._runner = TrialRunner(bench, max(limits.run_timeout_s, patience_s))
-        self._pool = CompilePool(compilers, limits.compile_timeout_s)
+        self._runner = TrialRunner(self._server, bench, max(limits.run_timeout_s, patience_s))
+        self._pool = CompilePool(self._server, compilers, limits.compile_timeout_s)
         self._seed = seed
         self._batches = 0
         self._wall_s = 0.0
@@ -142,8 +145,8 @@ class LocalMeasurer:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """The worker processes, the measuring one first."""
-        return tuple(w.pid for w in (self._runner.worker, *self._pool.workers))
+        """The worker processes that are up, the measuring one first."""
+        return tuple(w.pid for w in (self._runner.worker, *self._pool.workers) if w.pid is not None)
 
     def measure(self, schedules: Sequence[Schedule], on_done: OnDone | None = None) -> list[Measurement]:
         """One measurement per schedule, in order; failures are measurements too.
@@ -176,6 +179,7 @@ class LocalMeasurer:
         """End the worker processes."""
         self._runner.close()
         self._pool.close()
+        self._server.close()
 
     def _batch(
         self, schedules: Sequence[Schedule], on_done: OnDone | None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Container, Sequence
 
+from autosched.measuring.fork_server import ForkServer
 from autosched.measuring.jobs import Candidate, Contest, Outcome, Prepare, Ready, Setup, Standings, Trial
 from autosched.measuring.worker_process import Loss, Lost, WorkerProcess, wait_for
 from search_spaces import TargetUnavailableError
@@ -14,20 +16,25 @@ _STATUS: dict[Loss, Status] = {"timeout": "run_timeout", "crash": "run_crash"}
 
 # Drawing inputs and evaluating the reference in float64: seconds for the largest workloads on a slow device.
 _PREPARE_TIMEOUT_S = 600.0
+# Inputs are kept until trials with them have taken this many times longer than setting them up did.
+_WORTH = 10.0
 
 
 class TrialRunner:
     """One measuring worker and the candidates that wait for it. `best_s` is the fastest that it has seen."""
 
-    def __init__(self, setup: Setup, timeout_s: float) -> None:
-        self._worker = WorkerProcess(setup)
+    def __init__(self, server: ForkServer, setup: Setup, timeout_s: float) -> None:
+        self._worker = WorkerProcess(server, setup)
         self._label = setup.workload.label
         self._timeout_s = timeout_s
         self._waiting: deque[tuple[int, Candidate]] = deque()
         self._running: tuple[int, Candidate] | None = None
         self._seed = 0
         # Which process holds inputs drawn from which seed: a replaced process holds none.
-        self._prepared: tuple[int, int] | None = None
+        self._prepared: tuple[int | None, int] | None = None
+        self._preparing_since = 0.0
+        self._prepare_s = 0.0
+        self._trials_s = 0.0
         self.best_s: float | None = None
         self.check_s = 0.0
         self.timing_s = 0.0
@@ -37,8 +44,9 @@ class TrialRunner:
         return self._worker
 
     def prepare(self, seed: int) -> None:
-        """Draw fresh inputs for the candidates to come, as soon as the worker is free."""
-        self._seed = seed
+        """Draw fresh inputs for the candidates to come, unless the present ones have hardly been used."""
+        if self._prepared is None or self._trials_s >= _WORTH * self._prepare_s:
+            self._seed = seed
 
     def submit(self, number: int, candidate: Candidate) -> None:
         self._waiting.append((number, candidate))
@@ -52,6 +60,7 @@ class TrialRunner:
         done = self._collect(ready)
         if self._worker.available():
             if not self._is_prepared:
+                self._preparing_since = time.perf_counter()
                 self._worker.send(Prepare(self._seed), _PREPARE_TIMEOUT_S)
             elif self._waiting:
                 self._running = self._waiting.popleft()
@@ -95,6 +104,7 @@ class TrialRunner:
                 return []
             case Ready():
                 self._prepared = (self._worker.pid, self._seed)
+                self._prepare_s, self._trials_s = time.perf_counter() - self._preparing_since, 0.0
                 return []
             case Outcome() as outcome:
                 return [self._finish(outcome.measurement, outcome)]
@@ -112,6 +122,7 @@ class TrialRunner:
         if outcome is not None:
             self.timing_s += outcome.timing_s
             self.check_s += measurement.seconds - outcome.timing_s
+            self._trials_s += measurement.seconds
             if not outcome.healthy:
                 self._worker.restart()
         if measurement.ok:

@@ -1,4 +1,7 @@
-"""The main program of a worker process: `python -m autosched.measuring.worker <file descriptor> <parent's id>`."""
+"""The main program of the fork server and, in its children, of the workers.
+
+python -m autosched.measuring.worker <file descriptor> <id of the parent> <module to import> ...
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import ctypes
 import importlib
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -13,27 +17,56 @@ from multiprocessing.connection import Connection
 import torch
 
 from autosched.backends.backend import Backend
-from autosched.measuring.jobs import Job, Ready, Reply, Setup
+from autosched.measuring.bench import Bench
+from autosched.measuring.compiler import Compiler
+from autosched.measuring.fork_server import FORK, MESSAGE_BYTES
+from autosched.measuring.jobs import Born, Job, Ready, Reply, Setup
 from search_spaces import Target
 
 # From <sys/prctl.h>.
 _PR_SET_PDEATHSIG = 1
 
 
-def main(descriptor: int, parent: int) -> None:
+def main(descriptor: int, parent: int, preload: list[str]) -> None:
+    """Fork and reap workers as asked until the other end is closed."""
+    _end_with(parent)
+    for module in preload:
+        importlib.import_module(module)
+    server = os.getpid()
+    with socket.socket(fileno=descriptor) as control:
+        while True:
+            message, files, _, _ = socket.recv_fds(control, MESSAGE_BYTES, 2)
+            if not message:
+                return
+            worker = int.from_bytes(message)
+            if worker != FORK:
+                _, status = os.waitpid(worker, 0)
+                control.sendall(os.waitstatus_to_exitcode(status).to_bytes(MESSAGE_BYTES, signed=True))
+            elif os.fork() == 0:
+                control.close()
+                work(files[0], files[1], parent=server)
+                return
+            else:
+                for file in files:
+                    os.close(file)
+
+
+def work(descriptor: int, output: int, parent: int) -> None:
     """Serve jobs until the other end is closed."""
     _end_with(parent)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
     connection: Connection[Reply, Job] = Connection(descriptor)
-    setup = connection.recv()
-    assert isinstance(setup, Setup)
-    serve = _role(setup)
-    connection.send(Ready())
-    while True:
-        try:
-            job = connection.recv()
-        except EOFError:
-            return
-        connection.send(serve(job))
+    connection.send(Born(os.getpid()))
+    try:
+        setup = connection.recv()
+        assert isinstance(setup, Setup)
+        serve = _role(setup)
+        connection.send(Ready())
+        while True:
+            connection.send(serve(connection.recv()))
+    except (EOFError, BrokenPipeError):
+        return
 
 
 def _end_with(parent: int) -> None:
@@ -41,21 +74,17 @@ def _end_with(parent: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
-        sys.exit("the process that started this worker is gone")
+        sys.exit("the process that started this one is gone")
 
 
 def _role(setup: Setup) -> Callable[[Job], Reply]:
     if setup.cores and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, setup.cores)
     torch.set_num_threads(setup.threads)
-    backend = load_backend(setup.backend, setup.target)
     if setup.role == "compile":
-        from autosched.measuring.compiler import Compiler
-
-        return Compiler(backend, setup.target).serve
-    from autosched.measuring.bench import Bench
-
-    return Bench(backend, setup).serve
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    backend = load_backend(setup.backend, setup.target)
+    return Compiler(backend, setup.target).serve if setup.role == "compile" else Bench(backend, setup).serve
 
 
 def load_backend(name: str, target: Target) -> Backend:
@@ -66,4 +95,4 @@ def load_backend(name: str, target: Target) -> Backend:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])

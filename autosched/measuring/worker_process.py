@@ -5,10 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import multiprocessing
-import os
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Container, Sequence
@@ -16,14 +13,12 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Literal
 
-from autosched.measuring.jobs import Job, Reply, Setup
+from autosched.measuring.fork_server import ForkServer, last_line
+from autosched.measuring.jobs import Born, Job, Ready, Reply, Setup
 from search_spaces import TargetUnavailableError
 
 # Importing PyTorch and creating a GPU context take seconds; on a busy machine with a cold disk, up to a minute.
 STARTUP_TIMEOUT_S = 180.0
-# A killed process that used a GPU is gone when the driver has torn its work down.
-_EXIT_TIMEOUT_S = 60.0
-
 
 Loss = Literal["timeout", "crash"]
 
@@ -37,13 +32,12 @@ class Lost:
 
 
 class WorkerProcess:
-    """One worker at a time.
+    """One worker, or the one that took its place."""
 
-    It imports nothing of the calling script, gets no signals from the terminal, and ends when this process does.
-    """
-
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, server: ForkServer, setup: Setup) -> None:
+        self._server = server
         self._setup = setup
+        self._pid: int | None = None
         self._starting = True
         self._start()
 
@@ -58,23 +52,25 @@ class WorkerProcess:
         return self._deadline
 
     @property
-    def pid(self) -> int:
-        return self._process.pid
+    def pid(self) -> int | None:
+        """Its process id, None until it is known."""
+        return self._pid
 
     def available(self) -> bool:
         """Whether it can take a job now. One that died while it had nothing to do is replaced."""
-        if self._deadline != math.inf:
+        if self._deadline < math.inf:
             return False
-        if self._process.poll() is None:
-            return True
-        self.restart()
-        return False
+        # A worker says nothing unasked: this is the end of the file.
+        if self._connection.poll():
+            self.restart()
+            return False
+        return True
 
     def send(self, job: Job, timeout_s: float) -> None:
         """Give an available worker a job, to be done within `timeout_s`."""
         self._since = time.monotonic()
         self._deadline = self._since + timeout_s
-        # Of a pipe that broke just now, `poll` finds the end.
+        # That a pipe broke just now is found by `poll`.
         with contextlib.suppress(OSError):
             self._connection.send(job)
 
@@ -86,15 +82,19 @@ class WorkerProcess:
         """
         if self._deadline == math.inf:
             return None
-        late = time.monotonic() > self._deadline
         if self._connection not in ready:
+            late = time.monotonic() > self._deadline
             return self._lose("timeout", f"killed after {time.monotonic() - self._since:.1f} s") if late else None
         try:
             reply = self._connection.recv()
         except (EOFError, OSError):
             return self._lose("crash", self._last_words())
+        if isinstance(reply, Born):
+            self._pid = reply.pid
+            return None
         self._deadline = math.inf
         if self._starting:
+            assert isinstance(reply, Ready)
             self._starting = False
             return None
         return reply
@@ -104,49 +104,37 @@ class WorkerProcess:
         self.close()
         self._start()
 
-    def close(self) -> None:
-        """Kill the worker and wait until it is gone."""
+    def close(self) -> int | None:
+        """Kill the worker and wait until it is gone; its exit code, when that is known."""
         self._connection.close()
-        self._process.kill()
-        self._process.wait(_EXIT_TIMEOUT_S)
         self._output.close()
+        # One that is not born yet finds the connection closed.
+        return None if self._pid is None else self._server.reap(self._pid)
 
     def _start(self) -> None:
-        here, there = multiprocessing.Pipe()
-        self._output = tempfile.TemporaryFile()  # noqa: SIM115, closed with the process
-        self._process = subprocess.Popen(
-            # -P: the working directory is no place to import from.
-            [sys.executable, "-P", "-m", "autosched.measuring.worker", str(there.fileno()), str(os.getpid())],
-            env=_environment(self._setup),
-            stdin=subprocess.DEVNULL,
-            stdout=self._output,
-            stderr=self._output,
-            pass_fds=(there.fileno(),),
-            start_new_session=True,
-        )
-        there.close()
-        self._connection: Connection[Job, Reply] = here
+        self._pid = None
         self._starting = True
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115, closed with the process
+        self._connection: Connection[Job, Reply]
+        self._connection, there = multiprocessing.Pipe()
+        with there:
+            self._server.fork(there.fileno(), self._output.fileno())
         self.send(self._setup, STARTUP_TIMEOUT_S)
 
     def _lose(self, how: Loss, detail: str) -> Lost:
         if self._starting:
-            self.close()
-            raise TargetUnavailableError(f"the {self._setup.role} worker did not start: {how}, {detail}")
+            raise TargetUnavailableError(f"the {self._setup.role} worker did not start: {detail}")
         self.restart()
         return Lost(how, detail)
 
     def _last_words(self) -> str:
         """How the process ended, with the last line that it printed."""
-        try:
-            code = self._process.wait(_EXIT_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            return "it closed its connection"
-        ended = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
-        self._output.seek(0)
-        lines = self._output.read().decode(errors="replace").split("\n")
-        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-        return f"{ended}: {last[:300]}" if last else ended
+        if self._pid is None:
+            return self._server.last_words
+        code = self._server.reap(self._pid)
+        self._pid = None
+        ended = "gone" if code is None else signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        return ": ".join(filter(None, (ended, last_line(self._output))))
 
 
 def wait_for(workers: Sequence[WorkerProcess]) -> list[object]:
@@ -157,12 +145,3 @@ def wait_for(workers: Sequence[WorkerProcess]) -> list[object]:
     left = min(w.deadline for w in busy) - time.monotonic()
     # A little longer than to the deadline, so that it is over on return.
     return list(wait([w.connection for w in busy], max(0.0, left) + 1e-3))
-
-
-def _environment(setup: Setup) -> dict[str, str]:
-    """The environment of a worker: what can be imported here can be imported there."""
-    path = os.pathsep.join(dict.fromkeys(os.path.abspath(p) for p in sys.path))
-    own = {"PYTHONPATH": path, "OMP_NUM_THREADS": str(setup.threads), "MKL_NUM_THREADS": str(setup.threads)}
-    if setup.role == "compile":
-        own["CUDA_VISIBLE_DEVICES"] = ""
-    return {**os.environ, **own}

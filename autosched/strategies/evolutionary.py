@@ -17,17 +17,18 @@ from search_spaces import InputError, Schedule, SearchSpace
 from tuning_logs import TuningRecord
 
 # Candidates per schedule asked for and generation, within bounds: what keeps an ask under 5 ms per schedule.
-_CANDIDATES_PER_ASKED = 6
-_POPULATION = (64, 384)
+_CANDIDATES_PER_ASKED = 4
+_POPULATION = (48, 256)
 _GENERATIONS = 4
 _MUTATION = 0.85
 # The starting population: this part from the best measured, the rest drawn at random.
-_FROM_BEST = 0.4
+_FROM_BEST = 0.5
 _PARENTS = 24
 # Parts of a batch: random schedules (which keep the model honest where it never looked), and neighbours of the best.
 _RANDOM = 0.08
 _NEIGHBOURS = 0.25
-_CENTRES = 3
+# Centres of such neighbourhoods, one for so many schedules asked for.
+_ASKED_PER_CENTRE = 16
 # In a batch, at most so many schedules differ from one already chosen in a single knob.
 _CROWD = 2
 # Before there is data, this part of a batch is what the prior ranks first among so many draws each.
@@ -56,7 +57,7 @@ class Evolutionary:
         batch = _Batch(self._known)
         explored = int(_RANDOM * count + self._rng.random())
         if self._elite:
-            batch.take(self._ranked(self._neighbours()), round(_NEIGHBOURS * count))
+            batch.take(self._ranked(self._neighbours(-(-count // _ASKED_PER_CENTRE))), round(_NEIGHBOURS * count))
             batch.take(self._ranked(self._evolved(count)), count - explored)
         else:
             pool = draw(self._space, _PRIOR_DRAWS * count, self._known, self._rng)
@@ -73,8 +74,8 @@ class Evolutionary:
         self._model.fit(self._space, self._records)
         self._elite = _elite(self._space, self._records)
 
-    def _neighbours(self) -> list[Schedule]:
-        found = (n for centre in self._elite[:_CENTRES] for n in self._space.neighbours(centre))
+    def _neighbours(self, centres: int) -> list[Schedule]:
+        found = (n for centre in self._elite[:centres] for n in self._space.neighbours(centre))
         return list(dict.fromkeys(n for n in found if n not in self._known))
 
     def _evolved(self, count: int) -> list[Schedule]:

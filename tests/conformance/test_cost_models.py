@@ -87,7 +87,11 @@ def test_it_takes_records_of_other_workloads_targets_and_generations(name: str) 
     # As a log gives them: unbound, and one of a sketch that no longer exists.
     records = [TuningRecord.from_json(r.to_json()) for r in records]
     gone = TuningRecord(
-        space.workload, space.target, Schedule("gone", ()), Measurement("ok", (1e-9,)), Provenance("g", "cold", 0.0, 0, 0)
+        space.workload,
+        space.target,
+        Schedule("gone", ()),
+        Measurement("ok", (1e-9,)),
+        Provenance("g", "cold", 0.0, 0, 0),
     )
     model = cost_models.create(name, seed=0)
     model.fit(space, [*records, gone])

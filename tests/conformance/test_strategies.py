@@ -128,7 +128,9 @@ def test_records_of_schedules_that_no_longer_exist_do_not_stop_it(name: str) -> 
     measurement, provenance = Measurement("ok", (1e-9,)), Provenance("g", "cold", 0.0, 0, 0)
     gone = [
         TuningRecord(space.workload, space.target, Schedule("gone", ()), measurement, provenance),
-        TuningRecord(space.workload, space.target, Schedule(space.sketches[0].name, (("x", 1),)), measurement, provenance),
+        TuningRecord(
+            space.workload, space.target, Schedule(space.sketches[0].name, (("x", 1),)), measurement, provenance
+        ),
     ]
     strategy = create(name, space, "xgboost")
     strategy.tell(gone)

@@ -1,0 +1,85 @@
+"""A process that has imported everything and forks workers: one is up in milliseconds where importing takes seconds."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from typing import IO
+
+# A message either way is one integer of this many bytes, so that no framing is needed.
+MESSAGE_BYTES = 8
+# To the server: fork a worker; its two files come along. Any other message is the id of a worker to reap.
+FORK = 0
+
+_MODULE = "autosched.measuring.worker"
+
+
+class ForkServer:
+    """Starts worker processes and knows how they ended. They end when it ends, and it ends when this process does.
+
+    It imports nothing of the calling script and gets no signals from the terminal. It never touches a device, so that
+    each of its children can.
+    """
+
+    def __init__(self, preload: Sequence[str]) -> None:
+        self._control, there = socket.socketpair()
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115, closed with the process
+        with there:
+            self._process = subprocess.Popen(
+                # -P: the working directory is no place to import from.
+                [sys.executable, "-P", "-m", _MODULE, str(there.fileno()), str(os.getpid()), *preload],
+                env=_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=self._output,
+                stderr=self._output,
+                pass_fds=(there.fileno(),),
+                start_new_session=True,
+            )
+
+    def fork(self, connection: int, output: int) -> None:
+        """Have a worker started, once everything is imported, that talks over one file and prints to the other."""
+        # A server that is gone starts none; that is found when the worker's connection ends.
+        with contextlib.suppress(OSError):
+            socket.send_fds(self._control, [FORK.to_bytes(MESSAGE_BYTES)], [connection, output])
+
+    def reap(self, worker: int) -> int | None:
+        """Kill a worker, if it still lives, and wait for it: its exit code as `subprocess` has it, None if unknown."""
+        try:
+            os.kill(worker, signal.SIGKILL)
+            self._control.sendall(worker.to_bytes(MESSAGE_BYTES))
+            answer = self._control.recv(MESSAGE_BYTES, socket.MSG_WAITALL)
+        except OSError:
+            return None
+        return int.from_bytes(answer, signed=True) if answer else None
+
+    @property
+    def last_words(self) -> str:
+        """What it printed last: why it could not import something."""
+        return last_line(self._output)
+
+    def close(self) -> None:
+        """End it, and every worker with it."""
+        self._control.close()
+        self._process.kill()
+        self._process.wait()
+        self._output.close()
+
+
+def last_line(output: IO[bytes]) -> str:
+    """The last line with text in a file of output, cut to a moderate length."""
+    output.seek(0)
+    lines = output.read().decode(errors="replace").split("\n")
+    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")
+
+
+def _environment() -> dict[str, str]:
+    """What can be imported here can be imported there; and no library starts threads, which forks would lose."""
+    path = os.pathsep.join(dict.fromkeys(os.path.abspath(p) for p in sys.path))
+    one_thread = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    return {**os.environ, "PYTHONPATH": path, **one_thread}

@@ -1,0 +1,24 @@
+"""How figures and tables are written out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+
+def duration_text(seconds: float) -> str:
+    """A latency with a unit that a reader can take in: `12.3 µs`."""
+    for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if seconds >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
+
+
+def table_lines(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> Iterator[str]:
+    """Rows of equal length in columns as wide as their contents, never cut; those in `right` aligned to the right."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        cells = [
+            cell.rjust(width) if column in right else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield "  ".join(cells).rstrip()

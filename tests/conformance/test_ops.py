@@ -1,0 +1,85 @@
+"""Every operator of search_spaces/ops, found by listing the folder."""
+
+from __future__ import annotations
+
+import json
+import pkgutil
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from autosched import reference
+from search_spaces import Workload, ops
+
+# Arguments for every operator: odd sizes first, then one that fills whole tiles.
+ARGUMENTS: dict[str, tuple[dict[str, str], ...]] = {
+    "gelu_scale": ({"elements": "1003"}, {"elements": "2048", "scale": "0.5"}),
+    "layernorm": ({"rows": "7", "columns": "130"}, {"rows": "16", "columns": "256"}),
+    "matmul": (
+        {"m": "37", "n": "50", "k": "65", "epilogue": "bias_gelu_residual_scale"},
+        {"m": "64", "n": "32", "k": "128", "layout": "tt", "batch": "2"},
+    ),
+    "pointwise": ({"rows": "13", "columns": "101", "chain": "bias_silu_gate_relu"}, {"rows": "8", "columns": "64", "chain": "gelutanh"}),
+    "rmsnorm": ({"rows": "5", "columns": "77"}, {"rows": "32", "columns": "128"}),
+    "row_sum": ({"rows": "11", "columns": "3001"}, {"rows": "4", "columns": "1024"}),
+    "softmax": ({"rows": "9", "columns": "301"}, {"rows": "16", "columns": "64"}),
+}
+CASES = [(name, number) for name in ARGUMENTS for number in range(len(ARGUMENTS[name]))]
+
+
+def workload(name: str, number: int) -> Workload:
+    return ops.construct(name, ARGUMENTS[name][number])
+
+
+def in_pytorch(name: str, w: Workload, x: list[torch.Tensor]) -> torch.Tensor:
+    """The operator as PyTorch has it, written without looking at the workload's stages."""
+    given = dict(w.arguments)
+    match name:
+        case "gelu_scale":
+            return F.gelu(x[0]) * given["scale"]
+        case "layernorm":
+            return F.layer_norm(x[0], x[0].shape[-1:], x[1], x[2], given["eps"])
+        case "rmsnorm":
+            return F.rms_norm(x[0], x[0].shape[-1:], x[1], given["eps"])
+        case "softmax":
+            return torch.softmax(x[0], -1)
+        case "row_sum":
+            return x[0].sum(-1)
+        case "pointwise" if given["chain"] == "gelutanh":
+            return F.gelu(x[0], approximate="tanh")
+        case "pointwise":
+            return F.relu(F.silu(x[0] + x[1]) * x[2])
+        case "matmul":
+            a = x[0].mT if str(given["layout"])[0] == "t" else x[0]
+            b = x[1].mT if str(given["layout"])[1] == "t" else x[1]
+            return a @ b if not given["epilogue"] else (F.gelu(a @ b + x[2]) + x[3]) * given["scale"]
+    raise AssertionError(f"no PyTorch form of {name}; add one")
+
+
+def test_every_module_is_a_constructor_with_cases_here() -> None:
+    modules = {m.name for m in pkgutil.iter_modules(ops.__path__)}
+    assert modules == set(ops.CONSTRUCTORS) == set(ARGUMENTS)
+
+
+@pytest.mark.parametrize(("name", "number"), CASES)
+def test_the_expression_means_what_pytorch_computes(name: str, number: int) -> None:
+    w = workload(name, number)
+    inputs = [x.double() for x in reference.random_inputs(w, seed=1)]
+    torch.testing.assert_close(reference.evaluate(w, inputs), in_pytorch(name, w, inputs), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("name", "number"), CASES)
+def test_a_workload_survives_json(name: str, number: int) -> None:
+    w = workload(name, number)
+    again = Workload.from_json(json.loads(json.dumps(w.to_json())))
+    assert again == w
+    assert again.key == w.key
+    assert again.arguments == w.arguments
+
+
+@pytest.mark.parametrize(("name", "number"), CASES)
+def test_work_and_traffic_are_at_least_the_output(name: str, number: int) -> None:
+    w = workload(name, number)
+    assert w.flops >= w.output.elements
+    assert w.min_bytes == sum(t.bytes for t in w.inputs) + w.output.bytes

@@ -1,0 +1,120 @@
+"""Every sketch on every operator it matches: the lowered program, interpreted, against the float64 reference."""
+
+from __future__ import annotations
+
+import pkgutil
+
+import numpy as np
+import pytest
+import torch
+
+import search_spaces
+from autosched import reference
+from search_spaces import SearchSpace, Workload, ops, sketches
+from search_spaces.interpreter import interpret
+from search_spaces.resources import why_too_large
+from search_spaces.target import GPUS, cpu
+
+CPU = cpu("a CPU", lanes=8, threads=1, l1_bytes=32768, l2_bytes=2**20, fp32_flops=1e11)
+TARGETS = {"cpu": CPU, "a100": GPUS["a100"], "h200": GPUS["h200"]}
+
+WORKLOADS = (
+    ops.gelu_scale(1003),
+    ops.pointwise(13, 101, "bias_silu_gate_relu"),
+    ops.matmul(37, 50, 65, epilogue="bias_gelu_residual_scale"),
+    ops.matmul(33, 65, 300, layout="tt", batch=2),
+    ops.matmul(20, 24, 700, layout="nt", epilogue="relu"),
+    ops.softmax(9, 301),
+    ops.softmax(3, 5000),
+    ops.layernorm(7, 2500),
+    ops.rmsnorm(5, 77),
+    ops.row_sum(11, 3001),
+)
+
+
+def spaces() -> list[tuple[str, SearchSpace]]:
+    return [(name, search_spaces.build(w, t)) for name, t in TARGETS.items() for w in WORKLOADS]
+
+
+def samples(space: SearchSpace, sketch: str, count: int) -> list[search_spaces.Schedule]:
+    """So many legal schedules of one sketch."""
+    only = SearchSpace(space.workload, space.target, tuple(s for s in space.sketches if s.name == sketch))
+    rng = np.random.default_rng(7)
+    return list(dict.fromkeys(only.sample(rng) for _ in range(count)))
+
+
+CASES = [
+    pytest.param(space, sketch.name, id=f"{target}-{sketch.name}-{i}")
+    for i, (target, space) in enumerate(spaces())
+    for sketch in space.sketches
+]
+
+
+@pytest.mark.parametrize(("space", "sketch"), CASES)
+def test_lowered_programs_compute_the_workload(space: SearchSpace, sketch: str) -> None:
+    inputs = reference.random_inputs(space.workload, seed=3)
+    expected = reference.evaluate(space.workload, inputs).numpy()
+    for schedule in samples(space, sketch, 6):
+        got = interpret(schedule.program, [x.numpy() for x in inputs])
+        np.testing.assert_allclose(got, expected, rtol=2e-4, atol=2e-4, err_msg=str(schedule))
+
+
+@pytest.mark.parametrize(("space", "sketch"), CASES)
+def test_legal_schedules_fit_the_target(space: SearchSpace, sketch: str) -> None:
+    for schedule in samples(space, sketch, 20):
+        assert space.why_illegal(schedule) is None
+        if space.target.kind == "gpu":
+            assert why_too_large(schedule.program, space.target) is None
+
+
+@pytest.mark.parametrize(("space", "sketch"), CASES)
+def test_legality_depends_on_the_declared_knobs_alone(space: SearchSpace, sketch: str) -> None:
+    rng, rule = np.random.default_rng(0), space.sketch(sketch)
+    for _ in range(30):
+        values = {k.name: k.sample(rng) for k in rule.knobs}
+        other = {n: v if n in rule.legality_knobs else k.sample(rng) for (n, v), k in zip(values.items(), rule.knobs, strict=True)}
+        schedules = [search_spaces.Schedule(sketch, tuple(v.items()), space.lower) for v in (values, other)]
+        assert (space.why_illegal(schedules[0]) is None) == (space.why_illegal(schedules[1]) is None)
+
+
+@pytest.mark.parametrize(("space", "sketch"), CASES)
+def test_mutants_and_children_are_legal_points_of_the_space(space: SearchSpace, sketch: str) -> None:
+    rng, found = np.random.default_rng(1), samples(space, sketch, 8)
+    for a, b in zip(found, found[1:], strict=False):
+        for child in (space.mutate(a, rng), space.crossover(a, b, rng), *list(space.neighbours(a))[:3]):
+            assert space.why_illegal(child) is None
+            assert space.bind(search_spaces.Schedule.from_json(child.to_json())) == child
+
+
+def test_every_rule_matches_some_workload_of_this_suite() -> None:
+    used = {s.name for _, space in spaces() for s in space.sketches}
+    assert used == {m.name for m in pkgutil.iter_modules(sketches.__path__)}
+
+
+def test_a_workload_that_no_rule_matches_is_refused_with_the_rules_that_were_tried() -> None:
+    from search_spaces import Axis, EmptySearchSpaceError, Reduction, Stage, Tensor
+    from search_spaces.expression import Access, axis_index
+
+    i, j = Axis("i", 4), Axis("j", 8)
+    access = Access("x", (axis_index("j"), axis_index("i")))
+    two_folds = (
+        Stage("rows", (i,), access, Reduction("sum", (j,))),
+        Stage("all", (), Access("rows", (axis_index("i"),)), Reduction("sum", (i,))),
+    )
+    workload = Workload("sum_of_sums", (Tensor("x", (8, 4), "float32"),), two_folds)
+    with pytest.raises(EmptySearchSpaceError, match="tried: .*row_whole"):
+        search_spaces.build(workload, CPU)
+
+
+def test_infinities_and_masked_rows_come_out_as_in_pytorch() -> None:
+    workload = ops.softmax(4, 600)
+    x = reference.random_inputs(workload, seed=0)[0]
+    x[0, :400] = -torch.inf
+    x[1, 5] = 80.0
+    x[2] = -1e30
+    space = search_spaces.build(workload, CPU)
+    for sketch in space.sketches:
+        for schedule in samples(space, sketch.name, 8):
+            np.testing.assert_allclose(interpret(schedule.program, [x.numpy()]), torch.softmax(x, -1), atol=1e-6)
+
+

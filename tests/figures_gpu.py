@@ -1,0 +1,98 @@
+"""The figures of the README that need a GPU: checks the kernels, tunes, compares, and prints one table last.
+
+    python tests/figures_gpu.py smoke                  a few random schedules of every operator, checked
+    python tests/figures_gpu.py figures [--out DIR]    the tuned kernels against PyTorch and the vendor's library
+    python tests/figures_gpu.py table [--out DIR]      times one space exhaustively, as data for tests of search
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+import autosched
+import search_spaces
+from autosched import devices, ops
+from autosched.measuring import LocalMeasurer
+from search_spaces import Workload
+
+SMOKE: tuple[Workload, ...] = (
+    ops.gelu_scale(1_000_003),
+    ops.pointwise(1000, 1537, "bias_silu_residual", dtype="bfloat16"),
+    ops.softmax(1000, 3000),
+    ops.layernorm(513, 2560, dtype="bfloat16"),
+    ops.rmsnorm(17, 8192, dtype="float16"),
+    ops.row_sum(40, 100_000),
+    ops.matmul(1024, 1536, 2048, dtype="bfloat16", layout="nt", epilogue="bias_gelu"),
+    ops.matmul(1000, 333, 777, dtype="float16"),
+    ops.matmul(512, 512, 512),
+    ops.matmul(256, 384, 4096, dtype="tf32", layout="tn", batch=3),
+)
+
+
+def smoke(samples: int = 12) -> int:
+    """Measure random schedules of every operator; returns how many failed otherwise than by not compiling."""
+    target, bad = devices.detect(), 0
+    for workload in SMOKE:
+        space = search_spaces.build(workload, target)
+        rng = np.random.default_rng(0)
+        schedules = list(dict.fromkeys(space.sample(rng) for _ in range(samples)))
+        started = time.perf_counter()
+        with LocalMeasurer(workload, target) as measurer:
+            measured = measurer.measure(schedules)
+        counts = collections.Counter(m.status for m in measured)
+        print(f"{workload.label:70} {dict(counts)} {time.perf_counter() - started:.1f} s", flush=True)
+        shown: set[str] = set()
+        for schedule, m in zip(schedules, measured, strict=True):
+            if not m.ok and m.status not in shown:
+                shown.add(m.status)
+                print(f"    {m.status}: {m.detail[:400]}\n    {schedule.one_line}", flush=True)
+        bad += sum(n for status, n in counts.items() if status not in ("ok", "compile_error", "load_error"))
+    return bad
+
+
+FIGURES: tuple[tuple[Workload, int], ...] = (
+    (ops.matmul(4096, 4096, 4096, dtype="bfloat16", layout="nt"), 300),
+    (ops.gelu_scale(1 << 24), 100),
+    (ops.softmax(4096, 4096), 150),
+    (ops.layernorm(16384, 768, dtype="bfloat16"), 100),
+    (ops.matmul(512, 512, 512), 100),
+)
+
+
+def figures(out: Path, trials: int | None) -> int:
+    """Tune and compare every workload of `FIGURES`; the tables come last."""
+    shown = []
+    for workload, wanted in FIGURES:
+        started = time.perf_counter()
+        result = autosched.tune(workload, trials=trials or wanted, log=out / "tuning.jsonl")
+        seconds = time.perf_counter() - started
+        print(result, flush=True)
+        comparison = autosched.compare(workload, log=out / "tuning.jsonl")
+        phases = result.seconds
+        where = f"propose {phases.propose:.1f} measure {phases.measure:.1f} log {phases.log:.1f} finals {phases.finals:.1f}"
+        best = result.best.schedule.one_line if result.best else "none"
+        shown.append(f"{comparison}\n  tuned in {seconds:.1f} s ({where}), {result.trials_done} trials\n  {best}")
+    print("\n\n".join(shown))
+    return 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["smoke", "figures"])
+    parser.add_argument("--out", type=Path, default=Path("."))
+    parser.add_argument("--trials", type=int, help="instead of each workload's own number")
+    arguments = parser.parse_args()
+    if devices.detect().kind != "gpu":
+        print("expected a GPU, found none; the CPU's figures come from tests/figures_cpu.py", file=sys.stderr)
+        return 2
+    return smoke() if arguments.what == "smoke" else figures(arguments.out, arguments.trials)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,27 @@
+# a schedule
+#
+# kernel tanh: grid i.0 in 2  [warps 4, stages 1]
+#   x: (i 64) float32 = load x[i.0*64 : +64]
+#   y: (i 64) float32 = tanh(x)
+#   store out[i.0*64 : +64] = y
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def tanh(x):
+    # Near 0 a series, because there the difference cancels. exp may overflow: the quotient is then 0, as it should.
+    y = x * x
+    series = x + x * y * (-0.333333333 + y * (0.133333333 + y * (-0.053968254 + y * (0.021869488 - 0.008863236 * y))))
+    return tl.where(tl.abs(x) < 0.3, series, 1.0 - 2.0 / (tl.exp(2.0 * x) + 1.0))
+
+
+@triton.jit
+def tanh(x_ptr, out_ptr):
+    pid = tl.program_id(0)
+    i_0 = pid
+    offs_i = i_0 * 64 + tl.arange(0, 64)
+    mask_i = offs_i < 100
+    x = tl.load(x_ptr + offs_i, mask=mask_i, other=0.0)
+    y = tanh(x)
+    tl.store(out_ptr + offs_i, y, mask=mask_i)

@@ -1,0 +1,146 @@
+"""Bad input: the error says what was expected, what came and what is allowed; nothing is written, nothing is lost."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import autosched
+from autosched import Workload, ops
+from autosched.devices import cpu_target
+from search_spaces import EmptySearchSpaceError, InputError, LogError, TargetUnavailableError
+from search_spaces.target import GPUS
+
+OP = ops.softmax(8, 16)
+
+
+def tune(log: Path, op: Workload = OP, target: str | None = "cpu", trials: int = 2, **rest: object) -> None:
+    autosched.tune(op, target, trials, log=log, **rest)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "tuning.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"target": "h2000"}, r"unknown target 'h2000'; did you mean 'h200'\? \(allowed: .*cpu.*v100"),
+        ({"strategy": "evolution"}, r"unknown strategy 'evolution'; did you mean 'evolutionary'\?"),
+        ({"cost_model": "xgbost"}, r"unknown cost model 'xgbost'; did you mean 'xgboost'\?"),
+        ({"policy": "lukewarm"}, r"unknown timing policy 'lukewarm' \(allowed: cold, hot\)"),
+        ({"trials": 0}, "trials=0; expected an integer of at least 1"),
+        ({"trials": -5}, "trials=-5; expected"),
+        ({"trials": 2.5}, r"trials=2\.5; expected"),
+        ({"trials": True}, "trials=True; expected"),
+        ({"seed": -1}, "seed=-1; expected an integer of at least 0"),
+        ({"op": "matmul"}, r"expected a Workload such as autosched\.ops\.matmul\(512, 512, 512\), got str"),
+    ],
+    ids=str,
+)
+def test_a_wrong_argument_of_tune_is_refused(arguments: dict[str, object], message: str, log: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        tune(log, **arguments)  # type: ignore[arg-type]
+    assert not log.exists()
+
+
+@pytest.mark.parametrize(
+    ("construct", "message"),
+    [
+        (lambda: ops.matmul(0, 8, 8), "size 0 is not allowed; expected a positive integer"),
+        (lambda: ops.matmul(8, -1, 8), "size -1 is not allowed"),
+        (lambda: ops.matmul(8, 8, 2.5), "size 2.5 is not allowed"),  # type: ignore[arg-type]
+        (lambda: ops.matmul(2**16, 8, 2**16), r"4294967296 elements; at most 2147483647 \(2\^31 - 1\) are allowed"),
+        (lambda: ops.softmax(8, 0), "size 0 is not allowed"),
+        (lambda: ops.layernorm(8, 0), "size 0 is not allowed"),
+        (lambda: ops.rmsnorm(8, 0), "size 0 is not allowed"),
+        (lambda: ops.gelu_scale(-3), "size -3 is not allowed"),
+        (lambda: ops.matmul(8, 8, 8, dtype="float8"), r"unknown dtype 'float8'.*allowed: bfloat16, float16, float32"),
+        (lambda: ops.softmax(8, 8, dtype="int32"), "unknown dtype 'int32'"),
+        (lambda: ops.matmul(8, 8, 8, layout="xy"), r"unknown layout 'xy' \(allowed: nn, nt, tn, tt\)"),
+        (lambda: ops.matmul(8, 8, 8, epilogue="bias_swish"), "unknown link 'swish'.*allowed.*silu"),
+        (lambda: ops.pointwise(8, 8, ""), "empty chain; expected links"),
+        (lambda: ops.construct("conv", {}), "unknown operator 'conv'"),
+    ],
+)
+def test_a_wrong_size_dtype_or_operator_is_refused(construct: Callable[[], Workload], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        construct()
+
+
+@pytest.mark.parametrize("call", ["tune", "replay", "compare"])
+def test_a_target_that_is_not_here_is_refused_with_what_is_here(call: str, log: Path) -> None:
+    with pytest.raises(TargetUnavailableError, match=r"target 'v100' is Tesla V100.*this machine has .*target 'cpu'"):
+        getattr(autosched, call)(OP, "v100", log=log)
+    assert not log.exists()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU driver")
+def test_without_a_gpu_driver_a_gpu_target_is_refused_with_the_reason(log: Path) -> None:
+    with pytest.raises(TargetUnavailableError, match=r"without CUDA|no NVIDIA driver|finds no GPU|hides every GPU"):
+        autosched.tune(OP, GPUS["h200"], 1, log=log)
+
+
+def test_too_many_threads_are_refused() -> None:
+    with pytest.raises(InputError, match=r"threads=100000; expected an integer from 1 to \d+"):
+        cpu_target(threads=100_000)
+
+
+def test_a_directory_is_no_log(tmp_path: Path) -> None:
+    with pytest.raises(LogError, match=r"is no file; expected the path of a tuning log"):
+        tune(tmp_path)
+
+
+def test_a_log_below_a_file_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("kept")
+    with pytest.raises(LogError, match="is not a directory"):
+        tune(tmp_path / "file" / "tuning.jsonl")
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_log_without_permission_cannot_be_written(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(LogError, match=r"no permission to write .*; give another path with log="):
+        tune(tmp_path / "tuning.jsonl")
+
+
+def test_a_full_disk_is_reported_and_the_log_left_as_it_was() -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    with pytest.raises(LogError):
+        tune(Path("/dev/full"))
+
+
+def test_a_foreign_file_is_not_written_to(tmp_path: Path) -> None:
+    foreign = tmp_path / "notes.txt"
+    foreign.write_text("milk, eggs\n")
+    with pytest.raises(LogError, match="not a tuning log"), pytest.warns(UserWarning, match="notes.txt, line 1"):
+        tune(foreign)
+    assert foreign.read_text() == "milk, eggs\n"
+
+
+@pytest.mark.parametrize("rounds", [0, -1, 2.5])
+def test_a_wrong_number_of_rounds_is_refused(rounds: int, log: Path) -> None:
+    with pytest.raises(InputError, match="expected an integer of at least 1"):
+        autosched.compare(OP, "cpu", log=log, rounds=rounds)
+
+
+def test_replaying_what_was_never_tuned_says_what_to_do(log: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"no successful record .*tuning\.jsonl; make one with autosched\.tune"
+    ):
+        autosched.replay(OP, "cpu", log=log)
+    assert not log.exists()
+
+
+def test_an_empty_search_space_is_an_error_that_names_the_workload(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("search_spaces.sketches.rules", lambda: iter(()))
+    with pytest.raises(EmptySearchSpaceError, match="softmax rows=8"):
+        tune(log)
+    assert not log.exists()

@@ -1,0 +1,135 @@
+"""The command line, run in this process: what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner, Result
+
+from autosched.cli import app
+from autosched.progress import Progress, progress_display
+from tuning_logs import TuningLog
+
+SOFTMAX = ["softmax", "rows=64", "columns=128", "--target", "cpu"]
+
+
+def run(*arguments: str) -> Result:
+    # Wide enough for every line of help.
+    return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200", "TERMINAL_WIDTH": "200"})
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log in which the command line has tuned a small softmax."""
+    path = tmp_path_factory.mktemp("cli") / "tuning.jsonl"
+    result = run("tune", *SOFTMAX, "--trials", "6", "--strategy", "random", "--log", str(path))
+    assert result.exit_code == 0, result.output
+    return path
+
+
+def test_help_names_every_command_and_operator() -> None:
+    shown = run("--help").output
+    for word in ("demo", "tune", "replay", "compare", "log", "targets", "matmul m= n= k=", "softmax rows= columns="):
+        assert word in shown
+
+
+@pytest.mark.parametrize("command", ["tune", "replay", "compare"])
+def test_the_help_of_a_command_has_an_example(command: str) -> None:
+    assert f"autosched {command} matmul m=512" in run(command, "--help").output
+
+
+def test_tuning_shows_progress_in_plain_lines_and_the_result(tmp_path: Path) -> None:
+    path = tmp_path / "tuning.jsonl"
+    result = run("tune", *SOFTMAX, "--trials", "4", "--strategy", "random", "--log", str(path))
+    assert result.exit_code == 0, result.output
+    assert "4/4 trials" in result.output
+    assert "x the library" in result.output
+    assert "trials/s" in result.output
+    assert str(path) in result.output
+
+
+def test_tuning_again_says_that_everything_is_known(log: Path) -> None:
+    before = log.read_bytes()
+    result = run("tune", *SOFTMAX, "--trials", "6", "--log", str(log))
+    assert "all known from the log" in result.output
+    assert log.read_bytes() == before
+
+
+def test_replay_checks_the_kernel_and_shows_its_loop_nest(log: Path) -> None:
+    result = run("replay", *SOFTMAX, "--log", str(log))
+    assert result.exit_code == 0, result.output
+    assert "kernel softmax: grid" in result.output
+    assert "results agree with the float64 reference" in result.output
+
+
+def test_replay_prints_the_source_alone_for_other_programs_to_read(log: Path) -> None:
+    result = run("replay", *SOFTMAX, "--log", str(log), "--source")
+    assert "define void" in result.stdout
+    assert "results agree" not in result.stdout
+
+
+def test_compare_prints_the_table(log: Path) -> None:
+    result = run("compare", *SOFTMAX, "--log", str(log), "--rounds", "2")
+    assert result.exit_code == 0, result.output
+    for row in ("tuned", "PyTorch library", "PyTorch eager", "torch.compile", "roofline", "GB/s"):
+        assert row in result.output
+
+
+def test_log_show_lists_what_was_tuned(log: Path) -> None:
+    shown = run("log", "show", "--log", str(log)).output
+    assert "softmax rows=64 columns=128 float32" in shown
+    assert str(log) in shown
+
+
+def test_log_best_lists_the_fastest_schedules_first(log: Path) -> None:
+    shown = run("log", "best", "--log", str(log), "--count", "2").output.splitlines()
+    best = next(r for r in TuningLog(log) if r.provenance.finals)
+    assert len(shown) == 3
+    assert best.schedule.sketch in shown[1]
+
+
+def test_targets_say_what_is_here_and_why_the_others_are_not() -> None:
+    lines = run("targets").output.splitlines()
+    assert any(line.startswith("cpu") and line.endswith("yes") for line in lines)
+    assert any(line.startswith("v100") for line in lines)
+    assert lines[-1].startswith(("GPUs cannot be used", "Other GPUs are not here"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["tune", "matmull", "m=8"], "unknown operator 'matmull'; did you mean 'matmul'?"),
+        (["tune", "matmul", "m=8", "n=8"], "matmul needs k=…"),
+        (["tune", "matmul", "m", "n=8", "k=8"], "got 'm'; expected NAME=VALUE, such as m=512"),
+        (["tune", "matmul", "m=8", "m=9", "n=8", "k=8"], "m is given twice: 8 and 9"),
+        (["tune", "matmul", "m=8", "n=8", "k=eight"], "k='eight': expected int"),
+        (["tune", "matmul", "m=8", "n=8", "k=8", "q=8"], "unknown argument of matmul 'q'"),
+        (["tune", "matmul", "m=8", "n=8", "k=8", "--trials", "0", "--target", "cpu"], "trials=0; expected"),
+        (["replay", "matmul", "m=8", "n=8", "k=8", "--target", "cpu", "--log", "none.jsonl"], "no successful record"),
+        (["compare", "matmul", "m=8", "n=8", "k=8", "--target", "cpu", "--log", "none.jsonl"], "no successful record"),
+        (["log", "show", "--log", "none.jsonl"], "none.jsonl holds no tuning record"),
+        (["log", "best", "--log", "none.jsonl", "--count", "0"], "count=0; expected an integer of at least 1"),
+    ],
+    ids=lambda value: value[:30] if isinstance(value, str) else "",
+)
+def test_misuse_ends_in_one_line_and_status_2(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert result.stderr.startswith("error: ")
+    assert len(result.stderr.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_terminal_gets_a_live_display() -> None:
+    screen = io.StringIO()
+    terminal = Console(file=screen, force_terminal=True, width=120)
+    with progress_display(terminal, library_s=2e-6) as show:
+        show(Progress("softmax", 7, 10, 0, 1e-6, (("run_crash", 2),), 3.0))
+    assert "7/10 trials, best 1 µs (2.00x the library), failed: 2 run_crash, about 3 s left" in screen.getvalue()

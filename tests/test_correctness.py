@@ -1,0 +1,163 @@
+"""The tolerance: wide enough for every correct kernel, too narrow for every wrong one."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from autosched.correctness import Expectation, GuardedInputs, GuardedOutput, error_ratio, expect, why_wrong
+from autosched.reference import evaluate, random_inputs, torch_dtype
+from search_spaces import Axis, Stage, Tensor, Workload, ops
+from search_spaces.expression import Access, Apply, Literal, axis_index
+
+WORKLOADS = [
+    ops.matmul(64, 48, 512),
+    ops.matmul(16, 16, 16384),
+    ops.matmul(64, 48, 1024, dtype="float16", epilogue="bias_relu"),
+    ops.matmul(64, 48, 1024, dtype="bfloat16", epilogue="gelu_residual"),
+    ops.matmul(8, 16, 32, batch=4, epilogue="scale_silu"),
+    ops.softmax(16, 4096),
+    ops.softmax(16, 512, "float16"),
+    ops.layernorm(16, 4096),
+    ops.rmsnorm(16, 4096, "bfloat16"),
+    ops.gelu_scale(100_000),
+]
+
+
+def in_float32(workload: Workload, inputs: list[torch.Tensor]) -> torch.Tensor:
+    """What a correct kernel computes: float32 throughout, rounded once."""
+    return evaluate(workload, inputs, torch.float32).to(torch_dtype(workload.output.dtype))
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: w.label.replace(" ", "-"))
+def test_correct_kernels_stay_well_within_the_tolerance(workload: Workload) -> None:
+    for seed in range(3):
+        inputs = random_inputs(workload, seed)
+        assert error_ratio(in_float32(workload, inputs), expect(workload, inputs)) < 0.6
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: w.label.replace(" ", "-"))
+def test_one_element_wrong_by_a_hundredth_of_the_largest_is_found(workload: Workload) -> None:
+    inputs = random_inputs(workload, 0)
+    actual, expectation = in_float32(workload, inputs), expect(workload, inputs)
+    actual.view(-1)[-1] += 0.02 * actual.abs().max()
+    assert error_ratio(actual, expectation) > 1
+    assert "1 of" in str(why_wrong(actual, expectation))
+
+
+@pytest.mark.parametrize(("dtype", "precision"), [("float32", "ieee"), ("float32", "tf32"), ("float16", "ieee")])
+def test_leaving_out_one_step_of_a_long_contraction_is_found(dtype: str, precision: str) -> None:
+    workload = dataclasses.replace(ops.matmul(64, 64, 4096, dtype=dtype), precision=precision)
+    a, b = random_inputs(workload, 0)
+    expectation = expect(workload, [a, b])
+    a = a.clone()
+    a[:, 17] = 0
+    assert error_ratio(in_float32(workload, [a, b]), expectation) > 1
+
+
+def test_operands_cut_to_tf32_are_allowed_when_the_workload_says_so_and_only_then() -> None:
+    exact = ops.matmul(64, 64, 1024)
+    a, b = random_inputs(exact, 0)
+    cut = [(x.view(torch.int32) & ~0x1FFF).view(torch.float32) for x in (a, b)]
+    actual = in_float32(exact, cut)
+    assert error_ratio(actual, expect(exact, [a, b])) > 1
+    assert error_ratio(actual, expect(dataclasses.replace(exact, precision="tf32"), [a, b])) < 1
+
+
+def test_an_epilogue_that_hides_the_size_of_the_accumulator_widens_the_tolerance() -> None:
+    """tanh(a b) is at most 1, but where a b is near 0 it has the error of a sum of 4096 terms of size 1."""
+    plain = ops.matmul(64, 64, 4096)
+    m, n = plain.stages[-1].axes
+    accumulator = Access(plain.stages[-1].name, (axis_index(m.name), axis_index(n.name)))
+    squashed = Stage("squashed", (m, n), Apply("tanh", (accumulator,)))
+    workload = Workload("tanh", plain.inputs, (*plain.stages, squashed))
+    inputs = random_inputs(workload, 0)
+    assert error_ratio(in_float32(workload, inputs), expect(workload, inputs)) < 0.6
+
+
+def test_the_figures_in_the_documentation() -> None:
+    for workload, low, high in (
+        (ops.matmul(128, 128, 512), 5.5e-4, 8.5e-4),
+        (ops.matmul(128, 128, 4096), 4.4e-3, 6.6e-3),
+        (dataclasses.replace(ops.matmul(128, 128, 4096), precision="tf32"), 0.6, 0.8),
+    ):
+        allowed = expect(workload, random_inputs(workload, 0)).allowed
+        assert low < float(allowed.median()) < high
+
+
+def test_nothing_written_is_infinitely_wrong() -> None:
+    workload = ops.gelu_scale(1000)
+    inputs = random_inputs(workload, 0)
+    output = GuardedOutput.of(workload, "cpu")
+    output.poison()
+    expectation = expect(workload, inputs)
+    assert error_ratio(output.tensor, expectation) == math.inf
+    assert "1000 of 1000 elements are wrong; the first, [0], is unwritten" in str(why_wrong(output.tensor, expectation))
+
+
+def pointwise(operator: str, elements: int, dtype: str, *rest: Literal) -> Workload:
+    """y[i] = operator(x[i], ...)."""
+    stage = Stage("y", (Axis("i", elements),), Apply(operator, (Access("x", (axis_index("i"),)), *rest)), dtype=dtype)
+    return Workload(operator, (Tensor("x", (elements,), dtype),), (stage,))
+
+
+def test_where_the_reference_is_not_a_number_the_kernel_must_yield_none_either() -> None:
+    workload = pointwise("log", 4, "float32")
+    inputs = [torch.tensor([-1.0, 0.0, 1.0, 2.0])]
+    expectation = expect(workload, inputs)
+    right = in_float32(workload, inputs)
+    assert right.isnan().tolist() == [True, False, False, False]
+    assert error_ratio(right, expectation) < 1
+    assert why_wrong(right, expectation) is None
+    assert error_ratio(torch.nan_to_num(right), expectation) == math.inf
+
+
+def test_overflow_of_a_narrow_output_is_correct_where_the_reference_overflows_too() -> None:
+    workload = pointwise("mul", 2, "float16", Literal(1e5))
+    expectation = expect(workload, [torch.tensor([1.0, 0.01], dtype=torch.float16)])
+    assert error_ratio(torch.tensor([math.inf, 1000.0], dtype=torch.float16), expectation) <= 1
+    assert error_ratio(torch.tensor([-math.inf, 1000.0], dtype=torch.float16), expectation) == math.inf
+
+
+def test_long_outputs_are_compared_to_their_last_element() -> None:
+    values = torch.zeros(2**18 + 3)
+    expectation = Expectation(values, torch.ones_like(values))
+    actual = values.clone()
+    actual[-1] = 3.0
+    assert error_ratio(actual, expectation) == 3.0
+
+
+@pytest.mark.parametrize(("offset", "where"), [(-1, "before"), (1000, "after")])
+def test_a_write_beside_the_output_shows(offset: int, where: str) -> None:
+    output = GuardedOutput((10, 100), torch.float32, "cpu")
+    output.poison()
+    assert output.why_damaged() is None
+    output.tensor.as_strided((1,), (1,), output.tensor.storage_offset() + offset).fill_(0.0)
+    assert f"wrote {where} its output" in str(output.why_damaged())
+    output.poison()
+    assert output.why_damaged() is None
+
+
+@pytest.mark.parametrize("shape", [(1,), (3, 5), (1, 1, 7)])
+def test_a_guarded_output_is_dense_and_aligned_whatever_its_shape(shape: tuple[int, ...]) -> None:
+    output = GuardedOutput(shape, torch.bfloat16, "cpu")
+    assert output.tensor.shape == shape
+    assert output.tensor.is_contiguous()
+    assert output.tensor.data_ptr() % 64 == 0
+    output.poison()
+    assert output.tensor.isnan().all()
+    assert output.why_damaged() is None
+
+
+def test_changed_inputs_are_named_and_restored() -> None:
+    workload = ops.matmul(4, 4, 4)
+    a, b = random_inputs(workload, 0)
+    inputs = GuardedInputs(workload, [a, b])
+    before = b.clone()
+    b[2, 2] = 7.0
+    assert inputs.changed() == (workload.inputs[1].name,)
+    assert torch.equal(b, before)
+    assert inputs.changed() == ()

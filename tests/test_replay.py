@@ -1,0 +1,121 @@
+"""Replay: the best record becomes the kernel that was tuned, and a search that was killed resumes."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+
+import autosched
+import search_spaces
+from autosched import backends, ops
+from autosched.build import build
+from autosched.generator import generator_hash
+from autosched.replay import find_best, log_paths, why_wrong_now
+from search_spaces import InputError, Workload, target_named
+from tuning_logs import TuningLog, shipped_logs, user_log_path
+
+OP = ops.matmul(48, 40, 56, epilogue="bias_relu")
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[autosched.TuneResult, Path]:
+    log = tmp_path_factory.mktemp("replay") / "tuning.jsonl"
+    return autosched.tune(OP, "cpu", 8, strategy="random", log=log), log
+
+
+def test_the_replayed_kernel_is_the_best_one_and_computes_the_operator(
+    tuned: tuple[autosched.TuneResult, Path],
+) -> None:
+    result, log = tuned
+    kernel = autosched.replay(OP, "cpu", log=log)
+    assert kernel.record == result.best
+    a, b, bias = torch.randn(48, 56), torch.randn(56, 40), torch.randn(40)
+    torch.testing.assert_close(kernel(a, b, bias), torch.relu(a @ b + bias), rtol=1e-4, atol=1e-4)
+    assert why_wrong_now(kernel, seed=5) is None
+
+
+def test_replayed_source_is_byte_for_byte_what_was_tuned(tuned: tuple[autosched.TuneResult, Path]) -> None:
+    result, log = tuned
+    target = autosched.devices.resolve("cpu")
+    space = search_spaces.build(OP, target)
+    assert result.best is not None
+    # As a compile worker sees it: the schedule and its program, pickled.
+    tuned_schedule = space.bind(result.best.schedule)
+    sent, program = pickle.loads(pickle.dumps((tuned_schedule, tuned_schedule.program)))
+    received = dataclasses.replace(sent, lowering=lambda _: program)
+    source = build(received, target, backends.for_target(target)).source
+    assert autosched.replay(OP, "cpu", log=log).source == source == result.kernel.source
+    assert result.best.schedule.one_line in source
+
+
+def test_an_operator_of_the_same_structure_finds_the_record_under_another_name(
+    tuned: tuple[autosched.TuneResult, Path],
+) -> None:
+    renamed = Workload("mine", OP.inputs, OP.stages)
+    assert autosched.replay(renamed, "cpu", log=tuned[1]).record == tuned[0].best
+
+
+def test_another_shape_is_never_served(tuned: tuple[autosched.TuneResult, Path]) -> None:
+    with pytest.raises(InputError, match="no successful record"):
+        autosched.replay(ops.matmul(48, 40, 57, epilogue="bias_relu"), "cpu", log=tuned[1])
+
+
+def test_another_number_of_threads_is_never_served(tuned: tuple[autosched.TuneResult, Path]) -> None:
+    target = dataclasses.replace(autosched.devices.resolve("cpu"), threads=2, units=2)
+    with pytest.raises(InputError, match="no successful record"):
+        find_best(OP, target, [tuned[1]])
+
+
+def test_a_stale_record_is_recognised_and_used_only_when_allowed(
+    tuned: tuple[autosched.TuneResult, Path], tmp_path: Path
+) -> None:
+    stale = tmp_path / "stale.jsonl"
+    for record in TuningLog(tuned[1]):
+        old = dataclasses.replace(record.provenance, generator="0ld")
+        TuningLog(stale).append(dataclasses.replace(record, provenance=old))
+    with pytest.raises(InputError, match=r"are stale: generator 0ld made them.*tune again, or pass allow_stale=True"):
+        autosched.replay(OP, "cpu", log=stale)
+    kernel = autosched.replay(OP, "cpu", log=stale, allow_stale=True)
+    assert kernel.schedule == tuned[0].best.schedule  # type: ignore[union-attr]
+
+
+def test_the_users_log_comes_before_those_that_come_with_the_package() -> None:
+    assert log_paths(None) == (user_log_path(), *shipped_logs())
+
+
+def test_the_generator_hash_differs_between_backends_and_is_stable() -> None:
+    cpu, gpu = (backends.for_target(t) for t in (autosched.devices.resolve("cpu"), target_named("h200")))
+    assert generator_hash(cpu) == generator_hash(cpu) != generator_hash(gpu)
+
+
+def test_a_search_that_is_killed_resumes_without_measuring_anything_twice(tmp_path: Path) -> None:
+    log = tmp_path / "tuning.jsonl"
+    script = f"""
+import autosched
+import search_spaces
+autosched.tune(autosched.ops.matmul(48, 40, 56), "cpu", 500, strategy="random", log={str(log)!r})
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    process = subprocess.Popen([sys.executable, "-c", script], env=environment)
+    deadline = time.monotonic() + 120
+    while not log.exists() and time.monotonic() < deadline:
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    before = [r.schedule for r in TuningLog(log)]
+    assert before
+    result = autosched.tune(ops.matmul(48, 40, 56), "cpu", len(before) + 8, strategy="random", log=log)
+    assert (result.trials_known, result.trials_done) == (len(before), 8)
+    trials = Counter(r.schedule for r in TuningLog(log) if not r.provenance.finals)
+    assert set(trials.values()) == {1}

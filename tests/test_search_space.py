@@ -1,0 +1,106 @@
+"""Search spaces: counting, legality, binding, printing."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import search_spaces
+from search_spaces import InputError, Schedule, SearchSpace, ops
+from search_spaces.knobs import Choice, Tiling, cover
+from search_spaces.target import GPUS, cpu
+
+CPU = cpu("a CPU", lanes=16, threads=1, l1_bytes=32768, l2_bytes=2**20, fp32_flops=1e11)
+H200 = GPUS["h200"]
+
+
+def changed(space: SearchSpace, schedule: Schedule, **values: object) -> Schedule:
+    knobs = {**schedule.knobs, **values}
+    return Schedule(schedule.sketch, tuple(knobs.items()), space.lower)  # type: ignore[arg-type]
+
+
+def test_a_4096_cubed_matmul_has_at_least_a_million_legal_schedules_on_hopper() -> None:
+    assert search_spaces.build(ops.matmul(4096, 4096, 4096, dtype="bfloat16"), H200).size >= 10**6
+
+
+@pytest.mark.parametrize("target", [CPU, H200])
+def test_size_is_the_number_of_schedules_that_iteration_yields(target: search_spaces.Target) -> None:
+    space = search_spaces.build(ops.softmax(12, 100), target)
+    assert space.size == sum(1 for _ in space) == len(set(space))
+
+
+def test_too_much_shared_memory_is_named_before_anything_compiles() -> None:
+    space = search_spaces.build(ops.matmul(4096, 4096, 4096, dtype="bfloat16"), H200)
+    large = changed(space, space.sample(np.random.default_rng(0)), m=(16, 256), n=(16, 256), k=(32, 128), stages=4, halves=1)
+    assert "bytes of shared memory; h200 allows" in str(space.why_illegal(large))
+
+
+def test_too_many_registers_are_named() -> None:
+    space = search_spaces.build(ops.matmul(4096, 4096, 4096, dtype="bfloat16"), H200)
+    schedule = space.sample(np.random.default_rng(0))
+    large = changed(space, schedule, m=(16, 256), n=(16, 256), k=(256, 16), stages=1, warps=4, store="pointer", halves=1)
+    assert "registers per thread" in str(space.why_illegal(large))
+
+
+def test_a_register_tile_that_does_not_fit_a_cpu_is_named() -> None:
+    space = search_spaces.build(ops.matmul(512, 512, 512), CPU)
+    large = changed(space, space.sample(np.random.default_rng(0)), m=(1, 19, 28), n=(1, 8, 64))
+    assert "vector registers; cpu has 32" in str(space.why_illegal(large))
+
+
+def test_the_same_generator_state_draws_the_same_schedules() -> None:
+    space = search_spaces.build(ops.matmul(512, 512, 512), CPU)
+    first, second = ([space.sample(np.random.default_rng(s)) for _ in range(5)] for s in (3, 3))
+    assert first == second
+
+
+def test_a_schedule_prints_as_its_loop_nest() -> None:
+    space = search_spaces.build(ops.matmul(512, 512, 512, epilogue="bias_relu"), H200)
+    text = str(changed(space, space.sample(np.random.default_rng(0)), split_k=1))
+    for part in ("tiled_dot_gpu", "kernel matmul: grid", "for k.0 in", "acc += dot(a, b) over k", "maximum(", "store out["):
+        assert part in text
+
+
+def test_a_schedule_of_another_space_is_refused_with_what_is_allowed() -> None:
+    space = search_spaces.build(ops.matmul(512, 512, 512), CPU)
+    schedule = space.sample(np.random.default_rng(0))
+    with pytest.raises(InputError, match="unknown sketch 'tiled_dot_gp'.*allowed: tiled_dot_cpu"):
+        space.bind(Schedule("tiled_dot_gp", schedule.values))
+    with pytest.raises(InputError, match="unroll=3 is not one of"):
+        space.bind(changed(space, schedule, unroll=3))
+    with pytest.raises(InputError, match="expected"):
+        space.bind(Schedule(schedule.sketch, schedule.values[1:]))
+
+
+def test_an_unbound_schedule_says_how_to_bind_it() -> None:
+    with pytest.raises(InputError, match="SearchSpace.bind"):
+        _ = Schedule("row_whole", ()).program
+
+
+def test_a_tiling_moves_a_factor_between_two_levels() -> None:
+    values = tuple(cover(96, inner) for inner in itertools.product((1, 2, 4, 8), (1, 2, 4, 8)))
+    knob = Tiling("m", 96, ("grid", "cache", "register"), values)
+    for value in values:
+        for near in knob.neighbours(value):
+            ups = [n > v for n, v in zip(near, value, strict=True) if n != v]
+            assert sorted(ups) == [False, True]
+            assert np.prod(near) >= 96
+
+
+def test_mutation_changes_the_value_whenever_there_is_another() -> None:
+    rng = np.random.default_rng(0)
+    for knob in (Choice("warps", (4, 8)), Tiling("k", 64, ("loop", "tile"), ((4, 16), (2, 32), (1, 64)))):
+        assert all(knob.mutate(v, rng) != v for v in knob.values for _ in range(5))
+    assert Choice("only", (1,)).mutate(1, rng) == 1
+
+
+def test_descriptors_are_offered_only_where_strides_are_aligned() -> None:
+    aligned = search_spaces.build(ops.matmul(512, 512, 512, dtype="float16"), H200)
+    odd = search_spaces.build(ops.matmul(512, 333, 512, dtype="float16"), H200)
+    knobs = {k.name: k.values for k in aligned.sketches[0].knobs}
+    assert knobs["b_load"] == ("pointer", "descriptor")
+    knobs = {k.name: k.values for k in odd.sketches[0].knobs}
+    assert knobs["a_load"] == ("pointer", "descriptor")
+    assert knobs["b_load"] == knobs["store"] == ("pointer",)

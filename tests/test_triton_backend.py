@@ -1,0 +1,502 @@
+"""The Triton printer against the NumPy interpreter and float64, its compiler without a GPU, and its launcher.
+
+Goldens are under goldens/triton, by test name; rewrite them with `pytest --update-goldens tests/test_triton_backend.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from autosched.backends.backend import CompileError
+from autosched.backends.cubin import read_cubin
+from autosched.backends.cuda_kernel import CudaKernel, kernels_from_json, kernels_to_json
+from autosched.backends.triton_backend import TritonBackend
+from autosched.backends.triton_compile import count_parameters, reason
+from autosched.backends.triton_grid import print_grid
+from autosched.backends.triton_index import Indexing
+from autosched.backends.triton_scope import Block, Identifiers, Scope
+from autosched.reference import evaluate
+from search_spaces import Schedule, Workload, ops, target_named
+from search_spaces.build import build
+from search_spaces.expression import Affine
+from search_spaces.interpreter import interpret
+from search_spaces.tile_program import (
+    Bound,
+    Buffer,
+    Dot,
+    Fill,
+    For,
+    Grid,
+    GridAxis,
+    If,
+    Kernel,
+    Launch,
+    Load,
+    Map,
+    Reduce,
+    Slice,
+    Split,
+    Store,
+    Tile,
+    TileProgram,
+    View,
+    loop_extents,
+)
+
+BACKEND = TritonBackend()
+
+
+def at(*terms: tuple[str, int], offset: int = 0, extent: int | None = None) -> Slice:
+    return Slice(Affine.of(*terms, offset=offset), extent)
+
+
+def matmul_program(
+    m: int,
+    n: int,
+    k: int,
+    dtype: str = "float16",
+    layout: str = "nn",
+    via: str = "pointer",
+    halves: bool = False,
+    group: int = 0,
+    persistent: int | None = None,
+    flatten: bool = False,
+    tile: tuple[int, int, int] = (32, 32, 16),
+) -> TileProgram:
+    """out = relu(a @ b), with `a` stored as k x m for layout "t?" and `b` as n x k for layout "?t"."""
+    tile_m, tile_n, tile_k = tile
+    rows, columns, steps = at(("m.0", tile_m), extent=tile_m), at(("n.0", tile_n), extent=tile_n), -(-k // tile_k)
+    depth = at(("k.0", tile_k), extent=tile_k)
+    a_axes = (("m", m, rows), ("k", k, depth)) if layout[0] == "n" else (("k", k, depth), ("m", m, rows))
+    b_axes = (("k", k, depth), ("n", n, columns)) if layout[1] == "n" else (("n", n, columns), ("k", k, depth))
+
+    def load(name, axes):
+        dst = Tile(f"{name}_tile", tuple(x for x, _, _ in axes), tuple(s.extent for _, _, s in axes), dtype)
+        return Load(dst, name, tuple(s for _, _, s in axes), via=via)
+
+    acc = Tile("acc", ("m", "n"), (tile_m, tile_n))
+    loop = For(
+        "k.0",
+        steps,
+        (load("a", a_axes), load("b", b_axes), Dot(acc, "a_tile", "b_tile", "k")),
+        pipeline_stages=3,
+        flatten=flatten,
+    )
+    body = [Fill(acc, 0.0), loop]
+    if halves:
+        left, right = (Tile(name, ("m", "n"), (tile_m, tile_n // 2)) for name in ("left", "right"))
+        body.append(Split(left, right, "acc", "n"))
+        for part, offset in ((left, 0), (right, tile_n // 2)):
+            where = (rows, at(("n.0", tile_n), offset=offset, extent=tile_n // 2))
+            body += [Map(part, "maximum", (part.name, 0.0)), Store("out", where, part.name, via=via)]
+    else:
+        body += [Map(acc, "maximum", ("acc", 0.0)), Store("out", (rows, columns), "acc", via=via)]
+    grid = Grid(
+        (GridAxis("m.0", -(-m // tile_m)), GridAxis("n.0", -(-n // tile_n))),
+        ("m.0", group) if group else None,
+        persistent,
+    )
+    buffers = (
+        Buffer("a", tuple(e for _, e, _ in a_axes), dtype, "input"),
+        Buffer("b", tuple(e for _, e, _ in b_axes), dtype, "input"),
+        Buffer("out", (m, n), dtype, "output"),
+    )
+    return TileProgram("matmul", buffers, (Kernel("matmul", grid, tuple(body), Launch(num_warps=4, num_stages=3)),))
+
+
+def split_matmul_program(m: int, n: int, k: int, splits: int) -> TileProgram:
+    """out += a @ b over a part of k in each program, with atomic adds; turns beyond k are left out by a bound."""
+    per_split = -(-k // (16 * splits))
+    depth = at(("k.0", 16), ("s", 16 * per_split), extent=16)
+    rows, columns = at(("m.0", 16), extent=16), at(("n.0", 16), extent=16)
+    acc = Tile("acc", ("m", "n"), (16, 16))
+    loop = For(
+        "k.0",
+        per_split,
+        (
+            Load(Tile("a", ("m", "k"), (16, 16)), "a", (rows, depth)),
+            Load(Tile("b", ("k", "n"), (16, 16)), "b", (depth, columns)),
+            Dot(acc, "a", "b", "k"),
+        ),
+        bound=Bound(depth.start, k),
+    )
+    body = (Fill(acc, 0.0), loop, Store("out", (rows, columns), "acc", atomic=True))
+    grid = Grid((GridAxis("s", splits), GridAxis("m.0", -(-m // 16)), GridAxis("n.0", -(-n // 16))))
+    buffers = tuple(
+        Buffer(name, shape, "float32", role)
+        for name, shape, role in (("a", (m, k), "input"), ("b", (k, n), "input"), ("out", (m, n), "output"))
+    )
+    return TileProgram("split", buffers, (Kernel("split", grid, body),), zeroed=("out",))
+
+
+def softmax_program(rows: int, columns: int, height: int, width: int, dtype: str = "float32") -> TileProgram:
+    """Row softmax in two passes over the columns: running maximum and sum, then the quotient."""
+    where = (at(("r.0", height), extent=height), at(("c.0", width), extent=width))
+    bound = Bound(where[1].start, columns)
+    x = Tile("x", ("r", "c"), (height, width), dtype)
+    top, new, total, scale, part = (Tile(t, ("r",), (height,)) for t in ("top", "new", "total", "scale", "part"))
+    e = Tile("e", ("r", "c"), (height, width))
+    first = For(
+        "c.0",
+        -(-columns // width),
+        (
+            Load(x, "x", where, fill=-math.inf),
+            Reduce(part, "x", "c", "max", bound),
+            Map(new, "maximum", ("top", "part")),
+            Map(scale, "sub", ("top", "new")),
+            Map(scale, "exp", ("scale",)),
+            Map(total, "mul", ("total", "scale")),
+            Map(e, "sub", ("x", "new")),
+            Map(e, "exp", ("e",)),
+            Reduce(part, "e", "c", "sum", bound),
+            Map(total, "add", ("total", "part")),
+            Map(top, "maximum", ("top", "new")),
+        ),
+    )
+    second = For(
+        "c.0",
+        -(-columns // width),
+        (
+            Load(x, "x", where, eviction="evict_first"),
+            Map(e, "sub", ("x", "top")),
+            Map(e, "exp", ("e",)),
+            Map(e, "div", ("e", "total")),
+            Store("out", where, "e", streaming=True),
+        ),
+    )
+    body = (Fill(top, -1e30), Fill(total, 0.0), first, second)
+    buffers = (Buffer("x", (rows, columns), dtype, "input"), Buffer("out", (rows, columns), dtype, "output"))
+    kernel = Kernel("softmax", Grid((GridAxis("r.0", -(-rows // height)),)), body)
+    return TileProgram("softmax", buffers, (kernel,))
+
+
+def pointwise_program(elements: int, operator: str, *more: float, width: int = 64) -> TileProgram:
+    """out = operator(x, constants), one tile of `width` a program."""
+    where = (at(("i.0", width), extent=width),)
+    x, y = Tile("x", ("i",), (width,)), Tile("y", ("i",), (width,))
+    body = (Load(x, "x", where), Map(y, operator, ("x", *more)), Store("out", where, "y"))
+    buffers = (Buffer("x", (elements,), "float32", "input"), Buffer("out", (elements,), "float32", "output"))
+    kernel = Kernel(operator, Grid((GridAxis("i.0", -(-elements // width)),)), body)
+    return TileProgram(operator, buffers, (kernel,))
+
+
+def random_inputs(program: TileProgram, seed: int = 0) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return {b.name: rng.standard_normal(b.shape).astype(b.dtype) for b in program.buffers if b.role == "input"}
+
+
+def assert_interpreters_agree(triton_interpreter, program: TileProgram, tolerance: float) -> None:
+    """Triton's interpreter on the printed source gives what the tile program means."""
+    inputs = random_inputs(program)
+    got = triton_interpreter.run(BACKEND.render(program, "test"), program, inputs)
+    np.testing.assert_allclose(got, interpret(program, list(inputs.values())), rtol=tolerance, atol=tolerance)
+
+
+# A product of float16 values is exact in float32 and sums differ in order only; the result is rounded to float16.
+HALF_TOLERANCE = 2 * 2.0**-10
+# Sums of up to 300 products of normal values: at most 300 roundings of 2^-24, of partial sums of about sqrt(300).
+SINGLE_TOLERANCE = 300 * 2.0**-24 * 17
+
+
+class TestPrinting:
+    def test_matmul_with_masks(self, check_golden):
+        check_golden("triton", BACKEND.render(matmul_program(100, 60, 40), "a schedule"))
+
+    def test_masks_are_omitted_where_tiles_fit(self):
+        assert "mask" not in BACKEND.render(matmul_program(64, 64, 64), "")
+
+    def test_persistent_grouped_matmul_by_descriptor(self, check_golden):
+        program = matmul_program(
+            96, 64, 64, via="descriptor", halves=True, group=2, persistent=4, flatten=True, layout="nt"
+        )
+        check_golden("triton", BACKEND.render(program, "a schedule\nof two lines"))
+
+    def test_split_matmul_with_atomics(self, check_golden):
+        check_golden("triton", BACKEND.render(split_matmul_program(32, 48, 200, 3), "a schedule"))
+
+    def test_online_softmax(self, check_golden):
+        check_golden("triton", BACKEND.render(softmax_program(10, 100, 4, 32), "a schedule"))
+
+    def test_tanh(self, check_golden):
+        check_golden("triton", BACKEND.render(pointwise_program(100, "tanh"), "a schedule"))
+
+    def test_the_same_program_gives_the_same_text(self):
+        program = matmul_program(100, 60, 40, halves=True)
+        assert BACKEND.render(program, "c") == TritonBackend().render(replace(program), "c")
+
+    def test_offsets_beyond_32_bits_are_computed_in_64(self):
+        where = (at(("s", 1)), at(("i.0", 64), extent=64))
+        tile = Tile("t", ("i",), (64,))
+        grid = Grid((GridAxis("s", 4), GridAxis("i.0", 2**24)))
+        buffers = (Buffer("out", (4, 2**30), "float32", "output"),)
+        program = TileProgram("big", buffers, (Kernel("big", grid, (Fill(tile, 0.0), Store("out", where, "t"))),))
+        assert "tl.cast(s, tl.int64) * 1073741824 + offs_i.to(tl.int64)" in BACKEND.render(program, "")
+
+    def test_names_that_python_reserves_or_that_clash_are_replaced(self):
+        where = (at(("for", 16), extent=16),)
+        program = TileProgram(
+            "pid",
+            (Buffer("tl", (64,), "float32", "input"), Buffer("out", (64,), "float32", "output")),
+            (
+                Kernel(
+                    "2 kernel",
+                    Grid((GridAxis("for", 4),)),
+                    (Load(Tile("tl", ("i",), (16,)), "tl", where), Store("out", where, "tl")),
+                ),
+            ),
+        )
+        text = BACKEND.render(program, "")
+        assert "def v_2_kernel(tl_ptr, out_ptr):" in text
+        assert "tl_1 = tl.load(tl_ptr + offs_i)" in text
+
+    @pytest.mark.parametrize(
+        ("program", "words"),
+        [
+            (matmul_program(100, 60, 42, via="descriptor"), "multiples of 16 bytes"),
+            (matmul_program(64, 64, 64, "float16", via="descriptor", tile=(32, 32, 4)), "at least 16 bytes"),
+        ],
+    )
+    def test_a_descriptor_that_the_hardware_cannot_have_is_refused(self, program, words):
+        with pytest.raises(CompileError, match=words):
+            BACKEND.render(program, "")
+
+    def test_a_part_of_a_tile_is_refused(self):
+        program = pointwise_program(64, "exp")
+        view = View(Tile("v", ("i",), (32,)), "x", (at(extent=32),))
+        kernel = replace(program.kernels[0], body=(*program.kernels[0].body, view))
+        with pytest.raises(CompileError, match="cannot slice"):
+            BACKEND.render(replace(program, kernels=(kernel,)), "")
+
+
+class TestGrid:
+    @pytest.mark.parametrize("group", [None, 1, 2, 3, 8])
+    @pytest.mark.parametrize("shape", [(1,), (7,), (1, 5), (5, 1), (4, 3), (7, 5), (2, 7, 5), (3, 1, 4), (2, 1, 3, 4)])
+    def test_printed_order_is_the_grid_order(self, shape, group):
+        axes = tuple(GridAxis(f"x{i}", e) for i, e in enumerate(shape))
+        grid = Grid(axes, (axes[-2].variable, group) if group and len(axes) > 1 else None)
+        kernel = Kernel("k", grid, ())
+        root = Scope()
+        block = Block(root)
+        print_grid(kernel, Indexing(loop_extents(kernel), Identifiers(), block), root, block)
+        for number in range(grid.tiles):
+            names = {"tl": _PythonForTriton(number)}
+            exec("\n".join(root.text(0)), names)
+            assert {a.variable: names.get(a.variable, 0) for a in axes} == grid.position(number)
+
+
+class _PythonForTriton:
+    """The few functions of triton.language that a grid uses, for integers."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def program_id(self, axis: int) -> int:
+        assert axis == 0
+        return self._number
+
+    def minimum(self, a: int, b: int) -> int:
+        return min(a, b)
+
+
+class TestInterpreted:
+    @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+    def test_matmul_in_every_layout(self, triton_interpreter, layout):
+        assert_interpreters_agree(triton_interpreter, matmul_program(100, 60, 40, layout=layout), HALF_TOLERANCE)
+
+    @pytest.mark.parametrize("group", [0, 2, 3])
+    @pytest.mark.parametrize("persistent", [None, 5])
+    def test_matmul_in_every_grid_order(self, triton_interpreter, group, persistent):
+        program = matmul_program(150, 60, 40, "float32", halves=True, group=group, persistent=persistent, flatten=True)
+        assert_interpreters_agree(triton_interpreter, program, SINGLE_TOLERANCE)
+
+    def test_matmul_by_descriptor(self, triton_interpreter):
+        program = matmul_program(100, 56, 40, via="descriptor", layout="tt", halves=True)
+        assert_interpreters_agree(triton_interpreter, program, HALF_TOLERANCE)
+
+    def test_split_matmul_with_atomics(self, triton_interpreter):
+        assert_interpreters_agree(triton_interpreter, split_matmul_program(20, 40, 200, 3), SINGLE_TOLERANCE)
+
+    @pytest.mark.parametrize("dtype", ["float32", "float16"])
+    def test_online_softmax(self, triton_interpreter, dtype):
+        assert_interpreters_agree(triton_interpreter, softmax_program(10, 100, 4, 32, dtype), HALF_TOLERANCE)
+
+    @pytest.mark.parametrize(
+        "operator", ["neg", "abs", "exp", "log", "sqrt", "rsqrt", "tanh", "erf", "cast", "add", "div", "minimum"]
+    )
+    def test_operators(self, triton_interpreter, operator):
+        program = pointwise_program(1000, operator, *([0.75] if operator in ("add", "div", "minimum") else []))
+        x = np.abs(random_inputs(program)["x"]) if operator in ("log", "sqrt", "rsqrt") else random_inputs(program)["x"]
+        got = triton_interpreter.run(BACKEND.render(program, ""), program, {"x": x})
+        np.testing.assert_allclose(got, interpret(program, [x]), rtol=8 * 2.0**-23, atol=2.0**-149)
+
+    def test_tanh_is_exact_near_zero_and_far_away(self, triton_interpreter):
+        x = np.array([0.0, 1e-30, -1e-6, 0.01, 0.299, 0.301, -2.0, 9.0, 50.0, -1e4], np.float32)
+        program = pointwise_program(len(x), "tanh")
+        got = triton_interpreter.run(BACKEND.render(program, ""), program, {"x": x})
+        np.testing.assert_allclose(got, np.tanh(x.astype(np.float64)), rtol=4 * 2.0**-23)
+
+    def test_branches_on_a_loop_variable(self, triton_interpreter):
+        """A running product that starts at 2 in the first turn and grows by 3 in every other one."""
+        t, where = Tile("t", ("i",), (16,)), (at(extent=16),)
+        branch = If("s", 0, (Map(t, "add", ("t", 2.0)),), (Map(t, "mul", ("t", 3.0)),))
+        body = (Fill(t, 0.0), For("s", 4, (branch,)), Store("out", where, "t"))
+        program = TileProgram(
+            "branch", (Buffer("out", (16,), "float32", "output"),), (Kernel("branch", Grid(()), body),)
+        )
+        got = triton_interpreter.run(BACKEND.render(program, ""), program, {})
+        assert got.tolist() == [54.0] * 16
+
+
+WORKLOADS = {
+    "matmul_gelu": ops.matmul(52, 40, 70, dtype="float16", epilogue="bias_gelu"),
+    "matmul_nt_relu": ops.matmul(33, 65, 128, dtype="float32", layout="nt", epilogue="bias_relu"),
+    "matmul_split": ops.matmul(20, 24, 600, dtype="float32"),
+    "matmul_batched": ops.matmul(24, 40, 56, dtype="float16", batch=3, layout="tn"),
+    "softmax": ops.softmax(37, 133, "float32"),
+    "softmax_half": ops.softmax(3, 200, "float16"),
+    "layernorm": ops.layernorm(20, 100, "float32"),
+    "rmsnorm": ops.rmsnorm(9, 250, "float16"),
+    "row_sum": ops.row_sum(4, 4000, "float32"),
+    "gelu_scale": ops.gelu_scale(3001, "float32"),
+}
+# A program of the grid takes Triton's interpreter about 5 ms.
+MAX_INTERPRETED_PROGRAMS = 60
+
+
+def sampled(workload: Workload, target: str, each: int, seed: int = 0, most_programs: int = 2**31) -> list[Schedule]:
+    """A few schedules of every sketch that have small enough grids to be interpreted."""
+    rng = np.random.default_rng(seed)
+    space = build(workload, target_named(target))
+    found: dict[str, list[Schedule]] = {s.name: [] for s in space.sketches}
+    for _ in range(400):
+        schedule = space.sample(rng)
+        few = sum(k.grid.tiles for k in schedule.program.kernels) <= most_programs
+        if few and len(found[schedule.sketch]) < each:
+            found[schedule.sketch].append(schedule)
+    return [s for group in found.values() for s in group]
+
+
+class TestSketches:
+    @pytest.mark.parametrize("name", WORKLOADS)
+    def test_sampled_schedules_compute_the_workload(self, triton_interpreter, name):
+        workload = WORKLOADS[name]
+        rng = np.random.default_rng(1)
+        inputs = {t.name: rng.standard_normal(t.shape).astype(t.dtype) for t in workload.inputs}
+        expected = evaluate(workload, [torch.from_numpy(x) for x in inputs.values()]).numpy()
+        for schedule in sampled(workload, "h200", 3, most_programs=MAX_INTERPRETED_PROGRAMS):
+            source = BACKEND.render(schedule.program, schedule.one_line)
+            got = triton_interpreter.run(source, schedule.program, inputs)
+            tolerance = HALF_TOLERANCE if workload.output.dtype == "float16" else SINGLE_TOLERANCE
+            np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance, err_msg=schedule.one_line)
+
+
+class TestCompiling:
+    @pytest.mark.parametrize("target", ["a100", "h200", "b200"])
+    @pytest.mark.parametrize("name", ["matmul", "softmax", "layernorm", "gelu_scale"])
+    def test_schedules_compile_without_a_gpu(self, target, name):
+        workload = {
+            "matmul": ops.matmul(512, 512, 512, dtype="bfloat16", epilogue="bias_gelu"),
+            "softmax": ops.softmax(4096, 1000, "float32"),
+            "layernorm": ops.layernorm(4096, 768, "float16"),
+            "gelu_scale": ops.gelu_scale(2**20, "float32"),
+        }[name]
+        device = target_named(target)
+        for schedule in sampled(workload, target, 1, seed=3):
+            if "specialized" in schedule.one_line:
+                continue
+            source = BACKEND.render(schedule.program, schedule.one_line)
+            artefact = BACKEND.compile(source, schedule.program, device)
+            assert all(b.startswith(b"\x7fELF") for b in artefact.binaries)
+            assert 16 <= artefact.facts.registers <= 255
+            assert artefact.facts.shared_memory_bytes <= device.shared_memory_bytes
+
+    def test_a_descriptor_kernel_needs_scratch_memory_and_hidden_parameters(self):
+        program = matmul_program(256, 256, 256, via="descriptor", tile=(64, 64, 64))
+        artefact = BACKEND.compile(BACKEND.render(program, ""), program, target_named("h200"))
+        (kernel,) = kernels_from_json(artefact.launch)
+        assert kernel.arguments == ("a", "b", "out")
+        assert kernel.scratch_bytes == 3 * 128
+        assert kernel.hidden_parameters >= 2
+
+    def test_vector_loads_are_used_for_aligned_buffers(self):
+        program = pointwise_program(2**20, "exp", width=1024)
+        artefact = BACKEND.compile(BACKEND.render(program, ""), program, target_named("h200"))
+        assert b"ld.global.v4" in artefact.binaries[0]
+
+    def test_a_register_cap_is_kept(self):
+        program = matmul_program(256, 256, 256, tile=(128, 128, 32))
+        capped = replace(program.kernels[0], launch=Launch(num_warps=4, num_stages=2, max_registers=64))
+        program = replace(program, kernels=(capped,))
+        facts = BACKEND.compile(BACKEND.render(program, ""), program, target_named("a100")).facts
+        assert facts.registers <= 64
+        assert facts.spill_bytes > 0
+
+    def test_what_the_compiler_refuses_is_one_line_and_nothing_is_printed(self, capfd):
+        program = pointwise_program(96, "exp", width=48)
+        with pytest.raises(CompileError, match=r"power of 2") as caught:
+            BACKEND.compile(BACKEND.render(program, ""), program, target_named("h200"))
+        assert "\n" not in str(caught.value)
+        assert capfd.readouterr() == ("", "")
+
+    def test_a_cpu_target_is_refused(self):
+        program = pointwise_program(64, "exp")
+        cpu = replace(target_named("h200"), kind="cpu", name="cpu")
+        with pytest.raises(CompileError, match="gpu"):
+            BACKEND.compile(BACKEND.render(program, ""), program, cpu)
+
+
+class TestReasons:
+    def test_mlir_diagnostics_follow_the_exception(self):
+        printed = "x.py:3:4: error: tile too large\nmodule {\n}\nx.py:5:1: error: second\n"
+        assert reason(RuntimeError("PassManager::run failed"), printed) == "PassManager::run failed: tile too large"
+
+    def test_a_quoted_source_is_left_out(self):
+        error = ValueError("at 3:8:\n    x = tl.arange(0, 48)\n        ^\narange's range must be a power of 2")
+        assert reason(error, "") == "arange's range must be a power of 2"
+
+    def test_ptxas_complaints_are_kept(self):
+        error = RuntimeError("`ptxas` failed with error code 255\n`ptxas` stderr:\nptxas error   : too much data\nmore")
+        assert reason(error, "") == "`ptxas` failed with error code 255 | ptxas error   : too much data"
+
+    def test_an_exception_without_words_is_named(self):
+        assert reason(AssertionError(), "") == "AssertionError"
+
+
+def test_parameters_of_a_kernel_are_counted_in_its_ptx():
+    assert count_parameters(".visible .entry k(\n\t.param .u64 k_param_0,\n\t.param .u64 k_param_1\n)\n{ .param }") == 2
+
+
+def test_something_else_than_a_cubin_is_refused():
+    with pytest.raises(ValueError, match="expected a 64-bit little-endian ELF file"):
+        read_cubin(b"MZ\0\0\0\0")
+
+
+def test_kernels_survive_their_json():
+    kernels = (CudaKernel("k", ("a", "out"), 10, 4, 1, 2048, 128, 2),)
+    assert kernels_from_json(kernels_to_json(kernels)) == kernels
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+class TestOnGpu:
+    @pytest.mark.parametrize("name", WORKLOADS)
+    def test_sampled_schedules_compute_the_workload(self, name):
+        workload = WORKLOADS[name]
+        rng = np.random.default_rng(1)
+        inputs = [torch.from_numpy(rng.standard_normal(t.shape).astype(t.dtype)).cuda() for t in workload.inputs]
+        expected = evaluate(workload, inputs)
+        for schedule in sampled(workload, "h200", 4):
+            artefact = BACKEND.compile(
+                BACKEND.render(schedule.program, schedule.one_line), schedule.program, target_named("h200")
+            )
+            launcher = BACKEND.load(artefact, schedule.program)
+            out = torch.full_like(expected, torch.nan, dtype=inputs[0].dtype)
+            launcher([*inputs, out])
+            tolerance = HALF_TOLERANCE if workload.output.dtype == "float16" else SINGLE_TOLERANCE
+            torch.testing.assert_close(out.double(), expected, rtol=tolerance, atol=tolerance, msg=schedule.one_line)
+            launcher.unload()

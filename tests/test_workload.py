@@ -1,0 +1,70 @@
+"""Workloads: what is checked when one is built, and what identifies it."""
+
+from __future__ import annotations
+
+import pytest
+
+from search_spaces import Axis, InputError, Reduction, Stage, Tensor, Workload, ops
+from search_spaces.expression import Access, Affine, Apply, axis_index
+
+
+def test_the_key_depends_on_structure_and_not_on_names_for_people() -> None:
+    a, b = ops.matmul(8, 8, 8), ops.matmul(8, 8, 8, scale=3.0)
+    assert a.key == b.key
+    assert a.key != ops.matmul(8, 8, 16).key
+    assert a.key != ops.matmul(8, 8, 8, dtype="tf32").key
+    assert a.key != ops.matmul(8, 8, 8, dtype="float16").key
+
+
+def test_gelu_of_a_matrix_costs_more_than_its_copy() -> None:
+    assert ops.gelu_scale(100).flops > 1000
+    assert ops.matmul(10, 20, 30).flops == 2 * 10 * 20 * 30
+    assert ops.matmul(10, 20, 30).min_bytes == 4 * (10 * 30 + 30 * 20 + 10 * 20)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"m": 0}, "size 0 is not allowed; expected a positive integer"),
+        ({"m": -4}, "size -4"),
+        ({"m": 2.5}, "size 2.5"),
+        ({"m": 2**31}, "at most 2147483647"),
+        ({"dtype": "float31"}, "unknown dtype 'float31'; did you mean 'float32'"),
+        ({"layout": "xy"}, "unknown layout 'xy' \\(allowed: nn, nt, tn, tt\\)"),
+        ({"epilogue": "bias_gleu"}, "unknown link 'gleu' in 'bias_gleu' \\(allowed"),
+    ],
+)
+def test_a_bad_argument_is_refused_with_what_is_allowed(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        ops.matmul(**{"m": 4, "n": 4, "k": 4, **arguments})  # type: ignore[arg-type]
+
+
+def test_text_arguments_are_checked() -> None:
+    with pytest.raises(InputError, match="unknown operator 'matmull'; did you mean 'matmul'"):
+        ops.construct("matmull", {})
+    with pytest.raises(InputError, match="matmul needs n=…, k=…"):
+        ops.construct("matmul", {"m": "4"})
+    with pytest.raises(InputError, match="m='four': expected int"):
+        ops.construct("matmul", {"m": "four", "n": "4", "k": "4"})
+    with pytest.raises(InputError, match="unknown argument of matmul 'kk'"):
+        ops.construct("matmul", {"m": "4", "n": "4", "kk": "4"})
+
+
+def test_an_index_out_of_range_is_refused_when_the_workload_is_built() -> None:
+    i = Axis("i", 8)
+    shifted = Access("x", (Affine((("i", 1),), 1),))
+    with pytest.raises(InputError, match="reaches index 8 of a dimension of size 8"):
+        Workload("shift", (Tensor("x", (8,), "float32"),), (Stage("out", (i,), shifted),))
+
+
+def test_a_stage_may_read_only_what_is_known() -> None:
+    read = Access("y", (axis_index("i"),))
+    with pytest.raises(InputError, match="reads 'y', which is none of"):
+        Workload("copy", (Tensor("x", (8,), "float32"),), (Stage("out", (Axis("i", 8),), read),))
+
+
+def test_unknown_operators_and_reductions_are_refused() -> None:
+    with pytest.raises(InputError, match="unknown pointwise operator 'sinh'"):
+        Apply("sinh", ())
+    with pytest.raises(InputError, match="unknown reduction 'mean'"):
+        Reduction("mean", ())
