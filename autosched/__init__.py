@@ -10,6 +10,7 @@ print(autosched.compare(op))                   against PyTorch and the vendor's 
 from __future__ import annotations
 
 from autosched.compare import Comparison, Row, compare, compare_kernel
+from autosched.devices import cpu_target
 from autosched.kernel import Kernel
 from autosched.measuring import Measurer
 from autosched.progress import Progress
@@ -50,6 +51,7 @@ __all__ = [
     "Workload",
     "compare",
     "compare_kernel",
+    "cpu_target",
     "ops",
     "replay",
     "tune",

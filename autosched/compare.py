@@ -92,7 +92,8 @@ def compare(
     """Time the best known kernel of `op` against PyTorch, torch.compile and the vendor's library, and the roofline.
 
     All are called in turn, `rounds` times over, on the same inputs, with `policy` caches; on a CPU with as many threads
-    on both sides as the target has. The tuned kernel and the library write to a preallocated output.
+    on both sides as the target has. The tuned kernel and the library write to a preallocated output. PyTorch forgets
+    what torch.compile has compiled in this process before, so that its limit on variants does not fall on this one.
 
     Raises:
         InputError: an argument is not allowed, or no log has a kernel (tune first).

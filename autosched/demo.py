@@ -22,7 +22,11 @@ _TASKS = (
 
 
 def run_demo(console: Console, log: Path) -> None:
-    """Tune the three operators into `log`, and print what came of it."""
+    """Tune the three operators into `log`, and print what came of it.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C ended a search; what it measured is in the log.
+    """
     target = devices.resolve(None)
     console.print(Text(f"autosched demo on {target.device}"), soft_wrap=True)
     for op, trials in _TASKS:
@@ -36,6 +40,8 @@ def _tune_and_compare(console: Console, op: Workload, target: Target, trials: in
     with progress_display(console, library_latency(op, target)) as on_progress:
         result = tune(op, target, trials, log=log, on_progress=on_progress)
     console.print(Text(str(result), style="bold"), soft_wrap=True)
+    if result.ending == "interrupted":
+        raise KeyboardInterrupt
     kernel = result.kernel
     console.print(Text(str(compare_kernel(kernel))), soft_wrap=True)
     console.print(Text(f"its loop nest:\n{kernel.schedule}"), soft_wrap=True)

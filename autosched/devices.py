@@ -119,8 +119,12 @@ def usable_cores() -> list[int]:
 
 def environment(target: Target) -> tuple[tuple[str, str], ...]:
     """Versions of everything that a measurement on the target depends on, as (name, version)."""
-    names = ("torch", "triton") if target.kind == "gpu" else ("torch", "llvmlite")
-    versions = [("python", platform.python_version()), *((n, _version(n)) for n in names)]
+    compiler = "triton" if target.kind == "gpu" else "llvmlite"
+    versions = [
+        ("python", platform.python_version()),
+        ("torch", str(torch.__version__)),
+        (compiler, _version(compiler)),
+    ]
     if target.kind == "gpu":
         versions += [("cuda", torch.version.cuda or ""), ("driver", _driver())]
     versions.append(("device", target.device))

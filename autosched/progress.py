@@ -76,7 +76,7 @@ def _panel(progress: Progress, library_s: float | None) -> Group:
 
 
 class _Lines:
-    """A plain line now and then, and one when a phase begins or the last trial is done."""
+    """A plain line now and then, and one when the finals begin."""
 
     def __init__(self, console: Console, library_s: float | None) -> None:
         self._console = console
@@ -85,8 +85,7 @@ class _Lines:
 
     def __call__(self, progress: Progress) -> None:
         now = time.monotonic()
-        due = now - self._last >= _SECONDS_BETWEEN_LINES
-        if due or progress.phase == "finals" or progress.trials >= progress.wanted:
+        if progress.phase == "finals" or now - self._last >= _SECONDS_BETWEEN_LINES:
             self._last = now
             text = f"{progress.label}: {progress_line(progress, self._library_s)}"
             self._console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -14,7 +14,6 @@ from autosched.reference import random_inputs
 from autosched.timing import Policy
 from search_spaces import InputError, Target, Workload
 from tuning_logs import TuningLog, TuningRecord, shipped_logs, user_log_path
-from tuning_logs.ranking import best_of
 
 
 def replay(
@@ -62,7 +61,7 @@ def find_best(
     generator = generator_hash(backends.for_target(target))
     logs = [TuningLog(path) for path in paths]
     for log in logs:
-        best = best_of(log.records(op, target, generator, policy))
+        best = log.best(op, target, generator, policy)
         if best is not None:
             return best
     stale = [best for log in logs if (best := _best_stale(log, op, target, policy)) is not None]
@@ -74,8 +73,7 @@ def find_best(
 def _best_stale(log: TuningLog, op: Workload, target: Target, policy: Policy) -> TuningRecord | None:
     """The best record of the generator that wrote last."""
     records = log.records(op, target, policy=policy)
-    last = [r for r in records if r.provenance.generator == records[-1].provenance.generator]
-    return best_of(last)
+    return log.best(op, target, records[-1].provenance.generator, policy) if records else None
 
 
 def _why_none(op: Workload, target: Target, paths: tuple[Path, ...], policy: Policy, stale: list[TuningRecord]) -> str:

@@ -69,7 +69,17 @@ _GRID = (
     "lanes",
     "vectors",
 )
-_LOOPS = ("loops", "depth", "outer_trips", "inner_trips", "pipeline_stages", "flatten", "warp_specialize", "branches")
+_LOOPS = (
+    "loops",
+    "depth",
+    "outer_trips",
+    "inner_trips",
+    "pipeline_stages",
+    "flatten",
+    "warp_specialize",
+    "branches",
+    "prefetched",
+)
 _DOT = (
     "dots",
     "dot_m",
@@ -214,7 +224,7 @@ def _grid(counts: KernelCounts, estimated: Estimate, target: Target) -> list[flo
 def _loops(counts: KernelCounts) -> list[float]:
     loops = counts.loops
     if not loops:
-        return [*([0.0] * (len(_LOOPS) - 1)), counts.branches]
+        return [*([0.0] * (len(_LOOPS) - 2)), counts.branches, counts.prefetched]
     return [
         len(loops),
         1 + max(depth for depth, _, _ in loops),
@@ -224,6 +234,7 @@ def _loops(counts: KernelCounts) -> list[float]:
         any(loop.flatten for _, _, loop in loops),
         any(loop.warp_specialize for _, _, loop in loops),
         counts.branches,
+        counts.prefetched,
     ]
 
 

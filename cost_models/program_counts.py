@@ -21,6 +21,7 @@ from search_spaces.tile_program import (
     Kernel,
     Load,
     Map,
+    Prefetch,
     Reduce,
     Slice,
     Split,
@@ -95,6 +96,7 @@ class KernelCounts:
     transcendental: float = 0.0
     reduced: float = 0.0
     moved: float = 0.0  # elements filled and split
+    prefetched: float = 0.0  # elements
     branches: int = 0
 
     @property
@@ -152,6 +154,8 @@ class _Walk:
                 self._visit(s.otherwise, times * (1.0 - share), taken * (1.0 - share), loops)
             elif isinstance(s, View):
                 self._view(s, times, taken, loops)
+            elif isinstance(s, Prefetch):
+                counts.prefetched += times * s.tile.elements
             else:
                 self._move(s, times)
 

@@ -67,5 +67,7 @@ def apply_chain(
             case _ if link in _ACTIVATIONS:
                 x = _ACTIVATIONS[link](x)
             case _:
-                raise InputError(f"unknown link {link!r} in {chain!r} (allowed, joined by '_': {', '.join(CHAIN_LINKS)})")
+                raise InputError(
+                    f"unknown link {link!r} in {chain!r} (allowed, joined by '_': {', '.join(CHAIN_LINKS)})"
+                )
     return x, tuple(extra)

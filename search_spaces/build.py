@@ -19,5 +19,7 @@ def build(workload: Workload, target: Target) -> SearchSpace:
     found = tuple(sketch for _, group in derived for sketch in group)
     if not found:
         tried = ", ".join(name for name, _ in derived)
-        raise EmptySearchSpaceError(f"no sketch rule matches {workload.label} on {target.name} (tried: {tried})\n{workload}")
+        raise EmptySearchSpaceError(
+            f"no sketch rule matches {workload.label} on {target.name} (tried: {tried})\n{workload}"
+        )
     return SearchSpace(workload, target, found)

@@ -16,6 +16,32 @@ import numpy as np
 KnobValue = int | str | bool | tuple[int, ...]
 
 
+class Values(dict[str, KnobValue]):
+    """A value per knob, read as the type that the knob has."""
+
+    def tiling(self, name: str) -> tuple[int, ...]:
+        value = self[name]
+        assert isinstance(value, tuple), f"{name}={value!r} is no tiling"
+        return value
+
+    def tile(self, name: str) -> int:
+        """The innermost factor of a tiling."""
+        return self.tiling(name)[-1]
+
+    def integer(self, name: str) -> int:
+        value = self[name]
+        assert isinstance(value, int), f"{name}={value!r} is no integer"
+        return value
+
+    def flag(self, name: str) -> bool:
+        return bool(self[name])
+
+    def word(self, name: str) -> str:
+        value = self[name]
+        assert isinstance(value, str), f"{name}={value!r} is no word"
+        return value
+
+
 class Knob(Protocol):
     """A named choice. Every method returns only values that are in `values`."""
 

@@ -26,8 +26,6 @@ def slices_at(access: Access, place: Place) -> tuple[Slice, ...]:
     return tuple(place[i.terms[0][0]] for i in access.index)
 
 
-
-
 @dataclass
 class Names:
     """Gives out names for tiles: the wanted name, or with a number behind it when it is taken."""

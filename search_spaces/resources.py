@@ -34,14 +34,16 @@ def resources(kernel: Kernel, target: Target) -> Resources:
     shared = 0
     for loop in (s for s in statements(kernel.body) if isinstance(s, For)):
         stages = max(1, loop.pipeline_stages)
-        shared += stages * sum(s.dst.bytes for s in statements(loop.body) if isinstance(s, Load) and s.dst.name in staged)
+        shared += stages * sum(
+            s.dst.bytes for s in statements(loop.body) if isinstance(s, Load) and s.dst.name in staged
+        )
     tiles = {t.name: t for s in statements(kernel.body) for t in produced(s)}
     # A store by descriptor goes through shared memory, while the operands of the next tile are still there.
-    shared += max((tiles[s.src].bytes for s in statements(kernel.body) if isinstance(s, Store) and s.via == "descriptor"), default=0)
-    if dots:
-        live = sum(d.dst.elements for d in dots)
-    else:
-        live = max((t.elements for t in tiles.values()), default=0)
+    shared += max(
+        (tiles[s.src].bytes for s in statements(kernel.body) if isinstance(s, Store) and s.via == "descriptor"),
+        default=0,
+    )
+    live = sum(d.dst.elements for d in dots) if dots else max((t.elements for t in tiles.values()), default=0)
     return Resources(shared, REGISTER_OVERHEAD + live // threads, threads)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from search_spaces.expression import Access, Affine, Expression, walk
 from search_spaces.lowering import Emitter, Names
 from search_spaces.structure import RowForm, inline
-from search_spaces.tile_program import Bound, GridAxis, Reduce, Slice, Tile
+from search_spaces.tile_program import Bound, Fill, GridAxis, Reduce, Slice, Tile
 from search_spaces.workload import Stage, Workload
 
 # The start of a running maximum: the lowest float32, not -inf, so that subtracting it from itself gives 0.
@@ -68,7 +68,8 @@ class RowTiles:
 
 def fold(rows: RowTiles, emitter: Emitter, stage: Stage, columns: Slice, name: str) -> Tile:
     """Reduce the stage's body over the columns of the emitter's place; padding columns are left out."""
-    assert stage.reduction is not None and columns.extent is not None
+    assert stage.reduction is not None
+    assert columns.extent is not None
     values = emitter.tile(rows.body_of(stage), f"{stage.name}_body")
     column = rows.form.column
     if column.name not in values.axes:
@@ -83,8 +84,6 @@ def fold(rows: RowTiles, emitter: Emitter, stage: Stage, columns: Slice, name: s
 
 
 def _broadcast(emitter: Emitter, values: Tile, ones: Tile) -> Tile:
-    from search_spaces.tile_program import Fill
-
     emitter.body.append(Fill(ones, 1.0))
     return emitter.map("mul", values, ones)
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from search_spaces.errors import InputError
-from search_spaces.knobs import KnobValue
+from search_spaces.knobs import KnobValue, Values
 from search_spaces.tile_program import TileProgram
 
 
@@ -25,8 +25,8 @@ class Schedule:
     lowering: Callable[[Schedule], TileProgram] | None = field(default=None, compare=False, repr=False)
 
     @cached_property
-    def knobs(self) -> dict[str, KnobValue]:
-        return dict(self.values)
+    def knobs(self) -> Values:
+        return Values(self.values)
 
     @cached_property
     def program(self) -> TileProgram:

@@ -10,14 +10,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from search_spaces.errors import EmptySearchSpaceError, InputError, unknown_name
-from search_spaces.knobs import Knob, KnobValue, crossover
+from search_spaces.knobs import Knob, Values, crossover
 from search_spaces.resources import why_too_large
 from search_spaces.schedule import Schedule
 from search_spaces.target import Target
 from search_spaces.tile_program import TileProgram
 from search_spaces.workload import Workload
-
-Values = dict[str, KnobValue]
 
 # Tries before a random draw gives up; spaces here have at least one legal point in a few hundred.
 _MAX_DRAWS = 5000
@@ -84,7 +82,7 @@ class SearchSpace:
         """A legal schedule; sketches are equally likely, and so are the values of a knob."""
         for _ in range(_MAX_DRAWS):
             sketch = self.sketches[int(rng.integers(len(self.sketches)))]
-            schedule = self._schedule(sketch, {k.name: k.sample(rng) for k in sketch.knobs})
+            schedule = self._schedule(sketch, Values({k.name: k.sample(rng) for k in sketch.knobs}))
             if self.why_illegal(schedule) is None:
                 return schedule
         raise EmptySearchSpaceError(
@@ -99,18 +97,18 @@ class SearchSpace:
             knob = knobs[int(rng.integers(len(knobs)))] if knobs else None
             if knob is None:
                 break
-            values = {**schedule.knobs, knob.name: knob.mutate(schedule.knobs[knob.name], rng)}
+            values = Values({**schedule.knobs, knob.name: knob.mutate(schedule.knobs[knob.name], rng)})
             found = self._schedule(self.sketch(schedule.sketch), values)
             if self.why_illegal(found) is None:
                 return found
         return schedule
 
     def crossover(self, a: Schedule, b: Schedule, rng: np.random.Generator) -> Schedule:
-        """A legal mix of two schedules of one sketch, knob by knob; `a` when they differ in sketch or no mix is legal."""
+        """A legal mix of two schedules of one sketch, knob by knob; `a` when the sketches differ or no mix is legal."""
         if a.sketch != b.sketch:
             return a
         for _ in range(8):
-            values = {k: crossover(v, b.knobs[k], rng) for k, v in a.values}
+            values = Values({k: crossover(v, b.knobs[k], rng) for k, v in a.values})
             found = self._schedule(self.sketch(a.sketch), values)
             if self.why_illegal(found) is None:
                 return found
@@ -121,7 +119,7 @@ class SearchSpace:
         sketch = self.sketch(schedule.sketch)
         for knob in sketch.knobs:
             for value in knob.neighbours(schedule.knobs[knob.name]):
-                found = self._schedule(sketch, {**schedule.knobs, knob.name: value})
+                found = self._schedule(sketch, Values({**schedule.knobs, knob.name: value}))
                 if self.why_illegal(found) is None:
                     yield found
 
@@ -129,7 +127,7 @@ class SearchSpace:
         """Every legal schedule, in a fixed order."""
         for sketch in self.sketches:
             for values in itertools.product(*(k.values for k in sketch.knobs)):
-                found = self._schedule(sketch, dict(zip((k.name for k in sketch.knobs), values, strict=True)))
+                found = self._schedule(sketch, Values(zip((k.name for k in sketch.knobs), values, strict=True)))
                 if self.why_illegal(found) is None:
                     yield found
 
@@ -144,9 +142,11 @@ class SearchSpace:
         first = {k.name: k.values[0] for k in sketch.knobs}
         legal = 0
         for values in itertools.product(*(k.values for k in ruled)):
-            chosen = {**first, **dict(zip((k.name for k in ruled), values, strict=True))}
+            chosen = Values({**first, **dict(zip((k.name for k in ruled), values, strict=True))})
             legal += self.why_illegal(self._schedule(sketch, chosen)) is None
         return legal * math.prod(len(k.values) for k in free)
 
     def _schedule(self, sketch: Sketch, values: Values) -> Schedule:
-        return replace(Schedule(sketch.name, tuple((k.name, values[k.name]) for k in sketch.knobs)), lowering=self.lower)
+        return replace(
+            Schedule(sketch.name, tuple((k.name, values[k.name]) for k in sketch.knobs)), lowering=self.lower
+        )

@@ -32,7 +32,7 @@ class ContractionForm:
 
 @dataclass(frozen=True)
 class RowForm:
-    """Reductions over one axis `column`, each for every point of `rows`, with pointwise stages before, between, after."""
+    """Reductions over one axis `column`, for every point of `rows`, with pointwise stages before, between, after."""
 
     rows: tuple[Axis, ...]
     column: Axis
@@ -44,9 +44,11 @@ def contraction_form(workload: Workload) -> ContractionForm | None:
     first, *rest = workload.stages
     if not first.is_contraction or not _plain(workload) or any(s.reduction for s in rest):
         return None
-    assert first.reduction is not None and isinstance(first.expression, Apply)
+    assert first.reduction is not None
+    assert isinstance(first.expression, Apply)
     left, right = first.expression.arguments
-    assert isinstance(left, Access) and isinstance(right, Access)
+    assert isinstance(left, Access)
+    assert isinstance(right, Access)
     if len(first.reduction.axes) != 1 or any(s.axes != first.axes for s in rest):
         return None
     in_left, in_right = _variables(left), _variables(right)
@@ -69,7 +71,11 @@ def contraction_form(workload: Workload) -> ContractionForm | None:
 def row_form(workload: Workload) -> RowForm | None:
     """The workload as reductions over one axis of its rows, or None when it is something else."""
     reductions = tuple(s for s in workload.stages if s.reduction)
-    if not reductions or not _plain(workload) or any(s.is_contraction and contraction_form(workload) for s in reductions):
+    if (
+        not reductions
+        or not _plain(workload)
+        or any(s.is_contraction and contraction_form(workload) for s in reductions)
+    ):
         return None
     first = reductions[0]
     assert first.reduction is not None
@@ -79,7 +85,9 @@ def row_form(workload: Workload) -> RowForm | None:
         maps_rows = stage.reduction is None and stage.axes in (rows, (*rows, column))
         if not (reduces_rows or maps_rows):
             return None
-    if any(_variables(a) - {x.name for x in (*rows, column)} for s in workload.stages for a in ex.accesses(s.expression)):
+    if any(
+        _variables(a) - {x.name for x in (*rows, column)} for s in workload.stages for a in ex.accesses(s.expression)
+    ):
         return None
     return RowForm(rows, column, reductions)
 
@@ -176,7 +184,8 @@ def _merged(workload: Workload, first: Axis, second: Axis) -> Workload:
     inputs = {t.name: t for t in workload.inputs}
     at = workload.stages[-1].axes.index(first)
     stages = tuple(
-        replace(s, axes=(*s.axes[:at], axis, *s.axes[at + 2 :]), expression=rewrite(s.expression)) for s in workload.stages
+        replace(s, axes=(*s.axes[:at], axis, *s.axes[at + 2 :]), expression=rewrite(s.expression))
+        for s in workload.stages
     )
     tensors = tuple(Tensor(t.name, shapes.get(t.name, t.shape), t.dtype) for t in workload.inputs)
     return replace(workload, inputs=tensors, stages=stages)

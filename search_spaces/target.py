@@ -61,7 +61,14 @@ class Target:
 
 
 def _gpu(
-    name: str, device: str, capability: int, units: int, shared_kib: int, l2_mib: int, tb_per_s: float, tflops: tuple[float, float, float]
+    name: str,
+    device: str,
+    capability: int,
+    units: int,
+    shared_kib: int,
+    l2_mib: int,
+    tb_per_s: float,
+    tflops: tuple[float, float, float],
 ) -> Target:
     fp32, tf32, matrix = (t * 1e12 for t in tflops)
     return Target(

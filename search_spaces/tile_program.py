@@ -155,7 +155,9 @@ class Dot:
     """`dst += sum over axis of a * b`, accumulated in float32.
 
     `dst` has the other axis of `a` and the other axis of `b`, whichever way round the operands store them.
-    `unroll`: reduction steps per turn of the innermost loop (CPU).
+    `unroll`: reduction steps per turn of the innermost loop; `prefetch_b`: how many rows of `b`, each as long as the
+    tile is wide, are prefetched ahead of the one in use: the next steps of a packed operand, the next panels of one
+    that is read in place (both CPU).
     """
 
     dst: Tile
@@ -164,6 +166,7 @@ class Dot:
     axis: str
     precision: Literal["ieee", "tf32"] = "ieee"
     unroll: int = 1
+    prefetch_b: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +218,15 @@ class Store:
 
 
 @dataclass(frozen=True, slots=True)
+class Prefetch:
+    """Bring `buffer[slices]` into the caches, to be written soon; the tile would have these axes and this shape."""
+
+    tile: Tile
+    buffer: str
+    slices: tuple[Slice, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class For:
     """`body` once for each value of `variable` from 0 below `extent` that is within `bound`.
 
@@ -240,7 +252,7 @@ class If:
     otherwise: tuple[Statement, ...] = ()
 
 
-Statement = Load | View | Fill | Dot | Map | Reduce | Split | Store | For | If
+Statement = Load | View | Fill | Dot | Map | Reduce | Split | Store | Prefetch | For | If
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,18 +437,19 @@ def _body_text(body: tuple[Statement, ...], indent: str) -> Iterator[str]:
 def _statement_text(s: Statement) -> str:
     match s:
         case Load():
-            how = [w for w in (s.via if s.via != "pointer" else "", s.eviction) if w]
+            how: list[str] = [w for w in (s.via if s.via != "pointer" else "", s.eviction) if w]
             if s.panels:
                 kind = "panels" if s.panels.interleaved else "padded rows, panels"
                 how.append(f"packed in {kind} of {s.panels.width} along {s.panels.axis}")
-            return f"{s.dst} = load {s.buffer}[{_slices(s.slices)}]" + (f"  ({', '.join(how)})" if how else "")
+            return f"{s.dst} = load {s.buffer}[{_slices(s.slices)}]{_note(how)}"
         case View():
             return f"{s.dst} = {s.src}[{_slices(s.slices)}]"
         case Fill():
             return f"{s.dst} = {s.value:g}"
         case Dot():
-            note = f"  (unrolled {s.unroll})" if s.unroll > 1 else ""
-            return f"{s.dst.name} += dot({s.a}, {s.b}) over {s.axis}{note}"
+            how = [f"unrolled {s.unroll}"] if s.unroll > 1 else []
+            how += [f"{s.b} prefetched {s.prefetch_b} ahead"] if s.prefetch_b else []
+            return f"{s.dst.name} += dot({s.a}, {s.b}) over {s.axis}{_note(how)}"
         case Map():
             shown = ", ".join(a if isinstance(a, str) else f"{a:g}" for a in s.arguments)
             return f"{s.dst} = {s.operator}({shown})"
@@ -447,8 +460,9 @@ def _statement_text(s: Statement) -> str:
         case Store():
             how = [w for w in (s.via if s.via != "pointer" else "", "atomic add" if s.atomic else "") if w]
             how += ["streaming"] if s.streaming else []
-            note = f"  ({', '.join(how)})" if how else ""
-            return f"store {s.buffer}[{_slices(s.slices)}] = {s.src}{note}"
+            return f"store {s.buffer}[{_slices(s.slices)}] = {s.src}{_note(how)}"
+        case Prefetch():
+            return f"prefetch {s.buffer}[{_slices(s.slices)}]"
         case For():
             marks = [f"{s.pipeline_stages} stages"] if s.pipeline_stages else []
             marks += ["flattened"] if s.flatten else []
@@ -459,7 +473,9 @@ def _statement_text(s: Statement) -> str:
             return f"if {s.variable} == {s.value}:"
 
 
+def _note(how: list[str]) -> str:
+    return f"  ({', '.join(how)})" if how else ""
+
+
 def _slices(slices: tuple[Slice, ...]) -> str:
     return ", ".join(map(str, slices))
-
-

@@ -15,7 +15,7 @@ import json
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from search_spaces import expression as ex
 from search_spaces.dtypes import dtype
@@ -60,7 +60,7 @@ class Tensor:
 class Reduction:
     """How a stage folds its reduction axes: `sum`, `max` or `min`."""
 
-    operator: str
+    operator: Literal["sum", "max", "min"]
     axes: tuple[Axis, ...]
 
     def __post_init__(self) -> None:
@@ -182,7 +182,9 @@ class Workload:
         lines = [f"workload {self.label}"]
         lines += [f"  input {t.name}{list(t.shape)} {t.dtype}" for t in self.inputs]
         for s in self.stages:
-            fold = f"{s.reduction.operator} over {', '.join(a.name for a in s.reduction.axes)} of " if s.reduction else ""
+            fold = (
+                f"{s.reduction.operator} over {', '.join(a.name for a in s.reduction.axes)} of " if s.reduction else ""
+            )
             where = ", ".join(a.name for a in s.axes)
             lines.append(f"  {s.name}[{where}] = {fold}{ex.to_text(s.expression)}  : {s.dtype}")
         return "\n".join(lines)

@@ -114,5 +114,8 @@ class FakeLauncher:
                 x[0] = 5.0
             case ["is right the first time only"]:
                 y.mul_(self._calls)
+            case ["breaks the device"]:
+                # On a GPU the assertion in the kernel leaves the context unusable.
+                torch.index_select(x, 0, torch.full((1,), 2**20, device=x.device))
             case ["crashes when loaded again"] if self._loads > 1:
                 os._exit(9)

@@ -1,8 +1,8 @@
 """The figures of the README that need a GPU: checks the kernels, tunes, compares, and prints one table last.
 
-    python tests/figures_gpu.py smoke                  a few random schedules of every operator, checked
-    python tests/figures_gpu.py figures [--out DIR]    the tuned kernels against PyTorch and the vendor's library
-    python tests/figures_gpu.py table [--out DIR]      times one space exhaustively, as data for tests of search
+python tests/figures_gpu.py smoke                  a few random schedules of every operator, checked
+python tests/figures_gpu.py figures [--out DIR]    the tuned kernels against PyTorch and the vendor's library
+python tests/figures_gpu.py table [--out DIR]      times one space exhaustively, as data for tests of search
 """
 
 from __future__ import annotations
@@ -75,7 +75,9 @@ def figures(out: Path, trials: int | None) -> int:
         print(result, flush=True)
         comparison = autosched.compare(workload, log=out / "tuning.jsonl")
         phases = result.seconds
-        where = f"propose {phases.propose:.1f} measure {phases.measure:.1f} log {phases.log:.1f} finals {phases.finals:.1f}"
+        where = (
+            f"propose {phases.propose:.1f} measure {phases.measure:.1f} log {phases.log:.1f} finals {phases.finals:.1f}"
+        )
         best = result.best.schedule.one_line if result.best else "none"
         shown.append(f"{comparison}\n  tuned in {seconds:.1f} s ({where}), {result.trials_done} trials\n  {best}")
     print("\n\n".join(shown))

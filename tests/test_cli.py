@@ -6,6 +6,7 @@ import io
 from pathlib import Path
 
 import pytest
+import torch
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
@@ -71,11 +72,16 @@ def test_replay_prints_the_source_alone_for_other_programs_to_read(log: Path) ->
     assert "results agree" not in result.stdout
 
 
-def test_compare_prints_the_table(log: Path) -> None:
+def test_compare_prints_the_table_and_says_what_is_not_available(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object, **options: object) -> None:
+        raise RuntimeError("no C++ compiler\nand a long story")
+
+    monkeypatch.setattr(torch, "compile", refuse)
     result = run("compare", *SOFTMAX, "--log", str(log), "--rounds", "2")
     assert result.exit_code == 0, result.output
-    for row in ("tuned", "PyTorch library", "PyTorch eager", "torch.compile", "roofline", "GB/s"):
+    for row in ("tuned", "PyTorch library", "PyTorch eager", "roofline", "GB/s"):
         assert row in result.output
+    assert "not available: no C++ compiler\n" in result.output
 
 
 def test_log_show_lists_what_was_tuned(log: Path) -> None:

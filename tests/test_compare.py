@@ -49,12 +49,11 @@ def test_every_baseline_computes_the_operator(op: Workload) -> None:
             torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.label)
+@pytest.mark.parametrize("op", [op for op in OPERATORS if op.name != "rmsnorm"], ids=lambda op: op.label)
 def test_inputs_are_left_alone_by_the_library(op: Workload) -> None:
     known = baseline(op)
     assert known is not None
-    if known.library is None:
-        pytest.skip("PyTorch has no variant with a given output")
+    assert known.library is not None
     inputs = reference.random_inputs(op, seed=1)
     kept = [x.clone() for x in inputs]
     known.library(inputs, torch.empty(op.output.shape))

@@ -44,6 +44,7 @@ FASTER_CPU = dataclasses.replace(CPU, device="Another CPU", l2_bytes=2**22)
 
 A, B = Buffer("a", (512, 512), "float32", "input"), Buffer("b", (512, 512), "float32", "input")
 OUT = Buffer("out", (512, 512), "float32", "output")
+EIGHT_WARPS = Launch(num_warps=8)
 ACC = Tile("acc", ("m", "n"), (128, 64))
 
 
@@ -51,7 +52,7 @@ def piece(extent: int, *terms: tuple[str, int]) -> Slice:
     return Slice(Affine.of(*terms), extent)
 
 
-def matmul(group: tuple[str, int] | None = None, launch: Launch = Launch(num_warps=8)) -> TileProgram:
+def matmul(group: tuple[str, int] | None = None, launch: Launch = EIGHT_WARPS) -> TileProgram:
     """512³ in tiles of 128 x 64 x 32: 4 x 8 programs of 16 steps."""
     steps = (
         Load(Tile("a_tile", ("m", "k"), (128, 32)), "a", (piece(128, ("m.0", 128)), piece(32, ("k.0", 32)))),
@@ -132,7 +133,7 @@ def test_a_wave_covers_the_grid_in_its_order() -> None:
 
 
 def test_grouping_moves_fewer_bytes_when_the_cache_holds_little() -> None:
-    rows, groups = (Nest(count(matmul(group))[0]) for group in (None, ("m.0", 4)))
+    rows, groups = (Nest(count(matmul(group))[0]) for group in (None, ("m.0", 2)))
     assert groups.device_memory_bytes(8, 0) < rows.device_memory_bytes(8, 0)
     everything = groups.device_memory_bytes(8, 60 * 2**20)
     assert everything == pytest.approx(3 * A.bytes)
@@ -144,7 +145,7 @@ def test_a_cache_that_holds_everything_is_read_through_once() -> None:
     assert nest.working_sets[0] == 3 * A.bytes
     # One turn of the innermost loop: both operand tiles and the stored tile.
     assert nest.working_sets[-1] == 4 * (128 * 32 + 32 * 64 + 128 * 64)
-    assert nest.bytes_through(2**10) > nest.bytes_through(2**16) > nest.bytes_through(2**30)
+    assert nest.bytes_through(2**10) > nest.bytes_through(3 * 2**20) > nest.bytes_through(2**30)
 
 
 def panelled(panels: Panels | None) -> TileProgram:
@@ -167,10 +168,11 @@ def test_a_packed_tile_is_read_once_and_then_touched_in_its_copy() -> None:
 
 
 def test_features_tell_packing_grouping_and_pipelining_apart() -> None:
-    plain, grouped = named(matmul()), named(matmul(("m.0", 2)))
+    small = dataclasses.replace(H200, units=2)
+    plain, grouped = named(matmul(), small), named(matmul(("m.0", 2)), small)
     assert {n for n in FEATURE_NAMES if plain[n] != grouped[n]} >= {"group", "wave_slow", "wave_fast"}
     assert plain["pipeline_stages"] == pytest.approx(3, rel=1e-4)
-    two_warps = named(matmul(launch=Launch(num_warps=2)))
+    two_warps = named(matmul(launch=Launch(num_warps=2)), small)
     assert {n for n in FEATURE_NAMES if plain[n] != two_warps[n]} >= {"num_warps", "threads", "registers_per_thread"}
 
 

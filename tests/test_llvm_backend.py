@@ -22,7 +22,9 @@ BACKEND = LlvmBackend()
 PLAIN = cpu("any CPU", lanes=8, threads=1, l1_bytes=32768, l2_bytes=2**20, fp32_flops=1e11)
 
 
-def run(schedule: search_spaces.Schedule, workload: Workload, inputs: list[torch.Tensor], target: Target = HERE) -> torch.Tensor:
+def run(
+    schedule: search_spaces.Schedule, workload: Workload, inputs: list[torch.Tensor], target: Target = HERE
+) -> torch.Tensor:
     program = schedule.program
     launcher = BACKEND.load(BACKEND.compile(BACKEND.render(program, str(schedule.one_line)), program, target), program)
     out = torch.full(workload.output.shape, torch.nan, dtype=reference.torch_dtype(workload.output.dtype))
@@ -37,13 +39,32 @@ def unary(operator: str, elements: int) -> Workload:
     return Workload(operator, (Tensor("x", (elements,), "float32"),), (stage,))
 
 
-EXTREMES = [0.0, -0.0, torch.inf, -torch.inf, torch.nan, 1e-40, -1e-40, 88.7, 88.8, -87.4, -103.9, -104.5, 3.4e38, -3.4e38]
+EXTREMES = [
+    0.0,
+    -0.0,
+    torch.inf,
+    -torch.inf,
+    torch.nan,
+    1e-40,
+    -1e-40,
+    88.7,
+    88.8,
+    -87.4,
+    -103.9,
+    -104.5,
+    3.4e38,
+    -3.4e38,
+]
 
 
-@pytest.mark.parametrize(("operator", "units"), [("exp", 1.5), ("log", 2.0), ("tanh", 2.0), ("erf", 2.0), ("rsqrt", 1.5), ("sqrt", 0.51)])
+@pytest.mark.parametrize(
+    ("operator", "units"), [("exp", 1.5), ("log", 2.0), ("tanh", 2.0), ("erf", 2.0), ("rsqrt", 1.5), ("sqrt", 0.51)]
+)
 def test_polynomials_are_within_two_units_in_the_last_place(operator: str, units: float) -> None:
     generator = torch.Generator().manual_seed(0)
-    x = torch.cat([torch.randn(200_000, generator=generator) * s for s in (0.01, 1.0, 4.0, 30.0)] + [torch.tensor(EXTREMES)])
+    x = torch.cat(
+        [torch.randn(200_000, generator=generator) * s for s in (0.01, 1.0, 4.0, 30.0)] + [torch.tensor(EXTREMES)]
+    )
     workload = unary(operator, len(x))
     space = search_spaces.build(workload, HERE)
     got = run(space.sample(np.random.default_rng(0)), workload, [x])
@@ -85,7 +106,9 @@ def test_compiled_kernels_agree_with_the_interpreter(workload: Workload) -> None
     inputs = reference.random_inputs(workload, seed=2)
     for schedule in dict.fromkeys(space.sample(rng) for _ in range(5)):
         expected = interpret(schedule.program, [x.numpy() for x in inputs])
-        np.testing.assert_allclose(run(schedule, workload, inputs), expected, rtol=1e-4, atol=1e-4, err_msg=str(schedule))
+        np.testing.assert_allclose(
+            run(schedule, workload, inputs), expected, rtol=1e-4, atol=1e-4, err_msg=str(schedule)
+        )
 
 
 @pytest.mark.parametrize("workload", NARROW, ids=lambda w: w.label)
@@ -120,7 +143,9 @@ def test_nothing_is_written_beside_the_output_and_nothing_of_it_is_left_out() ->
         launcher([*inputs, memory[128 : 128 + 35 * 45].view(35, 45)])
         assert bool((memory[:128] == 7.0).all())
         assert bool((memory[-128:] == 7.0).all())
-        torch.testing.assert_close(memory[128:-128].view(35, 45).double(), reference.evaluate(workload, inputs), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(
+            memory[128:-128].view(35, 45).double(), reference.evaluate(workload, inputs), rtol=1e-4, atol=1e-4
+        )
 
 
 def test_broken_source_is_a_compile_error() -> None:
@@ -142,7 +167,9 @@ def _first(space: SearchSpace, **wanted: object) -> search_spaces.Schedule:
 
 def test_golden_matmul(check_golden: Callable[[str, str], None]) -> None:
     space = search_spaces.build(ops.matmul(48, 32, 64, epilogue="bias_relu"), PLAIN)
-    schedule = _first(space, m=(4, 3, 4), n=(1, 2, 16), k=(2, 32), pack_a=True, pack_b=True, unroll=2)
+    schedule = _first(
+        space, m=(4, 3, 4), n=(1, 2, 1, 16), k=(2, 32), pack_a="rows", pack_b="panels", unroll=2, prefetch_b=8
+    )
     check_golden("llvm", BACKEND.render(schedule.program, str(schedule.one_line)))
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Sequence
 
 import pytest
+import torch
 
-from autosched.devices import cpu_target
-from autosched.timing import CpuTimer, Run, interleaved, timer_for
+from autosched.devices import cpu_target, gpu_target
+from autosched.timing import CpuTimer, Policy, Run, interleaved, timer_for
 from search_spaces import InputError
 
 
@@ -40,8 +42,8 @@ def test_interleaving_nothing_gives_nothing() -> None:
 
 
 @pytest.mark.parametrize("policy", ["cold", "hot"])
-def test_a_sleep_takes_as_long_as_it_sleeps(policy: str) -> None:
-    timer = timer_for(cpu_target(), policy)  # type: ignore[arg-type]
+def test_a_sleep_takes_as_long_as_it_sleeps(policy: Policy) -> None:
+    timer = timer_for(cpu_target(), policy)
     found = timer.sample([lambda: time.sleep(2e-3), lambda: time.sleep(5e-3)])
     assert found[0] >= 2e-3
     assert 5e-3 <= found[1] < 0.1
@@ -58,6 +60,20 @@ def test_a_cold_sample_is_a_single_call() -> None:
     calls = []
     CpuTimer(2**20, "cold").sample([lambda: calls.append(1)])
     assert len(calls) == 1
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("policy", ["cold", "hot"])
+def test_the_time_of_a_copy_on_a_gpu_is_that_of_its_bytes_and_of_nothing_else(policy: Policy) -> None:
+    """Launches from Python take longer than these 4 MiB take to copy; the device must not be seen waiting for them."""
+    target = gpu_target()
+    source = torch.ones(2**20, device="cuda")
+    copy = torch.empty_like(source)
+    copy.copy_(source)
+    found = statistics.median(timer_for(target, policy).sample([lambda: copy.copy_(source)] * 50))
+    least_s = 2 * source.nbytes / target.memory_bytes_per_s
+    assert (0.9 * least_s if policy == "cold" else 0) < found < least_s + 5e-6
 
 
 def test_an_unknown_policy_is_refused_with_what_is_allowed() -> None:

@@ -94,13 +94,29 @@ def test_only_the_appended_part_is_parsed_again(log: TuningLog, monkeypatch: pyt
     log.append(*(record(t) for t in (1, 2, 4, 8)))
     assert len(list(log)) == 4
     parsed: list[object] = []
-    original = TuningRecord.from_json
-    monkeypatch.setattr(TuningRecord, "from_json", staticmethod(lambda data: parsed.append(data) or original(data)))
+    original = Measurement.from_json
+    monkeypatch.setattr(Measurement, "from_json", staticmethod(lambda data: parsed.append(data) or original(data)))
     assert len(list(log)) == 4
     assert parsed == []
     log.append(record(16))
     assert tiles(log) == [1, 2, 4, 8, 16]
     assert len(parsed) == 1
+
+
+def test_records_of_one_workload_and_target_share_them(log: TuningLog) -> None:
+    other = ops.softmax(8, 8)
+    log.append(record(1), record(2), record(4, workload=other), record(8, target=A100))
+    first, second, third, fourth = TuningLog(log.path)
+    assert first.workload is second.workload
+    assert first.target is second.target
+    assert third.workload == other
+    assert (fourth.workload, fourth.target) == (SMALL, A100)
+
+
+def test_a_schedule_key_inside_a_workloads_name_does_not_confuse_the_parser(log: TuningLog) -> None:
+    tricky = Workload('x, "schedule": y', SMALL.inputs, SMALL.stages)
+    log.append(record(1, workload=tricky), record(2, workload=tricky))
+    assert [r.workload.name for r in TuningLog(log.path)] == [tricky.name] * 2
 
 
 def test_a_file_that_was_replaced_is_read_from_its_start(log: TuningLog, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Runs printed Triton kernels under Triton's interpreter: reads pickled jobs, writes the pickled buffers or an error."""
+"""Runs printed kernels under Triton's interpreter: reads pickled jobs, writes the pickled buffers or an error."""
 
 import pickle
 import sys

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import warnings
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from search_spaces import LogError, Target, Workload
+from tuning_logs.line_parser import FOREIGN_LINE, LineParser
 from tuning_logs.ranking import best_of
 from tuning_logs.record import TuningRecord
 from tuning_logs.shape_distance import shape_distance
@@ -70,6 +70,7 @@ class TuningLog:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._parsed = _Parsed()
+        self._parser = LineParser()
 
     def append(self, *records: TuningRecord) -> None:
         """Write the records at the end: all of them or none.
@@ -214,22 +215,11 @@ class TuningLog:
         if not line.strip():
             return None
         try:
-            return _parse_line(line)
-        except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+            return self._parser.parse(line)
+        except FOREIGN_LINE as error:
             reason = f"{type(error).__name__}: {error}"
             warnings.warn(f"{self.path}, line {number}: skipped, not a tuning record ({reason})", stacklevel=4)
             return None
-
-
-def _parse_line(line: bytes) -> TuningRecord:
-    data = json.loads(line)
-    if not isinstance(data, dict):
-        raise ValueError(f"expected a JSON object, got {type(data).__name__}")
-    record = TuningRecord.from_json(data)
-    for latency in record.measurement.latencies_s:
-        if not (math.isfinite(latency) and latency > 0):
-            raise ValueError(f"latency {latency}, expected a positive number of seconds")
-    return record
 
 
 def _same_operator(a: Workload, b: Workload) -> bool:

@@ -149,7 +149,13 @@ class Code:
         return self._widen(value, dtype, lanes)
 
     def store(
-        self, value: ir.Value, address: ir.Value, dtype: str, lanes: int, mask: ir.Value | None = None, streaming: bool = False
+        self,
+        value: ir.Value,
+        address: ir.Value,
+        dtype: str,
+        lanes: int,
+        mask: ir.Value | None = None,
+        streaming: bool = False,
     ) -> None:
         """Write `lanes` neighbouring elements; `streaming` needs whole, aligned vectors of float32."""
         narrow = self._narrow(value, dtype, lanes)

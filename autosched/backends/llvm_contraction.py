@@ -16,7 +16,22 @@ from autosched.backends.llvm_code import Code
 from autosched.backends.llvm_operands import Operand, Panel, operand, panel
 from autosched.backends.llvm_operators import apply, round_value
 from autosched.backends.llvm_values import F32, I64, PTR, broadcast, float_constant, fma, index, vector
-from search_spaces.tile_program import Dot, Fill, For, If, Kernel, Load, Map, Slice, Statement, Store, Tile, View, statements
+from search_spaces.tile_program import (
+    Dot,
+    Fill,
+    For,
+    If,
+    Kernel,
+    Load,
+    Map,
+    Prefetch,
+    Slice,
+    Statement,
+    Store,
+    Tile,
+    View,
+    statements,
+)
 
 # A place in a register tile: row and vector; 0 for an axis that the tile does not have.
 Cell = tuple[int, int]
@@ -64,13 +79,17 @@ class ContractionPrinter:
                 self._view(s)
             case Fill():
                 zero = float_constant(s.value, self.code.lanes)
-                self.tiles[s.dst.name] = RegisterTile(s.dst, {cell: zero for cell in self._cells(s.dst)})
+                self.tiles[s.dst.name] = RegisterTile(s.dst, dict.fromkeys(self._cells(s.dst), zero))
             case Dot():
                 self._dot(s)
             case Map():
                 self._map(s)
             case Store():
                 self._store(s)
+            case Prefetch():
+                for _, address, left in self._at(s.buffer, s.slices, s.tile):
+                    if left > 0:
+                        self.code.prefetch(address, write=True)
             case _:
                 raise CompileError(f"a contraction on a CPU cannot say {type(s).__name__}")
 
@@ -97,9 +116,12 @@ class ContractionPrinter:
         b.position_at_end(after)
         self.tiles = dict(before)
         (then_end, in_then), (else_end, in_else) = ends
-        for name in in_then.keys() & in_else.keys():
+        for name in sorted(in_then.keys() & in_else.keys()):
             if in_then[name] is not in_else[name]:
-                pairs = {c: {then_end: in_then[name].values[c], else_end: in_else[name].values[c]} for c in in_then[name].values}
+                pairs = {
+                    c: {then_end: in_then[name].values[c], else_end: in_else[name].values[c]}
+                    for c in in_then[name].values
+                }
                 self.tiles[name] = RegisterTile(in_then[name].tile, {c: self.code.phi(p) for c, p in pairs.items()})
 
     def _cells(self, tile: Tile) -> list[Cell]:
@@ -194,7 +216,9 @@ class ContractionPrinter:
         steps = self.operands[s.a].remaining_steps(code)
         shortest = self.operands[s.a].shortest_steps(code)
         unroll = min(s.unroll, shortest)
-        code.b.comment(f"{s.dst.name} += {s.a} . {s.b}: {self.rows} x {self.columns} in registers, {unroll} steps a turn")
+        code.b.comment(
+            f"{s.dst.name} += {s.a} . {s.b}: {self.rows} x {self.columns} in registers, {unroll} steps a turn"
+        )
         accumulator = self.tiles[s.dst.name].values
         if isinstance(steps, int) and steps % unroll == 0:
             _, _, result = self._steps(a, c, a.base, c.base, accumulator, index(steps), unroll)
@@ -241,6 +265,8 @@ class ContractionPrinter:
             node.add_incoming(value, head)
         current: dict[Cell, ir.Value] = dict(sums)
         for step in range(unroll):
+            if self.dot.prefetch_b:
+                self._prefetch(c, b_at, step)
             row_of_b = [self._vector_of_b(c, b_at, step, v) for v in range(self.vectors)]
             for r in range(self.rows):
                 at = code.address(a_at, r * a.own_stride + step * a.reduction_stride, a.dtype)
@@ -255,6 +281,13 @@ class ContractionPrinter:
         b.cbranch(b.icmp_signed(">", left_next, index(0)), body, after)
         b.position_at_end(after)
         return a_next, b_next, current
+
+    def _prefetch(self, c: Panel, b_at: ir.Value, step: int) -> None:
+        """The row of b that many rows ahead, one line of cache per vector; beyond the end a prefetch does nothing."""
+        ahead = self.dot.prefetch_b * self.columns
+        for v in range(self.vectors):
+            at = step * c.reduction_stride + ahead + v * self.code.lanes
+            self.code.prefetch(self.code.address(b_at, at, c.dtype))
 
     def _vector_of_b(self, c: Panel, b_at: ir.Value, step: int, v: int) -> ir.Value:
         code = self.code

@@ -91,7 +91,9 @@ def panel(code: Code, source: Operand, view: View | None, width: int) -> Panel:
     if panels is None or source.packed is None:
         base = _address_in_place(code, source, piece.start + offset, width)
         own_stride = source.buffer.strides[dimension]
-        return Panel(base, own_stride, source.buffer.strides[source.slice_of(source.reduction)[0]], source.buffer.dtype, valid)
+        return Panel(
+            base, own_stride, source.buffer.strides[source.slice_of(source.reduction)[0]], source.buffer.dtype, valid
+        )
     number = Affine(tuple((v, c // width) for v, c in offset.terms))
     start = code.scaled(code.affine(number), _panel_elements(source, panels)) if number.terms else 0
     base = code.address(source.packed, start)
@@ -163,10 +165,7 @@ def _copy_steps(
         out = code.address(target, code.scaled(k, width))
         for at in range(0, width, lanes):
             mask = code.mask(valid - at)
-            if valid <= at:
-                values = code.zeros(lanes)
-            else:
-                values = code.load(code.address(row, at, dtype), dtype, lanes, mask)
+            values = code.zeros(lanes) if valid <= at else code.load(code.address(row, at, dtype), dtype, lanes, mask)
             code.store(values, code.address(out, at), "float32", lanes, code.mask(width - at))
 
 
@@ -177,7 +176,10 @@ def _copy_rows(
     own_stride = source.buffer.strides[source.slice_of(source.own)[0]]
     dtype = source.buffer.dtype
     with _vectors_of_steps(code, source, steps) as (k, lanes):
-        rows = [code.load(code.address(begin, code.b.add(k, index(r * own_stride)), dtype), dtype, lanes) for r in range(width)]
+        rows = [
+            code.load(code.address(begin, code.b.add(k, index(r * own_stride)), dtype), dtype, lanes)
+            for r in range(width)
+        ]
         for r, values in enumerate(rows):
             out = code.address(target, code.b.add(k, index(r * (source.steps + ROW_PADDING))))
             code.store(values, out, "float32", lanes)

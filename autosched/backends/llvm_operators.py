@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from llvmlite import ir
 
 from autosched.backends import llvm_math
-from autosched.backends.llvm_values import I32, float_constant, int_constant, unary, vector, F32
+from autosched.backends.llvm_values import F32, I32, float_constant, int_constant, unary, vector
 
 
 def apply(b: ir.IRBuilder, operator: str, x: Sequence[ir.Value], lanes: int) -> ir.Value:

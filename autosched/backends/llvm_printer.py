@@ -81,5 +81,3 @@ def _place(code: Code, kernel: Kernel, number: ir.Value) -> None:
         else:
             code.variables[axis.variable] = code.b.urem(number, index(axis.extent), name=axis.variable)
             number = code.b.udiv(number, index(axis.extent))
-
-

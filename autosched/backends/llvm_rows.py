@@ -111,7 +111,9 @@ class RowPrinter:
             case Map():
                 operands = [self._row_value(a) for a in s.arguments]
                 cast = s.operator == "cast"
-                value = round_value(code.b, operands[0], s.dst.dtype, 1) if cast else apply(code.b, s.operator, operands, 1)
+                value = (
+                    round_value(code.b, operands[0], s.dst.dtype, 1) if cast else apply(code.b, s.operator, operands, 1)
+                )
                 self._set(s.dst.name, value)
             case Store():
                 address, _ = self._address(s.buffer, s.slices, self.tiles[s.src])
@@ -211,7 +213,9 @@ class RowPrinter:
         buffer, lanes = self.code.buffers[s.buffer], self.code.lanes
         if buffer.dtype != "float32":
             return False
-        for (axis, piece, _), stride in zip(self._pieces(s.buffer, s.slices, self.tiles[s.src]), buffer.strides, strict=True):
+        for (axis, piece, _), stride in zip(
+            self._pieces(s.buffer, s.slices, self.tiles[s.src]), buffer.strides, strict=True
+        ):
             moves = [c * stride for _, c in piece.start.terms] + [piece.start.offset * stride]
             if any(m % lanes for m in moves) or (axis == self.row and axis and stride % lanes):
                 return False
@@ -330,4 +334,3 @@ def row_printer(code: Code, kernel: Kernel) -> RowPrinter:
         raise CompileError(f"kernel {kernel.name}: tiles over the axes {sorted(axes)}; expected rows and columns")
     column = next(iter(last))
     return RowPrinter(code, kernel, column, next(iter(axes - last), ""), tiles)
-

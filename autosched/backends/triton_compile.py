@@ -26,6 +26,10 @@ _FILE_NAME = "<autosched>"
 _WARP_SIZE = 32
 # What buffers promise: torch allocates at multiples of 512 bytes, and vector loads need 16.
 POINTER_ALIGNMENT_BYTES = 16
+# What MLIR says of every failure, after or instead of the reason.
+_NO_DIAGNOSIS = "Failures have been detected"
+# Some diagnoses quote whole data layouts.
+_REASON_LENGTH = 300
 _POINTER_TYPES = {"float64": "*fp64", "float32": "*fp32", "float16": "*fp16", "bfloat16": "*bf16"}
 
 
@@ -130,13 +134,14 @@ class Printed:
 
 
 def reason(error: BaseException, printed: str) -> str:
-    """Why a compilation failed, in one line: the exception's own words, then the first error that was printed."""
+    """Why a compilation failed, in one line: the exception's own words, the first error printed, and in which pass."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     failed = [line for line in lines if "error" in line.lower()]
     own = _shown(lines, failed, type(error).__name__)
-    diagnosed = re.findall(r"error:\s*(.+)", printed)
-    detail = f": {diagnosed[0].strip()}" if diagnosed and diagnosed[0].strip() not in own else ""
-    return f"{own}{detail}"[:500]
+    diagnosed = [d.strip() for d in re.findall(r"(?i:error):\s*(.+)", printed) if _NO_DIAGNOSIS not in d]
+    detail = f": {diagnosed[0]}" if diagnosed and diagnosed[0] not in own else ""
+    stage = re.search(r"Pipeline failed while executing \[`(\w+)`", printed)
+    return f"{own}{detail}"[:_REASON_LENGTH] + (f" (in {stage.group(1)})" if stage else "")
 
 
 def _shown(lines: list[str], failed: list[str], kind: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 _TANH = """\
 @triton.jit
-def tanh(x):
+def _tanh(x):
     # Near 0 a series, because there the difference cancels. exp may overflow: the quotient is then 0, as it should.
     y = x * x
     series = x + x * y * (-0.333333333 + y * (0.133333333 + y * (-0.053968254 + y * (0.021869488 - 0.008863236 * y))))
@@ -31,7 +31,7 @@ _PRINTERS: Mapping[str, Callable[..., str]] = {
     "log": lambda a: f"tl.log({a})",
     "sqrt": lambda a: f"tl.sqrt({a})",
     "rsqrt": lambda a: f"tl.rsqrt({a})",
-    "tanh": lambda a: f"tanh({a})",
+    "tanh": lambda a: f"_tanh({a})",
     "erf": lambda a: f"tl.erf({a})",
     "cast": lambda a: a,
 }

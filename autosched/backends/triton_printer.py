@@ -22,6 +22,7 @@ from search_spaces.tile_program import (
     Kernel,
     Load,
     Map,
+    Prefetch,
     Reduce,
     Slice,
     Split,
@@ -45,6 +46,9 @@ def print_module(program: TileProgram, comment: str) -> str:
         CompileError: the program holds something that Triton has no words for.
     """
     lines = [f"# {line}".rstrip() for line in [*comment.splitlines(), "", *str(program).splitlines()]]
+    names = [function_name(kernel) for kernel in program.kernels]
+    if len(set(names)) < len(names):
+        raise CompileError(f"kernels of {program.name} are called {names}; expected different names")
     used = {s.operator for k in program.kernels for s in statements(k.body) if isinstance(s, Map)}
     functions = [text for name, text in operators.FUNCTIONS.items() if name in used]
     kernels = [KernelPrinter(program, kernel).text() for kernel in program.kernels]
@@ -70,8 +74,6 @@ class KernelPrinter:
         self._kernel = kernel
         self._extents = loop_extents(kernel)
         self._identifiers = Identifiers()
-        for name in operators.FUNCTIONS:
-            self._identifiers.of(("function", name), name)
         self._root = Scope(variables=frozenset())
         self._block = Block(self._root)
         self._pointers = {
@@ -108,6 +110,8 @@ class KernelPrinter:
                 self._split(statement)
             case Store():
                 self._store(statement)
+            case Prefetch():
+                pass  # A GPU hides the latency of stores by itself.
             case For():
                 self._for(statement)
             case If():

@@ -17,7 +17,7 @@ class Identifiers:
     """Gives every thing an identifier of its own, the same each time it is asked for."""
 
     def __init__(self) -> None:
-        self._taken = set(_RESERVED)
+        self._taken: set[str] = set()
         self._names: dict[Hashable, str] = {}
 
     def of(self, thing: Hashable, wanted: str) -> str:
@@ -33,9 +33,11 @@ class Identifiers:
 
 
 def identifier(text: str) -> str:
-    """`text` with everything that Python does not allow in a name replaced: `m.0` becomes `m_0`."""
+    """`text` as an identifier that begins with a letter and means nothing else: `m.0` becomes `m_0`, `for` `for_`."""
     name = re.sub(r"[^0-9A-Za-z_]", "_", text)
-    return name if name[:1].isalpha() else f"v{name}" if name[:1] == "_" else f"v_{name}"
+    if not name[:1].isalpha():
+        name = f"v_{name.lstrip('_')}"
+    return f"{name}_" if name in _RESERVED else name
 
 
 @dataclass

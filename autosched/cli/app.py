@@ -31,6 +31,9 @@ from autosched.text import duration_text
 from autosched.tuner import TuneResult, tune
 from tuning_logs import user_log_path
 
+# What a shell reports for a command that Ctrl-C ended: 128 + SIGINT.
+_INTERRUPTED = 130
+
 _EPILOG = f"""
 Operators and their arguments:
 
@@ -105,6 +108,8 @@ def tune_command(
             on_progress=on_progress,
         )
     print_result(result)
+    if result.ending == "interrupted":
+        raise typer.Exit(_INTERRUPTED)
     if result.best is None:
         raise typer.Exit(1)
 

@@ -30,7 +30,9 @@ TargetName = Annotated[
     typer.Option("--target", help="Such as cpu or h200 (see `autosched targets`); by default what is here."),
 ]
 Threads = Annotated[int | None, typer.Option(help="Threads that a CPU kernel uses; by default one.")]
-LogPath = Annotated[Path | None, typer.Option("--log", help="The tuning log; by default the user's own.")]
+LogPath = Annotated[
+    Path | None, typer.Option("--log", help="The tuning log; by default ~/.local/share/autosched/tuning.jsonl.")
+]
 PolicyName = Annotated[
     Policy,
     typer.Option("--policy", help="Time with cold caches (as amid other work) or hot ones (repeated calls)."),

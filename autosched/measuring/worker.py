@@ -57,8 +57,8 @@ def work(descriptor: int, output: int, parent: int) -> None:
     os.dup2(output, 1)
     os.dup2(output, 2)
     connection: Connection[Reply, Job] = Connection(descriptor)
-    connection.send(Born(os.getpid()))
     try:
+        connection.send(Born(os.getpid()))
         setup = connection.recv()
         assert isinstance(setup, Setup)
         serve = _role(setup)

@@ -17,7 +17,17 @@ from search_spaces.ops.row_sum import row_sum
 from search_spaces.ops.softmax import softmax
 from search_spaces.workload import Workload
 
-__all__ = ["CONSTRUCTORS", "construct", "gelu_scale", "layernorm", "matmul", "pointwise", "rmsnorm", "row_sum", "softmax"]
+__all__ = [
+    "CONSTRUCTORS",
+    "construct",
+    "gelu_scale",
+    "layernorm",
+    "matmul",
+    "pointwise",
+    "rmsnorm",
+    "row_sum",
+    "softmax",
+]
 
 CONSTRUCTORS: dict[str, Callable[..., Workload]] = {
     f.__name__: f for f in (gelu_scale, layernorm, matmul, pointwise, rmsnorm, row_sum, softmax)

@@ -41,6 +41,7 @@ def matmul(
     axes = (*outer, axis_m, axis_n)
     out, extra = apply_chain(_access("acc", axes), epilogue, axes, element, scale)
     reduction = Reduction("sum", (axis_k,))
+    stages: tuple[Stage, ...]
     if epilogue:
         stages = (Stage("acc", axes, product, reduction), Stage("out", axes, out, dtype=element))
     else:

@@ -8,10 +8,10 @@ Axes merge first where every tensor allows it, so that x, y and out of one shape
 
 from __future__ import annotations
 
-from search_spaces.knobs import Choice, Knob, Tiling, cover
-from search_spaces.lowering import Emitter, Names, buffers
 from search_spaces.expression import Affine
-from search_spaces.space import Sketch, Values
+from search_spaces.knobs import Choice, Knob, Tiling, Values, cover
+from search_spaces.lowering import Emitter, Names, buffers
+from search_spaces.space import Sketch
 from search_spaces.structure import inline, pointwise_form
 from search_spaces.target import Target
 from search_spaces.tile_program import Grid, GridAxis, Kernel, Launch, Slice, TileProgram
@@ -27,7 +27,14 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     if merged is None:
         return ()
     knobs = _gpu_knobs(merged) if target.kind == "gpu" else _cpu_knobs(merged, target)
-    return (Sketch("pointwise", knobs, lambda values: _lower(merged, target, values), legality_knobs=("rows", "columns", "warps")),)
+    return (
+        Sketch(
+            "pointwise",
+            knobs,
+            lambda values: _lower(merged, target, values),
+            legality_knobs=("rows", "columns", "warps"),
+        ),
+    )
 
 
 def _split_axes(workload: Workload) -> tuple[tuple[Axis, ...], Axis, Axis]:
@@ -65,8 +72,7 @@ def _cpu_knobs(workload: Workload, target: Target) -> tuple[Knob, ...]:
 
 def _lower(workload: Workload, target: Target, values: Values) -> TileProgram:
     outer, row, column = _split_axes(workload)
-    height, width = values["rows"], values["columns"]
-    assert isinstance(height, tuple) and isinstance(width, tuple)
+    height, width = values.tiling("rows"), values.tiling("columns")
     place = {a.name: Slice(Affine.of((f"{a.name}.0", 1))) for a in outer}
     grid = [GridAxis(f"{a.name}.0", a.extent) for a in outer]
     if row.name:
@@ -77,19 +83,16 @@ def _lower(workload: Workload, target: Target, values: Values) -> TileProgram:
     emitter = Emitter(place, {t.name: t.dtype for t in workload.inputs}, Names())
     last = workload.stages[-1]
     result = emitter.tile(inline(last.expression, {s.name: s for s in workload.stages}), last.name)
-    emitter.store(last.name, tuple(a.name for a in last.axes), result, streaming=bool(values["streaming"]))
+    emitter.store(last.name, tuple(a.name for a in last.axes), result, streaming=values.flag("streaming"))
     persistent = PERSISTENT_PROGRAMS_PER_UNIT * target.units if values.get("persistent") else None
-    kernel = Kernel(workload.name, Grid(tuple(grid), persistent=persistent), tuple(emitter.body), launch(target, values))
+    kernel = Kernel(
+        workload.name, Grid(tuple(grid), persistent=persistent), tuple(emitter.body), launch(target, values)
+    )
     return TileProgram(workload.name, buffers(workload), (kernel,))
 
 
 def launch(target: Target, values: Values) -> Launch:
     """How an element-wise kernel is launched, from the knobs `warps` (GPU) or `vectors` (CPU)."""
     if target.kind == "gpu":
-        return Launch(num_warps=_integer(values["warps"]))
-    return Launch(lanes=target.lanes, vectors=_integer(values["vectors"]))
-
-
-def _integer(value: object) -> int:
-    assert isinstance(value, int)
-    return value
+        return Launch(num_warps=values.integer("warps"))
+    return Launch(lanes=target.lanes, vectors=values.integer("vectors"))

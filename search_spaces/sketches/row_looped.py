@@ -12,11 +12,11 @@ maximum grows (Milakov and Gimelshein, "Online normalizer calculation for softma
 from __future__ import annotations
 
 from search_spaces.expression import Access, Affine, Apply
-from search_spaces.knobs import Choice, Knob, Tiling, cover
+from search_spaces.knobs import Choice, Knob, Tiling, Values, cover
 from search_spaces.lowering import Names, buffers
 from search_spaces.row_parts import RowTiles, combine_operator, fold, identity, reads
 from search_spaces.sketches.row_whole import row_launch, row_tiling
-from search_spaces.space import Sketch, Values
+from search_spaces.space import Sketch
 from search_spaces.structure import RowForm, row_form
 from search_spaces.target import Target
 from search_spaces.tile_program import Fill, For, Grid, Kernel, Slice, Statement, Tile, TileProgram
@@ -31,7 +31,11 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     if form is None:
         return ()
     knobs = _knobs(workload, form, target)
-    return (Sketch("row_looped", knobs, lambda values: _lower(workload, form, target, values), ("rows", "columns", "warps")),)
+    return (
+        Sketch(
+            "row_looped", knobs, lambda values: _lower(workload, form, target, values), ("rows", "columns", "warps")
+        ),
+    )
 
 
 def _knobs(workload: Workload, form: RowForm, target: Target) -> tuple[Knob, ...]:
@@ -41,19 +45,24 @@ def _knobs(workload: Workload, form: RowForm, target: Target) -> tuple[Knob, ...
     online = Choice("online", (False, True) if _online_pair(RowTiles(workload, form, 1)) else (False,))
     streaming = Choice("streaming", (False, True))
     if target.kind == "gpu":
-        return (row_tiling(form), columns, online, Choice("warps", (1, 2, 4, 8, 16, 32)), Choice("stages", (1, 2, 3, 4)), streaming)
+        return (
+            row_tiling(form),
+            columns,
+            online,
+            Choice("warps", (1, 2, 4, 8, 16, 32)),
+            Choice("stages", (1, 2, 3, 4)),
+            streaming,
+        )
     return (row_tiling(form), columns, online, Choice("vectors", (1, 2, 4, 8)), streaming)
 
 
 def _lower(workload: Workload, form: RowForm, target: Target, values: Values) -> TileProgram:
-    height, (steps, width) = values["rows"], values["columns"]  # type: ignore[misc]
-    assert isinstance(height, tuple)
-    rows = RowTiles(workload, form, height[1])
+    steps, width = values.tiling("columns")
+    rows = RowTiles(workload, form, values.tile("rows"))
     columns = Slice(Affine.of(("c.0", width)), width)
-    stages = values.get("stages", 0)
-    assert isinstance(stages, int)
+    stages = values.integer("stages") if "stages" in values else 0
     names, known = Names({s.name for s in workload.stages}), dict[str, Tile]()
-    pair = _online_pair(rows) if values["online"] else None
+    pair = _online_pair(rows) if values.flag("online") else None
     body: list[Statement] = []
 
     def loop(statements: list[Statement]) -> For:
@@ -64,13 +73,17 @@ def _lower(workload: Workload, form: RowForm, target: Target, values: Values) ->
             continue
         group = pair if pair is not None and stage is pair[0] else (stage,)
         body += [Fill(rows.statistic(s), identity(s)) for s in group]
-        turn = _online_turn(rows, columns, names, known, group) if len(group) == 2 else _turn(rows, columns, names, known, stage)
+        turn = (
+            _online_turn(rows, columns, names, known, group)
+            if len(group) == 2
+            else _turn(rows, columns, names, known, stage)
+        )
         body.append(loop(turn))
         known.update({s.name: rows.statistic(s) for s in group})
     last = workload.stages[-1]
     emitter = rows.emitter(columns if rows.writes_columns else None, names, known)
     result = known[last.name] if last.reduction else emitter.tile(rows.body_of(last), "result")
-    emitter.store(last.name, rows.output_axes(), result, streaming=bool(values["streaming"]))
+    emitter.store(last.name, rows.output_axes(), result, streaming=values.flag("streaming"))
     body += [loop(emitter.body)] if rows.writes_columns else emitter.body
     kernel = Kernel(workload.name, Grid(rows.grid), tuple(body), row_launch(target, values))
     return TileProgram(workload.name, buffers(workload), (kernel,))

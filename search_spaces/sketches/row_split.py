@@ -9,15 +9,29 @@ One kernel per reduction, each joining the partial results of those before it (r
 from __future__ import annotations
 
 from search_spaces.expression import Affine
-from search_spaces.knobs import Choice, Knob, Tiling, cover
+from search_spaces.knobs import Choice, Knob, Tiling, Values, cover
 from search_spaces.lowering import Emitter, Names, buffers
 from search_spaces.row_parts import RowTiles, combine_operator, fold, identity
 from search_spaces.sketches.row_looped import COLUMNS
 from search_spaces.sketches.row_whole import row_launch
-from search_spaces.space import Sketch, Values
+from search_spaces.space import Sketch
 from search_spaces.structure import RowForm, row_form
 from search_spaces.target import Target
-from search_spaces.tile_program import Bound, Buffer, Fill, For, Grid, GridAxis, Kernel, Load, Slice, Statement, Store, Tile, TileProgram
+from search_spaces.tile_program import (
+    Bound,
+    Buffer,
+    Fill,
+    For,
+    Grid,
+    GridAxis,
+    Kernel,
+    Load,
+    Slice,
+    Statement,
+    Store,
+    Tile,
+    TileProgram,
+)
 from search_spaces.workload import Stage, Workload
 
 SPLITS = (2, 4, 8, 16, 32, 64)
@@ -30,7 +44,9 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     form = row_form(workload)
     if form is None or target.kind != "gpu" or form.column.extent < 2 * MIN_PART:
         return ()
-    return (Sketch("row_split", _knobs(form), lambda values: _lower(workload, form, target, values), ("columns", "warps")),)
+    return (
+        Sketch("row_split", _knobs(form), lambda values: _lower(workload, form, target, values), ("columns", "warps")),
+    )
 
 
 def _knobs(form: RowForm) -> tuple[Knob, ...]:
@@ -46,8 +62,7 @@ def _knobs(form: RowForm) -> tuple[Knob, ...]:
 
 
 def _lower(workload: Workload, form: RowForm, target: Target, values: Values) -> TileProgram:
-    split, (steps, width) = values["split"], values["columns"]  # type: ignore[misc]
-    assert isinstance(split, int)
+    split, (steps, width) = values.integer("split"), values.tiling("columns")
     rows = RowTiles(workload, form, 1)
     parts = _Parts(rows, split, -(-steps // split), width)
     launch = row_launch(target, values)
@@ -57,7 +72,7 @@ def _lower(workload: Workload, form: RowForm, target: Target, values: Values) ->
         for i, stage in enumerate(form.reductions)
     ]
     last_grid = grid if rows.writes_columns else Grid(rows.grid)
-    kernels.append(Kernel(f"{workload.name}_finish", last_grid, tuple(parts.finish(bool(values["streaming"]))), launch))
+    kernels.append(Kernel(f"{workload.name}_finish", last_grid, tuple(parts.finish(values.flag("streaming"))), launch))
     return TileProgram(workload.name, buffers(workload, *map(parts.workspace, form.reductions)), tuple(kernels))
 
 

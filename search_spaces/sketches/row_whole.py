@@ -9,10 +9,10 @@ After:   grid r.0 in R/H (maybe persistent):
 from __future__ import annotations
 
 from search_spaces.expression import Affine
-from search_spaces.knobs import Choice, Knob, Tiling, cover
+from search_spaces.knobs import Choice, Knob, Tiling, Values, cover
 from search_spaces.lowering import Names, buffers
 from search_spaces.row_parts import RowTiles, fold
-from search_spaces.space import Sketch, Values
+from search_spaces.space import Sketch
 from search_spaces.structure import RowForm, row_form
 from search_spaces.target import Target
 from search_spaces.tile_program import Grid, Kernel, Launch, Slice, Tile, TileProgram
@@ -60,9 +60,7 @@ def padded_columns(form: RowForm, target: Target) -> int:
 
 
 def _lower(workload: Workload, form: RowForm, target: Target, values: Values) -> TileProgram:
-    height = values["rows"]
-    assert isinstance(height, tuple)
-    rows = RowTiles(workload, form, height[1])
+    rows = RowTiles(workload, form, values.tile("rows"))
     columns = Slice(Affine(), padded_columns(form, target))
     emitter = rows.emitter(columns, Names(), {})
     known: dict[str, Tile] = emitter.tiles
@@ -70,14 +68,16 @@ def _lower(workload: Workload, form: RowForm, target: Target, values: Values) ->
         known[stage.name] = fold(rows, emitter, stage, columns, stage.name)
     last = workload.stages[-1]
     result = known[last.name] if last.reduction else emitter.tile(rows.body_of(last), last.name)
-    emitter.store(last.name, rows.output_axes(), result, streaming=bool(values["streaming"]))
+    emitter.store(last.name, rows.output_axes(), result, streaming=values.flag("streaming"))
     persistent = PERSISTENT_PROGRAMS_PER_UNIT * target.units if values.get("persistent") else None
-    kernel = Kernel(workload.name, Grid(rows.grid, persistent=persistent), tuple(emitter.body), row_launch(target, values))
+    kernel = Kernel(
+        workload.name, Grid(rows.grid, persistent=persistent), tuple(emitter.body), row_launch(target, values)
+    )
     return TileProgram(workload.name, buffers(workload), (kernel,))
 
 
 def row_launch(target: Target, values: Values) -> Launch:
     """How a row kernel is launched, from the knobs `warps` (GPU) or `vectors` (CPU)."""
-    warps, vectors = values.get("warps", 4), values.get("vectors", 1)
-    assert isinstance(warps, int) and isinstance(vectors, int)
-    return Launch(num_warps=warps) if target.kind == "gpu" else Launch(lanes=target.lanes, vectors=vectors)
+    if target.kind == "gpu":
+        return Launch(num_warps=values.integer("warps"))
+    return Launch(lanes=target.lanes, vectors=values.integer("vectors"))

@@ -3,11 +3,14 @@
 Before:  for m, n: out[m, n] = epilogue(sum over k of a[m, k] * b[k, n])
 After:   grid m.0, n.0 (shared out to threads):
            for k.0:
-             a_tile, b_tile = load (packed in panels, or read in place)
-             for j, for i (or i, j):
-               c = 0, or the partial sum of the last turn
-               c += dot(row panel i of a_tile, column panel j of b_tile)      c stays in registers
-               store c as partial sum, or in the last turn out = epilogue(c)
+             a_tile = load (packed in panels, packed in padded rows, or read in place)
+             for n.1:
+               b_tile = load (packed in panels, or read in place)
+               for j, for i (or i, j):
+                 c = 0                                                          c stays in registers
+                 c += dot(row panel i of a_tile, column panel j of b_tile)
+                 c += the partial sum of the turns before, after the first
+                 store c as partial sum, or in the last turn out = epilogue(c)
 
 The structure of GotoBLAS (Goto and van de Geijn, 2008) and BLIS, in Ansor's terms SSRSRS: which level holds which part
 of m, n and k is searched, as are packing, loop orders and unrolling.
@@ -16,9 +19,9 @@ of m, n and k is searched, as are packing, loop orders and unrolling.
 from __future__ import annotations
 
 from search_spaces.expression import Access, Affine
-from search_spaces.knobs import Choice, Knob, KnobValue, Tiling, cover
+from search_spaces.knobs import Choice, Knob, KnobValue, Tiling, Values, cover
 from search_spaces.lowering import Emitter, Names, buffers
-from search_spaces.space import Sketch, Values
+from search_spaces.space import Sketch
 from search_spaces.structure import ContractionForm, contraction_form
 from search_spaces.target import Target
 from search_spaces.tile_program import (
@@ -33,7 +36,9 @@ from search_spaces.tile_program import (
     Kernel,
     Launch,
     Load,
+    Map,
     Panels,
+    Prefetch,
     Slice,
     Statement,
     Store,
@@ -48,8 +53,11 @@ REGISTER_ROWS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 13, 14, 16, 20, 24, 28)
 REGISTER_VECTORS = (1, 2, 3, 4)
 # Into how many pieces of about equal size a dimension is cut for the caches.
 PIECES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
-# Packed tiles of one program may take this much memory: beyond it packing cannot pay.
-MAX_PACKED_BYTES = 64 * 2**20
+GRID_PIECES = (1, 2, 4, 8, 16)
+# Multiply-adds in the innermost loop: more take longer to compile and leave the cache of decoded instructions.
+MAX_LOOP_BODY = 112
+# Cache tiles are no longer than this: packed ones take at most 4096 * 4096 elements, 64 MB, far more than any cache.
+MAX_CACHE_TILE = 4096
 
 
 def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
@@ -62,7 +70,7 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
             "tiled_dot_cpu",
             _knobs(form, target),
             lambda values: _lower(workload, form, target, values),
-            ("m", "n", "k", "pack_a", "pack_b"),
+            ("m", "n", "unroll"),
             lambda values: _why_illegal(form, target, values),
         ),
     )
@@ -71,34 +79,49 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
 def _knobs(form: ContractionForm, target: Target) -> tuple[Knob, ...]:
     widths = tuple(v * target.lanes for v in REGISTER_VECTORS)
     heights = tuple(r for r in REGISTER_ROWS if r <= max(1, form.m.extent)) or (1,)
-    packing_b: tuple[KnobValue, ...] = (False, True) if _runs_along(form.b, form.n.name) else (True,)
+    packing_a: tuple[KnobValue, ...] = (
+        ("no", "rows", "panels") if _runs_along(form.a, form.k.name) else ("no", "panels")
+    )
+    packing_b: tuple[KnobValue, ...] = ("no", "panels") if _runs_along(form.b, form.n.name) else ("panels",)
     return (
-        Tiling("m", form.m.extent, ("grid", "cache", "register"), _three_levels(form.m.extent, heights)),
-        Tiling("n", form.n.extent, ("grid", "cache", "register"), _three_levels(form.n.extent, widths)),
-        Tiling("k", form.k.extent, ("loop", "cache"), _two_levels(form.k.extent)),
-        Choice("pack_a", (False, True)),
-        Choice("pack_b", packing_b),
+        Tiling("m", form.m.extent, ("grid", "cache", "register"), _row_tilings(form.m.extent, heights)),
+        Tiling("n", form.n.extent, ("grid", "sweep", "cache", "register"), _column_tilings(form.n.extent, widths)),
+        Tiling("k", form.k.extent, ("loop", "cache"), _reduction_tilings(form.k.extent)),
+        Choice("pack_a", packing_a, ordered=False),
+        Choice("pack_b", packing_b, ordered=False),
         Choice("order", ("mn", "nm")),
         Choice("inner", ("ij", "ji")),
         Choice("unroll", (1, 2, 4, 8)),
+        Choice("prefetch_b", (0, 1, 2, 8)),
     )
 
 
-def _three_levels(extent: int, registers: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """(grid, cache, register): for each register extent, the cache level that cuts the extent into even pieces."""
-    found = {
-        cover(extent, (-(-(-(-extent // register)) // pieces), register))
-        for register in registers
-        for pieces in PIECES
-        if pieces <= -(-extent // register)
-    }
-    return tuple(sorted(found))
+def _pieces(extent: int, pieces: tuple[int, ...]) -> list[int]:
+    """The extents that cut `extent` into about equal pieces."""
+    return [-(-extent // p) for p in pieces if p <= extent]
 
 
-def _two_levels(extent: int) -> tuple[tuple[int, ...], ...]:
+def _row_tilings(extent: int, registers: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """(grid, cache, register): for each register extent, the cache levels that cut the extent evenly."""
+    found = {cover(extent, (cache, r)) for r in registers for cache in _pieces(-(-extent // r), PIECES)}
+    return tuple(sorted(v for v in found if v[-2] * v[-1] <= MAX_CACHE_TILE or v[-2] == 1))
+
+
+def _column_tilings(extent: int, registers: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """(grid, sweep, cache, register): a program's block, cut once more into what is packed at a time."""
+    found = set()
+    for register in registers:
+        for block in _pieces(-(-extent // register), GRID_PIECES):
+            for cache in _pieces(block, PIECES):
+                found.add(cover(extent, (-(-block // cache), cache, register)))
+    return tuple(sorted(v for v in found if v[-2] * v[-1] <= MAX_CACHE_TILE or v[-2] == 1))
+
+
+def _reduction_tilings(extent: int) -> tuple[tuple[int, ...], ...]:
     """(loop, cache): the reduction in even pieces, none shorter than 32 unless the whole is."""
-    found = {cover(extent, (-(-extent // pieces),)) for pieces in PIECES if pieces == 1 or extent // pieces >= 32}
-    return tuple(sorted(found))
+    shortest = -(-extent // MAX_CACHE_TILE)
+    pieces = [p * shortest for p in PIECES if p == 1 or extent // (p * shortest) >= 32]
+    return tuple(sorted({cover(extent, (-(-extent // p),)) for p in pieces}))
 
 
 def _runs_along(access: Access, axis: str) -> bool:
@@ -107,25 +130,28 @@ def _runs_along(access: Access, axis: str) -> bool:
 
 
 def _why_illegal(form: ContractionForm, target: Target, values: Values) -> str | None:
-    (_, cache_m, rows), (_, cache_n, columns), (_, tile_k) = values["m"], values["n"], values["k"]  # type: ignore[misc]
+    rows, columns = values.tile("m"), values.tile("n")
     vectors = columns // target.lanes
     # Accumulators, one row of b, and one broadcast element of a must be in registers at once.
     need = rows * vectors + vectors + 1
     if need > target.registers_per_unit:
-        return f"register tile {rows}x{columns} needs {need} vector registers; {target.name} has {target.registers_per_unit}"
-    packed = 4 * tile_k * (rows * cache_m * bool(values["pack_a"]) + columns * cache_n * bool(values["pack_b"]))
-    if packed > MAX_PACKED_BYTES:
-        return f"packed tiles take {packed} bytes; at most {MAX_PACKED_BYTES} are allowed"
+        return (
+            f"register tile {rows}x{columns} needs {need} vector registers; "
+            f"{target.name} has {target.registers_per_unit}"
+        )
+    unroll = values.integer("unroll")
+    if unroll > 1 and rows * vectors * unroll > MAX_LOOP_BODY:
+        return f"{rows * vectors * unroll} multiply-adds in the innermost loop; at most {MAX_LOOP_BODY} are allowed"
     return None
 
 
 def _lower(workload: Workload, form: ContractionForm, target: Target, values: Values) -> TileProgram:
-    m, n, (steps, _) = values["m"], values["n"], values["k"]  # type: ignore[misc]
+    m, n, (steps, _) = values.tiling("m"), values.tiling("n"), values.tiling("k")
     grid = [GridAxis(f"{x.name}.0", x.extent) for x in form.batch]
-    tiles = [GridAxis("m.0", m[0]), GridAxis("n.0", n[0])]  # type: ignore[index]
+    tiles = [GridAxis("m.0", m[0]), GridAxis("n.0", n[0])]
     grid += reversed(tiles) if values["order"] == "nm" else tiles
     parts = _Parts(workload, form, values)
-    loop = For("k.0", steps, tuple(parts.operands() + [parts.register_loops()]))
+    loop = For("k.0", steps, (parts.load_a(), parts.sweep()))
     launch = Launch(lanes=target.lanes, vectors=1)
     kernel = Kernel(workload.name, Grid(tuple(grid)), (loop,), launch)
     return TileProgram(workload.name, buffers(workload, *parts.workspaces()), (kernel,))
@@ -136,10 +162,14 @@ class _Parts:
 
     def __init__(self, workload: Workload, form: ContractionForm, values: Values) -> None:
         self.workload, self.form, self.values = workload, form, values
-        (self.grid_m, self.cache_m, self.rows) = values["m"]  # type: ignore[misc]
-        (self.grid_n, self.cache_n, self.columns) = values["n"]  # type: ignore[misc]
-        (self.steps, self.tile_k) = values["k"]  # type: ignore[misc]
-        self.block_m, self.block_n = self.cache_m * self.rows, self.cache_n * self.columns
+        self.grid_m, self.cache_m, self.rows = values.tiling("m")
+        self.grid_n, self.sweeps, self.cache_n, self.columns = values.tiling("n")
+        self.steps, self.tile_k = values.tiling("k")
+        self.block_m = self.cache_m * self.rows
+        # A column of the output is at n.0 * block_n + n.1 * sweep_n + j * columns and further.
+        self.sweep_n = self.cache_n * self.columns
+        self.block_n = self.sweeps * self.sweep_n
+        self.n_start = Affine.of(("n.0", self.block_n), ("n.1", self.sweep_n))
         self.outer = {x.name: Slice(Affine.of((f"{x.name}.0", 1))) for x in form.batch}
 
     def workspaces(self) -> tuple[Buffer, ...]:
@@ -147,62 +177,70 @@ class _Parts:
         if self.steps == 1:
             return ()
         batch = tuple(x.extent for x in self.form.batch)
-        shape = (*batch, self.grid_m * self.cache_m, self.grid_n * self.cache_n, self.rows, self.columns)
+        shape = (*batch, self.grid_m * self.cache_m, self.grid_n * self.sweeps * self.cache_n, self.rows, self.columns)
         return (Buffer("partial", shape, "float32", "workspace"),)
 
-    def operands(self) -> list[Statement]:
-        """The cache tiles of a and b, packed or to be read in place."""
-        form, values = self.form, self.values
-        place = {
-            **self.outer,
-            form.m.name: Slice(Affine.of(("m.0", self.block_m)), self.block_m),
-            form.n.name: Slice(Affine.of(("n.0", self.block_n)), self.block_n),
-            form.k.name: Slice(Affine.of(("k.0", self.tile_k)), self.tile_k),
-        }
-        dtypes = {t.name: t.dtype for t in self.workload.inputs}
+    def load_a(self) -> Load:
+        """The cache tile of a."""
+        place = Slice(Affine.of(("m.0", self.block_m)), self.block_m)
+        packing = self.values["pack_a"]
+        panels = None if packing == "no" else Panels(self.form.m.name, self.rows, packing == "panels")
+        return self._load(self.form.a, "a", self.form.m.name, place, panels)
 
-        def load(access: Access, name: str, panels: Panels | None) -> Load:
-            slices = tuple(place[i.terms[0][0]] for i in access.index)
-            kept = [(i.terms[0][0], s.extent) for i, s in zip(access.index, slices, strict=True)]
-            axes = tuple(x for x, e in kept if e is not None)
-            dst = Tile(name, axes, tuple(e for _, e in kept if e is not None), dtypes[access.tensor])
-            return Load(dst, access.tensor, slices, panels=panels)
+    def sweep(self) -> For:
+        """The loop over the parts of the block's columns: load the cache tile of b, then do its register tiles."""
+        place = Slice(self.n_start, self.sweep_n)
+        panels = None if self.values["pack_b"] == "no" else Panels(self.form.n.name, self.columns)
+        load = self._load(self.form.b, "b", self.form.n.name, place, panels)
+        bound = Bound(self.n_start, self.form.n.extent)
+        return For("n.1", self.sweeps, (load, self._register_loops()), bound=bound)
 
-        a = load(form.a, "a", Panels(form.m.name, self.rows) if values["pack_a"] else None)
-        b = load(form.b, "b", Panels(form.n.name, self.columns) if values["pack_b"] else None)
-        return [a, b]
+    def _load(self, access: Access, name: str, axis: str, piece: Slice, panels: Panels | None) -> Load:
+        place = {**self.outer, axis: piece, self.form.k.name: Slice(Affine.of(("k.0", self.tile_k)), self.tile_k)}
+        slices = tuple(place[i.terms[0][0]] for i in access.index)
+        kept = [(i.terms[0][0], s.extent) for i, s in zip(access.index, slices, strict=True)]
+        axes, shape = tuple(x for x, e in kept if e is not None), tuple(e for _, e in kept if e is not None)
+        element = next(t.dtype for t in self.workload.inputs if t.name == access.tensor)
+        return Load(Tile(name, axes, shape, element), access.tensor, slices, panels=panels)
 
-    def register_loops(self) -> For:
-        """The loops over register tiles of the block, in the order of the knob `inner`."""
+    def _register_loops(self) -> For:
+        """The loops over register tiles, in the order of the knob `inner`."""
         form = self.form
-        m_start, n_start = Affine.of(("m.0", self.block_m), ("i", self.rows)), Affine.of(("n.0", self.block_n), ("j", self.columns))
+        m_start = Affine.of(("m.0", self.block_m), ("i", self.rows))
+        n_start = self.n_start + Affine.of(("j", self.columns))
         body = tuple(self._register_tile(m_start, n_start))
         bounds = {"i": Bound(m_start, form.m.extent), "j": Bound(n_start, form.n.extent)}
         extents = {"i": self.cache_m, "j": self.cache_n}
-        slow, fast = str(self.values["inner"])
+        slow, fast = tuple(self.values.word("inner"))
         return For(slow, extents[slow], (For(fast, extents[fast], body, bound=bounds[fast]),), bound=bounds[slow])
 
     def _register_tile(self, m_start: Affine, n_start: Affine) -> list[Statement]:
         form = self.form
         c = Tile("c", (form.m.name, form.n.name), (self.rows, self.columns))
-        clear = Fill(c, 0.0)
-        views = [self._view("a", form.a, form.m.name, "i", self.rows), self._view("b", form.b, form.n.name, "j", self.columns)]
-        unroll = self.values["unroll"]
-        assert isinstance(unroll, int)
-        dot = Dot(c, "a_panel", "b_panel", form.k.name, unroll=unroll)
-        finish = self._finish(c, m_start, n_start)
+        views = [
+            self._view("a", form.a, form.m.name, "i", self.rows),
+            self._view("b", form.b, form.n.name, "j", self.columns),
+        ]
+        unroll = self.values.integer("unroll")
+        place = {**self.outer, form.m.name: Slice(m_start, self.rows), form.n.name: Slice(n_start, self.columns)}
+        ahead = self.values.integer("prefetch_b")
+        dot = Dot(c, "a_panel", "b_panel", form.k.name, unroll=unroll, prefetch_b=ahead)
+        finish = self._finish(c, place)
         if self.steps == 1:
-            return [clear, *views, dot, *finish]
+            out = Prefetch(c, self.workload.output.name, tuple(place[x.name] for x in form.contraction.axes))
+            return [Fill(c, 0.0), *views, out, dot, *finish]
         where = (
             *self.outer.values(),
             Slice(Affine.of(("m.0", self.cache_m), ("i", 1))),
-            Slice(Affine.of(("n.0", self.cache_n), ("j", 1))),
+            Slice(Affine.of(("n.0", self.sweeps * self.cache_n), ("n.1", self.cache_n), ("j", 1))),
             Slice(Affine(), self.rows),
             Slice(Affine(), self.columns),
         )
-        begin = If("k.0", 0, (clear,), (Load(c, "partial", where),))
+        before = Tile("before", c.axes, c.shape)
+        # The sum starts from 0 in every turn: one that starts from memory would wait for it before the first step.
+        join = If("k.0", 0, (), (Load(before, "partial", where), Map(c, "add", ("c", "before"))))
         end = If("k.0", self.steps - 1, tuple(finish), (Store("partial", where, "c"),))
-        return [begin, *views, dot, end]
+        return [Fill(c, 0.0), *views, Prefetch(c, "partial", where), dot, join, end]
 
     def _view(self, tile: str, access: Access, axis: str, variable: str, width: int) -> View:
         """The panel of an operand that one register tile needs, over the whole reduction tile."""
@@ -213,10 +251,8 @@ class _Parts:
         dst = Tile(f"{tile}_panel", tuple(names), shape, dtypes[access.tensor])
         return View(dst, tile, tuple(pieces[x] for x in names))
 
-    def _finish(self, c: Tile, m_start: Affine, n_start: Affine) -> list[Statement]:
-        form = self.form
-        place = {**self.outer, form.m.name: Slice(m_start, self.rows), form.n.name: Slice(n_start, self.columns)}
-        names = Names({"a", "b", "c", "a_panel", "b_panel"})
+    def _finish(self, c: Tile, place: dict[str, Slice]) -> list[Statement]:
+        form, names = self.form, Names({"a", "b", "c", "a_panel", "b_panel", "before"})
         emitter = Emitter(place, {t.name: t.dtype for t in self.workload.inputs}, names, {form.contraction.name: c})
         result = emitter.tile(form.result, "out")
         emitter.store(self.workload.output.name, tuple(x.name for x in form.contraction.axes), result)

@@ -13,11 +13,13 @@ the partial sums, in a fixed order, and applies the epilogue.
 
 from __future__ import annotations
 
+from typing import Literal
+
 from search_spaces.dtypes import dtype
 from search_spaces.expression import Access, Affine
-from search_spaces.knobs import Choice, Knob, KnobValue, Tiling, cover
+from search_spaces.knobs import Choice, Knob, KnobValue, Tiling, Values, cover
 from search_spaces.lowering import Emitter, Names, buffers, slices_at
-from search_spaces.space import Sketch, Values
+from search_spaces.space import Sketch
 from search_spaces.structure import ContractionForm, contraction_form
 from search_spaces.target import Target
 from search_spaces.tile_program import (
@@ -70,11 +72,17 @@ def _knobs(workload: Workload, form: ContractionForm, target: Target) -> tuple[K
     def tiling(name: str, extent: int, sizes: tuple[int, ...]) -> Tiling:
         # A tile may exceed the extent, but not by a whole smaller tile.
         fitting = [s for s in sizes if s < 2 * extent] or [sizes[0]]
-        return Tiling(name, extent, ("grid" if name != "k" else "loop", "tile"), tuple(cover(extent, (s,)) for s in fitting))
+        return Tiling(
+            name, extent, ("grid" if name != "k" else "loop", "tile"), tuple(cover(extent, (s,)) for s in fitting)
+        )
 
     k = form.k.extent
-    addressing = {name: _addressing(workload, name, target) for name in (form.a.tensor, form.b.tensor, workload.output.name)}
-    grids = ("tiles", "persistent", "persistent_flat") + (("persistent_specialized",) if target.capability >= 90 else ())
+    addressing = {
+        name: _addressing(workload, name, target) for name in (form.a.tensor, form.b.tensor, workload.output.name)
+    }
+    grids = ("tiles", "persistent", "persistent_flat") + (
+        ("persistent_specialized",) if target.capability >= 90 else ()
+    )
     return (
         tiling("m", form.m.extent, TILES),
         tiling("n", form.n.extent, TILES),
@@ -94,7 +102,7 @@ def _knobs(workload: Workload, form: ContractionForm, target: Target) -> tuple[K
 
 def _addressing(workload: Workload, name: str, target: Target) -> tuple[KnobValue, ...]:
     """How tiles of a tensor can be moved: by descriptor only where the device has them and every stride is aligned."""
-    tensor = next((t for t in (*workload.inputs, workload.output) if t.name == name))
+    tensor = next(t for t in (*workload.inputs, workload.output) if t.name == name)
     row_bytes = tensor.shape[-1] * dtype(tensor.dtype).bytes
     if target.has_tensor_descriptors and row_bytes % DESCRIPTOR_ALIGNMENT_BYTES == 0:
         return ("pointer", "descriptor")
@@ -102,15 +110,14 @@ def _addressing(workload: Workload, name: str, target: Target) -> tuple[KnobValu
 
 
 def _why_illegal(values: Values) -> str | None:
-    tile_n = _inner(values["n"])
+    tile_n = values.tile("n")
     if values["halves"] == 2 and tile_n < 32:
         return f"halves=2 needs a tile of at least 32 along n to cut, got {tile_n}"
     return None
 
 
 def _lower(workload: Workload, form: ContractionForm, target: Target, values: Values) -> TileProgram:
-    split = values["split_k"]
-    assert isinstance(split, int)
+    split = values.integer("split_k")
     if split == 1:
         body = _accumulate(workload, form, values, split)
         body += _epilogue(workload, form, values, Names({"acc", "a", "b"}))
@@ -124,28 +131,18 @@ def _lower(workload: Workload, form: ContractionForm, target: Target, values: Va
     return TileProgram(workload.name, buffers(workload, partial), (first, _combine(workload, form, split)))
 
 
-def _inner(value: KnobValue) -> int:
-    """The tile extent of a tiling's value."""
-    assert isinstance(value, tuple)
-    return value[-1]
-
-
 def _launch(values: Values) -> Launch:
-    warps, stages = values["warps"], values["stages"]
-    assert isinstance(warps, int) and isinstance(stages, int)
-    return Launch(num_warps=warps, num_stages=stages)
+    return Launch(num_warps=values.integer("warps"), num_stages=values.integer("stages"))
 
 
 def _grid(form: ContractionForm, target: Target, values: Values, split: int) -> Grid:
-    m, n = values["m"], values["n"]
-    assert isinstance(m, tuple) and isinstance(n, tuple)
+    m, n = values.tiling("m"), values.tiling("n")
     outer = [GridAxis(f"{x.name}.0", x.extent) for x in form.batch]
     outer += [GridAxis("k.split", split)] if split > 1 else []
     tiles = [GridAxis(f"{form.m.name}.0", m[0]), GridAxis(f"{form.n.name}.0", n[0])]
     if values["order"] == "nm":
         tiles.reverse()
-    size = values["group"]
-    assert isinstance(size, int)
+    size = values.integer("group")
     group = (tiles[0].variable, size) if size > 1 else None
     return Grid((*outer, *tiles), group, None if values["grid"] == "tiles" else target.units)
 
@@ -154,13 +151,13 @@ def _place(form: ContractionForm, values: Values) -> dict[str, Slice]:
     """Where the output tile of a program lies."""
     place = {x.name: Slice(Affine.of((f"{x.name}.0", 1))) for x in form.batch}
     for axis, knob in ((form.m, "m"), (form.n, "n")):
-        tile = _inner(values[knob])
+        tile = values.tile(knob)
         place[axis.name] = Slice(Affine.of((f"{axis.name}.0", tile)), tile)
     return place
 
 
 def _accumulate(workload: Workload, form: ContractionForm, values: Values, split: int) -> list[Statement]:
-    steps, tile_k = values["k"]  # type: ignore[misc]
+    steps, tile_k = values.tiling("k")
     per_split = -(-steps // split)
     k_start = Affine.of(("k.0", tile_k), ("k.split", per_split * tile_k)) if split > 1 else Affine.of(("k.0", tile_k))
     place = {**_place(form, values), form.k.name: Slice(k_start, tile_k)}
@@ -170,11 +167,12 @@ def _accumulate(workload: Workload, form: ContractionForm, values: Values, split
     def load(access: Access, name: str, via: KnobValue) -> Load:
         axes = tuple(i.terms[0][0] for i in access.index if i.terms[0][0] in extents)
         dst = Tile(name, axes, tuple(extents[x] for x in axes), dtypes[access.tensor])
-        return Load(dst, access.tensor, slices_at(access, place), via="descriptor" if via == "descriptor" else "pointer")
+        return Load(
+            dst, access.tensor, slices_at(access, place), via="descriptor" if via == "descriptor" else "pointer"
+        )
 
     acc = Tile("acc", (form.m.name, form.n.name), (extents[form.m.name], extents[form.n.name]))
-    stages = values["stages"]
-    assert isinstance(stages, int)
+    stages = values.integer("stages")
     loop = For(
         "k.0",
         per_split,
@@ -194,7 +192,7 @@ def _accumulate(workload: Workload, form: ContractionForm, values: Values, split
 def _epilogue(workload: Workload, form: ContractionForm, values: Values, names: Names) -> list[Statement]:
     """Apply the epilogue to the accumulator and store it, in one piece or in two halves along n."""
     place = _place(form, values)
-    tile_m, tile_n = _inner(values["m"]), _inner(values["n"])
+    tile_m, tile_n = values.tile("m"), values.tile("n")
     axes = (form.m.name, form.n.name)
     if values["halves"] == 1:
         return _finish(workload, form, values, place, Tile("acc", axes, (tile_m, tile_n)), names)
@@ -213,7 +211,7 @@ def _finish(
     emitter = Emitter(place, {t.name: t.dtype for t in workload.inputs}, names, tiles={form.contraction.name: acc})
     result = emitter.tile(form.result, "out")
     slices = tuple(place[x.name] for x in form.contraction.axes)
-    via = "descriptor" if values["store"] == "descriptor" else "pointer"
+    via: Literal["pointer", "descriptor"] = "descriptor" if values["store"] == "descriptor" else "pointer"
     emitter.body.append(Store(workload.output.name, slices, result.name, via=via))
     return emitter.body
 
@@ -230,7 +228,9 @@ def _combine(workload: Workload, form: ContractionForm, split: int) -> Kernel:
     axes = (form.m.name, form.n.name)
     acc, part = Tile("acc", axes, COMBINE_TILE), Tile("part", axes, COMBINE_TILE)
     where = (Slice(Affine.of(("s", 1))), *(place[x.name] for x in form.contraction.axes))
-    emitter = Emitter(place, {t.name: t.dtype for t in workload.inputs}, Names({"acc", "part"}), {form.contraction.name: acc})
+    emitter = Emitter(
+        place, {t.name: t.dtype for t in workload.inputs}, Names({"acc", "part"}), {form.contraction.name: acc}
+    )
     adding = Emitter(place, {}, Names())
     adding.body.append(Load(part, "partial", where))
     adding.assign(acc, "add", acc, part)

@@ -20,7 +20,10 @@ ARGUMENTS: dict[str, tuple[dict[str, str], ...]] = {
         {"m": "37", "n": "50", "k": "65", "epilogue": "bias_gelu_residual_scale"},
         {"m": "64", "n": "32", "k": "128", "layout": "tt", "batch": "2"},
     ),
-    "pointwise": ({"rows": "13", "columns": "101", "chain": "bias_silu_gate_relu"}, {"rows": "8", "columns": "64", "chain": "gelutanh"}),
+    "pointwise": (
+        {"rows": "13", "columns": "101", "chain": "bias_silu_gate_relu"},
+        {"rows": "8", "columns": "64", "chain": "gelutanh"},
+    ),
     "rmsnorm": ({"rows": "5", "columns": "77"}, {"rows": "32", "columns": "128"}),
     "row_sum": ({"rows": "11", "columns": "3001"}, {"rows": "4", "columns": "1024"}),
     "softmax": ({"rows": "9", "columns": "301"}, {"rows": "16", "columns": "64"}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pkgutil
 
 import numpy as np
@@ -72,7 +73,10 @@ def test_legality_depends_on_the_declared_knobs_alone(space: SearchSpace, sketch
     rng, rule = np.random.default_rng(0), space.sketch(sketch)
     for _ in range(30):
         values = {k.name: k.sample(rng) for k in rule.knobs}
-        other = {n: v if n in rule.legality_knobs else k.sample(rng) for (n, v), k in zip(values.items(), rule.knobs, strict=True)}
+        other = {
+            n: v if n in rule.legality_knobs else k.sample(rng)
+            for (n, v), k in zip(values.items(), rule.knobs, strict=True)
+        }
         schedules = [search_spaces.Schedule(sketch, tuple(v.items()), space.lower) for v in (values, other)]
         assert (space.why_illegal(schedules[0]) is None) == (space.why_illegal(schedules[1]) is None)
 
@@ -80,7 +84,7 @@ def test_legality_depends_on_the_declared_knobs_alone(space: SearchSpace, sketch
 @pytest.mark.parametrize(("space", "sketch"), CASES)
 def test_mutants_and_children_are_legal_points_of_the_space(space: SearchSpace, sketch: str) -> None:
     rng, found = np.random.default_rng(1), samples(space, sketch, 8)
-    for a, b in zip(found, found[1:], strict=False):
+    for a, b in itertools.pairwise(found):
         for child in (space.mutate(a, rng), space.crossover(a, b, rng), *list(space.neighbours(a))[:3]):
             assert space.why_illegal(child) is None
             assert space.bind(search_spaces.Schedule.from_json(child.to_json())) == child
@@ -102,7 +106,7 @@ def test_a_workload_that_no_rule_matches_is_refused_with_the_rules_that_were_tri
         Stage("all", (), Access("rows", (axis_index("i"),)), Reduction("sum", (i,))),
     )
     workload = Workload("sum_of_sums", (Tensor("x", (8, 4), "float32"),), two_folds)
-    with pytest.raises(EmptySearchSpaceError, match="tried: .*row_whole"):
+    with pytest.raises(EmptySearchSpaceError, match=r"tried: .*row_whole"):
         search_spaces.build(workload, CPU)
 
 
@@ -116,5 +120,3 @@ def test_infinities_and_masked_rows_come_out_as_in_pytorch() -> None:
     for sketch in space.sketches:
         for schedule in samples(space, sketch.name, 8):
             np.testing.assert_allclose(interpret(schedule.program, [x.numpy()]), torch.softmax(x, -1), atol=1e-6)
-
-

@@ -9,7 +9,7 @@ import triton.language as tl
 
 
 @triton.jit
-def tanh(x):
+def _tanh(x):
     # Near 0 a series, because there the difference cancels. exp may overflow: the quotient is then 0, as it should.
     y = x * x
     series = x + x * y * (-0.333333333 + y * (0.133333333 + y * (-0.053968254 + y * (0.021869488 - 0.008863236 * y))))
@@ -23,5 +23,5 @@ def tanh(x_ptr, out_ptr):
     offs_i = i_0 * 64 + tl.arange(0, 64)
     mask_i = offs_i < 100
     x = tl.load(x_ptr + offs_i, mask=mask_i, other=0.0)
-    y = tanh(x)
+    y = _tanh(x)
     tl.store(out_ptr + offs_i, y, mask=mask_i)
