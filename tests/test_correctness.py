@@ -152,6 +152,15 @@ def test_a_guarded_output_is_dense_and_aligned_whatever_its_shape(shape: tuple[i
     assert output.why_damaged() is None
 
 
+@pytest.mark.parametrize("element", [0, 4, 14])
+def test_a_change_of_any_input_element_is_seen(element: int) -> None:
+    workload = ops.matmul(3, 3, 5, dtype="bfloat16")
+    tensors = random_inputs(workload, 0)
+    inputs = GuardedInputs(workload, tensors)
+    tensors[0].view(-1)[element] += 1
+    assert inputs.changed() == (workload.inputs[0].name,)
+
+
 def test_changed_inputs_are_named_and_restored() -> None:
     workload = ops.matmul(4, 4, 4)
     a, b = random_inputs(workload, 0)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import llvmlite.binding as llvm
 import torch
@@ -93,7 +94,7 @@ class LlvmLauncher:
             assert self._pool is not None
             count = cuts[part + 1] - cuts[part]
             scratch = kernel.scratch[part].data_ptr()
-            waiting.append(self._pool.submit(kernel.function, *pointers, scratch, cuts[part], count))
+            waiting.append(self._pool.submit(partial(kernel.function, *pointers, scratch, cuts[part], count)))
         kernel.function(*pointers, kernel.scratch[0].data_ptr(), 0, cuts[1])
         for future in waiting:
             future.result()
