@@ -6,6 +6,7 @@ schedule becomes another kernel, and its old record is stale: it is recognised b
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import sys
 from collections.abc import Iterator
@@ -25,16 +26,22 @@ def generator_hash(backend: Backend) -> str:
     These are search_spaces, but for the parts named in `_NO_PART`, and the modules of the backend: those beside the one
     that defines it whose names begin with the same word. Line ends do not matter, everything else does.
     """
+    return _hash(type(backend).__module__)
+
+
+# Read once: what this process runs is the text as it was at the start, whatever is edited meanwhile.
+@functools.cache
+def _hash(backend_module: str) -> str:
     digest = hashlib.sha256()
-    for path in _sources(backend):
+    for path in _sources(backend_module):
         digest.update(path.name.encode())
         digest.update(path.read_text(encoding="utf-8").encode())
     return digest.hexdigest()[:12]
 
 
-def _sources(backend: Backend) -> Iterator[Path]:
+def _sources(backend_module: str) -> Iterator[Path]:
     spaces = Path(str(search_spaces.__file__)).parent
     yield from sorted(p for p in spaces.glob("*.py") if p.stem not in _NO_PART)
     yield from sorted((spaces / "sketches").glob("*.py"))
-    module = Path(str(sys.modules[type(backend).__module__].__file__))
+    module = Path(str(sys.modules[backend_module].__file__))
     yield from sorted(module.parent.glob(f"{module.stem.partition('_')[0]}_*.py"))

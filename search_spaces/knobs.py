@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -65,6 +65,10 @@ class Knob(Protocol):
         """The values one step away."""
         ...
 
+    def restricted(self, allowed: Sequence[KnobValue]) -> Knob:
+        """The same knob with only those of its values that are allowed, in its own order."""
+        ...
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -86,6 +90,9 @@ class Choice:
         if not self.ordered:
             return tuple(v for v in self.values if v != value)
         return self.values[max(0, at - 1) : at] + self.values[at + 1 : at + 2]
+
+    def restricted(self, allowed: Sequence[KnobValue]) -> Choice:
+        return replace(self, values=tuple(v for v in self.values if v in allowed))
 
 
 @dataclass(frozen=True)
@@ -116,6 +123,9 @@ class Tiling:
 
     def neighbours(self, value: KnobValue) -> tuple[KnobValue, ...]:
         return self._moves[value]
+
+    def restricted(self, allowed: Sequence[KnobValue]) -> Tiling:
+        return replace(self, values=tuple(v for v in self.values if v in allowed))
 
 
 def _moves_from(value: tuple[int, ...], values: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:

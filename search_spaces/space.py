@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from search_spaces.errors import EmptySearchSpaceError, InputError, unknown_name
-from search_spaces.knobs import Knob, Values, crossover
+from search_spaces.knobs import Knob, KnobValue, Values, crossover
 from search_spaces.resources import why_too_large
 from search_spaces.schedule import Schedule
 from search_spaces.target import Target
@@ -19,6 +19,8 @@ from search_spaces.workload import Workload
 
 # Tries before a random draw gives up; spaces here have at least one legal point in a few hundred.
 _MAX_DRAWS = 5000
+# Programs remembered at a time, about 10 kB each: a search lowers the same schedule several times within one batch.
+_MAX_PROGRAMS = 8192
 
 
 @dataclass(frozen=True)
@@ -66,10 +68,29 @@ class SearchSpace:
                 raise InputError(f"{knob.name}={schedule.knobs[knob.name]} is not one of {list(knob.values)[:20]}")
         return self._schedule(sketch, schedule.knobs)
 
+    def restricted(self, sketch: str, **allowed: Sequence[KnobValue]) -> SearchSpace:
+        """The part of the space with one sketch, and with only the allowed values of the knobs named.
+
+        Raises:
+            InputError: no such sketch or knob, or none of a knob's values is allowed.
+        """
+        whole = self.sketch(sketch)
+        for name in allowed:
+            if name not in {k.name for k in whole.knobs}:
+                raise unknown_name(f"knob of {sketch}", name, [k.name for k in whole.knobs])
+        knobs = tuple(k.restricted(allowed[k.name]) if k.name in allowed else k for k in whole.knobs)
+        for before, after in zip(whole.knobs, knobs, strict=True):
+            if not after.values:
+                got = list(allowed[before.name])
+                raise InputError(f"{before.name}: none of {got} is a value; allowed are {list(before.values)[:20]}")
+        return SearchSpace(self.workload, self.target, (replace(whole, knobs=knobs),))
+
     def lower(self, schedule: Schedule) -> TileProgram:
         """The tile program of a schedule; remembered for as long as the space lives."""
         program = self._programs.get(schedule)
         if program is None:
+            if len(self._programs) >= _MAX_PROGRAMS:
+                self._programs.clear()
             program = self._programs[schedule] = self.sketch(schedule.sketch).lower(schedule.knobs)
         return program
 

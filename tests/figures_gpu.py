@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import argparse
 import collections
+import gzip
 import sys
 import time
 from pathlib import Path
 
 import numpy as np
 
+from figures_search import TABLE, table_space
+
 import autosched
 import search_spaces
-from autosched import devices, ops
+from autosched import backends, devices, ops
+from autosched.generator import generator_hash
 from autosched.measuring import LocalMeasurer
 from search_spaces import Workload
+from tuning_logs import Provenance, TuningLog, TuningRecord
 
 SMOKE: tuple[Workload, ...] = (
     ops.gelu_scale(1_000_003),
@@ -84,15 +89,36 @@ def figures(out: Path, trials: int | None) -> int:
     return 0
 
 
+def table(out: Path) -> int:
+    """Time every schedule of the table's space, and keep them as a compressed tuning log."""
+    space, log = table_space(), TuningLog(out / "table.jsonl")
+    target = devices.detect()
+    schedules, started = list(space), time.perf_counter()
+    print(f"{len(schedules)} schedules of {space.workload.label}", flush=True)
+    provenance = Provenance(generator_hash(backends.for_target(target)), "cold", time.time(), 0, 0, devices.environment(target))
+    with LocalMeasurer(space.workload, target) as measurer:
+        for first in range(0, len(schedules), 256):
+            part = schedules[first : first + 256]
+            measured = measurer.measure(part)
+            log.append(*(TuningRecord(space.workload, target, s, m, provenance) for s, m in zip(part, measured, strict=True)))
+            print(f"{first + len(part)} after {time.perf_counter() - started:.0f} s", flush=True)
+    (out / TABLE.name).write_bytes(gzip.compress(log.path.read_bytes(), mtime=0))
+    best = log.best(space.workload, target)
+    print(measurer.statistics, best.measurement.latency_s if best else None)
+    return 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["smoke", "figures"])
+    parser.add_argument("what", choices=["smoke", "figures", "table"])
     parser.add_argument("--out", type=Path, default=Path("."))
     parser.add_argument("--trials", type=int, help="instead of each workload's own number")
     arguments = parser.parse_args()
     if devices.detect().kind != "gpu":
         print("expected a GPU, found none; the CPU's figures come from tests/figures_cpu.py", file=sys.stderr)
         return 2
+    if arguments.what == "table":
+        return table(arguments.out)
     return smoke() if arguments.what == "smoke" else figures(arguments.out, arguments.trials)
 
 

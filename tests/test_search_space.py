@@ -115,3 +115,15 @@ def test_descriptors_are_offered_only_where_strides_are_aligned() -> None:
     knobs = {k.name: k.values for k in odd.sketches[0].knobs}
     assert knobs["a_load"] == ("pointer", "descriptor")
     assert knobs["b_load"] == knobs["store"] == ("pointer",)
+
+
+def test_a_space_can_be_restricted_to_some_values() -> None:
+    space = search_spaces.build(ops.softmax(12, 100), H200)
+    part = space.restricted("row_whole", warps=[4, 8, 99], persistent=[False])
+    assert {s.sketch for s in part} == {"row_whole"}
+    assert {s.knobs["warps"] for s in part} == {4, 8}
+    assert all(space.bind(s) == s for s in part)
+    with pytest.raises(InputError, match="unknown knob of row_whole 'wraps'; did you mean 'warps'"):
+        space.restricted("row_whole", wraps=[4])
+    with pytest.raises(InputError, match=r"warps: none of \[5\] is a value"):
+        space.restricted("row_whole", warps=[5])

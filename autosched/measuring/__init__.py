@@ -1,5 +1,6 @@
 """Measuring schedules: compile in parallel, check, time, and survive whatever a candidate does."""
 
 from autosched.measuring.measurer import Limits, LocalMeasurer, Measurer, MeasurerStatistics, OnDone
+from autosched.measuring.recorded import RecordedMeasurer
 
-__all__ = ["Limits", "LocalMeasurer", "Measurer", "MeasurerStatistics", "OnDone"]
+__all__ = ["Limits", "LocalMeasurer", "Measurer", "MeasurerStatistics", "OnDone", "RecordedMeasurer"]

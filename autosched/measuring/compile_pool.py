@@ -39,6 +39,11 @@ class CompilePool:
     def workers(self) -> Sequence[WorkerProcess]:
         return self._workers
 
+    @property
+    def busy(self) -> bool:
+        """Whether something submitted is not compiled yet."""
+        return bool(self._waiting or self._jobs)
+
     def submit(self, number: int, schedule: Schedule) -> None:
         self._waiting.append((number, CompileJob(schedule, schedule.program)))
 

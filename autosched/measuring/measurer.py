@@ -89,8 +89,9 @@ class MeasurerStatistics:
 class LocalMeasurer:
     """Measures schedules of one workload on a device of this machine.
 
-    Candidates compile in a pool of processes while those that are ready are checked and timed, one at a time, in a
-    process of its own: one that hangs or crashes costs that process, not the search. Every batch gets fresh inputs,
+    Candidates compile in a pool of processes, and are checked and timed, one at a time, in a process of its own: one
+    that hangs or crashes costs that process, not the search. On a GPU both go on at once. On a CPU a batch is timed
+    after it was compiled: two "cores" may be threads of one, and then a busy compiler halves what is measured. Every batch gets fresh inputs,
     drawn from `seed` and its number, unless setting them up takes longer than a tenth of the trials with them. Use it
     in a `with` statement, or `close` it.
 
@@ -119,6 +120,7 @@ class LocalMeasurer:
         patience_s = _PERFECT_RUNS_PER_TRIAL * _perfect_s(workload, target)
         self._runner = TrialRunner(self._server, bench, max(limits.run_timeout_s, patience_s))
         self._pool = CompilePool(self._server, compilers, limits.compile_timeout_s)
+        self._time_alone = target.kind == "cpu"
         self._seed = seed
         self._batches = 0
         self._wall_s = 0.0
@@ -199,18 +201,23 @@ class LocalMeasurer:
             self._wall_s += time.perf_counter() - begin
 
     def _finish(self, count: int, on_done: OnDone | None) -> tuple[list[Measurement], dict[int, Candidate]]:
-        """Compile and run everything submitted, both at once."""
+        """Compile and run everything submitted."""
         measurements: dict[int, Measurement] = {}
         candidates: dict[int, Candidate] = {}
+        held: list[int] = []
         ready: list[object] = []
         while len(measurements) < count:
             done = []
             for compiled in self._pool.step(ready):
                 if isinstance(compiled.result, Candidate):
                     candidates[compiled.number] = compiled.result
-                    self._runner.submit(compiled.number, compiled.result)
+                    held.append(compiled.number)
                 else:
                     done.append((compiled.number, compiled.result))
+            if not (self._time_alone and self._pool.busy):
+                for number in held:
+                    self._runner.submit(number, candidates[number])
+                held.clear()
             done += self._runner.step(ready)
             for number, measurement in done:
                 measurements[number] = measurement
@@ -230,13 +237,9 @@ def _bench_cores(target: Target) -> tuple[tuple[int, ...], int]:
 
 
 def _compile_cores(target: Target, workers: int) -> list[tuple[int, ...]]:
-    """The cores that each compile worker may use: all but those that are measured, as far as there are others."""
+    """The cores that each compile worker may use: all, but a GPU's measuring worker keeps one to itself."""
     cores = usable_cores()
-    if target.kind == "cpu":
-        cores = cores[: -target.threads] or cores
-        count = len(cores)
-    else:
-        count = max(1, len(cores) - 1)
+    count = len(cores) if target.kind == "cpu" else max(1, len(cores) - 1)
     return [tuple(cores)] * (workers or min(count, _MOST_COMPILE_WORKERS))
 
 

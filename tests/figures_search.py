@@ -1,0 +1,125 @@
+"""How well strategies search: evolutionary with XGBoost against random, several seeds each, as one table.
+
+    python tests/figures_search.py                 on the recorded table of the H200's matmul space, without a GPU
+    python tests/figures_search.py --live          on the matmul space of this machine's CPU, measuring every trial
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import math
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+import cost_models
+import search_spaces
+from autosched import devices, ops, strategies
+from autosched.measuring import LocalMeasurer, Measurer, RecordedMeasurer
+from search_spaces import SearchSpace, Workload, target_named
+from tuning_logs import Measurement, Provenance, TuningLog, TuningRecord
+
+TABLE = Path(__file__).parent / "data" / "h200_matmul_4096.jsonl.gz"
+TABLE_WORKLOAD = ops.matmul(4096, 4096, 4096, dtype="bfloat16", layout="nt")
+CHECKPOINTS = (50, 100, 200)
+CONTENDERS = (("evolutionary", "xgboost"), ("evolutionary", "roofline"), ("random", "random"))
+
+
+def table_space(workload: Workload = TABLE_WORKLOAD) -> SearchSpace:
+    """The part of the H200's matmul space that is recorded whole."""
+    whole = search_spaces.build(workload, target_named("h200"))
+    tiles = {name: [v for v in _values(whole, name) if v[-1] in sizes] for name, sizes in _TABLE_TILES.items()}
+    return whole.restricted(
+        "tiled_dot_gpu",
+        **tiles,
+        split_k=[1],
+        order=["mn"],
+        group=[1, 8],
+        grid=["tiles", "persistent", "persistent_flat"],
+        b_load=["descriptor"],
+        store=["pointer"],
+        warps=[4, 8],
+        stages=[2, 3, 4],
+    )
+
+
+_TABLE_TILES = {"m": (64, 128, 256), "n": (64, 128, 256), "k": (32, 64, 128)}
+
+
+def _values(space: SearchSpace, knob: str) -> list[tuple[int, ...]]:
+    knobs = {k.name: k for k in space.sketches[0].knobs}
+    return [v for v in knobs[knob].values if isinstance(v, tuple)]
+
+
+def read_table(path: Path = TABLE) -> list[TuningRecord]:
+    """The records of a compressed tuning log."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / path.stem
+        copy.write_bytes(gzip.decompress(path.read_bytes()))
+        return list(TuningLog(copy))
+
+
+def search(
+    space: SearchSpace, measurer: Measurer, strategy: str, cost_model: str, seed: int, trials: int, batch: int = 16
+) -> list[float]:
+    """The best latency known after every trial of one search; infinite before the first success."""
+    searcher = strategies.create(strategy, space, cost_models.create(cost_model, seed), np.random.default_rng(seed))
+    best: list[float] = []
+    while len(best) < trials:
+        schedules = searcher.ask(min(batch, trials - len(best)))
+        if not schedules:
+            break
+        measurements = measurer.measure(schedules)
+        for m in measurements:
+            best.append(min(best[-1] if best else math.inf, m.latency_s if m.ok else math.inf))
+        searcher.tell([_record(space, s, m, seed) for s, m in zip(schedules, measurements, strict=True)])
+    return best
+
+
+def _record(space: SearchSpace, schedule: search_spaces.Schedule, m: Measurement, seed: int) -> TuningRecord:
+    return TuningRecord(space.workload, space.target, schedule, m, Provenance("", "cold", 0.0, seed, 0))
+
+
+def medians(curves: Sequence[Sequence[float]]) -> list[float]:
+    """The median over the searches of the best latency after each checkpoint, in seconds."""
+    return [statistics.median(c[min(n, len(c)) - 1] for c in curves) for n in CHECKPOINTS]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--live", action="store_true", help="measure on this machine's CPU instead of the table")
+    parser.add_argument("--seeds", type=int, default=5)
+    arguments = parser.parse_args()
+    if arguments.live:
+        space = search_spaces.build(ops.matmul(512, 512, 512), devices.cpu_target())
+        print(f"{space.workload.label} on {space.target.device}, {space.size} schedules, every trial measured")
+        contenders, optimum = CONTENDERS[::2], None
+    else:
+        records = read_table()
+        space, contenders = table_space(), CONTENDERS
+        optimum = min(r.measurement.latency_s for r in records if r.measurement.ok)
+        print(f"{space.workload.label} on {space.target.device}, {len(records)} recorded schedules", end="")
+        print(f", the best {optimum * 1e6:.1f} µs")
+    curves: dict[tuple[str, str], list[list[float]]] = {c: [] for c in contenders}
+    started = time.perf_counter()
+    for seed in range(arguments.seeds):
+        # In turn, so that a slow minute of the machine does not fall on one strategy alone.
+        for contender in contenders:
+            measurer: Measurer = LocalMeasurer(space.workload, space.target) if arguments.live else RecordedMeasurer(records)
+            curves[contender].append(search(space, measurer, *contender, seed, CHECKPOINTS[-1]))
+            measurer.close()
+    head = "".join(f"{f'after {n}':>14}" for n in CHECKPOINTS)
+    print(f"median best of {arguments.seeds} seeds, µs{head}   ({time.perf_counter() - started:.0f} s)")
+    for (strategy, model), found in curves.items():
+        row = "".join(f"{t * 1e6:>14.1f}" for t in medians(found))
+        print(f"{strategy + ' + ' + model:28}{row}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
