@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from llvmlite import ir
 
@@ -56,6 +56,19 @@ class Operand:
         dimension = sliced[self.load.dst.axes.index(axis)]
         return dimension, self.load.slices[dimension]
 
+    @property
+    def own_size(self) -> int:
+        """The size of the buffer along the operand's own axis."""
+        return self.buffer.shape[self.slice_of(self.own)[0]]
+
+    @property
+    def own_stride(self) -> int:
+        return self.buffer.strides[self.slice_of(self.own)[0]]
+
+    @property
+    def reduction_stride(self) -> int:
+        return self.buffer.strides[self.slice_of(self.reduction)[0]]
+
     def remaining_steps(self, code: Code) -> ir.Value | int:
         """How many reduction positions of this tile are inside the buffer."""
         dimension, piece = self.slice_of(self.reduction)
@@ -83,17 +96,13 @@ def operand(code: Code, load: Load, reduction: str) -> Operand:
 
 def panel(code: Code, source: Operand, view: View | None, width: int) -> Panel:
     """The panel that a view cuts from an operand (the operand's only one without a view)."""
-    dimension, piece = source.slice_of(source.own)
-    size = source.buffer.shape[dimension]
+    _, piece = source.slice_of(source.own)
     offset = view.slices[source.load.dst.axes.index(source.own)].start if view else Affine()
-    valid = min(width, size)
+    valid = min(width, source.own_size)
     panels = source.load.panels
     if panels is None or source.packed is None:
         base = _address_in_place(code, source, piece.start + offset, width)
-        own_stride = source.buffer.strides[dimension]
-        return Panel(
-            base, own_stride, source.buffer.strides[source.slice_of(source.reduction)[0]], source.buffer.dtype, valid
-        )
+        return Panel(base, source.own_stride, source.reduction_stride, source.buffer.dtype, valid)
     number = Affine(tuple((v, c // width) for v, c in offset.terms))
     start = code.scaled(code.affine(number), _panel_elements(source, panels)) if number.terms else 0
     base = code.address(source.packed, start)
@@ -126,54 +135,54 @@ def _address_in_place(code: Code, source: Operand, own_start: Affine, width: int
 
 
 def _pack(code: Code, source: Operand, panels: Panels) -> None:
-    """Copy the tile to its panels, one panel after the other."""
-    dimension, piece = source.slice_of(source.own)
-    size = source.buffer.shape[dimension]
-    extent = source.load.dst.extent(source.own)
-    present = code.remaining(piece.start, extent, size)
-    steps = source.remaining_steps(code)
+    """Copy the tile to its panels: rows of memory in order where they run along the panels, else panel by panel."""
     kind = "panels" if panels.interleaved else "padded rows"
     code.b.comment(f"pack {source.load.buffer} in {kind} of {panels.width} along {panels.axis}")
+    steps, valid = source.remaining_steps(code), min(panels.width, source.own_size)
+    if panels.interleaved and source.own_stride == 1:
+        with code.loop(steps, "pack.k") as k, _each_panel(code, source, panels) as (begin, target):
+            row = code.address(begin, code.scaled(k, source.reduction_stride), source.buffer.dtype)
+            _copy_step(code, source, row, code.address(target, code.scaled(k, panels.width)), panels.width, valid)
+        return
+    with _each_panel(code, source, panels) as (begin, target):
+        if panels.interleaved:
+            _transpose(code, source, begin, target, steps, panels.width, valid)
+        else:
+            _copy_rows(code, source, begin, target, steps, panels.width)
+
+
+@contextmanager
+def _each_panel(code: Code, source: Operand, panels: Panels) -> Iterator[tuple[ir.Value, ir.Value]]:
+    """Loop over the panels of the tile that exist: where each begins in the buffer, and where it is packed."""
+    dimension, piece = source.slice_of(source.own)
+    extent = source.load.dst.extent(source.own)
+    present = code.remaining(piece.start, extent, source.buffer.shape[dimension])
     variable = f"{source.load.dst.name}.panel"
-    along_own = source.buffer.strides[dimension] == 1
     with code.loop(present, variable, panels.width) as position:
-        form = piece.start + Affine.of((variable, 1))
         code.variables[variable] = position
         # The panels of this tile reach as far as the tile does.
-        at_edge = Code(code.b, code.lanes, code.buffers, code.base, code.scratch, {**code.extents, variable: extent})
-        at_edge.variables = code.variables
-        begin = _address_in_place(at_edge, source, form, panels.width)
+        inside = replace(code, extents={**code.extents, variable: extent})
+        begin = _address_in_place(inside, source, piece.start + Affine.of((variable, 1)), panels.width)
         per_position = _panel_elements(source, panels) // panels.width
-        target = code.address(source.packed, code.scaled(position, per_position))
-        if not panels.interleaved:
-            _copy_rows(code, source, begin, target, steps, panels.width)
-        elif along_own:
-            _copy_steps(code, source, begin, target, steps, panels.width, min(panels.width, size))
-        else:
-            _transpose(code, source, begin, target, steps, panels.width, min(panels.width, size))
+        yield begin, code.address(source.packed, code.scaled(position, per_position))
     del code.variables[variable]
 
 
-def _copy_steps(
-    code: Code, source: Operand, begin: ir.Value, target: ir.Value, steps: ir.Value | int, width: int, valid: int
-) -> None:
-    """Panel axis contiguous in memory: one reduction step is one short copy."""
-    stride = source.buffer.strides[source.slice_of(source.reduction)[0]]
+def _copy_step(code: Code, source: Operand, row: ir.Value, out: ir.Value, width: int, valid: int) -> None:
+    """One reduction step of one panel whose elements are neighbours in memory."""
     dtype, lanes = source.buffer.dtype, code.lanes
-    with code.loop(steps, "pack.k") as k:
-        row = code.address(begin, code.scaled(k, stride), dtype)
-        out = code.address(target, code.scaled(k, width))
-        for at in range(0, width, lanes):
-            mask = code.mask(valid - at)
-            values = code.zeros(lanes) if valid <= at else code.load(code.address(row, at, dtype), dtype, lanes, mask)
-            code.store(values, code.address(out, at), "float32", lanes, code.mask(width - at))
+    for at in range(0, width, lanes):
+        values = code.zeros(lanes)
+        if valid > at:
+            values = code.load(code.address(row, at, dtype), dtype, lanes, code.mask(valid - at))
+        code.store(values, code.address(out, at), "float32", lanes, code.mask(width - at))
 
 
 def _copy_rows(
     code: Code, source: Operand, begin: ir.Value, target: ir.Value, steps: ir.Value | int, width: int
 ) -> None:
     """Reduction axis contiguous, rows kept: `width` copies of whole vectors side by side."""
-    own_stride = source.buffer.strides[source.slice_of(source.own)[0]]
+    own_stride = source.own_stride
     dtype = source.buffer.dtype
     with _vectors_of_steps(code, source, steps) as (k, lanes):
         rows = [
@@ -189,7 +198,7 @@ def _transpose(
     code: Code, source: Operand, begin: ir.Value, target: ir.Value, steps: ir.Value | int, width: int, valid: int
 ) -> None:
     """Reduction axis contiguous, panels wanted: square blocks are transposed in registers."""
-    own_stride = source.buffer.strides[source.slice_of(source.own)[0]]
+    own_stride = source.own_stride
     dtype = source.buffer.dtype
     with _vectors_of_steps(code, source, steps) as (k, lanes):
         for group in range(0, width, code.lanes):

@@ -6,7 +6,7 @@ After:   grid m.0, n.0 (shared out to threads):
              a_tile = load (packed in panels, packed in padded rows, or read in place)
              for n.1:
                b_tile = load (packed in panels, or read in place)
-               for j, for i (or i, j):
+               for j, for i (or i, j; then a may be loaded row panel by row panel in between):
                  c = 0                                                          c stays in registers
                  c += dot(row panel i of a_tile, column panel j of b_tile)
                  c += the partial sum of the turns before, after the first
@@ -90,7 +90,7 @@ def _knobs(form: ContractionForm, target: Target) -> tuple[Knob, ...]:
         Choice("pack_a", packing_a, ordered=False),
         Choice("pack_b", packing_b, ordered=False),
         Choice("order", ("mn", "nm")),
-        Choice("inner", ("ij", "ji")),
+        Choice("inner", ("ij", "i_pack_j", "ji"), ordered=False),
         Choice("unroll", (1, 2, 4, 8)),
         Choice("prefetch_b", (0, 1, 2, 8)),
     )
@@ -151,7 +151,8 @@ def _lower(workload: Workload, form: ContractionForm, target: Target, values: Va
     tiles = [GridAxis("m.0", m[0]), GridAxis("n.0", n[0])]
     grid += reversed(tiles) if values["order"] == "nm" else tiles
     parts = _Parts(workload, form, values)
-    loop = For("k.0", steps, (parts.load_a(), parts.sweep()))
+    before = () if parts.pack_in_i else (parts.load_a(),)
+    loop = For("k.0", steps, (*before, parts.sweep()))
     launch = Launch(lanes=target.lanes, vectors=1)
     kernel = Kernel(workload.name, Grid(tuple(grid)), (loop,), launch)
     return TileProgram(workload.name, buffers(workload, *parts.workspaces()), (kernel,))
@@ -171,21 +172,30 @@ class _Parts:
         self.block_n = self.sweeps * self.sweep_n
         self.n_start = Affine.of(("n.0", self.block_n), ("n.1", self.sweep_n))
         self.outer = {x.name: Slice(Affine.of((f"{x.name}.0", 1))) for x in form.batch}
+        self.pack_in_i = values.word("inner") == "i_pack_j"
+
+    @property
+    def sums_in_output(self) -> bool:
+        """Whether partial sums can wait in the output itself: in float32, and register tiles never overlap."""
+        whole = self.form.m.extent % self.rows == 0 and self.form.n.extent % self.columns == 0
+        return whole and self.workload.output.dtype == "float32"
 
     def workspaces(self) -> tuple[Buffer, ...]:
-        """Partial sums between turns of k.0, one register tile after another, when there is more than one turn."""
-        if self.steps == 1:
+        """Partial sums between turns of k.0, one register tile after another, where the output cannot hold them."""
+        if self.steps == 1 or self.sums_in_output:
             return ()
         batch = tuple(x.extent for x in self.form.batch)
         shape = (*batch, self.grid_m * self.cache_m, self.grid_n * self.sweeps * self.cache_n, self.rows, self.columns)
         return (Buffer("partial", shape, "float32", "workspace"),)
 
     def load_a(self) -> Load:
-        """The cache tile of a."""
+        """The cache tile of a, or the one row panel of it that loop i is at."""
         place = Slice(Affine.of(("m.0", self.block_m)), self.block_m)
+        if self.pack_in_i:
+            place = Slice(Affine.of(("m.0", self.block_m), ("i", self.rows)), self.rows)
         packing = self.values["pack_a"]
         panels = None if packing == "no" else Panels(self.form.m.name, self.rows, packing == "panels")
-        return self._load(self.form.a, "a", self.form.m.name, place, panels)
+        return self._load(self.form.a, "a_panel" if self.pack_in_i else "a", self.form.m.name, place, panels)
 
     def sweep(self) -> For:
         """The loop over the parts of the block's columns: load the cache tile of b, then do its register tiles."""
@@ -211,36 +221,42 @@ class _Parts:
         body = tuple(self._register_tile(m_start, n_start))
         bounds = {"i": Bound(m_start, form.m.extent), "j": Bound(n_start, form.n.extent)}
         extents = {"i": self.cache_m, "j": self.cache_n}
-        slow, fast = tuple(self.values.word("inner"))
-        return For(slow, extents[slow], (For(fast, extents[fast], body, bound=bounds[fast]),), bound=bounds[slow])
+        slow, fast = self.values.word("inner")[0], self.values.word("inner")[-1]
+        between = (self.load_a(),) if self.pack_in_i else ()
+        inner = For(fast, extents[fast], body, bound=bounds[fast])
+        return For(slow, extents[slow], (*between, inner), bound=bounds[slow])
 
     def _register_tile(self, m_start: Affine, n_start: Affine) -> list[Statement]:
         form = self.form
         c = Tile("c", (form.m.name, form.n.name), (self.rows, self.columns))
-        views = [
-            self._view("a", form.a, form.m.name, "i", self.rows),
-            self._view("b", form.b, form.n.name, "j", self.columns),
-        ]
+        views = [] if self.pack_in_i else [self._view("a", form.a, form.m.name, "i", self.rows)]
+        views.append(self._view("b", form.b, form.n.name, "j", self.columns))
         unroll = self.values.integer("unroll")
         place = {**self.outer, form.m.name: Slice(m_start, self.rows), form.n.name: Slice(n_start, self.columns)}
         ahead = self.values.integer("prefetch_b")
         dot = Dot(c, "a_panel", "b_panel", form.k.name, unroll=unroll, prefetch_b=ahead)
         finish = self._finish(c, place)
+        buffer, where = self._sums(place)
+        start: list[Statement] = [Fill(c, 0.0), *views, Prefetch(c, buffer, where), dot]
         if self.steps == 1:
-            out = Prefetch(c, self.workload.output.name, tuple(place[x.name] for x in form.contraction.axes))
-            return [Fill(c, 0.0), *views, out, dot, *finish]
-        where = (
+            return [*start, *finish]
+        before = Tile("before", c.axes, c.shape)
+        # The sum starts from 0 in every turn: one that starts from memory would wait for it before the first step.
+        join = If("k.0", 0, (), (Load(before, buffer, where), Map(c, "add", ("c", "before"))))
+        end = If("k.0", self.steps - 1, tuple(finish), (Store(buffer, where, "c"),))
+        return [*start, join, end]
+
+    def _sums(self, place: dict[str, Slice]) -> tuple[str, tuple[Slice, ...]]:
+        """Where the sum of a register tile is between turns of k.0; with one turn, where the result goes."""
+        if self.steps == 1 or self.sums_in_output:
+            return self.workload.output.name, tuple(place[x.name] for x in self.form.contraction.axes)
+        return "partial", (
             *self.outer.values(),
             Slice(Affine.of(("m.0", self.cache_m), ("i", 1))),
             Slice(Affine.of(("n.0", self.sweeps * self.cache_n), ("n.1", self.cache_n), ("j", 1))),
             Slice(Affine(), self.rows),
             Slice(Affine(), self.columns),
         )
-        before = Tile("before", c.axes, c.shape)
-        # The sum starts from 0 in every turn: one that starts from memory would wait for it before the first step.
-        join = If("k.0", 0, (), (Load(before, "partial", where), Map(c, "add", ("c", "before"))))
-        end = If("k.0", self.steps - 1, tuple(finish), (Store("partial", where, "c"),))
-        return [Fill(c, 0.0), *views, Prefetch(c, "partial", where), dot, join, end]
 
     def _view(self, tile: str, access: Access, axis: str, variable: str, width: int) -> View:
         """The panel of an operand that one register tile needs, over the whole reduction tile."""
