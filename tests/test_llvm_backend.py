@@ -168,7 +168,7 @@ def _first(space: SearchSpace, **wanted: object) -> search_spaces.Schedule:
 def test_golden_matmul(check_golden: Callable[[str, str], None]) -> None:
     space = search_spaces.build(ops.matmul(48, 32, 64, epilogue="bias_relu"), PLAIN)
     schedule = _first(
-        space, m=(4, 3, 4), n=(1, 2, 1, 16), k=(2, 32), pack_a="rows", pack_b="panels", unroll=2, prefetch_b=8
+        space, register=(4, 16), m=4, n=(1, 2), k=(2, 32), pack_a="rows", pack_b="panels", unroll=2, prefetch_b=8
     )
     check_golden("llvm", BACKEND.render(schedule.program, str(schedule.one_line)))
 

@@ -441,6 +441,13 @@ class TestCompiling:
         artefact = BACKEND.compile(BACKEND.render(program, ""), program, target_named("h200"))
         assert b"ld.global.v4" in artefact.binaries[0]
 
+    def test_a_row_fold_that_is_read_twice_compiles(self):
+        """Triton's pass OptimizeThreadLocality asserts that the loop's result has a single use."""
+        space = build(ops.softmax(64, 4096, "float32"), target_named("h200"))
+        values = {"rows": (4, 16), "columns": (4, 1024), "online": False, "warps": 16, "stages": 1, "streaming": False}
+        program = space.bind(Schedule("row_looped", tuple(values.items()))).program
+        BACKEND.compile(BACKEND.render(program, ""), program, target_named("h200"))
+
     def test_a_register_cap_is_kept(self):
         program = matmul_program(256, 256, 256, tile=(128, 128, 32))
         capped = replace(program.kernels[0], launch=Launch(num_warps=4, num_stages=2, max_registers=64))
@@ -475,6 +482,10 @@ class TestReasons:
             "x.py:1:0: note: Pipeline failed while executing [`WarpSpecialization` on 'builtin.module' operation]\n"
         )
         assert reason(RuntimeError("failed"), printed) == "failed: unsupported load (in WarpSpecialization)"
+
+    def test_a_failed_assertion_of_the_compiler_is_a_reason(self):
+        printed = "python: /x/Pass.cpp:341: virtual void run(): Assertion `result.hasOneUse()' failed.\nmodule {\n}\n"
+        assert reason(RuntimeError("failed"), printed) == "failed: Assertion `result.hasOneUse()' failed."
 
     def test_a_quoted_source_is_left_out(self):
         error = ValueError("at 3:8:\n    x = tl.arange(0, 48)\n        ^\narange's range must be a power of 2")

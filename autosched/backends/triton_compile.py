@@ -138,7 +138,9 @@ def reason(error: BaseException, printed: str) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     failed = [line for line in lines if "error" in line.lower()]
     own = _shown(lines, failed, type(error).__name__)
-    diagnosed = [d.strip() for d in re.findall(r"(?i:error):\s*(.+)", printed) if _NO_DIAGNOSIS not in d]
+    diagnosed = [
+        d.strip() for d in re.findall(r"(?:(?i:error):\s*|: (?=Assertion `))(.+)", printed) if _NO_DIAGNOSIS not in d
+    ]
     detail = f": {diagnosed[0]}" if diagnosed and diagnosed[0] not in own else ""
     stage = re.search(r"Pipeline failed while executing \[`(\w+)`", printed)
     return f"{own}{detail}"[:_REASON_LENGTH] + (f" (in {stage.group(1)})" if stage else "")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from autosched.backends import triton_operators as operators
 from autosched.backends.backend import CompileError
+from autosched.backends.triton_folds import folded_tiles
 from autosched.backends.triton_grid import print_grid, walks_grid
 from autosched.backends.triton_index import Indexing, expand
 from autosched.backends.triton_scope import Block, Identifiers, Scope, call, identifier
@@ -264,6 +265,9 @@ class KernelPrinter:
         self._block.open(f"for {self._indexing.variable(s.variable)} in {loop}:", s.variable)
         self._print_body(s.body)
         self._block.close()
+        for tile in folded_tiles(s):
+            name = self._name(tile.name)
+            self._block.write(f"{name} = {name} + 0.0  # Triton fails where the loop's result has several readers.")
 
     def _turns(self, s: For, bound: Bound) -> str:
         """How many turns of the loop are within its bound."""

@@ -48,12 +48,16 @@ from search_spaces.tile_program import (
 )
 from search_spaces.workload import Workload
 
-# Rows of a register tile; with two vectors per row, 14 fills the 32 registers of AVX-512.
-REGISTER_ROWS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 13, 14, 16, 20, 24, 28)
+# Register tiles (rows, vectors per row); which of them fit depends on the registers that the CPU has.
+REGISTER_ROWS = (1, 2, 3, 4, 5, 6, 8, 9, 10, 12, 13, 14, 16, 20, 24, 28)
 REGISTER_VECTORS = (1, 2, 3, 4)
-# Into how many pieces of about equal size a dimension is cut for the caches.
-PIECES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
-GRID_PIECES = (1, 2, 4, 8, 16)
+# Fewer accumulators than this leave multiply-add units idle: latency 4, two started per cycle.
+MIN_ACCUMULATORS = 8
+# Into how many pieces of about equal size a dimension is cut: by the grid, for the caches, along the reduction.
+GRID_PIECES = (1, 2, 3, 4, 6, 8, 16, 32)
+SWEEP_PIECES = (1, 2, 4, 8, 16, 32)
+REDUCTION_PIECES = (1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 128)
+SHORTEST_REDUCTION = 16
 # Multiply-adds in the innermost loop: more take longer to compile and leave the cache of decoded instructions.
 MAX_LOOP_BODY = 112
 # Cache tiles are no longer than this: packed ones take at most 4096 * 4096 elements, 64 MB, far more than any cache.
@@ -70,23 +74,22 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
             "tiled_dot_cpu",
             _knobs(form, target),
             lambda values: _lower(workload, form, target, values),
-            ("m", "n", "unroll"),
-            lambda values: _why_illegal(form, target, values),
+            ("register", "unroll"),
+            lambda values: _why_illegal(target, values),
         ),
     )
 
 
 def _knobs(form: ContractionForm, target: Target) -> tuple[Knob, ...]:
-    widths = tuple(v * target.lanes for v in REGISTER_VECTORS)
-    heights = tuple(r for r in REGISTER_ROWS if r <= max(1, form.m.extent)) or (1,)
     packing_a: tuple[KnobValue, ...] = (
         ("no", "rows", "panels") if _runs_along(form.a, form.k.name) else ("no", "panels")
     )
     packing_b: tuple[KnobValue, ...] = ("no", "panels") if _runs_along(form.b, form.n.name) else ("panels",)
     return (
-        Tiling("m", form.m.extent, ("grid", "cache", "register"), _row_tilings(form.m.extent, heights)),
-        Tiling("n", form.n.extent, ("grid", "sweep", "cache", "register"), _column_tilings(form.n.extent, widths)),
-        Tiling("k", form.k.extent, ("loop", "cache"), _reduction_tilings(form.k.extent)),
+        Choice("register", _register_tiles(form.m.extent, target)),
+        Choice("m", _cuts(form.m.extent, GRID_PIECES)),
+        Tiling("n", form.n.extent, ("grid", "sweep"), _column_cuts(form.n.extent)),
+        Tiling("k", form.k.extent, ("loop", "cache"), _reduction_cuts(form.k.extent)),
         Choice("pack_a", packing_a, ordered=False),
         Choice("pack_b", packing_b, ordered=False),
         Choice("order", ("mn", "nm")),
@@ -96,31 +99,41 @@ def _knobs(form: ContractionForm, target: Target) -> tuple[Knob, ...]:
     )
 
 
-def _pieces(extent: int, pieces: tuple[int, ...]) -> list[int]:
-    """The extents that cut `extent` into about equal pieces."""
-    return [-(-extent // p) for p in pieces if p <= extent]
+def _register_tiles(rows: int, target: Target) -> tuple[KnobValue, ...]:
+    """(rows, columns), wide ones last; of those too small to keep a core busy only the tallest of each width."""
+    heights = [r for r in REGISTER_ROWS if r <= rows]
+    found = [
+        (r, v * target.lanes)
+        for v in REGISTER_VECTORS
+        for r in heights
+        if r * v >= MIN_ACCUMULATORS or r == heights[-1]
+    ]
+    return tuple(
+        t for t in found if _registers(t, target) <= target.registers_per_unit + target.registers_per_unit // 4
+    )
 
 
-def _row_tilings(extent: int, registers: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """(grid, cache, register): for each register extent, the cache levels that cut the extent evenly."""
-    found = {cover(extent, (cache, r)) for r in registers for cache in _pieces(-(-extent // r), PIECES)}
-    return tuple(sorted(v for v in found if v[-2] * v[-1] <= MAX_CACHE_TILE or v[-2] == 1))
+def _registers(tile: tuple[int, int], target: Target) -> int:
+    """Accumulators, one row of b, and one broadcast element of a are in registers at once."""
+    rows, vectors = tile[0], tile[1] // target.lanes
+    return rows * vectors + vectors + 1
 
 
-def _column_tilings(extent: int, registers: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """(grid, sweep, cache, register): a program's block, cut once more into what is packed at a time."""
-    found = set()
-    for register in registers:
-        for block in _pieces(-(-extent // register), GRID_PIECES):
-            for cache in _pieces(block, PIECES):
-                found.add(cover(extent, (-(-block // cache), cache, register)))
-    return tuple(sorted(v for v in found if v[-2] * v[-1] <= MAX_CACHE_TILE or v[-2] == 1))
+def _cuts(extent: int, pieces: tuple[int, ...]) -> tuple[int, ...]:
+    """The numbers of pieces that leave none longer than `MAX_CACHE_TILE`, or else the largest."""
+    return tuple(p for p in pieces if p <= extent and -(-extent // p) <= MAX_CACHE_TILE) or pieces[-1:]
 
 
-def _reduction_tilings(extent: int) -> tuple[tuple[int, ...], ...]:
-    """(loop, cache): the reduction in even pieces, none shorter than 32 unless the whole is."""
-    shortest = -(-extent // MAX_CACHE_TILE)
-    pieces = [p * shortest for p in PIECES if p == 1 or extent // (p * shortest) >= 32]
+def _column_cuts(extent: int) -> tuple[tuple[int, ...], ...]:
+    """(grid, sweep): a program's block of columns, cut once more into what is packed and swept at a time."""
+    found = [(g, s) for g in GRID_PIECES for s in SWEEP_PIECES if g * s <= extent]
+    return tuple(c for c in found if -(-extent // (c[0] * c[1])) <= MAX_CACHE_TILE) or tuple(found[-1:])
+
+
+def _reduction_cuts(extent: int) -> tuple[tuple[int, ...], ...]:
+    """(loop, cache): the reduction in even pieces, not too short unless the whole is."""
+    least = -(-extent // MAX_CACHE_TILE)
+    pieces = [p * least for p in REDUCTION_PIECES if p == 1 or extent // (p * least) >= SHORTEST_REDUCTION]
     return tuple(sorted({cover(extent, (-(-extent // p),)) for p in pieces}))
 
 
@@ -129,42 +142,47 @@ def _runs_along(access: Access, axis: str) -> bool:
     return access.index[-1].terms[0][0] == axis
 
 
-def _why_illegal(form: ContractionForm, target: Target, values: Values) -> str | None:
-    rows, columns = values.tile("m"), values.tile("n")
-    vectors = columns // target.lanes
-    # Accumulators, one row of b, and one broadcast element of a must be in registers at once.
-    need = rows * vectors + vectors + 1
+def _why_illegal(target: Target, values: Values) -> str | None:
+    rows, columns = values.tiling("register")
+    need = _registers((rows, columns), target)
     if need > target.registers_per_unit:
         return (
             f"register tile {rows}x{columns} needs {need} vector registers; "
             f"{target.name} has {target.registers_per_unit}"
         )
-    unroll = values.integer("unroll")
-    if unroll > 1 and rows * vectors * unroll > MAX_LOOP_BODY:
-        return f"{rows * vectors * unroll} multiply-adds in the innermost loop; at most {MAX_LOOP_BODY} are allowed"
+    unroll, body = values.integer("unroll"), rows * (columns // target.lanes) * values.integer("unroll")
+    if unroll > 1 and body > MAX_LOOP_BODY:
+        return f"{body} multiply-adds in the innermost loop; at most {MAX_LOOP_BODY} are allowed"
     return None
 
 
 def _lower(workload: Workload, form: ContractionForm, target: Target, values: Values) -> TileProgram:
-    m, n, (steps, _) = values.tiling("m"), values.tiling("n"), values.tiling("k")
-    grid = [GridAxis(f"{x.name}.0", x.extent) for x in form.batch]
-    tiles = [GridAxis("m.0", m[0]), GridAxis("n.0", n[0])]
-    grid += reversed(tiles) if values["order"] == "nm" else tiles
     parts = _Parts(workload, form, values)
+    grid = [GridAxis(f"{x.name}.0", x.extent) for x in form.batch]
+    tiles = [GridAxis("m.0", parts.grid_m), GridAxis("n.0", parts.grid_n)]
+    grid += reversed(tiles) if values["order"] == "nm" else tiles
     before = () if parts.pack_in_i else (parts.load_a(),)
-    loop = For("k.0", steps, (*before, parts.sweep()))
+    loop = For("k.0", parts.steps, (*before, parts.sweep()))
     launch = Launch(lanes=target.lanes, vectors=1)
     kernel = Kernel(workload.name, Grid(tuple(grid)), (loop,), launch)
     return TileProgram(workload.name, buffers(workload, *parts.workspaces()), (kernel,))
 
 
 class _Parts:
-    """The pieces of one lowered contraction; extents are those of the knobs' values."""
+    """The pieces of one lowered contraction."""
 
     def __init__(self, workload: Workload, form: ContractionForm, values: Values) -> None:
         self.workload, self.form, self.values = workload, form, values
-        self.grid_m, self.cache_m, self.rows = values.tiling("m")
-        self.grid_n, self.sweeps, self.cache_n, self.columns = values.tiling("n")
+        self.rows, self.columns = values.tiling("register")
+        # Whole register tiles are dealt out to the pieces, as evenly as they go.
+        tiles_m, tiles_n = -(-form.m.extent // self.rows), -(-form.n.extent // self.columns)
+        self.cache_m = -(-tiles_m // values.integer("m"))
+        self.grid_m = -(-tiles_m // self.cache_m)
+        pieces_n, sweeps = values.tiling("n")
+        block = -(-tiles_n // pieces_n)
+        self.cache_n = -(-block // sweeps)
+        self.sweeps = -(-block // self.cache_n)
+        self.grid_n = -(-tiles_n // (self.sweeps * self.cache_n))
         self.steps, self.tile_k = values.tiling("k")
         self.block_m = self.cache_m * self.rows
         # A column of the output is at n.0 * block_n + n.1 * sweep_n + j * columns and further.
