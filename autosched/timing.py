@@ -66,30 +66,39 @@ class NeighbourProbe:
 class CpuTimer:
     """Wall time. A sample with hot caches is the mean of as many calls as make it 50 µs long.
 
-    With a `probe`, a sample during which the core was disturbed is taken again, for at most `_PATIENCE_S` more. When
-    it stays disturbed the smallest counts: a disturbance only slows.
+    With a `probe`, a sample during which the core was disturbed is taken again. Waiting for a quiet moment may take a
+    third of all time, and up to 3 s at once; when that is used up and the core is still disturbed, the smallest sample
+    counts: a disturbance only slows.
     """
 
-    _PATIENCE_S = 0.06
+    _MOST_PATIENCE_S = 3.0
+    _PATIENCE_PER_SECOND = 0.5
 
     def __init__(self, l2_bytes: int, policy: Policy, probe: NeighbourProbe | None = None) -> None:
         self._swept = torch.zeros(2 * l2_bytes // 4, dtype=torch.int32) if policy == "cold" else None
         self._probe = probe
+        self._patience_s = self._MOST_PATIENCE_S
+        self._patient_at = time.perf_counter()
 
     def sample(self, runs: Sequence[Run]) -> list[float]:
         return [self._once(run) if self._probe is None else self._undisturbed(run, self._probe) for run in runs]
 
     def _undisturbed(self, run: Run, probe: NeighbourProbe) -> float:
-        until = time.perf_counter() + self._PATIENCE_S
-        taken = math.inf
-        while True:
-            quiet = not probe.disturbed()
-            now = self._once(run)
-            if quiet and not probe.disturbed():
-                return now
-            taken = min(taken, now)
-            if time.perf_counter() > until:
-                return taken
+        begin = time.perf_counter()
+        earned = (begin - self._patient_at) * self._PATIENCE_PER_SECOND
+        self._patience_s = min(self._patience_s + earned, self._MOST_PATIENCE_S)
+        taken, retried = math.inf, begin
+        try:
+            while True:
+                quiet = not probe.disturbed()
+                if quiet or retried - begin >= self._patience_s:
+                    taken = min(taken, self._once(run))
+                    if retried - begin >= self._patience_s or not probe.disturbed():
+                        return taken
+                retried = time.perf_counter()
+        finally:
+            self._patience_s -= retried - begin
+            self._patient_at = time.perf_counter()
 
     def _once(self, run: Run) -> float:
         return self._hot(run) if self._swept is None else self._cold(run, self._swept)

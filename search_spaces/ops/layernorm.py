@@ -12,6 +12,11 @@ def layernorm(rows: int, columns: int, dtype: str = "float32", eps: float = 1e-5
 
     Inputs: x (rows, columns), weight (columns,), bias (columns,).
     """
+    inputs = (
+        Tensor("x", (rows, columns), dtype),
+        Tensor("weight", (columns,), dtype),
+        Tensor("bias", (columns,), dtype),
+    )
     r, c = Axis("r", rows), Axis("c", columns)
     at, row, column = (axis_index("r"), axis_index("c")), (axis_index("r"),), (axis_index("c"),)
     over_columns = Reduction("sum", (c,))
@@ -26,11 +31,6 @@ def layernorm(rows: int, columns: int, dtype: str = "float32", eps: float = 1e-5
         Stage("squares", (r,), ex.mul(centred, centred), over_columns),
         Stage("inverse", (r,), ex.call("rsqrt", ex.add(variance, Literal(eps)))),
         Stage("out", (r, c), ex.add(scaled, Access("bias", column)), dtype=dtype),
-    )
-    inputs = (
-        Tensor("x", (rows, columns), dtype),
-        Tensor("weight", (columns,), dtype),
-        Tensor("bias", (columns,), dtype),
     )
     arguments = (("rows", rows), ("columns", columns), ("dtype", dtype), ("eps", eps))
     return Workload("layernorm", inputs, stages, arguments=arguments)

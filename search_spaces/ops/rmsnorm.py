@@ -12,6 +12,7 @@ def rmsnorm(rows: int, columns: int, dtype: str = "float32", eps: float = 1e-6) 
 
     Inputs: x (rows, columns), weight (columns,).
     """
+    inputs = (Tensor("x", (rows, columns), dtype), Tensor("weight", (columns,), dtype))
     r, c = Axis("r", rows), Axis("c", columns)
     at, row, column = (axis_index("r"), axis_index("c")), (axis_index("r"),), (axis_index("c"),)
     x = Access("x", at)
@@ -21,6 +22,5 @@ def rmsnorm(rows: int, columns: int, dtype: str = "float32", eps: float = 1e-6) 
         Stage("inverse", (r,), ex.call("rsqrt", ex.add(mean, Literal(eps)))),
         Stage("out", (r, c), ex.mul(ex.mul(x, Access("inverse", row)), Access("weight", column)), dtype=dtype),
     )
-    inputs = (Tensor("x", (rows, columns), dtype), Tensor("weight", (columns,), dtype))
     arguments = (("rows", rows), ("columns", columns), ("dtype", dtype), ("eps", eps))
     return Workload("rmsnorm", inputs, stages, arguments=arguments)
