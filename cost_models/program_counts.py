@@ -13,7 +13,6 @@ from search_spaces.dtypes import DTYPES
 from search_spaces.expression import OPERATORS
 from search_spaces.tile_program import (
     Bound,
-    Buffer,
     Dot,
     Fill,
     For,
@@ -85,6 +84,7 @@ class DotShape:
 class KernelCounts:
     """Operations per program of the grid, and everything that moves data."""
 
+    program: TileProgram
     kernel: Kernel
     dots: list[DotShape] = field(default_factory=list)
     loads: list[Traffic] = field(default_factory=list)
@@ -112,16 +112,15 @@ class KernelCounts:
 
 def count(program: TileProgram) -> tuple[KernelCounts, ...]:
     """The counts of every kernel, in order."""
-    buffers = {b.name: b for b in program.buffers}
-    return tuple(_Walk(kernel, buffers).counts for kernel in program.kernels)
+    return tuple(_Walk(program, kernel).counts for kernel in program.kernels)
 
 
 class _Walk:
     """The walk over one kernel; `counts` is filled when it is constructed."""
 
-    def __init__(self, kernel: Kernel, buffers: dict[str, Buffer]) -> None:
-        self.counts = KernelCounts(kernel)
-        self._buffers = buffers
+    def __init__(self, program: TileProgram, kernel: Kernel) -> None:
+        self.counts = KernelCounts(program, kernel)
+        self._buffers = {b.name: b for b in program.buffers}
         self._extents = {a.variable: a.extent for a in kernel.grid.axes}
         self._sources: dict[str, Traffic] = {}  # tile -> the load that brought it, also for views of it
         self._visit(kernel.body, 1.0, 1.0, ())

@@ -93,7 +93,7 @@ def estimate(nest: Nest, target: Target) -> Estimate:
 def _on_gpu(nest: Nest, target: Target) -> Estimate:
     counts = nest.counts
     kernel = counts.kernel
-    need = resources(kernel, target)
+    need = resources(counts.program, kernel, target)
     by_shared = target.shared_memory_bytes // max(1, need.shared_memory_bytes)
     by_registers = target.registers_per_unit // max(1, need.registers_per_thread * need.threads)
     resident = max(1, min(by_shared, by_registers, 2048 // need.threads, 32))

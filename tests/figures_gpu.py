@@ -95,12 +95,16 @@ def table(out: Path) -> int:
     target = devices.detect()
     schedules, started = list(space), time.perf_counter()
     print(f"{len(schedules)} schedules of {space.workload.label}", flush=True)
-    provenance = Provenance(generator_hash(backends.for_target(target)), "cold", time.time(), 0, 0, devices.environment(target))
+    provenance = Provenance(
+        generator_hash(backends.for_target(target)), "cold", time.time(), 0, 0, devices.environment(target)
+    )
     with LocalMeasurer(space.workload, target) as measurer:
         for first in range(0, len(schedules), 256):
             part = schedules[first : first + 256]
             measured = measurer.measure(part)
-            log.append(*(TuningRecord(space.workload, target, s, m, provenance) for s, m in zip(part, measured, strict=True)))
+            log.append(
+                *(TuningRecord(space.workload, target, s, m, provenance) for s, m in zip(part, measured, strict=True))
+            )
             print(f"{first + len(part)} after {time.perf_counter() - started:.0f} s", flush=True)
     (out / TABLE.name).write_bytes(gzip.compress(log.path.read_bytes(), mtime=0))
     best = log.best(space.workload, target)

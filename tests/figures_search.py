@@ -1,7 +1,7 @@
 """How well strategies search: evolutionary with XGBoost against random, several seeds each, as one table.
 
-    python tests/figures_search.py                 on the recorded table of the H200's matmul space, without a GPU
-    python tests/figures_search.py --live          on the matmul space of this machine's CPU, measuring every trial
+python tests/figures_search.py                 on the recorded table of the H200's matmul space, without a GPU
+python tests/figures_search.py --live          on the matmul space of this machine's CPU, measuring every trial
 """
 
 from __future__ import annotations
@@ -110,7 +110,9 @@ def main() -> int:
     for seed in range(arguments.seeds):
         # In turn, so that a slow minute of the machine does not fall on one strategy alone.
         for contender in contenders:
-            measurer: Measurer = LocalMeasurer(space.workload, space.target) if arguments.live else RecordedMeasurer(records)
+            measurer: Measurer = (
+                LocalMeasurer(space.workload, space.target) if arguments.live else RecordedMeasurer(records)
+            )
             curves[contender].append(search(space, measurer, *contender, seed, CHECKPOINTS[-1]))
             measurer.close()
     head = "".join(f"{f'after {n}':>14}" for n in CHECKPOINTS)

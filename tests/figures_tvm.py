@@ -70,7 +70,9 @@ def main() -> int:
         median = statistics.median(latencies)
         print(f"{name:14} {median * 1e3:8.3f} ms {2 * m * n * k / median / 1e9:8.1f} GFLOP/s (cold L2, median of 60)")
     paired = [b / a for a, b in zip(taken["MetaSchedule"], taken["torch.matmul"], strict=True)]
-    print(f"MetaSchedule is {statistics.median(paired):.2f}x torch.matmul; tuned in {seconds:.1f} s, {arguments.trials} trials")
+    print(
+        f"MetaSchedule is {statistics.median(paired):.2f}x torch.matmul; tuned in {seconds:.1f} s, {arguments.trials} trials"
+    )
     return 0
 
 

@@ -43,7 +43,7 @@ def test_too_many_registers_are_named() -> None:
     space = search_spaces.build(ops.matmul(4096, 4096, 4096, dtype="bfloat16"), H200)
     schedule = space.sample(np.random.default_rng(0))
     large = changed(
-        space, schedule, m=(16, 256), n=(16, 256), k=(256, 16), stages=1, warps=4, store="pointer", halves=1
+        space, schedule, m=(16, 256), n=(16, 256), k=(256, 16), split_k=1, stages=1, warps=4, store="pointer", halves=1
     )
     assert "registers per thread" in str(space.why_illegal(large))
 

@@ -392,7 +392,7 @@ def quick_to_interpret(program: TileProgram) -> bool:
 
 
 def quick_to_compile(program: TileProgram) -> bool:
-    needs = (resources(k, target_named("b200")) for k in program.kernels)
+    needs = (resources(program, k, target_named("b200")) for k in program.kernels)
     return "specialised" not in str(program) and all(r.registers_per_thread < MAX_COMPILED_REGISTERS for r in needs)
 
 

@@ -56,7 +56,7 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     form = contraction_form(workload)
     if form is None or target.kind != "gpu":
         return ()
-    legality = ("m", "n", "k", "stages", "warps", "store", "halves")
+    legality = ("m", "n", "k", "split_k", "stages", "warps", "store", "halves")
     return (
         Sketch(
             "tiled_dot_gpu",
