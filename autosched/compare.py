@@ -74,8 +74,11 @@ class Comparison:
         raise InputError(f"no row {label!r} (there are: {', '.join(r.label for r in self.rows)})")
 
     def speedup(self, label: str) -> float:
-        """How many times faster the tuned kernel is than that row."""
-        return self.row(label).median_s / self.rows[0].median_s
+        """How many times faster the tuned kernel is than that row: the median of the ratios of every round.
+
+        What slows a whole round (clocks, neighbours) slows both sides, so the ratio is steadier than either time.
+        """
+        return _speedup(self.rows[0], self.row(label))
 
     def __str__(self) -> str:
         return "\n".join(_lines(self))
@@ -113,7 +116,7 @@ def compare_kernel(kernel: Kernel, *, policy: Policy = "cold", rounds: int = 30)
     with _library_settings(workload, target), torch.no_grad():
         contenders, absent = _contenders(kernel, inputs)
         calls = {c.label: c.call for c in contenders}
-        samples = timing.interleaved(calls, rounds, timing.timer_for(target, policy))
+        samples = timing.interleaved(calls, rounds, timing.timer_for(workload, target, policy))
     measured = [Row(c.label, tuple(samples[c.label]), c.note) for c in contenders]
     bound = Row("roofline", note="predicted, no kernel can be faster", predicted_s=bound_s(workload, target))
     threads = target.threads if target.kind == "cpu" else 0
@@ -134,7 +137,7 @@ def library_latency(op: Workload, target: Target, policy: Policy = "cold") -> fl
         return library(inputs, out) if library is not None else eager(*inputs)
 
     with _library_settings(op, target), torch.no_grad():
-        samples = timing.interleaved({"library": call}, _LIBRARY_ROUNDS, timing.timer_for(target, policy))
+        samples = timing.interleaved({"library": call}, _LIBRARY_ROUNDS, timing.timer_for(op, target, policy))
     return statistics.median(samples["library"])
 
 
@@ -205,12 +208,11 @@ def _lines(comparison: Comparison) -> Iterator[str]:
     on = f", {comparison.threads} thread{'s' * (comparison.threads != 1)}" if comparison.threads else ""
     yield f"{workload.label} on {target.device}{on}"
     table = [("", "median", "p25 – p75", rate_name, "tuned is faster", "")]
-    tuned = comparison.rows[0].median_s
     for row in comparison.rows:
         if row.latencies_s:
             spread = " – ".join(map(duration_text, row.quartiles_s))
             rate = f"{amount / row.median_s / 1e9:.1f}"
-            ratio = "" if row is comparison.rows[0] else f"{row.median_s / tuned:.2f}x"
+            ratio = "" if row is comparison.rows[0] else f"{_speedup(comparison.rows[0], row):.2f}x"
             table.append((row.label, duration_text(row.median_s), spread, rate, ratio, row.note))
         elif row.predicted_s is not None:
             rate = f"{amount / row.predicted_s / 1e9:.1f}"
@@ -221,6 +223,10 @@ def _lines(comparison: Comparison) -> Iterator[str]:
     yield from (f"  {line}" for line in table_lines(table, right=range(1, 5)))
     if comparison.versions:
         yield "  " + ", ".join(f"{name} {version}" for name, version in comparison.versions)
+
+
+def _speedup(tuned: Row, other: Row) -> float:
+    return statistics.median(o / t for t, o in zip(tuned.latencies_s, other.latencies_s, strict=True))
 
 
 def _is_compute_bound(workload: Workload) -> bool:

@@ -110,16 +110,19 @@ class GuardedOutput:
     _BAND_BYTES = 2**16
     _PATTERN = 0x5A
 
-    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device) -> None:
+    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device, shift: int = 0) -> None:
+        """`shift`: how many bytes after the end of the first band the output begins."""
         size = math.prod(shape) * dtype.itemsize
         self._intact = torch.full((self._BAND_BYTES,), self._PATTERN, dtype=torch.uint8, device=device)
-        self._storage = self._intact.new_full((size + 2 * self._BAND_BYTES,), self._PATTERN)
-        self.tensor = self._storage[self._BAND_BYTES : self._BAND_BYTES + size].view(dtype).view(shape)
+        self._storage = self._intact.new_full((shift + size + 2 * self._BAND_BYTES,), self._PATTERN)
+        begin = shift + self._BAND_BYTES
+        self.tensor = self._storage[begin : begin + size].view(dtype).view(shape)
+        self._ends = begin, begin + size
 
     @staticmethod
-    def of(workload: Workload, device: str | torch.device) -> GuardedOutput:
+    def of(workload: Workload, device: str | torch.device, shift: int = 0) -> GuardedOutput:
         output = workload.output
-        return GuardedOutput(output.shape, torch_dtype(output.dtype), device)
+        return GuardedOutput(output.shape, torch_dtype(output.dtype), device, shift)
 
     def poison(self) -> None:
         """Fill the output with NaN and restore the bands."""
@@ -136,7 +139,8 @@ class GuardedOutput:
         return None
 
     def _bands(self) -> tuple[torch.Tensor, torch.Tensor]:
-        return self._storage[: self._BAND_BYTES], self._storage[-self._BAND_BYTES :]
+        begin, end = self._ends
+        return self._storage[begin - self._BAND_BYTES : begin], self._storage[end : end + self._BAND_BYTES]
 
 
 def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -137,7 +137,7 @@ class Search:
 
     def _finalists(self) -> list[Schedule]:
         ok = [r for r in standing(self.records) if r.measurement.ok]
-        fastest = sorted(ok, key=lambda r: r.measurement.latency_s)[:_FINALISTS]
+        fastest = sorted(ok, key=lambda r: r.measurement.undisturbed_s)[:_FINALISTS]
         return [self.space.bind(r.schedule) for r in fastest]
 
     def _log(

@@ -7,13 +7,14 @@ the shared L3 on a CPU that has one). Hot: the call is repeated on whatever the 
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Protocol
 
 import torch
 
-from search_spaces import Target
+from search_spaces import Target, Workload
 from search_spaces.errors import unknown_name
 
 Policy = Literal["cold", "hot"]
@@ -31,47 +32,52 @@ _LEAD = 16
 class Timer(Protocol):
     """Times calls one after the other on one device."""
 
+    @property
+    def slowdown(self) -> float:
+        """How many times slower than at its best the device was while the last sample was taken; 1 is undisturbed."""
+        ...
+
     def sample(self, runs: Sequence[Run]) -> list[float]:
         """Seconds of each call, in the order given. The calls must have been made before, so that nothing is set up."""
         ...
 
 
 class NeighbourProbe:
-    """Tells whether something else slows this core down now: a neighbour on the same physical core, or a lower clock.
+    """Tells how much something else slows this core down now: a neighbour on the same physical core, or a lower clock.
 
     Cores that a virtual machine is given are often threads of one physical core, shared with strangers: arithmetic
-    then takes up to twice as long, for seconds at a time. A small matrix product, whose operands stay in the caches,
-    is timed against the best time it ever took.
+    then takes up to twice as long, for seconds at a time. A short calculation whose operands stay in the caches is
+    timed against the best time that it ever took: a matrix product for workloads that consist of one, exponentials
+    for others.
     """
 
+    # Within this of the best counts as undisturbed: clocks alone differ by as much.
+    SLACK = 1.15
     _SIZE = 128
-    _SLACK = 1.15
 
-    def __init__(self) -> None:
+    def __init__(self, products: bool) -> None:
         generator = torch.Generator().manual_seed(0)
-        self._a, self._b = (torch.randn(self._SIZE, self._SIZE, generator=generator) for _ in range(2))
-        self._out = torch.empty(self._SIZE, self._SIZE)
-        self._best_s = min(self._seconds() for _ in range(50))
+        a, b = (torch.randn(self._SIZE, self._SIZE, generator=generator) for _ in range(2))
+        out = torch.empty(self._SIZE, self._SIZE)
+        self._call: Run = (lambda: torch.mm(a, b, out=out)) if products else (lambda: torch.exp(a, out=out))
+        self._best_s = min(_seconds(self._call, 1) for _ in range(100))
 
-    def disturbed(self) -> bool:
-        # The better of two: the first may find its operands gone from the caches.
-        taken = min(self._seconds(), self._seconds())
+    def slowdown(self) -> float:
+        # The middle one of three: the first may find its operands gone from the caches.
+        taken = statistics.median(_seconds(self._call, 1) for _ in range(3))
         self._best_s = min(self._best_s, taken)
-        return taken > self._SLACK * self._best_s
-
-    def _seconds(self) -> float:
-        return _seconds(lambda: torch.mm(self._a, self._b, out=self._out), 1)
+        return taken / self._best_s
 
 
 class CpuTimer:
     """Wall time. A sample with hot caches is the mean of as many calls as make it 50 µs long.
 
     With a `probe`, a sample during which the core was disturbed is taken again. Waiting for a quiet moment may take a
-    third of all time, and up to 3 s at once; when that is used up and the core is still disturbed, the smallest sample
+    third of all time, and up to 0.5 s at once; when that is used up and the core is still disturbed, the smallest sample
     counts: a disturbance only slows.
     """
 
-    _MOST_PATIENCE_S = 3.0
+    _MOST_PATIENCE_S = 0.5
     _PATIENCE_PER_SECOND = 0.5
 
     def __init__(self, l2_bytes: int, policy: Policy, probe: NeighbourProbe | None = None) -> None:
@@ -79,21 +85,33 @@ class CpuTimer:
         self._probe = probe
         self._patience_s = self._MOST_PATIENCE_S
         self._patient_at = time.perf_counter()
+        self.slowdown = 1.0
 
     def sample(self, runs: Sequence[Run]) -> list[float]:
-        return [self._once(run) if self._probe is None else self._undisturbed(run, self._probe) for run in runs]
+        if self._probe is None:
+            return [self._once(run) for run in runs]
+        taken = [self._undisturbed(run, self._probe) for run in runs]
+        latencies = [seconds for seconds, _ in taken]
+        corrected = [seconds / slowdown for seconds, slowdown in taken]
+        self.slowdown = statistics.median(latencies) / statistics.median(corrected) if taken else 1.0
+        return latencies
 
-    def _undisturbed(self, run: Run, probe: NeighbourProbe) -> float:
+    def _undisturbed(self, run: Run, probe: NeighbourProbe) -> tuple[float, float]:
+        """Seconds of a call, and how much slower than at its best the core was meanwhile."""
         begin = time.perf_counter()
         earned = (begin - self._patient_at) * self._PATIENCE_PER_SECOND
         self._patience_s = min(self._patience_s + earned, self._MOST_PATIENCE_S)
-        taken, retried = math.inf, begin
+        taken, retried = (math.inf, 1.0), begin
         try:
             while True:
-                quiet = not probe.disturbed()
-                if quiet or retried - begin >= self._patience_s:
-                    taken = min(taken, self._once(run))
-                    if retried - begin >= self._patience_s or not probe.disturbed():
+                before, out_of_patience = probe.slowdown(), retried - begin >= self._patience_s
+                if before <= probe.SLACK or out_of_patience:
+                    seconds = self._once(run)
+                    slowdown = (before + probe.slowdown()) / 2
+                    taken = min(taken, (seconds, slowdown))
+                    if slowdown <= probe.SLACK:
+                        return seconds, 1.0
+                    if out_of_patience:
                         return taken
                 retried = time.perf_counter()
         finally:
@@ -120,6 +138,8 @@ class CpuTimer:
 class GpuTimer:
     """Time between two CUDA events around each call; all calls are queued, then the device is waited for once."""
 
+    slowdown = 1.0
+
     def __init__(self, l2_bytes: int, policy: Policy) -> None:
         self._swept = torch.zeros(2 * l2_bytes // 4, dtype=torch.int32, device="cuda")
         self._policy = policy
@@ -140,8 +160,8 @@ class GpuTimer:
         return [start.elapsed_time(end) * 1e-3 for start, end in pairs]
 
 
-def timer_for(target: Target, policy: Policy) -> Timer:
-    """The timer of a target's device, which must be on this machine.
+def timer_for(workload: Workload, target: Target, policy: Policy) -> Timer:
+    """The timer for a workload on a target, which must be on this machine.
 
     Raises:
         InputError: no such policy.
@@ -150,8 +170,9 @@ def timer_for(target: Target, policy: Policy) -> Timer:
         raise unknown_name("timing policy", policy, POLICIES)
     if target.kind == "gpu":
         return GpuTimer(target.l2_bytes, policy)
+    products = any(stage.is_contraction for stage in workload.stages)
     # The probe tells about one core only.
-    return CpuTimer(target.l2_bytes, policy, NeighbourProbe() if target.threads == 1 else None)
+    return CpuTimer(target.l2_bytes, policy, NeighbourProbe(products) if target.threads == 1 else None)
 
 
 def interleaved(callables: Mapping[str, Run], rounds: int, timer: Timer) -> dict[str, list[float]]:

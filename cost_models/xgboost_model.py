@@ -142,9 +142,9 @@ def _labels(records: Sequence[TuningRecord]) -> Floats:
     for r in records:
         if r.measurement.ok:
             group = (r.key, r.provenance.policy)
-            best[group] = min(r.measurement.latency_s, best.get(group, r.measurement.latency_s))
+            best[group] = min(r.measurement.undisturbed_s, best.get(group, r.measurement.undisturbed_s))
     return np.array(
-        [best[r.key, r.provenance.policy] / r.measurement.latency_s if r.measurement.ok else 0.0 for r in records],
+        [best[r.key, r.provenance.policy] / r.measurement.undisturbed_s if r.measurement.ok else 0.0 for r in records],
         dtype=np.float32,
     )
 

@@ -138,6 +138,16 @@ def _moves_from(value: tuple[int, ...], values: Sequence[tuple[int, ...]]) -> tu
     return tuple(v for _, v in sorted(found)[:8])
 
 
+def nearest(knob: Knob, *wanted: float) -> KnobValue:
+    """The value of a knob closest to what is wanted, level by level in ratio (of a tiling, its last levels)."""
+
+    def distance(value: KnobValue) -> float:
+        levels = value[-len(wanted) :] if isinstance(value, tuple) else (value,)
+        return sum(abs(math.log2(max(float(v), 1e-9) / w)) for v, w in zip(levels, wanted, strict=True))
+
+    return min(knob.values, key=distance)
+
+
 def cover(extent: int, inner: tuple[int, ...]) -> tuple[int, ...]:
     """The tiling with these inner factors: the outermost factor is the fewest that cover `extent`."""
     return (-(-extent // math.prod(inner)), *inner)

@@ -29,6 +29,7 @@ class Sketch:
 
     `legality_knobs` names the knobs that legality may depend on; all combinations of the others are equally legal.
     `why_illegal` gives the rule that the values break beyond what any target forbids (divisibility, combinations).
+    `starts` are points worth trying first: what the literature would choose by hand.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Sketch:
     lower: Callable[[Values], TileProgram]
     legality_knobs: tuple[str, ...] = ()
     why_illegal: Callable[[Values], str | None] = field(default=lambda values: None)
+    starts: tuple[Values, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,8 @@ class SearchSpace:
             if not after.values:
                 got = list(allowed[before.name])
                 raise InputError(f"{before.name}: none of {got} is a value; allowed are {list(before.values)[:20]}")
-        return SearchSpace(self.workload, self.target, (replace(whole, knobs=knobs),))
+        starts = tuple(v for v in whole.starts if all(v[k.name] in k.values for k in knobs))
+        return SearchSpace(self.workload, self.target, (replace(whole, knobs=knobs, starts=starts),))
 
     def lower(self, schedule: Schedule) -> TileProgram:
         """The tile program of a schedule; remembered for as long as the space lives."""
@@ -134,6 +137,11 @@ class SearchSpace:
             if self.why_illegal(found) is None:
                 return found
         return a
+
+    def starts(self) -> list[Schedule]:
+        """The legal ones of the points that sketches propose to try first."""
+        found = [self._schedule(sketch, values) for sketch in self.sketches for values in sketch.starts]
+        return [s for s in dict.fromkeys(found) if self.why_illegal(s) is None]
 
     def neighbours(self, schedule: Schedule) -> Iterator[Schedule]:
         """Every legal schedule one step of one knob away."""

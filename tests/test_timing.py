@@ -11,7 +11,7 @@ import torch
 
 from autosched.devices import cpu_target, gpu_target
 from autosched.timing import CpuTimer, Policy, Run, interleaved, timer_for
-from search_spaces import InputError
+from search_spaces import InputError, ops
 
 
 class FakeTimer:
@@ -43,7 +43,7 @@ def test_interleaving_nothing_gives_nothing() -> None:
 
 @pytest.mark.parametrize("policy", ["cold", "hot"])
 def test_a_sleep_takes_as_long_as_it_sleeps(policy: Policy) -> None:
-    timer = timer_for(cpu_target(), policy)
+    timer = timer_for(ops.gelu_scale(64), cpu_target(), policy)
     found = timer.sample([lambda: time.sleep(2e-3), lambda: time.sleep(5e-3)])
     assert found[0] >= 2e-3
     assert 5e-3 <= found[1] < 0.1
@@ -71,11 +71,11 @@ def test_the_time_of_a_copy_on_a_gpu_is_that_of_its_bytes_and_of_nothing_else(po
     source = torch.ones(2**20, device="cuda")
     copy = torch.empty_like(source)
     copy.copy_(source)
-    found = statistics.median(timer_for(target, policy).sample([lambda: copy.copy_(source)] * 50))
+    found = statistics.median(timer_for(ops.gelu_scale(64), target, policy).sample([lambda: copy.copy_(source)] * 50))
     least_s = 2 * source.nbytes / target.memory_bytes_per_s
     assert (0.9 * least_s if policy == "cold" else 0) < found < least_s + 5e-6
 
 
 def test_an_unknown_policy_is_refused_with_what_is_allowed() -> None:
     with pytest.raises(InputError, match=r"unknown timing policy 'cool'; did you mean 'cold'\? \(allowed: cold, hot\)"):
-        timer_for(cpu_target(), "cool")  # type: ignore[arg-type]
+        timer_for(ops.gelu_scale(64), cpu_target(), "cool")  # type: ignore[arg-type]

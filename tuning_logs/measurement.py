@@ -43,7 +43,8 @@ class Measurement:
 
     `latencies_s` are the repeats, in order, and empty unless `status` is "ok"; `detail` is the reason of a failure in
     one line; `max_error` is the largest error found as a fraction of what the tolerance allows; `seconds` is what the
-    trial took of the measuring worker.
+    trial took of the measuring worker. `slowdown` says that the device was found so many times slower than at its best
+    while the repeats were taken (1: undisturbed): the latencies are what was measured, disturbed or not.
     """
 
     status: Status
@@ -52,6 +53,7 @@ class Measurement:
     facts: CompileFacts | None = None
     max_error: float | None = None
     seconds: float = 0.0
+    slowdown: float = 1.0
 
     def __post_init__(self) -> None:
         if (self.status == "ok") != bool(self.latencies_s):
@@ -68,6 +70,11 @@ class Measurement:
             raise ValueError(f"a trial with status {self.status!r} has no latency")
         return statistics.median(self.latencies_s)
 
+    @property
+    def undisturbed_s(self) -> float:
+        """The latency corrected for the slowdown: an estimate, to rank trials with and not to report."""
+        return self.latency_s / self.slowdown
+
     def to_json(self) -> dict[str, Any]:
         data: dict[str, Any] = {"status": self.status, "seconds": round(self.seconds, 6)}
         if self.latencies_s:
@@ -76,6 +83,8 @@ class Measurement:
             data["detail"] = self.detail
         if self.facts:
             data["facts"] = self.facts.to_json()
+        if self.slowdown != 1.0:
+            data["slowdown"] = round(self.slowdown, 3)
         if self.max_error is not None:
             data["max_error"] = float(f"{self.max_error:.4g}")
         return data
@@ -91,4 +100,5 @@ class Measurement:
             facts=CompileFacts.from_json(data["facts"]) if "facts" in data else None,
             max_error=data.get("max_error"),
             seconds=data.get("seconds", 0.0),
+            slowdown=data.get("slowdown", 1.0),
         )

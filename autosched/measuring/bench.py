@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
+import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 
@@ -47,6 +47,12 @@ class Repeats:
 
 # A CPU's clock and neighbours are noisy; a GPU's kernels are short, and the cache flushes between them are not.
 REPEATS = {"cpu": Repeats(least=5, most=50, budget_s=20e-3), "gpu": Repeats(least=5, most=20, budget_s=5e-3)}
+
+
+# A contest is held at so many placements of the operands in memory.
+_PLACEMENTS = 3
+_LINE_BYTES = 64
+_PAGE_BYTES = 4096
 
 
 class Failed(Exception):
@@ -93,7 +99,7 @@ class Bench:
         self._backend = backend
         self._setup = setup
         self._device = torch.device("cuda" if setup.target.kind == "gpu" else "cpu")
-        self._timer = timer_for(setup.target, setup.policy)
+        self._timer = timer_for(setup.workload, setup.target, setup.policy)
         self._repeats = REPEATS[setup.target.kind]
         self._prepared: Data | None = None
 
@@ -122,7 +128,21 @@ class Bench:
         if self._device.type == "cuda":
             # The float64 intermediates are several times the size of what stays.
             torch.cuda.empty_cache()
-        return Data(GuardedInputs(workload, inputs), GuardedOutput.of(workload, self._device), expectation)
+        return self._placed(inputs, expectation, seed)
+
+    def _placed(self, inputs: Sequence[torch.Tensor], expectation: Expectation, seed: int) -> Data:
+        """The data at addresses of their own choice: on a CPU each begins at another line of its page.
+
+        Operands that happen to begin at the same line evict each other, which can cost a tenth; a kernel chosen for
+        one placement would disappoint with the next.
+        """
+        workload = self._setup.workload
+        if self._device.type == "cuda":
+            return Data(GuardedInputs(workload, inputs), GuardedOutput.of(workload, self._device), expectation)
+        shifts = random.Random(seed)
+        moved = [_moved(x, _LINE_BYTES * shifts.randrange(_PAGE_BYTES // _LINE_BYTES)) for x in inputs]
+        output = GuardedOutput.of(workload, self._device, _LINE_BYTES * shifts.randrange(_PAGE_BYTES // _LINE_BYTES))
+        return Data(GuardedInputs(workload, moved), output, expectation)
 
     def _trial(self, candidate: Candidate, best_s: float | None) -> Outcome:
         begin, timing_s, facts = time.perf_counter(), 0.0, candidate.artefact.facts
@@ -135,7 +155,8 @@ class Bench:
                 # Once more: a kernel may be right the first time only.
                 max_error = max(max_error, self._data.verify())
                 self._data.verify_surroundings()
-            result = Measurement("ok", latencies, facts=facts, max_error=max_error, seconds=time.perf_counter() - begin)
+            seconds, slowdown = time.perf_counter() - begin, self._timer.slowdown
+            result = Measurement("ok", latencies, "", facts, max_error, seconds, slowdown)
             return Outcome(result, timing_s)
         except Failed as failure:
             spent = time.perf_counter() - begin
@@ -164,7 +185,13 @@ class Bench:
         try:
             with ExitStack() as loaded, _failing_as("run_error"):
                 runs = {str(n): loaded.enter_context(self._loaded(c)) for n, c in enumerate(candidates)}
-                taken = interleaved(runs, rounds, self._timer)
+                taken: dict[str, list[float]] = {name: [] for name in runs}
+                for place in range(_PLACEMENTS):
+                    data = self._data
+                    self._prepared = self._placed(data.inputs.tensors, data.expectation, place)
+                    share = rounds * (place + 1) // _PLACEMENTS - rounds * place // _PLACEMENTS
+                    for name, latencies in interleaved(runs, share, self._timer).items():
+                        taken[name] += latencies
                 return Standings(tuple(tuple(taken[name]) for name in runs))
         except Failed as failure:
             return Standings((), str(failure), healthy=self._recover())
@@ -175,7 +202,7 @@ class Bench:
         with _failing_as("load_error"):
             launcher = self._backend.load(candidate.artefact, candidate.program)
         try:
-            yield partial(launcher, [*self._data.inputs.tensors, self._data.output.tensor])
+            yield lambda: launcher([*self._data.inputs.tensors, self._data.output.tensor])
         finally:
             with _failing_as("run_error"):
                 launcher.unload()
@@ -192,6 +219,13 @@ class Bench:
         except RuntimeError:
             return False
         return True
+
+
+def _moved(tensor: torch.Tensor, shift: int) -> torch.Tensor:
+    """A copy that begins `shift` bytes after the beginning of a page."""
+    storage = torch.empty(tensor.nbytes + 2 * _PAGE_BYTES, dtype=torch.uint8)
+    begin = -storage.data_ptr() % _PAGE_BYTES + shift
+    return storage[begin : begin + tensor.nbytes].view(tensor.dtype).view(tensor.shape).copy_(tensor)
 
 
 @contextmanager

@@ -126,5 +126,5 @@ class TrialRunner:
             if not outcome.healthy:
                 self._worker.restart()
         if measurement.ok:
-            self.best_s = min(measurement.latency_s, self.best_s or measurement.latency_s)
+            self.best_s = min(measurement.undisturbed_s, self.best_s or measurement.undisturbed_s)
         return number, measurement

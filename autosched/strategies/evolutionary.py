@@ -31,7 +31,9 @@ _NEIGHBOURS = 0.25
 _ASKED_PER_CENTRE = 16
 # In a batch, at most so many schedules differ from one already chosen in a single knob.
 _CROWD = 2
-# Before there is data, this part of a batch is what the prior ranks first among so many draws each.
+# At most this part of the first batch are the points that sketches propose to start from.
+_START_PART = 0.6
+# Before there is data, this part of the rest is what the prior ranks first among so many draws each.
 _PRIOR_PART = 0.5
 _PRIOR_DRAWS = 8
 
@@ -47,6 +49,7 @@ class Evolutionary:
         self._records: list[TuningRecord] = []
         self._elite: list[Schedule] = []
         self._fitted = 0
+        self._asked = False
 
     def tell(self, records: Sequence[TuningRecord]) -> None:
         self._records.extend(records)
@@ -56,12 +59,17 @@ class Evolutionary:
         self._learn()
         batch = _Batch(self._known)
         explored = int(_RANDOM * count + self._rng.random())
+        if not self._asked:
+            batch.take(self._space.starts(), round(_START_PART * count))
+        self._asked = True
         if self._elite:
-            batch.take(self._ranked(self._neighbours(-(-count // _ASKED_PER_CENTRE))), round(_NEIGHBOURS * count))
+            near = self._neighbours(-(-count // _ASKED_PER_CENTRE))
+            batch.take(self._ranked(near), len(batch.chosen) + round(_NEIGHBOURS * count))
             batch.take(self._ranked(self._evolved(count)), count - explored)
         else:
             pool = draw(self._space, _PRIOR_DRAWS * count, self._known, self._rng)
-            batch.take(self._ranked(pool), round(_PRIOR_PART * count))
+            free = count - len(batch.chosen)
+            batch.take(self._ranked(pool), len(batch.chosen) + round(_PRIOR_PART * free))
         rest = draw(self._space, count - len(batch.chosen), self._known | batch.chosen.keys(), self._rng)
         asked = [*batch.chosen, *rest]
         self._known.update(asked)
@@ -145,7 +153,7 @@ def _differences(a: Schedule, b: Schedule) -> int:
 def _elite(space: SearchSpace, records: Sequence[TuningRecord]) -> list[Schedule]:
     """The successful schedules of this space, fastest first; while there are none, those of others, adapted to it."""
     key = (space.workload.key, space.target.key)
-    ok = sorted((r for r in records if r.measurement.ok), key=lambda r: r.measurement.latency_s)
+    ok = sorted((r for r in records if r.measurement.ok), key=lambda r: r.measurement.undisturbed_s)
     own = _distinct(r.schedule for r in ok if r.key == key)
     bound = _bound(own, space.bind)
     if bound:

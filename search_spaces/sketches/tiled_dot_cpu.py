@@ -19,7 +19,7 @@ of m, n and k is searched, as are packing, loop orders and unrolling.
 from __future__ import annotations
 
 from search_spaces.expression import Access, Affine
-from search_spaces.knobs import Choice, Knob, KnobValue, Tiling, Values, cover
+from search_spaces.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest
 from search_spaces.lowering import Emitter, Names, buffers
 from search_spaces.space import Sketch
 from search_spaces.structure import ContractionForm, contraction_form
@@ -53,6 +53,8 @@ REGISTER_ROWS = (1, 2, 3, 4, 5, 6, 8, 9, 10, 12, 13, 14, 16, 20, 24, 28)
 REGISTER_VECTORS = (1, 2, 3, 4)
 # Fewer accumulators than this leave multiply-add units idle: latency 4, two started per cycle.
 MIN_ACCUMULATORS = 8
+# Rows and vectors of the register tiles to start from.
+_START_TILES = ((8, 2), (12, 2), (6, 4), (8, 3))
 # Into how many pieces of about equal size a dimension is cut: by the grid, for the caches, along the reduction.
 GRID_PIECES = (1, 2, 3, 4, 6, 8, 16, 32)
 SWEEP_PIECES = (1, 2, 4, 8, 16, 32)
@@ -76,6 +78,7 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
             lambda values: _lower(workload, form, target, values),
             ("register", "unroll"),
             lambda values: _why_illegal(target, values),
+            _starts(form, target, _knobs(form, target)),
         ),
     )
 
@@ -97,6 +100,38 @@ def _knobs(form: ContractionForm, target: Target) -> tuple[Knob, ...]:
         Choice("unroll", (1, 2, 4, 8)),
         Choice("prefetch_b", (0, 1, 2, 8)),
     )
+
+
+def _starts(form: ContractionForm, target: Target, knobs: tuple[Knob, ...]) -> tuple[Values, ...]:
+    """What GotoBLAS and BLIS would choose: operands packed, 256 steps at a time, a block of b in the L2 cache.
+
+    With few rows, where packing b costs as much as using it: b read in place, some steps at a time.
+    """
+    by_name = {k.name: k for k in knobs}
+    packed_a, packed_b = by_name["pack_a"].values[1], by_name["pack_b"].values[-1]
+    few_rows = form.m.extent < 2 * SHORTEST_REDUCTION
+    steps = (32, 128) if few_rows else (256, 512)
+    found = []
+    for rows, vectors in _START_TILES:
+        register = nearest(by_name["register"], rows, vectors * target.lanes)
+        assert isinstance(register, tuple)
+        sweeps = form.n.extent / register[1] if few_rows else 1.0
+        found += [
+            Values(
+                register=register,
+                m=1 if 1 in by_name["m"].values else by_name["m"].values[0],
+                n=nearest(by_name["n"], 1.0 if few_rows else form.n.extent / 512, sweeps),
+                k=nearest(by_name["k"], form.k.extent / step, step),
+                pack_a="no" if few_rows else packed_a,
+                pack_b=by_name["pack_b"].values[0] if few_rows else packed_b,
+                order="mn",
+                inner="i_pack_j",
+                unroll=2,
+                prefetch_b=1 if few_rows else 8,
+            )
+            for step in steps
+        ]
+    return tuple(found)
 
 
 def _register_tiles(rows: int, target: Target) -> tuple[KnobValue, ...]:

@@ -17,7 +17,7 @@ from typing import Literal
 
 from search_spaces.dtypes import dtype
 from search_spaces.expression import Access, Affine
-from search_spaces.knobs import Choice, Knob, KnobValue, Tiling, Values, cover
+from search_spaces.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest
 from search_spaces.lowering import Emitter, Names, buffers, slices_at
 from search_spaces.space import Sketch
 from search_spaces.structure import ContractionForm, contraction_form
@@ -47,6 +47,8 @@ TILES = (16, 32, 64, 128, 256)
 REDUCTION_TILES = (16, 32, 64, 128)
 # Tensor descriptors need strides and base addresses that are multiples of this (CUDA driver API, cuTensorMapEncode).
 DESCRIPTOR_ALIGNMENT_BYTES = 16
+# (m, n, k, warps, stages) of the tiles to start from: large ones for much work, small ones for little.
+_START_TILES = ((128, 256, 64, 8, 3), (128, 128, 64, 8, 3), (128, 64, 64, 4, 4), (64, 64, 64, 4, 4), (64, 32, 32, 4, 3))
 # The second kernel of a split reduction: a tile of this many rows and columns per program.
 COMBINE_TILE = (16, 64)
 
@@ -64,6 +66,7 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
             lambda values: _lower(workload, form, target, values),
             legality,
             _why_illegal,
+            _starts(_knobs(workload, form, target)),
         ),
     )
 
@@ -97,6 +100,30 @@ def _knobs(workload: Workload, form: ContractionForm, target: Target) -> tuple[K
         Choice("halves", (1, 2)),
         Choice("warps", (4, 8)),
         Choice("stages", (1, 2, 3, 4, 5, 6)),
+    )
+
+
+def _starts(knobs: tuple[Knob, ...]) -> tuple[Values, ...]:
+    """Tiles that fill the dot units of recent GPUs, in a grouped order, with the fastest addressing there is."""
+    by_name = {k.name: k for k in knobs}
+    return tuple(
+        Values(
+            m=nearest(by_name["m"], m),
+            n=nearest(by_name["n"], n),
+            k=nearest(by_name["k"], k),
+            split_k=1,
+            order="mn",
+            group=8,
+            grid=grid,
+            a_load=by_name["a_load"].values[-1],
+            b_load=by_name["b_load"].values[-1],
+            store="pointer",
+            halves=1,
+            warps=warps,
+            stages=stages,
+        )
+        for m, n, k, warps, stages in _START_TILES
+        for grid in ("tiles", "persistent")
     )
 
 
