@@ -73,8 +73,8 @@ class CpuTimer:
     """Wall time. A sample with hot caches is the mean of as many calls as make it 50 µs long.
 
     With a `probe`, a sample during which the core was disturbed is taken again. Waiting for a quiet moment may take a
-    third of all time, and up to 0.5 s at once; when that is used up and the core is still disturbed, the smallest sample
-    counts: a disturbance only slows.
+    third of all time, and up to 0.5 s at once; when that is used up and the core is still disturbed, the smallest
+    sample counts: a disturbance only slows.
     """
 
     _MOST_PATIENCE_S = 0.5

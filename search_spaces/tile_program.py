@@ -319,7 +319,8 @@ class Launch:
     """How a kernel is launched or generated; a backend reads the fields of its device.
 
     GPU: `num_warps`, `num_stages` (default pipeline depth), `num_ctas` (cluster size), `max_registers` (0: no cap).
-    CPU: `lanes` (elements per vector), `vectors` (vectors per step of an element-wise loop).
+    CPU: `lanes` (elements per vector), `vectors` (vectors per step of an element-wise loop), `prefetch_bytes` (how far
+    ahead of such a loop its operands are brought into the caches).
     """
 
     num_warps: int = 4
@@ -328,6 +329,7 @@ class Launch:
     max_registers: int = 0
     lanes: int = 1
     vectors: int = 1
+    prefetch_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -416,7 +418,8 @@ def to_text(program: TileProgram) -> str:
 
 def _launch_text(launch: Launch) -> str:
     if launch.lanes > 1:
-        return f"lanes {launch.lanes}, vectors {launch.vectors}"
+        ahead = f", prefetching {launch.prefetch_bytes} bytes ahead" if launch.prefetch_bytes else ""
+        return f"lanes {launch.lanes}, vectors {launch.vectors}{ahead}"
     text = f"warps {launch.num_warps}, stages {launch.num_stages}"
     text += f", cluster {launch.num_ctas}" if launch.num_ctas > 1 else ""
     return text + (f", registers ≤ {launch.max_registers}" if launch.max_registers else "")

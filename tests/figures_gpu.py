@@ -15,7 +15,6 @@ import time
 from pathlib import Path
 
 import numpy as np
-
 from figures_search import TABLE, table_space
 
 import autosched

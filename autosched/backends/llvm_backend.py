@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 import llvmlite.binding as llvm
 import torch
@@ -61,6 +61,10 @@ class _LoadedKernel:
     tiles: int
     scratch: tuple[torch.Tensor, ...]
 
+    @cached_property
+    def scratch_addresses(self) -> tuple[int, ...]:
+        return tuple(s.data_ptr() for s in self.scratch)
+
 
 class LlvmLauncher:
     """Runs the kernels of a loaded program; each thread takes one range of the grid."""
@@ -71,6 +75,8 @@ class LlvmLauncher:
         self._zeroed = [i for i, b in enumerate(program.buffers) if b.name in program.zeroed]
         self._kernels = [self._kernel(k.name, k.grid.tiles, len(program.buffers), threads) for k in program.kernels]
         self._pool = ThreadPoolExecutor(threads - 1, "autosched") if threads > 1 else None
+        self._plain = threads == 1 and not self._zeroed
+        self._fixed = [w.data_ptr() for w in self._workspaces]
 
     def _kernel(self, name: str, tiles: int, buffers: int, threads: int) -> _LoadedKernel:
         address = self._engine.get_function_address(name)
@@ -80,7 +86,11 @@ class LlvmLauncher:
         return _LoadedKernel(ctypes.CFUNCTYPE(None, *arguments)(address), tiles, scratch)
 
     def __call__(self, buffers: Sequence[torch.Tensor]) -> None:
-        pointers = [t.data_ptr() for t in buffers] + [w.data_ptr() for w in self._workspaces]
+        pointers = [t.data_ptr() for t in buffers] + self._fixed
+        if self._plain:
+            for kernel in self._kernels:
+                kernel.function(*pointers, kernel.scratch_addresses[0], 0, kernel.tiles)
+            return
         for number in self._zeroed:
             (buffers[number] if number < len(buffers) else self._workspaces[number - len(buffers)]).zero_()
         for kernel in self._kernels:
@@ -93,9 +103,9 @@ class LlvmLauncher:
         for part in range(1, parts):
             assert self._pool is not None
             count = cuts[part + 1] - cuts[part]
-            scratch = kernel.scratch[part].data_ptr()
+            scratch = kernel.scratch_addresses[part]
             waiting.append(self._pool.submit(partial(kernel.function, *pointers, scratch, cuts[part], count)))
-        kernel.function(*pointers, kernel.scratch[0].data_ptr(), 0, cuts[1])
+        kernel.function(*pointers, kernel.scratch_addresses[0], 0, cuts[1])
         for future in waiting:
             future.result()
 

@@ -129,6 +129,10 @@ class Code:
             offset = index(offset)
         return self.b.gep(base, [offset], inbounds=True, source_etype=_STORED[dtype])
 
+    @staticmethod
+    def element_bytes(dtype: str) -> int:
+        return _BYTES[dtype]
+
     def take_scratch(self, elements: int) -> ir.Value:
         """The address of so many float32 elements of this thread's scratch memory, aligned to a page and staggered."""
         offset = self.scratch_bytes

@@ -9,16 +9,19 @@ from llvmlite import ir
 from autosched.backends import llvm_math
 from autosched.backends.llvm_values import F32, I32, float_constant, int_constant, unary, vector
 
+# A product and a sum may become one fused multiply-add; nothing else may be reordered or assumed.
+_FUSED = ("contract",)
+
 
 def apply(b: ir.IRBuilder, operator: str, x: Sequence[ir.Value], lanes: int) -> ir.Value:
     """The operator on values of type <lanes x float>."""
     match operator:
         case "add":
-            return b.fadd(x[0], x[1])
+            return b.fadd(x[0], x[1], flags=_FUSED)
         case "sub":
-            return b.fsub(x[0], x[1])
+            return b.fsub(x[0], x[1], flags=_FUSED)
         case "mul":
-            return b.fmul(x[0], x[1])
+            return b.fmul(x[0], x[1], flags=_FUSED)
         case "div":
             return b.fdiv(x[0], x[1])
         case "maximum":

@@ -49,6 +49,7 @@ class RowPrinter:
     slots: dict[str, ir.Value] = field(default_factory=dict)
     kept: dict[str, ir.Value] = field(default_factory=dict)
     row_number: ir.Value | None = None
+    brought: set[str] = field(default_factory=set)
 
     def body(self, body: Sequence[Statement]) -> None:
         """The whole body for every row of the program that exists."""
@@ -239,9 +240,15 @@ class _PassEmission:
     partial: dict[tuple[str, int], ir.Value] = field(default_factory=dict)
     row_values: dict[str, ir.Value] = field(default_factory=dict)
     bases: dict[int, ir.Value] = field(default_factory=dict)
+    prefetched: set[str] = field(default_factory=set)
 
     def prepare(self) -> None:
         p, code = self.printer, self.printer.code
+        if p.kernel.launch.prefetch_bytes:
+            # The first pass brings a row into the caches, the later ones find it there.
+            loaded = {s.buffer for s in self.walk.statements if isinstance(s, Load)}
+            self.prefetched = loaded - p.brought
+            p.brought |= loaded
         for name in self.walk.kept | set(self.walk.recalled):
             p.scratch_row(name)
         for number, s in enumerate(self.walk.statements):
@@ -264,7 +271,11 @@ class _PassEmission:
             match s:
                 case Load():
                     dtype = code.buffers[s.buffer].dtype
-                    values[s.dst.name] = code.load(code.address(self.bases[place], at, dtype), dtype, lanes, mask)
+                    address = code.address(self.bases[place], at, dtype)
+                    values[s.dst.name] = code.load(address, dtype, lanes, mask)
+                    if s.buffer in self.prefetched:
+                        ahead = p.kernel.launch.prefetch_bytes // code.element_bytes(dtype)
+                        code.prefetch(code.address(address, ahead, dtype))
                 case Fill():
                     values[s.dst.name] = float_constant(s.value, lanes)
                 case Map():

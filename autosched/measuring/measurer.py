@@ -91,9 +91,9 @@ class LocalMeasurer:
 
     Candidates compile in a pool of processes, and are checked and timed, one at a time, in a process of its own: one
     that hangs or crashes costs that process, not the search. On a GPU both go on at once. On a CPU a batch is timed
-    after it was compiled: two "cores" may be threads of one, and then a busy compiler halves what is measured. Every batch gets fresh inputs,
-    drawn from `seed` and its number, unless setting them up takes longer than a tenth of the trials with them. Use it
-    in a `with` statement, or `close` it.
+    after it was compiled: two "cores" may be threads of one, and then a busy compiler halves what is measured. Every
+    batch gets fresh inputs, drawn from `seed` and its number, unless setting them up takes longer than a tenth of the
+    trials with them. Use it in a `with` statement, or `close` it.
 
     Raises:
         InputError: no such policy.

@@ -20,6 +20,9 @@ from search_spaces.workload import Axis, Workload
 # Persistent grids start this many programs per multiprocessor: enough to hide latency, few enough to stay resident.
 PERSISTENT_PROGRAMS_PER_UNIT = 4
 
+# How far ahead a CPU prefetches: not at all, or far enough to cover the latency of memory at its bandwidth.
+PREFETCH_BYTES = (0, 1024, 4096)
+
 
 def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     """One sketch for a workload without reductions, none otherwise."""
@@ -66,6 +69,7 @@ def _cpu_knobs(workload: Workload, target: Target) -> tuple[Knob, ...]:
         Tiling("rows", row.extent, ("grid", "tile"), tuple(cover(row.extent, (r,)) for r in rows)),
         Tiling("columns", column.extent, ("grid", "tile"), tuple(cover(column.extent, (c,)) for c in columns)),
         Choice("vectors", (1, 2, 4, 8)),
+        Choice("prefetch", PREFETCH_BYTES),
         Choice("streaming", (False, True)),
     )
 
@@ -95,4 +99,4 @@ def launch(target: Target, values: Values) -> Launch:
     """How an element-wise kernel is launched, from the knobs `warps` (GPU) or `vectors` (CPU)."""
     if target.kind == "gpu":
         return Launch(num_warps=values.integer("warps"))
-    return Launch(lanes=target.lanes, vectors=values.integer("vectors"))
+    return Launch(lanes=target.lanes, vectors=values.integer("vectors"), prefetch_bytes=values.integer("prefetch"))

@@ -15,7 +15,8 @@ from search_spaces.expression import Access, Affine, Apply
 from search_spaces.knobs import Choice, Knob, Tiling, Values, cover
 from search_spaces.lowering import Names, buffers
 from search_spaces.row_parts import RowTiles, combine_operator, fold, identity, reads
-from search_spaces.sketches.row_whole import row_launch, row_tiling
+from search_spaces.sketches.pointwise import PREFETCH_BYTES, launch
+from search_spaces.sketches.row_whole import row_tiling
 from search_spaces.space import Sketch
 from search_spaces.structure import RowForm, row_form
 from search_spaces.target import Target
@@ -53,7 +54,14 @@ def _knobs(workload: Workload, form: RowForm, target: Target) -> tuple[Knob, ...
             Choice("stages", (1, 2, 3, 4)),
             streaming,
         )
-    return (row_tiling(form), columns, online, Choice("vectors", (1, 2, 4, 8)), streaming)
+    return (
+        row_tiling(form),
+        columns,
+        online,
+        Choice("vectors", (1, 2, 4, 8)),
+        Choice("prefetch", PREFETCH_BYTES),
+        streaming,
+    )
 
 
 def _lower(workload: Workload, form: RowForm, target: Target, values: Values) -> TileProgram:
@@ -85,7 +93,7 @@ def _lower(workload: Workload, form: RowForm, target: Target, values: Values) ->
     result = known[last.name] if last.reduction else emitter.tile(rows.body_of(last), "result")
     emitter.store(last.name, rows.output_axes(), result, streaming=values.flag("streaming"))
     body += [loop(emitter.body)] if rows.writes_columns else emitter.body
-    kernel = Kernel(workload.name, Grid(rows.grid), tuple(body), row_launch(target, values))
+    kernel = Kernel(workload.name, Grid(rows.grid), tuple(body), launch(target, values))
     return TileProgram(workload.name, buffers(workload), (kernel,))
 
 

@@ -12,8 +12,8 @@ from search_spaces.expression import Affine
 from search_spaces.knobs import Choice, Knob, Tiling, Values, cover
 from search_spaces.lowering import Emitter, Names, buffers
 from search_spaces.row_parts import RowTiles, combine_operator, fold, identity
+from search_spaces.sketches.pointwise import launch
 from search_spaces.sketches.row_looped import COLUMNS
-from search_spaces.sketches.row_whole import row_launch
 from search_spaces.space import Sketch
 from search_spaces.structure import RowForm, row_form
 from search_spaces.target import Target
@@ -65,14 +65,16 @@ def _lower(workload: Workload, form: RowForm, target: Target, values: Values) ->
     split, (steps, width) = values.integer("split"), values.tiling("columns")
     rows = RowTiles(workload, form, 1)
     parts = _Parts(rows, split, -(-steps // split), width)
-    launch = row_launch(target, values)
+    launched = launch(target, values)
     grid = Grid((*rows.grid, GridAxis("s", split)))
     kernels = [
-        Kernel(f"{workload.name}_{stage.name}", grid, tuple(parts.partial(stage, form.reductions[:i])), launch)
+        Kernel(f"{workload.name}_{stage.name}", grid, tuple(parts.partial(stage, form.reductions[:i])), launched)
         for i, stage in enumerate(form.reductions)
     ]
     last_grid = grid if rows.writes_columns else Grid(rows.grid)
-    kernels.append(Kernel(f"{workload.name}_finish", last_grid, tuple(parts.finish(values.flag("streaming"))), launch))
+    kernels.append(
+        Kernel(f"{workload.name}_finish", last_grid, tuple(parts.finish(values.flag("streaming"))), launched)
+    )
     return TileProgram(workload.name, buffers(workload, *map(parts.workspace, form.reductions)), tuple(kernels))
 
 

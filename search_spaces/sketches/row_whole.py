@@ -12,16 +12,16 @@ from search_spaces.expression import Affine
 from search_spaces.knobs import Choice, Knob, Tiling, Values, cover
 from search_spaces.lowering import Names, buffers
 from search_spaces.row_parts import RowTiles, fold
+from search_spaces.sketches.pointwise import PERSISTENT_PROGRAMS_PER_UNIT, PREFETCH_BYTES, launch
 from search_spaces.space import Sketch
 from search_spaces.structure import RowForm, row_form
 from search_spaces.target import Target
-from search_spaces.tile_program import Grid, Kernel, Launch, Slice, Tile, TileProgram
+from search_spaces.tile_program import Grid, Kernel, Slice, Tile, TileProgram
 from search_spaces.workload import Workload
 
 ROWS = (1, 2, 4, 8, 16, 32)
 # A row longer than this in one tile spills on every GPU (64k elements over 1024 threads are 64 registers each).
 MAX_COLUMNS = 65536
-PERSISTENT_PROGRAMS_PER_UNIT = 4
 
 
 def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
@@ -50,7 +50,12 @@ def _gpu_knobs(form: RowForm) -> tuple[Knob, ...]:
 
 
 def _cpu_knobs(form: RowForm) -> tuple[Knob, ...]:
-    return (row_tiling(form), Choice("vectors", (1, 2, 4, 8)), Choice("streaming", (False, True)))
+    return (
+        row_tiling(form),
+        Choice("vectors", (1, 2, 4, 8)),
+        Choice("prefetch", PREFETCH_BYTES),
+        Choice("streaming", (False, True)),
+    )
 
 
 def padded_columns(form: RowForm, target: Target) -> int:
@@ -70,14 +75,5 @@ def _lower(workload: Workload, form: RowForm, target: Target, values: Values) ->
     result = known[last.name] if last.reduction else emitter.tile(rows.body_of(last), last.name)
     emitter.store(last.name, rows.output_axes(), result, streaming=values.flag("streaming"))
     persistent = PERSISTENT_PROGRAMS_PER_UNIT * target.units if values.get("persistent") else None
-    kernel = Kernel(
-        workload.name, Grid(rows.grid, persistent=persistent), tuple(emitter.body), row_launch(target, values)
-    )
+    kernel = Kernel(workload.name, Grid(rows.grid, persistent=persistent), tuple(emitter.body), launch(target, values))
     return TileProgram(workload.name, buffers(workload), (kernel,))
-
-
-def row_launch(target: Target, values: Values) -> Launch:
-    """How a row kernel is launched, from the knobs `warps` (GPU) or `vectors` (CPU)."""
-    if target.kind == "gpu":
-        return Launch(num_warps=values.integer("warps"))
-    return Launch(lanes=target.lanes, vectors=values.integer("vectors"))
