@@ -50,7 +50,7 @@ def evaluate(workload: Workload, inputs: Sequence[torch.Tensor], dtype: torch.dt
     Raises:
         InputError: the number of inputs or a shape is not the workload's.
     """
-    return _run(workload, [x.to(dtype) for x in inputs])
+    return _run(workload, [x.to(dtype) for x in inputs], inputs[0].device)
 
 
 def as_written(workload: Workload, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -59,7 +59,8 @@ def as_written(workload: Workload, inputs: Sequence[torch.Tensor]) -> torch.Tens
     Raises:
         InputError: the number of inputs or a shape is not the workload's.
     """
-    return _run(workload, inputs).to(torch_dtype(workload.output.dtype))
+    # Constants stay with the host, as Python numbers would: to send one to a GPU takes longer than many a kernel.
+    return _run(workload, inputs, torch.device("cpu")).to(torch_dtype(workload.output.dtype))
 
 
 def check_shapes(workload: Workload, inputs: Sequence[torch.Tensor]) -> None:
@@ -85,24 +86,24 @@ def literal(value: float, device: torch.device) -> Named:
     return Named((), torch.tensor(value, dtype=torch.float64, device=device))
 
 
-def _run(workload: Workload, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
+def _run(workload: Workload, inputs: Sequence[torch.Tensor], constants: torch.device) -> torch.Tensor:
     check_shapes(workload, inputs)
     tensors = {t.name: x for t, x in zip(workload.inputs, inputs, strict=True)}
     for stage in workload.stages:
-        tensors[stage.name] = _stage(stage, tensors)
+        tensors[stage.name] = _stage(stage, tensors, constants)
     return tensors[workload.output.name]
 
 
-def _stage(stage: Stage, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
+def _stage(stage: Stage, tensors: Mapping[str, torch.Tensor], constants: torch.device) -> torch.Tensor:
     names = [a.name for a in stage.axes]
     if stage.reduction is None:
-        result = _expression(stage.expression, stage, tensors)
+        result = _expression(stage.expression, stage, tensors, constants)
     elif stage.reduction.operator == "sum":
-        terms = [_expression(f, stage, tensors) for f in factors(stage.expression)]
+        terms = [_expression(f, stage, tensors, constants) for f in factors(stage.expression)]
         result = sum_of_products(terms, names, {a.name: a.extent for a in stage.reduction.axes})
     else:
         fold = torch.amax if stage.reduction.operator == "max" else torch.amin
-        result = extreme(_expression(stage.expression, stage, tensors), stage.reduction.axes, fold)
+        result = extreme(_expression(stage.expression, stage, tensors, constants), stage.reduction.axes, fold)
     return result.aligned(names).expand(stage.shape)
 
 
@@ -114,13 +115,15 @@ def extreme(values: Named, axes: Sequence[Axis], fold: Callable[..., torch.Tenso
     return Named(left, fold(values.values, dims)) if dims else values
 
 
-def _expression(expression: Expression, stage: Stage, tensors: Mapping[str, torch.Tensor]) -> Named:
+def _expression(
+    expression: Expression, stage: Stage, tensors: Mapping[str, torch.Tensor], constants: torch.device
+) -> Named:
     match expression:
         case Literal(value):
-            return literal(value, next(iter(tensors.values())).device)
+            return literal(value, constants)
         case Access(tensor):
             return read(expression, tensors[tensor], stage.extents)
         case Apply(operator, arguments):
-            given = [_expression(a, stage, tensors) for a in arguments]
+            given = [_expression(a, stage, tensors, constants) for a in arguments]
             axes = union(given)
             return Named(axes, OPERATIONS[operator](*(g.aligned(axes) for g in given)))

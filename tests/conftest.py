@@ -16,6 +16,8 @@ from autosched.backends.triton_printer import function_name, used_buffers
 from search_spaces import TileProgram
 
 _HERE = Path(__file__).parent
+# What a backend prints.
+_SUFFIXES = {"triton": ".py", "llvm": ".ll"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -28,11 +30,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def check_golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
-    """Compare a text with `goldens/<folder>/<test name>.py`; `pytest --update-goldens` rewrites the files."""
+    """Compare a text with `goldens/<folder>/<test name>`; `pytest --update-goldens` rewrites the files."""
 
     def check(folder: str, text: str) -> None:
-        name = request.node.name.replace("[", "-").replace("]", "")
-        path = _HERE / "goldens" / folder / f"{name}.py"
+        name = request.node.name.removeprefix("test_").replace("[", "-").replace("]", "")
+        path = _HERE / "goldens" / folder / f"{name}{_SUFFIXES[folder]}"
         if request.config.getoption("--update-goldens"):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")

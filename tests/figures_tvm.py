@@ -1,4 +1,4 @@
-"""TVM's MetaSchedule on the same matmul, the same trials and one thread, timed against torch.matmul in the same process.
+"""TVM's MetaSchedule on the same matmul with the same trials, one thread, timed against torch.matmul in one process.
 
     pip install apache-tvm==0.27.0.post1 apache-tvm-ffi==0.1.14.post1 torch==2.13.0 xgboost-cpu numpy psutil scipy
     TVM_NUM_THREADS=1 python tests/figures_tvm.py 512 512 512 --trials 64
@@ -71,7 +71,7 @@ def main() -> int:
         print(f"{name:14} {median * 1e3:8.3f} ms {2 * m * n * k / median / 1e9:8.1f} GFLOP/s (cold L2, median of 60)")
     paired = [b / a for a, b in zip(taken["MetaSchedule"], taken["torch.matmul"], strict=True)]
     print(
-        f"MetaSchedule is {statistics.median(paired):.2f}x torch.matmul; tuned in {seconds:.1f} s, {arguments.trials} trials"
+        f"MetaSchedule is {statistics.median(paired):.2f}x torch.matmul; {arguments.trials} trials in {seconds:.1f} s"
     )
     return 0
 

@@ -12,9 +12,10 @@ import search_spaces
 from autosched import devices, reference
 from autosched.backends.backend import CompileError
 from autosched.backends.llvm_backend import LlvmBackend
-from search_spaces import Axis, SearchSpace, Stage, Target, Tensor, Workload, ops
+from search_spaces import Axis, Stage, Target, Tensor, Workload, ops
 from search_spaces.expression import Access, Apply, axis_index
 from search_spaces.interpreter import interpret
+from search_spaces.knobs import KnobValue
 from search_spaces.target import GPUS, cpu
 
 HERE = devices.cpu_target()
@@ -161,15 +162,11 @@ def test_a_program_for_a_gpu_is_a_compile_error() -> None:
         BACKEND.render(schedule.program, "")
 
 
-def _first(space: SearchSpace, **wanted: object) -> search_spaces.Schedule:
-    return next(s for s in space if all(s.knobs[k] == v for k, v in wanted.items()))
-
-
 def test_golden_matmul(check_golden: Callable[[str, str], None]) -> None:
     space = search_spaces.build(ops.matmul(48, 32, 64, epilogue="bias_relu"), PLAIN)
-    schedule = _first(
-        space, register=(4, 16), m=4, n=(1, 2), k=(2, 32), pack_a="rows", pack_b="panels", unroll=2, prefetch_b=8
-    )
+    values: dict[str, KnobValue] = dict(register=(4, 16), m=4, n=(1, 2), k=(2, 32), pack_a="rows", pack_b="panels")
+    values |= dict(order="mn", inner="ij", unroll=2, prefetch_b=8)
+    schedule = space.bind(search_spaces.Schedule("tiled_dot_cpu", tuple(values.items())))
     check_golden("llvm", BACKEND.render(schedule.program, str(schedule.one_line)))
 
 

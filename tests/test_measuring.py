@@ -118,8 +118,8 @@ def test_measurements_come_in_the_order_of_the_schedules(measurer: LocalMeasurer
 
 
 def test_a_candidate_much_slower_than_the_best_is_abandoned_after_two_repeats(measurer: LocalMeasurer) -> None:
-    fast, slow = measurer.measure([schedule("is fine"), schedule("runs in ms:20")])
-    assert len(fast.latencies_s) >= 5
+    fast, slow = measurer.measure([schedule("runs in ms:1"), schedule("runs in ms:20")])
+    assert len(fast.latencies_s) >= 2
     assert len(slow.latencies_s) == 2
     assert slow.latency_s >= 0.02
 

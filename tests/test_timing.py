@@ -73,7 +73,7 @@ def test_the_time_of_a_copy_on_a_gpu_is_that_of_its_bytes_and_of_nothing_else(po
     copy.copy_(source)
     found = statistics.median(timer_for(ops.gelu_scale(64), target, policy).sample([lambda: copy.copy_(source)] * 50))
     least_s = 2 * source.nbytes / target.memory_bytes_per_s
-    assert (0.9 * least_s if policy == "cold" else 0) < found < least_s + 5e-6
+    assert (0.9 * least_s if policy == "cold" else 0) < found < least_s + 8e-6
 
 
 def test_an_unknown_policy_is_refused_with_what_is_allowed() -> None:

@@ -34,7 +34,10 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     knobs = _knobs(workload, form, target)
     return (
         Sketch(
-            "row_looped", knobs, lambda values: _lower(workload, form, target, values), ("rows", "columns", "warps")
+            "row_looped",
+            knobs,
+            lambda values: _lower(workload, form, target, values),
+            ("rows", "columns", "warps", "stages"),
         ),
     )
 

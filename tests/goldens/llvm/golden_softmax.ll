@@ -1,4 +1,4 @@
-; row_whole rows=16x1 vectors=2 streaming=False
+; row_whole rows=16x1 vectors=2 prefetch=0 streaming=False
 ;
 ; kernel softmax: grid r.0 in 16  [lanes 8, vectors 2]
 ;   x: (r 1, c 100) float32 = load x[r.0 : +1, 0 : +100]
@@ -118,7 +118,7 @@ c.4:
   %".88" = add i64 %"c.5", 0
   %".89" = getelementptr inbounds float, ptr %".80", i64 %".88"
   %".90" = load <8 x float>, ptr %".89", align 4
-  %".91" = fsub <8 x float> %".90", %".83"
+  %".91" = fsub contract <8 x float> %".90", %".83"
   %".92" = fcmp olt <8 x float> splat (float 0x4056400000000000), %".91"
   %".93" = select  <8 x i1> %".92", <8 x float> splat (float 0x4056400000000000), <8 x float> %".91"
   %".94" = fcmp ogt <8 x float> splat (float 0xC05A000000000000), %".93"
@@ -149,12 +149,12 @@ c.4:
   %".119" = getelementptr inbounds float, ptr %".75", i64 %".88"
   store <8 x float> %".118", ptr %".119", align 4
   %".121" = load <8 x float>, <8 x float>* %"total.0"
-  %".122" = fadd <8 x float> %".118", %".121"
+  %".122" = fadd contract <8 x float> %".118", %".121"
   store <8 x float> %".122", <8 x float>* %"total.0"
   %".124" = add i64 %".88", 8
   %".125" = getelementptr inbounds float, ptr %".80", i64 %".124"
   %".126" = load <8 x float>, ptr %".125", align 4
-  %".127" = fsub <8 x float> %".126", %".83"
+  %".127" = fsub contract <8 x float> %".126", %".83"
   %".128" = fcmp olt <8 x float> splat (float 0x4056400000000000), %".127"
   %".129" = select  <8 x i1> %".128", <8 x float> splat (float 0x4056400000000000), <8 x float> %".127"
   %".130" = fcmp ogt <8 x float> splat (float 0xC05A000000000000), %".129"
@@ -185,7 +185,7 @@ c.4:
   %".155" = getelementptr inbounds float, ptr %".75", i64 %".124"
   store <8 x float> %".154", ptr %".155", align 4
   %".157" = load <8 x float>, <8 x float>* %"total.1"
-  %".158" = fadd <8 x float> %".154", %".157"
+  %".158" = fadd contract <8 x float> %".154", %".157"
   store <8 x float> %".158", <8 x float>* %"total.1"
   %".160" = add nuw nsw i64 %"c.5", 16
   %".161" = icmp slt i64 %".160", %".86"
@@ -204,7 +204,7 @@ c.6:
   %".171" = icmp slt <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7>, %".170"
   %".172" = getelementptr inbounds float, ptr %".80", i64 %".165"
   %".173" = call <8 x float> @"llvm.masked.load.v8f32.p0"(ptr %".172", i32 4, <8 x i1> %".171", <8 x float> <float 0.0, float 0.0, float 0.0, float 0.0, float 0.0, float 0.0, float 0.0, float 0.0>)
-  %".174" = fsub <8 x float> %".173", %".83"
+  %".174" = fsub contract <8 x float> %".173", %".83"
   %".175" = fcmp olt <8 x float> splat (float 0x4056400000000000), %".174"
   %".176" = select  <8 x i1> %".175", <8 x float> splat (float 0x4056400000000000), <8 x float> %".174"
   %".177" = fcmp ogt <8 x float> splat (float 0xC05A000000000000), %".176"
@@ -235,7 +235,7 @@ c.6:
   %".202" = getelementptr inbounds float, ptr %".75", i64 %".165"
   store <8 x float> %".201", ptr %".202", align 4
   %".204" = load <8 x float>, <8 x float>* %"total.0"
-  %".205" = fadd <8 x float> %".201", %".204"
+  %".205" = fadd contract <8 x float> %".201", %".204"
   %".206" = select  <8 x i1> %".171", <8 x float> %".205", <8 x float> %".204"
   store <8 x float> %".206", <8 x float>* %"total.0"
   %".208" = add nuw nsw i64 %"c.7", 8
@@ -244,16 +244,16 @@ c.6:
 c.end.3:
   %".211" = load <8 x float>, <8 x float>* %"total.0"
   %".212" = load <8 x float>, <8 x float>* %"total.1"
-  %".213" = fadd <8 x float> %".211", %".212"
+  %".213" = fadd contract <8 x float> %".211", %".212"
   %".214" = shufflevector <8 x float> %".213", <8 x float> %".213", <4 x i32> <i32 0, i32 1, i32 2, i32 3>
   %".215" = shufflevector <8 x float> %".213", <8 x float> %".213", <4 x i32> <i32 4, i32 5, i32 6, i32 7>
-  %".216" = fadd <4 x float> %".214", %".215"
+  %".216" = fadd contract <4 x float> %".214", %".215"
   %".217" = shufflevector <4 x float> %".216", <4 x float> %".216", <2 x i32> <i32 0, i32 1>
   %".218" = shufflevector <4 x float> %".216", <4 x float> %".216", <2 x i32> <i32 2, i32 3>
-  %".219" = fadd <2 x float> %".217", %".218"
+  %".219" = fadd contract <2 x float> %".217", %".218"
   %".220" = shufflevector <2 x float> %".219", <2 x float> %".219", <1 x i32> <i32 0>
   %".221" = shufflevector <2 x float> %".219", <2 x float> %".219", <1 x i32> <i32 1>
-  %".222" = fadd <1 x float> %".220", %".221"
+  %".222" = fadd contract <1 x float> %".220", %".221"
   %".223" = extractelement <1 x float> %".222", i64 0
   store float %".223", float* %"total"
   ; pass over c: out
