@@ -164,8 +164,15 @@ def test_a_program_for_a_gpu_is_a_compile_error() -> None:
 
 def test_golden_matmul(check_golden: Callable[[str, str], None]) -> None:
     space = search_spaces.build(ops.matmul(48, 32, 64, epilogue="bias_relu"), PLAIN)
-    values: dict[str, KnobValue] = dict(register=(4, 16), m=4, n=(1, 2), k=(2, 32), pack_a="rows", pack_b="panels")
-    values |= dict(order="mn", inner="ij", unroll=2, prefetch_b=8)
+    values: dict[str, KnobValue] = {
+        "register": (4, 16),
+        "m": 4,
+        "n": (1, 2),
+        "k": (2, 32),
+        "pack_a": "rows",
+        "pack_b": "panels",
+    }
+    values |= {"order": "mn", "inner": "ij", "unroll": 2, "prefetch_b": 8}
     schedule = space.bind(search_spaces.Schedule("tiled_dot_cpu", tuple(values.items())))
     check_golden("llvm", BACKEND.render(schedule.program, str(schedule.one_line)))
 
