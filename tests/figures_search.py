@@ -13,6 +13,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -94,6 +95,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--live", action="store_true", help="measure on this machine's CPU instead of the table")
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument(
+        "--no-starts", action="store_true", help="without the points that sketches propose to start from"
+    )
     arguments = parser.parse_args()
     if arguments.live:
         space = search_spaces.build(ops.matmul(512, 512, 512), devices.cpu_target())
@@ -105,6 +109,8 @@ def main() -> int:
         optimum = min(r.measurement.latency_s for r in records if r.measurement.ok)
         print(f"{space.workload.label} on {space.target.device}, {len(records)} recorded schedules", end="")
         print(f", the best {optimum * 1e6:.1f} µs")
+    if arguments.no_starts:
+        space = replace(space, sketches=tuple(replace(s, starts=()) for s in space.sketches))
     curves: dict[tuple[str, str], list[list[float]]] = {c: [] for c in contenders}
     started = time.perf_counter()
     for seed in range(arguments.seeds):

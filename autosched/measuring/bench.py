@@ -46,7 +46,7 @@ class Repeats:
 
 
 # A CPU's clock and neighbours are noisy; a GPU's kernels are short, and the cache flushes between them are not.
-REPEATS = {"cpu": Repeats(least=5, most=50, budget_s=20e-3), "gpu": Repeats(least=5, most=20, budget_s=5e-3)}
+REPEATS = {"cpu": Repeats(least=5, most=50, budget_s=10e-3), "gpu": Repeats(least=5, most=20, budget_s=5e-3)}
 
 
 # A contest is held at so many placements of the operands in memory.
