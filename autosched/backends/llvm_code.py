@@ -16,6 +16,7 @@ from autosched.backends.llvm_values import (
     I64,
     PTR,
     VOID,
+    bfloat16_bits,
     constant_mask,
     float_constant,
     index,
@@ -196,19 +197,10 @@ class Code:
             case "float16":
                 return self.b.fptrunc(value, vector(_STORED["float16"], lanes))
             case "bfloat16":
-                return self._to_bfloat16(value, lanes)
+                upper = self.b.lshr(bfloat16_bits(self.b, value, lanes), int_constant(16, lanes))
+                return self.b.trunc(upper, vector(I16, lanes))
             case _:
                 return value
-
-    def _to_bfloat16(self, value: ir.Value, lanes: int) -> ir.Value:
-        """Round to nearest, ties to even: add half of the last kept place, plus its parity; NaN keeps a set bit."""
-        b = self.b
-        bits = b.bitcast(value, vector(I32, lanes))
-        parity = b.and_(b.lshr(bits, int_constant(16, lanes)), int_constant(1, lanes))
-        rounded = b.add(bits, b.add(parity, int_constant(0x7FFF, lanes)))
-        quiet = b.or_(bits, int_constant(0x400000, lanes))
-        chosen = b.select(b.fcmp_unordered("uno", value, value), quiet, rounded)
-        return b.trunc(b.lshr(chosen, int_constant(16, lanes)), vector(I16, lanes))
 
     def phi(self, values: Mapping[ir.Block, ir.Value]) -> ir.Value:
         """The value that came with the block that was left last."""

@@ -72,13 +72,8 @@ EXP_HI = 89.0  # exp is +inf from 88.7229 on
 EXP_LO = -104.0  # exp rounds to 0 below -103.9721
 
 
-def exp(b: ir.IRBuilder, x: ir.Value, lanes: int) -> ir.Value:
-    """e**x, scaled by two powers of two, the halves of n, so that neither leaves the normal range.
-
-    With AVX-512, whose vectors alone have 16 lanes, one instruction scales by 2**n, right in the whole range.
-    """
-    t = vector(F32, lanes)
-    x = at_least(b, at_most(b, x, EXP_HI, lanes), EXP_LO, lanes)
+def _reduced(b: ir.IRBuilder, x: ir.Value, lanes: int) -> tuple[ir.Value, ir.Value, ir.Value]:
+    """The integer n nearest to x / ln 2, plus ROUND_MAGIC and as it is, and e**(x - n ln 2)."""
     biased = fma(b, x, float_constant(LOG2E, lanes), float_constant(ROUND_MAGIC, lanes), lanes)
     n = b.fsub(biased, float_constant(ROUND_MAGIC, lanes))
     r = fma(b, n, float_constant(-LN2_HI, lanes), x, lanes)
@@ -86,6 +81,17 @@ def exp(b: ir.IRBuilder, x: ir.Value, lanes: int) -> ir.Value:
     p = horner(b, r, EXP_P, lanes)
     p = fma(b, b.fmul(r, r), p, r, lanes)
     p = b.fadd(p, float_constant(1.0, lanes))
+    return biased, n, p
+
+
+def exp(b: ir.IRBuilder, x: ir.Value, lanes: int) -> ir.Value:
+    """e**x, scaled by two powers of two, the halves of n, so that neither leaves the normal range.
+
+    With AVX-512, whose vectors alone have 16 lanes, one instruction scales by 2**n, right in the whole range.
+    """
+    t = vector(F32, lanes)
+    x = at_least(b, at_most(b, x, EXP_HI, lanes), EXP_LO, lanes)
+    biased, n, p = _reduced(b, x, lanes)
     if lanes == _AVX512_LANES:
         every, rounding = ir.Constant(I16, -1), ir.Constant(I32, 4)
         return intrinsic(
@@ -148,13 +154,7 @@ def log(b: ir.IRBuilder, x: ir.Value, lanes: int) -> ir.Value:
 
 def _exp_of_negative(b: ir.IRBuilder, x: ir.Value, lanes: int) -> ir.Value:
     """e**x for -80 <= x <= 0 (or NaN): no clamps and a single power of two."""
-    biased = fma(b, x, float_constant(LOG2E, lanes), float_constant(ROUND_MAGIC, lanes), lanes)
-    n = b.fsub(biased, float_constant(ROUND_MAGIC, lanes))
-    r = fma(b, n, float_constant(-LN2_HI, lanes), x, lanes)
-    r = fma(b, n, float_constant(-LN2_LO, lanes), r, lanes)
-    p = horner(b, r, EXP_P, lanes)
-    p = fma(b, b.fmul(r, r), p, r, lanes)
-    p = b.fadd(p, float_constant(1.0, lanes))
+    biased, _, p = _reduced(b, x, lanes)
     # The low bits of ROUND_MAGIC_BITS are 0, so the shift leaves just n in the exponent field.
     bits = b.shl(b.bitcast(biased, vector(I32, lanes)), int_constant(23, lanes))
     return b.fmul(p, b.bitcast(b.add(bits, int_constant(127 << 23, lanes)), vector(F32, lanes)))

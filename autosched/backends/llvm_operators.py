@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from llvmlite import ir
 
 from autosched.backends import llvm_math
-from autosched.backends.llvm_values import F32, I32, float_constant, int_constant, unary, vector
+from autosched.backends.llvm_values import F32, bfloat16_bits, float_constant, int_constant, unary, vector
 
 # A product and a sum may become one fused multiply-add; nothing else may be reordered or assumed.
 _FUSED = ("contract",)
@@ -53,9 +53,7 @@ def round_value(b: ir.IRBuilder, value: ir.Value, dtype: str, lanes: int) -> ir.
         case "float16":
             return b.fpext(b.fptrunc(value, vector(ir.HalfType(), lanes)), vector(F32, lanes))
         case "bfloat16":
-            bits = b.bitcast(value, vector(I32, lanes))
-            parity = b.and_(b.lshr(bits, int_constant(16, lanes)), int_constant(1, lanes))
-            rounded = b.add(bits, b.add(parity, int_constant(0x7FFF, lanes)))
-            return b.bitcast(b.and_(rounded, int_constant(-65536, lanes)), vector(F32, lanes))
+            kept = b.and_(bfloat16_bits(b, value, lanes), int_constant(-65536, lanes))
+            return b.bitcast(kept, vector(F32, lanes))
         case _:
             return value

@@ -86,6 +86,18 @@ def unary(b: ir.IRBuilder, name: str, x: ir.Value, lanes: int) -> ir.Value:
     return intrinsic(b, f"llvm.{name}.{overload(lanes)}", vector(F32, lanes), [x])
 
 
+def bfloat16_bits(b: ir.IRBuilder, value: ir.Value, lanes: int) -> ir.Value:
+    """The bits of float32 values rounded to bfloat16, which is their upper half; the lower half is arbitrary.
+
+    To nearest, ties to even: half of the last kept place is added, plus its parity. NaN keeps a set bit.
+    """
+    bits = b.bitcast(value, vector(I32, lanes))
+    parity = b.and_(b.lshr(bits, int_constant(16, lanes)), int_constant(1, lanes))
+    rounded = b.add(bits, b.add(parity, int_constant(0x7FFF, lanes)))
+    quiet = b.or_(bits, int_constant(0x400000, lanes))
+    return b.select(b.fcmp_unordered("uno", value, value), quiet, rounded)
+
+
 def smaller_index(b: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
     return intrinsic(b, "llvm.smin.i64", I64, [x, y])
 
