@@ -47,6 +47,8 @@ def apply_chain(
     Raises:
         InputError: a link is unknown.
     """
+    if not isinstance(chain, str):
+        raise InputError(f"chain {chain!r}; expected links joined by '_', such as 'bias_gelu'")
     extra: list[Tensor] = []
 
     def operand(link: str, over: tuple[Axis, ...]) -> Expression:

@@ -20,7 +20,6 @@ class DType:
 
 
 _DTYPES = (
-    DType("float64", 8, 2.0**-52, "f64"),
     DType("float32", 4, 2.0**-23, "f32"),
     DType("float16", 2, 2.0**-10, "f16"),
     DType("bfloat16", 2, 2.0**-7, "bf16"),

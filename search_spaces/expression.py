@@ -10,11 +10,12 @@ backend that prints these prints every activation.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from search_spaces.errors import unknown_name
+from search_spaces.errors import InputError, unknown_name
 
 # name -> (number of arguments, floating-point operations charged for one element).
 # Transcendental functions are charged what a polynomial evaluation of them costs, about 10 to 20 operations.
@@ -62,6 +63,10 @@ class Affine:
         """The largest value when each variable runs from 0 below its extent."""
         return self.offset + sum(max(0, c * (extents[v] - 1)) for v, c in self.terms)
 
+    def minimum(self, extents: Mapping[str, int]) -> int:
+        """The smallest value when each variable runs from 0 below its extent."""
+        return self.offset + sum(min(0, c * (extents[v] - 1)) for v, c in self.terms)
+
     def __str__(self) -> str:
         parts = [v if c == 1 else f"{v}*{c}" for v, c in self.terms]
         if self.offset or not parts:
@@ -92,9 +97,13 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A constant."""
+    """A constant: a finite number, since logs are JSON, which has no other."""
 
     value: float
+
+    def __post_init__(self) -> None:
+        if isinstance(self.value, bool) or not isinstance(self.value, int | float) or not math.isfinite(self.value):
+            raise InputError(f"constant {self.value!r}; expected a finite number")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +116,9 @@ class Apply:
     def __post_init__(self) -> None:
         if self.operator not in OPERATORS:
             raise unknown_name("pointwise operator", self.operator, OPERATORS)
+        arity = OPERATORS[self.operator][0]
+        if len(self.arguments) != arity:
+            raise InputError(f"{self.operator} takes {arity} arguments, got {len(self.arguments)}")
 
 
 Expression = Access | Literal | Apply

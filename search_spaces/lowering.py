@@ -21,6 +21,12 @@ def buffers(workload: Workload, *workspaces: Buffer) -> tuple[Buffer, ...]:
     return (*inputs, Buffer(out.name, out.shape, out.dtype, "output"), *workspaces)
 
 
+def workspace_name(workload: Workload, wanted: str) -> str:
+    """A name for a workspace that no tensor of the workload has."""
+    taken = {t.name for t in workload.inputs} | {s.name for s in workload.stages}
+    return Names(taken).fresh(wanted)
+
+
 def slices_at(access: Access, place: Place) -> tuple[Slice, ...]:
     """Where an access that indexes by plain axes lies when its axes are at `place`."""
     return tuple(place[i.terms[0][0]] for i in access.index)

@@ -25,10 +25,6 @@ class ContractionForm:
     contraction: Stage
     result: Expression
 
-    @property
-    def has_epilogue(self) -> bool:
-        return not isinstance(self.result, Access)
-
 
 @dataclass(frozen=True)
 class RowForm:
@@ -40,7 +36,19 @@ class RowForm:
 
 
 def contraction_form(workload: Workload) -> ContractionForm | None:
-    """The workload as one contraction with a pointwise epilogue, or None when it is something else."""
+    """The workload as one contraction with a pointwise epilogue, or None when it is something else.
+
+    Its axes are called b (b0, b1 … when there are several), m, n and k in the form, whatever they are in the workload.
+    """
+    found = _contraction_form(workload)
+    if found is None:
+        return None
+    names = {x.name: "b" if len(found.batch) == 1 else f"b{i}" for i, x in enumerate(found.batch)}
+    names |= {found.m.name: "m", found.n.name: "n", found.k.name: "k"}
+    return _contraction_form(_renamed(workload, names))
+
+
+def _contraction_form(workload: Workload) -> ContractionForm | None:
     first, *rest = workload.stages
     if not first.is_contraction or not _plain(workload) or any(s.reduction for s in rest):
         return None
@@ -68,8 +76,22 @@ def contraction_form(workload: Workload) -> ContractionForm | None:
     return ContractionForm(batch, m, n, k, a, b, first, result)
 
 
-def row_form(workload: Workload) -> RowForm | None:
-    """The workload as reductions over one axis of its rows, or None when it is something else."""
+def row_form(workload: Workload) -> tuple[Workload, RowForm] | None:
+    """The workload as reductions over one axis of its rows, or None when it is something else.
+
+    The workload comes back with its axes called r (r0, r1 … when there are several) and c, as they are in the form.
+    """
+    found = _row_form(workload)
+    if found is None:
+        return None
+    names = {x.name: "r" if len(found.rows) == 1 else f"r{i}" for i, x in enumerate(found.rows)}
+    renamed = _renamed(workload, names | {found.column.name: "c"})
+    form = _row_form(renamed)
+    assert form is not None
+    return renamed, form
+
+
+def _row_form(workload: Workload) -> RowForm | None:
     reductions = tuple(s for s in workload.stages if s.reduction)
     if (
         not reductions
@@ -79,6 +101,8 @@ def row_form(workload: Workload) -> RowForm | None:
         return None
     first = reductions[0]
     assert first.reduction is not None
+    if not first.axes or len(first.reduction.axes) != 1:
+        return None
     rows, column = first.axes, first.reduction.axes[0]
     for stage in workload.stages:
         reduces_rows = stage.reduction is not None and stage.reduction.axes == (column,) and stage.axes == rows
@@ -94,6 +118,8 @@ def row_form(workload: Workload) -> RowForm | None:
 
 def pointwise_form(workload: Workload) -> Workload | None:
     """The workload with axes merged as far as its accesses allow, or None when a stage reduces."""
+    if not workload.stages[-1].axes:
+        return None
     if any(s.reduction or s.axes != workload.stages[-1].axes for s in workload.stages) or not _plain(workload):
         return None
     return _merge_axes(workload)
@@ -126,6 +152,33 @@ def _plain(workload: Workload) -> bool:
             if access.tensor in stages and names != [a.name for a in stages[access.tensor].axes]:
                 return False
     return True
+
+
+def _renamed(workload: Workload, names: dict[str, str]) -> Workload:
+    """The same workload with other names for its axes; every index is just an axis."""
+
+    def axes(given: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        return tuple(Axis(names[x.name], x.extent) for x in given)
+
+    def rewrite(e: Expression) -> Expression:
+        match e:
+            case Access(tensor, index):
+                return Access(tensor, tuple(ex.axis_index(names[i.terms[0][0]]) for i in index))
+            case Apply(operator, arguments):
+                return Apply(operator, tuple(map(rewrite, arguments)))
+            case _:
+                return e
+
+    stages = tuple(
+        replace(
+            s,
+            axes=axes(s.axes),
+            expression=rewrite(s.expression),
+            reduction=replace(s.reduction, axes=axes(s.reduction.axes)) if s.reduction else None,
+        )
+        for s in workload.stages
+    )
+    return replace(workload, stages=stages)
 
 
 def _variables(access: Access) -> set[str]:

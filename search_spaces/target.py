@@ -13,7 +13,9 @@ from search_spaces.errors import unknown_name
 class Target:
     """A device. Sizes in bytes, rates per second for the whole device.
 
-    `units` are streaming multiprocessors of a GPU and cores of a CPU; `capability` is 90 for compute capability 9.0 and
+    `units` are streaming multiprocessors of a GPU and threads of a CPU; `threads` is the most that one program of a GPU
+    may have, and what a kernel uses on a CPU; `registers_per_unit` counts 32-bit registers of a multiprocessor, and
+    vector registers of a CPU; `capability` is 90 for compute capability 9.0 and
     0 for a CPU; `l2_bytes` is the GPU's L2 and one core's L2 of a CPU; `lanes` is the float32 elements of a CPU vector;
     `matrix_flops` is the dense rate of 16-bit dots with float32 accumulation, `tf32_flops` that of tf32 dots.
     """

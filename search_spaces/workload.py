@@ -64,6 +64,9 @@ class Reduction:
     axes: tuple[Axis, ...]
 
     def __post_init__(self) -> None:
+        check_axes("reduction", self.axes)
+        if not self.axes:
+            raise InputError("a reduction over no axis; expected at least one")
         if self.operator not in ("sum", "max", "min"):
             raise InputError(f"unknown reduction {self.operator!r} (allowed: sum, max, min)")
 
@@ -126,9 +129,15 @@ class Workload:
             raise InputError(f"unknown precision {self.precision!r} (allowed: ieee, tf32)")
         if not self.stages:
             raise InputError(f"workload {self.name!r} has no stage; expected at least one")
+        if not self.inputs:
+            raise InputError(f"workload {self.name!r} has no input; expected at least one")
         known: dict[str, tuple[int, ...]] = {t.name: t.shape for t in self.inputs}
+        if len(known) < len(self.inputs):
+            raise InputError(f"workload {self.name!r} has two inputs of one name: {[t.name for t in self.inputs]}")
         for stage in self.stages:
             check_shape(stage.name, stage.shape)
+            dtype(stage.dtype)
+            check_axes(stage.name, (*stage.axes, *(stage.reduction.axes if stage.reduction else ())))
             self._check_stage(stage, known)
             known[stage.name] = stage.shape
 
@@ -142,6 +151,11 @@ class Workload:
             if len(access.index) != len(shape):
                 raise InputError(f"{ex.to_text(access)} has {len(access.index)} indices, expected {len(shape)}")
             for index, size in zip(access.index, shape, strict=True):
+                unknown = {v for v, _ in index.terms} - stage.extents.keys()
+                if unknown:
+                    raise InputError(f"{ex.to_text(access)} uses {sorted(unknown)}, which is no axis of {stage.name!r}")
+                if index.minimum(stage.extents) < 0:
+                    raise InputError(f"{ex.to_text(access)} reaches a negative index")
                 last = index.maximum(stage.extents)
                 if not 0 <= last < size:
                     raise InputError(f"{ex.to_text(access)} reaches index {last} of a dimension of size {size}")
@@ -231,6 +245,15 @@ class Workload:
                 for s in data["stages"]
             ),
         )
+
+
+def check_axes(name: str, axes: tuple[Axis, ...]) -> None:
+    """Raise InputError unless the axes have names of their own and positive extents."""
+    for axis in axes:
+        check_shape(f"{name}, axis {axis.name}", (axis.extent,))
+    names = [a.name for a in axes]
+    if len(set(names)) < len(names):
+        raise InputError(f"{name}: axes {names}; expected each once")
 
 
 def check_shape(name: str, shape: tuple[int, ...]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from search_spaces import Axis, InputError, Reduction, Stage, Tensor, Workload, ops
+from search_spaces import expression as ex
 from search_spaces.expression import Access, Affine, Apply, axis_index
 
 
@@ -63,8 +64,29 @@ def test_a_stage_may_read_only_what_is_known() -> None:
         Workload("copy", (Tensor("x", (8,), "float32"),), (Stage("out", (Axis("i", 8),), read),))
 
 
+def test_malformed_workloads_are_refused_when_they_are_built() -> None:
+    i, x = Axis("i", 8), Tensor("x", (8,), "float32")
+    read = Access("x", (axis_index("i"),))
+    with pytest.raises(InputError, match="no input"):
+        Workload("none", (), (Stage("out", (i,), ex.Literal(1.0)),))
+    with pytest.raises(InputError, match="two inputs of one name"):
+        Workload("twice", (x, x), (Stage("out", (i,), read),))
+    with pytest.raises(InputError, match="which is no axis of 'out'"):
+        Workload("free", (x,), (Stage("out", (i,), Access("x", (axis_index("j"),))),))
+    with pytest.raises(InputError, match="reaches a negative index"):
+        Workload("below", (x,), (Stage("out", (i,), Access("x", (Affine((("i", -1),), 7 - 7),))),))
+    with pytest.raises(InputError, match="expected each once"):
+        Workload("again", (x,), (Stage("out", (i,), read, Reduction("sum", (i,))),))
+    with pytest.raises(InputError, match="over no axis"):
+        Reduction("sum", ())
+    with pytest.raises(InputError, match="expected a finite number"):
+        ops.gelu_scale(8, scale=float("nan"))
+    with pytest.raises(InputError, match="add takes 2 arguments, got 1"):
+        Apply("add", (read,))
+
+
 def test_unknown_operators_and_reductions_are_refused() -> None:
     with pytest.raises(InputError, match="unknown pointwise operator 'sinh'"):
         Apply("sinh", ())
     with pytest.raises(InputError, match="unknown reduction 'mean'"):
-        Reduction("mean", ())
+        Reduction("mean", (Axis("i", 2),))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import mmap
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -75,6 +76,7 @@ class LlvmLauncher:
         self._zeroed = [i for i, b in enumerate(program.buffers) if b.name in program.zeroed]
         self._kernels = [self._kernel(k.name, k.grid.tiles, len(program.buffers), threads) for k in program.kernels]
         self._pool = ThreadPoolExecutor(threads - 1, "autosched") if threads > 1 else None
+        self._lock = threading.Lock()
         self._plain = threads == 1 and not self._zeroed
         self._fixed = [w.data_ptr() for w in self._workspaces]
 
@@ -86,6 +88,11 @@ class LlvmLauncher:
         return _LoadedKernel(ctypes.CFUNCTYPE(None, *arguments)(address), tiles, scratch)
 
     def __call__(self, buffers: Sequence[torch.Tensor]) -> None:
+        # Scratch memory and workspaces serve one call at a time.
+        with self._lock:
+            self._call(buffers)
+
+    def _call(self, buffers: Sequence[torch.Tensor]) -> None:
         pointers = [t.data_ptr() for t in buffers] + self._fixed
         if self._plain:
             for kernel in self._kernels:

@@ -54,7 +54,7 @@ class Limits:
 
     `run_timeout_s` is for a whole trial, and more is allowed where a hundred perfect runs take longer. A candidate is
     abandoned after two repeats when they are `abandon_factor` times slower than the best so far. `compile_workers` is
-    how many processes compile; 0: one for every core but one.
+    how many processes compile; 0: one for every core of a CPU, and for all but one (at most 16) beside a GPU.
     """
 
     compile_timeout_s: float = 30.0
@@ -174,7 +174,7 @@ class LocalMeasurer:
         standings = self._runner.contest([candidates[number] for number in fit], rounds)
         self._wall_s += time.perf_counter() - begin
         for number, latencies in zip(fit, standings.latencies_s, strict=False):
-            measurements[number] = dataclasses.replace(measurements[number], latencies_s=latencies)
+            measurements[number] = dataclasses.replace(measurements[number], latencies_s=latencies, slowdown=1.0)
         return measurements
 
     def close(self) -> None:
@@ -237,7 +237,7 @@ def _bench_cores(target: Target) -> tuple[tuple[int, ...], int]:
 
 
 def _compile_cores(target: Target, workers: int) -> list[tuple[int, ...]]:
-    """The cores that each compile worker may use: all, but a GPU's measuring worker keeps one to itself."""
+    """The cores that each compile worker may use: one worker fewer than cores beside a GPU."""
     cores = usable_cores()
     count = len(cores) if target.kind == "cpu" else max(1, len(cores) - 1)
     return [tuple(cores)] * (workers or min(count, _MOST_COMPILE_WORKERS))

@@ -69,6 +69,8 @@ class TrialRunner:
 
     def contest(self, candidates: Sequence[Candidate], rounds: int) -> Standings:
         """Time candidates that came through a trial interleaved; no latencies when one of them fails after all."""
+        if not candidates:
+            return Standings(())
         while not (self._is_prepared and self._worker.available()):
             self.step(wait_for([self._worker]))
         self._worker.send(Contest(tuple(candidates), rounds), self._timeout_s * len(candidates) * (1 + rounds // 5))

@@ -34,7 +34,9 @@ def _nearest(value: KnobValue | None, allowed: tuple[KnobValue, ...]) -> KnobVal
 
 def _distance(a: KnobValue, b: KnobValue) -> float:
     if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b) > 1:
-        return sum(_distance(x, y) for x, y in zip(a[1:], b[1:], strict=True))
+        # Inner levels say more than the outermost, which follows from them and the size.
+        first, *inner = (_distance(x, y) for x, y in zip(a, b, strict=True))
+        return 0.01 * first + sum(inner)
     if isinstance(a, int) and isinstance(b, int) and not isinstance(a, bool) and not isinstance(b, bool):
         return abs(math.log2((abs(a) + 1) / (abs(b) + 1)))
     return 0.0 if a == b else math.inf

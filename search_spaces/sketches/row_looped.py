@@ -28,9 +28,10 @@ COLUMNS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 
 def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     """One sketch for reductions over one axis."""
-    form = row_form(workload)
-    if form is None:
+    found = row_form(workload)
+    if found is None:
         return ()
+    workload, form = found
     knobs = _knobs(workload, form, target)
     return (
         Sketch(

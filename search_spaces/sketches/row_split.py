@@ -41,9 +41,10 @@ MIN_PART = 1024
 
 def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     """One sketch for reductions over an axis long enough to share, on a GPU: a CPU has few threads and many rows."""
-    form = row_form(workload)
-    if form is None or target.kind != "gpu" or form.column.extent < 2 * MIN_PART:
+    found = row_form(workload)
+    if found is None or target.kind != "gpu" or found[1].column.extent < 2 * MIN_PART:
         return ()
+    workload, form = found
     return (
         Sketch("row_split", _knobs(form), lambda values: _lower(workload, form, target, values), ("columns", "warps")),
     )

@@ -26,9 +26,10 @@ MAX_COLUMNS = 65536
 
 def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     """One sketch for reductions over one axis whose rows fit a tile."""
-    form = row_form(workload)
-    if form is None or form.column.extent > MAX_COLUMNS:
+    found = row_form(workload)
+    if found is None or found[1].column.extent > MAX_COLUMNS:
         return ()
+    workload, form = found
     knobs = _gpu_knobs(form) if target.kind == "gpu" else _cpu_knobs(form)
     return (Sketch("row_whole", knobs, lambda values: _lower(workload, form, target, values), ("rows", "warps")),)
 

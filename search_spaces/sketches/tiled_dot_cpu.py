@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from search_spaces.expression import Access, Affine
 from search_spaces.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest
-from search_spaces.lowering import Emitter, Names, buffers
+from search_spaces.lowering import Emitter, Names, buffers, workspace_name
 from search_spaces.space import Sketch
 from search_spaces.structure import ContractionForm, contraction_form
 from search_spaces.target import Target
@@ -67,18 +67,19 @@ MAX_CACHE_TILE = 4096
 
 
 def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
-    """One sketch for a float32 contraction with a pointwise epilogue on a CPU."""
+    """One sketch for a contraction with a pointwise epilogue on a CPU, computed in float32."""
     form = contraction_form(workload)
     if form is None or target.kind != "cpu":
         return ()
+    knobs = _knobs(form, target)
     return (
         Sketch(
             "tiled_dot_cpu",
-            _knobs(form, target),
+            knobs,
             lambda values: _lower(workload, form, target, values),
             ("register", "unroll"),
             lambda values: _why_illegal(target, values),
-            _starts(form, target, _knobs(form, target)),
+            _starts(form, target, knobs),
         ),
     )
 
@@ -239,7 +240,7 @@ class _Parts:
             return ()
         batch = tuple(x.extent for x in self.form.batch)
         shape = (*batch, self.grid_m * self.cache_m, self.grid_n * self.sweeps * self.cache_n, self.rows, self.columns)
-        return (Buffer("partial", shape, "float32", "workspace"),)
+        return (Buffer(workspace_name(self.workload, "partial"), shape, "float32", "workspace"),)
 
     def load_a(self) -> Load:
         """The cache tile of a, or the one row panel of it that loop i is at."""
@@ -303,7 +304,7 @@ class _Parts:
         """Where the sum of a register tile is between turns of k.0; with one turn, where the result goes."""
         if self.steps == 1 or self.sums_in_output:
             return self.workload.output.name, tuple(place[x.name] for x in self.form.contraction.axes)
-        return "partial", (
+        return workspace_name(self.workload, "partial"), (
             *self.outer.values(),
             Slice(Affine.of(("m.0", self.cache_m), ("i", 1))),
             Slice(Affine.of(("n.0", self.sweeps * self.cache_n), ("n.1", self.cache_n), ("j", 1))),

@@ -18,7 +18,7 @@ from typing import Literal
 from search_spaces.dtypes import dtype
 from search_spaces.expression import Access, Affine
 from search_spaces.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest
-from search_spaces.lowering import Emitter, Names, buffers, slices_at
+from search_spaces.lowering import Emitter, Names, buffers, slices_at, workspace_name
 from search_spaces.space import Sketch
 from search_spaces.structure import ContractionForm, contraction_form
 from search_spaces.target import Target
@@ -59,14 +59,15 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     if form is None or target.kind != "gpu":
         return ()
     legality = ("m", "n", "k", "split_k", "stages", "warps", "store", "halves")
+    knobs = _knobs(workload, form, target)
     return (
         Sketch(
             "tiled_dot_gpu",
-            _knobs(workload, form, target),
+            knobs,
             lambda values: _lower(workload, form, target, values),
             legality,
             _why_illegal,
-            _starts(_knobs(workload, form, target)),
+            _starts(knobs),
         ),
     )
 
@@ -150,12 +151,16 @@ def _lower(workload: Workload, form: ContractionForm, target: Target, values: Va
         body += _epilogue(workload, form, values, Names({"acc", "a", "b"}))
         kernel = Kernel(workload.name, _grid(form, target, values, split), tuple(body), _launch(values))
         return TileProgram(workload.name, buffers(workload), (kernel,))
-    partial = Buffer("partial", (split, *(x.extent for x in form.contraction.axes)), "float32", "workspace")
+    partial = Buffer(
+        workspace_name(workload, "partial"), (split, *(x.extent for x in form.contraction.axes)), "float32", "workspace"
+    )
     place = _place(form, values)
     where = (Slice(Affine.of(("k.split", 1))), *(place[x.name] for x in form.contraction.axes))
-    body = [*_accumulate(workload, form, values, split), Store("partial", where, "acc")]
+    body = [*_accumulate(workload, form, values, split), Store(partial.name, where, "acc")]
     first = Kernel(f"{workload.name}_partial", _grid(form, target, values, split), tuple(body), _launch(values))
-    return TileProgram(workload.name, buffers(workload, partial), (first, _combine(workload, form, split)))
+    return TileProgram(
+        workload.name, buffers(workload, partial), (first, _combine(workload, form, partial.name, split))
+    )
 
 
 def _launch(values: Values) -> Launch:
@@ -243,7 +248,7 @@ def _finish(
     return emitter.body
 
 
-def _combine(workload: Workload, form: ContractionForm, split: int) -> Kernel:
+def _combine(workload: Workload, form: ContractionForm, partial: str, split: int) -> Kernel:
     """The second kernel of a split reduction: add the partial sums and finish."""
     extents = dict(zip((form.m.name, form.n.name), COMBINE_TILE, strict=True))
     place = {x.name: Slice(Affine.of((f"{x.name}.0", 1))) for x in form.batch}
@@ -259,7 +264,7 @@ def _combine(workload: Workload, form: ContractionForm, split: int) -> Kernel:
         place, {t.name: t.dtype for t in workload.inputs}, Names({"acc", "part"}), {form.contraction.name: acc}
     )
     adding = Emitter(place, {}, Names())
-    adding.body.append(Load(part, "partial", where))
+    adding.body.append(Load(part, partial, where))
     adding.assign(acc, "add", acc, part)
     emitter.body += [Fill(acc, 0.0), For("s", split, tuple(adding.body))]
     emitter.store(workload.output.name, tuple(x.name for x in form.contraction.axes), emitter.tile(form.result, "out"))

@@ -11,7 +11,19 @@ import torch
 
 import search_spaces
 from autosched import reference
-from search_spaces import SearchSpace, Workload, ops, sketches
+from search_spaces import (
+    Axis,
+    EmptySearchSpaceError,
+    Reduction,
+    SearchSpace,
+    Stage,
+    Tensor,
+    Workload,
+    ops,
+    sketches,
+)
+from search_spaces import expression as ex
+from search_spaces.expression import Access, axis_index
 from search_spaces.interpreter import interpret
 from search_spaces.resources import why_too_large
 from search_spaces.target import GPUS, cpu
@@ -90,15 +102,50 @@ def test_mutants_and_children_are_legal_points_of_the_space(space: SearchSpace, 
             assert space.bind(search_spaces.Schedule.from_json(child.to_json())) == child
 
 
+def renamed_matmul() -> Workload:
+    """sum over j of i[a, j] * partial[j, k], with the names that lowered loops and workspaces like to have."""
+    m, n, k = Axis("m.0", 40), Axis("k", 50), Axis("n", 300)
+    product = ex.mul(Access("i", _at("m.0", "n")), Access("partial", _at("n", "k")))
+    stages = (
+        Stage("acc", (m, n), product, Reduction("sum", (k,))),
+        Stage("out", (m, n), ex.call("maximum", Access("acc", _at("m.0", "k")), ex.Literal(0.0))),
+    )
+    inputs = (Tensor("i", (40, 300), "float32"), Tensor("partial", (300, 50), "float32"))
+    return Workload("renamed", inputs, stages)
+
+
+def renamed_row_maxima() -> Workload:
+    """The largest along the last axis of a tensor whose rows are called like columns."""
+    n, c, w = Axis("n", 3), Axis("c", 5), Axis("r", 2100)
+    return Workload(
+        "renamed_rows",
+        (Tensor("x", (3, 5, 2100), "float32"),),
+        (Stage("top", (n, c), Access("x", _at("n", "c", "r")), Reduction("max", (w,))),),
+    )
+
+
+def _at(*names: str) -> tuple[ex.Affine, ...]:
+    return tuple(axis_index(n) for n in names)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("workload", [renamed_matmul(), renamed_row_maxima()], ids=lambda w: w.name)
+def test_names_of_axes_and_tensors_are_free(workload: Workload, target: str) -> None:
+    space = search_spaces.build(workload, TARGETS[target])
+    inputs = reference.random_inputs(workload, seed=3)
+    expected = reference.evaluate(workload, inputs).numpy()
+    for sketch in space.sketches:
+        for schedule in samples(space, sketch.name, 4):
+            got = interpret(schedule.program, [x.numpy() for x in inputs])
+            np.testing.assert_allclose(got, expected, rtol=2e-4, atol=2e-4, err_msg=str(schedule))
+
+
 def test_every_rule_matches_some_workload_of_this_suite() -> None:
     used = {s.name for _, space in spaces() for s in space.sketches}
     assert used == {m.name for m in pkgutil.iter_modules(sketches.__path__)}
 
 
 def test_a_workload_that_no_rule_matches_is_refused_with_the_rules_that_were_tried() -> None:
-    from search_spaces import Axis, EmptySearchSpaceError, Reduction, Stage, Tensor
-    from search_spaces.expression import Access, axis_index
-
     i, j = Axis("i", 4), Axis("j", 8)
     access = Access("x", (axis_index("j"), axis_index("i")))
     two_folds = (
