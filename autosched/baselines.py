@@ -33,10 +33,11 @@ class Baseline:
 
 def baseline(workload: Workload) -> Baseline | None:
     """The library's version of a workload, or None when it is not one of the named operators."""
-    arguments = dict(workload.arguments)
-    constructor = ops.CONSTRUCTORS.get(workload.name)
-    if constructor is None or constructor(**arguments).key != workload.key:
+    named = _constructed(workload)
+    if named is None or named.key != workload.key:
         return None
+    # All of them, with the defaults.
+    arguments = dict(named.arguments)
     match workload.name:
         case "matmul":
             return _matmul(arguments)
@@ -68,6 +69,18 @@ def library_name(workload: Workload, device: torch.device) -> str:
     # PyTorch leaves this function without types.
     mkl = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
     return "MKL" if mkl and workload.output.dtype in ("float32", "float64") else "oneDNN"
+
+
+def _constructed(workload: Workload) -> Workload | None:
+    """The named operator with the workload's arguments; None where it is no operator or does not take those."""
+    constructor = ops.CONSTRUCTORS.get(workload.name)
+    if constructor is None:
+        return None
+    try:
+        return constructor(**dict(workload.arguments))
+    except (TypeError, ValueError, AttributeError):
+        # A custom workload that borrows the name: arguments are missing, unknown or of another type.
+        return None
 
 
 def _number(arguments: dict[str, Scalar], name: str) -> float:

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from autosched import devices, reference, timing
-from autosched.baselines import baseline, library_name
+from autosched.arguments import check_integer, check_policy, check_workload
+from autosched.baselines import Baseline, baseline, library_name
 from autosched.kernel import Kernel, load_kernel
 from autosched.replay import find_best, log_paths
 from autosched.text import duration_text, table_lines
@@ -101,16 +102,24 @@ def compare(
     Raises:
         InputError: an argument is not allowed, or no log has a kernel (tune first).
         TargetUnavailableError: this machine cannot run kernels for the target.
+        LogError: a log cannot be read.
     """
-    device = devices.resolve(target)
-    if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
-        raise InputError(f"rounds={rounds!r}; expected an integer of at least 1")
-    kernel = load_kernel(find_best(op, device, log_paths(log), policy))
+    check_workload(op)
+    check_policy(policy)
+    check_integer("rounds", rounds, 1)
+    paths = log_paths(log)
+    kernel = load_kernel(find_best(op, devices.resolve(target), paths, policy))
     return compare_kernel(kernel, policy=policy, rounds=rounds)
 
 
 def compare_kernel(kernel: Kernel, *, policy: Policy = "cold", rounds: int = 30) -> Comparison:
-    """The same for a kernel at hand."""
+    """The same for a kernel at hand.
+
+    Raises:
+        InputError: an argument is not allowed.
+    """
+    check_policy(policy)
+    check_integer("rounds", rounds, 1)
     workload, target = kernel.workload, kernel.target
     inputs = reference.random_inputs(workload, _SEED, kernel.device)
     with _library_settings(workload, target), torch.no_grad():
@@ -118,16 +127,27 @@ def compare_kernel(kernel: Kernel, *, policy: Policy = "cold", rounds: int = 30)
         calls = {c.label: c.call for c in contenders}
         samples = timing.interleaved(calls, rounds, timing.timer_for(workload, target, policy))
     measured = [Row(c.label, tuple(samples[c.label]), c.note) for c in contenders]
-    bound = Row("roofline", note="predicted, no kernel can be faster", predicted_s=bound_s(workload, target))
+    bound = Row("roofline", note="predicted from nominal rates", predicted_s=bound_s(workload, target))
     threads = target.threads if target.kind == "cpu" else 0
     return Comparison(workload, target, threads, (*measured, *absent, bound), devices.environment(target))
 
 
 def library_latency(op: Workload, target: Target, policy: Policy = "cold") -> float | None:
-    """Seconds that the vendor's library takes, measured now on `target`; None when it has no such operator."""
+    """Seconds that the vendor's library takes, measured now on `target`.
+
+    None when it has no such operator, or cannot run it here, for want of memory say.
+    """
     known = baseline(op)
     if known is None:
         return None
+    try:
+        return _timed_library(known, op, target, policy)
+    except RuntimeError:
+        # PyTorch's own, of many kinds: out of memory, a dtype that the library has no kernel for.
+        return None
+
+
+def _timed_library(known: Baseline, op: Workload, target: Target, policy: Policy) -> float:
     device = torch.device("cpu" if target.kind == "cpu" else "cuda")
     inputs = reference.random_inputs(op, _SEED, device)
     out = torch.empty(op.output.shape, dtype=reference.torch_dtype(op.output.dtype), device=device)

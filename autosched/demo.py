@@ -10,7 +10,7 @@ from rich.text import Text
 from autosched import devices
 from autosched.compare import compare_kernel, library_latency
 from autosched.progress import progress_display
-from autosched.tuner import tune
+from autosched.tuner import prepare, run
 from search_spaces import Target, Workload, ops
 
 # Trials that fit into two minutes on two slow CPU cores, and are enough to come near the best.
@@ -37,8 +37,11 @@ def run_demo(console: Console, log: Path) -> None:
 
 def _tune_and_compare(console: Console, op: Workload, target: Target, trials: int, log: Path) -> None:
     console.print()
-    with progress_display(console, library_latency(op, target)) as on_progress:
-        result = tune(op, target, trials, log=log, on_progress=on_progress)
+    search = prepare(
+        op, target, trials, strategy="evolutionary", cost_model="xgboost", seed=0, log=log, policy="cold"
+    )
+    with progress_display(console, None if search.complete else library_latency(op, target)) as search.on_progress:
+        result = run(search)
     console.print(Text(str(result), style="bold"), soft_wrap=True)
     if result.ending == "interrupted":
         raise KeyboardInterrupt

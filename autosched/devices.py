@@ -52,6 +52,8 @@ def detect() -> Target:
 def resolve(target: str | Target | None) -> Target:
     """The target that is meant, sure to be on this machine: by name, as given, or (None) the one that is here.
 
+    The name of a GPU stands for its family: "a100" is any A100, and the target describes the card that is here.
+
     Raises:
         InputError: no such target.
         TargetUnavailableError: the device is not here or cannot be used; the message says what is here.
@@ -60,9 +62,9 @@ def resolve(target: str | Target | None) -> Target:
         return _usable(detect())
     if isinstance(target, Target):
         return _same_device(target)
-    if target == "cpu":
+    if isinstance(target, str) and target.lower() == "cpu":
         return cpu_target()
-    if isinstance(target, str) and torch.cuda.is_available() and target.lower() == gpu_target().name:
+    if isinstance(target, str) and torch.cuda.is_available() and _is_called(target, torch.cuda.get_device_name()):
         return _usable(gpu_target())
     known = target_named(target)
     raise TargetUnavailableError(f"target {target!r} is {known.device}, {_what_is_here()}")
@@ -177,7 +179,7 @@ def _described(device: str) -> Target:
     fp32, dense = cycles * lanes * 2, cycles * matrix
     shared = int(getattr(seen, "shared_memory_per_block_optin", 48 * 2**10))
     return Target(
-        name=_slug(device),
+        name=next((name for name in GPUS if _is_called(name, device)), _slug(device)),
         device=device,
         kind="gpu",
         capability=capability,
@@ -193,6 +195,13 @@ def _described(device: str) -> Target:
         tf32_flops=dense / 2 if capability >= 80 else fp32,
         matrix_flops=dense,
     )
+
+
+def _is_called(name: str, device: str) -> bool:
+    """Whether a device goes by that name: "v100" is any "Tesla V100-…", but "t4" is no "NVIDIA T400"."""
+    words = [w for w in re.split(r"[^a-z0-9]+", device.lower()) if w]
+    runs = {"".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, len(words) + 1)}
+    return name.lower() == _slug(device) or (name.lower() in GPUS and name.lower() in runs)
 
 
 def _slug(device: str) -> str:

@@ -7,13 +7,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from autosched import backends, devices
+from autosched.arguments import check_policy, check_workload, log_path
 from autosched.correctness import expect, why_wrong
 from autosched.generator import generator_hash
 from autosched.kernel import Kernel, load_kernel
 from autosched.reference import random_inputs
 from autosched.timing import Policy
 from search_spaces import InputError, Target, Workload
-from tuning_logs import TuningLog, TuningRecord, shipped_logs, user_log_path
+from tuning_logs import TuningLog, TuningRecord, shipped_logs
 
 
 def replay(
@@ -31,11 +32,15 @@ def replay(
     takes its schedule anyway, and what comes of it may be faster or slower than the record says.
 
     Raises:
-        InputError: no log holds a usable record; the message says what to do.
+        InputError: an argument is not allowed, or no log holds a usable record; the message says what to do.
         TargetUnavailableError: this machine cannot run kernels for the target.
+        LogError: a log cannot be read.
     """
+    check_workload(op)
+    check_policy(policy)
+    paths = log_paths(log)
     device = devices.resolve(target)
-    return load_kernel(find_best(op, device, log_paths(log), policy, allow_stale))
+    return load_kernel(find_best(op, device, paths, policy, allow_stale))
 
 
 def why_wrong_now(kernel: Kernel, seed: int) -> str | None:
@@ -45,8 +50,12 @@ def why_wrong_now(kernel: Kernel, seed: int) -> str | None:
 
 
 def log_paths(log: str | os.PathLike[str] | None) -> tuple[Path, ...]:
-    """Where records are looked for, first to last."""
-    return (user_log_path(), *shipped_logs()) if log is None else (Path(log),)
+    """Where records are looked for, first to last.
+
+    Raises:
+        InputError, LogError: as `log_path`.
+    """
+    return (log_path(log), *(shipped_logs() if log is None else ()))
 
 
 def find_best(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
@@ -92,7 +91,12 @@ class Search:
     @property
     def failures(self) -> tuple[tuple[str, int], ...]:
         """This run's failed trials by status, most frequent first."""
-        return tuple(Counter(r.measurement.status for r in self.trials if not r.measurement.ok).most_common())
+        return _failures(self.trials)
+
+    @property
+    def all_failures(self) -> tuple[tuple[str, int], ...]:
+        """The known schedules that failed, those of earlier runs included, by status, most frequent first."""
+        return _failures(standing(self.records))
 
     def run(self, measurer: Measurer, interruption: Interruption) -> Ending:
         """Search to the end, or until the interruption is set, which is looked at between batches."""
@@ -109,26 +113,41 @@ class Search:
         return ending
 
     def _batch(self, measurer: Measurer) -> bool:
-        """Measure and log the next schedules; False when there are none left."""
+        """Measure the next schedules, each logged as soon as it is measured; False when there are none left.
+
+        Trials are numbered in the order they end. The strategy is told of them in the order it proposed them, whatever
+        the timing of the compilers, so that the same seed searches alike.
+        """
         known = self.known
         size = min(max(_FIRST_BATCH, known // 4), _LARGEST_BATCH, self.wanted - known)
         with self._timed("propose"):
             schedules = self.strategy.ask(size)
         if not schedules:
             return False
-        done = itertools.count(known + 1)
+        tried: dict[int, TuningRecord] = {}
+
+        def on_done(number: int, measurement: Measurement) -> None:
+            if number not in tried:
+                tried[number] = self._record(schedules[number], measurement, trial=known + len(tried))
+                self._log(tried[number])
+                self._tried(known + len(tried), measurement)
+
         with self._timed("measure"):
-            measurements = measurer.measure(schedules, lambda _, measurement: self._tried(next(done), measurement))
-        records = self._log(schedules, measurements, finals=0)
+            measurements = measurer.measure(schedules, on_done)
+            # A measurer may leave out `on_done`.
+            for number, (_, measurement) in enumerate(zip(schedules, measurements, strict=True)):
+                on_done(number, measurement)
         with self._timed("propose"):
-            self.strategy.tell(records)
+            self.strategy.tell([tried[number] for number in range(len(schedules))])
         return True
 
     def _finals(self, measurer: Measurer) -> None:
         finalists = self._finalists()
         with self._timed("finals"):
             measurements = measurer.remeasure(finalists, rounds=_FINAL_ROUNDS)
-        self._log(finalists, measurements, finals=1 + max(r.provenance.finals for r in self.records))
+        first, finals = self.known, 1 + max(r.provenance.finals for r in self.records)
+        pairs = enumerate(zip(finalists, measurements, strict=True))
+        self._log(*(self._record(schedule, measurement, first + i, finals) for i, (schedule, measurement) in pairs))
 
     @property
     def _finals_due(self) -> bool:
@@ -140,24 +159,14 @@ class Search:
         fastest = sorted(ok, key=lambda r: r.measurement.undisturbed_s)[:_FINALISTS]
         return [self.space.bind(r.schedule) for r in fastest]
 
-    def _log(
-        self, schedules: Sequence[Schedule], measurements: Sequence[Measurement], finals: int
-    ) -> list[TuningRecord]:
-        now, first = time.time(), self.known
-        records = [
-            TuningRecord(
-                self.space.workload,
-                self.space.target,
-                schedule,
-                measurement,
-                dataclasses.replace(self.provenance, unix_s=now, trial=first + i, finals=finals),
-            )
-            for i, (schedule, measurement) in enumerate(zip(schedules, measurements, strict=True))
-        ]
+    def _record(self, schedule: Schedule, measurement: Measurement, trial: int, finals: int = 0) -> TuningRecord:
+        provenance = dataclasses.replace(self.provenance, unix_s=time.time(), trial=trial, finals=finals)
+        return TuningRecord(self.space.workload, self.space.target, schedule, measurement, provenance)
+
+    def _log(self, *records: TuningRecord) -> None:
         with self._timed("log"):
             self.log.append(*records)
         self.records.extend(records)
-        return records
 
     def _tried(self, known: int, measurement: Measurement) -> None:
         if measurement.ok:
@@ -191,9 +200,14 @@ class Search:
 
     @contextmanager
     def _timed(self, phase: Literal["propose", "measure", "log", "finals"]) -> Iterator[None]:
-        start = time.perf_counter()
+        # What is timed inside, such as the log while measuring, counts there only.
+        start, before = time.perf_counter(), self.seconds.total
         try:
             yield
         finally:
-            spent = getattr(self.seconds, phase) + time.perf_counter() - start
-            self.seconds = dataclasses.replace(self.seconds, **{phase: spent})
+            spent = time.perf_counter() - start - (self.seconds.total - before)
+            self.seconds = dataclasses.replace(self.seconds, **{phase: getattr(self.seconds, phase) + spent})
+
+
+def _failures(records: Iterable[TuningRecord]) -> tuple[tuple[str, int], ...]:
+    return tuple(Counter(r.measurement.status for r in records if not r.measurement.ok).most_common())

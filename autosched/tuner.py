@@ -12,6 +12,7 @@ import numpy as np
 import cost_models
 import search_spaces
 from autosched import backends, devices, strategies
+from autosched.arguments import check_integer, check_policy, check_workload, log_path
 from autosched.generator import generator_hash
 from autosched.interruption import interruptible
 from autosched.kernel import Kernel, load_kernel
@@ -19,10 +20,9 @@ from autosched.measuring import LocalMeasurer, Measurer
 from autosched.progress import OnProgress
 from autosched.search import Ending, PhaseSeconds, Search
 from autosched.text import duration_text
-from autosched.timing import POLICIES, Policy
-from search_spaces import AutoschedError, InputError, LogError, Target, Workload
-from search_spaces.errors import unknown_name
-from tuning_logs import Provenance, TuningLog, TuningRecord, user_log_path
+from autosched.timing import Policy
+from search_spaces import AutoschedError, Target, Workload
+from tuning_logs import Provenance, TuningLog, TuningRecord
 from tuning_logs.ranking import standing
 
 # Records of other shapes that a search starts with: enough to train a cost model, few enough to do it in a second.
@@ -34,7 +34,7 @@ class TuneResult:
     """What a search found.
 
     `best` is None when every trial failed. `trials_done` schedules were measured now, `trials_known` came from the log.
-    `failures` counts this run's failed trials by status. `seconds` is wall time by phase; `compile_seconds` and
+    `failures` counts this run's failed trials by status, `all_failures` those of the log too. `seconds` is wall time by phase; `compile_seconds` and
     `run_seconds` are summed over the workers, which overlap. `ending` says why it stopped: all was "known" before, the
     wanted number of "trials" was reached, the search space was "exhausted", or Ctrl-C "interrupted" it.
     """
@@ -45,6 +45,7 @@ class TuneResult:
     trials_done: int
     trials_known: int
     failures: tuple[tuple[str, int], ...]
+    all_failures: tuple[tuple[str, int], ...]
     seconds: PhaseSeconds
     compile_seconds: float
     run_seconds: float
@@ -59,7 +60,7 @@ class TuneResult:
             AutoschedError: no trial succeeded.
         """
         if self.best is None:
-            shown = ", ".join(f"{n} {status}" for status, n in self.failures)
+            shown = ", ".join(f"{n} {status}" for status, n in self.all_failures)
             raise AutoschedError(f"{self.workload.label}: no trial succeeded ({shown}); `autosched log show` says why")
         return load_kernel(self.best)
 
@@ -103,27 +104,66 @@ def tune(
         EmptySearchSpaceError: no schedule is legal.
         LogError: the log cannot be read or written.
     """
-    _check(op, trials, seed, policy)
-    device = target if isinstance(target, Target) and measurer else devices.resolve(target)
+    search = prepare(
+        op, target, trials, strategy=strategy, cost_model=cost_model, seed=seed, log=log, policy=policy,
+        measured_elsewhere=measurer is not None,
+    )
+    search.on_progress = on_progress
+    return run(search, measurer)
+
+
+def prepare(
+    op: Workload,
+    target: str | Target | None,
+    trials: int,
+    *,
+    strategy: str,
+    cost_model: str,
+    seed: int,
+    log: str | os.PathLike[str] | None,
+    policy: Policy,
+    measured_elsewhere: bool = False,
+) -> Search:
+    """The first part of `tune`: everything that can be refused is checked, in milliseconds, and nothing measured.
+
+    With `measured_elsewhere` a `Target` is taken as given, be it on this machine or not.
+
+    Raises:
+        As `tune`.
+    """
+    check_workload(op)
+    check_integer("trials", trials, 1)
+    check_integer("seed", seed, 0)
+    check_policy(policy)
+    tuning_log = TuningLog(log_path(log))
+    device = target if isinstance(target, Target) and measured_elsewhere else devices.resolve(target)
     space = search_spaces.build(op, device)
-    tuning_log = TuningLog(user_log_path() if log is None else log)
-    _check_writable(tuning_log.path)
+    # Raises where no schedule is legal, whatever the strategy would make of that.
+    space.sample(np.random.default_rng(seed))
+    model = cost_models.create(cost_model, seed)
     generator = generator_hash(backends.for_target(device))
     records = tuning_log.records(op, device, generator, policy)
-    known = standing(records)
     # Another seed for every number of known trials: a resumed search does not draw the same candidates again.
-    rng = np.random.default_rng([seed, len(known)])
-    searcher = strategies.create(strategy, space, cost_models.create(cost_model, seed), rng)
+    rng = np.random.default_rng([seed, len(standing(records))])
+    searcher = strategies.create(strategy, space, model, rng)
     provenance = Provenance(generator, policy, 0.0, seed, 0, devices.environment(device))
-    search = Search(space, searcher, tuning_log, provenance, trials, records, on_progress)
+    search = Search(space, searcher, tuning_log, provenance, trials, records)
+    if not search.complete:
+        tuning_log.check_writable()
+    return search
+
+
+def run(search: Search, measurer: Measurer | None = None) -> TuneResult:
+    """The second part of `tune`: search, measuring on this machine unless a measurer is given."""
     if search.complete:
         return _result(search, "known")
-    other_shapes = [r for r in tuning_log.nearest(op, device, _WARM_START) if r.key != (op.key, device.key)]
-    searcher.tell([*other_shapes, *known])
+    op, device, origin = search.space.workload, search.space.target, search.provenance
+    other_shapes = [r for r in search.log.nearest(op, device, _WARM_START) if r.key != (op.key, device.key)]
+    search.strategy.tell([*other_shapes, *standing(search.records)])
     with interruptible() as interruption:
         if measurer is not None:
             return _result(search, search.run(measurer, interruption))
-        with LocalMeasurer(op, device, policy=policy, seed=seed) as local:
+        with LocalMeasurer(op, device, policy=search.policy, seed=origin.seed) as local:
             return _result(search, search.run(local, interruption))
 
 
@@ -136,6 +176,7 @@ def _result(search: Search, ending: Ending) -> TuneResult:
         trials_done=len(search.trials),
         trials_known=search.known_before,
         failures=search.failures,
+        all_failures=search.all_failures,
         seconds=search.seconds,
         compile_seconds=sum(m.facts.seconds for m in measurements if m.facts),
         run_seconds=sum(m.seconds for m in measurements),
@@ -143,23 +184,3 @@ def _result(search: Search, ending: Ending) -> TuneResult:
         log=search.log.path,
     )
 
-
-def _check(op: Workload, trials: int, seed: int, policy: str) -> None:
-    if not isinstance(op, Workload):
-        raise InputError(f"expected a Workload such as autosched.ops.matmul(512, 512, 512), got {type(op).__name__}")
-    for name, value, least in (("trials", trials, 1), ("seed", seed, 0)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise InputError(f"{name}={value!r}; expected an integer of at least {least}")
-    if policy not in POLICIES:
-        raise unknown_name("timing policy", policy, POLICIES)
-
-
-def _check_writable(path: Path) -> None:
-    """Raise LogError where an append would certainly fail: found out before the first trial, not after it."""
-    existing = next(p for p in (path, *path.absolute().parents) if p.exists())
-    if existing == path and not path.is_file():
-        raise LogError(f"{path} is no file; expected the path of a tuning log, such as tuning.jsonl")
-    if existing != path and not existing.is_dir():
-        raise LogError(f"cannot write {path}: {existing} is not a directory")
-    if not os.access(existing, os.W_OK):
-        raise LogError(f"cannot write {path}: no permission to write {existing}; give another path with log=…")

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from autosched.arguments import log_path
 from autosched.cli import logs
 from autosched.cli.arguments import (
     OPERATORS,
@@ -28,8 +29,7 @@ from autosched.demo import run_demo
 from autosched.progress import progress_display
 from autosched.replay import replay, why_wrong_now
 from autosched.text import duration_text
-from autosched.tuner import TuneResult, tune
-from tuning_logs import user_log_path
+from autosched.tuner import TuneResult, prepare, run
 
 # What a shell reports for a command that Ctrl-C ended: 128 + SIGINT.
 _INTERRUPTED = 130
@@ -67,7 +67,7 @@ app.add_typer(logs.app, name="log")
 @app.command("demo")
 def demo_command(log: LogPath = None) -> None:
     """Tune, compare and show three operators on the device that is here, within two minutes."""
-    run_demo(console(), user_log_path() if log is None else log)
+    run_demo(console(), log_path(log))
 
 
 @app.command("tune")
@@ -95,18 +95,12 @@ def tune_command(
     out = console()
     op = workload(operator, sizes)
     device = target_named(target, threads)
-    with progress_display(out, library_latency(op, device, policy)) as on_progress:
-        result = tune(
-            op,
-            device,
-            trials,
-            strategy=strategy,
-            cost_model=cost_model,
-            seed=seed,
-            log=log,
-            policy=policy,
-            on_progress=on_progress,
-        )
+    search = prepare(
+        op, device, trials, strategy=strategy, cost_model=cost_model, seed=seed, log=log, policy=policy
+    )
+    library_s = None if search.complete else library_latency(op, device, policy)
+    with progress_display(out, library_s) as search.on_progress:
+        result = run(search)
     print_result(result)
     if result.ending == "interrupted":
         raise typer.Exit(_INTERRUPTED)

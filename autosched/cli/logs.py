@@ -9,10 +9,11 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from autosched.arguments import log_path
 from autosched.cli.arguments import LogPath, console
 from autosched.text import duration_text, table_lines
 from search_spaces import InputError
-from tuning_logs import TuningLog, TuningRecord, user_log_path
+from tuning_logs import TuningLog, TuningRecord
 from tuning_logs.ranking import best_of, standing
 
 app = typer.Typer(no_args_is_help=True, help="Look into a tuning log.")
@@ -68,7 +69,7 @@ def best(
 
 
 def _tasks(log: Path | None) -> tuple[Path, dict[_Task, list[TuningRecord]]]:
-    path = user_log_path() if log is None else log
+    path = log_path(log)
     tasks: dict[_Task, list[TuningRecord]] = {}
     for record in TuningLog(path):
         task = (*record.key, record.provenance.generator, record.provenance.policy)

@@ -21,7 +21,7 @@ def target_lines() -> Iterator[str]:
     except TargetUnavailableError as error:
         why_not = f"GPUs cannot be used: {error}."
     rows: list[tuple[str, ...]] = [("target", "device", "float32", "16-bit dots", "memory", "here")]
-    rows += [_row(target, "yes" if name in here else "no") for name, target in {**here, **GPUS}.items()]
+    rows += [_row(target, "yes" if name in here else "no") for name, target in {**here, **GPUS, **here}.items()]
     yield from table_lines(rows, right=range(2, 6))
     yield ""
     yield why_not
