@@ -37,9 +37,7 @@ def run_demo(console: Console, log: Path) -> None:
 
 def _tune_and_compare(console: Console, op: Workload, target: Target, trials: int, log: Path) -> None:
     console.print()
-    search = prepare(
-        op, target, trials, strategy="evolutionary", cost_model="xgboost", seed=0, log=log, policy="cold"
-    )
+    search = prepare(op, target, trials, strategy="evolutionary", cost_model="xgboost", seed=0, log=log, policy="cold")
     with progress_display(console, None if search.complete else library_latency(op, target)) as search.on_progress:
         result = run(search)
     console.print(Text(str(result), style="bold"), soft_wrap=True)

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -34,9 +35,10 @@ class TuneResult:
     """What a search found.
 
     `best` is None when every trial failed. `trials_done` schedules were measured now, `trials_known` came from the log.
-    `failures` counts this run's failed trials by status, `all_failures` those of the log too. `seconds` is wall time by phase; `compile_seconds` and
-    `run_seconds` are summed over the workers, which overlap. `ending` says why it stopped: all was "known" before, the
-    wanted number of "trials" was reached, the search space was "exhausted", or Ctrl-C "interrupted" it.
+    `failures` counts this run's failed trials by status, `all_failures` those of earlier runs too. `seconds` is wall
+    time by phase; `compile_seconds` and `run_seconds` are summed over the workers, which overlap. `ending` says why it
+    stopped: all was "known" before, the wanted number of "trials" was reached, the search space was "exhausted", or
+    Ctrl-C "interrupted" it.
     """
 
     workload: Workload
@@ -105,7 +107,14 @@ def tune(
         LogError: the log cannot be read or written.
     """
     search = prepare(
-        op, target, trials, strategy=strategy, cost_model=cost_model, seed=seed, log=log, policy=policy,
+        op,
+        target,
+        trials,
+        strategy=strategy,
+        cost_model=cost_model,
+        seed=seed,
+        log=log,
+        policy=policy,
         measured_elsewhere=measurer is not None,
     )
     search.on_progress = on_progress
@@ -163,7 +172,7 @@ def run(search: Search, measurer: Measurer | None = None) -> TuneResult:
     with interruptible() as interruption:
         if measurer is not None:
             return _result(search, search.run(measurer, interruption))
-        with LocalMeasurer(op, device, policy=search.policy, seed=origin.seed) as local:
+        with LocalMeasurer(op, device, policy=cast(Policy, origin.policy), seed=origin.seed) as local:
             return _result(search, search.run(local, interruption))
 
 
@@ -183,4 +192,3 @@ def _result(search: Search, ending: Ending) -> TuneResult:
         ending=ending,
         log=search.log.path,
     )
-

@@ -10,9 +10,10 @@ import pytest
 import torch
 
 import autosched
-from autosched import Workload, ops
+from autosched import Measurement, Workload, ops
+from autosched.arguments import log_path
 from autosched.devices import cpu_target
-from search_spaces import EmptySearchSpaceError, InputError, LogError, TargetUnavailableError
+from search_spaces import EmptySearchSpaceError, InputError, LogError, SearchSpace, TargetUnavailableError
 from search_spaces.target import GPUS
 
 OP = ops.softmax(8, 16)
@@ -98,7 +99,7 @@ def test_a_directory_is_no_log(tmp_path: Path) -> None:
 
 def test_a_log_below_a_file_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("kept")
-    with pytest.raises(LogError, match="is not a directory"):
+    with pytest.raises(LogError, match="Not a directory"):
         tune(tmp_path / "file" / "tuning.jsonl")
     assert (tmp_path / "file").read_text() == "kept"
 
@@ -106,7 +107,7 @@ def test_a_log_below_a_file_cannot_be_written(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_log_without_permission_cannot_be_written(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
-    with pytest.raises(LogError, match=r"no permission to write .*; give another path with log="):
+    with pytest.raises(LogError, match=r"cannot append to .*Permission denied"):
         tune(tmp_path / "tuning.jsonl")
 
 
@@ -118,6 +119,56 @@ def test_a_foreign_file_is_not_written_to(tmp_path: Path) -> None:
     assert foreign.read_text() == "milk, eggs\n"
 
 
+def test_an_unwritable_log_is_found_out_before_anything_is_measured(tmp_path: Path) -> None:
+    class Untouched:
+        def measure(self, *_: object) -> list[Measurement]:
+            raise AssertionError("measured")
+
+        remeasure = measure
+
+        def close(self) -> None:
+            pass
+
+    foreign = tmp_path / "notes.txt"
+    foreign.write_text("milk, eggs\n")
+    with pytest.raises(LogError, match="not a tuning log"), pytest.warns(UserWarning, match="notes.txt"):
+        tune(foreign, measurer=Untouched())
+
+
+@pytest.mark.parametrize("call", ["tune", "replay", "compare"])
+@pytest.mark.parametrize(
+    ("log", "error", "message"),
+    [
+        (7, InputError, "log=7; expected the path of a tuning log"),
+        (b"tuning.jsonl", InputError, "expected the path of a tuning log"),
+        ("a\0b", LogError, "null"),
+        ("x" * 300, LogError, "File name too long"),
+        ("~nobody-has-this-name/x.jsonl", LogError, "cannot use"),
+    ],
+    ids=["number", "bytes", "nul", "long", "stranger"],
+)
+def test_an_odd_log_path_is_refused(
+    call: str, log: object, error: type[Exception], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(error, match=message):
+        getattr(autosched, call)(OP, "cpu", log=log)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_tilde_in_a_log_path_is_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert log_path("~/tuning.jsonl") == tmp_path / "tuning.jsonl"
+
+
+@pytest.mark.parametrize("call", ["tune", "replay", "compare"])
+def test_what_is_no_workload_and_an_unknown_policy_are_refused_everywhere(call: str, log: Path) -> None:
+    with pytest.raises(InputError, match="expected a Workload"):
+        getattr(autosched, call)("matmul", "cpu", log=log)
+    with pytest.raises(InputError, match="unknown timing policy 'lukewarm'"):
+        getattr(autosched, call)(OP, "cpu", log=log, policy="lukewarm")
+
+
 @pytest.mark.parametrize("rounds", [0, -1, 2.5])
 def test_a_wrong_number_of_rounds_is_refused(rounds: int, log: Path) -> None:
     with pytest.raises(InputError, match="expected an integer of at least 1"):
@@ -127,6 +178,16 @@ def test_a_wrong_number_of_rounds_is_refused(rounds: int, log: Path) -> None:
 def test_replaying_what_was_never_tuned_says_what_to_do(log: Path) -> None:
     with pytest.raises(InputError, match=r"no successful record .*tuning\.jsonl; make one with autosched\.tune"):
         autosched.replay(OP, "cpu", log=log)
+    assert not log.exists()
+
+
+@pytest.mark.parametrize("strategy", ["evolutionary", "exhaustive", "random"])
+def test_a_space_without_a_legal_schedule_is_an_error_for_every_strategy(
+    strategy: str, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SearchSpace, "why_illegal", lambda *_: "made up")
+    with pytest.raises(EmptySearchSpaceError, match="softmax rows=8"):
+        tune(log, strategy=strategy)
     assert not log.exists()
 
 

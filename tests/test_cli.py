@@ -133,6 +133,21 @@ def test_misuse_ends_in_one_line_and_status_2(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "wrong", [["--strategy", "best"], ["--cost-model", "best"], ["--trials", "0"], ["--log", "."]], ids=lambda w: w[0]
+)
+def test_wrong_options_are_refused_before_the_library_is_timed(
+    wrong: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("timed")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("autosched.timing.interleaved", refuse)
+    assert run("tune", *SOFTMAX, *wrong).exit_code == 2
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_terminal_gets_a_live_display() -> None:
     screen = io.StringIO()
     terminal = Console(file=screen, force_terminal=True, width=120)

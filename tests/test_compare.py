@@ -13,7 +13,7 @@ from autosched.baselines import baseline
 from autosched.compare import Comparison, Row, library_latency
 from search_spaces import InputError, Workload, ops
 from search_spaces.target import cpu
-from search_spaces.workload import Stage
+from search_spaces.workload import Scalar, Stage
 
 TARGET = cpu("Imaginary CPU", lanes=8, threads=1, l1_bytes=32 * 1024, l2_bytes=2**20, fp32_flops=1e11)
 
@@ -76,6 +76,26 @@ def test_a_workload_that_only_borrows_a_name_has_no_baseline() -> None:
     assert baseline(impostor) is None
 
 
+@pytest.mark.parametrize("arguments", [(), (("rows", 5),), (("rows", "many"), ("columns", 9)), (("axis", 1),)])
+def test_a_custom_workload_named_like_an_operator_has_no_baseline(arguments: tuple[tuple[str, Scalar], ...]) -> None:
+    softmax = ops.softmax(5, 9)
+    assert baseline(Workload("softmax", softmax.inputs, softmax.stages, arguments=arguments)) is None
+
+
+def test_a_workload_that_leaves_defaults_out_has_the_baseline_of_the_operator() -> None:
+    product = ops.matmul(5, 6, 7)
+    short = Workload("matmul", product.inputs, product.stages, arguments=(("m", 5), ("n", 6), ("k", 7)))
+    assert baseline(short) is not None
+
+
+def test_a_library_that_cannot_run_here_has_no_latency(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object) -> None:
+        raise torch.OutOfMemoryError("out of memory")
+
+    monkeypatch.setattr(reference, "random_inputs", refuse)
+    assert library_latency(ops.softmax(64, 64), autosched.devices.cpu_target()) is None
+
+
 def test_the_library_is_timed_with_the_threads_of_the_target_and_settings_are_restored() -> None:
     threads = torch.get_num_threads()
     latency = library_latency(ops.softmax(64, 64), autosched.devices.cpu_target())
@@ -136,7 +156,14 @@ def test_a_tuned_kernel_is_compared_with_everything_in_one_run(tuned: tuple[Work
         measured = row.label not in ("roofline", "torch.compile")
         assert len(row.latencies_s) == 3 if measured else row.note
     assert table.row("roofline").predicted_s
+    assert table.row("roofline").note == "predicted from nominal rates"
     assert table.speedup("PyTorch eager") > 0
+
+
+def test_a_kernel_is_not_compared_in_no_rounds(tuned: tuple[Workload, Path]) -> None:
+    kernel = autosched.replay(tuned[0], "cpu", log=tuned[1])
+    with pytest.raises(InputError, match="rounds=0; expected an integer of at least 1"):
+        autosched.compare_kernel(kernel, rounds=0)
 
 
 def test_a_workload_that_was_never_tuned_cannot_be_compared(tuned: tuple[Workload, Path]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -41,7 +42,7 @@ def test_resolving_nothing_gives_what_is_here() -> None:
 
 
 def test_the_cpu_resolves_by_name_and_by_target() -> None:
-    assert devices.resolve("cpu") == devices.cpu_target()
+    assert devices.resolve("cpu") == devices.resolve("CPU") == devices.cpu_target()
     assert devices.resolve(devices.cpu_target()) == devices.cpu_target()
 
 
@@ -62,6 +63,62 @@ def test_a_gpu_that_is_not_here_is_unavailable_with_the_reason_and_what_is_here(
 def test_asking_for_the_gpu_of_a_machine_without_one_says_why_there_is_none() -> None:
     with pytest.raises(TargetUnavailableError, match="no GPU to tune for: "):
         devices.gpu_target()
+
+
+@dataclasses.dataclass(frozen=True)
+class Card:
+    """What PyTorch says of a GPU."""
+
+    major: int = 7
+    minor: int = 0
+    multi_processor_count: int = 80
+    L2_cache_size: int = 6 * 2**20
+
+
+@pytest.fixture
+def insert_card(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Make PyTorch see a GPU of that name."""
+
+    def insert(device: str) -> None:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda: device)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: Card())
+
+    return insert
+
+
+@pytest.mark.parametrize(
+    ("name", "device"),
+    [
+        ("v100", "Tesla V100-SXM2-32GB"),
+        ("V100", "Tesla V100-PCIE-16GB"),
+        ("a100", "NVIDIA A100-PCIE-40GB"),
+        ("h100", "NVIDIA H100 NVL"),
+        ("rtx4090", "NVIDIA GeForce RTX 4090 D"),
+        ("t1000", "NVIDIA T1000"),
+    ],
+)
+def test_a_name_stands_for_every_card_of_the_family(name: str, device: str, insert_card: Callable[[str], None]) -> None:
+    insert_card(device)
+    target = devices.resolve(name)
+    assert (target.name, target.device, target.key) == (name.lower(), device, device)
+    assert (target.units, target.l2_bytes) == (80, 6 * 2**20)
+    assert devices.resolve(None) == devices.resolve(target) == target
+
+
+@pytest.mark.parametrize(("name", "device"), [("t4", "NVIDIA T400 4GB"), ("h200", "NVIDIA GH200 480GB")])
+def test_a_name_that_only_looks_alike_is_another_card(
+    name: str, device: str, insert_card: Callable[[str], None]
+) -> None:
+    insert_card(device)
+    with pytest.raises(TargetUnavailableError, match=f"but this machine has {device}"):
+        devices.resolve(name)
+
+
+def test_a_listed_card_keeps_the_figures_of_its_datasheet(insert_card: Callable[[str], None]) -> None:
+    insert_card("Tesla V100-SXM2-16GB")
+    assert devices.resolve("v100") == target_named("v100")
 
 
 def test_another_cpu_than_this_one_is_unavailable() -> None:

@@ -109,7 +109,7 @@ autosched.tune(autosched.ops.matmul(48, 40, 56), "cpu", 500, strategy="random", 
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     process = subprocess.Popen([sys.executable, "-c", script], env=environment)
     deadline = time.monotonic() + 120
-    while not log.exists() and time.monotonic() < deadline:
+    while not list(TuningLog(log)) and time.monotonic() < deadline:
         assert process.poll() is None
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)

@@ -99,7 +99,37 @@ def test_asking_for_more_trials_measures_only_the_difference(log: Path) -> None:
     assert not set(first.measured) & set(second.measured)
 
 
-def test_a_search_that_broke_down_resumes_after_its_last_whole_batch(log: Path) -> None:
+def test_a_trial_is_in_the_log_as_soon_as_it_is_measured(log: Path) -> None:
+    class Stopped(FakeMeasurer):
+        def measure(self, schedules: Sequence[Schedule], on_done: OnDone | None = None) -> list[Measurement]:
+            assert on_done is not None
+            # As compilers finish: not in the order proposed.
+            for number in (2, 0, 1):
+                self.measured.append(schedules[number])
+                on_done(number, self.one(schedules[number]))
+            raise KeyboardInterrupt
+
+    stopped = Stopped()
+    with pytest.raises(KeyboardInterrupt):
+        search(log, stopped, 64)
+    records = list(TuningLog(log))
+    assert [r.schedule for r in records] == stopped.measured
+    assert [r.provenance.trial for r in records] == [0, 1, 2]
+    result = search(log, FakeMeasurer(), 20)
+    assert (result.trials_known, result.trials_done) == (3, 17)
+    assert [r.provenance.trial for r in TuningLog(log) if not r.provenance.finals] == list(range(20))
+
+
+def test_a_measurer_that_tells_nothing_on_the_way_is_logged_all_the_same(log: Path) -> None:
+    class Silent(FakeMeasurer):
+        def measure(self, schedules: Sequence[Schedule], on_done: OnDone | None = None) -> list[Measurement]:
+            return super().measure(schedules)
+
+    assert search(log, Silent(), 20).trials_done == 20
+    assert len([r for r in TuningLog(log) if not r.provenance.finals]) == 20
+
+
+def test_a_search_that_broke_down_resumes_after_what_it_measured(log: Path) -> None:
     class Breaks(FakeMeasurer):
         def measure(self, schedules: Sequence[Schedule], on_done: OnDone | None = None) -> list[Measurement]:
             if self.batches == 2:
@@ -175,6 +205,10 @@ def test_a_search_in_which_everything_fails_has_no_kernel_and_says_why(log: Path
     assert result.best is None
     with pytest.raises(autosched.AutoschedError, match="16 run_crash"):
         _ = result.kernel
+    again = search(log, Hopeless(), 16)
+    assert (again.trials_done, again.failures) == (0, ())
+    with pytest.raises(autosched.AutoschedError, match="16 run_crash"):
+        _ = again.kernel
 
 
 def test_a_search_space_smaller_than_the_trials_is_exhausted(log: Path) -> None:

@@ -95,9 +95,7 @@ def tune_command(
     out = console()
     op = workload(operator, sizes)
     device = target_named(target, threads)
-    search = prepare(
-        op, device, trials, strategy=strategy, cost_model=cost_model, seed=seed, log=log, policy=policy
-    )
+    search = prepare(op, device, trials, strategy=strategy, cost_model=cost_model, seed=seed, log=log, policy=policy)
     library_s = None if search.complete else library_latency(op, device, policy)
     with progress_display(out, library_s) as search.on_progress:
         result = run(search)
