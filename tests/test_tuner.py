@@ -6,7 +6,7 @@ import json
 import signal
 import threading
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -146,6 +146,15 @@ def test_a_search_that_broke_down_resumes_after_what_it_measured(log: Path) -> N
 
 
 @pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals reach the main thread")
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    """SIGINT as a terminal has it: a process started in the background of a shell inherits it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts")
 def test_ctrl_c_ends_the_search_after_the_batch_and_keeps_it(log: Path) -> None:
     class Interrupted(FakeMeasurer):
         def measure(self, schedules: Sequence[Schedule], on_done: OnDone | None = None) -> list[Measurement]:

@@ -92,6 +92,7 @@ class TuningLog:
             )
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._refuse_foreign()
             with FileLock(f"{self.path}.lock", timeout=LOCK_TIMEOUT_S):
                 self._append_locked(data)
         except Timeout:
@@ -101,13 +102,18 @@ class TuningLog:
         except OSError as error:
             raise LogError(f"cannot append to {self.path}: {error.strerror or error}; nothing was written") from error
 
+    def _refuse_foreign(self) -> None:
+        """Raise LogError for a file that is no log, before a lock file is left beside it."""
+        if self.path.is_file():
+            with self.path.open("rb") as file:
+                reason = _why_foreign(file.read(_HEAD_BYTES))
+            if reason:
+                raise LogError(f"{self.path} is not a tuning log: {reason}; nothing was written")
+
     def _append_locked(self, data: bytes) -> None:
         file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         try:
             size = os.fstat(file).st_size
-            reason = _why_foreign(os.pread(file, _HEAD_BYTES, 0))
-            if reason:
-                raise LogError(f"{self.path} is not a tuning log: {reason}; nothing was written")
             if data and size and os.pread(file, 1, size - 1) != b"\n":
                 data = b"\n" + data
             try:
