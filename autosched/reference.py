@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 
 import torch
 
@@ -59,8 +60,7 @@ def as_written(workload: Workload, inputs: Sequence[torch.Tensor]) -> torch.Tens
     Raises:
         InputError: the number of inputs or a shape is not the workload's.
     """
-    # Constants stay with the host, as Python numbers would: to send one to a GPU takes longer than many a kernel.
-    return _run(workload, inputs, torch.device("cpu")).to(torch_dtype(workload.output.dtype))
+    return _run(workload, inputs, inputs[0].device).to(torch_dtype(workload.output.dtype))
 
 
 def check_shapes(workload: Workload, inputs: Sequence[torch.Tensor]) -> None:
@@ -81,8 +81,12 @@ def factors(expression: Expression) -> list[Expression]:
     return [expression]
 
 
+@lru_cache(maxsize=1024)
 def literal(value: float, device: torch.device) -> Named:
-    """A constant. It has no dimension, so that it never widens the element type of what it meets."""
+    """A constant. It has no dimension, so that it never widens the element type of what it meets.
+
+    Remembered: to send a number to a GPU takes longer than many a kernel, and a baseline is not to be timed doing that.
+    """
     return Named((), torch.tensor(value, dtype=torch.float64, device=device))
 
 

@@ -145,7 +145,6 @@ def test_a_search_that_broke_down_resumes_after_what_it_measured(log: Path) -> N
     assert not set(broken.measured) & set(resumed.measured)
 
 
-@pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals reach the main thread")
 @pytest.fixture
 def interrupts() -> Iterator[None]:
     """SIGINT as a terminal has it: a process started in the background of a shell inherits it ignored."""
@@ -154,6 +153,7 @@ def interrupts() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals reach the main thread")
 @pytest.mark.usefixtures("interrupts")
 def test_ctrl_c_ends_the_search_after_the_batch_and_keeps_it(log: Path) -> None:
     class Interrupted(FakeMeasurer):
