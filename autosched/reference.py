@@ -51,7 +51,7 @@ def evaluate(workload: Workload, inputs: Sequence[torch.Tensor], dtype: torch.dt
     Raises:
         InputError: the number of inputs or a shape is not the workload's.
     """
-    return _run(workload, [x.to(dtype) for x in inputs], inputs[0].device)
+    return _run(workload, [x.to(dtype) for x in inputs], dtype)
 
 
 def as_written(workload: Workload, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -60,7 +60,7 @@ def as_written(workload: Workload, inputs: Sequence[torch.Tensor]) -> torch.Tens
     Raises:
         InputError: the number of inputs or a shape is not the workload's.
     """
-    return _run(workload, inputs, inputs[0].device).to(torch_dtype(workload.output.dtype))
+    return _run(workload, inputs, torch.float32).to(torch_dtype(workload.output.dtype))
 
 
 def check_shapes(workload: Workload, inputs: Sequence[torch.Tensor]) -> None:
@@ -82,15 +82,15 @@ def factors(expression: Expression) -> list[Expression]:
 
 
 @lru_cache(maxsize=1024)
-def literal(value: float, device: torch.device) -> Named:
+def literal(value: float, device: torch.device, dtype: torch.dtype = torch.float64) -> Named:
     """A constant. It has no dimension, so that it never widens the element type of what it meets.
 
     Remembered: to send a number to a GPU takes longer than many a kernel, and a baseline is not to be timed doing that.
     """
-    return Named((), torch.tensor(value, dtype=torch.float64, device=device))
+    return Named((), torch.tensor(value, dtype=dtype, device=device))
 
 
-def _run(workload: Workload, inputs: Sequence[torch.Tensor], constants: torch.device) -> torch.Tensor:
+def _run(workload: Workload, inputs: Sequence[torch.Tensor], constants: torch.dtype) -> torch.Tensor:
     check_shapes(workload, inputs)
     tensors = {t.name: x for t, x in zip(workload.inputs, inputs, strict=True)}
     for stage in workload.stages:
@@ -98,7 +98,7 @@ def _run(workload: Workload, inputs: Sequence[torch.Tensor], constants: torch.de
     return tensors[workload.output.name]
 
 
-def _stage(stage: Stage, tensors: Mapping[str, torch.Tensor], constants: torch.device) -> torch.Tensor:
+def _stage(stage: Stage, tensors: Mapping[str, torch.Tensor], constants: torch.dtype) -> torch.Tensor:
     names = [a.name for a in stage.axes]
     if stage.reduction is None:
         result = _expression(stage.expression, stage, tensors, constants)
@@ -120,11 +120,11 @@ def extreme(values: Named, axes: Sequence[Axis], fold: Callable[..., torch.Tenso
 
 
 def _expression(
-    expression: Expression, stage: Stage, tensors: Mapping[str, torch.Tensor], constants: torch.device
+    expression: Expression, stage: Stage, tensors: Mapping[str, torch.Tensor], constants: torch.dtype
 ) -> Named:
     match expression:
         case Literal(value):
-            return literal(value, constants)
+            return literal(value, next(iter(tensors.values())).device, constants)
         case Access(tensor):
             return read(expression, tensors[tensor], stage.extents)
         case Apply(operator, arguments):
