@@ -127,10 +127,12 @@ def test_a_candidate_much_slower_than_the_best_is_abandoned_after_two_repeats(me
 def test_compiling_overlaps_with_measuring() -> None:
     limits = Limits(compile_workers=2)
     with local_measurer(limits) as measurer:
-        measurer.measure([schedule("compiles in ms:300", i) for i in range(2)])
-        before = measurer.statistics.wall_s
-        measurer.measure([schedule("compiles in ms:200", i) for i in range(4)])
-        assert measurer.statistics.wall_s - before < 0.7
+        measurer.measure([schedule("compiles in ms:100", i) for i in range(2)])
+        before = measurer.statistics
+        measurer.measure([schedule("compiles in ms:500", i) for i in range(8)])
+        after = measurer.statistics
+        # Half of it, were there nothing else; a busy machine adds its own.
+        assert after.wall_s - before.wall_s < 0.9 * (after.compile_s - before.compile_s)
 
 
 def test_remeasuring_gives_one_latency_per_round_and_keeps_failures(measurer: LocalMeasurer) -> None:

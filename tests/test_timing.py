@@ -46,7 +46,7 @@ def test_a_sleep_takes_as_long_as_it_sleeps(policy: Policy) -> None:
     timer = timer_for(ops.gelu_scale(64), cpu_target(), policy)
     found = timer.sample([lambda: time.sleep(2e-3), lambda: time.sleep(5e-3)])
     assert found[0] >= 2e-3
-    assert 5e-3 <= found[1] < 0.1
+    assert 5e-3 <= found[1] < 1.0
 
 
 def test_a_hot_sample_of_a_tiny_call_is_the_mean_of_many() -> None:
