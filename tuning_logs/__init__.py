@@ -1,16 +1,18 @@
 """What was measured: measurements, tuning records, and the logs that keep them."""
 
 from tuning_logs.log import TuningLog, shipped_logs, user_log_path
-from tuning_logs.measurement import STATUSES, CompileFacts, Measurement, Status
+from tuning_logs.measurement import STATUSES, CompileFacts, DeviceState, Measurement, Status, Timing
 from tuning_logs.record import SCHEMA_VERSION, Provenance, TuningRecord
 
 __all__ = [
     "SCHEMA_VERSION",
     "STATUSES",
     "CompileFacts",
+    "DeviceState",
     "Measurement",
     "Provenance",
     "Status",
+    "Timing",
     "TuningLog",
     "TuningRecord",
     "shipped_logs",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 Status = Literal[
     "ok",
@@ -15,9 +15,20 @@ Status = Literal[
     "run_error",  # the launch failed, or the device reported an error
     "run_timeout",  # the kernel did not end in time
     "run_crash",  # the measuring worker died
-    "wrong_result",  # outside the tolerance, not finite, part of the output unwritten, or inputs changed
+    "wrong_result",  # outside the tolerance
+    "not_finite",  # NaN or infinity where a number was expected
+    "unwritten_output",  # part of the output was left as it was
+    "out_of_bounds_write",  # memory before or after the output was written to
+    "changed_input",  # an input was written to
+    "out_of_memory",  # the compiler or the kernel asked for more memory than it may have
+    "pruned",  # compiled, but its compile facts say that it cannot win: never run
 ]
-STATUSES: tuple[Status, ...] = Status.__args__  # type: ignore[attr-defined]
+STATUSES: tuple[Status, ...] = get_args(Status)
+
+# How an "ok" trial got its latencies: all repeats; two, being clearly slower than the best; or those of an earlier trial
+# whose binary was the same, byte for byte.
+Timing = Literal["full", "short", "shared"]
+TIMINGS: tuple[Timing, ...] = get_args(Timing)
 
 
 @dataclass(frozen=True)
@@ -38,13 +49,40 @@ class CompileFacts:
 
 
 @dataclass(frozen=True)
+class DeviceState:
+    """A GPU while trials were taken, as NVML tells: clocks in MHz, °C, watts, and why it was held back, if it was.
+
+    `throttle` names the reasons in NVML's words ("sw_power_cap", "hw_thermal_slowdown" …); "gpu_idle" is left out.
+    """
+
+    sm_clock_mhz: int
+    memory_clock_mhz: int
+    temperature_c: int
+    power_w: float
+    throttle: tuple[str, ...] = ()
+
+    @property
+    def thermal(self) -> bool:
+        """Whether heat held it back: what was timed then is not what the device can do."""
+        return any("thermal" in reason for reason in self.throttle)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**self.__dict__, "throttle": list(self.throttle)}
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> DeviceState:
+        return DeviceState(**{**data, "throttle": tuple(data["throttle"])})
+
+
+@dataclass(frozen=True)
 class Measurement:
     """The outcome of one trial.
 
     `latencies_s` are the repeats, in order, and empty unless `status` is "ok"; `detail` is the reason of a failure in
     one line; `max_error` is the largest error found as a fraction of what the tolerance allows; `seconds` is what the
     trial took of the measuring worker. `slowdown` says that the device was found so many times slower than at its best
-    while the repeats were taken (1: undisturbed): the latencies are what was measured, disturbed or not.
+    while the repeats were taken (1: undisturbed): the latencies are what was measured, disturbed or not. `device` is the
+    GPU's state at the time, where NVML tells.
     """
 
     status: Status
@@ -54,6 +92,8 @@ class Measurement:
     max_error: float | None = None
     seconds: float = 0.0
     slowdown: float = 1.0
+    timing: Timing = "full"
+    device: DeviceState | None = None
 
     def __post_init__(self) -> None:
         if (self.status == "ok") != bool(self.latencies_s):
@@ -87,12 +127,18 @@ class Measurement:
             data["slowdown"] = round(self.slowdown, 3)
         if self.max_error is not None:
             data["max_error"] = float(f"{self.max_error:.4g}")
+        if self.timing != "full":
+            data["timing"] = self.timing
+        if self.device:
+            data["device"] = self.device.to_json()
         return data
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Measurement:
         if data["status"] not in STATUSES:
             raise ValueError(f"unknown status {data['status']!r} (allowed: {', '.join(STATUSES)})")
+        if data.get("timing", "full") not in TIMINGS:
+            raise ValueError(f"unknown timing {data['timing']!r} (allowed: {', '.join(TIMINGS)})")
         return Measurement(
             status=data["status"],
             latencies_s=tuple(float(t) for t in data.get("latencies_s", ())),
@@ -101,4 +147,6 @@ class Measurement:
             max_error=data.get("max_error"),
             seconds=data.get("seconds", 0.0),
             slowdown=data.get("slowdown", 1.0),
+            timing=data.get("timing", "full"),
+            device=DeviceState.from_json(data["device"]) if "device" in data else None,
         )
