@@ -25,8 +25,8 @@ Status = Literal[
 ]
 STATUSES: tuple[Status, ...] = get_args(Status)
 
-# How an "ok" trial got its latencies: all repeats; two, being clearly slower than the best; or those of an earlier trial
-# whose binary was the same, byte for byte.
+# How an "ok" trial got its latencies: all repeats; two, being clearly slower than the best; or those of an earlier
+# trial whose binary was the same, byte for byte.
 Timing = Literal["full", "short", "shared"]
 TIMINGS: tuple[Timing, ...] = get_args(Timing)
 
@@ -81,8 +81,8 @@ class Measurement:
     `latencies_s` are the repeats, in order, and empty unless `status` is "ok"; `detail` is the reason of a failure in
     one line; `max_error` is the largest error found as a fraction of what the tolerance allows; `seconds` is what the
     trial took of the measuring worker. `slowdown` says that the device was found so many times slower than at its best
-    while the repeats were taken (1: undisturbed): the latencies are what was measured, disturbed or not. `device` is the
-    GPU's state at the time, where NVML tells.
+    while the repeats were taken (1: undisturbed): the latencies are what was measured, disturbed or not. `device` is
+    the GPU's state at the time, where NVML tells.
     """
 
     status: Status
