@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from queue import SimpleQueue
 from typing import Literal
 
+from autosched import backends
 from autosched.interruption import Interruption
-from autosched.measuring import Measurer
+from autosched.measuring import Measurer, repro
 from autosched.progress import OnProgress, Progress
 from autosched.strategies import Strategy
 from search_spaces import Schedule, SearchSpace
 from tuning_logs import Measurement, Provenance, TuningLog, TuningRecord
-from tuning_logs.ranking import best_of, standing
+from tuning_logs.ranking import best_of, standing, undecided
 
 Ending = Literal["known", "trials", "exhausted", "interrupted"]
 
@@ -24,24 +28,51 @@ Ending = Literal["known", "trials", "exhausted", "interrupted"]
 # workers stay busy (64 is the batch of Ansor and MetaSchedule).
 _FIRST_BATCH = 16
 _LARGEST_BATCH = 64
-# Schedules that are measured again before one is called best, and how often each: the differences among the best few
-# are of the size of the noise of single trials.
+# Schedules that are measured again before one is called best, and how often each at a time: the differences among the
+# best few are of the size of the noise of single trials.
 _FINALISTS = 5
 _FINAL_ROUNDS = 15
 
 
 @dataclass(frozen=True)
 class PhaseSeconds:
-    """Where the wall time of a search went: asking and telling the strategy, measuring, logging, and the finals."""
+    """Where the wall time of a search went in the process that searches.
+
+    `propose`: asking and telling the strategy; `wait`: for measurements, which may go on during the other phases too;
+    `log`: writing records; `finals`.
+    """
 
     propose: float = 0.0
-    measure: float = 0.0
+    wait: float = 0.0
     log: float = 0.0
     finals: float = 0.0
 
     @property
     def total(self) -> float:
-        return self.propose + self.measure + self.log + self.finals
+        return self.propose + self.wait + self.log + self.finals
+
+
+@dataclass
+class _Batch:
+    """Schedules that were asked for together, what asking took of each, and what became of them so far."""
+
+    schedules: Sequence[Schedule]
+    propose_s: float
+    records: dict[int, TuningRecord] = field(default_factory=dict)
+    cancelled: int = 0
+
+    @property
+    def open(self) -> int:
+        return len(self.schedules) - len(self.records) - self.cancelled
+
+    @property
+    def in_order(self) -> list[TuningRecord]:
+        """The records in the order in which the schedules were proposed, whatever the timing of the compilers."""
+        return [self.records[number] for number in sorted(self.records)]
+
+
+# A trial that has ended: its batch, its number there, and what came of it.
+_Ended = tuple[_Batch, int, "Future[Measurement]"]
 
 
 @dataclass
@@ -64,15 +95,19 @@ class Search:
     def __post_init__(self) -> None:
         self._first_trial_s: float | None = None
         self._old_records = len(self.records)
+        self._known = {r.schedule for r in self.records}
         self.known_before = self.known
         best = self.best
-        self._best_s = best.measurement.latency_s if best else None
+        self._best_s = best.measurement.undisturbed_s if best else None
+        self._library_s: float | None = None
         self._failed: Counter[str] = Counter()
+        self._under_way: deque[_Batch] = deque()
+        self._ended: SimpleQueue[_Ended] = SimpleQueue()
 
     @property
     def known(self) -> int:
         """How many distinct schedules have been tried."""
-        return len({r.schedule for r in self.records})
+        return len(self._known)
 
     @property
     def complete(self) -> bool:
@@ -89,65 +124,110 @@ class Search:
         return [r for r in self.records[self._old_records :] if not r.provenance.finals]
 
     @property
+    def finals(self) -> list[TuningRecord]:
+        """The records of the finals that this run ended with."""
+        return [r for r in self.records[self._old_records :] if r.provenance.finals]
+
+    @property
     def failures(self) -> tuple[tuple[str, int], ...]:
         """This run's failed trials by status, most frequent first."""
-        return _failures(self.trials)
+        return tuple(self._failed.most_common())
 
     @property
     def all_failures(self) -> tuple[tuple[str, int], ...]:
         """The known schedules that failed, those of earlier runs included, by status, most frequent first."""
-        return _failures(standing(self.records))
+        failed = (r.measurement.status for r in standing(self.records) if not r.measurement.ok)
+        return tuple(Counter(failed).most_common())
 
     def run(self, measurer: Measurer, interruption: Interruption) -> Ending:
-        """Search to the end, or until the interruption is set, which is looked at between batches."""
-        ending: Ending = "trials" if self.known < self.wanted else "known"
-        while self.known < self.wanted and ending != "exhausted":
-            if interruption:
-                return "interrupted"
-            ending = "trials" if self._batch(measurer) else "exhausted"
-        if interruption:
-            return "interrupted"
-        if self._finals_due:
-            self._report(self.known, finals=True)
+        """Search to the end; or, once the interruption is set, until what is being measured has ended."""
+        ending: Ending = "known" if self.known >= self.wanted else self._search(measurer, interruption)
+        if not interruption and self._finals_due:
+            self._report(finals=True)
             self._finals(measurer)
-        return ending
+        return "interrupted" if interruption else ending
 
-    def _batch(self, measurer: Measurer) -> bool:
-        """Measure the next schedules, each logged as soon as it is measured; False when there are none left.
+    def _search(self, measurer: Measurer, interruption: Interruption) -> Ending:
+        """Keep the measurer busy until enough is known.
 
-        Trials are numbered in the order they end. The strategy is told of them in the order it proposed them, whatever
-        the timing of the compilers, so that the same seed searches alike.
+        Where proposing may overlap with measuring, the next batch is proposed while one is under way, without its
+        results. That is so whatever the timing: the same seed and the same answers give the same search.
         """
-        known = self.known
-        size = min(max(_FIRST_BATCH, known // 4), _LARGEST_BATCH, self.wanted - known)
+        ahead = 2 if measurer.overlaps else 1
+        exhausted = False
+        while True:
+            while len(self._under_way) < ahead and self._left and not (exhausted or interruption):
+                exhausted = not self._propose(measurer)
+            if not self._under_way:
+                return "exhausted" if exhausted else "trials"
+            self._await_oldest(measurer, interruption)
+            with self._timed("propose"):
+                self.strategy.tell(self._under_way.popleft().in_order)
+
+    @property
+    def _left(self) -> int:
+        """How many schedules are still to be proposed."""
+        return self.wanted - self.known - sum(batch.open for batch in self._under_way)
+
+    def _propose(self, measurer: Measurer) -> bool:
+        """Ask for the next batch and submit it; False when there is nothing left to ask for."""
+        size = min(max(_FIRST_BATCH, self.known // 4), _LARGEST_BATCH, self._left)
+        before = self.seconds.propose
         with self._timed("propose"):
             schedules = self.strategy.ask(size)
         if not schedules:
             return False
-        tried: dict[int, TuningRecord] = {}
-
-        def on_done(number: int, measurement: Measurement) -> None:
-            if number not in tried:
-                tried[number] = self._record(schedules[number], measurement, trial=known + len(tried))
-                self._log(tried[number])
-                self._tried(known + len(tried), measurement)
-
-        with self._timed("measure"):
-            measurements = measurer.measure(schedules, on_done)
-            # A measurer may leave out `on_done`.
-            for number, (_, measurement) in enumerate(zip(schedules, measurements, strict=True)):
-                on_done(number, measurement)
-        with self._timed("propose"):
-            self.strategy.tell([tried[number] for number in range(len(schedules))])
+        batch = _Batch(schedules, (self.seconds.propose - before) / len(schedules))
+        self._under_way.append(batch)
+        for number, future in enumerate(measurer.submit(schedules)):
+            future.add_done_callback(partial(self._ends, batch, number))
         return True
+
+    def _ends(self, batch: _Batch, number: int, future: Future[Measurement]) -> None:
+        """Called in whatever thread a trial ends."""
+        self._ended.put((batch, number, future))
+
+    def _await_oldest(self, measurer: Measurer, interruption: Interruption) -> None:
+        """Record trials, of whatever batch, as they end, until all of the oldest batch have."""
+        cancelled = False
+        while self._under_way[0].open:
+            if interruption and not cancelled:
+                cancelled = True
+                measurer.cancel()
+            with self._timed("wait"):
+                ended = [self._ended.get()]
+                while not self._ended.empty():
+                    ended.append(self._ended.get())
+            self._library_s = measurer.library_s
+            self._settle(ended)
+
+    def _settle(self, ended: Sequence[_Ended]) -> None:
+        """Log what has ended, in one write; then show it, and keep what shows a fault."""
+        records: list[TuningRecord] = []
+        schedules: list[Schedule] = []
+        for batch, number, future in ended:
+            if future.cancelled():
+                batch.cancelled += 1
+                continue
+            trial = self.known + len(records)
+            record = self._record(batch.schedules[number], future.result(), trial, propose_s=batch.propose_s)
+            batch.records[number] = record
+            records.append(record)
+            schedules.append(batch.schedules[number])
+        self._log(records)
+        for record, schedule in zip(records, schedules, strict=True):
+            self._known.add(record.schedule)
+            self._show(record.measurement)
+            repro.keep(self.log.path, record, schedule, backends.for_target(self.space.target))
 
     def _finals(self, measurer: Measurer) -> None:
         finalists = self._finalists()
         with self._timed("finals"):
-            measurements = measurer.remeasure(finalists, rounds=_FINAL_ROUNDS)
-        first, finals = self.known, 1 + max(r.provenance.finals for r in self.records)
+            measurements = measurer.remeasure(finalists, _FINAL_ROUNDS, lambda latencies: not undecided(latencies))
+        # Two searches that share a log have finals of their own.
+        first, finals = self.known, time.time_ns() // 1_000_000
         pairs = enumerate(zip(finalists, measurements, strict=True))
-        self._log(*(self._record(schedule, measurement, first + i, finals) for i, (schedule, measurement) in pairs))
+        self._log([self._record(schedule, m, first + i, finals=finals) for i, (schedule, m) in pairs])
 
     @property
     def _finals_due(self) -> bool:
@@ -155,59 +235,60 @@ class Search:
         return bool(self.records) and not self.records[-1].provenance.finals and len(self._finalists()) > 1
 
     def _finalists(self) -> list[Schedule]:
-        ok = [r for r in standing(self.records) if r.measurement.ok]
-        fastest = sorted(ok, key=lambda r: r.measurement.undisturbed_s)[:_FINALISTS]
+        """The fastest so far; of those that share a binary, the one that was timed."""
+        timed = [r for r in standing(self.records) if r.measurement.ok and r.measurement.timing != "shared"]
+        fastest = sorted(timed, key=lambda r: r.measurement.undisturbed_s)[:_FINALISTS]
         return [self.space.bind(r.schedule) for r in fastest]
 
-    def _record(self, schedule: Schedule, measurement: Measurement, trial: int, finals: int = 0) -> TuningRecord:
-        provenance = dataclasses.replace(self.provenance, unix_s=time.time(), trial=trial, finals=finals)
+    def _record(
+        self, schedule: Schedule, measurement: Measurement, trial: int, *, finals: int = 0, propose_s: float = 0.0
+    ) -> TuningRecord:
+        provenance = dataclasses.replace(
+            self.provenance, unix_s=time.time(), trial=trial, finals=finals, propose_s=propose_s
+        )
         return TuningRecord(self.space.workload, self.space.target, schedule, measurement, provenance)
 
-    def _log(self, *records: TuningRecord) -> None:
+    def _log(self, records: Sequence[TuningRecord]) -> None:
         with self._timed("log"):
             self.log.append(*records)
         self.records.extend(records)
 
-    def _tried(self, known: int, measurement: Measurement) -> None:
+    def _show(self, measurement: Measurement) -> None:
         if measurement.ok:
-            self._best_s = min(measurement.latency_s, self._best_s or measurement.latency_s)
+            self._best_s = min(measurement.undisturbed_s, self._best_s or measurement.undisturbed_s)
         else:
             self._failed[measurement.status] += 1
-        self._report(known)
+        self._report()
 
-    def _report(self, known: int, finals: bool = False) -> None:
+    def _report(self, finals: bool = False) -> None:
         if self.on_progress is None:
             return
         self.on_progress(
             Progress(
                 label=self.space.workload.label,
-                trials=known,
+                trials=self.known,
                 wanted=self.wanted,
                 known_before=self.known_before,
                 best_s=self._best_s,
-                failures=tuple(self._failed.most_common()),
-                remaining_s=self._remaining_s(known),
+                library_s=self._library_s,
+                failures=self.failures,
+                remaining_s=self._remaining_s(),
                 phase="finals" if finals else "search",
             )
         )
 
-    def _remaining_s(self, known: int) -> float | None:
+    def _remaining_s(self) -> float | None:
         """At the pace since the first trial, which itself waited for the workers to start."""
-        now, done = time.perf_counter(), known - self.known_before
+        now, done = time.perf_counter(), self.known - self.known_before
         if self._first_trial_s is None:
             self._first_trial_s = now
-        return (now - self._first_trial_s) / (done - 1) * (self.wanted - known) if done > 1 else None
+        return (now - self._first_trial_s) / (done - 1) * (self.wanted - self.known) if done > 1 else None
 
     @contextmanager
-    def _timed(self, phase: Literal["propose", "measure", "log", "finals"]) -> Iterator[None]:
-        # What is timed inside, such as the log while measuring, counts there only.
-        start, before = time.perf_counter(), self.seconds.total
+    def _timed(self, phase: Literal["propose", "wait", "log", "finals"]) -> Iterator[None]:
+        start = time.perf_counter()
         try:
             yield
         finally:
-            spent = time.perf_counter() - start - (self.seconds.total - before)
+            spent = time.perf_counter() - start
             self.seconds = dataclasses.replace(self.seconds, **{phase: getattr(self.seconds, phase) + spent})
-
-
-def _failures(records: Iterable[TuningRecord]) -> tuple[tuple[str, int], ...]:
-    return tuple(Counter(r.measurement.status for r in records if not r.measurement.ok).most_common())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,17 +15,20 @@ import numpy as np
 import cost_models
 import search_spaces
 from autosched import backends, devices, strategies
-from autosched.arguments import check_integer, check_policy, check_workload, log_path
+from autosched.arguments import check_integer, check_workload, log_path
+from autosched.effort import Rung, WorkSeconds, effort_lines, ladder
 from autosched.generator import generator_hash
 from autosched.interruption import interruptible
 from autosched.kernel import Kernel, load_kernel
 from autosched.measuring import LocalMeasurer, Measurer
+from autosched.noise import why_disturbed
 from autosched.progress import OnProgress
-from autosched.search import Ending, PhaseSeconds, Search
-from autosched.text import duration_text
-from autosched.timing import Policy
+from autosched.search import Ending, Search
+from autosched.text import duration_text, ratio_text
+from autosched.timing import Policy, check_timing
 from search_spaces import AutoschedError, Target, Workload
 from tuning_logs import Provenance, TuningLog, TuningRecord
+from tuning_logs.intervals import Interval, paired_ratio, ratio_interval
 from tuning_logs.ranking import standing
 
 # Records of other shapes that a search starts with: enough to train a cost model, few enough to do it in a second.
@@ -35,10 +40,11 @@ class TuneResult:
     """What a search found.
 
     `best` is None when every trial failed. `trials_done` schedules were measured now, `trials_known` came from the log.
-    `failures` counts this run's failed trials by status, `all_failures` those of earlier runs too. `seconds` is wall
-    time by phase; `compile_seconds` and `run_seconds` are summed over the workers, which overlap. `ending` says why it
-    stopped: all was "known" before, the wanted number of "trials" was reached, the search space was "exhausted", or
-    Ctrl-C "interrupted" it.
+    `failures` counts this run's failed trials by status, `all_failures` those of earlier runs too. `ladder` says how
+    many candidates each rung stopped, `work` where the time went, `wall_s` how long it took, the start of the workers
+    included; `disturbed` says what slowed the machine down meanwhile, if anything did. `ending` says why it stopped:
+    all was "known" before, the wanted number of "trials" was reached, the search space was "exhausted", or Ctrl-C
+    "interrupted" it.
     """
 
     workload: Workload
@@ -48,9 +54,10 @@ class TuneResult:
     trials_known: int
     failures: tuple[tuple[str, int], ...]
     all_failures: tuple[tuple[str, int], ...]
-    seconds: PhaseSeconds
-    compile_seconds: float
-    run_seconds: float
+    ladder: tuple[Rung, ...]
+    work: WorkSeconds
+    wall_s: float
+    disturbed: str | None
     ending: Ending
     log: Path
 
@@ -66,17 +73,36 @@ class TuneResult:
             raise AutoschedError(f"{self.workload.label}: no trial succeeded ({shown}); `autosched log show` says why")
         return load_kernel(self.best)
 
+    @property
+    def speedup(self) -> float | None:
+        """How many times faster than the vendor's library: the median ratio of the finals' rounds; None without it."""
+        best = self.best.measurement if self.best else None
+        return paired_ratio(best.library_s, best.latencies_s) if best and best.library_s else None
+
+    @property
+    def speedup_interval(self) -> Interval | None:
+        """The 95 % confidence interval of `speedup`; None with fewer than six rounds."""
+        best = self.best.measurement if self.best else None
+        return ratio_interval(best.library_s, best.latencies_s) if best and best.library_s else None
+
+    @property
+    def report(self) -> str:
+        """What each rung of the ladder stopped, where the time went, what disturbed the machine: in plain text."""
+        lines = effort_lines(self.ladder, self.work, self.wall_s, self.trials_done)
+        return "\n".join([*lines, *([self.disturbed] if self.disturbed else [])])
+
     def __str__(self) -> str:
         best = duration_text(self.best.measurement.latency_s) if self.best else "no kernel"
+        against = f", {ratio_text(self.speedup, self.speedup_interval)} the library" if self.speedup else ""
         failed = "".join(f", {n} {status}" for status, n in self.failures)
         why: dict[Ending, str] = {
             "known": "all known from the log, no trial was needed",
-            "trials": f"{self.trials_done} trials in {self.seconds.total:.1f} s, {self.trials_known} known before",
+            "trials": f"{self.trials_done} trials in {self.wall_s:.1f} s, {self.trials_known} known before",
             "exhausted": f"the whole search space: {self.trials_done} trials now, {self.trials_known} known before",
             "interrupted": f"interrupted after {self.trials_done} trials, {self.trials_known} known before; "
             "run it again to go on",
         }
-        return f"{self.workload.label} on {self.target.device}: {best} ({why[self.ending]}{failed})"
+        return f"{self.workload.label} on {self.target.device}: {best}{against} ({why[self.ending]}{failed})"
 
 
 def tune(
@@ -97,8 +123,9 @@ def tune(
     `target` is a name ("h200", "cpu"), a `Target`, or None for the device that is here. `trials` counts the distinct
     schedules that the log knows in the end, those of earlier runs included: a second call on the same log measures
     nothing again, and an interrupted search resumes. `log` is by default the user's (`tuning_logs.user_log_path`).
-    `policy` is how kernels are timed, with "cold" or "hot" caches. `measurer` stands in for measuring on this machine.
-    `on_progress` is called after every trial. Ctrl-C ends the search after the current batch; a second one, at once.
+    `policy` is how kernels are timed: with "cold" or "hot" caches, or launched by a CUDA "graph". `measurer` stands in
+    for measuring on this machine. `on_progress` is called after every trial. Ctrl-C ends the search when what is being
+    measured has ended; a second one, at once.
 
     Raises:
         InputError: an argument is not allowed. Nothing was written.
@@ -143,9 +170,9 @@ def prepare(
     check_workload(op)
     check_integer("trials", trials, 1)
     check_integer("seed", seed, 0)
-    check_policy(policy)
     tuning_log = TuningLog(log_path(log))
     device = target if isinstance(target, Target) and measured_elsewhere else devices.resolve(target)
+    check_timing(policy, device)
     space = search_spaces.build(op, device)
     # Raises where no schedule is legal, whatever the strategy would make of that.
     space.sample(np.random.default_rng(seed))
@@ -164,20 +191,21 @@ def prepare(
 
 def run(search: Search, measurer: Measurer | None = None) -> TuneResult:
     """The second part of `tune`: search, measuring on this machine unless a measurer is given."""
+    begin = time.perf_counter()
     if search.complete:
-        return _result(search, "known")
+        return _result(search, "known", begin)
     op, device, origin = search.space.workload, search.space.target, search.provenance
-    other_shapes = [r for r in search.log.nearest(op, device, _WARM_START) if r.key != (op.key, device.key)]
-    search.strategy.tell([*other_shapes, *standing(search.records)])
-    with interruptible() as interruption:
-        if measurer is not None:
-            return _result(search, search.run(measurer, interruption))
-        with LocalMeasurer(op, device, policy=cast(Policy, origin.policy), seed=origin.seed) as local:
-            return _result(search, search.run(local, interruption))
+    with interruptible() as interruption, ExitStack() as opened:
+        if measurer is None:
+            # First of all: its workers take seconds to start, and what follows is done meanwhile.
+            policy = cast(Policy, origin.policy)
+            measurer = opened.enter_context(LocalMeasurer(op, device, policy=policy, seed=origin.seed))
+        other_shapes = [r for r in search.log.nearest(op, device, _WARM_START) if r.key != (op.key, device.key)]
+        search.strategy.tell([*other_shapes, *standing(search.records)])
+        return _result(search, search.run(measurer, interruption), begin)
 
 
-def _result(search: Search, ending: Ending) -> TuneResult:
-    measurements = [r.measurement for r in search.trials]
+def _result(search: Search, ending: Ending, begin: float) -> TuneResult:
     return TuneResult(
         workload=search.space.workload,
         target=search.space.target,
@@ -186,9 +214,10 @@ def _result(search: Search, ending: Ending) -> TuneResult:
         trials_known=search.known_before,
         failures=search.failures,
         all_failures=search.all_failures,
-        seconds=search.seconds,
-        compile_seconds=sum(m.facts.seconds for m in measurements if m.facts),
-        run_seconds=sum(m.seconds for m in measurements),
+        ladder=ladder({}, search.trials, len(search.finals)),
+        work=WorkSeconds.of(search.trials, search.seconds.propose, search.seconds.log),
+        wall_s=time.perf_counter() - begin,
+        disturbed=why_disturbed(r.measurement for r in search.trials),
         ending=ending,
         log=search.log.path,
     )

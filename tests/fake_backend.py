@@ -5,14 +5,19 @@ Worker processes import it by name: the tests put its folder on the module path.
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import os
 import signal
 import time
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 from autosched.backends.backend import Artefact, CompileError, LoadError
+from autosched.measuring import memory
+from autosched.measuring.trial_data import TrialData
 from search_spaces import Axis, Schedule, Stage, Target, Tensor, TileProgram, Workload
 from search_spaces import expression as ex
 from tuning_logs import CompileFacts
@@ -37,6 +42,11 @@ def schedule(behaviour: str, number: int = 0) -> Schedule:
 
 
 def create(target: Target) -> FakeBackend:
+    return FakeBackend()
+
+
+def create_slowly(target: Target) -> FakeBackend:
+    time.sleep(1.0)
     return FakeBackend()
 
 
@@ -65,6 +75,11 @@ class FakeBackend:
             case ["aborts the compiler"]:
                 print("LLVM ERROR: out of patience", flush=True)
                 os._exit(3)
+            case ["eats memory in the compiler"]:
+                hoard()
+            case ["aborts for memory in the compiler"]:
+                os.write(2, b"terminate called after throwing an instance of 'std::bad_alloc'\n")
+                os.abort()
             case ["compiles in ms", duration]:
                 time.sleep(float(duration) * 1e-3)
         return Artefact(self.name, source, (), CompileFacts(seconds=0.001, registers=7), "{}")
@@ -73,6 +88,25 @@ class FakeBackend:
         if program.name == "does not fit":
             raise LoadError("needs 300 KiB of shared memory, the device has 227")
         return FakeLauncher(program.name)
+
+
+def hoard() -> None:
+    """Ask for memory, without using it, until it is refused; an error when all of the machine's was granted."""
+    piece = 2**28
+    held = [np.empty(piece, np.uint8) for _ in range(memory.machine_bytes() // piece)]
+    raise AssertionError(f"{len(held)} pieces of {piece} bytes were granted")
+
+
+def beside(tensor: torch.Tensor, offset: int) -> torch.Tensor:
+    """The element that lies so many after the first one of a tensor, be it inside or not."""
+    return tensor.as_strided((1,), (1,), tensor.storage_offset() + offset)
+
+
+def spoil_reference() -> None:
+    """What a write far outside the operands may hit."""
+    for found in gc.get_objects():
+        if isinstance(found, TrialData):
+            found._expectation.values.add_(1.0)
 
 
 _loads: dict[str, int] = {}
@@ -85,12 +119,20 @@ class FakeLauncher:
         _loads[behaviour] = self._loads = _loads.get(behaviour, 0) + 1
 
     def unload(self) -> None:
-        pass
+        if self._behaviour == ["spoils the reference in the end"]:
+            spoil_reference()
 
     def __call__(self, buffers: Sequence[torch.Tensor]) -> None:
         x, y = buffers
         self._calls += 1
+        if self._behaviour == ["leaves the end unwritten"]:
+            x, y = x[:-3], y[:-3]
+        if self._behaviour == ["writes nothing the second time"] and self._calls > 1:
+            return
         torch.add(x, x, out=y)
+        self._misbehave(x, y)
+
+    def _misbehave(self, x: torch.Tensor, y: torch.Tensor) -> None:
         match self._behaviour:
             case ["runs forever"]:
                 time.sleep(FOREVER_S)
@@ -98,20 +140,32 @@ class FakeLauncher:
                 time.sleep(float(duration) * 1e-3)
             case ["crashes"]:
                 os.kill(os.getpid(), signal.SIGSEGV)
+            case ["reads an illegal address"]:
+                ctypes.string_at(8)
             case ["exits"]:
                 os._exit(7)
             case ["cannot be launched"]:
                 raise RuntimeError("invalid argument")
             case ["computes something else"]:
                 y.mul_(1.001)
-            case ["leaves the end unwritten"]:
-                y[-3:] = torch.nan
+            case ["yields NaN"]:
+                y[-1] = torch.nan
+            case ["yields infinity"]:
+                y[-1] = torch.inf
+            case ["reads past its input"]:
+                y[-1:] += 0.0 * beside(x, x.numel())
             case ["writes past its output"]:
-                y.as_strided((1,), (1,), y.storage_offset() + y.numel()).fill_(1.0)
+                beside(y, y.numel()).fill_(1.0)
             case ["writes before its output"]:
-                y.as_strided((1,), (1,), y.storage_offset() - 2).fill_(1.0)
+                beside(y, -2).fill_(1.0)
+            case ["writes past its input"]:
+                beside(x, x.numel()).fill_(1.0)
             case ["changes its input"]:
                 x[0] = 5.0
+            case ["overwrites the reference"]:
+                spoil_reference()
+            case ["eats memory"]:
+                hoard()
             case ["is right the first time only"]:
                 y.mul_(self._calls)
             case ["breaks the device"]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import signal
 import threading
+import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ import pytest
 import autosched
 import search_spaces
 from autosched import Progress
-from autosched.measuring import OnDone
+from autosched.measuring import Decided
 from autosched.tuner import tune
 from search_spaces import Schedule, Workload, ops
 from search_spaces.target import cpu
@@ -32,28 +34,32 @@ def made_up_latency(schedule: Schedule) -> float:
 class FakeMeasurer:
     """Measures nothing: every schedule has a latency of its own; one in five fails to compile."""
 
-    def __init__(self) -> None:
+    def __init__(self, overlaps: bool = False) -> None:
+        self.overlaps = overlaps
+        self.library_s = None
         self.measured: list[Schedule] = []
         self.batches = 0
         self.remeasured: list[Schedule] = []
 
-    def measure(self, schedules: Sequence[Schedule], on_done: OnDone | None = None) -> list[Measurement]:
+    def submit(self, schedules: Sequence[Schedule]) -> list[Future[Measurement]]:
         self.batches += 1
         self.measured.extend(schedules)
-        measurements = [self.one(s) for s in schedules]
-        for number, measurement in enumerate(measurements):
-            if on_done is not None:
-                on_done(number, measurement)
-        return measurements
+        futures: list[Future[Measurement]] = [Future() for _ in schedules]
+        for schedule, future in zip(schedules, futures, strict=True):
+            future.set_result(self.one(schedule))
+        return futures
 
     def one(self, schedule: Schedule) -> Measurement:
         if zlib.crc32(schedule.one_line.encode()) % 5 == 0:
             return Measurement("compile_error", detail="made up")
         return Measurement("ok", (made_up_latency(schedule),))
 
-    def remeasure(self, schedules: Sequence[Schedule], rounds: int) -> list[Measurement]:
+    def remeasure(self, schedules: Sequence[Schedule], rounds: int, decided: Decided) -> list[Measurement]:
         self.remeasured.extend(schedules)
         return [Measurement("ok", (made_up_latency(s),) * rounds) for s in schedules]
+
+    def cancel(self) -> None:
+        pass
 
     def close(self) -> None:
         pass
@@ -99,42 +105,107 @@ def test_asking_for_more_trials_measures_only_the_difference(log: Path) -> None:
     assert not set(first.measured) & set(second.measured)
 
 
-def test_a_trial_is_in_the_log_as_soon_as_it_is_measured(log: Path) -> None:
-    class Stopped(FakeMeasurer):
-        def measure(self, schedules: Sequence[Schedule], on_done: OnDone | None = None) -> list[Measurement]:
-            assert on_done is not None
-            # As compilers finish: not in the order proposed.
-            for number in (2, 0, 1):
-                self.measured.append(schedules[number])
-                on_done(number, self.one(schedules[number]))
-            raise KeyboardInterrupt
+class SlowMeasurer(FakeMeasurer):
+    """Answers only when it is told to, as compilers finish: in any order."""
 
-    stopped = Stopped()
-    with pytest.raises(KeyboardInterrupt):
-        search(log, stopped, 64)
-    records = list(TuningLog(log))
-    assert [r.schedule for r in records] == stopped.measured
-    assert [r.provenance.trial for r in records] == [0, 1, 2]
-    result = search(log, FakeMeasurer(), 20)
-    assert (result.trials_known, result.trials_done) == (3, 17)
-    assert [r.provenance.trial for r in TuningLog(log) if not r.provenance.finals] == list(range(20))
+    def __init__(self, overlaps: bool = False) -> None:
+        super().__init__(overlaps)
+        self.open: dict[Schedule, Future[Measurement]] = {}
+        self.cancelled = 0
+
+    def submit(self, schedules: Sequence[Schedule]) -> list[Future[Measurement]]:
+        self.batches += 1
+        self.measured.extend(schedules)
+        self.open |= {s: Future() for s in schedules}
+        return [self.open[s] for s in schedules]
+
+    def answer(self, *schedules: Schedule) -> None:
+        for schedule in schedules:
+            self.open.pop(schedule).set_result(self.one(schedule))
+
+    def cancel(self) -> None:
+        self.cancelled += len(self.open)
+        for future in self.open.values():
+            future.cancel()
+        self.open.clear()
 
 
-def test_a_measurer_that_tells_nothing_on_the_way_is_logged_all_the_same(log: Path) -> None:
-    class Silent(FakeMeasurer):
-        def measure(self, schedules: Sequence[Schedule], on_done: OnDone | None = None) -> list[Measurement]:
-            return super().measure(schedules)
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
-    assert search(log, Silent(), 20).trials_done == 20
-    assert len([r for r in TuningLog(log) if not r.provenance.finals]) == 20
+
+def test_a_trial_is_in_the_log_as_soon_as_it_is_measured_in_the_order_of_their_ends(log: Path) -> None:
+    measurer = SlowMeasurer()
+    with ThreadPoolExecutor(1) as thread:
+        result = thread.submit(search, log, measurer, 16)
+        wait_until(lambda: len(measurer.measured) == 16)
+        first, second, third, *others = measurer.measured
+        for schedule in (third, first):
+            measurer.answer(schedule)
+            wait_until(lambda last=schedule: [r.schedule for r in TuningLog(log)][-1:] == [last])  # type: ignore[misc]
+        measurer.answer(*others, second)
+        result.result()
+    trials = [r for r in TuningLog(log) if not r.provenance.finals]
+    assert [r.schedule for r in trials] == [third, first, *others, second]
+    assert [r.provenance.trial for r in trials] == list(range(16))
+
+
+def test_the_next_batch_is_proposed_while_one_is_measured_where_that_may_overlap(log: Path) -> None:
+    measurer = SlowMeasurer(overlaps=True)
+    with ThreadPoolExecutor(1) as thread:
+        result = thread.submit(search, log, measurer, 48)
+        wait_until(lambda: measurer.batches == 2)
+        # Of the third batch nothing may be known before the whole of the first has ended.
+        measurer.answer(*measurer.measured[1:20])
+        wait_until(lambda: len(list(TuningLog(log))) == 19)
+        assert measurer.batches == 2
+        measurer.answer(measurer.measured[0])
+        wait_until(lambda: measurer.batches == 3)
+        measurer.answer(*list(measurer.open))
+        assert result.result().trials_done == 48
+    assert len(set(measurer.measured)) == 48
+
+
+def test_where_it_may_not_overlap_a_batch_is_proposed_after_the_one_before_has_ended(log: Path) -> None:
+    measurer = SlowMeasurer()
+    with ThreadPoolExecutor(1) as thread:
+        result = thread.submit(search, log, measurer, 32)
+        wait_until(lambda: measurer.batches == 1)
+        measurer.answer(*measurer.measured[1:])
+        wait_until(lambda: len(list(TuningLog(log))) == 15)
+        assert measurer.batches == 1
+        measurer.answer(measurer.measured[0])
+        wait_until(lambda: measurer.batches == 2)
+        measurer.answer(*list(measurer.open))
+        assert result.result().trials_done == 32
+
+
+@pytest.mark.parametrize("overlaps", [False, True])
+def test_the_same_seed_and_answers_give_the_same_search_whatever_the_order_of_the_ends(
+    tmp_path: Path, overlaps: bool
+) -> None:
+    forward = FakeMeasurer(overlaps)
+    search(tmp_path / "a", forward, 64, strategy="evolutionary", cost_model="roofline")
+    backward = SlowMeasurer(overlaps)
+    with ThreadPoolExecutor(1) as thread:
+        result = thread.submit(search, tmp_path / "b", backward, 64, strategy="evolutionary", cost_model="roofline")
+        while not result.done():
+            measurer_open = list(backward.open)
+            backward.answer(*reversed(measurer_open))
+            time.sleep(0.005)
+        result.result()
+    assert forward.measured == backward.measured
 
 
 def test_a_search_that_broke_down_resumes_after_what_it_measured(log: Path) -> None:
     class Breaks(FakeMeasurer):
-        def measure(self, schedules: Sequence[Schedule], on_done: OnDone | None = None) -> list[Measurement]:
+        def submit(self, schedules: Sequence[Schedule]) -> list[Future[Measurement]]:
             if self.batches == 2:
                 raise OSError("the machine is on fire")
-            return super().measure(schedules, on_done)
+            return super().submit(schedules)
 
     broken = Breaks()
     with pytest.raises(OSError, match="on fire"):
@@ -155,24 +226,30 @@ def interrupts() -> Iterator[None]:
 
 @pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals reach the main thread")
 @pytest.mark.usefixtures("interrupts")
-def test_ctrl_c_ends_the_search_after_the_batch_and_keeps_it(log: Path) -> None:
-    class Interrupted(FakeMeasurer):
-        def measure(self, schedules: Sequence[Schedule], on_done: OnDone | None = None) -> list[Measurement]:
+def test_ctrl_c_gives_up_what_waits_keeps_what_ended_and_reports(log: Path) -> None:
+    class Interrupted(SlowMeasurer):
+        def submit(self, schedules: Sequence[Schedule]) -> list[Future[Measurement]]:
+            futures = super().submit(schedules)
             signal.raise_signal(signal.SIGINT)
-            return super().measure(schedules, on_done)
+            self.answer(*schedules[:10])
+            return futures
 
-    result = search(log, Interrupted(), 64)
-    assert (result.ending, result.trials_done) == ("interrupted", 16)
-    assert len(list(TuningLog(log))) == 16
+    measurer = Interrupted()
+    result = search(log, measurer, 64)
+    assert (result.ending, result.trials_done, measurer.cancelled) == ("interrupted", 10, 6)
+    assert [r.schedule for r in TuningLog(log)] == measurer.measured[:10]
     assert "run it again" in str(result)
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
+    resumed = FakeMeasurer()
+    assert search(log, resumed, 64).trials_done == 54
+    assert not set(measurer.measured[:10]) & set(resumed.measured)
 
 
 def test_the_winner_of_the_finals_is_best_even_when_a_trial_looked_faster(log: Path) -> None:
     class Lucky(FakeMeasurer):
-        def remeasure(self, schedules: Sequence[Schedule], rounds: int) -> list[Measurement]:
-            super().remeasure(schedules, rounds)
+        def remeasure(self, schedules: Sequence[Schedule], rounds: int, decided: Decided) -> list[Measurement]:
+            super().remeasure(schedules, rounds, decided)
             # In the finals all are slower than they looked, and the order is the reverse.
             return [Measurement("ok", ((20 - i) * 1e-3,) * rounds) for i in range(len(schedules))]
 
@@ -181,14 +258,14 @@ def test_the_winner_of_the_finals_is_best_even_when_a_trial_looked_faster(log: P
     assert len(measurer.remeasured) == 5
     assert result.best is not None
     assert result.best.schedule == measurer.remeasured[-1]
-    assert result.best.provenance.finals == 1
+    assert result.best.provenance.finals
     assert search(log, FakeMeasurer(), 40).best == result.best
 
 
 def test_a_finalist_that_fails_in_the_finals_cannot_win(log: Path) -> None:
     class Flaky(FakeMeasurer):
-        def remeasure(self, schedules: Sequence[Schedule], rounds: int) -> list[Measurement]:
-            _, *rest = super().remeasure(schedules, rounds)
+        def remeasure(self, schedules: Sequence[Schedule], rounds: int, decided: Decided) -> list[Measurement]:
+            _, *rest = super().remeasure(schedules, rounds, decided)
             return [Measurement("wrong_result", detail="only sometimes right"), *rest]
 
     measurer = Flaky()

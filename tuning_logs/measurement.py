@@ -18,6 +18,7 @@ Status = Literal[
     "wrong_result",  # outside the tolerance
     "not_finite",  # NaN or infinity where a number was expected
     "unwritten_output",  # part of the output was left as it was
+    "out_of_bounds_read",  # right only while there are zeros beside the inputs
     "out_of_bounds_write",  # memory before or after the output was written to
     "changed_input",  # an input was written to
     "out_of_memory",  # the compiler or the kernel asked for more memory than it may have
@@ -80,9 +81,10 @@ class Measurement:
 
     `latencies_s` are the repeats, in order, and empty unless `status` is "ok"; `detail` is the reason of a failure in
     one line; `max_error` is the largest error found as a fraction of what the tolerance allows; `seconds` is what the
-    trial took of the measuring worker. `slowdown` says that the device was found so many times slower than at its best
-    while the repeats were taken (1: undisturbed): the latencies are what was measured, disturbed or not. `device` is
-    the GPU's state at the time, where NVML tells.
+    trial took of the measuring worker, `load_s` and `timing_s` of that to load the binary and to time it. `slowdown`
+    says that the device was found so many times slower than at its best while the repeats were taken (1: undisturbed):
+    the latencies are what was measured, disturbed or not. `device` is the GPU's state at the time, where NVML tells.
+    `library_s` is what the vendor's library took in the same rounds: in finals only, where all are timed interleaved.
     """
 
     status: Status
@@ -94,6 +96,9 @@ class Measurement:
     slowdown: float = 1.0
     timing: Timing = "full"
     device: DeviceState | None = None
+    load_s: float = 0.0
+    timing_s: float = 0.0
+    library_s: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if (self.status == "ok") != bool(self.latencies_s):
@@ -111,6 +116,11 @@ class Measurement:
         return statistics.median(self.latencies_s)
 
     @property
+    def check_s(self) -> float:
+        """What checking against the reference took of `seconds`."""
+        return max(0.0, self.seconds - self.load_s - self.timing_s)
+
+    @property
     def undisturbed_s(self) -> float:
         """The latency corrected for the slowdown: an estimate, to rank trials with and not to report."""
         return self.latency_s / self.slowdown
@@ -119,6 +129,8 @@ class Measurement:
         data: dict[str, Any] = {"status": self.status, "seconds": round(self.seconds, 6)}
         if self.latencies_s:
             data["latencies_s"] = [float(f"{t:.6g}") for t in self.latencies_s]
+        if self.library_s:
+            data["library_s"] = [float(f"{t:.6g}") for t in self.library_s]
         if self.detail:
             data["detail"] = self.detail
         if self.facts:
@@ -127,6 +139,10 @@ class Measurement:
             data["slowdown"] = round(self.slowdown, 3)
         if self.max_error is not None:
             data["max_error"] = float(f"{self.max_error:.4g}")
+        if self.timing_s:
+            data["timing_s"] = round(self.timing_s, 6)
+        if self.load_s:
+            data["load_s"] = round(self.load_s, 6)
         if self.timing != "full":
             data["timing"] = self.timing
         if self.device:
@@ -147,6 +163,9 @@ class Measurement:
             max_error=data.get("max_error"),
             seconds=data.get("seconds", 0.0),
             slowdown=data.get("slowdown", 1.0),
+            load_s=data.get("load_s", 0.0),
+            timing_s=data.get("timing_s", 0.0),
+            library_s=tuple(float(t) for t in data.get("library_s", ())),
             timing=data.get("timing", "full"),
             device=DeviceState.from_json(data["device"]) if "device" in data else None,
         )

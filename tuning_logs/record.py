@@ -17,10 +17,12 @@ class Provenance:
     """Where a measurement comes from.
 
     `generator` is a hash of the code that lowers and prints: records of another generator describe other kernels.
-    `policy` is how it was timed ("cold" or "hot" caches); records of different policies are not ranked together.
-    `unix_s` is when, `seed` and `trial` the place in its run, `versions` of python, torch, triton, driver and so on.
-    `finals` is 0 for a trial. The n-th time that finalists are measured again, interleaved with each other, their new
-    records say n: they supersede the trials of the same schedules, and only figures of one round compare fairly.
+    `policy` is how it was timed ("cold" or "hot" caches, or "graph"); records of different policies are not ranked
+    together. `unix_s` is when, `seed` and `trial` the place in its run, `versions` of python, torch, triton, driver and
+    so on. `finals` is 0 for a trial. Finalists are measured again, interleaved with each other, and their new records
+    have the moment of these finals, in milliseconds since 1970: they supersede the trials of the same schedules, and
+    only figures of one moment compare fairly.
+    `propose_s` is its share of the time that proposing its batch took.
     """
 
     generator: str
@@ -30,9 +32,10 @@ class Provenance:
     trial: int
     versions: tuple[tuple[str, str], ...] = ()
     finals: int = 0
+    propose_s: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
-        return {**self.__dict__, "versions": dict(self.versions)}
+        return {**self.__dict__, "propose_s": round(self.propose_s, 6), "versions": dict(self.versions)}
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Provenance:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-import random
+import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
 
 from autosched.backends.backend import Backend
-from autosched.correctness import Expectation, GuardedInputs, GuardedOutput, error_ratio, expect, why_wrong
+from autosched.baselines import library_call, library_settings
+from autosched.measuring import memory
 from autosched.measuring.jobs import (
     Candidate,
     Contest,
@@ -26,11 +28,11 @@ from autosched.measuring.jobs import (
     Trial,
     one_line,
 )
-from autosched.reference import random_inputs
+from autosched.measuring.trial_data import Failed, TrialData
 from autosched.timing import interleaved, timer_for
-from tuning_logs import Measurement, Status
+from tuning_logs import Measurement, Status, Timing
 
-Run = Callable[[], None]
+Run = Callable[[], object]
 
 
 @dataclass(frozen=True)
@@ -49,47 +51,10 @@ class Repeats:
 REPEATS = {"cpu": Repeats(least=5, most=50, budget_s=10e-3), "gpu": Repeats(least=5, most=20, budget_s=5e-3)}
 
 
+# The library's place among the names of a contest; candidates have numbers.
+_LIBRARY = "library"
 # A contest is held at so many placements of the operands in memory.
 _PLACEMENTS = 3
-_LINE_BYTES = 64
-_PAGE_BYTES = 4096
-
-
-class Failed(Exception):
-    """The candidate in hand cannot be measured: the status and the detail of its measurement."""
-
-    def __init__(self, status: Status, detail: str, max_error: float | None = None) -> None:
-        super().__init__(detail)
-        self.status = status
-        self.max_error = max_error
-
-
-@dataclass(frozen=True)
-class Data:
-    """The inputs of a batch, the output that every candidate writes, and what it should then hold."""
-
-    inputs: GuardedInputs
-    output: GuardedOutput
-    expectation: Expectation
-
-    def verify(self) -> float:
-        """The largest error of the output as a fraction of what is allowed. Raises Failed when it is too large."""
-        ratio = error_ratio(self.output.tensor, self.expectation)
-        if ratio > 1.0:
-            reason = self.why_damaged() or why_wrong(self.output.tensor, self.expectation)
-            raise Failed("wrong_result", str(reason), ratio if math.isfinite(ratio) else None)
-        return ratio
-
-    def verify_surroundings(self) -> None:
-        """Raise Failed when something else than the output was written to."""
-        if damage := self.why_damaged():
-            raise Failed("wrong_result", damage)
-
-    def why_damaged(self) -> str | None:
-        """What else than the output was written to, or None; changed inputs are restored."""
-        if changed := self.inputs.changed():
-            return f"the kernel changed its input {', '.join(changed)}"
-        return self.output.why_damaged()
 
 
 class Bench:
@@ -101,19 +66,20 @@ class Bench:
         self._device = torch.device("cuda" if setup.target.kind == "gpu" else "cpu")
         self._timer = timer_for(setup.workload, setup.target, setup.policy)
         self._repeats = REPEATS[setup.target.kind]
-        self._prepared: Data | None = None
+        self._memory_bytes = memory.trial_bytes()
+        self._prepared: TrialData | None = None
+        self._seed = 0
 
     @property
-    def _data(self) -> Data:
+    def _data(self) -> TrialData:
         assert self._prepared is not None, "Prepare comes before the first trial"
         return self._prepared
 
     def serve(self, job: Job) -> Reply:
         match job:
             case Prepare(seed):
-                self._prepared = None
-                self._prepared = self._prepare(seed)
-                return Ready()
+                self._prepare(seed)
+                return Ready(self._library_latency())
             case Trial(candidate, best_s):
                 return self._trial(candidate, best_s)
             case Contest(candidates, rounds):
@@ -121,91 +87,143 @@ class Bench:
             case _:
                 raise AssertionError(f"a measuring worker has no use for {type(job).__name__}")
 
-    def _prepare(self, seed: int) -> Data:
-        workload = self._setup.workload
-        inputs = random_inputs(workload, seed, self._device)
-        expectation = expect(workload, inputs)
-        if self._device.type == "cuda":
-            # The float64 intermediates are several times the size of what stays.
-            torch.cuda.empty_cache()
-        return self._placed(inputs, expectation, seed)
-
-    def _placed(self, inputs: Sequence[torch.Tensor], expectation: Expectation, seed: int) -> Data:
-        """The data at addresses of their own choice: on a CPU each begins at another line of its page.
-
-        Operands that happen to begin at the same line evict each other, which can cost a tenth; a kernel chosen for
-        one placement would disappoint with the next.
-        """
-        workload = self._setup.workload
-        if self._device.type == "cuda":
-            return Data(GuardedInputs(workload, inputs), GuardedOutput.of(workload, self._device), expectation)
-        shifts = random.Random(seed)
-        moved = [_moved(x, _LINE_BYTES * shifts.randrange(_PAGE_BYTES // _LINE_BYTES)) for x in inputs]
-        output = GuardedOutput.of(workload, self._device, _LINE_BYTES * shifts.randrange(_PAGE_BYTES // _LINE_BYTES))
-        return Data(GuardedInputs(workload, moved), output, expectation)
+    def _prepare(self, seed: int) -> None:
+        # What was there goes first: two may not fit.
+        self._prepared, self._seed = None, seed
+        self._prepared = TrialData.drawn(self._setup.workload, seed, self._device)
 
     def _trial(self, candidate: Candidate, best_s: float | None) -> Outcome:
-        begin, timing_s, facts = time.perf_counter(), 0.0, candidate.artefact.facts
+        begin, load_s, timing_s = time.perf_counter(), 0.0, 0.0
+        healthy = True
         try:
             with self._loaded(candidate) as run, _failing_as("run_error"):
+                load_s = time.perf_counter() - begin
                 max_error = self._check(run)
+                self._data.output.poison()
                 start = time.perf_counter()
-                latencies = self._latencies(run, best_s)
+                latencies, timing = self._latencies(run, best_s)
                 timing_s = time.perf_counter() - start
                 # Once more: a kernel may be right the first time only.
-                max_error = max(max_error, self._data.verify())
-                self._data.verify_surroundings()
-            seconds, slowdown = time.perf_counter() - begin, self._timer.slowdown
-            result = Measurement("ok", latencies, "", facts, max_error, seconds, slowdown)
-            return Outcome(result, timing_s)
+                max_error = max(max_error, self._data.judge())
+                self._data.judge_surroundings()
+            found = Measurement("ok", latencies, max_error=max_error, slowdown=self._timer.slowdown, timing=timing)
         except Failed as failure:
-            spent = time.perf_counter() - begin
-            failed = Measurement(failure.status, (), str(failure), facts, failure.max_error, spent)
-            return Outcome(failed, timing_s, healthy=self._recover())
+            found = Measurement(failure.status, detail=str(failure), max_error=failure.max_error)
+            # Who wrote outside the operands may have written anywhere in this process.
+            healthy = failure.status != "out_of_bounds_write" and self._recover()
+        seconds, facts = time.perf_counter() - begin, candidate.artefact.facts
+        found = dataclasses.replace(found, facts=facts, seconds=seconds, load_s=load_s, timing_s=timing_s)
+        return Outcome(found, timing_s, healthy)
 
     def _check(self, run: Run) -> float:
         """Run once on a poisoned output; the largest error as a fraction of what is allowed."""
-        self._data.output.poison()
-        run()
-        self._synchronize()
-        return self._data.verify()
+        try:
+            return self._attempt(run)
+        except Failed as failure:
+            if not self._data.intact:
+                return self._check_on_new_data(run)
+            if failure.status in ("not_finite", "wrong_result") and self._is_right_among_zeros(run):
+                detail = f"{failure}; right with zeros beside the inputs: it reads outside them"
+                raise Failed("out_of_bounds_read", detail, failure.max_error) from failure
+            raise
 
-    def _latencies(self, run: Run, best_s: float | None) -> tuple[float, ...]:
+    def _check_on_new_data(self, run: Run) -> float:
+        """The same after the reference was overwritten: by this candidate, if it happens again, else by another."""
+        self._prepare(self._seed)
+        try:
+            return self._attempt(run)
+        except Failed as failure:
+            if not self._data.intact:
+                raise Failed("out_of_bounds_write", "the kernel wrote far outside its operands") from failure
+            raise
+
+    def _is_right_among_zeros(self, run: Run) -> bool:
+        inputs = self._data.inputs
+        inputs.surround(zeros=True)
+        try:
+            self._run_poisoned(run)
+            return self._data.max_error() <= 1.0
+        finally:
+            inputs.surround()
+
+    def _attempt(self, run: Run) -> float:
+        self._run_poisoned(run)
+        return self._data.judge()
+
+    def _run_poisoned(self, run: Run) -> None:
+        self._data.output.poison()
+        with self._memory_limit():
+            run()
+            self._synchronize()
+
+    def _latencies(self, run: Run, best_s: float | None) -> tuple[tuple[float, ...], Timing]:
         """The repeats: two when both are hopelessly slower than the best so far, which spares the others."""
         hopeless = math.inf if best_s is None else best_s * self._setup.abandon_factor
-        latencies = self._timer.sample([run])
-        if latencies[0] > hopeless:
-            latencies += self._timer.sample([run])
-        if min(latencies) > hopeless:
-            return tuple(latencies)
-        more = self._repeats.count(min(latencies)) - len(latencies)
-        return (*latencies, *self._timer.sample([run] * more))
+        with self._memory_limit():
+            latencies = self._timer.sample([run])
+            if latencies[0] > hopeless:
+                latencies += self._timer.sample([run])
+            if min(latencies) > hopeless:
+                return tuple(latencies), "short"
+            more = self._repeats.count(min(latencies)) - len(latencies)
+            return (*latencies, *self._timer.sample([run] * more)), "full"
 
     def _contest(self, candidates: tuple[Candidate, ...], rounds: int) -> Standings:
+        """The candidates, and the library, in turn; at several places in memory, so that none wins by a lucky one."""
+        setup = self._setup
         try:
-            with ExitStack() as loaded, _failing_as("run_error"):
-                runs = {str(n): loaded.enter_context(self._loaded(c)) for n, c in enumerate(candidates)}
-                taken: dict[str, list[float]] = {name: [] for name in runs}
+            with ExitStack() as stack, _failing_as("run_error"):
+                runs = {str(n): stack.enter_context(self._loaded(c)) for n, c in enumerate(candidates)}
+                stack.enter_context(library_settings(setup.workload, setup.target))
+                stack.enter_context(torch.no_grad())
+                taken: dict[str, list[float]] = {name: [] for name in (*runs, _LIBRARY)}
                 for place in range(_PLACEMENTS):
-                    data = self._data
-                    self._prepared = self._placed(data.inputs.tensors, data.expectation, place)
+                    self._prepared = self._data.moved(place)
                     share = rounds * (place + 1) // _PLACEMENTS - rounds * place // _PLACEMENTS
-                    for name, latencies in interleaved(runs, share, self._timer).items():
+                    for name, latencies in interleaved({**runs, **self._library()}, share, self._timer).items():
                         taken[name] += latencies
-                return Standings(tuple(tuple(taken[name]) for name in runs))
+                library_s = tuple(taken.pop(_LIBRARY))
+                return Standings(tuple(map(tuple, taken.values())), library_s=library_s)
         except Failed as failure:
             return Standings((), str(failure), healthy=self._recover())
+
+    def _library_latency(self) -> float | None:
+        """What the library takes, corrected for disturbances as trials are: an estimate to show beside theirs."""
+        with library_settings(self._setup.workload, self._setup.target), torch.no_grad():
+            call = self._library().get(_LIBRARY)
+            if call is None:
+                return None
+            latency_s = statistics.median(self._timer.sample([call] * self._repeats.least))
+            return latency_s / self._timer.slowdown
+
+    def _library(self) -> dict[str, Run]:
+        """The library's call on the data of the batch, under its name; nothing where it cannot do this."""
+        *inputs, _ = self._data.operands
+        # Of its own: what it writes there is not checked.
+        out = torch.empty_like(self._data.output.tensor)
+        call = library_call(self._setup.workload, inputs, out)
+        if call is None:
+            return {}
+        try:
+            call()
+        except RuntimeError:
+            # PyTorch's own, of many kinds: a dtype that the library has no kernel for, no memory.
+            return {}
+        return {_LIBRARY: call}
 
     @contextmanager
     def _loaded(self, candidate: Candidate) -> Iterator[Run]:
         """A call without arguments that runs the candidate on the data of the batch."""
-        with _failing_as("load_error"):
+        with _failing_as("load_error"), self._memory_limit():
             launcher = self._backend.load(candidate.artefact, candidate.program)
         try:
-            yield lambda: launcher([*self._data.inputs.tensors, self._data.output.tensor])
+            yield lambda: launcher(self._data.operands)
         finally:
             with _failing_as("run_error"):
                 launcher.unload()
+
+    def _memory_limit(self) -> AbstractContextManager[None]:
+        return memory.limited(self._memory_bytes) if self._device.type == "cpu" else nullcontext()
 
     def _synchronize(self) -> None:
         if self._device.type == "cuda":
@@ -216,16 +234,12 @@ class Bench:
         try:
             self._synchronize()
             self._data.inputs.changed()
+            if self._device.type == "cuda":
+                # What a candidate allocated goes back to the device, not to PyTorch's pool.
+                torch.cuda.empty_cache()
         except RuntimeError:
             return False
         return True
-
-
-def _moved(tensor: torch.Tensor, shift: int) -> torch.Tensor:
-    """A copy that begins `shift` bytes after the beginning of a page."""
-    storage = torch.empty(tensor.nbytes + 2 * _PAGE_BYTES, dtype=torch.uint8)
-    begin = -storage.data_ptr() % _PAGE_BYTES + shift
-    return storage[begin : begin + tensor.nbytes].view(tensor.dtype).view(tensor.shape).copy_(tensor)
 
 
 @contextmanager
@@ -236,4 +250,4 @@ def _failing_as(status: Status) -> Iterator[None]:
     except Failed:
         raise
     except Exception as error:
-        raise Failed(status, one_line(error)) from error
+        raise Failed("out_of_memory" if memory.ran_out(error) else status, one_line(error)) from error

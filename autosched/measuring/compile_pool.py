@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from autosched.backends.backend import Artefact
 from autosched.measuring.fork_server import ForkServer
 from autosched.measuring.jobs import Candidate, CompileFailure, CompileJob, Setup
-from autosched.measuring.worker_process import Loss, Lost, WorkerProcess
+from autosched.measuring.worker_process import Lost, WorkerProcess
 from search_spaces import Schedule
-from tuning_logs import Measurement, Status
-
-_STATUS: dict[Loss, Status] = {"timeout": "compile_timeout", "crash": "compile_crash"}
+from tuning_logs import Measurement
 
 
 @dataclass(frozen=True)
@@ -33,6 +31,8 @@ class CompilePool:
         self._timeout_s = timeout_s
         self._waiting: deque[tuple[int, CompileJob]] = deque()
         self._jobs: dict[WorkerProcess, tuple[int, CompileJob, float]] = {}
+        # Those whose worker was killed by somebody else get a second try.
+        self._killed: set[int] = set()
         self.seconds = 0.0
 
     @property
@@ -61,12 +61,11 @@ class CompilePool:
                 worker.send(job, self._timeout_s)
         return done
 
-    def cancel(self) -> None:
-        """Forget everything submitted; what is being compiled is thrown away."""
+    def cancel_waiting(self) -> list[int]:
+        """Forget what no worker has begun with; the numbers."""
+        waiting = [number for number, _ in self._waiting]
         self._waiting.clear()
-        for worker in self._jobs:
-            worker.restart()
-        self._jobs.clear()
+        return waiting
 
     def close(self) -> None:
         for worker in self._workers:
@@ -81,9 +80,13 @@ class CompilePool:
         match reply:
             case Artefact():
                 return Compiled(number, Candidate(reply, job.program))
-            case CompileFailure(detail):
-                return Compiled(number, Measurement("compile_error", detail=detail))
-            case Lost(how, detail):
-                return Compiled(number, Measurement(_STATUS[how], detail=detail))
+            case CompileFailure(detail, status):
+                return Compiled(number, Measurement(status, detail=detail))
+            case Lost("killed") if number not in self._killed:
+                self._killed.add(number)
+                self._waiting.appendleft((number, job))
+                return None
+            case Lost() as lost:
+                return Compiled(number, Measurement(lost.status("compile"), detail=lost.detail))
             case _:
                 raise AssertionError(f"a compile worker replied {type(reply).__name__}")

@@ -17,6 +17,9 @@ MESSAGE_BYTES = 8
 # To the server: fork a worker; its two files come along. Any other message is the id of a worker to reap.
 FORK = 0
 
+# Enough for the traceback of an import that failed, or for what a compiler says before it aborts.
+_LAST_WORDS_BYTES = 2**16
+
 _MODULE = "autosched.measuring.worker"
 
 
@@ -72,8 +75,9 @@ class ForkServer:
 
 
 def last_line(output: IO[bytes]) -> str:
-    """The last line with text in a file of output, cut to a moderate length."""
-    output.seek(0)
+    """The last line with text near the end of a file of output, cut to a moderate length."""
+    # A process may have printed gigabytes.
+    output.seek(max(0, output.seek(0, os.SEEK_END) - _LAST_WORDS_BYTES))
     lines = output.read().decode(errors="replace").split("\n")
     return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")
 

@@ -40,7 +40,12 @@ class Born:
 
 @dataclass(frozen=True)
 class Ready:
-    """The answer to `Setup` and to `Prepare`: done."""
+    """The answer to `Setup` and to `Prepare`: done.
+
+    `library_s` is what the vendor's library takes with the inputs just drawn, None where it cannot do the workload.
+    """
+
+    library_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,7 @@ class CompileJob:
 @dataclass(frozen=True)
 class CompileFailure:
     detail: str
+    status: Literal["compile_error", "out_of_memory"] = "compile_error"
 
 
 @dataclass(frozen=True)
@@ -101,11 +107,15 @@ class Contest:
 
 @dataclass(frozen=True)
 class Standings:
-    """The latencies of a contest, in the order of its candidates; none, and why, when it could not be held."""
+    """The latencies of a contest, in the order of its candidates; none, and why, when it could not be held.
+
+    `library_s` are those of the vendor's library in the same rounds, where it has such an operator.
+    """
 
     latencies_s: tuple[tuple[float, ...], ...]
     detail: str = ""
     healthy: bool = True
+    library_s: tuple[float, ...] = ()
 
 
 Job = Setup | CompileJob | Prepare | Trial | Contest

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
-import time
+import multiprocessing
+import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
+from itertools import count
+from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Protocol, Self
 
 from autosched.devices import usable_cores
 from autosched.measuring.compile_pool import CompilePool
 from autosched.measuring.fork_server import ForkServer
-from autosched.measuring.jobs import Candidate, Setup
+from autosched.measuring.jobs import Setup, Standings
+from autosched.measuring.pipeline import Pipeline
 from autosched.measuring.trial_runner import TrialRunner
 from autosched.measuring.worker_process import wait_for
-from autosched.timing import POLICIES, Policy
+from autosched.telemetry import monitor_for
+from autosched.timing import Policy, check_timing
+from cost_models import bound_s
 from search_spaces import Schedule, Target, Workload
-from search_spaces.errors import unknown_name
-from tuning_logs import Measurement, Status
-
-OnDone = Callable[[int, Measurement], None]
+from tuning_logs import DeviceState, Measurement, Status
 
 # What gives a target's backend, as a worker process imports it.
 DEFAULT_BACKEND = "autosched.backends:for_target"
@@ -30,20 +34,42 @@ _PERFECT_RUNS_PER_TRIAL = 100
 # Compile workers beyond this many keep a GPU no busier: it times about as many candidates a second as they compile.
 _MOST_COMPILE_WORKERS = 16
 
+# Whether, from the latencies of finalists in every round so far, it is clear who is fastest.
+Decided = Callable[[Sequence[Sequence[float]]], bool]
+
 
 class Measurer(Protocol):
     """What runs schedules of one workload on one target: here, elsewhere, or out of a recorded table."""
 
-    def measure(self, schedules: Sequence[Schedule], on_done: OnDone | None = None) -> list[Measurement]:
-        """One measurement per schedule, in order; failures are measurements too.
-
-        `on_done` is called with the number of a schedule in the batch and its measurement, as they come.
-        """
+    @property
+    def overlaps(self) -> bool:
+        """Whether the next schedules may be worked out, and submitted, while earlier ones are measured."""
         ...
 
-    def remeasure(self, schedules: Sequence[Schedule], rounds: int) -> list[Measurement]:
-        """The same, timed interleaved with each other over so many rounds, to compare them fairly."""
+    @property
+    def library_s(self) -> float | None:
+        """What the vendor's library takes; None while that is not known."""
         ...
+
+    def submit(self, schedules: Sequence[Schedule]) -> list[Future[Measurement]]:
+        """Have the schedules measured; a failure is a measurement too. A future raises what broke the measurer."""
+        ...
+
+    def remeasure(self, schedules: Sequence[Schedule], rounds: int, decided: Decided) -> list[Measurement]:
+        """The same, timed interleaved with each other to compare them fairly, `rounds` at a time until `decided`."""
+        ...
+
+    def cancel(self) -> None:
+        """Give up what was submitted and is not being worked on yet: those futures are cancelled."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Monitor(Protocol):
+    """What tells how a device is doing: `autosched.telemetry.DeviceMonitor`."""
+
+    def state(self) -> DeviceState | None: ...
 
     def close(self) -> None: ...
 
@@ -90,14 +116,19 @@ class LocalMeasurer:
     """Measures schedules of one workload on a device of this machine.
 
     Candidates compile in a pool of processes, and are checked and timed, one at a time, in a process of its own: one
-    that hangs or crashes costs that process, not the search. On a GPU both go on at once. On a CPU a batch is timed
-    after it was compiled: two "cores" may be threads of one, and then a busy compiler halves what is measured. Every
-    batch gets fresh inputs, drawn from `seed` and its number, unless setting them up takes longer than a tenth of the
-    trials with them. Use it in a `with` statement, or `close` it.
+    that hangs or crashes costs that process, not the search. On a GPU both go on at once. On a CPU what was submitted
+    together is timed after it was compiled: two "cores" may be threads of one, and then a busy compiler halves what is
+    measured. Every submission gets fresh inputs, drawn from `seed` and its number, unless setting them up takes longer
+    than a tenth of the trials with them. `monitor` tells how a GPU is doing, NVML unless another is given. Use the
+    measurer in a `with` statement, or `close` it.
 
     Raises:
-        InputError: no such policy.
+        InputError: no such policy, or the target has none such.
     """
+
+    # Finals are held this many times at most before they count as a tie: eight times 15 rounds tell latencies apart
+    # that differ by 1 % where single ones scatter by 2 %.
+    _MOST_CONTESTS = 8
 
     def __init__(
         self,
@@ -108,23 +139,35 @@ class LocalMeasurer:
         seed: int = 0,
         limits: Limits = Limits(),
         backend: str = DEFAULT_BACKEND,
+        monitor: Monitor | None = None,
     ) -> None:
-        if policy not in POLICIES:
-            raise unknown_name("timing policy", policy, POLICIES)
+        check_timing(policy, target)
         bench = Setup("measure", backend, workload, target, policy, limits.abandon_factor, *_bench_cores(target))
         compilers = [
             dataclasses.replace(bench, role="compile", cores=cores, threads=1)
             for cores in _compile_cores(target, limits.compile_workers)
         ]
         self._server = ForkServer([backend.partition(":")[0]])
-        patience_s = _PERFECT_RUNS_PER_TRIAL * _perfect_s(workload, target)
+        patience_s = _PERFECT_RUNS_PER_TRIAL * bound_s(workload, target)
         self._runner = TrialRunner(self._server, bench, max(limits.run_timeout_s, patience_s))
         self._pool = CompilePool(self._server, compilers, limits.compile_timeout_s)
-        self._time_alone = target.kind == "cpu"
-        self._seed = seed
-        self._batches = 0
-        self._wall_s = 0.0
+        self._monitor = monitor or monitor_for(target)
+        self._pipeline = Pipeline(target, self._pool, self._runner, self._monitor.state)
+        self._overlaps = target.kind == "gpu"
+        self._seeds = count(seed)
+        self._numbers = count()
+        self._trials: dict[int, Future[Measurement]] = {}
+        self._contests: dict[int, Future[Standings]] = {}
         self._statuses: Counter[Status] = Counter()
+        # The lock guards all of the above, which the thread works on whenever a worker replied or it is woken.
+        self._lock = threading.Lock()
+        self._woken: Connection[None, None]
+        self._wake: Connection[None, None]
+        self._woken, self._wake = multiprocessing.Pipe(duplex=False)
+        self._closing = False
+        self._broken: Exception | None = None
+        self._thread = threading.Thread(target=self._drive, name="autosched-measurer", daemon=True)
+        self._thread.start()
 
     def __enter__(self) -> Self:
         return self
@@ -135,98 +178,175 @@ class LocalMeasurer:
         self.close()
 
     @property
+    def overlaps(self) -> bool:
+        return self._overlaps
+
+    @property
+    def library_s(self) -> float | None:
+        return self._runner.library_s
+
+    @property
     def statistics(self) -> MeasurerStatistics:
-        """Where the time of all calls so far went."""
-        return MeasurerStatistics(
-            wall_s=self._wall_s,
-            compile_s=self._pool.seconds,
-            check_s=self._runner.check_s,
-            timing_s=self._runner.timing_s,
-            statuses=tuple(self._statuses.most_common()),
-        )
+        """Where the time of all trials so far went."""
+        with self._lock:
+            return MeasurerStatistics(
+                wall_s=self._pipeline.wall_s,
+                compile_s=self._pool.seconds,
+                check_s=self._runner.check_s,
+                timing_s=self._runner.timing_s,
+                statuses=tuple(self._statuses.most_common()),
+            )
 
     @property
     def pids(self) -> tuple[int, ...]:
         """The worker processes that are up, the measuring one first."""
-        return tuple(w.pid for w in (self._runner.worker, *self._pool.workers) if w.pid is not None)
+        with self._lock:
+            return tuple(w.pid for w in self._pipeline.workers if w.pid is not None)
 
-    def measure(self, schedules: Sequence[Schedule], on_done: OnDone | None = None) -> list[Measurement]:
-        """One measurement per schedule, in order; failures are measurements too.
+    def submit(self, schedules: Sequence[Schedule]) -> list[Future[Measurement]]:
+        """A future for every schedule.
 
         Raises:
             InputError: a schedule is not bound to a search space.
-            TargetUnavailableError: the worker processes do not start, or the workload does not fit on the device.
+            TargetUnavailableError: the worker processes do not start, or the workload does not fit on the device; the
+                futures of what was submitted before raise it too.
         """
-        measurements, _ = self._batch(schedules, on_done)
-        return measurements
+        return list(self._submit(schedules).values())
 
-    def remeasure(self, schedules: Sequence[Schedule], rounds: int) -> list[Measurement]:
+    def measure(self, schedules: Sequence[Schedule]) -> list[Measurement]:
+        """Submit the schedules and wait: one measurement each, in order.
+
+        Raises:
+            InputError, TargetUnavailableError: as `submit`.
+        """
+        return [future.result() for future in self.submit(schedules)]
+
+    def remeasure(
+        self, schedules: Sequence[Schedule], rounds: int, decided: Decided = lambda latencies: True
+    ) -> list[Measurement]:
         """The schedules checked once more, then timed interleaved: the latencies are one from every round.
 
         Should a candidate fail only now, the latencies are those of its trial.
 
         Raises:
-            InputError, TargetUnavailableError: as `measure`.
+            InputError, TargetUnavailableError: as `submit`.
         """
-        measurements, candidates = self._batch(schedules, None)
-        fit = [number for number, m in enumerate(measurements) if m.ok]
-        begin = time.perf_counter()
-        standings = self._runner.contest([candidates[number] for number in fit], rounds)
-        self._wall_s += time.perf_counter() - begin
-        for number, latencies in zip(fit, standings.latencies_s, strict=False):
-            measurements[number] = dataclasses.replace(measurements[number], latencies_s=latencies, slowdown=1.0)
-        return measurements
+        futures = self._submit(schedules, again=True)
+        measurements = {number: future.result() for number, future in futures.items()}
+        fit = [number for number, m in measurements.items() if m.ok]
+        standings = self._held(fit, rounds, decided)
+        if not standings.latencies_s:
+            # Somebody spoils it: who cannot even run alone.
+            spoilers = {n: alone.detail for n in fit if not (alone := self._held([n], rounds, decided)).latencies_s}
+            measurements |= {n: Measurement("run_error", detail=detail) for n, detail in spoilers.items()}
+            fit = [number for number in fit if number not in spoilers]
+            standings = self._held(fit, rounds, decided)
+        with self._lock:
+            self._pipeline.forget_finalists()
+        for number, latencies in zip(fit, standings.latencies_s, strict=bool(standings.latencies_s)):
+            measurements[number] = dataclasses.replace(
+                measurements[number], latencies_s=latencies, library_s=standings.library_s, slowdown=1.0, timing="full"
+            )
+        return list(measurements.values())
+
+    def cancel(self) -> None:
+        """Give up what was submitted and is neither compiling nor running yet: those futures are cancelled."""
+        with self._lock:
+            given_up = [self._trials.pop(number) for number in self._pipeline.cancel_waiting()]
+        for future in given_up:
+            future.cancel()
 
     def close(self) -> None:
-        """End the worker processes."""
+        """End the worker processes; futures still open are cancelled."""
+        with self._lock:
+            if self._closing:
+                return
+            self._closing = True
+            self._wake.send(None)
+        self._thread.join()
+        for trial in self._trials.values():
+            trial.cancel()
+        for contest in self._contests.values():
+            contest.cancel()
         self._runner.close()
         self._pool.close()
         self._server.close()
+        self._monitor.close()
+        self._wake.close()
+        self._woken.close()
 
-    def _batch(
-        self, schedules: Sequence[Schedule], on_done: OnDone | None
-    ) -> tuple[list[Measurement], dict[int, Candidate]]:
-        begin = time.perf_counter()
-        self._runner.prepare(seed=self._seed + self._batches)
-        self._batches += 1
-        try:
-            for number, schedule in enumerate(schedules):
-                self._pool.submit(number, schedule)
-            return self._finish(len(schedules), on_done)
-        except BaseException:
-            self._pool.cancel()
-            self._runner.cancel()
-            raise
-        finally:
-            self._wall_s += time.perf_counter() - begin
+    def _held(self, finalists: Sequence[int], rounds: int, decided: Decided) -> Standings:
+        """Contests until they are decided, as one; without latencies when not even the first could be held."""
+        if not finalists:
+            return Standings(())
+        total = self._contest(finalists, rounds).result()
+        for _ in range(self._MOST_CONTESTS - 1):
+            if not total.latencies_s or decided(total.latencies_s):
+                break
+            more = self._contest(finalists, rounds).result()
+            if not more.latencies_s:
+                break
+            latencies = (a + b for a, b in zip(total.latencies_s, more.latencies_s, strict=True))
+            total = dataclasses.replace(more, latencies_s=tuple(latencies), library_s=total.library_s + more.library_s)
+        return total
 
-    def _finish(self, count: int, on_done: OnDone | None) -> tuple[list[Measurement], dict[int, Candidate]]:
-        """Compile and run everything submitted."""
-        measurements: dict[int, Measurement] = {}
-        candidates: dict[int, Candidate] = {}
-        held: list[int] = []
+    def _submit(self, schedules: Iterable[Schedule], again: bool = False) -> dict[int, Future[Measurement]]:
+        with self._lock:
+            self._raise_if_broken()
+            jobs = {next(self._numbers): s for s in schedules}
+            for schedule in jobs.values():
+                # Raises for one that is not bound, before any of them is under way.
+                _ = schedule.program
+            futures: dict[int, Future[Measurement]] = {number: Future() for number in jobs}
+            self._runner.prepare(seed=next(self._seeds))
+            for number, schedule in jobs.items():
+                self._pipeline.submit(number, schedule, again)
+            self._trials |= futures
+            self._wake.send(None)
+        return futures
+
+    def _contest(self, finalists: Sequence[int], rounds: int) -> Future[Standings]:
+        with self._lock:
+            self._raise_if_broken()
+            number, future = next(self._numbers), Future[Standings]()
+            self._contests[number] = future
+            self._pipeline.contest(number, finalists, rounds)
+            self._wake.send(None)
+        return future
+
+    def _raise_if_broken(self) -> None:
+        if self._broken is not None:
+            raise self._broken
+
+    def _drive(self) -> None:
+        """What the thread does: move candidates on, hand out what comes of them, wait for the workers."""
         ready: list[object] = []
-        while len(measurements) < count:
-            done = []
-            for compiled in self._pool.step(ready):
-                if isinstance(compiled.result, Candidate):
-                    candidates[compiled.number] = compiled.result
-                    held.append(compiled.number)
-                else:
-                    done.append((compiled.number, compiled.result))
-            if not (self._time_alone and self._pool.busy):
-                for number in held:
-                    self._runner.submit(number, candidates[number])
-                held.clear()
-            done += self._runner.step(ready)
-            for number, measurement in done:
-                measurements[number] = measurement
-                self._statuses[measurement.status] += 1
-                if on_done is not None:
-                    on_done(number, measurement)
-            if len(measurements) < count:
-                ready = wait_for([*self._pool.workers, self._runner.worker])
-        return [measurements[number] for number in range(count)], candidates
+        try:
+            while not self._closing:
+                with self._lock:
+                    done = self._pipeline.step(ready)
+                for number, result in done:
+                    self._hand_out(number, result)
+                ready = wait_for(self._pipeline.workers, self._woken)
+                while self._woken.poll():
+                    self._woken.recv()
+        except Exception as error:
+            # Raised again in the thread that waits for a measurement, or submits.
+            with self._lock:
+                self._broken = error
+                for trial in self._trials.values():
+                    trial.set_exception(error)
+                for contest in self._contests.values():
+                    contest.set_exception(error)
+                self._trials.clear()
+                self._contests.clear()
+
+    def _hand_out(self, number: int, result: Measurement | Standings) -> None:
+        if isinstance(result, Standings):
+            self._contests.pop(number).set_result(result)
+        else:
+            self._statuses[result.status] += 1
+            self._trials.pop(number).set_result(result)
 
 
 def _bench_cores(target: Target) -> tuple[tuple[int, ...], int]:
@@ -241,9 +361,3 @@ def _compile_cores(target: Target, workers: int) -> list[tuple[int, ...]]:
     cores = usable_cores()
     count = len(cores) if target.kind == "cpu" else max(1, len(cores) - 1)
     return [tuple(cores)] * (workers or min(count, _MOST_COMPILE_WORKERS))
-
-
-def _perfect_s(workload: Workload, target: Target) -> float:
-    """The latency of a kernel at the peak rate of the device or of its memory, whichever is longer."""
-    peak = target.flops_per_s(workload.inputs[0].dtype if workload.inputs else "float32", workload.precision)
-    return max(workload.flops / peak, workload.min_bytes / target.memory_bytes_per_s)

@@ -3,36 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
 
-from autosched.measuring.measurer import OnDone
+from autosched.measuring.measurer import Decided
 from search_spaces import InputError, Schedule
 from tuning_logs import Measurement, TuningRecord
 
 
 class RecordedMeasurer:
-    """Answers with what was recorded of a schedule; of several records of one schedule the last counts."""
+    """Answers at once with what was recorded of a schedule; of several records of one schedule the last counts.
 
-    def __init__(self, records: Iterable[TuningRecord]) -> None:
+    With `overlaps`, a search submits schedules before it has seen what came of the batch before, as on a GPU.
+    """
+
+    def __init__(self, records: Iterable[TuningRecord], overlaps: bool = False) -> None:
         self._measurements = {r.schedule: r.measurement for r in records}
+        self._overlaps = overlaps
 
-    def measure(self, schedules: Sequence[Schedule], on_done: OnDone | None = None) -> list[Measurement]:
-        """The recorded measurements, in order.
+    @property
+    def overlaps(self) -> bool:
+        return self._overlaps
+
+    @property
+    def library_s(self) -> float | None:
+        return None
+
+    def submit(self, schedules: Sequence[Schedule]) -> list[Future[Measurement]]:
+        """The recorded measurements.
 
         Raises:
             InputError: a schedule was never recorded.
         """
-        found = []
-        for number, schedule in enumerate(schedules):
-            if schedule not in self._measurements:
-                raise InputError(f"no record of {schedule.one_line}; search only the space that was recorded")
-            found.append(self._measurements[schedule])
-            if on_done is not None:
-                on_done(number, found[-1])
-        return found
+        futures = []
+        for measurement in self._found(schedules):
+            future = Future[Measurement]()
+            future.set_result(measurement)
+            futures.append(future)
+        return futures
 
-    def remeasure(self, schedules: Sequence[Schedule], rounds: int) -> list[Measurement]:
+    def remeasure(self, schedules: Sequence[Schedule], rounds: int, decided: Decided) -> list[Measurement]:
         """The same answers again."""
-        return self.measure(schedules)
+        return self._found(schedules)
+
+    def cancel(self) -> None:
+        """Nothing waits."""
 
     def close(self) -> None:
         """Nothing to end."""
+
+    def _found(self, schedules: Sequence[Schedule]) -> list[Measurement]:
+        for schedule in schedules:
+            if schedule not in self._measurements:
+                raise InputError(f"no record of {schedule.one_line}; search only the space that was recorded")
+        return [self._measurements[s] for s in schedules]

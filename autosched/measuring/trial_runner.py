@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Container, Sequence
+from collections.abc import Container
 
 from autosched.measuring.fork_server import ForkServer
 from autosched.measuring.jobs import Candidate, Contest, Outcome, Prepare, Ready, Setup, Standings, Trial
-from autosched.measuring.worker_process import Loss, Lost, WorkerProcess, wait_for
+from autosched.measuring.worker_process import Lost, WorkerProcess
 from search_spaces import TargetUnavailableError
-from tuning_logs import Measurement, Status
-
-_STATUS: dict[Loss, Status] = {"timeout": "run_timeout", "crash": "run_crash"}
+from tuning_logs import Measurement
 
 # Drawing inputs and evaluating the reference in float64: seconds for the largest workloads on a slow device.
 _PREPARE_TIMEOUT_S = 600.0
@@ -21,21 +19,29 @@ _WORTH = 10.0
 
 
 class TrialRunner:
-    """One measuring worker and the candidates that wait for it. `best_s` is the fastest that it has seen."""
+    """One measuring worker and what waits for it. `best_s` is the fastest latency that it has seen, `library_s` that of
+    the vendor's library with the present inputs.
+
+    What is submitted has a number, and comes back with it: a candidate as its measurement, a contest as its standings.
+    """
 
     def __init__(self, server: ForkServer, setup: Setup, timeout_s: float) -> None:
         self._worker = WorkerProcess(server, setup)
         self._label = setup.workload.label
         self._timeout_s = timeout_s
-        self._waiting: deque[tuple[int, Candidate]] = deque()
-        self._running: tuple[int, Candidate] | None = None
+        self._waiting: deque[tuple[int, Trial | Contest]] = deque()
+        self._running: tuple[int, Trial | Contest] | None = None
         self._seed = 0
         # Which process holds inputs drawn from which seed: a replaced process holds none.
         self._prepared: tuple[int | None, int] | None = None
         self._preparing_since = 0.0
         self._prepare_s = 0.0
         self._trials_s = 0.0
+        # Those whose worker was killed by somebody else get a second try; and so do the inputs of a seed.
+        self._killed: set[int] = set()
+        self._killed_preparing: set[int] = set()
         self.best_s: float | None = None
+        self.library_s: float | None = None
         self.check_s = 0.0
         self.timing_s = 0.0
 
@@ -49,49 +55,68 @@ class TrialRunner:
             self._seed = seed
 
     def submit(self, number: int, candidate: Candidate) -> None:
-        self._waiting.append((number, candidate))
+        # What is to be beaten is filled in when its turn comes.
+        self._waiting.append((number, Trial(candidate, None)))
 
-    def step(self, ready: Container[object]) -> list[tuple[int, Measurement]]:
-        """Collect what is done or lost, then keep the worker busy; `ready` holds the connections with a reply.
+    def contest(self, number: int, candidates: tuple[Candidate, ...], rounds: int) -> None:
+        """Time candidates that came through a trial interleaved."""
+        self._waiting.append((number, Contest(candidates, rounds)))
+
+    def collect(self, ready: Container[object]) -> list[tuple[int, Measurement | Standings]]:
+        """What is done or lost; `ready` holds the connections with a reply.
 
         Raises:
             TargetUnavailableError: the worker does not start, or the workload does not fit on the device.
         """
-        done = self._collect(ready)
-        if self._worker.available():
-            if not self._is_prepared:
-                self._preparing_since = time.perf_counter()
-                self._worker.send(Prepare(self._seed), _PREPARE_TIMEOUT_S)
-            elif self._waiting:
-                self._running = self._waiting.popleft()
-                self._worker.send(Trial(self._running[1], self.best_s), self._timeout_s)
-        return done
-
-    def contest(self, candidates: Sequence[Candidate], rounds: int) -> Standings:
-        """Time candidates that came through a trial interleaved; no latencies when one of them fails after all."""
-        if not candidates:
-            return Standings(())
-        while not (self._is_prepared and self._worker.available()):
-            self.step(wait_for([self._worker]))
-        self._worker.send(Contest(tuple(candidates), rounds), self._timeout_s * len(candidates) * (1 + rounds // 5))
-        while (reply := self._worker.poll(wait_for([self._worker]))) is None:
-            pass
-        match reply:
-            case Standings():
-                if not reply.healthy:
+        reply = self._worker.poll(ready)
+        if reply is None:
+            return []
+        running, self._running = self._running, None
+        match reply, running:
+            case Ready(library_s), None:
+                self.library_s = library_s
+                self._prepared = (self._worker.pid, self._seed)
+                self._prepare_s, self._trials_s = time.perf_counter() - self._preparing_since, 0.0
+                return []
+            case Outcome() as outcome, (number, _):
+                self._finished(outcome)
+                return [(number, outcome.measurement)]
+            case Standings(healthy=healthy) as standings, (number, _):
+                if not healthy:
                     self._worker.restart()
-                return reply
-            case Lost(how, detail):
-                return Standings((), f"{how}: {detail}")
+                return [(number, standings)]
+            case Lost("killed"), (number, job) if number not in self._killed:
+                self._killed.add(number)
+                self._waiting.appendleft((number, job))
+                return []
+            case Lost() as lost, (number, Trial(candidate)):
+                facts = candidate.artefact.facts
+                return [(number, Measurement(lost.status("measure"), detail=lost.detail, facts=facts))]
+            case Lost(how, detail), (number, Contest()):
+                return [(number, Standings((), f"{how}: {detail}"))]
+            case Lost("killed"), None if self._seed not in self._killed_preparing:
+                self._killed_preparing.add(self._seed)
+                return []
+            case Lost(how, detail), None:
+                raise TargetUnavailableError(f"{self._label}: the inputs could not be set up ({how}: {detail})")
             case _:
-                raise AssertionError(f"a contest was answered with {type(reply).__name__}")
+                raise AssertionError(f"a measuring worker replied {type(reply).__name__}")
 
-    def cancel(self) -> None:
-        """Forget the candidates that wait, and stop the one that runs."""
+    def start_next(self) -> None:
+        """Give the worker what comes next, if it has nothing to do."""
+        if not self._worker.available():
+            return
+        if not self._is_prepared:
+            self._preparing_since = time.perf_counter()
+            self._worker.send(Prepare(self._seed), _PREPARE_TIMEOUT_S)
+        elif self._waiting:
+            self._start(*self._waiting.popleft())
+
+    def cancel_waiting(self) -> list[int]:
+        """Forget what waits for the worker; the numbers."""
+        waiting = [number for number, _ in self._waiting]
         self._waiting.clear()
-        if self._running is not None:
-            self._running = None
-            self._worker.restart()
+        return waiting
 
     def close(self) -> None:
         self._worker.close()
@@ -100,33 +125,21 @@ class TrialRunner:
     def _is_prepared(self) -> bool:
         return self._prepared == (self._worker.pid, self._seed)
 
-    def _collect(self, ready: Container[object]) -> list[tuple[int, Measurement]]:
-        match self._worker.poll(ready):
-            case None:
-                return []
-            case Ready():
-                self._prepared = (self._worker.pid, self._seed)
-                self._prepare_s, self._trials_s = time.perf_counter() - self._preparing_since, 0.0
-                return []
-            case Outcome() as outcome:
-                return [self._finish(outcome.measurement, outcome)]
-            case Lost(how, detail) if self._running is not None:
-                facts = self._running[1].artefact.facts
-                return [self._finish(Measurement(_STATUS[how], detail=detail, facts=facts))]
-            case Lost(how, detail):
-                raise TargetUnavailableError(f"{self._label}: the inputs could not be set up ({how}: {detail})")
-            case reply:
-                raise AssertionError(f"a measuring worker replied {type(reply).__name__}")
+    def _start(self, number: int, job: Trial | Contest) -> None:
+        match job:
+            case Trial(candidate):
+                job, timeout_s = Trial(candidate, self.best_s), self._timeout_s
+            case Contest(candidates, rounds):
+                timeout_s = self._timeout_s * len(candidates) * (1 + rounds // 5)
+        self._running = number, job
+        self._worker.send(job, timeout_s)
 
-    def _finish(self, measurement: Measurement, outcome: Outcome | None = None) -> tuple[int, Measurement]:
-        assert self._running is not None
-        number, self._running = self._running[0], None
-        if outcome is not None:
-            self.timing_s += outcome.timing_s
-            self.check_s += measurement.seconds - outcome.timing_s
-            self._trials_s += measurement.seconds
-            if not outcome.healthy:
-                self._worker.restart()
+    def _finished(self, outcome: Outcome) -> None:
+        measurement = outcome.measurement
+        self.timing_s += outcome.timing_s
+        self.check_s += measurement.seconds - outcome.timing_s
+        self._trials_s += measurement.seconds
+        if not outcome.healthy:
+            self._worker.restart()
         if measurement.ok:
             self.best_s = min(measurement.undisturbed_s, self.best_s or measurement.undisturbed_s)
-        return number, measurement

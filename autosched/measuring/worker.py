@@ -17,6 +17,8 @@ from multiprocessing.connection import Connection
 import torch
 
 from autosched.backends.backend import Backend
+from autosched.devices import usable_cores
+from autosched.measuring import memory
 from autosched.measuring.bench import Bench
 from autosched.measuring.compiler import Compiler
 from autosched.measuring.fork_server import FORK, MESSAGE_BYTES
@@ -81,10 +83,13 @@ def _role(setup: Setup) -> Callable[[Job], Reply]:
     if setup.cores and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, setup.cores)
     torch.set_num_threads(setup.threads)
-    if setup.role == "compile":
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    backend = load_backend(setup.backend, setup.target)
-    return Compiler(backend, setup.target).serve if setup.role == "compile" else Bench(backend, setup).serve
+    if setup.role == "measure":
+        return Bench(load_backend(setup.backend, setup.target), setup).serve
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    memory.limit_files()
+    # As if there were as many compile workers as cores, which is what there are by default.
+    share = memory.compiler_bytes(workers=len(usable_cores()))
+    return Compiler(load_backend(setup.backend, setup.target), setup.target, share).serve
 
 
 def load_backend(name: str, target: Target) -> Backend:

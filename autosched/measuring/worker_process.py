@@ -13,14 +13,24 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Literal
 
+from autosched.measuring import memory
 from autosched.measuring.fork_server import ForkServer, last_line
-from autosched.measuring.jobs import Born, Job, Ready, Reply, Setup
+from autosched.measuring.jobs import Born, Job, Ready, Reply, Role, Setup
 from search_spaces import TargetUnavailableError
+from tuning_logs import Status
 
 # Importing PyTorch and creating a GPU context take seconds; on a busy machine with a cold disk, up to a minute.
 STARTUP_TIMEOUT_S = 180.0
+# A worker that somebody kills before it is up is started again so often: whoever kills more of them means it.
+_MOST_KILLED_STARTING = 3
 
-Loss = Literal["timeout", "crash"]
+# It was late, it died, it died for want of memory, or somebody killed it, for which the job is not to blame.
+Loss = Literal["timeout", "crash", "memory", "killed"]
+
+_STATUSES: dict[Role, dict[Loss, Status]] = {
+    "compile": {"timeout": "compile_timeout", "crash": "compile_crash", "killed": "compile_crash"},
+    "measure": {"timeout": "run_timeout", "crash": "run_crash", "killed": "run_crash"},
+}
 
 
 @dataclass(frozen=True)
@@ -29,6 +39,23 @@ class Lost:
 
     how: Loss
     detail: str
+
+    def status(self, role: Role) -> Status:
+        """What that means for a candidate that a worker of this role was busy with."""
+        return _STATUSES[role].get(self.how, "out_of_memory")
+
+
+def how_it_ended(exit_code: int | None, words: str, oom_kills: int) -> Loss:
+    """How a process that this one did not kill ended: `exit_code` as `subprocess` has it, what it said last.
+
+    `oom_kills` is how many processes the system killed for want of memory meanwhile: nothing else tells such a SIGKILL
+    from one that a person or a program sent.
+    """
+    if memory.says_ran_out(words):
+        return "memory"
+    if exit_code == -signal.SIGKILL:
+        return "memory" if oom_kills else "killed"
+    return "crash"
 
 
 class WorkerProcess:
@@ -39,6 +66,7 @@ class WorkerProcess:
         self._setup = setup
         self._pid: int | None = None
         self._starting = True
+        self._killed_starting = 0
         self._start()
 
     @property
@@ -70,6 +98,10 @@ class WorkerProcess:
         """Give an available worker a job, to be done within `timeout_s`."""
         self._since = time.monotonic()
         self._deadline = self._since + timeout_s
+        self._oom_kills = memory.oom_kills()
+        # What it prints from now on is about this job. The position in the file is the worker's too.
+        self._output.seek(0)
+        self._output.truncate()
         # That a pipe broke just now is found by `poll`.
         with contextlib.suppress(OSError):
             self._connection.send(job)
@@ -88,14 +120,14 @@ class WorkerProcess:
         try:
             reply = self._connection.recv()
         except (EOFError, OSError):
-            return self._lose("crash", self._last_words())
+            return self._lose(*self._last_words())
         if isinstance(reply, Born):
             self._pid = reply.pid
             return None
         self._deadline = math.inf
         if self._starting:
             assert isinstance(reply, Ready)
-            self._starting = False
+            self._starting, self._killed_starting = False, 0
             return None
         return reply
 
@@ -121,27 +153,32 @@ class WorkerProcess:
             self._server.fork(there.fileno(), self._output.fileno())
         self.send(self._setup, STARTUP_TIMEOUT_S)
 
-    def _lose(self, how: Loss, detail: str) -> Lost:
-        if self._starting:
+    def _lose(self, how: Loss, detail: str) -> Lost | None:
+        """Start another one; Lost unless it was killed while it started, and so had no job."""
+        if not self._starting:
+            self.restart()
+            return Lost(how, detail)
+        self._killed_starting += 1
+        if how != "killed" or self._killed_starting > _MOST_KILLED_STARTING:
             raise TargetUnavailableError(f"the {self._setup.role} worker did not start: {detail}")
         self.restart()
-        return Lost(how, detail)
+        return None
 
-    def _last_words(self) -> str:
+    def _last_words(self) -> tuple[Loss, str]:
         """How the process ended, with the last line that it printed."""
         if self._pid is None:
-            return self._server.last_words
-        code = self._server.reap(self._pid)
+            return "crash", self._server.last_words
+        code, words = self._server.reap(self._pid), last_line(self._output)
         self._pid = None
         ended = "gone" if code is None else signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        return ": ".join(filter(None, (ended, last_line(self._output))))
+        how = how_it_ended(code, words, memory.oom_kills() - self._oom_kills)
+        return how, ": ".join(filter(None, (ended, words)))
 
 
-def wait_for(workers: Sequence[WorkerProcess]) -> list[object]:
-    """The connections with a reply, as soon as there is one or a worker is late; at once when none is at work."""
+def wait_for(workers: Sequence[WorkerProcess], woken: Connection[None, None]) -> list[object]:
+    """The connections with a reply, as soon as there is one, a worker is late, or something was sent to `woken`."""
     busy = [w for w in workers if w.deadline < math.inf]
-    if not busy:
-        return []
-    left = min(w.deadline for w in busy) - time.monotonic()
+    deadline = min((w.deadline for w in busy), default=None)
     # A little longer than to the deadline, so that it is over on return.
-    return list(wait([w.connection for w in busy], max(0.0, left) + 1e-3))
+    timeout_s = None if deadline is None else max(0.0, deadline - time.monotonic()) + 1e-3
+    return list(wait([woken, *(w.connection for w in busy)], timeout_s))

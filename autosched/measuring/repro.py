@@ -1,0 +1,149 @@
+"""Keeps what is needed to repeat a failed trial, and repeats it.
+
+tuning.jsonl.failures/
+  wrong_result/
+    3f9c2a71d0b46e55-8e1f06ab92c4/  the key of the workload, a hash of target and schedule
+      record.json                   the tuning record: workload, target, schedule, status, detail, seed, versions
+      kernel.py                     the source of the kernel, byte for byte
+      README.txt                    what happened, and the command that repeats it
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import search_spaces
+from autosched import backends, devices
+from autosched.backends.backend import Backend, CompileError
+from autosched.measuring.measurer import LocalMeasurer
+from autosched.timing import POLICIES
+from search_spaces import InputError, Schedule
+from tuning_logs import Measurement, Status, TuningRecord
+
+# The statuses of candidates that should have worked. The others say no to a candidate in good order.
+GUILTY: frozenset[Status] = frozenset(
+    {
+        "compile_timeout",
+        "compile_crash",
+        "run_error",
+        "run_timeout",
+        "run_crash",
+        "wrong_result",
+        "not_finite",
+        "unwritten_output",
+        "out_of_bounds_read",
+        "out_of_bounds_write",
+        "changed_input",
+        "out_of_memory",
+    }
+)
+# The first so many of each status are kept: one shows the fault, a few show what they have in common, and the rarest
+# fault is not crowded out by the most frequent one.
+MOST_PER_STATUS = 5
+_SUFFIXES = {"triton": ".py", "llvm": ".ll"}
+_RECORD = "record.json"
+_HASH_DIGITS = 12
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """What came of a failed trial when it was repeated, and whether the source was still the same."""
+
+    before: TuningRecord
+    measurement: Measurement
+    same_source: bool
+
+    def __str__(self) -> str:
+        before, now = self.before.measurement, self.measurement
+        source = "" if self.same_source else "\nthe kernel is not what failed then: the generator has changed since"
+        detail = f": {now.detail}" if now.detail else ""
+        return f"then {before.status}: {before.detail}\nnow {now.status}{detail}{source}"
+
+
+def failures_folder(log: Path) -> Path:
+    """Where the failures of a tuning log are kept."""
+    return log.with_name(f"{log.name}.failures")
+
+
+def keep(log: Path, record: TuningRecord, schedule: Schedule, backend: Backend) -> Path | None:
+    """Keep a failed trial beside the log; its folder, or None when there is nothing to keep or enough of its kind.
+
+    `schedule` is the record's, bound to its search space. Nothing is raised: what cannot be written is a warning.
+    """
+    if record.measurement.status not in GUILTY:
+        return None
+    kind = failures_folder(log) / record.measurement.status
+    choice = json.dumps([record.target.key, schedule.to_json()])
+    place = kind / f"{record.workload.key}-{hashlib.sha256(choice.encode()).hexdigest()[:_HASH_DIGITS]}"
+    try:
+        kind.mkdir(parents=True, exist_ok=True)
+        kept = [path for path in kind.iterdir() if not path.name.startswith(".")]
+        if place in kept or len(kept) >= MOST_PER_STATUS:
+            return None
+        _write(place, record, schedule, backend)
+    except OSError as error:
+        warnings.warn(f"{place}: the failed trial cannot be kept: {error}", stacklevel=2)
+        return None
+    return place
+
+
+def repeat(folder: str | os.PathLike[str]) -> Repeated:
+    """Measure once more what was kept in a folder, on this machine and with the inputs of the run's seed.
+
+    Raises:
+        InputError: the folder holds no failed trial, or its schedule is not of the search space derived here.
+        TargetUnavailableError: its device is not here.
+    """
+    record = _read(Path(folder))
+    space = search_spaces.build(record.workload, devices.resolve(record.target))
+    schedule = space.bind(record.schedule)
+    source = _source(schedule, backends.for_target(record.target))
+    kept = next((path.read_text(encoding="utf-8") for path in Path(folder).glob("kernel.*")), "")
+    policy = next(p for p in POLICIES if p == record.provenance.policy)
+    with LocalMeasurer(record.workload, record.target, policy=policy, seed=record.provenance.seed) as measurer:
+        (measurement,) = measurer.measure([schedule])
+    return Repeated(record, measurement, source == kept)
+
+
+def _write(place: Path, record: TuningRecord, schedule: Schedule, backend: Backend) -> None:
+    """All of the folder or nothing: whoever is killed here leaves one whose name begins with a dot."""
+    draft = Path(tempfile.mkdtemp(prefix=".", dir=place.parent))
+    try:
+        (draft / _RECORD).write_text(json.dumps(record.to_json(), indent=1), encoding="utf-8")
+        kernel = draft / f"kernel{_SUFFIXES.get(backend.name, '.txt')}"
+        kernel.write_text(_source(schedule, backend), encoding="utf-8")
+        (draft / "README.txt").write_text(_explanation(record, place), encoding="utf-8")
+        draft.rename(place)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+
+
+def _source(schedule: Schedule, backend: Backend) -> str:
+    try:
+        return backend.render(schedule.program, schedule.one_line)
+    except CompileError as error:
+        return f"{schedule.one_line}\ncannot be printed: {error}\n"
+
+
+def _explanation(record: TuningRecord, place: Path) -> str:
+    measurement = record.measurement
+    return (
+        f"{record.workload.label} on {record.target.device}\n{record.schedule.one_line}\n\n"
+        f"{measurement.status}: {measurement.detail}\n\n"
+        f"Repeat it with\n\n    autosched repro {place.absolute()}\n"
+    )
+
+
+def _read(folder: Path) -> TuningRecord:
+    try:
+        return TuningRecord.from_json(json.loads((folder / _RECORD).read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{folder} holds no failed trial ({error}); expected a folder under LOG.failures") from error

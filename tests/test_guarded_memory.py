@@ -1,0 +1,172 @@
+"""Memory that shows what a kernel did to it, and the verdict on what it shows."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from autosched.measuring.guarded_memory import PATTERNS, GuardedInputs, GuardedOutput, GuardedTensor
+from autosched.measuring.trial_data import Failed, TrialData
+from autosched.reference import evaluate, random_inputs
+from search_spaces import Axis, Stage, Tensor, Workload, ops
+from search_spaces.expression import Access, Apply, axis_index
+
+DTYPES = [torch.float32, torch.float16, torch.bfloat16]
+
+
+def beside(tensor: torch.Tensor, offset: int) -> torch.Tensor:
+    return tensor.as_strided((1,), (1,), tensor.storage_offset() + offset)
+
+
+def bits(tensor: torch.Tensor) -> list[int]:
+    return tensor.view(PATTERNS[tensor.dtype].integer).tolist()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("which", ["poison", "beside"])
+def test_arithmetic_on_a_pattern_yields_another_nan(dtype: torch.dtype, which: str) -> None:
+    patterns = PATTERNS[dtype]
+    pattern = getattr(patterns, which)
+    poisoned = torch.full((32,), pattern, dtype=patterns.integer).view(dtype)
+    ordinary = torch.ones(32, dtype=dtype)
+    for result in (poisoned + ordinary, ordinary * poisoned, poisoned - poisoned, poisoned.sqrt(), -poisoned.exp()):
+        assert result.isnan().all()
+        assert pattern not in bits(result)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_nan_of_a_calculation_is_neither_pattern(dtype: torch.dtype) -> None:
+    zero = torch.zeros(1, dtype=dtype)
+    made = [*bits(zero / zero), *bits(torch.tensor([math.nan], dtype=dtype)), *bits(torch.log(zero - 1))]
+    assert not {PATTERNS[dtype].poison, PATTERNS[dtype].beside} & set(made)
+    assert PATTERNS[dtype].poison != PATTERNS[dtype].beside
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_what_was_not_written_is_told_from_a_nan_that_was(dtype: torch.dtype) -> None:
+    output = GuardedOutput((2, 3), dtype, "cpu")
+    output.poison()
+    output.tensor[0] = 1.0
+    output.tensor[1, 0] = math.nan
+    assert output.unwritten().tolist() == [[False] * 3, [False, True, True]]
+
+
+@pytest.mark.parametrize(("offset", "where"), [(-1, "before"), (1000, "after")])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_write_beside_a_tensor_shows(offset: int, where: str, dtype: torch.dtype) -> None:
+    guarded = GuardedTensor((10, 100), dtype, "cpu")
+    guarded.tensor.zero_()
+    assert guarded.why_damaged() is None
+    beside(guarded.tensor, offset).fill_(0.0)
+    assert guarded.why_damaged() == f"{where} it (1 elements of the guard band differ)"
+    guarded.surround()
+    assert guarded.why_damaged() is None
+
+
+@pytest.mark.parametrize("offset", [-1, -1000, 1000, 2000])
+def test_what_is_read_beside_an_input_is_not_a_number(offset: int) -> None:
+    workload = ops.gelu_scale(1000)
+    inputs = GuardedInputs(workload, random_inputs(workload, 0))
+    assert beside(inputs.tensors[0], offset).isnan().all()
+    inputs.surround(zeros=True)
+    assert beside(inputs.tensors[0], offset).item() == 0.0
+
+
+@pytest.mark.parametrize("shape", [(1,), (3, 5), (1, 1, 7)])
+@pytest.mark.parametrize("shift", [0, 64, 4032])
+def test_a_guarded_tensor_is_dense_and_begins_where_it_should_whatever_its_shape(
+    shape: tuple[int, ...], shift: int
+) -> None:
+    guarded = GuardedTensor(shape, torch.bfloat16, "cpu", shift)
+    assert guarded.tensor.shape == shape
+    assert guarded.tensor.is_contiguous()
+    assert guarded.tensor.data_ptr() % 4096 == shift
+
+
+@pytest.mark.parametrize("element", [0, 4, 14])
+def test_a_change_of_any_input_element_is_seen(element: int) -> None:
+    workload = ops.matmul(3, 3, 5, dtype="bfloat16")
+    inputs = GuardedInputs(workload, random_inputs(workload, 0))
+    inputs.tensors[0].view(-1)[element] += 1
+    assert inputs.changed() == (workload.inputs[0].name,)
+
+
+def test_changed_inputs_are_named_and_restored() -> None:
+    workload = ops.matmul(4, 4, 4)
+    originals = random_inputs(workload, 0)
+    inputs = GuardedInputs(workload, originals)
+    inputs.tensors[1][2, 2] = 7.0
+    assert inputs.changed() == (workload.inputs[1].name,)
+    assert torch.equal(inputs.tensors[1], originals[1])
+    assert inputs.changed() == ()
+
+
+WORKLOAD = ops.gelu_scale(100)
+
+
+@pytest.fixture
+def data() -> TrialData:
+    """The data of a trial, with the output that a correct kernel writes."""
+    data = TrialData.drawn(WORKLOAD, 0, torch.device("cpu"))
+    data.output.poison()
+    data.output.tensor.copy_(evaluate(WORKLOAD, data.inputs.tensors, torch.float32))
+    return data
+
+
+def test_a_correct_output_passes(data: TrialData) -> None:
+    assert data.judge() <= 1
+    data.judge_surroundings()
+    assert data.intact
+
+
+def test_of_several_faults_the_one_that_explains_the_others_is_the_status(data: TrialData) -> None:
+    x, y = data.operands
+    found = []
+    for fault in (
+        lambda: y[3].fill_(100.0),
+        lambda: y[4].fill_(math.inf),
+        lambda: data.output.tensor.view(torch.int32)[5].fill_(PATTERNS[torch.float32].poison),
+        lambda: x[6].fill_(1.0),
+        lambda: beside(y, 100).fill_(1.0),
+    ):
+        fault()
+        if not x.equal(data.inputs.originals[0]):
+            before = x.clone()
+        with pytest.raises(Failed) as failed:
+            data.judge()
+        found.append(failed.value.status)
+        if found[-1] == "changed_input":
+            # Restored by the verdict; the last fault comes on top of this one.
+            x.copy_(before)
+    assert found == ["wrong_result", "not_finite", "unwritten_output", "changed_input", "out_of_bounds_write"]
+
+
+def test_poison_is_found_even_where_the_reference_is_not_a_number() -> None:
+    stage = Stage("y", (Axis("i", 64),), Apply("log", (Access("x", (axis_index("i"),)),)), dtype="float32")
+    workload = Workload("log", (Tensor("x", (64,), "float32"),), (stage,))
+    data = TrialData.drawn(workload, 0, torch.device("cpu"))
+    data.output.poison()
+    right = torch.log(data.inputs.tensors[0])
+    assert right.isnan().any()
+    data.output.tensor.copy_(right)
+    assert data.judge() <= 1
+    negative = int(right.isnan().nonzero()[0])
+    data.output.tensor.view(torch.int32)[negative] = PATTERNS[torch.float32].poison
+    with pytest.raises(Failed, match=rf"1 of 64 elements were not written; the first is \[{negative}\]"):
+        data.judge()
+
+
+def test_the_same_data_elsewhere_expects_the_same(data: TrialData) -> None:
+    moved = data.moved(seed=7)
+    assert torch.equal(moved.inputs.tensors[0], data.inputs.tensors[0])
+    assert moved.inputs.tensors[0].data_ptr() % 4096 != data.inputs.tensors[0].data_ptr() % 4096
+    moved.output.tensor.copy_(data.output.tensor)
+    assert moved.judge() == data.judge()
+
+
+@pytest.mark.parametrize("element", [0, 57, 99])
+def test_a_change_of_the_reference_is_seen(data: TrialData, element: int) -> None:
+    data._expectation.allowed[element] *= 2
+    assert not data.intact

@@ -1,0 +1,176 @@
+"""The way from schedule to measurement: what is shared, pruned, repeated, cancelled, and what breaks it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError, Future
+from pathlib import Path
+
+import pytest
+
+from autosched import devices
+from autosched.measuring import Limits, LocalMeasurer
+from autosched.measuring.jobs import Candidate, Standings
+from autosched.measuring.pipeline import fingerprint, why_hopeless
+from search_spaces import TargetUnavailableError, TileProgram
+from search_spaces.target import GPUS
+from tuning_logs import CompileFacts, DeviceState
+
+sys.path.append(str(Path(__file__).parent))
+import fake_backend
+from fake_backend import schedule
+
+H200 = GPUS["h200"]
+
+
+@pytest.fixture(scope="module")
+def measurer() -> Iterator[LocalMeasurer]:
+    limits = Limits(compile_workers=1)
+    with LocalMeasurer(
+        fake_backend.doubling(), devices.cpu_target(), limits=limits, backend=fake_backend.LOCATION
+    ) as measurer:
+        yield measurer
+
+
+def test_the_same_binary_is_timed_once_within_a_batch_and_later(measurer: LocalMeasurer) -> None:
+    first, twin = measurer.measure([schedule("runs in ms:1", 0), schedule("runs in ms:1", 1)])
+    (later,) = measurer.measure([schedule("runs in ms:1", 2)])
+    assert [m.timing for m in (first, twin, later)] == ["full", "shared", "shared"]
+    assert first.latencies_s == twin.latencies_s == later.latencies_s
+    assert twin.seconds == 0
+
+
+def test_a_failure_is_not_shared_every_candidate_fails_by_itself(measurer: LocalMeasurer) -> None:
+    found = measurer.measure([schedule("cannot be launched", i) for i in range(3)])
+    assert [m.status for m in found] == ["run_error"] * 3
+    assert all(m.seconds > 0 for m in found)
+
+
+def test_finalists_are_timed_each_though_their_binary_is_known(measurer: LocalMeasurer) -> None:
+    schedules = [schedule("runs in ms:1", 3), schedule("runs in ms:2", 3)]
+    measurer.measure(schedules)
+    fast, slow = measurer.remeasure(schedules, rounds=3)
+    assert [m.timing for m in (fast, slow)] == ["full", "full"]
+    assert len(fast.latencies_s) == len(slow.latencies_s) == 3
+
+
+def test_contests_go_on_until_they_are_decided_and_not_for_ever(measurer: LocalMeasurer) -> None:
+    schedules = [schedule("runs in ms:1", 4), schedule("runs in ms:2", 4)]
+    seen: list[int] = []
+
+    def decided(latencies: object) -> bool:
+        assert isinstance(latencies, tuple)
+        seen.append(len(latencies[0]))
+        return len(seen) == 2
+
+    assert len(measurer.remeasure(schedules, 3, decided)[0].latencies_s) == 6
+    assert seen == [3, 6]
+    assert len(measurer.remeasure(schedules, 3, lambda _: False)[0].latencies_s) == 24
+
+
+def test_a_finalist_that_breaks_the_contest_fails_and_the_others_are_ranked_without_it(
+    measurer: LocalMeasurer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[tuple[int, ...]] = []
+
+    def contest(finalists: Sequence[int], rounds: int) -> Future[Standings]:
+        held.append(tuple(finalists))
+        future: Future[Standings] = Future()
+        spoiled = held[0][1] in finalists
+        latencies = tuple((1e-3 * number,) * rounds for number in finalists)
+        future.set_result(Standings((), "crash: exit code 9") if spoiled else Standings(latencies))
+        return future
+
+    monkeypatch.setattr(measurer, "_contest", contest)
+    first, spoiler, last = measurer.remeasure([schedule("runs in ms:1", i) for i in (6, 7, 8)], rounds=6)
+    assert (spoiler.status, spoiler.detail) == ("run_error", "crash: exit code 9")
+    assert first.latencies_s == (1e-3 * held[0][0],) * 6
+    assert last.latencies_s == (1e-3 * held[0][2],) * 6
+
+
+def test_what_no_worker_has_begun_can_be_cancelled_and_the_measurer_goes_on(measurer: LocalMeasurer) -> None:
+    futures = measurer.submit([schedule("compiles in ms:300", 5), *(schedule("runs in ms:3", i) for i in range(5, 9))])
+    measurer.cancel()
+    cancelled = [f for f in futures if f.cancelled()]
+    assert len(cancelled) >= 4
+    with pytest.raises(CancelledError):
+        cancelled[0].result()
+    (after,) = measurer.measure([schedule("runs in ms:4")])
+    assert after.ok
+
+
+class Hot:
+    """A device that is too hot for so many trials."""
+
+    def __init__(self, trials: int) -> None:
+        self.left = trials
+
+    def state(self) -> DeviceState:
+        self.left -= 1
+        return DeviceState(1980, 2619, 90, 700.0, ("sw_thermal_slowdown",) if self.left >= 0 else ())
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("hot", "readings", "thermal"), [(0, 1, False), (1, 2, False), (2, 3, False), (9, 3, True)])
+def test_a_trial_taken_in_thermal_slowdown_is_repeated_with_a_cap_and_says_so(
+    hot: int, readings: int, thermal: bool
+) -> None:
+    monitor = Hot(hot)
+    with LocalMeasurer(
+        fake_backend.doubling(),
+        devices.cpu_target(),
+        limits=Limits(compile_workers=1),
+        backend=fake_backend.LOCATION,
+        monitor=monitor,
+    ) as measurer:
+        (found,) = measurer.measure([schedule("runs in ms:1")])
+    assert found.device is not None
+    assert found.device.thermal == thermal
+    assert hot - monitor.left == readings
+
+
+def test_a_measurer_that_broke_raises_wherever_it_is_used() -> None:
+    broken = LocalMeasurer(
+        fake_backend.doubling(), devices.cpu_target(), backend="fake_backend:create_broken", limits=Limits()
+    )
+    with broken:
+        with pytest.raises(TargetUnavailableError, match="toolchain is not installed"):
+            broken.measure([schedule("is fine")])
+        with pytest.raises(TargetUnavailableError, match="toolchain is not installed"):
+            broken.submit([schedule("is fine")])
+
+
+def test_closing_cancels_what_is_open() -> None:
+    measurer = LocalMeasurer(fake_backend.doubling(), devices.cpu_target(), backend=fake_backend.LOCATION)
+    (future,) = measurer.submit([schedule("runs forever")])
+    measurer.close()
+    measurer.close()
+    assert future.cancelled()
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        (CompileFacts(1.0, 168, 0, 200 * 1024), None),
+        (CompileFacts(1.0, 255, 64, 100 * 1024), None),
+        (CompileFacts(1.0, 255, 2048, 100 * 1024), "spills 2048 bytes"),
+        (CompileFacts(1.0, 168, 0, 300 * 1024), "needs 307200 bytes of shared memory, h200 has 232448"),
+        (CompileFacts(1.0), None),
+    ],
+)
+def test_compile_facts_tell_what_need_not_be_run(facts: CompileFacts, reason: str | None) -> None:
+    found = why_hopeless(facts, H200)
+    assert found is None if reason is None else found is not None and reason in found
+
+
+def test_a_fingerprint_tells_apart_what_runs_differently() -> None:
+    backend = fake_backend.create(H200)
+
+    def printed(name: str) -> str:
+        program = TileProgram(name, (), ())
+        return fingerprint(Candidate(backend.compile("source", program, H200), program))
+
+    assert printed("a") == printed("a") != printed("b")
