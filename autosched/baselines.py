@@ -7,13 +7,14 @@ is the harder figure to beat.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from search_spaces import Workload, ops
+from search_spaces import Target, Workload, ops
 from search_spaces.workload import Scalar
 
 # Takes the inputs in calling order, returns the output.
@@ -58,6 +59,29 @@ def baseline(workload: Workload) -> Baseline | None:
             return _chain(_links(arguments["chain"]), _number(arguments, "scale"))
         case _:
             return None
+
+
+def library_call(workload: Workload, inputs: Sequence[Tensor], out: Tensor) -> Callable[[], object] | None:
+    """A call of the library that overwrites `out`, or of PyTorch's form that allocates; None when there is neither."""
+    known = baseline(workload)
+    if known is None:
+        return None
+    eager, library = known.eager, known.library
+    return (lambda: eager(*inputs)) if library is None else (lambda: library(inputs, out))
+
+
+@contextmanager
+def library_settings(workload: Workload, target: Target) -> Iterator[None]:
+    """PyTorch with as many threads as the kernel, and with the precision of dots that the workload asks for."""
+    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    if target.kind == "cpu":
+        torch.set_num_threads(target.threads)
+    torch.set_float32_matmul_precision("high" if workload.precision == "tf32" else "highest")
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_float32_matmul_precision(precision)
 
 
 def library_name(workload: Workload, device: torch.device) -> str:

@@ -5,26 +5,31 @@ from __future__ import annotations
 import os
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from autosched import devices, reference, timing
 from autosched.arguments import check_integer, check_policy, check_workload
-from autosched.baselines import Baseline, baseline, library_name
+from autosched.baselines import baseline, library_name, library_settings
 from autosched.kernel import Kernel, load_kernel
+from autosched.noise import slowed_text
 from autosched.replay import find_best, log_paths
-from autosched.text import duration_text, table_lines
-from autosched.timing import Policy
+from autosched.text import duration_text, ratio_text, table_lines
+from autosched.timing import Policy, WatchedTimer, check_timing, policy_text, timer_for
 from cost_models import bound_s
 from search_spaces import InputError, Target, Workload
+from tuning_logs.intervals import Interval, paired_ratio, ratio_interval
 
 # Seed of the input data: any, but the same for every run.
 _SEED = 0
-# Calls of the library before a search, for the progress display.
-_LIBRARY_ROUNDS = 10
+# An interval that contains 1 says that two are even only when it is narrower: five per cent is a gain that a kernel is
+# chosen for.
+_NARROW = 0.05
+
+Verdict = Literal["faster", "slower", "even", "too noisy", "too few rounds"]
 
 
 @dataclass(frozen=True)
@@ -55,13 +60,19 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The rows of one run; the first is the tuned kernel. `threads` is for both sides, and 0 on a GPU."""
+    """The rows of one run; the first is the tuned kernel.
+
+    `threads` is for both sides, and 0 on a GPU. `slowdowns` says of every round how many times slower than at its best
+    the core was (`Timer.slowdown`).
+    """
 
     workload: Workload
     target: Target
     threads: int
     rows: tuple[Row, ...]
     versions: tuple[tuple[str, str], ...] = ()
+    policy: Policy = "cold"
+    slowdowns: tuple[float, ...] = ()
 
     def row(self, label: str) -> Row:
         """The row whose label starts like that.
@@ -79,7 +90,20 @@ class Comparison:
 
         What slows a whole round (clocks, neighbours) slows both sides, so the ratio is steadier than either time.
         """
-        return _speedup(self.rows[0], self.row(label))
+        return paired_ratio(self.row(label).latencies_s, self.rows[0].latencies_s)
+
+    def speedup_interval(self, label: str) -> Interval | None:
+        """Its 95 % confidence interval, by a bootstrap over the rounds; None with fewer than six rounds."""
+        return ratio_interval(self.row(label).latencies_s, self.rows[0].latencies_s)
+
+    def verdict(self, label: str) -> Verdict:
+        """What the interval says: the tuned kernel is faster, slower or even, or the machine was too noisy to tell."""
+        interval = self.speedup_interval(label)
+        if interval is None:
+            return "too few rounds"
+        if 1.0 not in interval:
+            return "faster" if interval.low > 1.0 else "slower"
+        return "even" if interval.width <= _NARROW else "too noisy"
 
     def __str__(self) -> str:
         return "\n".join(_lines(self))
@@ -95,9 +119,10 @@ def compare(
 ) -> Comparison:
     """Time the best known kernel of `op` against PyTorch, torch.compile and the vendor's library, and the roofline.
 
-    All are called in turn, `rounds` times over, on the same inputs, with `policy` caches; on a CPU with as many threads
-    on both sides as the target has. The tuned kernel and the library write to a preallocated output. PyTorch forgets
-    what torch.compile has compiled in this process before, so that its limit on variants does not fall on this one.
+    All are called in turn, `rounds` times over, on the same inputs, timed by `policy`: with "cold" caches, with "hot"
+    ones, or from a CUDA "graph"; on a CPU with as many threads on both sides as the target has. The tuned kernel and
+    the library write to a preallocated output. PyTorch forgets what torch.compile has compiled in this process before,
+    so that its limit on variants does not fall on this one.
 
     Raises:
         InputError: an argument is not allowed, or no log has a kernel (tune first).
@@ -108,7 +133,9 @@ def compare(
     check_policy(policy)
     check_integer("rounds", rounds, 1)
     paths = log_paths(log)
-    kernel = load_kernel(find_best(op, devices.resolve(target), paths, policy))
+    device = devices.resolve(target)
+    check_timing(policy, device)
+    kernel = load_kernel(find_best(op, device, paths, policy))
     return compare_kernel(kernel, policy=policy, rounds=rounds)
 
 
@@ -118,47 +145,21 @@ def compare_kernel(kernel: Kernel, *, policy: Policy = "cold", rounds: int = 30)
     Raises:
         InputError: an argument is not allowed.
     """
-    check_policy(policy)
-    check_integer("rounds", rounds, 1)
     workload, target = kernel.workload, kernel.target
+    check_timing(policy, target)
+    check_integer("rounds", rounds, 1)
     inputs = reference.random_inputs(workload, _SEED, kernel.device)
-    with _library_settings(workload, target), torch.no_grad():
+    with library_settings(workload, target), torch.no_grad():
         contenders, absent = _contenders(kernel, inputs)
         calls = {c.label: c.call for c in contenders}
-        samples = timing.interleaved(calls, rounds, timing.timer_for(workload, target, policy))
+        timer = WatchedTimer(timer_for(workload, target, policy))
+        samples = timing.interleaved(calls, rounds, timer)
     measured = [Row(c.label, tuple(samples[c.label]), c.note) for c in contenders]
     bound = Row("roofline", note="predicted from nominal rates", predicted_s=bound_s(workload, target))
     threads = target.threads if target.kind == "cpu" else 0
-    return Comparison(workload, target, threads, (*measured, *absent, bound), devices.environment(target))
-
-
-def library_latency(op: Workload, target: Target, policy: Policy = "cold") -> float | None:
-    """Seconds that the vendor's library takes, measured now on `target`.
-
-    None when it has no such operator, or cannot run it here, for want of memory say.
-    """
-    known = baseline(op)
-    if known is None:
-        return None
-    try:
-        return _timed_library(known, op, target, policy)
-    except RuntimeError:
-        # PyTorch's own, of many kinds: out of memory, a dtype that the library has no kernel for.
-        return None
-
-
-def _timed_library(known: Baseline, op: Workload, target: Target, policy: Policy) -> float:
-    device = torch.device("cpu" if target.kind == "cpu" else "cuda")
-    inputs = reference.random_inputs(op, _SEED, device)
-    out = torch.empty(op.output.shape, dtype=reference.torch_dtype(op.output.dtype), device=device)
-    eager, library = known.eager, known.library
-
-    def call() -> object:
-        return library(inputs, out) if library is not None else eager(*inputs)
-
-    with _library_settings(op, target), torch.no_grad():
-        samples = timing.interleaved({"library": call}, _LIBRARY_ROUNDS, timing.timer_for(op, target, policy))
-    return statistics.median(samples["library"])
+    rows = (*measured, *absent, bound)
+    slowdowns = tuple(timer.slowdowns)
+    return Comparison(workload, target, threads, rows, devices.environment(target), policy, slowdowns)
 
 
 @dataclass(frozen=True)
@@ -207,46 +208,50 @@ def _compiled(function: Callable[..., Tensor], inputs: Sequence[Tensor]) -> Call
     return compiled
 
 
-@contextmanager
-def _library_settings(workload: Workload, target: Target) -> Iterator[None]:
-    """PyTorch with as many threads as the kernel, and with the precision of dots that the workload asks for."""
-    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
-    if target.kind == "cpu":
-        torch.set_num_threads(target.threads)
-    torch.set_float32_matmul_precision("high" if workload.precision == "tf32" else "highest")
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-        torch.set_float32_matmul_precision(precision)
-
-
 def _lines(comparison: Comparison) -> Iterator[str]:
     """The comparison as a plain table."""
     workload, target = comparison.workload, comparison.target
     rate_name, amount = ("GFLOP/s", workload.flops) if _is_compute_bound(workload) else ("GB/s", workload.min_bytes)
     on = f", {comparison.threads} thread{'s' * (comparison.threads != 1)}" if comparison.threads else ""
-    yield f"{workload.label} on {target.device}{on}"
-    table = [("", "median", "p25 – p75", rate_name, "tuned is faster", "")]
+    yield f"{workload.label} on {target.device}{on}, {policy_text(comparison.policy)}"
+    table = [("", "median", "p25 – p75", rate_name, "tuned is faster", "", "")]
     for row in comparison.rows:
         if row.latencies_s:
             spread = " – ".join(map(duration_text, row.quartiles_s))
             rate = f"{amount / row.median_s / 1e9:.1f}"
-            ratio = "" if row is comparison.rows[0] else f"{_speedup(comparison.rows[0], row):.2f}x"
-            table.append((row.label, duration_text(row.median_s), spread, rate, ratio, row.note))
+            ratio, verdict = _ratio_cells(comparison, row)
+            table.append((row.label, duration_text(row.median_s), spread, rate, ratio, verdict, row.note))
         elif row.predicted_s is not None:
             rate = f"{amount / row.predicted_s / 1e9:.1f}"
             predicted = f"{row.note}: {duration_text(row.predicted_s)}, {rate} {rate_name}"
-            table.append((row.label, "", "", "", "", predicted))
+            table.append((row.label, "", "", "", "", "", predicted))
         else:
-            table.append((row.label, "", "", "", "", row.note))
+            table.append((row.label, "", "", "", "", "", row.note))
     yield from (f"  {line}" for line in table_lines(table, right=range(1, 5)))
+    yield from (f"  {line}" for line in _noise_lines(comparison))
     if comparison.versions:
         yield "  " + ", ".join(f"{name} {version}" for name, version in comparison.versions)
 
 
-def _speedup(tuned: Row, other: Row) -> float:
-    return statistics.median(o / t for t, o in zip(tuned.latencies_s, other.latencies_s, strict=True))
+def _ratio_cells(comparison: Comparison, row: Row) -> tuple[str, str]:
+    """How many times faster the tuned kernel is than a row, with the interval; and what these do not show."""
+    if row is comparison.rows[0]:
+        return "", ""
+    ratio = ratio_text(comparison.speedup(row.label), comparison.speedup_interval(row.label))
+    verdict = comparison.verdict(row.label)
+    return ratio, verdict if verdict in ("even", "too noisy") else ""
+
+
+def _noise_lines(comparison: Comparison) -> Iterator[str]:
+    """What to hold against the figures, if there is anything."""
+    others = [row.label for row in comparison.rows[1:] if row.latencies_s]
+    unclear = [label for label in others if comparison.verdict(label) == "too noisy"]
+    slowed = slowed_text(comparison.slowdowns, "rounds")
+    if unclear:
+        wide = f"intervals wider than {_NARROW:.0%} that contain 1"
+        yield f"this machine was too noisy to tell tuned from {', '.join(unclear)} ({wide}); more rounds narrow them"
+    if slowed:
+        yield slowed
 
 
 def _is_compute_bound(workload: Workload) -> bool:

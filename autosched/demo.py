@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from autosched import devices
-from autosched.compare import compare_kernel, library_latency
+from autosched.compare import compare_kernel
 from autosched.progress import progress_display
 from autosched.tuner import prepare, run
 from search_spaces import Target, Workload, ops
@@ -38,7 +38,7 @@ def run_demo(console: Console, log: Path) -> None:
 def _tune_and_compare(console: Console, op: Workload, target: Target, trials: int, log: Path) -> None:
     console.print()
     search = prepare(op, target, trials, strategy="evolutionary", cost_model="xgboost", seed=0, log=log, policy="cold")
-    with progress_display(console, None if search.complete else library_latency(op, target)) as search.on_progress:
+    with progress_display(console) as search.on_progress:
         result = run(search)
     console.print(Text(str(result), style="bold"), soft_wrap=True)
     if result.ending == "interrupted":

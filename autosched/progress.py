@@ -25,8 +25,8 @@ class Progress:
     """A moment of a search.
 
     `trials` schedules of the wanted number are known, `known_before` of them from the log; `best_s` is the best latency
-    so far; `failures` counts failed trials by status; `remaining_s` is estimated from the pace of this run, None while
-    there is no telling.
+    so far and `library_s` what the vendor's library takes in the same worker, None while unknown; `failures` counts
+    failed trials by status; `remaining_s` is estimated from the pace of this run, None while there is no telling.
     """
 
     label: str
@@ -34,6 +34,7 @@ class Progress:
     wanted: int
     known_before: int
     best_s: float | None
+    library_s: float | None
     failures: tuple[tuple[str, int], ...]
     remaining_s: float | None
     phase: Literal["search", "finals"] = "search"
@@ -42,13 +43,13 @@ class Progress:
 OnProgress = Callable[[Progress], None]
 
 
-def progress_line(progress: Progress, library_s: float | None) -> str:
-    """One line for a moment; `library_s` is what the vendor library takes, where that was measured."""
+def progress_line(progress: Progress) -> str:
+    """One line for a moment."""
     parts = [f"{progress.trials}/{progress.wanted} trials"]
     if progress.best_s is None:
         parts.append("no kernel yet")
     else:
-        against = f" ({library_s / progress.best_s:.2f}x the library)" if library_s else ""
+        against = f" ({progress.library_s / progress.best_s:.2f}x the library)" if progress.library_s else ""
         parts.append(f"best {duration_text(progress.best_s)}{against}")
     if progress.failures:
         parts.append("failed: " + ", ".join(f"{n} {status}" for status, n in progress.failures))
@@ -60,32 +61,31 @@ def progress_line(progress: Progress, library_s: float | None) -> str:
 
 
 @contextmanager
-def progress_display(console: Console, library_s: float | None = None) -> Iterator[OnProgress]:
+def progress_display(console: Console) -> Iterator[OnProgress]:
     """Show a search on `console` for as long as the block lasts; give what it yields to `tune(on_progress=…)`."""
     if not console.is_terminal:
-        yield _Lines(console, library_s)
+        yield _Lines(console)
         return
     with Live(console=console, transient=True, refresh_per_second=4) as live:
-        yield lambda progress: live.update(_panel(progress, library_s))
+        yield lambda progress: live.update(_panel(progress))
 
 
-def _panel(progress: Progress, library_s: float | None) -> Group:
+def _panel(progress: Progress) -> Group:
     bar = Table.grid(padding=(0, 1))
     bar.add_row(Text(progress.label, style="bold"), ProgressBar(progress.wanted, progress.trials, width=40))
-    return Group(bar, Text("  " + progress_line(progress, library_s)))
+    return Group(bar, Text("  " + progress_line(progress)))
 
 
 class _Lines:
     """A plain line now and then, and one when the finals begin."""
 
-    def __init__(self, console: Console, library_s: float | None) -> None:
+    def __init__(self, console: Console) -> None:
         self._console = console
-        self._library_s = library_s
         self._last = float("-inf")
 
     def __call__(self, progress: Progress) -> None:
         now = time.monotonic()
         if progress.phase == "finals" or now - self._last >= _SECONDS_BETWEEN_LINES:
             self._last = now
-            text = f"{progress.label}: {progress_line(progress, self._library_s)}"
+            text = f"{progress.label}: {progress_line(progress)}"
             self._console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
+from tuning_logs.intervals import Interval
+
 
 def duration_text(seconds: float) -> str:
     """A latency with a unit that a reader can take in: `12.3 µs`."""
@@ -11,6 +13,11 @@ def duration_text(seconds: float) -> str:
         if seconds >= scale:
             return f"{seconds / scale:.3g} {unit}"
     return f"{seconds * 1e9:.3g} ns"
+
+
+def ratio_text(ratio: float, interval: Interval | None) -> str:
+    """How many times faster, with its confidence interval where there is one: `1.23x (1.21–1.25)`."""
+    return f"{ratio:.2f}x" + (f" ({interval.low:.2f}–{interval.high:.2f})" if interval else "")
 
 
 def table_lines(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> Iterator[str]:

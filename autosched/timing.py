@@ -1,7 +1,9 @@
-"""Timing calls on a device, with cold or hot caches.
+"""Timing calls on a device: with cold caches, with hot ones, or out of a CUDA graph.
 
-Cold: before every timed call a buffer twice as large as the L2 is overwritten, so that operands come from memory (from
-the shared L3 on a CPU that has one). Hot: the call is repeated on whatever the caches hold.
+Cold: before every timed call a buffer twice as large as the L2 is overwritten, so that operands come from memory. On a
+CPU that is the L2 of every core in use, and operands come from the L3 where they fit: it is shared, with strangers in a
+cloud, and so large that emptying it would take longer than the calls. Hot: the call is repeated on whatever the caches
+hold. Graph: hot as well, and launched from a CUDA graph of many calls, which leaves the cost of a launch out.
 """
 
 from __future__ import annotations
@@ -14,19 +16,26 @@ from typing import Literal, Protocol
 
 import torch
 
-from search_spaces import Target, Workload
+from search_spaces import InputError, Target, Workload
 from search_spaces.errors import unknown_name
 
-Policy = Literal["cold", "hot"]
-POLICIES: tuple[Policy, ...] = ("cold", "hot")
+Policy = Literal["cold", "hot", "graph"]
+POLICIES: tuple[Policy, ...] = ("cold", "hot", "graph")
 Run = Callable[[], object]
 
+# Once the size of a cache does not empty it: pages are scattered over its sets, the L2 of a large GPU is hashed and in
+# two parts, and neither evicts strictly the oldest line. Twice does.
+_SWEEPS = 2
 # A hot sample is at least this long: the clock and the call from Python take about 0.2 µs.
 _SHORTEST_SAMPLE_S = 50e-6
 # Flushes queued before the first timed launch of a GPU, about 0.5 ms of work: the processor gets ahead of the device,
 # so that it is not the gaps between launches that are measured. With hot caches, where no flush holds the device up
 # between launches, one more for every launch.
 _LEAD = 16
+# A graph is about this long: starting it takes some 5 µs, which are then 1 %, and events resolve 0.5 µs.
+_GRAPH_S = 0.5e-3
+# No launch takes less: the device needs about 1 µs to start the smallest kernel.
+_SHORTEST_LAUNCH_S = 1e-6
 
 
 class Timer(Protocol):
@@ -74,14 +83,14 @@ class CpuTimer:
 
     With a `probe`, a sample during which the core was disturbed is taken again. Waiting for a quiet moment may take a
     third of all time, and up to 0.5 s at once; when that is used up and the core is still disturbed, the smallest
-    sample counts: a disturbance only slows.
+    sample counts: a disturbance only slows. `l2_bytes` is that of all cores in use, which sweep it together.
     """
 
     _MOST_PATIENCE_S = 0.5
     _PATIENCE_PER_SECOND = 0.5
 
     def __init__(self, l2_bytes: int, policy: Policy, probe: NeighbourProbe | None = None) -> None:
-        self._swept = torch.zeros(2 * l2_bytes // 4, dtype=torch.int32) if policy == "cold" else None
+        self._swept = torch.zeros(_SWEEPS * l2_bytes // 4, dtype=torch.int32) if policy == "cold" else None
         self._probe = probe
         self._patience_s = self._MOST_PATIENCE_S
         self._patient_at = time.perf_counter()
@@ -140,8 +149,8 @@ class GpuTimer:
 
     slowdown = 1.0
 
-    def __init__(self, l2_bytes: int, policy: Policy) -> None:
-        self._swept = torch.zeros(2 * l2_bytes // 4, dtype=torch.int32, device="cuda")
+    def __init__(self, l2_bytes: int, policy: Literal["cold", "hot"]) -> None:
+        self._swept = torch.zeros(_SWEEPS * l2_bytes // 4, dtype=torch.int32, device="cuda")
         self._policy = policy
 
     def sample(self, runs: Sequence[Run]) -> list[float]:
@@ -160,19 +169,95 @@ class GpuTimer:
         return [start.elapsed_time(end) * 1e-3 for start, end in pairs]
 
 
+class GraphTimer:
+    """Time of a CUDA graph of many calls, by their number.
+
+    A graph reads and writes the tensors of the calls it was captured from: it is captured anew for every sample, which
+    takes about a millisecond, so that a call whose tensors have changed since is timed on those it has now.
+    """
+
+    slowdown = 1.0
+
+    def __init__(self, l2_bytes: int) -> None:
+        self._hot = GpuTimer(l2_bytes, "hot")
+        # One for all captures: libraries keep a workspace for every stream that they ever saw.
+        self._side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+
+    def sample(self, runs: Sequence[Run]) -> list[float]:
+        distinct = list(dict.fromkeys(runs))
+        launches = dict(zip(distinct, map(graph_launches, self._hot.sample(distinct)), strict=True))
+        graphs = {run: self._captured(run, launches[run]) for run in distinct}
+        taken = self._hot.sample([graphs[run].replay for run in runs])
+        return [seconds / launches[run] for run, seconds in zip(runs, taken, strict=True)]
+
+    def _captured(self, run: Run, launches: int) -> torch.cuda.CUDAGraph:
+        graph, current = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+        self._side.wait_stream(current)
+        with torch.cuda.stream(self._side):
+            # What is set up once per stream, such as the workspace of cuBLAS, must not be set up while capturing.
+            run()
+            # Not by way of `torch.cuda.graph`, which first gives all cached memory back to the device.
+            graph.capture_begin()
+            try:
+                for _ in range(launches):
+                    run()
+            finally:
+                graph.capture_end()
+        current.wait_stream(self._side)
+        return graph
+
+
+class WatchedTimer:
+    """A timer that keeps the slowdown of every sample it takes."""
+
+    def __init__(self, timer: Timer) -> None:
+        self._timer = timer
+        self.slowdowns: list[float] = []
+
+    @property
+    def slowdown(self) -> float:
+        return self._timer.slowdown
+
+    def sample(self, runs: Sequence[Run]) -> list[float]:
+        latencies = self._timer.sample(runs)
+        self.slowdowns.append(self._timer.slowdown)
+        return latencies
+
+
+def graph_launches(latency_s: float) -> int:
+    """How many calls of that latency make a graph so long that its own start does not count."""
+    return max(1, math.ceil(_GRAPH_S / max(latency_s, _SHORTEST_LAUNCH_S)))
+
+
+def check_timing(policy: str, target: Target) -> None:
+    """Raise InputError unless `policy` names a way of timing that the target has."""
+    if policy not in POLICIES:
+        raise unknown_name("timing policy", policy, POLICIES)
+    if policy == "graph" and target.kind != "gpu":
+        allowed = ", ".join(p for p in POLICIES if p != "graph")
+        raise InputError(f"timing policy 'graph' launches CUDA graphs, got a CPU ({target.device}); allowed: {allowed}")
+
+
+def policy_text(policy: str) -> str:
+    """A policy in words that follow "timed with"."""
+    return "hot caches in a CUDA graph" if policy == "graph" else f"{policy} caches"
+
+
 def timer_for(workload: Workload, target: Target, policy: Policy) -> Timer:
     """The timer for a workload on a target, which must be on this machine.
 
     Raises:
-        InputError: no such policy.
+        InputError: no such policy, or not on such a target.
     """
-    if policy not in POLICIES:
-        raise unknown_name("timing policy", policy, POLICIES)
+    check_timing(policy, target)
     if target.kind == "gpu":
-        return GpuTimer(target.l2_bytes, policy)
+        # As the device says: of a card in several versions, or cut into instances, the target knows the usual size.
+        l2_bytes = int(torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size)
+        return GraphTimer(l2_bytes) if policy == "graph" else GpuTimer(l2_bytes, policy)
     products = any(stage.is_contraction for stage in workload.stages)
     # The probe tells about one core only.
-    return CpuTimer(target.l2_bytes, policy, NeighbourProbe(products) if target.threads == 1 else None)
+    probe = NeighbourProbe(products) if target.threads == 1 else None
+    return CpuTimer(target.l2_bytes * target.threads, policy, probe)
 
 
 def interleaved(callables: Mapping[str, Run], rounds: int, timer: Timer) -> dict[str, list[float]]:

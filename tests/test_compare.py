@@ -9,8 +9,8 @@ import torch
 
 import autosched
 from autosched import reference
-from autosched.baselines import baseline
-from autosched.compare import Comparison, Row, library_latency
+from autosched.baselines import baseline, library_settings
+from autosched.compare import Comparison, Row
 from search_spaces import InputError, Workload, ops
 from search_spaces.target import cpu
 from search_spaces.workload import Scalar, Stage
@@ -88,19 +88,10 @@ def test_a_workload_that_leaves_defaults_out_has_the_baseline_of_the_operator() 
     assert baseline(short) is not None
 
 
-def test_a_library_that_cannot_run_here_has_no_latency(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*arguments: object) -> None:
-        raise torch.OutOfMemoryError("out of memory")
-
-    monkeypatch.setattr(reference, "random_inputs", refuse)
-    assert library_latency(ops.softmax(64, 64), autosched.devices.cpu_target()) is None
-
-
-def test_the_library_is_timed_with_the_threads_of_the_target_and_settings_are_restored() -> None:
+def test_the_library_runs_with_the_threads_of_the_target_and_settings_are_restored() -> None:
     threads = torch.get_num_threads()
-    latency = library_latency(ops.softmax(64, 64), autosched.devices.cpu_target())
-    assert latency is not None
-    assert latency > 0
+    with library_settings(ops.softmax(64, 64), autosched.cpu_target(2)):
+        assert torch.get_num_threads() == 2
     assert torch.get_num_threads() == threads
 
 
@@ -108,10 +99,58 @@ def test_the_table_shows_median_spread_rate_and_ratio() -> None:
     tuned = Row("tuned", (1e-6, 2e-6, 3e-6), "writes to a given output")
     eager = Row("PyTorch eager", (4e-6, 5e-6, 6e-6))
     header, columns, first, second = str(comparison(tuned, eager)).splitlines()
-    assert header == "matmul m=5 n=6 k=7 layout=nn float32 on Imaginary CPU, 1 thread"
+    assert header == "matmul m=5 n=6 k=7 layout=nn float32 on Imaginary CPU, 1 thread, cold caches"
     assert columns.split() == ["median", "p25", "–", "p75", "GFLOP/s", "tuned", "is", "faster"]
     assert first.split()[:9] == ["tuned", "2", "µs", "1.5", "µs", "–", "2.5", "µs", "0.2"]
     assert "2.50x" in second
+
+
+QUIET = tuple(1e-3 * (1 + 0.001 * i) for i in range(15))
+NOISY = (1e-3, 2e-3) * 7
+
+
+def test_a_ratio_comes_with_its_interval() -> None:
+    table = comparison(Row("tuned", QUIET), Row("PyTorch eager", tuple(1.25 * t for t in QUIET)))
+    interval = table.speedup_interval("PyTorch eager")
+    assert interval is not None
+    assert interval.low <= table.speedup("PyTorch eager") <= interval.high
+    assert table.verdict("PyTorch eager") == "faster"
+    assert str(table).splitlines()[-1].split()[-2:] == ["1.25x", "(1.25–1.25)"]
+
+
+@pytest.mark.parametrize(
+    ("other", "verdict"),
+    [
+        (tuple(0.9 * t for t in QUIET), "slower"),
+        (tuple(reversed(QUIET)), "even"),
+        (QUIET[:5], "too few rounds"),
+    ],
+)
+def test_a_ratio_has_a_verdict(other: tuple[float, ...], verdict: str) -> None:
+    table = comparison(Row("tuned", QUIET[: len(other)]), Row("MKL library", other))
+    assert table.verdict("MKL") == verdict
+    assert ("even" in str(table)) == (verdict == "even")
+    assert "noisy" not in str(table)
+
+
+def test_too_few_rounds_show_a_ratio_without_an_interval() -> None:
+    table = comparison(Row("tuned", QUIET[:5]), Row("MKL library", QUIET[:5]))
+    assert table.speedup_interval("MKL") is None
+    assert str(table).splitlines()[-1].split()[-1] == "1.00x"
+
+
+def test_a_machine_that_was_too_noisy_to_tell_is_said_to_be() -> None:
+    table = comparison(Row("tuned", NOISY), Row("MKL library", NOISY[::-1]), Row("as its parts", (9e-3,) * 14))
+    assert table.verdict("MKL") == "too noisy"
+    expected = "too noisy to tell tuned from MKL library (intervals wider than 5% that contain 1)"
+    assert expected in str(table).splitlines()[-1]
+    assert "even" not in str(table)
+
+
+def test_rounds_that_other_work_slowed_down_are_counted() -> None:
+    slowdowns = (1.0,) * 10 + (1.4, 1.9)
+    table = Comparison(OPERATORS[0], TARGET, 1, (Row("tuned", QUIET),), slowdowns=slowdowns)
+    assert str(table).endswith("other work slowed this core in 2 of 12 rounds, up to 1.9 times")
 
 
 def test_bandwidth_stands_where_nothing_is_contracted() -> None:
@@ -158,6 +197,21 @@ def test_a_tuned_kernel_is_compared_with_everything_in_one_run(tuned: tuple[Work
     assert table.row("roofline").predicted_s
     assert table.row("roofline").note == "predicted from nominal rates"
     assert table.speedup("PyTorch eager") > 0
+
+
+def test_a_comparison_knows_of_every_round_how_disturbed_it_was(tuned: tuple[Workload, Path]) -> None:
+    table = autosched.compare(tuned[0], "cpu", log=tuned[1], rounds=6)
+    assert len(table.slowdowns) == 6
+    assert min(table.slowdowns) >= 1.0
+    assert table.speedup_interval("PyTorch eager") is not None
+
+
+def test_graphs_are_refused_on_a_cpu(tuned: tuple[Workload, Path]) -> None:
+    op, log = tuned
+    with pytest.raises(InputError, match=r"'graph' launches CUDA graphs, got a CPU .*allowed: cold, hot"):
+        autosched.compare(op, "cpu", log=log, policy="graph")
+    with pytest.raises(InputError, match="'graph' launches CUDA graphs"):
+        autosched.compare_kernel(autosched.replay(op, "cpu", log=log), policy="graph")
 
 
 def test_a_kernel_is_not_compared_in_no_rounds(tuned: tuple[Workload, Path]) -> None:

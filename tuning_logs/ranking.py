@@ -2,15 +2,21 @@
 
 A log holds a record per trial and, after a search, records of its finalists measured again, interleaved with each other
 (`Provenance.finals`). The fastest of hundreds of noisy trials looks faster than it is, so once there are finals, only
-they decide.
+they decide; and as the differences among finalists are small, what the finals cannot tell apart is a tie, which the
+schedule that was tried first wins: the winner is not another one every time.
 """
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Sequence
 
 from search_spaces import Schedule
+from tuning_logs.intervals import ratio_interval
 from tuning_logs.record import TuningRecord
+
+# An interval as narrow as this settles a comparison: more rounds would decide about differences that nobody notices.
+_NARROW = 0.01
 
 
 def standing(records: Iterable[TuningRecord]) -> list[TuningRecord]:
@@ -25,9 +31,10 @@ def standing(records: Iterable[TuningRecord]) -> list[TuningRecord]:
 
 
 def best_of(records: Sequence[TuningRecord]) -> TuningRecord | None:
-    """The fastest record of one workload, target, generator and policy (oldest first); None when no trial succeeded.
+    """The best record of one workload, target, generator and policy (oldest first); None when no trial succeeded.
 
-    When the log ends in finals, the fastest of that round. When trials followed (a search that was interrupted), the
+    When the log ends in finals, that round decides: the lowest median, unless schedules that come earlier in `records`
+    cannot be told from it (`winner`). When trials followed (a search that was interrupted), the
     fastest of all schedules by their latest measurements.
     """
     candidates = standing(records)
@@ -35,4 +42,39 @@ def best_of(records: Sequence[TuningRecord]) -> TuningRecord | None:
     if round_number:
         candidates = [r for r in candidates if r.provenance.finals == round_number]
     ok = [r for r in candidates if r.measurement.ok]
+    latencies = [r.measurement.latencies_s for r in ok]
+    # A round that could not be held left its finalists their trials, of various numbers of repeats.
+    if round_number and len({len(taken) for taken in latencies}) == 1:
+        return ok[winner(latencies)]
     return min(ok, key=lambda r: r.measurement.latency_s, default=None)
+
+
+def winner(latencies: Sequence[Sequence[float]]) -> int:
+    """Which of several interleaved candidates is best: the first that cannot be told from the lowest median.
+
+    Those whose interval of the ratio to the lowest median contains 1 are a tie with it, and the earliest of them wins,
+    so that noise does not choose another one every time. Where there is no interval, the lowest median wins.
+    """
+    fastest = _fastest(latencies)
+    intervals = (ratio_interval(other, latencies[fastest]) for other in latencies)
+    return next(
+        number
+        for number, interval in enumerate(intervals)
+        if number == fastest or (interval is not None and 1.0 in interval)
+    )
+
+
+def undecided(latencies: Sequence[Sequence[float]]) -> bool:
+    """Whether more rounds could still change the `winner` of these.
+
+    They could while another candidate's interval contains 1 and is wider than 1 %; narrower, it is a tie for good.
+    """
+    if len(latencies) < 2:
+        return False
+    best = latencies[_fastest(latencies)]
+    intervals = [ratio_interval(other, best) for other in latencies if other is not best]
+    return any(i is None or (1.0 in i and i.width > _NARROW) for i in intervals)
+
+
+def _fastest(latencies: Sequence[Sequence[float]]) -> int:
+    return min(range(len(latencies)), key=lambda number: statistics.median(latencies[number]))

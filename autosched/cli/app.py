@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -19,16 +20,18 @@ from autosched.cli.arguments import (
     Sizes,
     TargetName,
     Threads,
+    chosen_target,
     console,
-    target_named,
     workload,
 )
 from autosched.cli.targets import target_lines
-from autosched.compare import compare, library_latency
+from autosched.compare import compare
 from autosched.demo import run_demo
+from autosched.measuring.repro import repeat
 from autosched.progress import progress_display
 from autosched.replay import replay, why_wrong_now
 from autosched.text import duration_text
+from autosched.timing import policy_text
 from autosched.tuner import TuneResult, prepare, run
 
 # What a shell reports for a command that Ctrl-C ended: 128 + SIGINT.
@@ -94,10 +97,9 @@ def tune_command(
     """
     out = console()
     op = workload(operator, sizes)
-    device = target_named(target, threads)
+    device = chosen_target(target, threads)
     search = prepare(op, device, trials, strategy=strategy, cost_model=cost_model, seed=seed, log=log, policy=policy)
-    library_s = None if search.complete else library_latency(op, device, policy)
-    with progress_display(out, library_s) as search.on_progress:
+    with progress_display(out) as search.on_progress:
         result = run(search)
     print_result(result)
     if result.ending == "interrupted":
@@ -124,7 +126,7 @@ def replay_command(
     ```
     """
     kernel = replay(
-        workload(operator, sizes), target_named(target, threads), log=log, policy=policy, allow_stale=allow_stale
+        workload(operator, sizes), chosen_target(target, threads), log=log, policy=policy, allow_stale=allow_stale
     )
     out = console()
     if source:
@@ -132,7 +134,7 @@ def replay_command(
         return
     tuned = kernel.record.measurement.latency_s
     out.print(Text(f"{kernel.workload.label} on {kernel.target.device}"), soft_wrap=True)
-    out.print(Text(f"tuned to {duration_text(tuned)} with {kernel.record.provenance.policy} caches", style="bold"))
+    out.print(Text(f"tuned to {duration_text(tuned)} with {policy_text(policy)}", style="bold"))
     out.print(Text(str(kernel.schedule)), soft_wrap=True)
     wrong = why_wrong_now(kernel, seed=secrets.randbits(32))
     if wrong:
@@ -158,9 +160,25 @@ def compare_command(
     ```
     """
     comparison = compare(
-        workload(operator, sizes), target_named(target, threads), log=log, policy=policy, rounds=rounds
+        workload(operator, sizes), chosen_target(target, threads), log=log, policy=policy, rounds=rounds
     )
     console().print(Text(str(comparison)), soft_wrap=True)
+
+
+@app.command("repro")
+def repro_command(
+    folder: Annotated[Path, typer.Argument(metavar="PATH", help="A folder below LOG.failures.")],
+) -> None:
+    """Repeat a failed trial that a search has kept: compile, run and check it once more. Exit status 1: it fails again.
+
+    ```
+    autosched repro tuning.jsonl.failures/wrong_result/3f9c2a71d0b46e55-8e1f06ab92c4
+    ```
+    """
+    repeated = repeat(folder)
+    console().print(Text(str(repeated)), soft_wrap=True)
+    if not repeated.measurement.ok:
+        raise typer.Exit(1)
 
 
 @app.command("targets")
@@ -175,15 +193,8 @@ def print_result(result: TuneResult) -> None:
     out = console()
     out.print(Text(str(result), style="bold" if result.best else "red"), soft_wrap=True)
     if result.trials_done:
-        s = result.seconds
-        parts = (
-            f"{result.trials_done / s.total:.1f} trials/s",
-            f"proposing {s.propose:.1f} s",
-            f"measuring {s.measure:.1f} s (compilers {result.compile_seconds:.1f} s, runs {result.run_seconds:.1f} s)",
-            f"log {s.log:.1f} s",
-            f"finals {s.finals:.1f} s",
-        )
-        out.print(Text("  " + ", ".join(parts)), soft_wrap=True)
+        for line in result.report.splitlines():
+            out.print(Text(f"  {line}"), soft_wrap=True)
     if result.best:
         out.print(Text(f"  {result.best.schedule.one_line}"), soft_wrap=True)
     out.print(Text(f"  log {result.log}"), soft_wrap=True)

@@ -1,0 +1,152 @@
+"""The state of a GPU while it measures: clocks, temperature, power, and why it is held back, as NVML tells.
+
+NVML is the library of the driver that nvidia-smi reads; it needs no CUDA context and disturbs no kernel.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import torch
+
+from search_spaces import Target
+from tuning_logs import DeviceState
+
+# From nvml.h: enum values, and the bits of "clocks event reasons". Bit 0, an idle GPU, is no reason to be held back.
+_CLOCK_SM = 1
+_CLOCK_MEMORY = 2
+_TEMPERATURE_GPU = 0
+_THROTTLE_REASONS = {
+    1 << 1: "applications_clocks_setting",
+    1 << 2: "sw_power_cap",
+    1 << 3: "hw_slowdown",
+    1 << 4: "sync_boost",
+    1 << 5: "sw_thermal_slowdown",
+    1 << 6: "hw_thermal_slowdown",
+    1 << 7: "hw_power_brake_slowdown",
+    1 << 8: "display_clock_setting",
+}
+
+
+class Sensors(Protocol):
+    """The readings that are used of NVML, under the names of its Python bindings (`pynvml`).
+
+    These names work with every driver to date; their successors need one of 2023 or later.
+    """
+
+    def nvmlDeviceGetClockInfo(self, handle: object, type: int) -> int: ...
+
+    def nvmlDeviceGetTemperature(self, handle: object, sensor: int) -> int: ...
+
+    def nvmlDeviceGetPowerUsage(self, handle: object) -> int: ...
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: object) -> int: ...
+
+
+class Nvml(Sensors, Protocol):
+    """What is used of `pynvml`. Its functions raise `NVMLError`."""
+
+    NVMLError: type[Exception]
+
+    def nvmlInit(self) -> object: ...
+
+    def nvmlShutdown(self) -> object: ...
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> object: ...
+
+
+class DeviceMonitor:
+    """Reads the state of one GPU, told by its UUID: CUDA numbers the devices that it is shown, NVML all of them.
+
+    Nothing raises where NVML is missing, does not know the device, or cannot read a sensor: the state is None then. It
+    serves any process, also one that never touches CUDA. Use it in a `with` statement, or `close` it.
+    """
+
+    def __init__(self, uuid: str | None, nvml: Nvml | None = None) -> None:
+        """Open NVML. `uuid` is "GPU-…"; None for no device. `nvml` stands in for the driver's library."""
+        self._nvml: Nvml | None = None
+        self._handle: object = None
+        library = (nvml or _pynvml()) if uuid is not None else None
+        if uuid is not None and library is not None:
+            self._open(library, uuid)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def state(self) -> DeviceState | None:
+        """The state now; None when it cannot be told. Power is the mean of the last second on recent devices."""
+        if self._nvml is None:
+            return None
+        try:
+            return _read(self._nvml, self._handle)
+        except self._nvml.NVMLError:
+            return None
+
+    def close(self) -> None:
+        """Give NVML back; the state is None from now on."""
+        nvml, self._nvml = self._nvml, None
+        if nvml is not None:
+            _shut_down(nvml)
+
+    def _open(self, nvml: Nvml, uuid: str) -> None:
+        try:
+            nvml.nvmlInit()
+        except nvml.NVMLError:
+            return
+        try:
+            self._handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
+        except nvml.NVMLError:
+            _shut_down(nvml)
+            return
+        self._nvml = nvml
+
+
+def monitor_for(target: Target) -> DeviceMonitor:
+    """The monitor of the GPU that PyTorch uses in this process; one that knows no state where the target is a CPU."""
+    return DeviceMonitor(device_uuid() if target.kind == "gpu" else None)
+
+
+def device_uuid() -> str | None:
+    """The UUID of the GPU that PyTorch uses in this process, as NVML writes it; None when there is none.
+
+    An instance of a GPU that is cut into several (MIG) has a UUID of its own, which NVML has no clocks and power for.
+    """
+    if not torch.cuda.is_available():
+        return None
+    uuid = str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
+    return uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"
+
+
+def _pynvml() -> Nvml | None:
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    bindings: Any = pynvml
+    found: Nvml = bindings
+    return found
+
+
+def _read(nvml: Sensors, handle: object) -> DeviceState:
+    reasons = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
+    return DeviceState(
+        sm_clock_mhz=nvml.nvmlDeviceGetClockInfo(handle, _CLOCK_SM),
+        memory_clock_mhz=nvml.nvmlDeviceGetClockInfo(handle, _CLOCK_MEMORY),
+        temperature_c=nvml.nvmlDeviceGetTemperature(handle, _TEMPERATURE_GPU),
+        power_w=nvml.nvmlDeviceGetPowerUsage(handle) / 1e3,
+        throttle=tuple(name for bit, name in _THROTTLE_REASONS.items() if reasons & bit),
+    )
+
+
+def _shut_down(nvml: Nvml) -> None:
+    try:
+        nvml.nvmlShutdown()
+    except nvml.NVMLError:
+        # The driver is gone, and with it what there was to give back.
+        return

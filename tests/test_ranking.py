@@ -1,0 +1,144 @@
+"""Who wins: ratios over paired rounds, how sure they are, and what a tie is."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from search_spaces import Schedule, ops, target_named
+from tuning_logs import Measurement, Provenance, TuningRecord
+from tuning_logs.intervals import CONFIDENCE, LEAST_ROUNDS, paired_ratio, ratio_interval
+from tuning_logs.ranking import best_of, undecided, winner
+
+OP, H200 = ops.matmul(64, 64, 64), target_named("h200")
+
+
+def rounds(ratio: float, noise: float = 0.0, count: int = 15, seed: int = 0) -> tuple[float, ...]:
+    """Latencies of so many rounds; a drift of a factor of two is common to all, the noise is each candidate's own."""
+    drift = np.linspace(1e-3, 2e-3, count)
+    return tuple(drift * ratio * np.exp(noise * np.random.default_rng(seed).standard_normal(count)))
+
+
+def record(tile: int, latencies_s: tuple[float, ...], finals: int = 0, trial: int = 0) -> TuningRecord:
+    provenance = Provenance("g1", "cold", 1.0, 0, trial, (), finals)
+    return TuningRecord(OP, H200, Schedule("tiled", (("tile", tile),)), Measurement("ok", latencies_s), provenance)
+
+
+def tile_of(best: TuningRecord | None) -> object:
+    return best.schedule.knobs["tile"] if best else None
+
+
+def test_a_drift_of_all_rounds_does_not_touch_the_ratio() -> None:
+    assert paired_ratio(rounds(1.25), rounds(1.0)) == pytest.approx(1.25)
+    interval = ratio_interval(rounds(1.25), rounds(1.0))
+    assert interval is not None
+    assert interval.low == pytest.approx(1.25)
+    assert interval.high == pytest.approx(1.25)
+
+
+@pytest.mark.parametrize("count", [15, 31, 99])
+def test_the_interval_is_that_of_a_bootstrap_with_many_resamples(count: int) -> None:
+    """One order statistic of difference is allowed: the resamples are drawn, and the ends may be moved outwards."""
+    ratios = sorted(np.random.default_rng(1).lognormal(0.0, 0.05, count))
+    interval = ratio_interval(ratios, [1.0] * count)
+    assert interval is not None
+    drawn = stats.bootstrap(
+        (ratios,), np.median, confidence_level=CONFIDENCE, n_resamples=20_000, method="percentile", rng=0
+    ).confidence_interval
+    assert abs(ratios.index(interval.low) - np.searchsorted(ratios, drawn.low)) <= 1
+    assert abs(ratios.index(interval.high) - np.searchsorted(ratios, drawn.high)) <= 1
+
+
+@pytest.mark.parametrize("count", [6, 7, 8, 15, 16, 31, 60, 200, 2000])
+def test_the_interval_has_the_true_median_between_its_ends_in_95_of_100_cases(count: int) -> None:
+    ends = ratio_interval([float(i) for i in range(1, count + 1)], [1.0] * count)
+    assert ends is not None
+    below = int(ends.low) - 1
+    missed = stats.binom.cdf(below, count, 0.5) + stats.binom.sf(int(ends.high) - 1, count, 0.5)
+    assert missed <= 1 - CONFIDENCE + 1e-12
+
+
+def test_more_rounds_narrow_the_interval() -> None:
+    widths = []
+    for count in (7, 15, 60, 240):
+        interval = ratio_interval(rounds(1.0, 0.05, count, 1), rounds(1.0, 0.05, count, 2))
+        assert interval is not None
+        widths.append(interval.width)
+    assert widths == sorted(widths, reverse=True)
+
+
+@pytest.mark.parametrize("count", range(1, LEAST_ROUNDS))
+def test_too_few_rounds_give_no_interval(count: int) -> None:
+    assert ratio_interval(rounds(2.0, count=count), rounds(1.0, count=count)) is None
+
+
+def test_latencies_that_are_not_paired_have_no_ratio() -> None:
+    with pytest.raises(ValueError, match="zip"):
+        paired_ratio((1.0, 2.0), (1.0,))
+
+
+@given(st.lists(st.tuples(st.floats(1e-7, 10), st.floats(1e-7, 10)), min_size=LEAST_ROUNDS, max_size=70))
+def test_the_median_ratio_lies_in_its_interval_and_the_inverse_in_the_inverse(pairs: list[tuple[float, float]]) -> None:
+    slow, fast = zip(*pairs, strict=True)
+    there, back = ratio_interval(slow, fast), ratio_interval(fast, slow)
+    assert there is not None
+    assert back is not None
+    assert statistics.median(s / f for s, f in pairs) in there
+    assert math.isclose(there.low * back.high, 1.0, rel_tol=1e-9)
+
+
+def test_of_two_that_cannot_be_told_apart_the_first_wins_whichever_was_faster() -> None:
+    one, other = rounds(1.0, 0.02, seed=1), rounds(1.0, 0.02, seed=2)
+    assert winner([one, other]) == winner([other, one]) == 0
+
+
+def test_a_difference_larger_than_the_noise_wins_from_any_place() -> None:
+    slow, fast = rounds(1.05, 0.01, seed=1), rounds(1.0, 0.01, seed=2)
+    assert winner([slow, fast, slow]) == 1
+
+
+def test_without_an_interval_the_lowest_median_wins() -> None:
+    assert winner([(1.001, 1.002), (1.0, 1.001)]) == 1
+
+
+def test_finals_are_undecided_until_ties_are_narrow_and_differences_sure() -> None:
+    noisy, quiet = (rounds(1.0, 0.02, seed=s) for s in (1, 2))
+    assert undecided([noisy, quiet])
+    assert not undecided([rounds(1.2, 0.02, seed=1), quiet])
+    assert not undecided([rounds(1.0, 0.001, seed=1), rounds(1.0, 0.001, seed=2)])
+    assert undecided([rounds(1.2, count=3), rounds(1.0, count=3)])
+    assert not undecided([noisy])
+    assert not undecided([])
+
+
+def test_a_tie_in_the_finals_goes_to_the_schedule_that_was_tried_first() -> None:
+    trials = [record(16, (3e-3,)), record(32, (1e-3,)), record(64, (2e-3,))]
+    tied = [record(32, rounds(0.999, 0.02, seed=1), 1), record(16, rounds(1.0, 0.02, seed=2), 1)]
+    assert tied[0].measurement.latency_s != tied[1].measurement.latency_s
+    assert tile_of(best_of([*trials, *tied])) == 16
+    assert tile_of(best_of([*trials, *reversed(tied)])) == 16
+
+
+def test_a_clear_winner_of_the_finals_is_best_though_it_was_tried_last() -> None:
+    finals = [record(16, rounds(1.1, 0.01, seed=1), 1), record(32, rounds(1.0, 0.01, seed=2), 1)]
+    assert tile_of(best_of([record(16, (1e-3,)), record(32, (2e-3,)), *finals])) == 32
+
+
+def test_finals_that_could_not_be_held_leave_the_lowest_median_best() -> None:
+    finals = [record(16, (1.1e-3,) * 20, 1), record(32, (1.0e-3,) * 7, 1)]
+    assert tile_of(best_of(finals)) == 32
+
+
+def test_trials_alone_are_ranked_by_their_medians_without_ties() -> None:
+    trials = [record(16, rounds(1.0, 0.02, seed=1)), record(32, rounds(0.99, 0.02, seed=1))]
+    assert tile_of(best_of(trials)) == 32
+
+
+def test_no_record_is_best_where_there_is_none() -> None:
+    assert best_of([]) is None
