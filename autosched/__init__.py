@@ -15,7 +15,6 @@ from autosched.kernel import Kernel
 from autosched.measuring import Measurer
 from autosched.progress import Progress
 from autosched.replay import replay
-from autosched.search import PhaseSeconds
 from autosched.tuner import TuneResult, tune
 from search_spaces import (
     AutoschedError,
@@ -39,7 +38,6 @@ __all__ = [
     "LogError",
     "Measurement",
     "Measurer",
-    "PhaseSeconds",
     "Progress",
     "Row",
     "Schedule",

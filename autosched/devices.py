@@ -121,16 +121,12 @@ def usable_cores() -> list[int]:
 
 def environment(target: Target) -> tuple[tuple[str, str], ...]:
     """Versions of everything that a measurement on the target depends on, as (name, version)."""
-    compiler = "triton" if target.kind == "gpu" else "llvmlite"
-    versions = [
-        ("python", platform.python_version()),
-        ("torch", str(torch.__version__)),
-        (compiler, _version(compiler)),
-    ]
     if target.kind == "gpu":
-        versions += [("cuda", torch.version.cuda or ""), ("driver", _driver())]
-    versions.append(("device", target.device))
-    return tuple((n, v) for n, v in versions if v)
+        own = [("triton", _version("triton")), ("cuda", torch.version.cuda or ""), ("driver", _driver())]
+    else:
+        own = [("llvmlite", _version("llvmlite"))]
+    common = [("python", platform.python_version()), ("torch", str(torch.__version__))]
+    return tuple((n, v) for n, v in (*common, *own, ("device", target.device)) if v)
 
 
 def _same_device(target: Target) -> Target:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, astuple, dataclass
 
+from autosched.strategies import Stopped
 from autosched.text import table_lines
 from tuning_logs import Status, TuningRecord
 
@@ -34,18 +35,19 @@ class Rung:
     stopped: int
 
 
-def ladder(stopped_before: Mapping[str, int], trials: Sequence[TuningRecord], finalists: int) -> tuple[Rung, ...]:
-    """The rungs, cheapest first.
+def ladder(proposing: Stopped, trials: Sequence[TuningRecord], finalists: int) -> tuple[Rung, ...]:
+    """The rungs, cheapest first: what the strategy stopped while proposing, what became of the trials, the finals.
 
-    `stopped_before` is what was stopped before it became a trial, by rung, cheapest first. The last rung stops nobody.
+    The last rung stops nobody.
     """
     statuses = Counter(r.measurement.status for r in trials)
     timings = Counter(r.measurement.timing for r in trials if r.measurement.ok)
-    stopped = dict(stopped_before)
+    before = {"legality": proposing.illegal, "predicted failure": proposing.infeasible}
+    stopped = dict(before)
     stopped |= {name: sum(statuses[s] for s in failed) for name, failed in _RUNGS.items()}
     stopped |= {"same binary": timings["shared"], "short timing": timings["short"]}
     stopped |= {"full timing": max(0, timings["full"] - finalists), "finals": 0}
-    left = sum(stopped_before.values()) + len(trials)
+    left = sum(before.values()) + len(trials)
     rungs = []
     for name, count in stopped.items():
         rungs.append(Rung(name, left, count))
@@ -55,30 +57,32 @@ def ladder(stopped_before: Mapping[str, int], trials: Sequence[TuningRecord], fi
 
 @dataclass(frozen=True)
 class WorkSeconds:
-    """Seconds of work by kind, summed over all processes: they overlap, so their sum may exceed the wall time.
+    """Seconds of work on trials by kind, summed over all processes: they overlap, and may exceed the wall time.
 
-    `propose` is the search's own work (asking, telling, fitting the cost model), `log` writing records; `compile` that
-    of the compile workers; `load`, `check` and `time` that of the measuring worker.
+    `propose` is the search's own work (asking the strategy, fitting the cost model); `compile` that of the compile
+    workers; `load`, `check` and `time` that of the measuring worker; `log` writing records, which these do not tell.
     """
 
-    propose: float
-    log: float
-    compile: float
-    load: float
-    check: float
-    time: float
+    propose: float = 0.0
+    compile: float = 0.0
+    load: float = 0.0
+    check: float = 0.0
+    time: float = 0.0
+    log: float = 0.0
 
     @staticmethod
-    def of(trials: Sequence[TuningRecord], propose: float, log: float) -> WorkSeconds:
-        measurements = [r.measurement for r in trials]
+    def of(trial: TuningRecord) -> WorkSeconds:
+        """What one trial took, as its record says."""
+        m = trial.measurement
         return WorkSeconds(
-            propose=propose,
-            log=log,
-            compile=sum(m.facts.seconds for m in measurements if m.facts),
-            load=sum(m.load_s for m in measurements),
-            check=sum(m.check_s for m in measurements),
-            time=sum(m.timing_s for m in measurements),
+            trial.provenance.propose_s, m.facts.seconds if m.facts else 0.0, m.load_s, m.check_s, m.timing_s
         )
+
+    def __add__(self, other: WorkSeconds) -> WorkSeconds:
+        return WorkSeconds(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {seconds:.1f}" for name, seconds in asdict(self).items())
 
 
 def effort_lines(rungs: Sequence[Rung], work: WorkSeconds, wall_s: float, trials: int) -> Iterator[str]:
@@ -86,5 +90,6 @@ def effort_lines(rungs: Sequence[Rung], work: WorkSeconds, wall_s: float, trials
     yield "rungs that stopped candidates:"
     rows = [("", "came", "stopped"), *((r.name, str(r.came), str(r.stopped)) for r in rungs if r.came)]
     yield from (f"  {line}" for line in table_lines(rows, right=(1, 2)))
-    spent = ", ".join(f"{name} {seconds:.1f}" for name, seconds in work.__dict__.items())
-    yield f"seconds of work, in parallel: {spent}; wall time {wall_s:.1f} s, {trials / max(wall_s, 1e-9):.1f} trials/s"
+    measuring = (work.load + work.check + work.time) / max(wall_s, 1e-9)
+    yield f"seconds of work, in parallel: {work}; the measuring worker was busy {100 * measuring:.0f} % of the time"
+    yield f"wall time {wall_s:.1f} s, {trials / max(wall_s, 1e-9):.1f} trials/s"

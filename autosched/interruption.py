@@ -1,4 +1,4 @@
-"""Ctrl-C as a wish to stop after the current batch, so that what was measured is kept."""
+"""Ctrl-C as a wish to stop when what is being measured has ended, so that nothing measured is lost."""
 
 from __future__ import annotations
 

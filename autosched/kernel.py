@@ -11,6 +11,7 @@ import search_spaces
 from autosched import backends
 from autosched.backends.backend import Artefact, CompileError, Launcher, LoadError
 from autosched.build import build
+from autosched.free_memory import memory_for
 from autosched.text import duration_text
 from search_spaces import AutoschedError, InputError, Schedule, Target, Workload
 from search_spaces.workload import Tensor as TensorSpec
@@ -70,11 +71,11 @@ class Kernel:
         """The output of the workload; `out` when that is given.
 
         Raises:
+            OutOfMemoryError: there is no memory for the output, or for the copy of an input.
             InputError: number, shape, dtype or device of the tensors is not the workload's; `out` overlaps an input; or
                 an input requires a gradient. Nothing was written.
         """
-        spec = self._output
-        result = torch.empty(spec.shape, dtype=spec.dtype, device=spec.device) if out is None else out
+        result = self._output.allocated() if out is None else out
         buffers = (*tensors, result)
         if not self._is_ready(buffers) or (out is not None and self._overlaps(buffers)):
             return self._call_with_copies(tensors, result)
@@ -112,7 +113,7 @@ class Kernel:
         if self._output.is_ready(out, torch.is_grad_enabled()):
             self._launch((*inputs, out))
         else:
-            result = torch.empty(self._output.shape, dtype=out.dtype, device=out.device)
+            result = self._output.allocated()
             self._launch((*inputs, result))
             out.copy_(result)
         return out
@@ -169,7 +170,17 @@ class _Argument:
         """The tensor, or a contiguous and aligned copy of it."""
         if self.is_ready(tensor, torch.is_grad_enabled()):
             return tensor
-        return torch.empty(self.shape, dtype=self.dtype, device=self.device).copy_(tensor)
+        return self.allocated().copy_(tensor)
+
+    def allocated(self) -> Tensor:
+        """Memory for it. Raises OutOfMemoryError, which names what was asked for."""
+        try:
+            return torch.empty(self.shape, dtype=self.dtype, device=self.device)
+        except RuntimeError:
+            # Only now, because to ask what is free takes longer than many a kernel.
+            needed = self.shape.numel() * self.dtype.itemsize
+            with memory_for(f"the elements of {self.description}", needed, self.device):
+                return torch.empty(self.shape, dtype=self.dtype, device=self.device)
 
 
 def _span(tensor: Tensor) -> tuple[int, int]:

@@ -20,6 +20,10 @@ from autosched.text import duration_text
 _SECONDS_BETWEEN_LINES = 10.0
 
 
+# "stopping": after Ctrl-C, until what is being measured has ended.
+Phase = Literal["search", "stopping", "finals"]
+
+
 @dataclass(frozen=True)
 class Progress:
     """A moment of a search.
@@ -37,7 +41,7 @@ class Progress:
     library_s: float | None
     failures: tuple[tuple[str, int], ...]
     remaining_s: float | None
-    phase: Literal["search", "finals"] = "search"
+    phase: Phase = "search"
 
 
 OnProgress = Callable[[Progress], None]
@@ -55,6 +59,8 @@ def progress_line(progress: Progress) -> str:
         parts.append("failed: " + ", ".join(f"{n} {status}" for status, n in progress.failures))
     if progress.phase == "finals":
         parts.append("measuring the finalists again")
+    elif progress.phase == "stopping":
+        parts.append("stopping when what is being measured has ended; Ctrl-C again stops at once")
     elif progress.remaining_s is not None:
         parts.append(f"about {progress.remaining_s:.0f} s left")
     return ", ".join(parts)
@@ -77,15 +83,16 @@ def _panel(progress: Progress) -> Group:
 
 
 class _Lines:
-    """A plain line now and then, and one when the finals begin."""
+    """A plain line now and then, and one when another phase begins."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._last = float("-inf")
+        self._phase: Phase = "search"
 
     def __call__(self, progress: Progress) -> None:
         now = time.monotonic()
-        if progress.phase == "finals" or now - self._last >= _SECONDS_BETWEEN_LINES:
-            self._last = now
+        if progress.phase != self._phase or now - self._last >= _SECONDS_BETWEEN_LINES:
+            self._last, self._phase = now, progress.phase
             text = f"{progress.label}: {progress_line(progress)}"
             self._console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 import torch
 
+from autosched.free_memory import memory_for
 from autosched.named_tensors import Named, read, sum_of_products, union
 from search_spaces import Axis, InputError, Stage, Workload
 from search_spaces.expression import Access, Apply, Expression, Literal
@@ -37,12 +39,18 @@ def torch_dtype(name: str) -> torch.dtype:
 
 
 def random_inputs(workload: Workload, seed: int, device: str | torch.device = "cpu") -> list[torch.Tensor]:
-    """Fresh standard normal data for every input, in order, of the declared shapes and element types."""
+    """Fresh standard normal data for every input, in order, of the declared shapes and element types.
+
+    Raises:
+        OutOfMemoryError: they do not fit in memory.
+    """
     generator = torch.Generator(device=device).manual_seed(seed)
-    return [
-        torch.randn(t.shape, generator=generator, device=device, dtype=torch.float32).to(torch_dtype(t.dtype))
-        for t in workload.inputs
-    ]
+    needed = sum(math.prod(t.shape) * torch_dtype(t.dtype).itemsize for t in workload.inputs)
+    with memory_for(f"the inputs of {workload.label}", needed, generator.device):
+        return [
+            torch.randn(t.shape, generator=generator, device=device, dtype=torch.float32).to(torch_dtype(t.dtype))
+            for t in workload.inputs
+        ]
 
 
 def evaluate(workload: Workload, inputs: Sequence[torch.Tensor], dtype: torch.dtype = torch.float64) -> torch.Tensor:

@@ -12,7 +12,7 @@ from autosched.correctness import expect, why_wrong
 from autosched.generator import generator_hash
 from autosched.kernel import Kernel, load_kernel
 from autosched.reference import random_inputs
-from autosched.timing import Policy
+from autosched.timing import Policy, policy_text
 from search_spaces import InputError, Target, Workload
 from tuning_logs import TuningLog, TuningRecord, shipped_logs
 
@@ -94,6 +94,6 @@ def _why_none(op: Workload, target: Target, paths: tuple[Path, ...], policy: Pol
             f"(searched {searched})"
         )
     return (
-        f"no successful record of {op.label} on {target.device} with {policy} caches; expected one in {searched}; "
-        f"make one with autosched.tune(op, trials=100) or `autosched tune`"
+        f"no successful record of {op.label} on {target.device} with {policy_text(policy)}; expected one in "
+        f"{searched}; make one with autosched.tune(op, trials=100) or `autosched tune`"
     )

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 
 import torch
 
+from autosched.free_memory import memory_for
 from autosched.named_tensors import Named, read, sum_of_products, union
 from autosched.reference import OPERATIONS, check_shapes, extreme, factors, literal
 from search_spaces import Stage, Workload
@@ -53,8 +54,16 @@ def rounding_error(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[
 
     Raises:
         InputError: the number of inputs or a shape is not the workload's.
+        OutOfMemoryError: the float64 values do not fit in memory.
     """
     check_shapes(workload, inputs)
+    shapes = [t.shape for t in workload.inputs] + [s.shape for s in workload.stages]
+    needed = sum(math.prod(shape) for shape in shapes) * torch.float64.itemsize
+    with memory_for(f"the float64 values to check {workload.label} with", needed, inputs[0].device):
+        return _analysed(workload, inputs)
+
+
+def _analysed(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
     known = {
         t.name: Estimate(Named(_dims(x), x.to(torch.float64)), None)
         for t, x in zip(workload.inputs, inputs, strict=True)

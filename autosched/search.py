@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from queue import SimpleQueue
@@ -16,7 +15,7 @@ from typing import Literal
 from autosched import backends
 from autosched.interruption import Interruption
 from autosched.measuring import Measurer, repro
-from autosched.progress import OnProgress, Progress
+from autosched.progress import OnProgress, Phase, Progress
 from autosched.strategies import Strategy
 from search_spaces import Schedule, SearchSpace
 from tuning_logs import Measurement, Provenance, TuningLog, TuningRecord
@@ -32,24 +31,6 @@ _LARGEST_BATCH = 64
 # best few are of the size of the noise of single trials.
 _FINALISTS = 5
 _FINAL_ROUNDS = 15
-
-
-@dataclass(frozen=True)
-class PhaseSeconds:
-    """Where the wall time of a search went in the process that searches.
-
-    `propose`: asking and telling the strategy; `wait`: for measurements, which may go on during the other phases too;
-    `log`: writing records; `finals`.
-    """
-
-    propose: float = 0.0
-    wait: float = 0.0
-    log: float = 0.0
-    finals: float = 0.0
-
-    @property
-    def total(self) -> float:
-        return self.propose + self.wait + self.log + self.finals
 
 
 @dataclass
@@ -80,7 +61,8 @@ class Search:
     """One run of the loop, over the records of one workload, target, generator and policy.
 
     `records` are all of them, oldest first, and grow as the search goes on; `wanted` is how many distinct schedules are
-    to be known in the end; `provenance` is that of the records to come, but for their time and place in the run.
+    to be known in the end; `provenance` is that of the records to come, but for their time and place in the run;
+    `log_s` is how long writing them took.
     """
 
     space: SearchSpace
@@ -90,9 +72,9 @@ class Search:
     wanted: int
     records: list[TuningRecord]
     on_progress: OnProgress | None = None
-    seconds: PhaseSeconds = field(default=PhaseSeconds(), init=False)
 
     def __post_init__(self) -> None:
+        self.log_s = 0.0
         self._first_trial_s: float | None = None
         self._old_records = len(self.records)
         self._known = {r.schedule for r in self.records}
@@ -143,7 +125,7 @@ class Search:
         """Search to the end; or, once the interruption is set, until what is being measured has ended."""
         ending: Ending = "known" if self.known >= self.wanted else self._search(measurer, interruption)
         if not interruption and self._finals_due:
-            self._report(finals=True)
+            self._report("finals")
             self._finals(measurer)
         return "interrupted" if interruption else ending
 
@@ -161,8 +143,7 @@ class Search:
             if not self._under_way:
                 return "exhausted" if exhausted else "trials"
             self._await_oldest(measurer, interruption)
-            with self._timed("propose"):
-                self.strategy.tell(self._under_way.popleft().in_order)
+            self.strategy.tell(self._under_way.popleft().in_order)
 
     @property
     def _left(self) -> int:
@@ -172,12 +153,11 @@ class Search:
     def _propose(self, measurer: Measurer) -> bool:
         """Ask for the next batch and submit it; False when there is nothing left to ask for."""
         size = min(max(_FIRST_BATCH, self.known // 4), _LARGEST_BATCH, self._left)
-        before = self.seconds.propose
-        with self._timed("propose"):
-            schedules = self.strategy.ask(size)
+        begin = time.perf_counter()
+        schedules = self.strategy.ask(size)
         if not schedules:
             return False
-        batch = _Batch(schedules, (self.seconds.propose - before) / len(schedules))
+        batch = _Batch(schedules, (time.perf_counter() - begin) / len(schedules))
         self._under_way.append(batch)
         for number, future in enumerate(measurer.submit(schedules)):
             future.add_done_callback(partial(self._ends, batch, number))
@@ -194,10 +174,10 @@ class Search:
             if interruption and not cancelled:
                 cancelled = True
                 measurer.cancel()
-            with self._timed("wait"):
-                ended = [self._ended.get()]
-                while not self._ended.empty():
-                    ended.append(self._ended.get())
+                self._report("stopping")
+            ended = [self._ended.get()]
+            while not self._ended.empty():
+                ended.append(self._ended.get())
             self._library_s = measurer.library_s
             self._settle(ended)
 
@@ -222,8 +202,7 @@ class Search:
 
     def _finals(self, measurer: Measurer) -> None:
         finalists = self._finalists()
-        with self._timed("finals"):
-            measurements = measurer.remeasure(finalists, _FINAL_ROUNDS, lambda latencies: not undecided(latencies))
+        measurements = measurer.remeasure(finalists, _FINAL_ROUNDS, lambda latencies: not undecided(latencies))
         # Two searches that share a log have finals of their own.
         first, finals = self.known, time.time_ns() // 1_000_000
         pairs = enumerate(zip(finalists, measurements, strict=True))
@@ -249,8 +228,9 @@ class Search:
         return TuningRecord(self.space.workload, self.space.target, schedule, measurement, provenance)
 
     def _log(self, records: Sequence[TuningRecord]) -> None:
-        with self._timed("log"):
-            self.log.append(*records)
+        begin = time.perf_counter()
+        self.log.append(*records)
+        self.log_s += time.perf_counter() - begin
         self.records.extend(records)
 
     def _show(self, measurement: Measurement) -> None:
@@ -260,7 +240,7 @@ class Search:
             self._failed[measurement.status] += 1
         self._report()
 
-    def _report(self, finals: bool = False) -> None:
+    def _report(self, phase: Phase = "search") -> None:
         if self.on_progress is None:
             return
         self.on_progress(
@@ -273,7 +253,7 @@ class Search:
                 library_s=self._library_s,
                 failures=self.failures,
                 remaining_s=self._remaining_s(),
-                phase="finals" if finals else "search",
+                phase=phase,
             )
         )
 
@@ -283,12 +263,3 @@ class Search:
         if self._first_trial_s is None:
             self._first_trial_s = now
         return (now - self._first_trial_s) / (done - 1) * (self.wanted - self.known) if done > 1 else None
-
-    @contextmanager
-    def _timed(self, phase: Literal["propose", "wait", "log", "finals"]) -> Iterator[None]:
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            spent = time.perf_counter() - start
-            self.seconds = dataclasses.replace(self.seconds, **{phase: getattr(self.seconds, phase) + spent})

@@ -13,7 +13,7 @@ from tuning_logs import TuningRecord
 
 
 class CostModel(Protocol):
-    """Ranks the schedules of a search space; what it knows comes from `fit` alone.
+    """Ranks the schedules of a search space, and tells which will fail; what it knows comes from `fit` alone.
 
     The same seed and the same calls give the same answers.
     """
@@ -32,5 +32,12 @@ class CostModel(Protocol):
         The score is a predicted speed relative to the best known of this space, lowest latency / latency: 1 is as fast
         as the best, 0.5 takes twice as long. A model that knows no measurements gives relative speeds on a scale of
         its own; only their order and ratios within one space mean anything.
+        """
+        ...
+
+    def failure_chance(self, space: SearchSpace, schedules: Sequence[Schedule]) -> NDArray[np.float64]:
+        """The chance that each schedule fails or is pruned when it is tried, shape (len(schedules),).
+
+        0 for all of them while too few failures are known to tell, and by a model that does not learn.
         """
         ...

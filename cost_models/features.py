@@ -9,7 +9,8 @@ work.
 
 from __future__ import annotations
 
-import math
+import itertools
+import operator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -141,11 +142,21 @@ FEATURE_NAMES: tuple[str, ...] = (
 
 def features(program: TileProgram, target: Target) -> NDArray[np.float32]:
     """The features of `program` on `target`, in the order of `FEATURE_NAMES`."""
+    return scaled(np.array(amounts(program, target), dtype=np.float64))
+
+
+def scaled(amounts: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Features from amounts, of one program or of many: sign(x)·log2(|x| + 1)."""
+    return np.copysign(np.log2(np.abs(amounts) + 1.0), amounts).astype(np.float32)
+
+
+def amounts(program: TileProgram, target: Target) -> list[float]:
+    """What the features are the logarithms of, in the order of `FEATURE_NAMES`."""
     nests = [Nest(counts) for counts in count(program)]
     estimates = [estimate(nest, target) for nest in nests]
-    at = max(range(len(nests)), key=lambda i: nests[i].counts.work)
+    at = max(range(len(nests)), key=lambda i: nests[i].counts.work) if len(nests) > 1 else 0
     main = nests[at].counts
-    values = [
+    return [
         *_totals(program, nests, estimates),
         *_grid(main, estimates[at], target),
         *_loops(main),
@@ -154,22 +165,21 @@ def features(program: TileProgram, target: Target) -> NDArray[np.float32]:
         *_depths(nests[at], target),
         *_accesses(main),
     ]
-    raw = np.array(values, dtype=np.float64)
-    return (np.sign(raw) * np.log2(np.abs(raw) + 1.0)).astype(np.float32)
 
 
 def _totals(program: TileProgram, nests: list[Nest], estimates: list[Estimate]) -> list[float]:
     dot_flops = map_flops = transcendental = reduced = moved = loaded = stored = 0.0
     for counts in (nest.counts for nest in nests):
-        tiles = counts.kernel.grid.tiles
+        tiles = counts.grid_tiles
         dot_flops += tiles * counts.dot_flops
         map_flops += tiles * counts.map_flops
         transcendental += tiles * counts.transcendental
         reduced += tiles * counts.reduced
         moved += tiles * counts.moved
-        loaded += tiles * sum(t.bytes_per_program for t in counts.loads)
-        stored += tiles * sum(t.bytes_per_program for t in counts.stores)
-    unique = max(1.0, float(sum(b.bytes for b in program.buffers if b.role != "workspace")))
+        loaded += tiles * sum([t.bytes_per_program for t in counts.loads])
+        stored += tiles * sum([t.bytes_per_program for t in counts.stores])
+    workspace = sum([b.bytes for b in program.buffers if b.role == "workspace"])
+    unique = max(1.0, float(sum([b.bytes for b in program.buffers]) - workspace))
     return [
         len(nests),
         dot_flops,
@@ -189,25 +199,25 @@ def _totals(program: TileProgram, nests: list[Nest], estimates: list[Estimate]) 
         PICOSECONDS * sum(e.memory_s for e in estimates),
         PICOSECONDS * sum(e.cache_s for e in estimates),
         PICOSECONDS * sum(e.latency_s for e in estimates),
-        sum(b.bytes for b in program.buffers if b.role == "workspace"),
+        workspace,
     ]
 
 
 def _grid(counts: KernelCounts, estimated: Estimate, target: Target) -> list[float]:
-    grid, launch = counts.kernel.grid, counts.kernel.launch
+    grid, launch, tiles = counts.kernel.grid, counts.kernel.launch, counts.grid_tiles
     slots = target.units * estimated.resident
-    wave = wave_extents(counts.kernel, min(slots, grid.tiles))
+    wave = wave_extents(counts.kernel, min(slots, tiles))
     extents = [1, 1, *(a.extent for a in grid.axes)]
     covered = [1, 1, *(wave[a.variable] for a in grid.axes)]
     return [
-        grid.tiles,
+        tiles,
         grid.programs,
         estimated.resident,
-        grid.tiles / slots,
+        tiles / slots,
         estimated.tail,
         extents[-2],
         extents[-1],
-        grid.tiles / (extents[-1] * extents[-2]),
+        tiles / (extents[-1] * extents[-2]),
         covered[-2],
         covered[-1],
         grid.group[1] if grid.group else 0,
@@ -266,8 +276,8 @@ def _panels(load: Load | None) -> tuple[float, float]:
 
 
 def _fit(counts: KernelCounts, estimated: Estimate, target: Target) -> list[float]:
-    largest = max((t.bytes for t in counts.tiles.values()), default=0)
-    elements = max((t.elements for t in counts.tiles.values()), default=0)
+    largest = max([t.bytes for t in counts.tiles.values()], default=0)
+    elements = max([t.elements for t in counts.tiles.values()], default=0)
     balance = target.fp32_flops / target.memory_bytes_per_s
     need = estimated.need
     if need is None:
@@ -289,18 +299,18 @@ def _fit(counts: KernelCounts, estimated: Estimate, target: Target) -> list[floa
 def _depths(nest: Nest, target: Target) -> list[float]:
     """Working set against each cache, and operations per byte of it, innermost loop first."""
     counts, levels, sets = nest.counts, nest.levels, nest.working_sets
-    work = counts.kernel.grid.tiles * (counts.dot_flops + counts.map_flops + counts.reduced)
+    work = counts.grid_tiles * (counts.dot_flops + counts.map_flops + counts.reduced)
+    turns = [1.0, *itertools.accumulate((trips for _, trips in levels), operator.mul)]
     values: list[float] = []
     for depth in range(len(levels), max(-1, len(levels) - _DEPTHS), -1):
-        work_inside = work / max(1.0, math.prod(trips for _, trips in levels[:depth]))
         size = max(1.0, sets[depth])
-        values += [size / target.l1_bytes, size / target.l2_bytes, work_inside / size]
+        values += [size / target.l1_bytes, size / target.l2_bytes, work / max(1.0, turns[depth]) / size]
     return values + [0.0] * (3 * _DEPTHS - len(values))
 
 
 def _accesses(counts: KernelCounts) -> list[float]:
     fast = counts.kernel.grid.axes[-1].variable if counts.kernel.grid.axes else ""
-    tiles = counts.kernel.grid.tiles
+    tiles = counts.grid_tiles
     values: list[float] = []
     for t in counts.loads[:_LOAD_SLOTS]:
         assert isinstance(t.statement, Load)

@@ -7,7 +7,7 @@ taken, a loop with a bound by the part of its trips that the bound leaves.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from search_spaces.dtypes import DTYPES
 from search_spaces.expression import OPERATORS
@@ -86,6 +86,7 @@ class KernelCounts:
 
     program: TileProgram
     kernel: Kernel
+    grid_tiles: int  # programs of the grid
     dots: list[DotShape] = field(default_factory=list)
     loads: list[Traffic] = field(default_factory=list)
     stores: list[Traffic] = field(default_factory=list)
@@ -98,16 +99,13 @@ class KernelCounts:
     moved: float = 0.0  # elements filled and split
     prefetched: float = 0.0  # elements
     branches: int = 0
-
-    @property
-    def dot_flops(self) -> float:
-        return sum(2.0 * d.m * d.n * d.k * d.times for d in self.dots)
+    dot_flops: float = 0.0
 
     @property
     def work(self) -> float:
         """Operations and bytes of the whole grid: what says which kernel of a program is the main one."""
-        moved = sum(t.tile_bytes * t.times for t in (*self.loads, *self.stores))
-        return self.kernel.grid.tiles * (self.dot_flops + self.map_flops + self.reduced + moved)
+        moved = sum([t.tile_bytes * t.times for t in (*self.loads, *self.stores)])
+        return self.grid_tiles * (self.dot_flops + self.map_flops + self.reduced + moved)
 
 
 def count(program: TileProgram) -> tuple[KernelCounts, ...]:
@@ -119,7 +117,7 @@ class _Walk:
     """The walk over one kernel; `counts` is filled when it is constructed."""
 
     def __init__(self, program: TileProgram, kernel: Kernel) -> None:
-        self.counts = KernelCounts(program, kernel)
+        self.counts = KernelCounts(program, kernel, kernel.grid.tiles)
         self._buffers = {b.name: b for b in program.buffers}
         self._extents = {a.variable: a.extent for a in kernel.grid.axes}
         self._sources: dict[str, Traffic] = {}  # tile -> the load that brought it, also for views of it
@@ -169,9 +167,11 @@ class _Walk:
         tiles = self.counts.tiles
         a, b = tiles[s.a], tiles[s.b]
         tiles.setdefault(s.dst.name, s.dst)
-        m, k = a.elements // a.extent(s.axis), a.extent(s.axis)
-        loads = (self._load_of(s.a), self._load_of(s.b))
-        self.counts.dots.append(DotShape(m, s.dst.elements // m, k, times, s, a, b, *loads))
+        k = a.extent(s.axis)
+        m = a.elements // k
+        n = s.dst.elements // m
+        self.counts.dot_flops += 2.0 * m * n * k * times
+        self.counts.dots.append(DotShape(m, n, k, times, s, a, b, self._load_of(s.a), self._load_of(s.b)))
 
     def _load_of(self, tile: str) -> Load | None:
         source = self._sources.get(tile)
@@ -185,8 +185,7 @@ class _Walk:
             return
         packed = isinstance(source.statement, Load) and source.statement.panels is not None
         own = frozenset(v for piece in s.slices for v, _ in piece.start.terms)
-        viewed = replace(
-            source,
+        viewed = Traffic(
             statement=s,
             place=s.src if packed else source.place,
             place_bytes=source.tile_bytes if packed else source.place_bytes,
@@ -195,6 +194,9 @@ class _Walk:
             taken=taken,
             loops=loops,
             variables=own if packed else own | source.variables,
+            covered=source.covered,
+            run_bytes=source.run_bytes,
+            row_bytes=source.row_bytes,
         )
         self.counts.views.append(viewed)
         self._sources[s.dst.name] = source
@@ -213,6 +215,7 @@ class _Walk:
     def _traffic(self, s: Load | Store, tile: Tile, times: float, taken: float, loops: Loops) -> Traffic:
         buffer = self._buffers[s.buffer]
         element = DTYPES[buffer.dtype].bytes
+        variables, covered = self._reach(s.slices, buffer.shape)
         return Traffic(
             statement=s,
             place=buffer.name,
@@ -221,29 +224,37 @@ class _Walk:
             times=times,
             taken=taken,
             loops=loops,
-            variables=frozenset(v for piece in s.slices for v, _ in piece.start.terms),
-            covered=self._covered(s.slices, buffer.shape),
+            variables=variables,
+            covered=covered,
             run_bytes=element * _run(s.slices, buffer.shape),
             row_bytes=element * (buffer.shape[-1] if buffer.shape else 1),
         )
 
-    def _covered(self, slices: tuple[Slice, ...], shape: tuple[int, ...]) -> float:
+    def _reach(self, slices: tuple[Slice, ...], shape: tuple[int, ...]) -> tuple[frozenset[str], float]:
+        """The variables that the place depends on, and how much more than the buffer it reaches over.
+
+        One walk for both, over steps that are positive in every tile program: this is the innermost loop of proposing.
+        """
+        variables: list[str] = []
         covered = 1.0
         for piece, size in zip(slices, shape, strict=True):
-            reach = piece.start.maximum(self._extents) + (piece.extent or 1)
+            reach = piece.start.offset + (piece.extent or 1)
+            for variable, step in piece.start.terms:
+                variables.append(variable)
+                reach += step * (self._extents[variable] - 1)
             if reach > size:
                 covered *= reach / size
-        return covered
+        return frozenset(variables), covered
 
 
 def _run(slices: tuple[Slice, ...], shape: tuple[int, ...]) -> int:
     """Elements of one contiguous piece: the last dimension's extent, times the next one's where rows are whole."""
     run = 1
     for piece, size in zip(reversed(slices), reversed(shape), strict=True):
-        extent = min(piece.extent or 1, size)
-        run *= extent
+        extent = piece.extent or 1
         if extent < size:
-            break
+            return run * extent
+        run *= size
     return run
 
 

@@ -22,3 +22,6 @@ class RandomModel:
 
     def predict(self, space: SearchSpace, schedules: Sequence[Schedule]) -> NDArray[np.float64]:
         return self._rng.random(len(schedules))
+
+    def failure_chance(self, space: SearchSpace, schedules: Sequence[Schedule]) -> NDArray[np.float64]:
+        return np.zeros(len(schedules))

@@ -68,28 +68,29 @@ class Nest:
     def bytes_through(self, cache_bytes: float) -> float:
         """Bytes read and written beyond a cache of that size."""
         usable = _USABLE * cache_bytes
-        depth = next((d for d, size in enumerate(self.working_sets) if size <= usable), len(self.levels))
-        grid, total = len(self.grid), 0.0
-        programs = math.prod(trips for _, trips in self.levels[: min(depth, grid)])
+        levels, grid, total = self.levels, len(self.grid), 0.0
+        depth = next((d for d, size in enumerate(self.working_sets) if size <= usable), len(levels))
+        programs = math.prod([trips for _, trips in levels[: min(depth, grid)]])
+        around = {variable for variable, _ in levels[grid:depth]}
         for t, sizes in zip(self.traffic, self.footprints, strict=True):
             entries = programs
-            if depth > grid:
-                own = {v for v, _ in t.loops}
-                entries *= math.prod(trips for v, trips in self.levels[grid:depth] if v in own)
+            for variable, trips in t.loops:
+                if variable in around:
+                    entries *= trips
             total += t.taken * entries * sizes[depth]
         return total
 
     def device_memory_bytes(self, concurrent: int, l2_bytes: int) -> float:
         """Bytes that a GPU moves to and from its memory when `concurrent` programs run at once."""
-        grid = self.counts.kernel.grid
-        wave = min(concurrent, grid.tiles)
+        grid, tiles = self.counts.kernel.grid, self.counts.grid_tiles
+        wave = min(concurrent, tiles)
         covered = list(wave_extents(self.counts.kernel, wave).items())
         axes = [(a.variable, a.extent) for a in grid.axes]
         whole = unique = 0.0
         for t in self.traffic:
-            once = footprint(t, [*axes, *t.loops])
+            once = _footprint(t, axes)
             unique += once
-            whole += max(once, footprint(t, [*covered, *t.loops]) * grid.tiles / max(1, wave))
+            whole += max(once, _footprint(t, covered) * tiles / max(1, wave))
         # What the L2 cache holds of everything is found there again by later waves.
         held = min(1.0, _USABLE * l2_bytes / unique) if unique else 1.0
         return unique + (whole - unique) * (1.0 - held)
@@ -100,20 +101,21 @@ def _read_in_place(statement: Load | Store | View, viewed: set[str]) -> bool:
 
 
 def _footprints(traffic: Traffic, levels: Sequence[Level]) -> list[float]:
-    size = float(traffic.tile_bytes)
-    sizes = [min(size, traffic.place_bytes)]
+    size, most, variables = float(traffic.tile_bytes), float(traffic.place_bytes), traffic.variables
+    sizes = [size if size < most else most]
     for variable, trips in reversed(levels):
-        if variable in traffic.variables:
+        if variable in variables:
             size *= trips
-        sizes.append(min(size, traffic.place_bytes))
+        sizes.append(size if size < most else most)
     sizes.reverse()
     return sizes
 
 
-def footprint(traffic: Traffic, levels: Sequence[Level]) -> float:
-    """Distinct bytes that a load or store touches in these loops."""
+def _footprint(traffic: Traffic, grid: Sequence[Level]) -> float:
+    """Distinct bytes that a load or store touches in its own loops and these of the grid."""
     size = float(traffic.tile_bytes)
-    for variable, trips in levels:
-        if variable in traffic.variables:
-            size *= trips
+    for levels in (grid, traffic.loops):
+        for variable, trips in levels:
+            if variable in traffic.variables:
+                size *= trips
     return min(size, traffic.place_bytes)

@@ -97,7 +97,7 @@ def _on_gpu(nest: Nest, target: Target) -> Estimate:
     by_shared = target.shared_memory_bytes // max(1, need.shared_memory_bytes)
     by_registers = target.registers_per_unit // max(1, need.registers_per_thread * need.threads)
     resident = max(1, min(by_shared, by_registers, 2048 // need.threads, 32))
-    tiles = kernel.grid.tiles
+    tiles = counts.grid_tiles
     slots = target.units * resident
     tail = tiles / (math.ceil(tiles / slots) * slots)
     # Work is dealt out to units: a unit with one program more than the others ends last.
@@ -133,7 +133,7 @@ def _dot_s(counts: KernelCounts, target: Target) -> float:
 
 def _on_cpu(nest: Nest, target: Target) -> Estimate:
     counts = nest.counts
-    tiles = counts.kernel.grid.tiles
+    tiles = counts.grid_tiles
     busy = tiles / (math.ceil(tiles / target.units) * target.units)
     memory = nest.bytes_through(target.l2_bytes)
     cache = nest.bytes_through(target.l1_bytes)

@@ -1,7 +1,14 @@
 """What to compute, on which device, and every way to compute it: workloads, targets, search spaces, tile programs."""
 
 from search_spaces.build import build
-from search_spaces.errors import AutoschedError, EmptySearchSpaceError, InputError, LogError, TargetUnavailableError
+from search_spaces.errors import (
+    AutoschedError,
+    EmptySearchSpaceError,
+    InputError,
+    LogError,
+    OutOfMemoryError,
+    TargetUnavailableError,
+)
 from search_spaces.schedule import Schedule
 from search_spaces.space import SearchSpace, Sketch
 from search_spaces.target import Target, target_named
@@ -14,6 +21,7 @@ __all__ = [
     "EmptySearchSpaceError",
     "InputError",
     "LogError",
+    "OutOfMemoryError",
     "Reduction",
     "Schedule",
     "SearchSpace",

@@ -56,7 +56,7 @@ def apply_chain(
         extra.append(Tensor(name, tuple(a.extent for a in over), dtype))
         return Access(name, tuple(Affine(((a.name, 1),)) for a in over))
 
-    for link in filter(None, chain.split("_")):
+    for link in chain.split("_") if chain else ():
         match link:
             case "bias":
                 x = ex.add(x, operand(link, axes[-1:]))

@@ -4,6 +4,7 @@
     ├── InputError            misuse: the message says what was expected, what came, what is allowed
     ├── EmptySearchSpaceError no sketch rule yields a legal schedule for this workload and target
     ├── TargetUnavailableError the target is known, but not (usable) on this machine
+    ├── OutOfMemoryError      tensors of this size do not fit in the memory that is free
     └── LogError              a tuning log cannot be read or written
 
 A candidate that fails to compile or to run is not here: it is a measurement with a status.
@@ -28,6 +29,10 @@ class EmptySearchSpaceError(AutoschedError):
 
 class TargetUnavailableError(AutoschedError):
     """The target is known, but this machine cannot run it."""
+
+
+class OutOfMemoryError(AutoschedError, MemoryError):
+    """Tensors that were asked for do not fit in memory; the message says what they need and what is free."""
 
 
 class LogError(AutoschedError, OSError):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from search_spaces.dtypes import dtype
-from search_spaces.expression import Access, Apply, Expression, Literal
+from search_spaces.expression import Access, Affine, Apply, Expression, Literal
 from search_spaces.tile_program import Buffer, Load, Map, Slice, Statement, Store, Tile
 from search_spaces.workload import Workload
 
@@ -14,6 +15,17 @@ from search_spaces.workload import Workload
 Place = Mapping[str, Slice]
 
 
+# A search lowers thousands of schedules of a workload, which share their buffers and most of their places.
+_SHARED = 4096
+
+
+@lru_cache(_SHARED)
+def start_of(*terms: tuple[str, int]) -> Affine:
+    """`Affine.of`, remembered."""
+    return Affine.of(*terms)
+
+
+@lru_cache(_SHARED)
 def buffers(workload: Workload, *workspaces: Buffer) -> tuple[Buffer, ...]:
     """The buffers of a program for this workload, in calling order."""
     out = workload.output
@@ -21,6 +33,7 @@ def buffers(workload: Workload, *workspaces: Buffer) -> tuple[Buffer, ...]:
     return (*inputs, Buffer(out.name, out.shape, out.dtype, "output"), *workspaces)
 
 
+@lru_cache(_SHARED)
 def workspace_name(workload: Workload, wanted: str) -> str:
     """A name for a workspace that no tensor of the workload has."""
     taken = {t.name for t in workload.inputs} | {s.name for s in workload.stages}

@@ -13,6 +13,7 @@ from search_spaces.tile_program import (
     Load,
     Statement,
     Store,
+    Tile,
     TileProgram,
     produced,
     statements,
@@ -51,15 +52,13 @@ def resources(program: TileProgram, kernel: Kernel, target: Target) -> Resources
     tiles = {t.name: t for s in body for t in produced(s)}
     dots = [s for s in body if isinstance(s, Dot)]
     threads = kernel.launch.num_warps * WARP
-    live = sum(d.dst.elements for d in dots) if dots else max((t.elements for t in tiles.values()), default=0)
-    shared = _dot_bytes(program, kernel, dots[0], target) if dots else _row_bytes(body)
+    live = sum(d.dst.elements for d in dots) if dots else max([t.elements for t in tiles.values()], default=0)
+    shared = _dot_bytes(program, body, tiles, dots[0], target) if dots else _row_bytes(body)
     return Resources(shared, REGISTER_OVERHEAD + live // threads, threads)
 
 
-def _dot_bytes(program: TileProgram, kernel: Kernel, dot: Dot, target: Target) -> int:
+def _dot_bytes(program: TileProgram, body: list[Statement], tiles: dict[str, Tile], dot: Dot, target: Target) -> int:
     """Operands of the turns in flight, and the output tile on its way to memory, which may take their place."""
-    body = list(statements(kernel.body))
-    tiles = {t.name: t for s in body for t in produced(s)}
     stages = max((max(1, s.pipeline_stages) for s in body if isinstance(s, For)), default=1)
     operands = [tiles[dot.a], tiles[dot.b]]
     # Warp-group dots read their operands from shared memory; older ones copy them to registers a turn early.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -19,8 +20,6 @@ from search_spaces.workload import Workload
 
 # Tries before a random draw gives up; spaces here have at least one legal point in a few hundred.
 _MAX_DRAWS = 5000
-# Programs remembered at a time, about 10 kB each: a search lowers the same schedule several times within one batch.
-_MAX_PROGRAMS = 8192
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,16 @@ class SearchSpace:
     workload: Workload
     target: Target
     sketches: tuple[Sketch, ...]
-    _programs: dict[Schedule, TileProgram] = field(default_factory=dict, compare=False, repr=False)
+    # What limit the values of a sketch's legality knobs break: on a GPU the answer takes lowering a schedule.
+    _broken: dict[tuple[str, tuple[KnobValue | None, ...]], str | None] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+    _rejected: Counter[str] = field(default_factory=Counter, compare=False, repr=False)
+
+    @property
+    def rejected(self) -> int:
+        """How many candidates drawing, changing and enumerating schedules came upon that were not legal."""
+        return self._rejected.total()
 
     def sketch(self, name: str) -> Sketch:
         for sketch in self.sketches:
@@ -89,25 +97,35 @@ class SearchSpace:
         return SearchSpace(self.workload, self.target, (replace(whole, knobs=knobs, starts=starts),))
 
     def lower(self, schedule: Schedule) -> TileProgram:
-        """The tile program of a schedule; remembered for as long as the space lives."""
-        program = self._programs.get(schedule)
-        if program is None:
-            if len(self._programs) >= _MAX_PROGRAMS:
-                self._programs.clear()
-            program = self._programs[schedule] = self.sketch(schedule.sketch).lower(schedule.knobs)
-        return program
+        """The tile program of a schedule, lowered anew on every call."""
+        return self.sketch(schedule.sketch).lower(schedule.knobs)
 
     def why_illegal(self, schedule: Schedule) -> str | None:
-        """The limit that the schedule breaks, or None when it may be compiled."""
-        broken = self.sketch(schedule.sketch).why_illegal(schedule.knobs)
-        return broken or (why_too_large(self.lower(schedule), self.target) if self.target.kind == "gpu" else None)
+        """The limit that the schedule breaks, or None when it may be compiled.
+
+        Looked at once for all schedules that agree in the knobs that legality depends on.
+        """
+        sketch, knobs = self.sketch(schedule.sketch), schedule.knobs
+        ruling = (sketch.name, tuple([knobs.get(name) for name in sketch.legality_knobs]))
+        if ruling not in self._broken:
+            broken = sketch.why_illegal(knobs)
+            if broken is None and self.target.kind == "gpu":
+                broken = why_too_large(sketch.lower(knobs), self.target)
+            self._broken[ruling] = broken
+        return self._broken[ruling]
+
+    def _accepts(self, schedule: Schedule) -> bool:
+        """Whether a candidate is legal; those that are not are counted."""
+        legal = self.why_illegal(schedule) is None
+        self._rejected[schedule.sketch] += not legal
+        return legal
 
     def sample(self, rng: np.random.Generator) -> Schedule:
         """A legal schedule; sketches are equally likely, and so are the values of a knob."""
         for _ in range(_MAX_DRAWS):
             sketch = self.sketches[int(rng.integers(len(self.sketches)))]
             schedule = self._schedule(sketch, Values({k.name: k.sample(rng) for k in sketch.knobs}))
-            if self.why_illegal(schedule) is None:
+            if self._accepts(schedule):
                 return schedule
         raise EmptySearchSpaceError(
             f"no legal schedule in {_MAX_DRAWS} draws for {self.workload.label} on {self.target.name}; "
@@ -123,7 +141,7 @@ class SearchSpace:
                 break
             values = Values({**schedule.knobs, knob.name: knob.mutate(schedule.knobs[knob.name], rng)})
             found = self._schedule(self.sketch(schedule.sketch), values)
-            if self.why_illegal(found) is None:
+            if self._accepts(found):
                 return found
         return schedule
 
@@ -134,14 +152,14 @@ class SearchSpace:
         for _ in range(8):
             values = Values({k: crossover(v, b.knobs[k], rng) for k, v in a.values})
             found = self._schedule(self.sketch(a.sketch), values)
-            if self.why_illegal(found) is None:
+            if self._accepts(found):
                 return found
         return a
 
     def starts(self) -> list[Schedule]:
         """The legal ones of the points that sketches propose to try first."""
         found = [self._schedule(sketch, values) for sketch in self.sketches for values in sketch.starts]
-        return [s for s in dict.fromkeys(found) if self.why_illegal(s) is None]
+        return [s for s in dict.fromkeys(found) if self._accepts(s)]
 
     def neighbours(self, schedule: Schedule) -> Iterator[Schedule]:
         """Every legal schedule one step of one knob away."""
@@ -149,7 +167,7 @@ class SearchSpace:
         for knob in sketch.knobs:
             for value in knob.neighbours(schedule.knobs[knob.name]):
                 found = self._schedule(sketch, Values({**schedule.knobs, knob.name: value}))
-                if self.why_illegal(found) is None:
+                if self._accepts(found):
                     yield found
 
     def __iter__(self) -> Iterator[Schedule]:
@@ -157,7 +175,7 @@ class SearchSpace:
         for sketch in self.sketches:
             for values in itertools.product(*(k.values for k in sketch.knobs)):
                 found = self._schedule(sketch, Values(zip((k.name for k in sketch.knobs), values, strict=True)))
-                if self.why_illegal(found) is None:
+                if self._accepts(found):
                     yield found
 
     @property
@@ -176,6 +194,4 @@ class SearchSpace:
         return legal * math.prod(len(k.values) for k in free)
 
     def _schedule(self, sketch: Sketch, values: Values) -> Schedule:
-        return replace(
-            Schedule(sketch.name, tuple((k.name, values[k.name]) for k in sketch.knobs)), lowering=self.lower
-        )
+        return Schedule(sketch.name, tuple([(k.name, values[k.name]) for k in sketch.knobs]), self.lower)

@@ -109,11 +109,16 @@ def _row_form(workload: Workload) -> RowForm | None:
         maps_rows = stage.reduction is None and stage.axes in (rows, (*rows, column))
         if not (reduces_rows or maps_rows):
             return None
-    if any(
-        _variables(a) - {x.name for x in (*rows, column)} for s in workload.stages for a in ex.accesses(s.expression)
-    ):
+    own = {x.name for x in (*rows, column)}
+    accesses = [a for s in workload.stages for a in ex.accesses(s.expression)]
+    if any(_variables(a) - own or not _along_last(a, column.name) for a in accesses):
         return None
     return RowForm(rows, column, reductions)
+
+
+def _along_last(access: Access, column: str) -> bool:
+    """Whether neighbours along the columns are neighbours in memory, in a tensor that has columns at all."""
+    return all(column not in dict(index.terms) for index in access.index[:-1])
 
 
 def pointwise_form(workload: Workload) -> Workload | None:

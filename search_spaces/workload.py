@@ -187,7 +187,8 @@ class Workload:
     def label(self) -> str:
         """A short name with shapes, for tables: `matmul m=512 n=512 k=512 float32`."""
         shown = [f"{k}={v}" for k, v in self.arguments if k != "dtype" and v not in (None, "", False)]
-        return " ".join([self.name, *shown, self.output.dtype])
+        tf32 = f"{self.output.dtype} as tf32" if self.precision == "tf32" else self.output.dtype
+        return " ".join([self.name, *shown, tf32])
 
     def __hash__(self) -> int:
         return hash(self.key)

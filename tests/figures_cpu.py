@@ -34,12 +34,13 @@ def figure(workload: Workload, trials: int, threads: int, log: Path, rounds: int
     seconds = time.perf_counter() - started
     comparison = autosched.compare(workload, target, log=log, rounds=rounds)
     row, library = comparison.rows[0], comparison.rows[1]
-    rate = result.trials_done / result.seconds.total
-    workers = result.compile_seconds + result.run_seconds
+    rate = result.trials_done / result.wall_s
+    work = result.work
+    workers = work.compile + work.load + work.check + work.time
     line = (
         f"{workload.label:58}{row.median_s * 1e3:9.3f} ms{library.median_s * 1e3:9.3f} ms"
         f"{comparison.speedup(library.label):7.2f}x{result.trials_done:8d}{seconds:8.1f} s{rate:9.1f}"
-        f"{100 * result.compile_seconds / workers:9.0f} %"
+        f"{100 * work.compile / workers:9.0f} %"
     )
     best = result.best.schedule.one_line if result.best else "none"
     return line, f"{comparison}\n  {best}"

@@ -1,7 +1,9 @@
-"""The figures of the README that need a GPU: checks the kernels, tunes, compares, and prints one table last.
+"""What a GPU machine shows: runs the tests that need one, tunes, compares, and prints one table last.
 
+python tests/figures_gpu.py figures [--out DIR]    the GPU's tests, then tuned kernels against PyTorch and the library
+python tests/figures_gpu.py tests                  the tests alone
 python tests/figures_gpu.py smoke                  a few random schedules of every operator, checked
-python tests/figures_gpu.py figures [--out DIR]    the tuned kernels against PyTorch and the vendor's library
+python tests/figures_gpu.py throughput             1000 trials of one matmul: how long, and where the time goes
 python tests/figures_gpu.py table [--out DIR]      times one space exhaustively, as data for tests of search
 """
 
@@ -10,6 +12,7 @@ from __future__ import annotations
 import argparse
 import collections
 import gzip
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -70,7 +73,8 @@ FIGURES: tuple[tuple[Workload, int], ...] = (
 
 
 def figures(out: Path, trials: int | None) -> int:
-    """Tune and compare every workload of `FIGURES`; the tables come last."""
+    """Run the tests, tune and compare the workloads of `FIGURES`; the tables come last, then the tests' summary."""
+    status, summary = gpu_tests()
     shown = []
     for workload, wanted in FIGURES:
         started = time.perf_counter()
@@ -78,14 +82,29 @@ def figures(out: Path, trials: int | None) -> int:
         seconds = time.perf_counter() - started
         print(result, flush=True)
         comparison = autosched.compare(workload, log=out / "tuning.jsonl")
-        phases = result.seconds
-        where = (
-            f"propose {phases.propose:.1f} measure {phases.measure:.1f} log {phases.log:.1f} finals {phases.finals:.1f}"
-        )
         best = result.best.schedule.one_line if result.best else "none"
-        shown.append(f"{comparison}\n  tuned in {seconds:.1f} s ({where}), {result.trials_done} trials\n  {best}")
-    print("\n\n".join(shown))
+        shown.append(f"{comparison}\n  tuned in {seconds:.1f} s, {result.trials_done} trials\n  {best}")
+    print("\n\n".join([*shown, f"GPU tests: {summary}"]))
+    return status
+
+
+def throughput(out: Path, trials: int | None) -> int:
+    """Tune the first workload of `FIGURES` once, and say where the time went."""
+    workload, _ = FIGURES[0]
+    begin = time.perf_counter()
+    result = autosched.tune(workload, trials=trials or 1000, log=out / "throughput.jsonl")
+    print(f"{result}\n{result.report}\n{time.perf_counter() - begin:.1f} s around `tune`")
+    states = [r.measurement.device for r in TuningLog(result.log) if r.measurement.device]
+    print(f"{len(states)} records with the device's state, the last: {states[-1] if states else None}")
     return 0
+
+
+def gpu_tests() -> tuple[int, str]:
+    """Run the tests that need a GPU, in a process that leaves nothing on it: the exit status, and pytest's summary."""
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider"]
+    ran = subprocess.run(command, cwd=Path(__file__).parents[1], stdout=subprocess.PIPE, text=True)
+    print(ran.stdout, flush=True)
+    return ran.returncode, next(reversed(ran.stdout.splitlines()), "no output")
 
 
 def table(out: Path) -> int:
@@ -107,22 +126,30 @@ def table(out: Path) -> int:
             print(f"{first + len(part)} after {time.perf_counter() - started:.0f} s", flush=True)
     (out / TABLE.name).write_bytes(gzip.compress(log.path.read_bytes(), mtime=0))
     best = log.best(space.workload, target)
-    print(measurer.statistics, best.measurement.latency_s if best else None)
+    print(best.measurement.latency_s if best else None)
     return 0
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["smoke", "figures", "table"])
+    parser.add_argument("what", choices=["tests", "smoke", "throughput", "figures", "table"])
     parser.add_argument("--out", type=Path, default=Path("."))
     parser.add_argument("--trials", type=int, help="instead of each workload's own number")
     arguments = parser.parse_args()
     if devices.detect().kind != "gpu":
         print("expected a GPU, found none; the CPU's figures come from tests/figures_cpu.py", file=sys.stderr)
         return 2
-    if arguments.what == "table":
-        return table(arguments.out)
-    return smoke() if arguments.what == "smoke" else figures(arguments.out, arguments.trials)
+    match arguments.what:
+        case "tests":
+            return gpu_tests()[0]
+        case "smoke":
+            return smoke()
+        case "throughput":
+            return throughput(arguments.out, arguments.trials)
+        case "table":
+            return table(arguments.out)
+        case _:
+            return figures(arguments.out, arguments.trials)
 
 
 if __name__ == "__main__":

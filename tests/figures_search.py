@@ -1,6 +1,7 @@
 """How well strategies search: evolutionary with XGBoost against random, several seeds each, as one table.
 
 python tests/figures_search.py                 on the recorded table of the H200's matmul space, without a GPU
+python tests/figures_search.py --lag 1         the same, each batch asked for before the one before it is known
 python tests/figures_search.py --live          on the matmul space of this machine's CPU, measuring every trial
 """
 
@@ -12,6 +13,7 @@ import math
 import statistics
 import tempfile
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +30,7 @@ from tuning_logs import Measurement, Provenance, TuningLog, TuningRecord
 TABLE = Path(__file__).parent / "data" / "h200_matmul_4096.jsonl.gz"
 TABLE_WORKLOAD = ops.matmul(4096, 4096, 4096, dtype="bfloat16", layout="nt")
 CHECKPOINTS = (50, 100, 200)
+BATCH = 16
 CONTENDERS = (("evolutionary", "xgboost"), ("evolutionary", "roofline"), ("random", "random"))
 
 
@@ -66,19 +69,26 @@ def read_table(path: Path = TABLE) -> list[TuningRecord]:
 
 
 def search(
-    space: SearchSpace, measurer: Measurer, strategy: str, cost_model: str, seed: int, trials: int, batch: int = 16
+    space: SearchSpace, measurer: Measurer, contender: tuple[str, str], seed: int, trials: int, lag: int = 0
 ) -> list[float]:
-    """The best latency known after every trial of one search; infinite before the first success."""
-    searcher = strategies.create(strategy, space, cost_models.create(cost_model, seed), np.random.default_rng(seed))
+    """The best latency known after every trial of one search; infinite before the first success.
+
+    `contender`: strategy and cost model. `lag`: the outcome of a batch is told after so many more were asked for.
+    """
+    strategy, model = contender
+    searcher = strategies.create(strategy, space, cost_models.create(model, seed), np.random.default_rng(seed))
     best: list[float] = []
+    waiting: deque[list[TuningRecord]] = deque()
     while len(best) < trials:
-        schedules = searcher.ask(min(batch, trials - len(best)))
+        schedules = searcher.ask(min(BATCH, trials - len(best)))
         if not schedules:
             break
-        measurements = measurer.measure(schedules)
+        measurements = [future.result() for future in measurer.submit(schedules)]
         for m in measurements:
             best.append(min(best[-1] if best else math.inf, m.latency_s if m.ok else math.inf))
-        searcher.tell([_record(space, s, m, seed) for s, m in zip(schedules, measurements, strict=True)])
+        waiting.append([_record(space, s, m, seed) for s, m in zip(schedules, measurements, strict=True)])
+        if len(waiting) > lag:
+            searcher.tell(waiting.popleft())
     return best
 
 
@@ -95,6 +105,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--live", action="store_true", help="measure on this machine's CPU instead of the table")
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--lag", type=int, default=0, help="batches that are out when the next one is asked for")
     parser.add_argument(
         "--no-starts", action="store_true", help="without the points that sketches propose to start from"
     )
@@ -119,7 +130,7 @@ def main() -> int:
             measurer: Measurer = (
                 LocalMeasurer(space.workload, space.target) if arguments.live else RecordedMeasurer(records)
             )
-            curves[contender].append(search(space, measurer, *contender, seed, CHECKPOINTS[-1]))
+            curves[contender].append(search(space, measurer, contender, seed, CHECKPOINTS[-1], arguments.lag))
             measurer.close()
     head = "".join(f"{f'after {n}':>14}" for n in CHECKPOINTS)
     print(f"median best of {arguments.seeds} seeds, µs{head}   ({time.perf_counter() - started:.0f} s)")

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import errno
 import io
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +18,7 @@ from typer.testing import CliRunner, Result
 
 from autosched.cli import app
 from autosched.progress import Progress, progress_display
-from tuning_logs import TuningLog
+from tuning_logs import Measurement, TuningLog
 
 SOFTMAX = ["softmax", "rows=64", "columns=128", "--target", "cpu"]
 
@@ -118,6 +124,10 @@ def test_targets_say_what_is_here_and_why_the_others_are_not() -> None:
         (["compare", "matmul", "m=8", "n=8", "k=8", "--target", "cpu", "--log", "none.jsonl"], "no successful record"),
         (["log", "show", "--log", "none.jsonl"], "none.jsonl holds no tuning record"),
         (["log", "best", "--log", "none.jsonl", "--count", "0"], "count=0; expected an integer of at least 1"),
+        (["repro", "none"], "none holds no failed trial"),
+        (["tune", "matmul", "m=8", "n=8", "k=8", "scale=nan", "epilogue=scale"], "constant nan; expected a finite"),
+        (["tune", "matmul", "m=8", "n=8", "k=8", "batch=0"], "size 0 is not allowed"),
+        (["tune", *SOFTMAX, "--policy", "graph"], "timing policy 'graph' launches CUDA graphs, got a CPU"),
     ],
     ids=lambda value: value[:30] if isinstance(value, str) else "",
 )
@@ -148,9 +158,56 @@ def test_wrong_options_are_refused_before_the_library_is_timed(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_output_without_the_characters_gets_question_marks(log: Path) -> None:
+    result = CliRunner(charset="ascii").invoke(app, ["replay", *SOFTMAX, "--log", str(log)])
+    assert result.exit_code == 0, result.output
+    assert " ?s with cold caches" in result.output
+    assert CliRunner(charset="ascii").invoke(app, ["tune", "--help"]).exit_code == 0
+
+
+def test_a_reader_that_has_had_enough_ends_a_command_quietly(log: Path) -> None:
+    command = [sys.executable, "-c", "from autosched.cli import app; app()", "log", "best", "--log", str(log)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    assert process.wait() == 1
+
+
+def test_a_full_disk_behind_the_output_is_one_line(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("autosched.cli.logs.console", lambda: Console(file=Full()))
+    result = run("log", "show", "--log", str(log))
+    assert result.exit_code == 2
+    assert result.stderr == "error: cannot write: [Errno 28] No space left on device\n"
+
+
+@pytest.mark.parametrize("command", ["replay", "compare"])
+def test_data_that_do_not_fit_in_memory_are_one_line(command: str, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autosched.free_memory.free_bytes", lambda device: 1000)
+    result = run(command, *SOFTMAX, "--log", str(log))
+    assert result.exit_code == 2
+    assert "error: out of memory: the inputs of softmax rows=64 columns=128 float32 need" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_failed_trial_is_repeated(log: Path, tmp_path: Path) -> None:
+    record = next(r for r in TuningLog(log) if r.measurement.ok)
+    failed = dataclasses.replace(record, measurement=Measurement("wrong_result", detail="made up"))
+    (tmp_path / "record.json").write_text(json.dumps(failed.to_json()))
+    result = run("repro", str(tmp_path))
+    assert result.exit_code == 0, result.output
+    assert "then wrong_result: made up\nnow ok" in result.output
+
+
 def test_a_terminal_gets_a_live_display() -> None:
     screen = io.StringIO()
     terminal = Console(file=screen, force_terminal=True, width=120)
-    with progress_display(terminal, library_s=2e-6) as show:
-        show(Progress("softmax", 7, 10, 0, 1e-6, (("run_crash", 2),), 3.0))
+    with progress_display(terminal) as show:
+        show(Progress("softmax", 7, 10, 0, 1e-6, 2e-6, (("run_crash", 2),), 3.0))
     assert "7/10 trials, best 1 µs (2.00x the library), failed: 2 run_crash, about 3 s left" in screen.getvalue()

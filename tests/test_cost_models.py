@@ -2,7 +2,12 @@
 
 import dataclasses
 import math
+import subprocess
+import sys
 import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +21,7 @@ from cost_models.reuse import Nest
 from cost_models.roofline import latency_s, microkernel_rate
 from search_spaces import InputError, SearchSpace, TileProgram, ops, target_named
 from search_spaces.expression import Affine
+from search_spaces.knobs import Values
 from search_spaces.target import cpu
 from search_spaces.tile_program import (
     Bound,
@@ -249,6 +255,12 @@ def test_an_unknown_cost_model_is_refused_with_the_known_ones() -> None:
         cost_models.create("xgbost", 0)
 
 
+def test_xgboost_is_imported_when_it_is_first_needed() -> None:
+    """Its import takes seconds, which a search has while the first trials run."""
+    script = "import sys, cost_models; cost_models.create('xgboost', 0); assert 'xgboost' not in sys.modules; "
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parent.parent, timeout=60)
+
+
 def test_models_are_found_by_listing_the_folder() -> None:
     assert set(cost_models.names()) >= {"random", "roofline", "xgboost"}
     assert "cost" not in cost_models.names()
@@ -310,6 +322,60 @@ def test_failures_are_learnt() -> None:
     scores = model.predict(space, unseen)
     bad = np.array([fails(s) for s in unseen])
     assert scores[bad].mean() < 0.5 * scores[~bad].mean()
+
+
+def failing(records: list[TuningRecord], knob: str, value: int) -> list[TuningRecord]:
+    """The records, those with this value having run out of time."""
+    late = Measurement("run_timeout", detail="no")
+    return [dataclasses.replace(r, measurement=late) if r.schedule.knobs[knob] == value else r for r in records]
+
+
+def test_what_failed_is_predicted_to_fail_and_nothing_else() -> None:
+    space = search_spaces.build(ops.softmax(4096, 4096), CPU)
+    model = cost_models.create("xgboost", 0)
+    model.fit(space, failing(records_of(space, 60), "vectors", 4))
+    unseen = [space.bind(r.schedule) for r in records_of(space, 100, seed=99)]
+    stopped = model.failure_chance(space, unseen) > 0.8
+    bad = np.array([s.knobs["vectors"] == 4 for s in unseen])
+    assert stopped[bad].mean() > 0.8
+    assert stopped[~bad].mean() < 0.02
+
+
+def test_three_failures_tell_nothing() -> None:
+    space = search_spaces.build(ops.softmax(4096, 4096), CPU)
+    model = cost_models.create("xgboost", 0)
+    records = failing(records_of(space, 60), "vectors", 4)
+    failed = [r for r in records if not r.measurement.ok]
+    model.fit(space, [r for r in records if r.measurement.ok] + failed[:3])
+    assert not model.failure_chance(space, [space.bind(r.schedule) for r in failed]).any()
+
+
+def test_what_fails_on_another_device_may_work_here() -> None:
+    space = search_spaces.build(ops.softmax(4096, 4096), CPU)
+    other = search_spaces.build(ops.softmax(4096, 4096), FASTER_CPU)
+    model = cost_models.create("xgboost", 0)
+    model.fit(space, failing(records_of(other, 60), "vectors", 4))
+    assert not model.failure_chance(space, [space.bind(r.schedule) for r in records_of(space, 60)]).any()
+
+
+def test_features_are_read_once_however_often_a_schedule_is_asked_for() -> None:
+    space = search_spaces.build(ops.softmax(4096, 4096), CPU)
+    lowered: list[Values] = []
+
+    def lower(original: Callable[[Values], TileProgram], values: Values) -> TileProgram:
+        lowered.append(values)
+        return original(values)
+
+    sketches = tuple(dataclasses.replace(s, lower=partial(lower, s.lower)) for s in space.sketches)
+    counted = dataclasses.replace(space, sketches=sketches)
+    records = records_of(space, 40)
+    schedules = list(dict.fromkeys(counted.bind(r.schedule) for r in records))
+    model = cost_models.create("xgboost", 0)
+    for _ in range(2):
+        model.predict(counted, schedules)
+        model.fit(counted, records)
+        model.failure_chance(counted, schedules)
+    assert len(lowered) == len(schedules)
 
 
 def test_a_thousand_records_are_learnt_in_seconds() -> None:

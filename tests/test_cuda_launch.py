@@ -49,6 +49,12 @@ class FakeDriver:
     contexts_set: int = 0
     most_threads: int = 1024
     failures: list[Any] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("cu"):
+            self.asked.append(name)
+        return object.__getattribute__(self, name)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.real, name)
@@ -217,6 +223,19 @@ def test_a_misaligned_buffer_is_refused_before_anything_runs(driver):
     with pytest.raises(RuntimeError, match=r"out is on cpu at address .*multiple of 16"):
         launcher([a, b, torch.empty(65)[1:]])
     assert driver.launches == []
+
+
+def test_a_call_does_only_what_a_cuda_graph_can_capture(driver, monkeypatch):
+    launcher = cuda_launch.CudaLauncher(PROGRAM, CUBINS, (FIRST, SECOND))
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("waited or allocated")
+
+    monkeypatch.setattr(torch.cuda, "synchronize", refuse)
+    monkeypatch.setattr(cuda_launch, "_allocate", refuse)
+    driver.asked.clear()
+    launcher(tensors())
+    assert driver.asked == ["cuMemsetD8Async"] * 2 + ["cuLaunchKernelEx"] * 2
 
 
 def test_a_fault_on_the_device_is_raised_with_the_drivers_name_for_it(driver):

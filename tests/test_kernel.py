@@ -9,7 +9,7 @@ import torch
 
 from autosched.backends.backend import Artefact
 from autosched.kernel import Kernel
-from search_spaces import InputError, Schedule, ops
+from search_spaces import InputError, OutOfMemoryError, Schedule, ops
 from search_spaces.target import cpu
 from tuning_logs import CompileFacts, Measurement, Provenance, TuningRecord
 
@@ -136,7 +136,7 @@ def test_a_sparse_tensor_is_refused(kernel: Kernel, x: torch.Tensor) -> None:
 
 def test_something_that_is_no_tensor_is_refused(kernel: Kernel, x: torch.Tensor) -> None:
     with pytest.raises(InputError, match=r"residual: expected a torch\.Tensor .*, got list"):
-        kernel(x, [1.0])  # type: ignore[arg-type]
+        kernel(x, [1.0])
 
 
 def test_a_wrong_out_is_refused(kernel: Kernel, launcher: AddLauncher, x: torch.Tensor, residual: torch.Tensor) -> None:
@@ -172,6 +172,17 @@ def test_an_input_that_requires_a_gradient_is_refused_unless_gradients_are_off(
         kernel(x, residual)
     with torch.no_grad():
         torch.testing.assert_close(kernel(x, residual), x + residual)
+
+
+def test_an_output_that_does_not_fit_in_memory_is_named(
+    kernel: Kernel, x: torch.Tensor, residual: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*shape: object, **options: object) -> torch.Tensor:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setattr(torch, "empty", refuse)
+    with pytest.raises(OutOfMemoryError, match=r"the elements of out\[6, 8\] float32 need"):
+        kernel(x, residual)
 
 
 def test_a_kernel_shows_its_source_and_where_it_comes_from(kernel: Kernel) -> None:

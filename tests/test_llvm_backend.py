@@ -13,10 +13,22 @@ from autosched import devices, reference
 from autosched.backends.backend import CompileError
 from autosched.backends.llvm_backend import LlvmBackend
 from search_spaces import Axis, Stage, Target, Tensor, Workload, ops
-from search_spaces.expression import Access, Apply, axis_index
+from search_spaces.expression import Access, Affine, Apply, axis_index
 from search_spaces.interpreter import interpret
 from search_spaces.knobs import KnobValue
 from search_spaces.target import GPUS, cpu
+from search_spaces.tile_program import (
+    Buffer,
+    Grid,
+    GridAxis,
+    Kernel,
+    Launch,
+    Load,
+    Slice,
+    Store,
+    Tile,
+    TileProgram,
+)
 
 HERE = devices.cpu_target()
 BACKEND = LlvmBackend()
@@ -149,6 +161,25 @@ def test_nothing_is_written_beside_the_output_and_nothing_of_it_is_left_out() ->
         )
 
 
+def test_a_source_compiles_to_the_same_bytes_whatever_was_compiled_before() -> None:
+    rng = np.random.default_rng(0)
+    programs = [search_spaces.build(op, HERE).sample(rng).program for op in ODD]
+    sources = [BACKEND.render(p, "") for p in programs]
+    first = [BACKEND.compile(s, p, HERE).binaries for s, p in zip(sources, programs, strict=True)]
+    again = [BACKEND.compile(s, p, HERE).binaries for s, p in zip(sources[::-1], programs[::-1], strict=True)]
+    assert first == again[::-1]
+
+
+@pytest.mark.parametrize("name", ["µ", 'a "quoted" name', "back\\slash", "0", ".5", "two\nlines", "entry", "scratch"])
+def test_names_may_be_anything(name: str) -> None:
+    axes = (Axis(f"axis {name}", 40),)
+    stage = Stage(f"out {name}", axes, Apply("exp", (Access(name, (axis_index(axes[0].name),)),)))
+    workload = Workload(name, (Tensor(name, (40,), "float32"),), (stage,))
+    x = torch.randn(40)
+    got = run(search_spaces.build(workload, HERE).sample(np.random.default_rng(0)), workload, [x])
+    torch.testing.assert_close(got, torch.exp(x))
+
+
 def test_broken_source_is_a_compile_error() -> None:
     program = search_spaces.build(ops.gelu_scale(64), HERE).sample(np.random.default_rng(0)).program
     with pytest.raises(CompileError, match="LLVM"):
@@ -160,6 +191,33 @@ def test_a_program_for_a_gpu_is_a_compile_error() -> None:
     schedule = next(s for s in space if s.knobs["grid"] == "persistent")
     with pytest.raises(CompileError, match="grids are for GPUs"):
         BACKEND.render(schedule.program, "")
+
+
+def row_program(*, atomic: bool = False, zeroed: bool = False) -> TileProgram:
+    """out = x, row by row; with `zeroed` only the first of 3 rows is written."""
+    where = (Slice(Affine.of(("r.0", 1)), 1), Slice(Affine(), 16))
+    tile = Tile("t", ("r", "c"), (1, 16))
+    body = (Load(tile, "x", where), Store("out", where, "t", atomic=atomic))
+    grid = Grid((GridAxis("r.0", 1 if zeroed else 3),))
+    buffers = (Buffer("x", (3, 16), "float32", "input"), Buffer("out", (3, 16), "float32", "output"))
+    kernel = Kernel("copy", grid, body, Launch(lanes=8))
+    return TileProgram("copy", buffers, (kernel,), zeroed=("out",) if zeroed else ())
+
+
+def test_a_zeroed_output_is_cleared_before_every_call() -> None:
+    program = row_program(zeroed=True)
+    launcher = BACKEND.load(BACKEND.compile(BACKEND.render(program, ""), program, HERE), program)
+    x, out = torch.randn(3, 16), torch.full((3, 16), torch.nan)
+    for _ in range(2):
+        launcher([x, out])
+        np.testing.assert_array_equal(out, interpret(program, [x.numpy()]))
+        out.fill_(7.0)
+    launcher.unload()
+
+
+def test_an_atomic_store_is_a_compile_error() -> None:
+    with pytest.raises(CompileError, match="atomic stores are not available on a CPU"):
+        BACKEND.render(row_program(atomic=True), "")
 
 
 def test_golden_matmul(check_golden: Callable[[str, str], None]) -> None:

@@ -55,18 +55,6 @@ def test_a_trial_says_what_loading_checking_and_timing_took_of_it(measurer: Loca
     assert found.seconds >= found.load_s + found.check_s + found.timing_s - 1e-6
 
 
-def test_statistics_count_trials_by_status_and_split_the_time() -> None:
-    with local_measurer() as measurer:
-        measurer.measure([schedule("compiles in ms:50"), schedule("cannot be printed"), schedule("runs in ms:10")])
-        found = measurer.statistics
-    assert dict(found.statuses) == {"ok": 2, "compile_error": 1}
-    assert found.trials == 3
-    assert found.compile_s >= 0.05
-    assert found.timing_s >= 0.02
-    assert found.check_s >= 0.01
-    assert found.idle_s == pytest.approx(found.wall_s - found.check_s - found.timing_s)
-
-
 def test_measurements_come_in_the_order_of_the_schedules(measurer: LocalMeasurer) -> None:
     durations = [20, 1, 10]
     found = [min(m.latencies_s) for m in measurer.measure([schedule(f"runs in ms:{d}") for d in durations])]
@@ -81,15 +69,13 @@ def test_a_candidate_much_slower_than_the_best_is_abandoned_after_two_repeats(me
     assert slow.timing == "short"
 
 
-def test_compiling_overlaps_with_measuring() -> None:
-    limits = Limits(compile_workers=2)
-    with local_measurer(limits) as measurer:
+def test_candidates_compile_in_parallel() -> None:
+    with local_measurer(Limits(compile_workers=2)) as measurer:
         measurer.measure([schedule("compiles in ms:100", i) for i in range(2)])
-        before = measurer.statistics
+        begin = time.perf_counter()
         measurer.measure([schedule("compiles in ms:500", i) for i in range(8)])
-        after = measurer.statistics
         # Half of it, were there nothing else; a busy machine adds its own.
-        assert after.wall_s - before.wall_s < 0.9 * (after.compile_s - before.compile_s)
+        assert time.perf_counter() - begin < 0.9 * 8 * 0.5
 
 
 def test_remeasuring_gives_one_latency_per_round_and_keeps_failures(measurer: LocalMeasurer) -> None:

@@ -117,6 +117,17 @@ def test_descriptors_are_offered_only_where_strides_are_aligned() -> None:
     assert knobs["b_load"] == knobs["store"] == ("pointer",)
 
 
+def test_candidates_that_are_not_legal_are_counted() -> None:
+    space = search_spaces.build(ops.matmul(4096, 4096, 4096, dtype="bfloat16"), H200)
+    assert space.rejected == 0
+    found = space.sample(np.random.default_rng(0))
+    drawn = space.rejected
+    everything = [v for k in space.sketches[0].knobs for v in k.neighbours(found.knobs[k.name])]
+    assert space.rejected == drawn
+    legal = len(list(space.neighbours(found)))
+    assert space.rejected == drawn + len(everything) - legal
+
+
 def test_a_space_can_be_restricted_to_some_values() -> None:
     space = search_spaces.build(ops.softmax(12, 100), H200)
     part = space.restricted("row_whole", warps=[4, 8, 99], persistent=[False])

@@ -6,13 +6,17 @@ Goldens are under goldens/triton, by test name; `pytest --update-goldens tests/t
 from __future__ import annotations
 
 import math
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import triton
 
+from autosched import devices
 from autosched.backends.backend import CompileError
 from autosched.backends.cubin import read_cubin
 from autosched.backends.cuda_kernel import CudaKernel, kernels_from_json, kernels_to_json
@@ -267,6 +271,14 @@ class TestPrinting:
         with pytest.raises(CompileError, match=words):
             BACKEND.render(program, "")
 
+    def test_a_descriptor_with_an_eviction_hint_is_refused(self):
+        program = pointwise_program(64, "exp")
+        load, *rest = program.kernels[0].body
+        hinted = replace(load, via="descriptor", eviction="evict_first")
+        kernel = replace(program.kernels[0], body=(hinted, *rest))
+        with pytest.raises(CompileError, match="cannot have eviction='evict_first'; use pointers"):
+            BACKEND.render(replace(program, kernels=(kernel,)), "")
+
     def test_a_part_of_a_tile_is_refused(self):
         program = pointwise_program(64, "exp")
         view = View(Tile("v", ("i",), (32,)), "x", (at(extent=32),))
@@ -410,6 +422,15 @@ class TestSketches:
             np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance, err_msg=schedule.one_line)
 
 
+def machine_code(program: TileProgram, folder: Path) -> str:
+    """The instructions of an H200 that a program of one kernel compiles to."""
+    artefact = BACKEND.compile(BACKEND.render(program, ""), program, target_named("h200"))
+    cubin = folder / "kernel.cubin"
+    cubin.write_bytes(artefact.binaries[0])
+    disassembler = str(triton.knobs.nvidia.nvdisasm.path)
+    return subprocess.run([disassembler, "-c", str(cubin)], capture_output=True, text=True, check=True).stdout
+
+
 class TestCompiling:
     @pytest.mark.parametrize("target", ["a100", "h200", "b200"])
     @pytest.mark.parametrize("name", ["matmul", "softmax", "layernorm", "gelu_scale"])
@@ -436,10 +457,8 @@ class TestCompiling:
         assert kernel.scratch_bytes == 3 * 128
         assert kernel.hidden_parameters >= 2
 
-    def test_vector_loads_are_used_for_aligned_buffers(self):
-        program = pointwise_program(2**20, "exp", width=1024)
-        artefact = BACKEND.compile(BACKEND.render(program, ""), program, target_named("h200"))
-        assert b"ld.global.v4" in artefact.binaries[0]
+    def test_vector_loads_are_used_for_aligned_buffers(self, tmp_path):
+        assert "LDG.E.128 " in machine_code(pointwise_program(2**20, "exp", width=1024), tmp_path)
 
     def test_a_row_fold_that_is_read_twice_compiles(self):
         """Triton's pass OptimizeThreadLocality asserts that the loop's result has a single use."""
@@ -455,6 +474,27 @@ class TestCompiling:
         facts = BACKEND.compile(BACKEND.render(program, ""), program, target_named("a100")).facts
         assert facts.registers <= 64
         assert facts.spill_bytes > 0
+
+    @pytest.mark.parametrize("via", ["pointer", "descriptor"])
+    def test_a_cluster_shares_the_tile_of_a_program(self, via):
+        """Two blocks hold half of the accumulator each, so that a thread needs fewer registers."""
+        facts = {}
+        for ctas in (1, 2):
+            program = matmul_program(512, 512, 256, tile=(128, 128, 64), via=via)
+            launch = Launch(num_warps=4, num_stages=3, num_ctas=ctas)
+            program = replace(program, kernels=(replace(program.kernels[0], launch=launch),))
+            artefact = BACKEND.compile(BACKEND.render(program, ""), program, target_named("h200"))
+            facts[ctas] = artefact.facts
+            (kernel,) = kernels_from_json(artefact.launch)
+            assert (kernel.programs, kernel.num_ctas) == (16, ctas)
+        assert facts[2].registers < facts[1].registers
+        assert facts[2].shared_memory_bytes < facts[1].shared_memory_bytes
+
+    def test_an_eviction_hint_reaches_the_device(self, tmp_path):
+        program = pointwise_program(2**20, "exp", width=1024)
+        load, *rest = program.kernels[0].body
+        kernel = replace(program.kernels[0], body=(replace(load, eviction="evict_first"), *rest))
+        assert "LDG.E.EF.128 " in machine_code(replace(program, kernels=(kernel,)), tmp_path)
 
     def test_what_the_compiler_refuses_is_one_line_and_nothing_is_printed(self, capfd):
         program = pointwise_program(96, "exp", width=48)
@@ -532,3 +572,50 @@ class TestOnGpu:
             tolerance = HALF_TOLERANCE if workload.output.dtype == "float16" else SINGLE_TOLERANCE
             torch.testing.assert_close(out.double(), expected, rtol=tolerance, atol=tolerance, msg=schedule.one_line)
             launcher.unload()
+
+    @pytest.mark.parametrize("via", ["pointer", "descriptor"])
+    @pytest.mark.parametrize(
+        "launch",
+        [Launch(num_warps=4, num_stages=3, num_ctas=2), Launch(num_warps=4, num_stages=3, max_registers=64)],
+        ids=["cluster", "register cap"],
+    )
+    def test_launch_attributes_change_nothing_but_speed(self, launch, via):
+        program = matmul_program(256, 256, 128, tile=(64, 64, 32), via=via)
+        self._compare(replace(program, kernels=(replace(program.kernels[0], launch=launch),)), HALF_TOLERANCE)
+
+    def test_atomic_stores_add_to_a_zeroed_output(self):
+        self._compare(split_matmul_program(100, 60, 200, 3), SINGLE_TOLERANCE)
+
+    def test_eviction_hints_change_nothing_but_speed(self):
+        self._compare(softmax_program(10, 100, 4, 32), SINGLE_TOLERANCE)
+
+    def test_a_cuda_graph_captures_a_call_and_repeats_it_on_other_inputs(self):
+        program = split_matmul_program(100, 60, 200, 3)
+        launcher = BACKEND.load(BACKEND.compile(BACKEND.render(program, ""), program, devices.gpu_target()), program)
+        first, second = random_inputs(program, seed=1), random_inputs(program, seed=2)
+        buffers = [torch.from_numpy(x).cuda() for x in first.values()]
+        out = torch.full((100, 60), torch.nan, device="cuda")
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            launcher([*buffers, out])
+        for inputs in (first, second):
+            for buffer, x in zip(buffers, inputs.values(), strict=True):
+                buffer.copy_(torch.from_numpy(x))
+            graph.replay()
+            expected = torch.from_numpy(interpret(program, list(inputs.values())))
+            torch.testing.assert_close(out.cpu(), expected, rtol=SINGLE_TOLERANCE, atol=SINGLE_TOLERANCE)
+        del graph
+        launcher.unload()
+
+    def _compare(self, program: TileProgram, tolerance: float) -> None:
+        """Two calls, the second on what the first left behind, both give what the program means."""
+        launcher = BACKEND.load(BACKEND.compile(BACKEND.render(program, ""), program, devices.gpu_target()), program)
+        inputs = random_inputs(program)
+        buffers = [torch.from_numpy(x).cuda() for x in inputs.values()]
+        output = next(b for b in program.buffers if b.role == "output")
+        out = torch.full(output.shape, torch.nan, dtype=getattr(torch, output.dtype), device="cuda")
+        expected = torch.from_numpy(interpret(program, list(inputs.values())))
+        for _ in range(2):
+            launcher([*buffers, out])
+            torch.testing.assert_close(out.cpu(), expected.to(out.dtype), rtol=tolerance, atol=tolerance)
+        launcher.unload()

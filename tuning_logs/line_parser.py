@@ -15,6 +15,11 @@ _AFTER_TARGET = b', "schedule": '
 # Everything that parsing a foreign line can raise.
 FOREIGN_LINE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
+# How many workloads and targets are remembered at most: about 50 MB of them, and more than one log is known to hold.
+_REMEMBERED = 4096
+# No integer of a database is larger.
+_LATEST_FINALS = 2**63 - 1
+
 
 class LineParser:
     """Remembers the workloads and targets that it has seen."""
@@ -33,16 +38,27 @@ class LineParser:
         if seen and mark:
             record = _record(*seen, json.loads(b'{"schedule": ' + rest))
         else:
-            data = json.loads(line)
-            if not isinstance(data, dict):
-                raise ValueError(f"expected a JSON object, got {type(data).__name__}")
-            record = TuningRecord.from_json(data)
+            record = _whole_record(line)
             if mark and _is_whole(head):
-                self._seen[head] = record.workload, record.target
-        for latency in record.measurement.latencies_s:
-            if not (math.isfinite(latency) and latency > 0):
-                raise ValueError(f"latency {latency}, expected a positive number of seconds")
+                self._remember(head, record)
+        _check(record)
         return record
+
+    def _remember(self, head: bytes, record: TuningRecord) -> None:
+        if len(self._seen) >= _REMEMBERED:
+            self._seen.clear()
+        self._seen[head] = record.workload, record.target
+
+
+def _whole_record(line: bytes) -> TuningRecord:
+    data = json.loads(line)
+    if not isinstance(data, dict):
+        raise ValueError(f"expected a JSON object, got {type(data).__name__}")
+    record = TuningRecord.from_json(data)
+    for name, text in (("workload name", record.workload.name), ("device", record.target.key)):
+        if not isinstance(text, str):
+            raise TypeError(f"{name} {text!r}, expected text")
+    return record
 
 
 def _record(workload: Workload, target: Target, data: dict[str, dict[str, object]]) -> TuningRecord:
@@ -53,6 +69,19 @@ def _record(workload: Workload, target: Target, data: dict[str, dict[str, object
         measurement=Measurement.from_json(data["measurement"]),
         provenance=Provenance.from_json(data["provenance"]),
     )
+
+
+def _check(record: TuningRecord) -> None:
+    """Raise one of FOREIGN_LINE for a record that could not be filed or ranked."""
+    for latency in record.measurement.latencies_s:
+        if not (math.isfinite(latency) and latency > 0):
+            raise ValueError(f"latency {latency}, expected a positive number of seconds")
+    origin = record.provenance
+    if not (isinstance(origin.generator, str) and isinstance(origin.policy, str)):
+        raise TypeError(f"generator {origin.generator!r} and policy {origin.policy!r}, expected text")
+    if not (isinstance(origin.finals, int) and 0 <= origin.finals <= _LATEST_FINALS):
+        raise ValueError(f"finals {origin.finals!r}, expected 0 or milliseconds since 1970")
+    hash(record.schedule)
 
 
 def _is_whole(head: bytes) -> bool:

@@ -41,7 +41,8 @@ class _Step:
 class CudaLauncher:
     """The kernels of a tile program on torch's current device; runs them on torch's current stream there.
 
-    Not for use by two threads at once.
+    A call allocates nothing and waits for nothing, so a CUDA graph can capture it; the launcher, whose code and
+    workspaces the graph then uses, must outlive it. Not for use by two threads at once.
     """
 
     def __init__(self, program: TileProgram, cubins: Sequence[bytes], kernels: Sequence[CudaKernel]) -> None:

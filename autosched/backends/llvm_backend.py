@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
 import mmap
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -16,7 +17,7 @@ import llvmlite.binding as llvm
 import torch
 
 from autosched.backends.backend import Artefact, CompileError, LoadError
-from autosched.backends.llvm_printer import SCRATCH_SUFFIX, print_program
+from autosched.backends.llvm_printer import SCRATCH_SUFFIX, print_program, symbols
 from search_spaces import Target, TileProgram
 from tuning_logs import CompileFacts
 
@@ -34,18 +35,18 @@ class LlvmBackend:
 
     def compile(self, source: str, program: TileProgram, target: Target) -> Artefact:
         started = time.perf_counter()
-        machine = _machine()
+        compiler = _compiler()
         try:
             module = llvm.parse_assembly(source)
         except RuntimeError as error:
             raise CompileError(f"LLVM: {error}") from error
-        _optimise(module, machine)
-        binary = machine.emit_object(module)
+        compiler.passes.run(module, compiler.builder)
+        binary = compiler.machine.emit_object(module)
         facts = CompileFacts(seconds=time.perf_counter() - started)
         return Artefact(self.name, source, (binary,), facts, json.dumps({"threads": target.threads}))
 
     def load(self, artefact: Artefact, program: TileProgram) -> LlvmLauncher:
-        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
+        engine = _engine()
         try:
             engine.add_object_file(llvm.ObjectFileRef.from_data(artefact.binaries[0]))
             engine.finalize_object()
@@ -58,7 +59,7 @@ class LlvmBackend:
 class _LoadedKernel:
     """A kernel's code, how many tiles its grid has, and a scratch buffer per thread."""
 
-    function: ctypes._CFuncPtr  # type: ignore[name-defined]
+    function: Callable[..., None]
     tiles: int
     scratch: tuple[torch.Tensor, ...]
 
@@ -74,15 +75,18 @@ class LlvmLauncher:
         self._engine = engine
         self._workspaces = [_bytes(b.bytes) for b in program.buffers if b.role == "workspace"]
         self._zeroed = [i for i, b in enumerate(program.buffers) if b.name in program.zeroed]
-        self._kernels = [self._kernel(k.name, k.grid.tiles, len(program.buffers), threads) for k in program.kernels]
+        self._kernels = [
+            self._kernel(symbol, kernel.grid.tiles, len(program.buffers), threads)
+            for symbol, kernel in zip(symbols(program), program.kernels, strict=True)
+        ]
         self._pool = ThreadPoolExecutor(threads - 1, "autosched") if threads > 1 else None
         self._lock = threading.Lock()
         self._plain = threads == 1 and not self._zeroed
         self._fixed = [w.data_ptr() for w in self._workspaces]
 
-    def _kernel(self, name: str, tiles: int, buffers: int, threads: int) -> _LoadedKernel:
-        address = self._engine.get_function_address(name)
-        size = ctypes.c_int64.from_address(self._engine.get_global_value_address(name + SCRATCH_SUFFIX)).value
+    def _kernel(self, symbol: str, tiles: int, buffers: int, threads: int) -> _LoadedKernel:
+        address = self._engine.get_function_address(symbol)
+        size = ctypes.c_int64.from_address(self._engine.get_global_value_address(symbol + SCRATCH_SUFFIX)).value
         arguments = [ctypes.c_void_p] * (buffers + 1) + [ctypes.c_int64] * 2
         scratch = tuple(_bytes(size) for _ in range(threads))
         return _LoadedKernel(ctypes.CFUNCTYPE(None, *arguments)(address), tiles, scratch)
@@ -132,21 +136,42 @@ def _bytes(size: int) -> torch.Tensor:
     return raw[-raw.data_ptr() % _HUGE_PAGE :][:size]
 
 
-def _machine() -> llvm.TargetMachine:
-    """Code generation for this processor, with all that its flags offer."""
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
+@dataclass(frozen=True)
+class _Compiler:
+    """What every compilation needs of LLVM: code generation for this processor, and the passes before it."""
+
+    machine: llvm.TargetMachine
+    builder: llvm.PassBuilder
+    passes: llvm.ModulePassManager
+
+
+@functools.cache
+def _compiler() -> _Compiler:
+    """Made once in a process: it takes as long as the smaller kernels."""
+    target = _native_target()
     # Loop strength reduction gives every row a pointer of its own, where two pointers with constant distances serve;
-    # without it code is better and is emitted in half the time.
+    # without it code is better and is emitted in half the time. Blocks are not to be merged: see `transpose_4x4`.
     llvm.set_option("autosched", "-disable-lsr")
-    target = llvm.Target.from_triple(llvm.get_process_triple())
+    llvm.set_option("autosched", "-disable-cgp-branch-opts")
     features = llvm.get_host_cpu_features().flatten()
-    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=2, jit=True)
-
-
-def _optimise(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
-    """Only what the printers leave to be done: stack slots to registers, common addresses, loop invariants."""
+    machine = target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=2, jit=True)
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=1))
     passes = llvm.create_new_module_pass_manager()
+    # All that the printers leave to be done: stack slots to registers.
     passes.add_sroa_pass()
-    passes.run(module, builder)
+    return _Compiler(machine, builder, passes)
+
+
+def _engine() -> llvm.ExecutionEngine:
+    """What links an object file into this process. The module that it must be born with is taken away: it would be
+    compiled, which takes five times as long as the rest."""
+    module = llvm.parse_assembly("")
+    engine = llvm.create_mcjit_compiler(module, _native_target().create_target_machine(jit=True))
+    engine.remove_module(module)
+    return engine
+
+
+def _native_target() -> llvm.Target:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm.Target.from_triple(llvm.get_process_triple())

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from llvmlite import ir
-
 from autosched.backends.backend import CompileError
 from autosched.backends.llvm_code import Code
+from autosched.backends.llvm_ir import F32, I64, PTR, Value
 from autosched.backends.llvm_operands import Operand, Panel, operand, panel
 from autosched.backends.llvm_operators import apply, round_value
-from autosched.backends.llvm_values import F32, I64, PTR, broadcast, float_constant, fma, index, vector
+from autosched.backends.llvm_values import broadcast, float_constant, fma, index, minus, plus, vector
 from search_spaces.tile_program import (
     Dot,
     Fill,
@@ -42,7 +41,7 @@ class RegisterTile:
     """A tile whose elements are SSA values, one vector of the column axis each."""
 
     tile: Tile
-    values: dict[Cell, ir.Value]
+    values: dict[Cell, Value]
 
 
 @dataclass
@@ -102,8 +101,11 @@ class ContractionPrinter:
 
     def _if(self, s: If) -> None:
         """Both branches, and a phi for every element of a tile that either of them assigns."""
-        b = self.code.b
-        condition = b.icmp_signed("==", self.code.variables[s.variable], index(s.value))
+        b, variable = self.code.b, self.code.variables[s.variable]
+        if variable.number is not None:
+            self.body(s.then if variable.number == s.value else s.otherwise)
+            return
+        condition = b.icmp_signed("==", variable, index(s.value))
         then, otherwise, after = (b.append_basic_block(f"{s.variable}.{n}") for n in ("is", "is_not", "either"))
         b.cbranch(condition, then, otherwise)
         before, ends = dict(self.tiles), []
@@ -137,7 +139,7 @@ class ContractionPrinter:
     def _column_axis(self) -> str:
         return self.dot.dst.axes[1]
 
-    def _at(self, buffer: str, slices: Sequence[Slice], tile: Tile) -> Iterator[tuple[Cell, ir.Value, int]]:
+    def _at(self, buffer: str, slices: Sequence[Slice], tile: Tile) -> Iterator[tuple[Cell, Value, int]]:
         """Every cell of a tile at its place in a buffer: the address, and how many columns of it exist."""
         code, shape, strides = self.code, self.code.buffers[buffer].shape, self.code.buffers[buffer].strides
         axes, offset = iter(tile.axes), index(0)
@@ -150,7 +152,7 @@ class ContractionPrinter:
                 start = code.start(piece.start, piece.extent, size)
                 stride_of[axis] = stride
                 valid = min(valid, size) if axis == self._column_axis else valid
-            offset = code.b.add(offset, code.scaled(start, stride))
+            offset = plus(code.b, offset, code.scaled(start, stride))
         if stride_of[self._column_axis] not in (0, 1):
             raise CompileError(f"{buffer}: columns of a register tile must be neighbours in memory")
         dtype = code.buffers[buffer].dtype
@@ -160,7 +162,7 @@ class ContractionPrinter:
             yield (r, v), code.address(first, at, dtype), valid - v * code.lanes
 
     def _load(self, s: Load) -> None:
-        code, values = self.code, dict[Cell, ir.Value]()
+        code, values = self.code, dict[Cell, Value]()
         dtype, has_columns = code.buffers[s.buffer].dtype, self._column_axis in s.dst.axes
         for cell, address, left in self._at(s.buffer, s.slices, s.dst):
             if has_columns and left > 0:
@@ -174,15 +176,13 @@ class ContractionPrinter:
     def _store(self, s: Store) -> None:
         code, source = self.code, self.tiles[s.src]
         dtype = code.buffers[s.buffer].dtype
-        if s.atomic:
-            raise CompileError("atomic stores are not available on a CPU; programs own their output")
         for cell, address, left in self._at(s.buffer, s.slices, source.tile):
             if left > 0:
                 code.store(source.values[cell], address, dtype, code.lanes, code.mask(left))
 
     def _map(self, s: Map) -> None:
         b, lanes = self.code.b, self.code.lanes
-        values: dict[Cell, ir.Value] = {}
+        values: dict[Cell, Value] = {}
         for row, vec in self._cells(s.dst):
             operands = [self._operand(a, row, vec) for a in s.arguments]
             if s.operator == "cast":
@@ -191,7 +191,7 @@ class ContractionPrinter:
                 values[row, vec] = apply(b, s.operator, operands, lanes)
         self.tiles[s.dst.name] = RegisterTile(s.dst, values)
 
-    def _operand(self, argument: str | float, row: int, vec: int) -> ir.Value:
+    def _operand(self, argument: str | float, row: int, vec: int) -> Value:
         if not isinstance(argument, str):
             return float_constant(argument, self.code.lanes)
         source = self.tiles[argument]
@@ -220,18 +220,17 @@ class ContractionPrinter:
             f"{s.dst.name} += {s.a} . {s.b}: {self.rows} x {self.columns} in registers, {unroll} steps a turn"
         )
         accumulator = self.tiles[s.dst.name].values
-        if isinstance(steps, int) and steps % unroll == 0:
-            _, _, result = self._steps(a, c, a.base, c.base, accumulator, index(steps), unroll)
+        if steps.number is not None and steps.number % unroll == 0:
+            _, _, result = self._steps(a, c, a.base, c.base, accumulator, steps, unroll)
         else:
-            limit = index(steps) if isinstance(steps, int) else steps
-            rest = code.b.srem(limit, index(unroll))
-            at, bt, result = self._steps(a, c, a.base, c.base, accumulator, code.b.sub(limit, rest), unroll)
+            rest = code.b.srem(steps, index(unroll))
+            at, bt, result = self._steps(a, c, a.base, c.base, accumulator, minus(code.b, steps, rest), unroll)
             result = self._rest(a, c, at, bt, result, rest)
         self.tiles[s.dst.name] = RegisterTile(s.dst, result)
 
     def _rest(
-        self, a: Panel, c: Panel, at: ir.Value, bt: ir.Value, before: dict[Cell, ir.Value], rest: ir.Value
-    ) -> dict[Cell, ir.Value]:
+        self, a: Panel, c: Panel, at: Value, bt: Value, before: dict[Cell, Value], rest: Value
+    ) -> dict[Cell, Value]:
         """The steps that do not fill a turn, if there are any."""
         b = self.code.b
         start = b.block
@@ -248,12 +247,12 @@ class ContractionPrinter:
         self,
         a: Panel,
         c: Panel,
-        a_start: ir.Value,
-        b_start: ir.Value,
-        before: dict[Cell, ir.Value],
-        steps: ir.Value,
+        a_start: Value,
+        b_start: Value,
+        before: dict[Cell, Value],
+        steps: Value,
         unroll: int,
-    ) -> tuple[ir.Value, ir.Value, dict[Cell, ir.Value]]:
+    ) -> tuple[Value, Value, dict[Cell, Value]]:
         """The innermost loop. All addresses are constant distances from two pointers that it moves along."""
         code, b, lanes = self.code, self.code.b, self.code.lanes
         head, body, after = b.block, b.append_basic_block("k"), b.append_basic_block("k.end")
@@ -263,7 +262,7 @@ class ContractionPrinter:
         sums = {cell: b.phi(vector(F32, lanes)) for cell in before}
         for node, value in ((left, steps), (a_at, a_start), (b_at, b_start), *((sums[x], before[x]) for x in before)):
             node.add_incoming(value, head)
-        current: dict[Cell, ir.Value] = dict(sums)
+        current: dict[Cell, Value] = dict(sums)
         for step in range(unroll):
             if self.dot.prefetch_b:
                 self._prefetch(c, b_at, step)
@@ -275,21 +274,21 @@ class ContractionPrinter:
                     current[r, v] = fma(b, element, row_of_b[v], current[r, v], lanes)
         a_next = code.address(a_at, unroll * a.reduction_stride, a.dtype)
         b_next = code.address(b_at, unroll * c.reduction_stride, c.dtype)
-        left_next = b.sub(left, index(unroll))
+        left_next = minus(b, left, index(unroll))
         for node, value in ((left, left_next), (a_at, a_next), (b_at, b_next), *((sums[x], current[x]) for x in sums)):
             node.add_incoming(value, b.block)
         b.cbranch(b.icmp_signed(">", left_next, index(0)), body, after)
         b.position_at_end(after)
         return a_next, b_next, current
 
-    def _prefetch(self, c: Panel, b_at: ir.Value, step: int) -> None:
+    def _prefetch(self, c: Panel, b_at: Value, step: int) -> None:
         """The row of b that many rows ahead, one line of cache per vector; beyond the end a prefetch does nothing."""
         ahead = self.dot.prefetch_b * self.columns
         for v in range(self.vectors):
             at = step * c.reduction_stride + ahead + v * self.code.lanes
             self.code.prefetch(self.code.address(b_at, at, c.dtype))
 
-    def _vector_of_b(self, c: Panel, b_at: ir.Value, step: int, v: int) -> ir.Value:
+    def _vector_of_b(self, c: Panel, b_at: Value, step: int, v: int) -> Value:
         code = self.code
         left = c.valid - v * code.lanes
         if left <= 0:

@@ -17,35 +17,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from llvmlite import ir
-
-from autosched.backends.llvm_values import (
-    F32,
-    I16,
-    I32,
-    float_constant,
-    fma,
-    int_constant,
-    intrinsic,
-    overload,
-    unary,
-    vector,
-)
+from autosched.backends.llvm_ir import F32, I16, I32, Builder, Value
+from autosched.backends.llvm_values import float_constant, fma, int_constant, overload, unary, vector
 
 
-def at_most(b: ir.IRBuilder, x: ir.Value, limit: float, lanes: int) -> ir.Value:
+def at_most(b: Builder, x: Value, limit: float, lanes: int) -> Value:
     """The smaller of x and the limit; NaN stays NaN."""
     c = float_constant(limit, lanes)
     return b.select(b.fcmp_ordered("<", c, x), c, x)
 
 
-def at_least(b: ir.IRBuilder, x: ir.Value, limit: float, lanes: int) -> ir.Value:
+def at_least(b: Builder, x: Value, limit: float, lanes: int) -> Value:
     """The larger of x and the limit; NaN stays NaN."""
     c = float_constant(limit, lanes)
     return b.select(b.fcmp_ordered(">", c, x), c, x)
 
 
-def horner(b: ir.IRBuilder, x: ir.Value, coefficients: Sequence[float], lanes: int) -> ir.Value:
+def horner(b: Builder, x: Value, coefficients: Sequence[float], lanes: int) -> Value:
     """The sum of coefficients[i] * x**i, lowest power first."""
     result = float_constant(coefficients[-1], lanes)
     for c in reversed(coefficients[:-1]):
@@ -72,7 +60,7 @@ EXP_HI = 89.0  # exp is +inf from 88.7229 on
 EXP_LO = -104.0  # exp rounds to 0 below -103.9721
 
 
-def _reduced(b: ir.IRBuilder, x: ir.Value, lanes: int) -> tuple[ir.Value, ir.Value, ir.Value]:
+def _reduced(b: Builder, x: Value, lanes: int) -> tuple[Value, Value, Value]:
     """The integer n nearest to x / ln 2, plus ROUND_MAGIC and as it is, and e**(x - n ln 2)."""
     biased = fma(b, x, float_constant(LOG2E, lanes), float_constant(ROUND_MAGIC, lanes), lanes)
     n = b.fsub(biased, float_constant(ROUND_MAGIC, lanes))
@@ -84,7 +72,7 @@ def _reduced(b: ir.IRBuilder, x: ir.Value, lanes: int) -> tuple[ir.Value, ir.Val
     return biased, n, p
 
 
-def exp(b: ir.IRBuilder, x: ir.Value, lanes: int) -> ir.Value:
+def exp(b: Builder, x: Value, lanes: int) -> Value:
     """e**x, scaled by two powers of two, the halves of n, so that neither leaves the normal range.
 
     With AVX-512, whose vectors alone have 16 lanes, one instruction scales by 2**n, right in the whole range.
@@ -93,16 +81,14 @@ def exp(b: ir.IRBuilder, x: ir.Value, lanes: int) -> ir.Value:
     x = at_least(b, at_most(b, x, EXP_HI, lanes), EXP_LO, lanes)
     biased, n, p = _reduced(b, x, lanes)
     if lanes == _AVX512_LANES:
-        every, rounding = ir.Constant(I16, -1), ir.Constant(I32, 4)
-        return intrinsic(
-            b, "llvm.x86.avx512.mask.scalef.ps.512", t, [p, n, float_constant(0.0, lanes), every, rounding]
-        )
+        every, rounding = int_constant(-1, 1, I16), int_constant(4, 1)
+        return b.call("llvm.x86.avx512.mask.scalef.ps.512", t, [p, n, float_constant(0.0, lanes), every, rounding])
     ti = vector(I32, lanes)
     n = b.sub(b.bitcast(biased, ti), int_constant(ROUND_MAGIC_BITS, lanes))
     half = b.ashr(n, int_constant(1, lanes))
     rest = b.sub(n, half)
 
-    def power_of_two(e: ir.Value) -> ir.Value:
+    def power_of_two(e: Value) -> Value:
         return b.bitcast(b.shl(b.add(e, int_constant(127, lanes)), int_constant(23, lanes)), t)
 
     return b.fmul(b.fmul(p, power_of_two(half)), power_of_two(rest))
@@ -122,7 +108,7 @@ LOG_P = (
 SQRT_HALF_BITS = 0x3F3504F3
 
 
-def log(b: ir.IRBuilder, x: ir.Value, lanes: int) -> ir.Value:
+def log(b: Builder, x: Value, lanes: int) -> Value:
     """Natural logarithm."""
     t, ti = vector(F32, lanes), vector(I32, lanes)
     # A denormal argument is scaled to the normal range first.
@@ -152,7 +138,7 @@ def log(b: ir.IRBuilder, x: ir.Value, lanes: int) -> ir.Value:
 # x * P(x^2) / Q(x^2) is no shorter -- the division bounds it -- and is 5 ulp off near +-1.)
 
 
-def _exp_of_negative(b: ir.IRBuilder, x: ir.Value, lanes: int) -> ir.Value:
+def _exp_of_negative(b: Builder, x: Value, lanes: int) -> Value:
     """e**x for -80 <= x <= 0 (or NaN): no clamps and a single power of two."""
     biased, _, p = _reduced(b, x, lanes)
     # The low bits of ROUND_MAGIC_BITS are 0, so the shift leaves just n in the exponent field.
@@ -160,8 +146,8 @@ def _exp_of_negative(b: ir.IRBuilder, x: ir.Value, lanes: int) -> ir.Value:
     return b.fmul(p, b.bitcast(b.add(bits, int_constant(127 << 23, lanes)), vector(F32, lanes)))
 
 
-def copysign(b: ir.IRBuilder, magnitude: ir.Value, sign: ir.Value, lanes: int) -> ir.Value:
-    return intrinsic(b, f"llvm.copysign.{overload(lanes)}", vector(F32, lanes), [magnitude, sign])
+def copysign(b: Builder, magnitude: Value, sign: Value, lanes: int) -> Value:
+    return b.call(f"llvm.copysign.{overload(lanes)}", vector(F32, lanes), [magnitude, sign])
 
 
 # tanh(x) = x + x * y * P(y), y = x^2, for |x| < 0.55
@@ -176,7 +162,7 @@ TANH_P = (
 TANH_LIMIT = 9.02  # from here on tanh rounds to 1
 
 
-def tanh(b: ir.IRBuilder, x: ir.Value, lanes: int) -> ir.Value:
+def tanh(b: Builder, x: Value, lanes: int) -> Value:
     y = b.fmul(x, x)
     near = fma(b, b.fmul(x, y), horner(b, y, TANH_P, lanes), x, lanes)
     a = at_most(b, unary(b, "fabs", x, lanes), TANH_LIMIT, lanes)
@@ -210,7 +196,7 @@ ERF_R = (
 ERF_LIMIT = 3.95  # from 3.92 on erf rounds to 1
 
 
-def erf(b: ir.IRBuilder, x: ir.Value, lanes: int) -> ir.Value:
+def erf(b: Builder, x: Value, lanes: int) -> Value:
     y = b.fmul(x, x)
     near = fma(b, x, horner(b, y, ERF_P, lanes), x, lanes)
     a = at_most(b, unary(b, "fabs", x, lanes), ERF_LIMIT, lanes)

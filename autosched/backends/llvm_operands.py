@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from llvmlite import ir
-
 from autosched.backends.llvm_code import Code
-from autosched.backends.llvm_values import F32, Spelled, index, smaller_index, transpose_4x4, vector
+from autosched.backends.llvm_ir import Value
+from autosched.backends.llvm_values import index, minus, plus, poison, smaller, transpose_4x4
 from search_spaces.expression import Affine
 from search_spaces.tile_program import Buffer, Load, Panels, Slice, View
 
@@ -28,7 +27,7 @@ class Panel:
     `valid` positions of the panel exist; the others lie outside the buffer and may not be touched.
     """
 
-    base: ir.Value
+    base: Value
     own_stride: int
     reduction_stride: int
     dtype: str
@@ -43,7 +42,7 @@ class Operand:
     buffer: Buffer
     own: str
     reduction: str
-    packed: ir.Value | None
+    packed: Value | None
 
     @property
     def steps(self) -> int:
@@ -69,7 +68,7 @@ class Operand:
     def reduction_stride(self) -> int:
         return self.buffer.strides[self.slice_of(self.reduction)[0]]
 
-    def remaining_steps(self, code: Code) -> ir.Value | int:
+    def remaining_steps(self, code: Code) -> Value:
         """How many reduction positions of this tile are inside the buffer."""
         dimension, piece = self.slice_of(self.reduction)
         return code.remaining(piece.start, self.steps, self.buffer.shape[dimension])
@@ -121,16 +120,16 @@ def _panel_elements(source: Operand, panels: Panels) -> int:
     return panels.width * per_row
 
 
-def _address_in_place(code: Code, source: Operand, own_start: Affine, width: int) -> ir.Value:
+def _address_in_place(code: Code, source: Operand, own_start: Affine, width: int) -> Value:
     """The address of element (own_start, 0) of the operand in its buffer; own_start moved back at the edge."""
     own_dimension, _ = source.slice_of(source.own)
-    offset: ir.Value = index(0)
+    offset = index(0)
     for dimension, (piece, stride) in enumerate(zip(source.load.slices, source.buffer.strides, strict=True)):
         if dimension == own_dimension:
             at = code.start(own_start, width, source.buffer.shape[dimension])
         else:
             at = code.affine(piece.start)
-        offset = code.b.add(offset, code.scaled(at, stride))
+        offset = plus(code.b, offset, code.scaled(at, stride))
     return code.address(code.base[source.load.buffer], offset, source.buffer.dtype)
 
 
@@ -152,12 +151,13 @@ def _pack(code: Code, source: Operand, panels: Panels) -> None:
 
 
 @contextmanager
-def _each_panel(code: Code, source: Operand, panels: Panels) -> Iterator[tuple[ir.Value, ir.Value]]:
+def _each_panel(code: Code, source: Operand, panels: Panels) -> Iterator[tuple[Value, Value]]:
     """Loop over the panels of the tile that exist: where each begins in the buffer, and where it is packed."""
     dimension, piece = source.slice_of(source.own)
     extent = source.load.dst.extent(source.own)
     present = code.remaining(piece.start, extent, source.buffer.shape[dimension])
     variable = f"{source.load.dst.name}.panel"
+    assert source.packed is not None
     with code.loop(present, variable, panels.width) as position:
         code.variables[variable] = position
         # The panels of this tile reach as far as the tile does.
@@ -168,7 +168,7 @@ def _each_panel(code: Code, source: Operand, panels: Panels) -> Iterator[tuple[i
     del code.variables[variable]
 
 
-def _copy_step(code: Code, source: Operand, row: ir.Value, out: ir.Value, width: int, valid: int) -> None:
+def _copy_step(code: Code, source: Operand, row: Value, out: Value, width: int, valid: int) -> None:
     """One reduction step of one panel whose elements are neighbours in memory."""
     dtype, lanes = source.buffer.dtype, code.lanes
     for at in range(0, width, lanes):
@@ -178,56 +178,46 @@ def _copy_step(code: Code, source: Operand, row: ir.Value, out: ir.Value, width:
         code.store(values, code.address(out, at), "float32", lanes, code.mask(width - at))
 
 
-def _copy_rows(
-    code: Code, source: Operand, begin: ir.Value, target: ir.Value, steps: ir.Value | int, width: int
-) -> None:
+def _copy_rows(code: Code, source: Operand, begin: Value, target: Value, steps: Value, width: int) -> None:
     """Reduction axis contiguous, rows kept: `width` copies of whole vectors side by side."""
     own_stride = source.own_stride
     dtype = source.buffer.dtype
     with _vectors_of_steps(code, source, steps) as (k, lanes):
-        rows = [
-            code.load(code.address(begin, code.b.add(k, index(r * own_stride)), dtype), dtype, lanes)
-            for r in range(width)
-        ]
+        here, there = code.address(begin, k, dtype), code.address(target, k)
+        rows = [code.load(code.address(here, r * own_stride, dtype), dtype, lanes) for r in range(width)]
         for r, values in enumerate(rows):
-            out = code.address(target, code.b.add(k, index(r * (source.steps + ROW_PADDING))))
-            code.store(values, out, "float32", lanes)
+            code.store(values, code.address(there, r * (source.steps + ROW_PADDING)), "float32", lanes)
 
 
-def _transpose(
-    code: Code, source: Operand, begin: ir.Value, target: ir.Value, steps: ir.Value | int, width: int, valid: int
-) -> None:
+def _transpose(code: Code, source: Operand, begin: Value, target: Value, steps: Value, width: int, valid: int) -> None:
     """Reduction axis contiguous, panels wanted: square blocks are transposed in registers."""
     own_stride = source.own_stride
     dtype = source.buffer.dtype
     with _vectors_of_steps(code, source, steps) as (k, lanes):
+        here, there = code.address(begin, k, dtype), code.address(target, code.scaled(k, width))
         for group in range(0, width, code.lanes):
             present = min(code.lanes, valid - group)
-            poison = Spelled(vector(F32, lanes), "poison")
             rows = [
-                code.load(code.address(begin, code.b.add(k, index((group + r) * own_stride)), dtype), dtype, lanes)
-                for r in range(present)
+                code.load(code.address(here, (group + r) * own_stride, dtype), dtype, lanes) for r in range(present)
             ]
             if lanes == 1:
                 for r, value in enumerate(rows):
-                    at = code.b.add(code.scaled(k, width), index(group + r))
-                    code.store(value, code.address(target, at), "float32", 1)
+                    code.store(value, code.address(there, group + r), "float32", 1)
                 continue
-            columns = transpose_4x4(code.b, rows + [poison] * (lanes - len(rows)), lanes)
+            columns = transpose_4x4(code.b, rows + [poison(lanes)] * (lanes - len(rows)), lanes)
             for step, column in enumerate(columns):
-                at = code.b.add(code.scaled(k, width), index(step * width + group))
-                code.store(column, code.address(target, at), "float32", lanes, code.mask(width - group))
+                out = code.address(there, step * width + group)
+                code.store(column, out, "float32", lanes, code.mask(width - group))
 
 
 @contextmanager
-def _vectors_of_steps(code: Code, source: Operand, steps: ir.Value | int) -> Iterator[tuple[ir.Value, int]]:
+def _vectors_of_steps(code: Code, source: Operand, steps: Value) -> Iterator[tuple[Value, int]]:
     """Loop over the reduction steps by whole vectors; the last one is moved back to end with the tile.
 
     Yields the first step and the number of lanes: 1 when some tile is shorter than a vector.
     """
     lanes = code.lanes if source.shortest_steps(code) >= code.lanes else 1
     with code.loop(steps, "pack.k", lanes) as k:
-        if lanes > 1 and not (isinstance(steps, int) and steps % lanes == 0):
-            limit = index(steps) if isinstance(steps, int) else steps
-            k = smaller_index(code.b, k, code.b.sub(limit, index(lanes)))
+        if lanes > 1 and (steps.number is None or steps.number % lanes):
+            k = smaller(code.b, k, minus(code.b, steps, index(lanes)))
         yield k, lanes

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from llvmlite import ir
-
 from autosched.backends import llvm_math
-from autosched.backends.llvm_values import F32, bfloat16_bits, float_constant, int_constant, unary, vector
+from autosched.backends.llvm_ir import F16, F32, Builder, Value
+from autosched.backends.llvm_values import bfloat16_bits, float_constant, int_constant, unary, vector
 
 # A product and a sum may become one fused multiply-add; nothing else may be reordered or assumed.
-_FUSED = ("contract",)
+_FUSED = {"add": "fadd contract", "sub": "fsub contract", "mul": "fmul contract"}
 
 
-def apply(b: ir.IRBuilder, operator: str, x: Sequence[ir.Value], lanes: int) -> ir.Value:
+def apply(b: Builder, operator: str, x: Sequence[Value], lanes: int) -> Value:
     """The operator on values of type <lanes x float>."""
     match operator:
-        case "add":
-            return b.fadd(x[0], x[1], flags=_FUSED)
-        case "sub":
-            return b.fsub(x[0], x[1], flags=_FUSED)
-        case "mul":
-            return b.fmul(x[0], x[1], flags=_FUSED)
+        case "add" | "sub" | "mul":
+            return b.binary(_FUSED[operator], x[0], x[1])
         case "div":
             return b.fdiv(x[0], x[1])
         case "maximum":
@@ -47,11 +42,11 @@ def apply(b: ir.IRBuilder, operator: str, x: Sequence[ir.Value], lanes: int) -> 
             raise KeyError(operator)
 
 
-def round_value(b: ir.IRBuilder, value: ir.Value, dtype: str, lanes: int) -> ir.Value:
+def round_value(b: Builder, value: Value, dtype: str, lanes: int) -> Value:
     """The float32 value rounded to `dtype` and widened again."""
     match dtype:
         case "float16":
-            return b.fpext(b.fptrunc(value, vector(ir.HalfType(), lanes)), vector(F32, lanes))
+            return b.fpext(b.fptrunc(value, vector(F16, lanes)), vector(F32, lanes))
         case "bfloat16":
             kept = b.and_(bfloat16_bits(b, value, lanes), int_constant(-65536, lanes))
             return b.bitcast(kept, vector(F32, lanes))

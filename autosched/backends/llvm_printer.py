@@ -10,13 +10,12 @@ Beside it stands a constant with the bytes of scratch memory that one thread nee
 
 from __future__ import annotations
 
-from llvmlite import ir
-
 from autosched.backends.backend import CompileError
 from autosched.backends.llvm_code import Code
 from autosched.backends.llvm_contraction import contraction_printer
+from autosched.backends.llvm_ir import I64, PTR, Builder, Module, Value
 from autosched.backends.llvm_rows import row_printer
-from autosched.backends.llvm_values import I64, PTR, VOID, index
+from autosched.backends.llvm_values import index, plus
 from search_spaces.tile_program import Kernel, Store, TileProgram, loop_extents, statements
 
 SCRATCH_SUFFIX = "_scratch_bytes"
@@ -28,50 +27,54 @@ def print_program(program: TileProgram, comment: str) -> str:
     Raises:
         CompileError: the program says something that a CPU kernel cannot.
     """
-    module = ir.Module(program.name)
-    for kernel in program.kernels:
-        _print_kernel(module, program, kernel)
+    module = Module()
+    for kernel, symbol in zip(program.kernels, symbols(program), strict=True):
+        _print_kernel(module, program, kernel, symbol)
     header = "\n".join(f"; {line}".rstrip() for line in (*comment.splitlines(), "", *str(program).splitlines()))
     return f"{header}\n\n{module}"
 
 
-def _print_kernel(module: ir.Module, program: TileProgram, kernel: Kernel) -> None:
+def symbols(program: TileProgram) -> tuple[str, ...]:
+    """The names of the functions of a program's kernels: those of the kernels, where the linker takes them."""
+    return tuple(
+        kernel.name if kernel.name.isascii() and kernel.name.isidentifier() else f"kernel.{number}"
+        for number, kernel in enumerate(program.kernels)
+    )
+
+
+def _print_kernel(module: Module, program: TileProgram, kernel: Kernel, symbol: str) -> None:
     if kernel.grid.group or kernel.grid.persistent:
         raise CompileError("grouped and persistent grids are for GPUs; a CPU's threads take ranges of the grid")
-    signature = ir.FunctionType(VOID, [PTR] * (len(program.buffers) + 1) + [I64, I64])
-    function = ir.Function(module, signature, kernel.name)
-    function.attributes.add("nounwind")
+    stores = [s for s in statements(kernel.body) if isinstance(s, Store)]
+    if any(s.atomic for s in stores):
+        raise CompileError("atomic stores are not available on a CPU; programs own their output")
+    names = [b.name for b in program.buffers]
+    arguments = [*((f"{PTR} noalias", n) for n in (*names, "scratch")), (I64, "first"), (I64, "count")]
     # Without this the tuning of some CPUs cuts a 512-bit vector in two.
-    set.add(function.attributes, f'"prefer-vector-width"="{kernel.launch.lanes * 32}"')
-    names = [b.name for b in program.buffers] + ["scratch", "first", "count"]
-    for argument, name in zip(function.args, names, strict=True):
-        argument.name = name
-        if argument.type == PTR:
-            argument.add_attribute("noalias")
-    *bases, scratch, first, count = function.args
-    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    width = f'"prefer-vector-width"="{kernel.launch.lanes * 32}"'
+    builder = Builder(module, symbol, arguments, f"nounwind {width}")
+    *bases, scratch, first, count = builder.arguments
     code = Code(
         builder,
         kernel.launch.lanes,
         {b.name: b for b in program.buffers},
-        dict(zip((b.name for b in program.buffers), bases, strict=True)),
+        dict(zip(names, bases, strict=True)),
         scratch,
         loop_extents(kernel),
     )
     with code.loop(count, "tile") as tile:
-        _place(code, kernel, builder.add(first, tile))
+        _place(code, kernel, plus(builder, first, tile))
         printer = contraction_printer(code, kernel) or row_printer(code, kernel)
         printer.body(kernel.body)
-    if any(isinstance(s, Store) and s.streaming for s in statements(kernel.body)):
+    if any(s.streaming for s in stores):
         # Streaming stores are weakly ordered; other threads may read the output once the function has returned.
-        builder.fence("seq_cst")
+        builder.fence()
     builder.ret_void()
-    size = ir.GlobalVariable(module, I64, f"{kernel.name}{SCRATCH_SUFFIX}")
-    size.global_constant = True
-    size.initializer = index(code.scratch_bytes)
+    module.add(builder)
+    module.add_constant(f"{symbol}{SCRATCH_SUFFIX}", index(code.scratch_bytes))
 
 
-def _place(code: Code, kernel: Kernel, number: ir.Value) -> None:
+def _place(code: Code, kernel: Kernel, number: Value) -> None:
     """The grid variables of a tile: its number written in the mixed radix of the grid's extents."""
     for position, axis in enumerate(reversed(kernel.grid.axes)):
         if position + 1 == len(kernel.grid.axes):
@@ -79,5 +82,5 @@ def _place(code: Code, kernel: Kernel, number: ir.Value) -> None:
         elif axis.extent == 1:
             code.variables[axis.variable] = index(0)
         else:
-            code.variables[axis.variable] = code.b.urem(number, index(axis.extent), name=axis.variable)
+            code.variables[axis.variable] = code.b.urem(number, index(axis.extent))
             number = code.b.udiv(number, index(axis.extent))

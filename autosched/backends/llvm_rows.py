@@ -9,13 +9,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from llvmlite import ir
-
 from autosched.backends.backend import CompileError
 from autosched.backends.llvm_code import Code
+from autosched.backends.llvm_ir import F32, Value
 from autosched.backends.llvm_operators import apply, round_value
 from autosched.backends.llvm_passes import Pass, pieces, used
-from autosched.backends.llvm_values import F32, broadcast, first_lanes, float_constant, index, shuffle, vector
+from autosched.backends.llvm_values import (
+    broadcast,
+    first_lanes,
+    float_constant,
+    index,
+    minus,
+    plus,
+    shuffle,
+    vector,
+)
 from search_spaces.expression import Affine
 from search_spaces.tile_program import (
     Fill,
@@ -46,9 +54,9 @@ class RowPrinter:
     column: str
     row: str
     tiles: dict[str, Tile]
-    slots: dict[str, ir.Value] = field(default_factory=dict)
-    kept: dict[str, ir.Value] = field(default_factory=dict)
-    row_number: ir.Value | None = None
+    slots: dict[str, Value] = field(default_factory=dict)
+    kept: dict[str, Value] = field(default_factory=dict)
+    row_number: Value | None = None
     brought: set[str] = field(default_factory=set)
 
     def body(self, body: Sequence[Statement]) -> None:
@@ -69,7 +77,7 @@ class RowPrinter:
             else:
                 self._single(piece)
 
-    def _present_rows(self) -> ir.Value | int:
+    def _present_rows(self) -> Value:
         """How many rows of this program's tile are inside the buffers."""
         for s in statements(self.kernel.body):
             if isinstance(s, Load | Store):
@@ -122,22 +130,17 @@ class RowPrinter:
             case _:
                 raise CompileError(f"a row kernel on a CPU cannot say {type(s).__name__}")
 
-    def _slot(self, name: str, lanes: int = 1) -> ir.Value:
-        """A stack slot, in the entry block so that it is allocated once."""
-        with self.code.b.goto_entry_block():
-            return self.code.b.alloca(vector(F32, lanes), name=name)
-
-    def _set(self, name: str, value: ir.Value) -> None:
+    def _set(self, name: str, value: Value) -> None:
         if name not in self.slots:
-            self.slots[name] = self._slot(name)
+            self.slots[name] = self.code.b.stack_slot(F32, name)
         self.code.b.store(value, self.slots[name])
 
-    def _row_value(self, argument: str | float) -> ir.Value:
+    def _row_value(self, argument: str | float) -> Value:
         if not isinstance(argument, str):
             return float_constant(argument, 1)
-        return self.code.b.load(self.slots[argument], typ=F32)
+        return self.code.b.load(self.slots[argument], F32)
 
-    def _address(self, buffer: str, slices: Sequence[Slice], tile: Tile) -> tuple[ir.Value, Affine | None]:
+    def _address(self, buffer: str, slices: Sequence[Slice], tile: Tile) -> tuple[Value, Affine | None]:
         """The address of this row's first column, and the form that the columns start at."""
         code, offset, columns = self.code, index(0), None
         strides = code.buffers[buffer].strides
@@ -145,12 +148,12 @@ class RowPrinter:
             at = code.affine(piece.start)
             if axis == self.row and axis:
                 assert self.row_number is not None
-                at = code.b.add(at, self.row_number)
+                at = plus(code.b, at, self.row_number)
             if axis == self.column and axis:
                 columns = piece.start
                 if stride != 1:
                     raise CompileError(f"{buffer}: neighbours along {self.column} must be neighbours in memory")
-            offset = code.b.add(offset, code.scaled(at, stride))
+            offset = plus(code.b, offset, code.scaled(at, stride))
         return code.address(code.base[buffer], offset, code.buffers[buffer].dtype), columns
 
     # -- passes over the columns
@@ -164,35 +167,32 @@ class RowPrinter:
         code.b.comment(f"pass over {self.column}: {names}")
         emission = _PassEmission(self, walk, [s for s in walk.statements if isinstance(s, Reduce)], vectors)
         emission.prepare()
-        if isinstance(count, int):
-            whole: ir.Value | int = count - count % group
-            if whole:
-                self._walk(emission, 0, whole, group, masked=False)
-            if whole != count:
-                self._walk(emission, whole, count, lanes, masked=(count - int(whole)) % lanes != 0)
+        if count.number is not None:
+            left = count.number % group
+            whole = index(count.number - left)
+            if whole.number:
+                self._walk(emission, index(0), whole, group, masked=False)
+            if left:
+                self._walk(emission, whole, count, lanes, masked=left % lanes != 0)
         else:
             rest = code.b.srem(count, index(group))
-            whole = code.b.sub(count, rest)
+            whole = minus(code.b, count, rest)
             with code.when(code.b.icmp_signed(">", whole, index(0)), "whole"):
-                self._walk(emission, 0, whole, group, masked=False)
+                self._walk(emission, index(0), whole, group, masked=False)
             with code.when(code.b.icmp_signed(">", rest, index(0)), "rest"):
                 self._walk(emission, whole, count, lanes, masked=True)
         emission.finish()
 
-    def _walk(
-        self, emission: _PassEmission, first: ir.Value | int, end: ir.Value | int, step: int, masked: bool
-    ) -> None:
+    def _walk(self, emission: _PassEmission, first: Value, end: Value, step: int, masked: bool) -> None:
         code, b = self.code, self.code.b
-        first_value = index(first) if isinstance(first, int) else first
-        end_value = index(end) if isinstance(end, int) else end
-        with code.loop(b.sub(end_value, first_value), "c", step) as position:
-            at = b.add(position, first_value)
+        with code.loop(minus(b, end, first), "c", step) as position:
+            at = plus(b, position, first)
             for number in range(step // code.lanes):
-                here = b.add(at, index(number * code.lanes)) if number else at
-                mask = first_lanes(b, b.sub(end_value, here), code.lanes) if masked else None
+                here = plus(b, at, index(number * code.lanes))
+                mask = first_lanes(b, minus(b, end, here), code.lanes) if masked else None
                 emission.vector(number, here, mask)
 
-    def _count(self, walk: Pass) -> ir.Value | int:
+    def _count(self, walk: Pass) -> Value:
         """How many columns of the tile exist."""
         extent = max(self.tiles[t].extent(self.column) for s in walk.statements for t in self._column_tiles(s))
         for s in walk.statements:
@@ -203,7 +203,7 @@ class RowPrinter:
                 for axis, piece, size in self._pieces(s.buffer, s.slices, tile):
                     if axis == self.column:
                         return self.code.remaining(piece.start, extent, size)
-        return extent
+        return index(extent)
 
     def _column_tiles(self, s: Statement) -> list[str]:
         names = [t.name for t in produced(s)] + list(used(s))
@@ -222,7 +222,7 @@ class RowPrinter:
                 return False
         return True
 
-    def scratch_row(self, name: str) -> ir.Value:
+    def scratch_row(self, name: str) -> Value:
         """Scratch memory for one row of a tile."""
         if name not in self.kept:
             self.kept[name] = self.code.take_scratch(self.tiles[name].extent(self.column))
@@ -237,9 +237,9 @@ class _PassEmission:
     walk: Pass
     reductions: list[Reduce]
     vectors: int
-    partial: dict[tuple[str, int], ir.Value] = field(default_factory=dict)
-    row_values: dict[str, ir.Value] = field(default_factory=dict)
-    bases: dict[int, ir.Value] = field(default_factory=dict)
+    partial: dict[tuple[str, int], Value] = field(default_factory=dict)
+    row_values: dict[str, Value] = field(default_factory=dict)
+    bases: dict[int, Value] = field(default_factory=dict)
     prefetched: set[str] = field(default_factory=set)
 
     def prepare(self) -> None:
@@ -260,10 +260,11 @@ class _PassEmission:
                     self.row_values[name] = broadcast(code.b, p._row_value(name), code.lanes)
         for r in self.reductions:
             for number in range(self.vectors):
-                slot = self.partial[r.dst.name, number] = p._slot(f"{r.dst.name}.{number}", code.lanes)
+                slot = code.b.stack_slot(vector(F32, code.lanes), f"{r.dst.name}.{number}")
+                self.partial[r.dst.name, number] = slot
                 code.b.store(float_constant(_IDENTITY[r.operator], code.lanes), slot)
 
-    def vector(self, number: int, at: ir.Value, mask: ir.Value | None) -> None:
+    def vector(self, number: int, at: Value, mask: Value | None) -> None:
         """All statements of the pass for the vector of columns that starts at `at`."""
         p, code, lanes = self.printer, self.printer.code, self.printer.code.lanes
         values = {name: code.load(code.address(p.kept[name], at), "float32", lanes) for name in self.walk.recalled}
@@ -288,26 +289,26 @@ class _PassEmission:
                 if tile.name in self.walk.kept:
                     code.store(values[tile.name], code.address(p.kept[tile.name], at), "float32", lanes)
 
-    def _value(self, argument: str | float, values: dict[str, ir.Value]) -> ir.Value:
+    def _value(self, argument: str | float, values: dict[str, Value]) -> Value:
         if not isinstance(argument, str):
             return float_constant(argument, self.printer.code.lanes)
         return values[argument] if argument in values else self.row_values[argument]
 
-    def _mapped(self, s: Map, values: dict[str, ir.Value]) -> ir.Value:
+    def _mapped(self, s: Map, values: dict[str, Value]) -> Value:
         code = self.printer.code
         operands = [self._value(a, values) for a in s.arguments]
         if s.operator == "cast":
             return round_value(code.b, operands[0], s.dst.dtype, code.lanes)
         return apply(code.b, s.operator, operands, code.lanes)
 
-    def _accumulate(self, s: Reduce, number: int, value: ir.Value, mask: ir.Value | None) -> None:
+    def _accumulate(self, s: Reduce, number: int, value: Value, mask: Value | None) -> None:
         b, lanes = self.printer.code.b, self.printer.code.lanes
         slot = self.partial[s.dst.name, number]
-        before = b.load(slot, typ=vector(F32, lanes))
+        before = b.load(slot, vector(F32, lanes))
         after = apply(b, _JOIN[s.operator], [value, before], lanes)
         b.store(after if mask is None else b.select(mask, after, before), slot)
 
-    def _store(self, s: Store, base: ir.Value, at: ir.Value, value: ir.Value, mask: ir.Value | None) -> None:
+    def _store(self, s: Store, base: Value, at: Value, value: Value, mask: Value | None) -> None:
         p, code = self.printer, self.printer.code
         buffer = code.buffers[s.buffer]
         streaming = s.streaming and mask is None and p.aligned(s)
@@ -318,7 +319,7 @@ class _PassEmission:
         p, code, lanes = self.printer, self.printer.code, self.printer.code.lanes
         b = code.b
         for r in self.reductions:
-            parts = [b.load(self.partial[r.dst.name, n], typ=vector(F32, lanes)) for n in range(self.vectors)]
+            parts = [b.load(self.partial[r.dst.name, n], vector(F32, lanes)) for n in range(self.vectors)]
             while len(parts) > 1:
                 half = len(parts) // 2
                 joined = [apply(b, _JOIN[r.operator], [x, y], lanes) for x, y in zip(parts, parts[half:], strict=False)]
@@ -328,8 +329,7 @@ class _PassEmission:
                 width //= 2
                 low, high = shuffle(b, value, value, range(width)), shuffle(b, value, value, range(width, 2 * width))
                 value = apply(b, _JOIN[r.operator], [low, high], width)
-            value = b.extract_element(value, index(0)) if isinstance(value.type, ir.VectorType) else value
-            p._set(r.dst.name, value)
+            p._set(r.dst.name, value if value.type == F32 else b.extract_element(value, 0, F32))
 
 
 def row_printer(code: Code, kernel: Kernel) -> RowPrinter:

@@ -1,7 +1,7 @@
-"""LLVM IR values on vectors of float32: constants, intrinsics, shuffles, masks.
+"""LLVM IR values on vectors of float32: constants, intrinsics, shuffles, masks; and index arithmetic.
 
 Constants are written `splat (float …)`: with 16 lanes the spelled-out form would be most of the text, and most of the
-time to parse it.
+time to parse it. Index arithmetic on constants is done here, so that no instruction is left of it.
 """
 
 from __future__ import annotations
@@ -9,32 +9,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from llvmlite import ir
-
-F32 = ir.FloatType()
-I1 = ir.IntType(1)
-I16 = ir.IntType(16)
-I32 = ir.IntType(32)
-I64 = ir.IntType(64)
-PTR = ir.PointerType()
-VOID = ir.VoidType()
+from autosched.backends.llvm_ir import F32, I1, I32, I64, Builder, Value
 
 
-class Spelled(ir.Constant):  # type: ignore[misc]
-    """A constant given by its spelling; llvmlite's own cannot be a splat."""
-
-    def __init__(self, type_: ir.Type, text: str) -> None:
-        self.type = type_
-        self.constant = ()
-        self.text = text
-
-    def _get_reference(self) -> str:
-        return self.text
-
-
-def vector(element: ir.Type, lanes: int) -> ir.Type:
+def vector(element: str, lanes: int) -> str:
     """<lanes x element>, or the element type itself for one lane."""
-    return element if lanes == 1 else ir.VectorType(element, lanes)
+    return element if lanes == 1 else f"<{lanes} x {element}>"
 
 
 def float_text(value: float) -> str:
@@ -46,29 +26,56 @@ def float_text(value: float) -> str:
     return f"0x{struct.unpack('<Q', struct.pack('<d', single))[0]:016X}"
 
 
-def float_constant(value: float, lanes: int) -> ir.Value:
+def float_constant(value: float, lanes: int) -> Value:
     """The float32 constant in every lane."""
     text = float_text(value)
-    return Spelled(F32, text) if lanes == 1 else Spelled(vector(F32, lanes), f"splat (float {text})")
+    return Value(F32, text) if lanes == 1 else Value(vector(F32, lanes), f"splat (float {text})")
 
 
-def int_constant(value: int, lanes: int, element: ir.Type = I32) -> ir.Value:
+def int_constant(value: int, lanes: int, element: str = I32) -> Value:
     """The integer constant in every lane."""
     if lanes == 1:
-        return ir.Constant(element, value)
-    return Spelled(vector(element, lanes), f"splat ({element} {value})")
+        return Value(element, str(value), value)
+    return Value(vector(element, lanes), f"splat ({element} {value})")
 
 
-def index(value: int) -> ir.Value:
-    return ir.Constant(I64, value)
+def index(value: int) -> Value:
+    return Value(I64, str(value), value)
 
 
-def intrinsic(b: ir.IRBuilder, name: str, result: ir.Type, arguments: Sequence[ir.Value]) -> ir.Value:
-    """Call an intrinsic, declaring it in the module on first use."""
-    function = b.module.globals.get(name)
-    if function is None:
-        function = ir.Function(b.module, ir.FunctionType(result, [a.type for a in arguments]), name)
-    return b.call(function, arguments)
+def plus(b: Builder, x: Value, y: Value) -> Value:
+    """x + y, indices."""
+    if x.number is not None and y.number is not None:
+        return index(x.number + y.number)
+    if x.number == 0:
+        return y
+    return x if y.number == 0 else b.add(x, y)
+
+
+def times(b: Builder, x: Value, factor: int) -> Value:
+    """x * factor, indices."""
+    if x.number is not None:
+        return index(x.number * factor)
+    return x if factor == 1 else b.mul(x, index(factor))
+
+
+def minus(b: Builder, x: Value, y: Value) -> Value:
+    """x - y, indices."""
+    if x.number is not None and y.number is not None:
+        return index(x.number - y.number)
+    return x if y.number == 0 else b.sub(x, y)
+
+
+def smaller(b: Builder, x: Value, y: Value) -> Value:
+    """The smaller one of two indices."""
+    if x.number is not None and y.number is not None:
+        return index(min(x.number, y.number))
+    return b.call("llvm.smin.i64", I64, [x, y])
+
+
+def poison(lanes: int, element: str = F32) -> Value:
+    """A vector whose elements are never used."""
+    return Value(vector(element, lanes), "poison")
 
 
 def overload(lanes: int, element: str = "f32") -> str:
@@ -76,17 +83,17 @@ def overload(lanes: int, element: str = "f32") -> str:
     return element if lanes == 1 else f"v{lanes}{element}"
 
 
-def fma(b: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value, lanes: int) -> ir.Value:
+def fma(b: Builder, x: Value, y: Value, z: Value, lanes: int) -> Value:
     """x * y + z, rounded once."""
-    return intrinsic(b, f"llvm.fma.{overload(lanes)}", vector(F32, lanes), [x, y, z])
+    return b.call(f"llvm.fma.{overload(lanes)}", vector(F32, lanes), [x, y, z])
 
 
-def unary(b: ir.IRBuilder, name: str, x: ir.Value, lanes: int) -> ir.Value:
+def unary(b: Builder, name: str, x: Value, lanes: int) -> Value:
     """An overloaded intrinsic of one argument, such as `fabs` or `sqrt`."""
-    return intrinsic(b, f"llvm.{name}.{overload(lanes)}", vector(F32, lanes), [x])
+    return b.call(f"llvm.{name}.{overload(lanes)}", vector(F32, lanes), [x])
 
 
-def bfloat16_bits(b: ir.IRBuilder, value: ir.Value, lanes: int) -> ir.Value:
+def bfloat16_bits(b: Builder, value: Value, lanes: int) -> Value:
     """The bits of float32 values rounded to bfloat16, which is their upper half; the lower half is arbitrary.
 
     To nearest, ties to even: half of the last kept place is added, plus its parity. NaN keeps a set bit.
@@ -98,39 +105,37 @@ def bfloat16_bits(b: ir.IRBuilder, value: ir.Value, lanes: int) -> ir.Value:
     return b.select(b.fcmp_unordered("uno", value, value), quiet, rounded)
 
 
-def smaller_index(b: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
-    return intrinsic(b, "llvm.smin.i64", I64, [x, y])
-
-
-def broadcast(b: ir.IRBuilder, scalar: ir.Value, lanes: int) -> ir.Value:
+def broadcast(b: Builder, scalar: Value, lanes: int) -> Value:
     """The scalar in every lane: one instruction, or none when a fused multiply-add can take it from memory."""
     if lanes == 1:
         return scalar
-    poison = Spelled(vector(scalar.type, lanes), "poison")
-    first = b.insert_element(poison, scalar, ir.Constant(I32, 0))
-    return b.shuffle_vector(first, poison, Spelled(vector(I32, lanes), "zeroinitializer"))
+    nothing = poison(lanes, scalar.type)
+    first = b.insert_element(nothing, scalar, 0)
+    return b.shuffle_vector(first, nothing, Value(vector(I32, lanes), "zeroinitializer"))
 
 
-def shuffle(b: ir.IRBuilder, x: ir.Value, y: ir.Value, lanes: Sequence[int]) -> ir.Value:
+def shuffle(b: Builder, x: Value, y: Value, lanes: Sequence[int]) -> Value:
     """The given lanes of x followed by y."""
-    mask = ", ".join(f"i32 {i}" for i in lanes)
-    return b.shuffle_vector(x, y, Spelled(ir.VectorType(I32, len(lanes)), f"<{mask}>"))
+    if x.text == y.text == "poison":
+        return poison(len(lanes))
+    mask = ", ".join([f"i32 {i}" for i in lanes])
+    return b.shuffle_vector(x, y, Value(f"<{len(lanes)} x i32>", f"<{mask}>"))
 
 
-def constant_mask(active: int, lanes: int) -> ir.Value:
+def constant_mask(active: int, lanes: int) -> Value:
     """True in the first `active` lanes."""
     bits = ", ".join(f"i1 {int(i < active)}" for i in range(lanes))
-    return Spelled(ir.VectorType(I1, lanes), f"<{bits}>")
+    return Value(f"<{lanes} x {I1}>", f"<{bits}>")
 
 
-def first_lanes(b: ir.IRBuilder, active: ir.Value, lanes: int) -> ir.Value:
+def first_lanes(b: Builder, active: Value, lanes: int) -> Value:
     """True in the first `active` lanes; `active` is a 64-bit integer of any size."""
-    count = b.trunc(intrinsic(b, "llvm.smin.i64", I64, [active, index(lanes)]), I32)
+    count = b.trunc(smaller(b, active, index(lanes)), I32)
     order = ", ".join(f"i32 {i}" for i in range(lanes))
-    return b.icmp_signed("<", Spelled(vector(I32, lanes), f"<{order}>"), broadcast(b, count, lanes))
+    return b.icmp_signed("<", Value(vector(I32, lanes), f"<{order}>"), broadcast(b, count, lanes))
 
 
-def transpose_4x4(b: ir.IRBuilder, rows: Sequence[ir.Value], lanes: int) -> list[ir.Value]:
+def transpose_4x4(b: Builder, rows: Sequence[Value], lanes: int) -> list[Value]:
     """Transpose `lanes` rows of `lanes` elements (4, 8 or 16) by shuffles: first 4 by 4 blocks, then the blocks.
 
     Rows may be poison. With n = lanes / 4 this takes lanes * (2 + log2 n) shuffles.
@@ -141,19 +146,23 @@ def transpose_4x4(b: ir.IRBuilder, rows: Sequence[ir.Value], lanes: int) -> list
     pairs = [v for q in range(blocks) for v in (4 * q, 4 * q + 1, lanes + 4 * q, lanes + 4 * q + 1)]
     other = [v for q in range(blocks) for v in (4 * q + 2, 4 * q + 3, lanes + 4 * q + 2, lanes + 4 * q + 3)]
     # After this, block q of mixed[4*g + j] holds column 4*q + j of rows 4*g … 4*g + 3.
-    mixed: list[ir.Value] = []
+    mixed: list[Value] = []
     for g in range(0, lanes, 4):
         a, c = shuffle(b, rows[g], rows[g + 1], low), shuffle(b, rows[g + 2], rows[g + 3], low)
         d, e = shuffle(b, rows[g], rows[g + 1], high), shuffle(b, rows[g + 2], rows[g + 3], high)
         mixed += [shuffle(b, a, c, pairs), shuffle(b, a, c, other), shuffle(b, d, e, pairs), shuffle(b, d, e, other)]
-    out: list[ir.Value] = [None] * lanes
+    # LLVM combines shuffles by looking through chains of them, within a block: that took half of a compilation.
+    blocks_of_4 = b.append_basic_block("transposed")
+    b.branch(blocks_of_4)
+    b.position_at_end(blocks_of_4)
+    out = [poison(lanes)] * lanes
     for j in range(4):
         for q, column in enumerate(_transpose_blocks(b, [mixed[4 * g + j] for g in range(blocks)], lanes)):
             out[4 * q + j] = column
     return out
 
 
-def _transpose_blocks(b: ir.IRBuilder, rows: Sequence[ir.Value], lanes: int) -> list[ir.Value]:
+def _transpose_blocks(b: Builder, rows: Sequence[Value], lanes: int) -> list[Value]:
     """Transpose a square of blocks of 4 lanes: 1, 2 or 4 rows of as many blocks."""
     if len(rows) == 1:
         return list(rows)
@@ -169,5 +178,5 @@ def _transpose_blocks(b: ir.IRBuilder, rows: Sequence[ir.Value], lanes: int) -> 
     return [first, second, third, fourth]
 
 
-def _transpose_pairs(b: ir.IRBuilder, rows: Sequence[ir.Value], selected: Sequence[int]) -> tuple[ir.Value, ir.Value]:
+def _transpose_pairs(b: Builder, rows: Sequence[Value], selected: Sequence[int]) -> tuple[Value, Value]:
     return shuffle(b, rows[0], rows[1], selected), shuffle(b, rows[2], rows[3], selected)

@@ -75,7 +75,7 @@ def compile_kernel(function: Any, buffers: tuple[Buffer, ...], launch: Launch, t
     device = GPUTarget("cuda", target.capability, _WARP_SIZE)
     printed = Printed()
     try:
-        with _own_cache(), printed.captured():
+        with _own_cache(), _without_line_info(), printed.captured():
             compiled = triton.compile(ASTSource(function, signature, {}, aligned), target=device, options=options)
     except Exception as error:  # Triton raises RuntimeError, ValueError, AssertionError, its own types, and more.
         raise CompileError(reason(error, printed.text)) from error
@@ -107,6 +107,14 @@ def _own_cache() -> Iterator[None]:
     """Keep Triton's files in a directory that goes away: thousands of trials would fill the shared one."""
     with tempfile.TemporaryDirectory(prefix="autosched-triton-") as directory, triton.knobs.cache.scope():
         triton.knobs.cache.dir = directory
+        yield
+
+
+@contextlib.contextmanager
+def _without_line_info() -> Iterator[None]:
+    """Leave source lines out of the binary: schedules that differ in nothing but their comment compile to the same."""
+    with triton.knobs.compilation.scope():
+        triton.knobs.compilation.disable_line_info = True
         yield
 
 

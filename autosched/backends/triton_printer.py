@@ -149,7 +149,7 @@ class KernelPrinter:
         cast = f".to({_TRITON_TYPES[s.dst.dtype]})" if s.dst.dtype != buffer.dtype else ""
         name = self._name(s.dst.name)
         if s.via == "descriptor":
-            self._check_padding(s)
+            self._check_descriptor_load(s)
             descriptor = self._indexing.descriptor(buffer, self._pointers[buffer.name], s.slices)
             shape = "" if len(s.dst.axes) == len(s.slices) else f".reshape({list(s.dst.shape)})"
             self._block.write(f"{name} = {descriptor}.load([{self._starts(s.slices)}]){shape}{cast}")
@@ -158,7 +158,9 @@ class KernelPrinter:
         masked = [f"mask={place.mask}", f"other={operators.constant(s.fill)}"] if place.mask else []
         self._block.write(call("tl.load", place.pointer, *masked, *eviction, before=f"{name} = ") + cast)
 
-    def _check_padding(self, s: Load) -> None:
+    def _check_descriptor_load(self, s: Load) -> None:
+        if s.eviction:
+            raise CompileError(f"load of {s.buffer} by descriptor cannot have eviction={s.eviction!r}; use pointers")
         buffer = self._program.buffer(s.buffer)
         masks = [self._indexing.exceeds(p, size) for p, size in zip(s.slices, buffer.shape, strict=True)]
         if s.fill != 0.0 and any(masks):

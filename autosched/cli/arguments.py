@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import io
+import sys
 import warnings
 from pathlib import Path
 from typing import Annotated, TextIO
@@ -35,11 +38,14 @@ LogPath = Annotated[
 ]
 PolicyName = Annotated[
     Policy,
-    typer.Option("--policy", help="Time with cold caches (as amid other work) or hot ones (repeated calls)."),
+    typer.Option(
+        "--policy",
+        help="Time with cold caches (as amid other work), with hot ones (repeated calls), or launched by a CUDA graph.",
+    ),
 ]
 
 
-def target_named(name: str | None, threads: int | None) -> Target:
+def chosen_target(name: str | None, threads: int | None) -> Target:
     """The target of that name, or what is here; a CPU with that many threads.
 
     Raises:
@@ -79,14 +85,35 @@ def console(stderr: bool = False) -> Console:
 class Commands(TyperGroup):
     """Commands whose errors on purpose end in one red line and exit status 2, without a traceback."""
 
+    # Typer's versions declare the context of another class each, all of them bases of this one.
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        _print_whatever_the_encoding()
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
         try:
             with warnings.catch_warnings():
                 warnings.showwarning = _show_warning
                 return super().invoke(ctx)
         except AutoschedError as error:
-            console(stderr=True).print(Text(f"error: {error}", style="red"), soft_wrap=True)
-            raise typer.Exit(_USAGE_ERROR) from None
+            raise _ended(str(error)) from None
+        except OSError as error:
+            # A closed pipe is Typer's to handle: a reader that has had enough ends a command without a word.
+            if error.errno != errno.ENOSPC:
+                raise
+            raise _ended(f"cannot write: {error}") from None
+
+
+def _ended(reason: str) -> typer.Exit:
+    console(stderr=True).print(Text(f"error: {reason}", style="red"), soft_wrap=True)
+    return typer.Exit(_USAGE_ERROR)
+
+
+def _print_whatever_the_encoding() -> None:
+    """Where an output cannot show a character (µ, in ASCII), let it show a question mark instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def _show_warning(

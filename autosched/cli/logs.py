@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Annotated
 
 import typer
@@ -11,69 +11,99 @@ from rich.text import Text
 
 from autosched.arguments import log_path
 from autosched.cli.arguments import LogPath, console
+from autosched.effort import WorkSeconds
 from autosched.text import duration_text, table_lines
+from autosched.timing import policy_text
 from search_spaces import InputError
-from tuning_logs import TuningLog, TuningRecord
-from tuning_logs.ranking import best_of, standing
+from tuning_logs import Status, TuningLog, TuningRecord
+from tuning_logs.ranking import standing
 
 app = typer.Typer(no_args_is_help=True, help="Look into a tuning log.")
 
 # A task: workload, target, generator and timing policy. Records of different tasks are never ranked together.
-_Task = tuple[str, str, str, str]
+_Key = tuple[str, str, str, str]
+
+
+@dataclass
+class _Task:
+    """What a log says of one task: little of each record, because a log may hold a million of them."""
+
+    last: TuningRecord
+    # The latest status of every schedule, by hash.
+    statuses: dict[int, Status] = field(default_factory=dict)
+    work: WorkSeconds = field(default_factory=WorkSeconds)
+
+    def add(self, record: TuningRecord) -> None:
+        self.last = record
+        self.statuses[hash(record.schedule)] = record.measurement.status
+        if not record.provenance.finals:
+            self.work += WorkSeconds.of(record)
+
+    def best(self, log: TuningLog) -> TuningRecord | None:
+        origin = self.last.provenance
+        return log.best(self.last.workload, self.last.target, origin.generator, origin.policy)
+
+    def records(self, log: TuningLog) -> list[TuningRecord]:
+        origin = self.last.provenance
+        return log.records(self.last.workload, self.last.target, origin.generator, origin.policy)
 
 
 @app.command("show")
-def show(log: LogPath = None) -> None:
-    """List what was tuned: workload, target, number of trials, best latency and failures."""
-    path, tasks = _tasks(log)
-    rows = [("workload", "target", "generator", "caches", "trials", "best", "failed")]
-    for records in tasks.values():
-        best, last, known = best_of(records), records[-1], standing(records)
-        failed = Counter(r.measurement.status for r in known if not r.measurement.ok).most_common()
+def show_command(log: LogPath = None) -> None:
+    """List what was tuned: workload, target, number of trials, best latency, failures, and where the time went."""
+    tuning_log = TuningLog(log_path(log))
+    rows = [("workload", "target", "generator", "policy", "trials", "best", "seconds of work", "failed")]
+    for task in _tasks(tuning_log):
+        best, last = task.best(tuning_log), task.last
+        failed = Counter(status for status in task.statuses.values() if status != "ok").most_common()
         rows.append(
             (
                 last.workload.label,
                 last.target.key,
                 last.provenance.generator,
                 last.provenance.policy,
-                str(len(known)),
+                str(len(task.statuses)),
                 duration_text(best.measurement.latency_s) if best else "none",
+                str(task.work),
                 ", ".join(f"{n} {status}" for status, n in failed),
             )
         )
     out = console()
     for line in table_lines(rows, right=(4, 5)):
         out.print(Text(line), soft_wrap=True)
-    out.print(Text(f"log {path}"), soft_wrap=True)
+    out.print(Text(f"log {tuning_log.path}"), soft_wrap=True)
 
 
 @app.command("best")
-def best(
+def best_command(
     log: LogPath = None,
     count: Annotated[int, typer.Option("--count", help="How many schedules of each workload.")] = 3,
 ) -> None:
-    """Show the fastest schedules of everything that was tuned."""
+    """Show the fastest schedules of everything that was tuned.
+
+    The first is what replay builds: the winner of the finals, whose latencies were measured interleaved. Others may
+    look faster in a trial of their own.
+    """
     if count < 1:
         raise InputError(f"count={count}; expected an integer of at least 1")
-    out = console()
-    _, tasks = _tasks(log)
-    for records in tasks.values():
-        last = records[-1]
-        out.print(Text(f"{last.workload.label} on {last.target.key}, {last.provenance.policy} caches", style="bold"))
-        winner = best_of(records)
-        others = [r for r in standing(records) if r.measurement.ok and r is not winner]
+    out, tuning_log = console(), TuningLog(log_path(log))
+    for task in _tasks(tuning_log):
+        last, winner = task.last, task.best(tuning_log)
+        timed = policy_text(last.provenance.policy)
+        out.print(Text(f"{last.workload.label} on {last.target.key}, {timed}", style="bold"))
+        others = [r for r in standing(task.records(tuning_log)) if r.measurement.ok and r != winner]
         ranked = sorted(others, key=lambda r: r.measurement.latency_s)
         for record in ([winner] if winner else []) + ranked[: count - 1]:
             latency = duration_text(record.measurement.latency_s)
-            out.print(Text(f"  {latency:>8}  {record.schedule.one_line}"), soft_wrap=True)
+            kind = "finals" if record.provenance.finals else "trial"
+            out.print(Text(f"  {latency:>8}  {kind:6}  {record.schedule.one_line}"), soft_wrap=True)
 
 
-def _tasks(log: Path | None) -> tuple[Path, dict[_Task, list[TuningRecord]]]:
-    path = log_path(log)
-    tasks: dict[_Task, list[TuningRecord]] = {}
-    for record in TuningLog(path):
-        task = (*record.key, record.provenance.generator, record.provenance.policy)
-        tasks.setdefault(task, []).append(record)
+def _tasks(log: TuningLog) -> list[_Task]:
+    tasks: dict[_Key, _Task] = {}
+    for record in log:
+        key = (*record.key, record.provenance.generator, record.provenance.policy)
+        tasks.setdefault(key, _Task(record)).add(record)
     if not tasks:
-        raise InputError(f"{path} holds no tuning record; make some with `autosched demo` or `autosched tune`")
-    return path, tasks
+        raise InputError(f"{log.path} holds no tuning record; make some with `autosched demo` or `autosched tune`")
+    return list(tasks.values())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
@@ -30,10 +29,9 @@ class CompilePool:
         self._workers = [WorkerProcess(server, setup) for setup in setups]
         self._timeout_s = timeout_s
         self._waiting: deque[tuple[int, CompileJob]] = deque()
-        self._jobs: dict[WorkerProcess, tuple[int, CompileJob, float]] = {}
+        self._jobs: dict[WorkerProcess, tuple[int, CompileJob]] = {}
         # Those whose worker was killed by somebody else get a second try.
         self._killed: set[int] = set()
-        self.seconds = 0.0
 
     @property
     def workers(self) -> Sequence[WorkerProcess]:
@@ -57,7 +55,7 @@ class CompilePool:
         for worker in self._workers:
             if self._waiting and worker.available():
                 number, job = self._waiting.popleft()
-                self._jobs[worker] = (number, job, time.perf_counter())
+                self._jobs[worker] = (number, job)
                 worker.send(job, self._timeout_s)
         return done
 
@@ -75,8 +73,7 @@ class CompilePool:
         reply = worker.poll(ready)
         if reply is None:
             return None
-        number, job, since = self._jobs.pop(worker)
-        self.seconds += time.perf_counter() - since
+        number, job = self._jobs.pop(worker)
         match reply:
             case Artefact():
                 return Compiled(number, Candidate(reply, job.program))

@@ -87,13 +87,12 @@ class Trial:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a trial, and how much of its time was timing.
+    """What came of a trial.
 
     A worker is not `healthy` when its device reports an error that stays: it must be replaced.
     """
 
     measurement: Measurement
-    timing_s: float
     healthy: bool = True
 
 

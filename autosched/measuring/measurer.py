@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import multiprocessing
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from autosched.telemetry import monitor_for
 from autosched.timing import Policy, check_timing
 from cost_models import bound_s
 from search_spaces import Schedule, Target, Workload
-from tuning_logs import DeviceState, Measurement, Status
+from tuning_logs import DeviceState, Measurement
 
 # What gives a target's backend, as a worker process imports it.
 DEFAULT_BACKEND = "autosched.backends:for_target"
@@ -85,31 +84,8 @@ class Limits:
 
     compile_timeout_s: float = 30.0
     run_timeout_s: float = 10.0
-    abandon_factor: float = 3.0
+    abandon_factor: float = 1.5
     compile_workers: int = 0
-
-
-@dataclass(frozen=True)
-class MeasurerStatistics:
-    """Where a measurer's time went. `wall_s` is that of its calls; `compile_s` is summed over the compile workers.
-
-    `check_s` (which includes loading), `timing_s` and `idle_s` (waiting for the compilers, starting) are the measuring
-    worker's. `statuses` counts the trials by status.
-    """
-
-    wall_s: float = 0.0
-    compile_s: float = 0.0
-    check_s: float = 0.0
-    timing_s: float = 0.0
-    statuses: tuple[tuple[Status, int], ...] = ()
-
-    @property
-    def idle_s(self) -> float:
-        return max(0.0, self.wall_s - self.check_s - self.timing_s)
-
-    @property
-    def trials(self) -> int:
-        return sum(count for _, count in self.statuses)
 
 
 class LocalMeasurer:
@@ -158,7 +134,6 @@ class LocalMeasurer:
         self._numbers = count()
         self._trials: dict[int, Future[Measurement]] = {}
         self._contests: dict[int, Future[Standings]] = {}
-        self._statuses: Counter[Status] = Counter()
         # The lock guards all of the above, which the thread works on whenever a worker replied or it is woken.
         self._lock = threading.Lock()
         self._woken: Connection[None, None]
@@ -184,18 +159,6 @@ class LocalMeasurer:
     @property
     def library_s(self) -> float | None:
         return self._runner.library_s
-
-    @property
-    def statistics(self) -> MeasurerStatistics:
-        """Where the time of all trials so far went."""
-        with self._lock:
-            return MeasurerStatistics(
-                wall_s=self._pipeline.wall_s,
-                compile_s=self._pool.seconds,
-                check_s=self._runner.check_s,
-                timing_s=self._runner.timing_s,
-                statuses=tuple(self._statuses.most_common()),
-            )
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -345,7 +308,6 @@ class LocalMeasurer:
         if isinstance(result, Standings):
             self._contests.pop(number).set_result(result)
         else:
-            self._statuses[result.status] += 1
             self._trials.pop(number).set_result(result)
 
 

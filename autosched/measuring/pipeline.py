@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import time
 from collections.abc import Callable, Container, Sequence
 
 from autosched.measuring.compile_pool import Compiled, CompilePool
@@ -54,31 +53,21 @@ class Pipeline:
         # What came of a binary; while it is being timed, the candidates that wait for its result.
         self._measured: dict[str, Measurement] = {}
         self._twins: dict[str, list[tuple[int, Candidate]]] = {}
-        self._since: float | None = None
-        self._pending = 0
-        self._wall_s = 0.0
 
     @property
     def workers(self) -> Sequence[WorkerProcess]:
         """The measuring worker, then the compile workers."""
         return self._runner.worker, *self._pool.workers
 
-    @property
-    def wall_s(self) -> float:
-        """How long there has been something on its way."""
-        return self._wall_s + (time.perf_counter() - self._since if self._since else 0.0)
-
     def submit(self, number: int, schedule: Schedule, again: bool = False) -> None:
         """Compile, check and time a schedule. Timed `again`, it owes nothing to earlier results, and may compete."""
         self._pool.submit(number, schedule)
         if again:
             self._finalists[number] = None
-        self._enters()
 
     def contest(self, number: int, finalists: Sequence[int], rounds: int) -> None:
         """Time candidates that were submitted `again`, and came through their trials, interleaved."""
         candidates = [self._finalists[finalist] for finalist in finalists]
-        self._enters()
         self._runner.contest(number, tuple(c for c in candidates if c is not None), rounds)
 
     def forget_finalists(self) -> None:
@@ -93,7 +82,6 @@ class Pipeline:
         self._held.clear()
         waiting += self._pool.cancel_waiting()
         waiting += self._runner.cancel_waiting()
-        self._leave(len(waiting))
         return waiting
 
     def step(self, ready: Container[object]) -> list[tuple[int, Measurement | Standings]]:
@@ -113,7 +101,6 @@ class Pipeline:
                 self._runner.submit(number, candidate)
             self._held.clear()
         self._runner.start_next()
-        self._leave(len(done))
         return done
 
     def _compiled(self, compiled: Compiled) -> list[tuple[int, Measurement]]:
@@ -159,16 +146,6 @@ class Pipeline:
             return [(twin, _shared(measurement, other)) for twin, other in twins]
         self._held += twins
         return []
-
-    def _enters(self) -> None:
-        self._pending += 1
-        self._since = self._since or time.perf_counter()
-
-    def _leave(self, count: int) -> None:
-        self._pending -= count
-        if not self._pending and self._since is not None:
-            self._wall_s += time.perf_counter() - self._since
-            self._since = None
 
 
 def fingerprint(candidate: Candidate) -> str:

@@ -42,8 +42,6 @@ class TrialRunner:
         self._killed_preparing: set[int] = set()
         self.best_s: float | None = None
         self.library_s: float | None = None
-        self.check_s = 0.0
-        self.timing_s = 0.0
 
     @property
     def worker(self) -> WorkerProcess:
@@ -136,8 +134,6 @@ class TrialRunner:
 
     def _finished(self, outcome: Outcome) -> None:
         measurement = outcome.measurement
-        self.timing_s += outcome.timing_s
-        self.check_s += measurement.seconds - outcome.timing_s
         self._trials_s += measurement.seconds
         if not outcome.healthy:
             self._worker.restart()

@@ -10,12 +10,12 @@ from typing import cast
 
 import numpy as np
 
-from autosched.strategies.strategy import Strategy
+from autosched.strategies.strategy import Stopped, Strategy
 from cost_models import CostModel
 from search_spaces import SearchSpace
 from search_spaces.errors import unknown_name
 
-__all__ = ["Strategy", "create", "names"]
+__all__ = ["Stopped", "Strategy", "create", "names"]
 
 # Modules of this package that hold no strategy.
 _OTHERS = frozenset({"__init__", "strategy", "transfer"})

@@ -7,7 +7,7 @@ from itertools import islice
 
 import numpy as np
 
-from autosched.strategies.strategy import schedules_of
+from autosched.strategies.strategy import Stopped, schedules_of
 from cost_models import CostModel
 from search_spaces import Schedule, SearchSpace
 from tuning_logs import TuningRecord
@@ -19,6 +19,7 @@ class Exhaustive:
     def __init__(self, space: SearchSpace, cost_model: CostModel, rng: np.random.Generator) -> None:
         self._space = space
         self._known: set[Schedule] = set()
+        self._rejected_before = space.rejected
         self._left: Iterator[Schedule] = iter(space)
 
     def ask(self, count: int) -> list[Schedule]:
@@ -26,3 +27,7 @@ class Exhaustive:
 
     def tell(self, records: Sequence[TuningRecord]) -> None:
         self._known |= schedules_of(self._space, records)
+
+    @property
+    def stopped(self) -> Stopped:
+        return Stopped(illegal=self._space.rejected - self._rejected_before)

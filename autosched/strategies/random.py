@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from autosched.strategies.strategy import draw, schedules_of
+from autosched.strategies.strategy import Stopped, draw, schedules_of
 from cost_models import CostModel
 from search_spaces import Schedule, SearchSpace
 from tuning_logs import TuningRecord
@@ -19,6 +19,7 @@ class Random:
         self._space = space
         self._rng = rng
         self._known: set[Schedule] = set()
+        self._rejected_before = space.rejected
 
     def ask(self, count: int) -> list[Schedule]:
         drawn = draw(self._space, count, self._known, self._rng)
@@ -27,3 +28,7 @@ class Random:
 
     def tell(self, records: Sequence[TuningRecord]) -> None:
         self._known |= schedules_of(self._space, records)
+
+    @property
+    def stopped(self) -> Stopped:
+        return Stopped(illegal=self._space.rejected - self._rejected_before)

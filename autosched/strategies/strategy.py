@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -12,6 +13,18 @@ from tuning_logs import TuningRecord
 
 # So many draws in a row that bring nothing new say that almost all of the space is known.
 _FRUITLESS_DRAWS = 64
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """Candidates that a strategy came upon and did not propose, by the rung of the ladder of cost that stopped them.
+
+    `illegal` ones break a limit of the target, each counted as often as it came up; `infeasible` ones are predicted to
+    fail, each counted once.
+    """
+
+    illegal: int = 0
+    infeasible: int = 0
 
 
 class Strategy(Protocol):
@@ -29,6 +42,11 @@ class Strategy(Protocol):
 
     def tell(self, records: Sequence[TuningRecord]) -> None:
         """Take note of what was measured, here or in earlier runs, of this workload and target or of others."""
+        ...
+
+    @property
+    def stopped(self) -> Stopped:
+        """What was stopped before it was proposed, since the strategy was created."""
         ...
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from search_spaces import expression as ex
 from search_spaces.activations import apply_chain
-from search_spaces.errors import InputError
+from search_spaces.dtypes import DTYPES
+from search_spaces.errors import InputError, unknown_name
 from search_spaces.expression import Access, axis_index
 from search_spaces.workload import Axis, Reduction, Stage, Tensor, Workload
 
@@ -31,6 +32,8 @@ def matmul(
     """
     if layout not in ("nn", "nt", "tn", "tt"):
         raise InputError(f"unknown layout {layout!r} (allowed: nn, nt, tn, tt)")
+    if dtype not in (*DTYPES, "tf32"):
+        raise unknown_name("dtype", str(dtype), (*DTYPES, "tf32"))
     element = "float32" if dtype == "tf32" else dtype
     outer = () if batch is None else (Axis("b", batch),)
     axis_m, axis_n, axis_k = Axis("m", m), Axis("n", n), Axis("k", k)

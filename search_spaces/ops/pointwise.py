@@ -21,6 +21,7 @@ def pointwise(rows: int, columns: int, chain: str, dtype: str = "float32", scale
     axes = (Axis("r", rows), Axis("c", columns))
     x = Access("x", (axis_index("r"), axis_index("c")))
     out, extra = apply_chain(x, chain, axes, dtype, scale)
-    arguments = (("rows", rows), ("columns", columns), ("chain", chain), ("dtype", dtype), ("scale", scale))
+    used = scale if "scale" in chain.split("_") else None
+    arguments = (("rows", rows), ("columns", columns), ("chain", chain), ("dtype", dtype), ("scale", used))
     inputs = (Tensor("x", (rows, columns), dtype), *extra)
     return Workload("pointwise", inputs, (Stage("out", axes, out, dtype=dtype),), arguments=arguments)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from search_spaces.expression import Access, Affine
 from search_spaces.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest
-from search_spaces.lowering import Emitter, Names, buffers, workspace_name
+from search_spaces.lowering import Emitter, Names, buffers, start_of, workspace_name
 from search_spaces.space import Sketch
 from search_spaces.structure import ContractionForm, contraction_form
 from search_spaces.target import Target
@@ -224,15 +224,16 @@ class _Parts:
         # A column of the output is at n.0 * block_n + n.1 * sweep_n + j * columns and further.
         self.sweep_n = self.cache_n * self.columns
         self.block_n = self.sweeps * self.sweep_n
-        self.n_start = Affine.of(("n.0", self.block_n), ("n.1", self.sweep_n))
-        self.outer = {x.name: Slice(Affine.of((f"{x.name}.0", 1))) for x in form.batch}
+        self.columns_before = ("n.0", self.block_n), ("n.1", self.sweep_n)
+        self.n_start = start_of(*self.columns_before)
+        self.outer = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in form.batch}
         self.pack_in_i = values.word("inner") == "i_pack_j"
 
     @property
     def sums_in_output(self) -> bool:
         """Whether partial sums can wait in the output itself: in float32, and register tiles never overlap."""
         whole = self.form.m.extent % self.rows == 0 and self.form.n.extent % self.columns == 0
-        return whole and self.workload.output.dtype == "float32"
+        return whole and self.workload.stages[-1].dtype == "float32"
 
     def workspaces(self) -> tuple[Buffer, ...]:
         """Partial sums between turns of k.0, one register tile after another, where the output cannot hold them."""
@@ -244,9 +245,9 @@ class _Parts:
 
     def load_a(self) -> Load:
         """The cache tile of a, or the one row panel of it that loop i is at."""
-        place = Slice(Affine.of(("m.0", self.block_m)), self.block_m)
+        place = Slice(start_of(("m.0", self.block_m)), self.block_m)
         if self.pack_in_i:
-            place = Slice(Affine.of(("m.0", self.block_m), ("i", self.rows)), self.rows)
+            place = Slice(start_of(("m.0", self.block_m), ("i", self.rows)), self.rows)
         packing = self.values["pack_a"]
         panels = None if packing == "no" else Panels(self.form.m.name, self.rows, packing == "panels")
         return self._load(self.form.a, "a_panel" if self.pack_in_i else "a", self.form.m.name, place, panels)
@@ -260,7 +261,7 @@ class _Parts:
         return For("n.1", self.sweeps, (load, self._register_loops()), bound=bound)
 
     def _load(self, access: Access, name: str, axis: str, piece: Slice, panels: Panels | None) -> Load:
-        place = {**self.outer, axis: piece, self.form.k.name: Slice(Affine.of(("k.0", self.tile_k)), self.tile_k)}
+        place = {**self.outer, axis: piece, self.form.k.name: Slice(start_of(("k.0", self.tile_k)), self.tile_k)}
         slices = tuple(place[i.terms[0][0]] for i in access.index)
         kept = [(i.terms[0][0], s.extent) for i, s in zip(access.index, slices, strict=True)]
         axes, shape = tuple(x for x, e in kept if e is not None), tuple(e for _, e in kept if e is not None)
@@ -270,8 +271,8 @@ class _Parts:
     def _register_loops(self) -> For:
         """The loops over register tiles, in the order of the knob `inner`."""
         form = self.form
-        m_start = Affine.of(("m.0", self.block_m), ("i", self.rows))
-        n_start = self.n_start + Affine.of(("j", self.columns))
+        m_start = start_of(("m.0", self.block_m), ("i", self.rows))
+        n_start = start_of(*self.columns_before, ("j", self.columns))
         body = tuple(self._register_tile(m_start, n_start))
         bounds = {"i": Bound(m_start, form.m.extent), "j": Bound(n_start, form.n.extent)}
         extents = {"i": self.cache_m, "j": self.cache_n}
@@ -303,11 +304,11 @@ class _Parts:
     def _sums(self, place: dict[str, Slice]) -> tuple[str, tuple[Slice, ...]]:
         """Where the sum of a register tile is between turns of k.0; with one turn, where the result goes."""
         if self.steps == 1 or self.sums_in_output:
-            return self.workload.output.name, tuple(place[x.name] for x in self.form.contraction.axes)
+            return self.workload.stages[-1].name, tuple(place[x.name] for x in self.form.contraction.axes)
         return workspace_name(self.workload, "partial"), (
             *self.outer.values(),
-            Slice(Affine.of(("m.0", self.cache_m), ("i", 1))),
-            Slice(Affine.of(("n.0", self.sweeps * self.cache_n), ("n.1", self.cache_n), ("j", 1))),
+            Slice(start_of(("m.0", self.cache_m), ("i", 1))),
+            Slice(start_of(("n.0", self.sweeps * self.cache_n), ("n.1", self.cache_n), ("j", 1))),
             Slice(Affine(), self.rows),
             Slice(Affine(), self.columns),
         )
@@ -315,7 +316,7 @@ class _Parts:
     def _view(self, tile: str, access: Access, axis: str, variable: str, width: int) -> View:
         """The panel of an operand that one register tile needs, over the whole reduction tile."""
         names = [i.terms[0][0] for i in access.index if i.terms[0][0] not in self.outer]
-        pieces = {axis: Slice(Affine.of((variable, width)), width), self.form.k.name: Slice(Affine(), self.tile_k)}
+        pieces = {axis: Slice(start_of((variable, width)), width), self.form.k.name: Slice(Affine(), self.tile_k)}
         dtypes = {t.name: t.dtype for t in self.workload.inputs}
         shape = tuple(pieces[x].extent or 1 for x in names)
         dst = Tile(f"{tile}_panel", tuple(names), shape, dtypes[access.tensor])
@@ -325,5 +326,5 @@ class _Parts:
         form, names = self.form, Names({"a", "b", "c", "a_panel", "b_panel", "before"})
         emitter = Emitter(place, {t.name: t.dtype for t in self.workload.inputs}, names, {form.contraction.name: c})
         result = emitter.tile(form.result, "out")
-        emitter.store(self.workload.output.name, tuple(x.name for x in form.contraction.axes), result)
+        emitter.store(self.workload.stages[-1].name, tuple(x.name for x in form.contraction.axes), result)
         return emitter.body

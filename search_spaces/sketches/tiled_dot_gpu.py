@@ -13,12 +13,13 @@ the partial sums, in a fixed order, and applies the epilogue.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Literal
 
 from search_spaces.dtypes import dtype
 from search_spaces.expression import Access, Affine
 from search_spaces.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest
-from search_spaces.lowering import Emitter, Names, buffers, slices_at, workspace_name
+from search_spaces.lowering import Emitter, Names, buffers, slices_at, start_of, workspace_name
 from search_spaces.space import Sketch
 from search_spaces.structure import ContractionForm, contraction_form
 from search_spaces.target import Target
@@ -155,7 +156,7 @@ def _lower(workload: Workload, form: ContractionForm, target: Target, values: Va
         workspace_name(workload, "partial"), (split, *(x.extent for x in form.contraction.axes)), "float32", "workspace"
     )
     place = _place(form, values)
-    where = (Slice(Affine.of(("k.split", 1))), *(place[x.name] for x in form.contraction.axes))
+    where = (Slice(start_of(("k.split", 1))), *(place[x.name] for x in form.contraction.axes))
     body = [*_accumulate(workload, form, values, split), Store(partial.name, where, "acc")]
     first = Kernel(f"{workload.name}_partial", _grid(form, target, values, split), tuple(body), _launch(values))
     return TileProgram(
@@ -181,17 +182,17 @@ def _grid(form: ContractionForm, target: Target, values: Values, split: int) -> 
 
 def _place(form: ContractionForm, values: Values) -> dict[str, Slice]:
     """Where the output tile of a program lies."""
-    place = {x.name: Slice(Affine.of((f"{x.name}.0", 1))) for x in form.batch}
+    place = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in form.batch}
     for axis, knob in ((form.m, "m"), (form.n, "n")):
         tile = values.tile(knob)
-        place[axis.name] = Slice(Affine.of((f"{axis.name}.0", tile)), tile)
+        place[axis.name] = Slice(start_of((f"{axis.name}.0", tile)), tile)
     return place
 
 
 def _accumulate(workload: Workload, form: ContractionForm, values: Values, split: int) -> list[Statement]:
     steps, tile_k = values.tiling("k")
     per_split = -(-steps // split)
-    k_start = Affine.of(("k.0", tile_k), ("k.split", per_split * tile_k)) if split > 1 else Affine.of(("k.0", tile_k))
+    k_start = start_of(("k.0", tile_k), ("k.split", per_split * tile_k)) if split > 1 else start_of(("k.0", tile_k))
     place = {**_place(form, values), form.k.name: Slice(k_start, tile_k)}
     extents = {name: piece.extent for name, piece in place.items() if piece.extent is not None}
     dtypes = {t.name: t.dtype for t in workload.inputs}
@@ -244,22 +245,23 @@ def _finish(
     result = emitter.tile(form.result, "out")
     slices = tuple(place[x.name] for x in form.contraction.axes)
     via: Literal["pointer", "descriptor"] = "descriptor" if values["store"] == "descriptor" else "pointer"
-    emitter.body.append(Store(workload.output.name, slices, result.name, via=via))
+    emitter.body.append(Store(workload.stages[-1].name, slices, result.name, via=via))
     return emitter.body
 
 
+@lru_cache(64)  # one per number of splits: every schedule with that number shares it
 def _combine(workload: Workload, form: ContractionForm, partial: str, split: int) -> Kernel:
     """The second kernel of a split reduction: add the partial sums and finish."""
     extents = dict(zip((form.m.name, form.n.name), COMBINE_TILE, strict=True))
-    place = {x.name: Slice(Affine.of((f"{x.name}.0", 1))) for x in form.batch}
+    place = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in form.batch}
     grid = [GridAxis(f"{x.name}.0", x.extent) for x in form.batch]
     for axis in (form.m, form.n):
         tile = extents[axis.name]
-        place[axis.name] = Slice(Affine.of((f"{axis.name}.0", tile)), tile)
+        place[axis.name] = Slice(start_of((f"{axis.name}.0", tile)), tile)
         grid.append(GridAxis(f"{axis.name}.0", -(-axis.extent // tile)))
     axes = (form.m.name, form.n.name)
     acc, part = Tile("acc", axes, COMBINE_TILE), Tile("part", axes, COMBINE_TILE)
-    where = (Slice(Affine.of(("s", 1))), *(place[x.name] for x in form.contraction.axes))
+    where = (Slice(start_of(("s", 1))), *(place[x.name] for x in form.contraction.axes))
     emitter = Emitter(
         place, {t.name: t.dtype for t in workload.inputs}, Names({"acc", "part"}), {form.contraction.name: acc}
     )
@@ -267,5 +269,7 @@ def _combine(workload: Workload, form: ContractionForm, partial: str, split: int
     adding.body.append(Load(part, partial, where))
     adding.assign(acc, "add", acc, part)
     emitter.body += [Fill(acc, 0.0), For("s", split, tuple(adding.body))]
-    emitter.store(workload.output.name, tuple(x.name for x in form.contraction.axes), emitter.tile(form.result, "out"))
+    emitter.store(
+        workload.stages[-1].name, tuple(x.name for x in form.contraction.axes), emitter.tile(form.result, "out")
+    )
     return Kernel(f"{workload.name}_combine", Grid(tuple(grid)), tuple(emitter.body), Launch(num_warps=4))

@@ -47,6 +47,9 @@ def check_scores(model: CostModel, space: SearchSpace, schedules: list[Schedule]
     assert scores.shape == (len(schedules),)
     assert scores.dtype == np.float64
     assert np.isfinite(scores).all()
+    chances = model.failure_chance(space, schedules)
+    assert chances.shape == (len(schedules),)
+    assert ((chances >= 0.0) & (chances <= 1.0)).all()
 
 
 @every_model
@@ -119,3 +122,12 @@ def test_a_later_fit_forgets_the_earlier_one(name: str) -> None:
     twice.fit(space, records)
     asked = sampled(space, 10, seed=1)
     assert list(once.predict(space, asked)) == list(twice.predict(space, asked))
+
+
+@every_model
+def test_without_failures_no_schedule_is_predicted_to_fail(name: str) -> None:
+    space = search_spaces.build(*CASES[0])
+    model = cost_models.create(name, seed=0)
+    assert not model.failure_chance(space, sampled(space, 10)).any()
+    model.fit(space, [r for r in measured(space, sampled(space, 60)) if r.measurement.ok])
+    assert not model.failure_chance(space, sampled(space, 10)).any()

@@ -8,7 +8,7 @@ import pytest
 import cost_models
 import search_spaces
 from autosched import strategies
-from autosched.strategies import Strategy
+from autosched.strategies import Stopped, Strategy
 from cost_models.roofline import latency_s
 from search_spaces import Schedule, SearchSpace, TileProgram, ops, target_named
 from search_spaces.knobs import Choice
@@ -157,3 +157,14 @@ def test_the_same_seed_and_the_same_answers_give_the_same_proposals(name: str, m
         return searched(create(name, space, model, seed=5), space, [16, 16, 8])
 
     assert proposals() == proposals()
+
+
+@every_pair
+def test_what_it_stops_is_counted_from_its_creation(name: str, model: str) -> None:
+    space = tiny_space()
+    assert len(list(space)) == 30  # comes upon the illegal ones, before the strategy is there
+    strategy = create(name, space, model)
+    assert strategy.stopped == Stopped()
+    searched(strategy, space, [8] * 5)
+    assert strategy.stopped.illegal >= 6
+    assert strategy.stopped.infeasible >= 0

@@ -1,5 +1,6 @@
 # a schedule
 #
+# zero out
 # kernel split: grid s in 3, m.0 in 2, n.0 in 3  [warps 4, stages 1]
 #   acc: (m 16, n 16) float32 = 0
 #   for k.0 in 5:  # while k.0*16 + s*80 < 200

@@ -1,0 +1,73 @@
+"""The features of schedules, each computed once, however many models and asks want them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+import search_spaces
+from cost_models.features import FEATURE_NAMES, amounts, scaled
+from cost_models.trees import Floats
+from search_spaces import AutoschedError, InputError, Schedule, SearchSpace
+from tuning_logs import TuningRecord
+
+Key = tuple[str, str]
+
+
+class FeatureRows:
+    """One row per schedule, `FEATURE_NAMES` columns; kept for as long as this object lives, 600 bytes each."""
+
+    def __init__(self) -> None:
+        self._rows: dict[Key, dict[Schedule, Floats | None]] = {}
+        self._spaces: dict[Key, SearchSpace | None] = {}
+
+    def of_schedules(self, space: SearchSpace, schedules: Sequence[Schedule]) -> Floats:
+        """The features of schedules of `space`, shape (len(schedules), len(FEATURE_NAMES))."""
+        known = self._rows.setdefault(key_of(space), {})
+        new = [s for s in dict.fromkeys(schedules) if known.get(s) is None]
+        if new:
+            values = [amounts(space.lower(s), space.target) for s in new]
+            known.update(zip(new, scaled(np.array(values, dtype=np.float64)), strict=True))
+        rows = [known[s] for s in schedules]
+        return np.array(rows, dtype=np.float32).reshape(len(rows), len(FEATURE_NAMES))
+
+    def of_records(self, space: SearchSpace, records: Sequence[TuningRecord]) -> tuple[list[TuningRecord], Floats]:
+        """The records whose schedules their spaces still have, and a row for each; `space` is one of those spaces."""
+        self._spaces[key_of(space)] = space
+        kept: list[TuningRecord] = []
+        rows: list[Floats] = []
+        for record in records:
+            row = self._row_of(record)
+            if row is not None:
+                kept.append(record)
+                rows.append(row)
+        return kept, np.array(rows, dtype=np.float32).reshape(len(rows), len(FEATURE_NAMES))
+
+    def _row_of(self, record: TuningRecord) -> Floats | None:
+        known = self._rows.setdefault(record.key, {})
+        if record.schedule not in known:
+            known[record.schedule] = self._lowered(record)
+        return known[record.schedule]
+
+    def _lowered(self, record: TuningRecord) -> Floats | None:
+        """The features of a record's schedule; None when its space no longer has it."""
+        space = self._space_of(record)
+        try:
+            bound = space.bind(record.schedule) if space else None
+        except InputError:
+            return None
+        return scaled(np.array(amounts(space.lower(bound), space.target))) if space and bound else None
+
+    def _space_of(self, record: TuningRecord) -> SearchSpace | None:
+        if record.key not in self._spaces:
+            try:
+                self._spaces[record.key] = search_spaces.build(record.workload, record.target)
+            except AutoschedError:
+                self._spaces[record.key] = None
+        return self._spaces[record.key]
+
+
+def key_of(space: SearchSpace) -> Key:
+    """What records of this space are filed under."""
+    return space.workload.key, space.target.key

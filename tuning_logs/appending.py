@@ -1,0 +1,88 @@
+"""Appending to a tuning log: one write under an inter-process lock, then fsync; all of it arrives, or nothing does."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from search_spaces import LogError
+
+# How long to wait for another process to end its append, which takes milliseconds: a longer wait is a stuck process.
+LOCK_TIMEOUT_S = 60.0
+# Enough of a line to tell a record by; a record takes 2 to 10 kB.
+_HEAD_BYTES = 1 << 20
+
+
+def append_lines(path: Path, data: bytes) -> None:
+    """Write whole lines at the end of a log; without data, only find out whether that would work.
+
+    An absent file is created. What a killed writer left of a line gets a line end of its own first.
+
+    Raises:
+        LogError: the file is not a tuning log, cannot be written, or the disk is full. It is left as it was.
+    """
+    if path.is_dir():
+        raise LogError(f"{path} is a directory; expected the path of a tuning log, such as {path}/tuning.jsonl")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _refuse_foreign(path)
+        with FileLock(f"{path}.lock", timeout=LOCK_TIMEOUT_S):
+            _append_locked(path, data)
+    except Timeout:
+        raise LogError(f"{path}: another process has held its lock for {LOCK_TIMEOUT_S:.0f} s") from None
+    except LogError:
+        raise
+    except OSError as error:
+        raise LogError(f"cannot append to {path}: {error.strerror or error}; nothing was written") from error
+
+
+def _refuse_foreign(path: Path) -> None:
+    """Raise LogError for a file that is no log, before a lock file is left beside it."""
+    if path.is_file():
+        with path.open("rb") as file:
+            lines = iter(lambda: file.readline(_HEAD_BYTES), b"")
+            reason = _why_foreign(next((line for line in lines if line.strip()), b""))
+        if reason:
+            raise LogError(f"{path} is not a tuning log: {reason}; nothing was written")
+
+
+def _why_foreign(line: bytes) -> str | None:
+    """Why a file with this first line is no tuning log; that it was torn while written is no reason."""
+    opening = b'{"schema"'
+    line, ended = line.strip(), line.endswith(b"\n")
+    if not line or line.startswith(opening) or (not ended and opening.startswith(line)):
+        return None
+    try:
+        data = json.loads(line)
+    except (ValueError, RecursionError):
+        data = None
+    expected = 'expected a first line such as {"schema": 1, "workload": …}'
+    return None if isinstance(data, dict) and "schema" in data else f"{expected}, got {line[:60]!r}"
+
+
+def _append_locked(path: Path, data: bytes) -> None:
+    file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        size = os.fstat(file).st_size
+        if data and size and os.pread(file, 1, size - 1) != b"\n":
+            data = b"\n" + data
+        try:
+            _write_all(file, data)
+            os.fsync(file)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(file, size)
+            raise
+    finally:
+        os.close(file)
+
+
+def _write_all(file: int, data: bytes) -> None:
+    """One write; the rest of it where the system took only a part."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(file, view) :]

@@ -1,0 +1,234 @@
+"""The index of a tuning log: where the records of a key lie in the file, and the little that decides among them.
+
+The log is the only truth. An index holds no record, only their places and what selects them, and is made anew when the
+log is not what it was. It is an SQLite database, so that it can be extended and asked without reading it whole.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import sqlite3
+import zlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import search_spaces
+from search_spaces import Schedule
+from tuning_logs.reading import Extent, FileState, Filter
+from tuning_logs.record import TuningRecord
+
+_TABLES = """
+BEGIN;
+CREATE TABLE log (inode TEXT, size INTEGER, modified_ns INTEGER, extent INTEGER, lines INTEGER, crc INTEGER, tail BLOB);
+CREATE TABLE tasks (task INTEGER PRIMARY KEY, key TEXT UNIQUE);
+CREATE TABLE records (
+    line INTEGER PRIMARY KEY, offset INTEGER, size INTEGER, crc INTEGER,
+    task INTEGER, schedule INTEGER, finals INTEGER, latency REAL
+);
+CREATE INDEX standing ON records (task, schedule, finals, latency);
+PRAGMA user_version = {version};
+COMMIT;
+"""
+# Schedules whose latest records are the fastest, of which `contenders` returns everything: a ranking may weigh more
+# than latencies, but nothing that is slower than so many others wins.
+_CONTENDERS = 64
+
+
+class Place(NamedTuple):
+    """Where a record lies in the log, and the CRC-32 of its line."""
+
+    offset: int
+    size: int
+    crc: int
+
+
+class Task(NamedTuple):
+    """What records of one kind have in common: all that they are selected by."""
+
+    workload: str
+    operator: str
+    dtype: str
+    target: str
+    generator: str
+    policy: str
+
+    @staticmethod
+    def of(record: TuningRecord) -> Task:
+        workload, origin = record.workload, record.provenance
+        key, target = record.key
+        return Task(key, workload.name, workload.stages[-1].dtype, target, origin.generator, origin.policy)
+
+
+class Entry(NamedTuple):
+    """What the index holds of a record; the latency is None for a failed trial. It does not refer to the record."""
+
+    line: int
+    place: Place
+    task: Task
+    schedule: int
+    finals: int
+    latency_s: float | None
+
+    @staticmethod
+    def of(line: int, place: Place, record: TuningRecord) -> Entry:
+        measured = record.measurement
+        latency_s = measured.latency_s if measured.ok else None
+        finals = int(record.provenance.finals)
+        return Entry(line, place, Task.of(record), schedule_digest(record.schedule), finals, latency_s)
+
+
+@functools.cache
+def index_version() -> int:
+    """A positive 31-bit number that changes with the code that tells what is a record and how it is indexed."""
+    here, spaces = Path(__file__).parent, Path(str(search_spaces.__file__)).parent
+    own = [here / f"{name}.py" for name in ("index", "indexed_log", "line_parser", "measurement", "record", "reading")]
+    theirs = [spaces / f"{name}.py" for name in ("dtypes", "expression", "schedule", "target", "workload")]
+    return zlib.crc32(b"".join(path.read_bytes() for path in own + theirs)) % (2**31 - 1) + 1
+
+
+class LogIndex:
+    """The tables of an index, over a connection that no other process writes to meanwhile.
+
+    All methods raise `sqlite3.Error` when the database cannot be read or written, or is corrupt.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        rows = connection.execute("SELECT key, task FROM tasks").fetchall()
+        try:
+            self._tasks = {Task(*json.loads(key)): int(task) for key, task in rows}
+        except (ValueError, TypeError) as error:
+            raise sqlite3.DatabaseError(f"the index names a task that is none: {error}") from error
+
+    @staticmethod
+    def create(connection: sqlite3.Connection) -> None:
+        """Make the tables of an empty index in an empty database."""
+        connection.executescript(_TABLES.format(version=index_version()))
+
+    def covered(self) -> tuple[Extent, FileState | None]:
+        """How far the log is indexed, and the state it was in; None when nothing is."""
+        row = self._connection.execute("SELECT extent, lines, crc, tail, inode, size, modified_ns FROM log").fetchone()
+        return (Extent(*row[:4]), FileState(*row[4:])) if row else (Extent(), None)
+
+    def clear(self) -> None:
+        """Forget the log: what was indexed is no longer there."""
+        with self._connection as connection:
+            for table in ("log", "tasks", "records"):
+                connection.execute(f"DELETE FROM {table}")
+        self._tasks.clear()
+
+    def extend(self, start: Extent, found: Sequence[Entry], end: Extent, state: FileState) -> None:
+        """Add what was found after `start`; from now on the log, in this state, is covered up to `end`.
+
+        A record behind `start` is dropped first: its line had no end, and may have grown since.
+        """
+        with self._connection as connection:
+            connection.execute("DELETE FROM records WHERE line > ?", (start.lines,))
+            connection.executemany(
+                "INSERT INTO records (line, offset, size, crc, task, schedule, finals, latency)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                ((e.line, *e.place, self._number(e.task), e.schedule, e.finals, e.latency_s) for e in found),
+            )
+            connection.execute("DELETE FROM log")
+            connection.execute(
+                "INSERT INTO log (extent, lines, crc, tail, inode, size, modified_ns) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (*end, state.inode, state.size, state.modified_ns),
+            )
+
+    def _number(self, task: Task) -> int:
+        if task not in self._tasks:
+            # As JSON, because SQLite refuses half of a surrogate pair, which JSON can name.
+            added = self._connection.execute("INSERT INTO tasks (key) VALUES (?)", (json.dumps(task),))
+            assert added.lastrowid is not None
+            self._tasks[task] = added.lastrowid
+        return self._tasks[task]
+
+    def tasks(self) -> list[Task]:
+        """Every task with a record, in the order in which they were first tried."""
+        # One whose only record had no line end, and was dropped, has none.
+        filed = (
+            "SELECT key FROM tasks WHERE EXISTS (SELECT 1 FROM records WHERE records.task = tasks.task) ORDER BY task"
+        )
+        return [Task(*json.loads(key)) for (key,) in self._connection.execute(filed)]
+
+    def matching(self, wanted: Filter) -> list[Task]:
+        """The tasks whose records a filter admits."""
+        return [t for t in self._tasks if wanted.admits(t.workload, t.target, t.generator, t.policy)]
+
+    def places(self, tasks: Sequence[Task]) -> list[Place]:
+        """Where the records of these tasks are, oldest first."""
+        return self._places(f"WHERE task IN ({self._numbers(tasks)}) ORDER BY line")
+
+    def example(self, task: Task) -> Place:
+        """Where a record of a task is."""
+        return self._places(f"WHERE task = {self._tasks[task]} LIMIT 1")[0]
+
+    def fastest(self, tasks: Sequence[Task], limit: int) -> list[Place]:
+        """Where the `limit` fastest successful records of these tasks are, fast before slow, then oldest first."""
+        where = f"WHERE task IN ({self._numbers(tasks)}) AND latency IS NOT NULL"
+        return self._places(f"{where} ORDER BY latency, line LIMIT {int(limit)}")
+
+    def contenders(self, tasks: Sequence[Task]) -> list[Place]:
+        """Where the records are that decide which one of these tasks is best, oldest first.
+
+        These are all records of some schedules: of those in the round of finals that the log ends in, or, when it ends
+        in a trial, of the fastest by their latest records, and of the last. So `tuning_logs.ranking.best_of`, which
+        looks at every schedule's latest record, in the order in which schedules were first tried, and at the last
+        record of all, answers the same as for all records.
+        """
+        among = f"task IN ({self._numbers(tasks)})"
+        # SQLite takes columns beside a max() from the row that has it ("Bare columns in an aggregate query").
+        last, finals, schedule = self._connection.execute(
+            f"SELECT max(line), finals, schedule FROM records WHERE {among}"
+        ).fetchone()
+        if last is None:
+            return []
+        schedules = self._finalists(among, finals) if finals else self._leaders(among)
+        chosen = ", ".join(map(str, {schedule, *schedules}))
+        return self._places(f"WHERE {among} AND schedule IN ({chosen}) ORDER BY line")
+
+    def _finalists(self, among: str, finals: int) -> set[int]:
+        rows = self._connection.execute(
+            f"SELECT DISTINCT schedule FROM records WHERE {among} AND finals = ?", (finals,)
+        )
+        return {schedule for (schedule,) in rows}
+
+    def _leaders(self, among: str) -> set[int]:
+        """The schedules with the fastest latest records; with the slowest of these come all that are as fast."""
+        latest = f"(SELECT schedule, latency, max(line) FROM records WHERE {among} GROUP BY schedule)"
+        # SQLite finds a few of the fastest in a third of the time that it sorts them all in.
+        rows = self._connection.execute(
+            f"SELECT latency, schedule FROM {latest} WHERE latency IS NOT NULL ORDER BY latency LIMIT {_CONTENDERS + 1}"
+        ).fetchall()
+        leaders = {schedule for _, schedule in rows}
+        if len(rows) > _CONTENDERS and rows[-2][0] == rows[-1][0]:
+            ties = self._connection.execute(f"SELECT schedule FROM {latest} WHERE latency = ?", (rows[-1][0],))
+            leaders |= {schedule for (schedule,) in ties}
+        return leaders
+
+    def _places(self, condition: str) -> list[Place]:
+        rows = self._connection.execute(f"SELECT offset, size, crc FROM records {condition}")
+        return [Place(*row) for row in rows]
+
+    def _numbers(self, tasks: Iterable[Task]) -> str:
+        return ", ".join(str(self._tasks[t]) for t in tasks)
+
+
+def schedule_digest(schedule: Schedule) -> int:
+    """A signed 64-bit number, equal for equal schedules; two of a million differ but with a chance of 3e-8."""
+    text = json.dumps([schedule.sketch, schedule.values])
+    if "true" in text or "false" in text or "." in text:
+        # In Python, and so among schedules, 1 == True == 1.0.
+        text = json.dumps(_as_integers([schedule.sketch, schedule.values]))
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big", signed=True)
+
+
+def _as_integers(value: object) -> object:
+    if isinstance(value, (list, tuple)):
+        return [_as_integers(v) for v in value]
+    if isinstance(value, bool) or (isinstance(value, float) and value.is_integer()):
+        return int(value)
+    return value

@@ -1,0 +1,152 @@
+"""Reading a large log: an index says where the records asked for are, and only these are parsed."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import BinaryIO
+
+from search_spaces import LogError, Target, Workload
+from tuning_logs.index import Entry, LogIndex, Place, Task
+from tuning_logs.index_store import IndexStore
+from tuning_logs.line_parser import LineParser
+from tuning_logs.ranking import best_of
+from tuning_logs.reading import Extent, FileState, Filter, lines_between, opened, parse_line, still_begins_with
+from tuning_logs.record import TuningRecord
+from tuning_logs.shape_distance import shape_distance
+
+# How much of the log is indexed before the index is saved and other processes get their turn: about a second's work.
+_STEP_BYTES = 32 << 20
+# How often a log may be replaced or edited while one question about it is answered.
+_ATTEMPTS = 5
+
+Records = list[TuningRecord]
+Find = Callable[[LogIndex, BinaryIO], Records]
+
+
+class _ChangedError(Exception):
+    """The log was replaced or edited while it was read."""
+
+
+class IndexedLog:
+    """The records of a log, in its file. Iterating reads it through; nothing that was read is kept."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._parser = LineParser()
+        self._store = IndexStore(path)
+
+    def __iter__(self) -> Iterator[TuningRecord]:
+        with opened(self._path) as file:
+            if file is None:
+                return
+            size = FileState.of(file).size
+            for number, line in enumerate(lines_between(file, 0, size), 1):
+                record = parse_line(self._parser, line, self._path, number)
+                if record is not None:
+                    yield record
+
+    def records(self, wanted: Filter) -> Records:
+        if wanted == Filter():
+            return list(self)
+        return self._ask(lambda index, file: self._load(file, index.places(index.matching(wanted))))
+
+    def best(self, wanted: Filter) -> TuningRecord | None:
+        return best_of(self._ask(lambda index, file: self._load(file, index.contenders(index.matching(wanted)))))
+
+    def nearest(self, workload: Workload, target: Target, limit: int) -> Records:
+        def find(index: LogIndex, file: BinaryIO) -> Records:
+            def rank(task: Task) -> tuple[float, bool]:
+                return distances[task.workload], task.target != target.key
+
+            alike = [t for t in index.tasks() if (t.operator, t.dtype) == (workload.name, workload.output.dtype)]
+            distances = {t.workload: shape_distance(self._workload(index, file, t), workload) for t in alike}
+            places: list[Place] = []
+            for _, tasks in groupby(sorted(alike, key=rank), key=rank):
+                if len(places) < limit:
+                    places += index.fastest(list(tasks), limit - len(places))
+            return self._load(file, places)
+
+        return self._ask(find)
+
+    def _workload(self, index: LogIndex, file: BinaryIO, task: Task) -> Workload:
+        return self._load(file, [index.example(task)])[0].workload
+
+    def _ask(self, find: Find) -> Records:
+        """What `find` finds, with the index covering the log as it is now."""
+        for _ in range(_ATTEMPTS):
+            with opened(self._path) as file:
+                if file is None:
+                    return []
+                try:
+                    return self._answer(file, find)
+                except _ChangedError:
+                    continue
+        raise LogError(f"cannot read {self._path}: it was replaced or edited {_ATTEMPTS} times while it was read")
+
+    def _answer(self, file: BinaryIO, find: Find) -> Records:
+        def step(index: LogIndex) -> Records | None:
+            if not self._catch_up(index, file):
+                return None
+            try:
+                return find(index, file)
+            except _ChangedError:
+                index.clear()
+                raise
+
+        while (records := self._store.run(step)) is None:
+            pass
+        return records
+
+    def _catch_up(self, index: LogIndex, file: BinaryIO) -> bool:
+        """Index the next part of what is not indexed yet; whether nothing was left to do."""
+        now = FileState.of(file)
+        extent, then = index.covered()
+        if then == now:
+            return True
+        if then is not None and not still_begins_with(file, extent, then, now):
+            self._refuse_replaced(now)
+            index.clear()
+            extent = Extent()
+        self._index_step(index, file, extent, now)
+        return False
+
+    def _refuse_replaced(self, now: FileState) -> None:
+        """Raise _ChangedError when `file` is not the log any more: the index may be that of the file that is."""
+        with opened(self._path) as current:
+            if current is None or FileState.of(current).inode != now.inode:
+                raise _ChangedError
+
+    def _index_step(self, index: LogIndex, file: BinaryIO, start: Extent, now: FileState) -> None:
+        end, offset = start, start.size
+        # Entries and no records: thousands of these at a time would keep the garbage collector busy.
+        found: list[Entry] = []
+        for line in lines_between(file, start.size, now.size):
+            record = parse_line(self._parser, line, self._path, end.lines + 1)
+            if record is not None:
+                found.append(Entry.of(end.lines + 1, Place(offset, len(line), zlib.crc32(line)), record))
+            offset += len(line)
+            if not line.endswith(b"\n"):
+                break
+            end = end.after(line)
+            if end.size - start.size >= _STEP_BYTES:
+                break
+        state = now if offset == now.size else FileState(now.inode, offset, now.modified_ns)
+        index.extend(start, found, end, state)
+
+    def _load(self, file: BinaryIO, places: Sequence[Place]) -> Records:
+        """The records at these places.
+
+        Raises:
+            _ChangedError: a line is not the one that was indexed.
+        """
+        return [self._parser.parse(self._line(file, place)) for place in places]
+
+    def _line(self, file: BinaryIO, place: Place) -> bytes:
+        line = os.pread(file.fileno(), place.size, place.offset)
+        if zlib.crc32(line) != place.crc:
+            raise _ChangedError
+        return line

@@ -1,0 +1,148 @@
+"""Reading the file of a tuning log: which bytes were read already, whether they are still there, and what follows."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import warnings
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, Protocol
+
+from search_spaces import LogError, Target, Workload
+from tuning_logs.line_parser import FOREIGN_LINE, LineParser
+from tuning_logs.record import TuningRecord
+
+# Bytes at the end of what was read that are compared to tell an append: any two lines of a log differ there.
+_TAIL_BYTES = 256
+# What is read at once to see whether a file is unchanged: more is not faster, and must not crowd out memory.
+_BLOCK_BYTES = 1 << 20
+
+
+class Extent(NamedTuple):
+    """The start of a log, up to the end of a line: its size in bytes and lines, its CRC-32, and its last bytes."""
+
+    size: int = 0
+    lines: int = 0
+    crc: int = 0
+    tail: bytes = b""
+
+    def after(self, line: bytes) -> Extent:
+        """The extent that ends one line later."""
+        tail = (self.tail + line[-_TAIL_BYTES:])[-_TAIL_BYTES:]
+        return Extent(self.size + len(line), self.lines + 1, zlib.crc32(line, self.crc), tail)
+
+
+@dataclass(frozen=True)
+class FileState:
+    """What tells a file that changed from one that did not. The inode is text: databases know only 63 bits."""
+
+    inode: str
+    size: int
+    modified_ns: int
+
+    @staticmethod
+    def of(file: BinaryIO) -> FileState:
+        stat = os.fstat(file.fileno())
+        return FileState(str(stat.st_ino), stat.st_size, stat.st_mtime_ns)
+
+
+def still_begins_with(file: BinaryIO, extent: Extent, then: FileState, now: FileState) -> bool:
+    """Whether a file that was in state `then` when it began with `extent` still does.
+
+    A file that only grew was appended to: a glance at the end of the extent confirms it. (What this cannot see is a
+    line in the middle replaced, in place, by one of the same length, and lines appended since.) After any other change
+    the whole extent is compared, at the speed of reading it.
+    """
+    if now.inode == then.inode and now.size > then.size:
+        start = extent.size - len(extent.tail)
+        return os.pread(file.fileno(), len(extent.tail), start) == extent.tail
+    return _crc(file, extent.size) == extent.crc
+
+
+def _crc(file: BinaryIO, size: int) -> int:
+    file.seek(0)
+    crc = 0
+    while size > 0 and (block := file.read(min(size, _BLOCK_BYTES))):
+        crc = zlib.crc32(block, crc)
+        size -= len(block)
+    return crc
+
+
+def lines_between(file: BinaryIO, start: int, end: int) -> Iterator[bytes]:
+    """The lines from byte `start` to `end`, with their line ends; the last one may lack its own."""
+    file.seek(start)
+    while start < end and (line := file.readline(end - start)):
+        start += len(line)
+        yield line
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[BinaryIO | None]:
+    """The log, open for reading; None when there is no such file.
+
+    Raises:
+        LogError: the file exists but cannot be read.
+    """
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        yield None
+        return
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    with file:
+        try:
+            yield file
+        except LogError:
+            raise
+        except OSError as error:
+            raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> LogError:
+    return LogError(f"cannot read {path}: {error.strerror or error}")
+
+
+def parse_line(parser: LineParser, line: bytes, path: Path, number: int) -> TuningRecord | None:
+    """The record of a line; None for a blank one, and, with a warning that names file and line, for a foreign one."""
+    if not line.strip():
+        return None
+    try:
+        return parser.parse(line)
+    except FOREIGN_LINE as error:
+        reason = f"{type(error).__name__}: {error}"
+        warnings.warn(f"{path}, line {number}: skipped, not a tuning record ({reason})", stacklevel=5)
+        return None
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which records are asked for: the keys of workload and target, generator and timing policy; None is any."""
+
+    workload: str | None = None
+    target: str | None = None
+    generator: str | None = None
+    policy: str | None = None
+
+    def admits(self, workload: str, target: str, generator: str, policy: str) -> bool:
+        return (
+            self.workload in (None, workload)
+            and self.target in (None, target)
+            and self.generator in (None, generator)
+            and self.policy in (None, policy)
+        )
+
+
+class LogReader(Protocol):
+    """Answers what a `TuningLog` is asked; see there for what the answers are."""
+
+    def __iter__(self) -> Iterator[TuningRecord]: ...
+
+    def records(self, wanted: Filter) -> list[TuningRecord]: ...
+
+    def best(self, wanted: Filter) -> TuningRecord | None: ...
+
+    def nearest(self, workload: Workload, target: Target, limit: int) -> list[TuningRecord]: ...
