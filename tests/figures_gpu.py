@@ -81,7 +81,7 @@ def figures(out: Path, trials: int | None) -> int:
         result = autosched.tune(workload, trials=trials or wanted, log=out / "tuning.jsonl")
         seconds = time.perf_counter() - started
         print(result, flush=True)
-        comparison = autosched.compare(workload, log=out / "tuning.jsonl")
+        comparison = autosched.compare(workload, log=out / "tuning.jsonl", rounds=100)
         best = result.best.schedule.one_line if result.best else "none"
         shown.append(f"{comparison}\n  tuned in {seconds:.1f} s, {result.trials_done} trials\n  {best}")
     print("\n\n".join([*shown, f"GPU tests: {summary}"]))

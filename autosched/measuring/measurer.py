@@ -84,7 +84,7 @@ class Limits:
 
     compile_timeout_s: float = 30.0
     run_timeout_s: float = 10.0
-    abandon_factor: float = 1.5
+    abandon_factor: float = 1.25
     compile_workers: int = 0
 
 
