@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
-from collections.abc import Callable
 from pathlib import Path
-from typing import cast
 
 from cost_models.cost_model import CostModel
 from cost_models.roofline import bound_s
 from search_spaces.errors import unknown_name
+from search_spaces.plug_ins import only_class
 
 __all__ = ["CostModel", "bound_s", "create", "names"]
 
@@ -31,8 +28,5 @@ def create(name: str, seed: int) -> CostModel:
     """
     if name not in names():
         raise unknown_name("cost model", name, names())
-    module = importlib.import_module(f"{__name__}.{name}{_SUFFIX}")
-    classes = inspect.getmembers(module, inspect.isclass)
-    own = [c for name, c in classes if c.__module__ == module.__name__ and not name.startswith("_")]
-    (found,) = own
-    return cast(Callable[[int], CostModel], found)(seed)
+    found: CostModel = only_class(f"{__name__}.{name}{_SUFFIX}")(seed)
+    return found

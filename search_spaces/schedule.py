@@ -10,6 +10,7 @@ from typing import Any
 from search_spaces.errors import InputError
 from search_spaces.knobs import KnobValue, Values
 from search_spaces.tile_program import TileProgram
+from search_spaces.tile_program_text import to_text
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Schedule:
         return " ".join([self.sketch, *(f"{k}={_value_text(v)}" for k, v in self.values)])
 
     def __str__(self) -> str:
-        return f"# {self.one_line}" + (f"\n{self.program}" if self.lowering else "")
+        return f"# {self.one_line}" + (f"\n{to_text(self.program)}" if self.lowering else "")
 
     def __getstate__(self) -> dict[str, Any]:
         # Only the choice itself travels between processes.

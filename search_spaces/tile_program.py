@@ -357,12 +357,6 @@ class TileProgram:
     def buffer(self, name: str) -> Buffer:
         return next(b for b in self.buffers if b.name == name)
 
-    def __str__(self) -> str:
-        # Here, because that module imports this one.
-        from search_spaces.tile_program_text import to_text
-
-        return to_text(self)
-
 
 def statements(body: tuple[Statement, ...]) -> Iterator[Statement]:
     """Every statement, outer before inner, in order."""

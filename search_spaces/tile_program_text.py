@@ -1,4 +1,4 @@
-"""Tile programs as loop nests: what `print(program)` shows, and what stands at the top of every generated source."""
+"""Tile programs as loop nests: what `print(schedule)` shows, and what stands at the top of every generated source."""
 
 from __future__ import annotations
 

@@ -21,6 +21,7 @@ from search_spaces.tile_program import (
     Tile,
     TileProgram,
 )
+from search_spaces.tile_program_text import to_text
 
 WHERE = (Slice(Affine(), 4),)
 TILE = Tile("t", ("i",), (4,))
@@ -35,7 +36,7 @@ def program(load: Load = LOAD, store: Store = STORE, launch: Launch = LAUNCH, **
 
 
 def test_a_program_is_shown_as_a_loop_nest() -> None:
-    assert str(program()).splitlines() == [
+    assert to_text(program()).splitlines() == [
         "kernel copy: grid s in 3  [warps 4, stages 1]",
         "  t: (i 4) float32 = load x[0 : +4]",
         "  store out[0 : +4] = t",
@@ -56,8 +57,8 @@ def test_a_program_is_shown_as_a_loop_nest() -> None:
     ids=["eviction", "descriptor", "atomic", "streaming", "cluster", "register cap", "zeroed"],
 )
 def test_what_sets_a_program_apart_is_shown(changed: TileProgram, shown: str) -> None:
-    assert shown in str(changed)
-    assert shown not in str(program())
+    assert shown in to_text(changed)
+    assert shown not in to_text(program())
 
 
 def test_atomic_stores_add_to_what_is_there() -> None:

@@ -53,6 +53,7 @@ from search_spaces.tile_program import (
     View,
     loop_extents,
 )
+from search_spaces.tile_program_text import to_text
 
 BACKEND = TritonBackend()
 
@@ -405,7 +406,7 @@ def quick_to_interpret(program: TileProgram) -> bool:
 
 def quick_to_compile(program: TileProgram) -> bool:
     needs = (resources(program, k, target_named("b200")) for k in program.kernels)
-    return "specialised" not in str(program) and all(r.registers_per_thread < MAX_COMPILED_REGISTERS for r in needs)
+    return "specialised" not in to_text(program) and all(r.registers_per_thread < MAX_COMPILED_REGISTERS for r in needs)
 
 
 class TestSketches:

@@ -17,6 +17,7 @@ from autosched.backends.llvm_ir import I64, PTR, Builder, Module, Value
 from autosched.backends.llvm_rows import row_printer
 from autosched.backends.llvm_values import index, plus
 from search_spaces.tile_program import Kernel, Store, TileProgram, loop_extents, statements
+from search_spaces.tile_program_text import to_text
 
 SCRATCH_SUFFIX = "_scratch_bytes"
 
@@ -30,7 +31,7 @@ def print_program(program: TileProgram, comment: str) -> str:
     module = Module()
     for kernel, symbol in zip(program.kernels, symbols(program), strict=True):
         _print_kernel(module, program, kernel, symbol)
-    header = "\n".join(f"; {line}".rstrip() for line in (*comment.splitlines(), "", *str(program).splitlines()))
+    header = "\n".join(f"; {line}".rstrip() for line in (*comment.splitlines(), "", *to_text(program).splitlines()))
     return f"{header}\n\n{module}"
 
 

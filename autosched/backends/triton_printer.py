@@ -36,6 +36,7 @@ from search_spaces.tile_program import (
     produced,
     statements,
 )
+from search_spaces.tile_program_text import to_text
 
 _TRITON_TYPES = {"float64": "tl.float64", "float32": "tl.float32", "float16": "tl.float16", "bfloat16": "tl.bfloat16"}
 
@@ -46,7 +47,7 @@ def print_module(program: TileProgram, comment: str) -> str:
     Raises:
         CompileError: the program holds something that Triton has no words for.
     """
-    lines = [f"# {line}".rstrip() for line in [*comment.splitlines(), "", *str(program).splitlines()]]
+    lines = [f"# {line}".rstrip() for line in [*comment.splitlines(), "", *to_text(program).splitlines()]]
     names = [function_name(kernel) for kernel in program.kernels]
     if len(set(names)) < len(names):
         raise CompileError(f"kernels of {program.name} are called {names}; expected different names")

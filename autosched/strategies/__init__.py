@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
-from collections.abc import Callable
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 
@@ -14,6 +10,7 @@ from autosched.strategies.strategy import Stopped, Strategy
 from cost_models import CostModel
 from search_spaces import SearchSpace
 from search_spaces.errors import unknown_name
+from search_spaces.plug_ins import only_class
 
 __all__ = ["Stopped", "Strategy", "create", "names"]
 
@@ -34,8 +31,5 @@ def create(name: str, space: SearchSpace, cost_model: CostModel, rng: np.random.
     """
     if name not in names():
         raise unknown_name("strategy", name, names())
-    module = importlib.import_module(f"{__name__}.{name}")
-    classes = inspect.getmembers(module, inspect.isclass)
-    own = [c for name, c in classes if c.__module__ == module.__name__ and not name.startswith("_")]
-    (found,) = own
-    return cast(Callable[[SearchSpace, CostModel, np.random.Generator], Strategy], found)(space, cost_model, rng)
+    found: Strategy = only_class(f"{__name__}.{name}")(space, cost_model, rng)
+    return found
