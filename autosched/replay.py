@@ -90,8 +90,8 @@ def _why_none(op: Workload, target: Target, paths: tuple[Path, ...], policy: Pol
     if stale:
         return (
             f"the records of {op.label} on {target.device} are stale: generator {stale[0].provenance.generator} made "
-            f"them, which is not the one here; tune again, or pass allow_stale=True to build the same schedule anyway "
-            f"(searched {searched})"
+            f"them, which is not the one here; tune again, or replay with allow_stale=True (--allow-stale) to "
+            f"build the same schedule anyway (searched {searched})"
         )
     return (
         f"no successful record of {op.label} on {target.device} with {policy_text(policy)}; expected one in "

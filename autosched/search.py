@@ -182,23 +182,30 @@ class Search:
             self._settle(ended)
 
     def _settle(self, ended: Sequence[_Ended]) -> None:
-        """Log what has ended, in one write; then show it, and keep what shows a fault."""
-        records: list[TuningRecord] = []
-        schedules: list[Schedule] = []
+        """Log what has ended, in one write; then show it, and keep what shows a fault.
+
+        Raises:
+            whatever broke the measurer, once everything that was measured before is in the log.
+        """
+        settled: list[tuple[Schedule, TuningRecord]] = []
+        broken: BaseException | None = None
         for batch, number, future in ended:
             if future.cancelled():
                 batch.cancelled += 1
-                continue
-            trial = self.known + len(records)
-            record = self._record(batch.schedules[number], future.result(), trial, propose_s=batch.propose_s)
-            batch.records[number] = record
-            records.append(record)
-            schedules.append(batch.schedules[number])
-        self._log(records)
-        for record, schedule in zip(records, schedules, strict=True):
+            elif error := future.exception():
+                broken = error
+            else:
+                schedule, trial = batch.schedules[number], self.known + len(settled)
+                record = self._record(schedule, future.result(), trial, propose_s=batch.propose_s)
+                batch.records[number] = record
+                settled.append((schedule, record))
+        self._log([record for _, record in settled])
+        for schedule, record in settled:
             self._known.add(record.schedule)
             self._show(record.measurement)
             repro.keep(self.log.path, record, schedule, backends.for_target(self.space.target))
+        if broken is not None:
+            raise broken
 
     def _finals(self, measurer: Measurer) -> None:
         finalists = self._finalists()

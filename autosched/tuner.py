@@ -171,6 +171,7 @@ def prepare(
     check_integer("trials", trials, 1)
     check_integer("seed", seed, 0)
     tuning_log = TuningLog(log_path(log))
+    tuning_log.check_is_log()
     device = target if isinstance(target, Target) and measured_elsewhere else devices.resolve(target)
     check_timing(policy, device)
     space = search_spaces.build(op, device)

@@ -1,4 +1,4 @@
-"""Analytic latencies: the bound that no kernel beats, and an estimate for one tile program.
+"""Analytic latencies: a bound at nominal rates, and an estimate for one tile program.
 
 Source: Williams, Waterman and Patterson, "Roofline: an insightful visual performance model for multicore
 architectures", CACM 52(4), 2009; wave quantisation as in NVIDIA's "Matrix multiplication background", section 3.
@@ -35,8 +35,9 @@ _NOT_OVERLAPPED = 0.25
 
 
 def bound_s(workload: Workload, target: Target) -> float:
-    """Seconds below which no kernel can be: all operations at peak rate, or each byte moved once, whichever is longer.
+    """Seconds at nominal rates: all operations at the peak, or each byte from or to memory once, whichever is longer.
 
+    No kernel is faster whose operands come from memory; those that lie in a cache can be.
     Operations of contractions run at the rate of their operands' dtype, all others at the float32 rate.
     """
     dots = rest = 0.0

@@ -84,7 +84,7 @@ def test_a_stale_record_is_recognised_and_used_only_when_allowed(
     for record in TuningLog(tuned[1]):
         old = dataclasses.replace(record.provenance, generator="0ld")
         TuningLog(stale).append(dataclasses.replace(record, provenance=old))
-    with pytest.raises(InputError, match=r"are stale: generator 0ld made them.*tune again, or pass allow_stale=True"):
+    with pytest.raises(InputError, match=r"are stale: generator 0ld made them.*or replay with allow_stale=True"):
         autosched.replay(OP, "cpu", log=stale)
     kernel = autosched.replay(OP, "cpu", log=stale, allow_stale=True)
     assert kernel.source == tuned[0].kernel.source

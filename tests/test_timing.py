@@ -22,6 +22,7 @@ from autosched.measuring import LocalMeasurer
 from autosched.timing import (
     CpuTimer,
     GraphTimer,
+    NeighbourProbe,
     Policy,
     Run,
     Timer,
@@ -256,3 +257,17 @@ def test_the_threads_of_a_kernel_inherit_the_cores_of_the_one_that_calls_it() ->
     command = [sys.executable, "-c", THREADED, str(core)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == str({str(core)}), done.stderr
+
+
+class Beside(NeighbourProbe):
+    """A probe on a core whose neighbour is always busy."""
+
+    def slowdown(self) -> float:
+        return 2.0
+
+
+@pytest.mark.parametrize(("products", "slowdown"), [(True, 2.0), (False, 2.0**0.4)])
+def test_products_feel_all_of_a_busy_neighbour_and_streams_a_part_of_it(products: bool, slowdown: float) -> None:
+    timer = CpuTimer(2**20, "cold", Beside(products))
+    timer.sample([lambda: None])
+    assert timer.slowdown == pytest.approx(slowdown)

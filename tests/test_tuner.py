@@ -18,7 +18,7 @@ import search_spaces
 from autosched import Progress
 from autosched.measuring import Decided
 from autosched.tuner import tune
-from search_spaces import Schedule, Workload, ops
+from search_spaces import Schedule, TargetUnavailableError, Workload, ops
 from search_spaces.target import cpu
 from tuning_logs import Measurement, TuningLog
 
@@ -198,6 +198,21 @@ def test_the_same_seed_and_answers_give_the_same_search_whatever_the_order_of_th
             time.sleep(0.005)
         result.result()
     assert forward.measured == backward.measured
+
+
+def test_what_was_measured_before_the_measurer_broke_is_in_the_log(log: Path) -> None:
+    class Breaks(SlowMeasurer):
+        def submit(self, schedules: Sequence[Schedule]) -> list[Future[Measurement]]:
+            futures = super().submit(schedules)
+            self.answer(*schedules[:7])
+            for future in self.open.values():
+                future.set_exception(TargetUnavailableError("the device fell off the bus"))
+            return futures
+
+    measurer = Breaks()
+    with pytest.raises(TargetUnavailableError, match="fell off the bus"):
+        search(log, measurer, 16)
+    assert [r.schedule for r in TuningLog(log)] == measurer.measured[:7]
 
 
 def test_a_search_that_broke_down_resumes_after_what_it_measured(log: Path) -> None:

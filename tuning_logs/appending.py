@@ -29,7 +29,7 @@ def append_lines(path: Path, data: bytes) -> None:
         raise LogError(f"{path} is a directory; expected the path of a tuning log, such as {path}/tuning.jsonl")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _refuse_foreign(path)
+        refuse_foreign(path)
         with FileLock(f"{path}.lock", timeout=LOCK_TIMEOUT_S):
             _append_locked(path, data)
     except Timeout:
@@ -37,10 +37,11 @@ def append_lines(path: Path, data: bytes) -> None:
     except LogError:
         raise
     except OSError as error:
-        raise LogError(f"cannot append to {path}: {error.strerror or error}; nothing was written") from error
+        reason = error.strerror or error
+        raise LogError(f"cannot append to {path}: {reason}; nothing was written, what it held is unharmed") from error
 
 
-def _refuse_foreign(path: Path) -> None:
+def refuse_foreign(path: Path) -> None:
     """Raise LogError for a file that is no log, before a lock file is left beside it."""
     if path.is_file():
         with path.open("rb") as file:

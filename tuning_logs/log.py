@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from search_spaces import LogError, Target, Workload
-from tuning_logs.appending import append_lines
+from tuning_logs.appending import append_lines, refuse_foreign
 from tuning_logs.indexed_log import IndexedLog
 from tuning_logs.parsed_log import ParsedLog
 from tuning_logs.reading import Filter, LogReader
@@ -64,6 +64,15 @@ class TuningLog:
         if records:
             lines = (json.dumps(r.to_json(), allow_nan=False).encode() + b"\n" for r in records)
             append_lines(self.path, b"".join(lines))
+
+    def check_is_log(self) -> None:
+        """Raise LogError for a file that is no tuning log, or cannot be read, before it warns of every line."""
+        try:
+            refuse_foreign(self.path)
+        except LogError:
+            raise
+        except OSError as error:
+            raise LogError(f"cannot read {self.path}: {error.strerror or error}") from error
 
     def check_writable(self) -> None:
         """Raise the LogError that `append` would raise now; an absent file is created, empty."""

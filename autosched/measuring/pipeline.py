@@ -77,11 +77,12 @@ class Pipeline:
         """Forget the schedules that no worker has begun to compile or to run: their numbers."""
         waiting = [number for number, _ in self._held]
         waiting += [number for twins in self._twins.values() for number, _ in twins]
-        for twins in self._twins.values():
-            twins.clear()
-        self._held.clear()
         waiting += self._pool.cancel_waiting()
         waiting += self._runner.cancel_waiting()
+        self._held.clear()
+        self._running = {number: c for number, c in self._running.items() if number not in waiting}
+        # Nobody may wait for the result of a binary that was given up.
+        self._twins = {fingerprint(candidate): [] for candidate in self._running.values()}
         return waiting
 
     def step(self, ready: Container[object]) -> list[tuple[int, Measurement | Standings]]:
