@@ -19,7 +19,7 @@ from autosched.progress import OnProgress, Phase, Progress
 from autosched.strategies import Strategy
 from search_spaces import Schedule, SearchSpace
 from tuning_logs import Measurement, Provenance, TuningLog, TuningRecord
-from tuning_logs.ranking import best_of, standing, undecided
+from tuning_logs.ranking import best_of, standing
 
 Ending = Literal["known", "trials", "exhausted", "interrupted"]
 
@@ -28,8 +28,8 @@ Ending = Literal["known", "trials", "exhausted", "interrupted"]
 _FIRST_BATCH = 16
 _LARGEST_BATCH = 64
 # Schedules that are measured again before one is called best, and how often each at a time: the differences among the
-# best few are of the size of the noise of single trials.
-_FINALISTS = 5
+# best are of the size of the noise of single trials, and on a disturbed machine the best may look like the tenth.
+_FINALISTS = 16
 _FINAL_ROUNDS = 15
 
 
@@ -209,7 +209,9 @@ class Search:
 
     def _finals(self, measurer: Measurer) -> None:
         finalists = self._finalists()
-        measurements = measurer.remeasure(finalists, _FINAL_ROUNDS, lambda latencies: not undecided(latencies))
+        measurements = measurer.remeasure(finalists, _FINAL_ROUNDS)
+        if measurements is None:
+            return
         # Two searches that share a log have finals of their own.
         first, finals = self.known, time.time_ns() // 1_000_000
         pairs = enumerate(zip(finalists, measurements, strict=True))

@@ -130,8 +130,8 @@ def test_a_clear_winner_of_the_finals_is_best_though_it_was_tried_last() -> None
     assert tile_of(best_of([record(16, (1e-3,)), record(32, (2e-3,)), *finals])) == 32
 
 
-def test_finals_that_could_not_be_held_leave_the_lowest_median_best() -> None:
-    finals = [record(16, (1.1e-3,) * 20, 1), record(32, (1.0e-3,) * 7, 1)]
+def test_who_dropped_out_of_the_finals_cannot_win_with_fewer_rounds() -> None:
+    finals = [record(16, (1.0e-3,) * 15, 1), record(32, (1.1e-3,) * 30, 1), record(64, (1.2e-3,) * 30, 1)]
     assert tile_of(best_of(finals)) == 32
 
 

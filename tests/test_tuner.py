@@ -16,7 +16,6 @@ import pytest
 import autosched
 import search_spaces
 from autosched import Progress
-from autosched.measuring import Decided
 from autosched.tuner import tune
 from search_spaces import Schedule, TargetUnavailableError, Workload, ops
 from search_spaces.target import cpu
@@ -54,7 +53,7 @@ class FakeMeasurer:
             return Measurement("compile_error", detail="made up")
         return Measurement("ok", (made_up_latency(schedule),))
 
-    def remeasure(self, schedules: Sequence[Schedule], rounds: int, decided: Decided) -> list[Measurement]:
+    def remeasure(self, schedules: Sequence[Schedule], rounds: int) -> list[Measurement]:
         self.remeasured.extend(schedules)
         return [Measurement("ok", (made_up_latency(s),) * rounds) for s in schedules]
 
@@ -263,14 +262,14 @@ def test_ctrl_c_gives_up_what_waits_keeps_what_ended_and_reports(log: Path) -> N
 
 def test_the_winner_of_the_finals_is_best_even_when_a_trial_looked_faster(log: Path) -> None:
     class Lucky(FakeMeasurer):
-        def remeasure(self, schedules: Sequence[Schedule], rounds: int, decided: Decided) -> list[Measurement]:
-            super().remeasure(schedules, rounds, decided)
+        def remeasure(self, schedules: Sequence[Schedule], rounds: int) -> list[Measurement]:
+            super().remeasure(schedules, rounds)
             # In the finals all are slower than they looked, and the order is the reverse.
-            return [Measurement("ok", ((20 - i) * 1e-3,) * rounds) for i in range(len(schedules))]
+            return [Measurement("ok", ((40 - i) * 1e-3,) * rounds) for i in range(len(schedules))]
 
     measurer = Lucky()
     result = search(log, measurer, 40)
-    assert len(measurer.remeasured) == 5
+    assert len(measurer.remeasured) == 16
     assert result.best is not None
     assert result.best.schedule == measurer.remeasured[-1]
     assert result.best.provenance.finals
@@ -279,8 +278,8 @@ def test_the_winner_of_the_finals_is_best_even_when_a_trial_looked_faster(log: P
 
 def test_a_finalist_that_fails_in_the_finals_cannot_win(log: Path) -> None:
     class Flaky(FakeMeasurer):
-        def remeasure(self, schedules: Sequence[Schedule], rounds: int, decided: Decided) -> list[Measurement]:
-            _, *rest = super().remeasure(schedules, rounds, decided)
+        def remeasure(self, schedules: Sequence[Schedule], rounds: int) -> list[Measurement]:
+            _, *rest = super().remeasure(schedules, rounds)
             return [Measurement("wrong_result", detail="only sometimes right"), *rest]
 
     measurer = Flaky()

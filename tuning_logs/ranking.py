@@ -42,11 +42,12 @@ def best_of(records: Sequence[TuningRecord]) -> TuningRecord | None:
     if round_number:
         candidates = [r for r in candidates if r.provenance.finals == round_number]
     ok = [r for r in candidates if r.measurement.ok]
-    latencies = [r.measurement.latencies_s for r in ok]
-    # A round that could not be held left its finalists their trials, of various numbers of repeats.
-    if round_number and len({len(taken) for taken in latencies}) == 1:
-        return ok[winner(latencies)]
-    return min(ok, key=lambda r: r.measurement.latency_s, default=None)
+    if not (ok and round_number):
+        return min(ok, key=lambda r: r.measurement.latency_s, default=None)
+    # Who was clearly slower dropped out, and has fewer.
+    rounds = max(len(r.measurement.latencies_s) for r in ok)
+    last = [r for r in ok if len(r.measurement.latencies_s) == rounds]
+    return last[winner([r.measurement.latencies_s for r in last])]
 
 
 def winner(latencies: Sequence[Sequence[float]]) -> int:
@@ -62,6 +63,13 @@ def winner(latencies: Sequence[Sequence[float]]) -> int:
         for number, interval in enumerate(intervals)
         if number == fastest or (interval is not None and 1.0 in interval)
     )
+
+
+def still_in(latencies: Sequence[Sequence[float]]) -> list[int]:
+    """Which of several interleaved candidates could still be the fastest: all that are not clearly slower."""
+    best = latencies[_fastest(latencies)]
+    intervals = (ratio_interval(other, best) for other in latencies)
+    return [number for number, i in enumerate(intervals) if latencies[number] is best or i is None or i.low <= 1.0]
 
 
 def undecided(latencies: Sequence[Sequence[float]]) -> bool:

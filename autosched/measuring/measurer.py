@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import multiprocessing
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import count
@@ -15,6 +15,7 @@ from typing import Protocol, Self
 
 from autosched.devices import usable_cores
 from autosched.measuring.compile_pool import CompilePool
+from autosched.measuring.finals import hold
 from autosched.measuring.fork_server import ForkServer
 from autosched.measuring.jobs import Setup, Standings
 from autosched.measuring.pipeline import Pipeline
@@ -32,9 +33,6 @@ DEFAULT_BACKEND = "autosched.backends:for_target"
 _PERFECT_RUNS_PER_TRIAL = 100
 # Compile workers beyond this many keep a GPU no busier: it times about as many candidates a second as they compile.
 _MOST_COMPILE_WORKERS = 16
-
-# Whether, from the latencies of finalists in every round so far, it is clear who is fastest.
-Decided = Callable[[Sequence[Sequence[float]]], bool]
 
 
 class Measurer(Protocol):
@@ -54,8 +52,11 @@ class Measurer(Protocol):
         """Have the schedules measured; a failure is a measurement too. A future raises what broke the measurer."""
         ...
 
-    def remeasure(self, schedules: Sequence[Schedule], rounds: int, decided: Decided) -> list[Measurement]:
-        """The same, timed interleaved with each other to compare them fairly, `rounds` at a time until `decided`."""
+    def remeasure(self, schedules: Sequence[Schedule], rounds: int) -> list[Measurement] | None:
+        """The same, timed interleaved with each other to compare them fairly, `rounds` at a time until one wins.
+
+        None when they could not be timed together.
+        """
         ...
 
     def cancel(self) -> None:
@@ -101,10 +102,6 @@ class LocalMeasurer:
     Raises:
         InputError: no such policy, or the target has none such.
     """
-
-    # Finals are held this many times at most before they count as a tie: eight times 15 rounds tell latencies apart
-    # that differ by 1 % where single ones scatter by 2 %.
-    _MOST_CONTESTS = 8
 
     def __init__(
         self,
@@ -184,12 +181,10 @@ class LocalMeasurer:
         """
         return [future.result() for future in self.submit(schedules)]
 
-    def remeasure(
-        self, schedules: Sequence[Schedule], rounds: int, decided: Decided = lambda latencies: True
-    ) -> list[Measurement]:
-        """The schedules checked once more, then timed interleaved: the latencies are one from every round.
+    def remeasure(self, schedules: Sequence[Schedule], rounds: int) -> list[Measurement] | None:
+        """The schedules checked once more, then timed in finals: one latency from every round that they took part in.
 
-        Should a candidate fail only now, the latencies are those of its trial.
+        None when no round could be held.
 
         Raises:
             InputError, TargetUnavailableError: as `submit`.
@@ -197,20 +192,18 @@ class LocalMeasurer:
         futures = self._submit(schedules, again=True)
         measurements = {number: future.result() for number, future in futures.items()}
         fit = [number for number, m in measurements.items() if m.ok]
-        standings = self._held(fit, rounds, decided)
-        if not standings.latencies_s:
-            # Somebody spoils it: who cannot even run alone.
-            spoilers = {n: alone.detail for n in fit if not (alone := self._held([n], rounds, decided)).latencies_s}
-            measurements |= {n: Measurement("run_error", detail=detail) for n, detail in spoilers.items()}
-            fit = [number for number in fit if number not in spoilers]
-            standings = self._held(fit, rounds, decided)
+        finals = hold(fit, rounds, lambda numbers, count: self._contest(numbers, count).result())
         with self._lock:
             self._pipeline.forget_finalists()
-        for number, latencies in zip(fit, standings.latencies_s, strict=bool(standings.latencies_s)):
+        if fit and not finals.latencies_s:
+            return None
+        for number, latencies in finals.latencies_s.items():
+            library_s = finals.library_s[: len(latencies)]
             measurements[number] = dataclasses.replace(
-                measurements[number], latencies_s=latencies, library_s=standings.library_s, slowdown=1.0, timing="full"
+                measurements[number], latencies_s=latencies, library_s=library_s, slowdown=1.0, timing="full"
             )
-        return list(measurements.values())
+        failures = {number: Measurement("run_error", detail=detail) for number, detail in finals.failures.items()}
+        return list((measurements | failures).values())
 
     def cancel(self) -> None:
         """Give up what was submitted and is neither compiling nor running yet: those futures are cancelled."""
@@ -237,21 +230,6 @@ class LocalMeasurer:
         self._monitor.close()
         self._wake.close()
         self._woken.close()
-
-    def _held(self, finalists: Sequence[int], rounds: int, decided: Decided) -> Standings:
-        """Contests until they are decided, as one; without latencies when not even the first could be held."""
-        if not finalists:
-            return Standings(())
-        total = self._contest(finalists, rounds).result()
-        for _ in range(self._MOST_CONTESTS - 1):
-            if not total.latencies_s or decided(total.latencies_s):
-                break
-            more = self._contest(finalists, rounds).result()
-            if not more.latencies_s:
-                break
-            latencies = (a + b for a, b in zip(total.latencies_s, more.latencies_s, strict=True))
-            total = dataclasses.replace(more, latencies_s=tuple(latencies), library_s=total.library_s + more.library_s)
-        return total
 
     def _submit(self, schedules: Iterable[Schedule], again: bool = False) -> dict[int, Future[Measurement]]:
         with self._lock:

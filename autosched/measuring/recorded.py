@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 
-from autosched.measuring.measurer import Decided
 from search_spaces import InputError, Schedule
 from tuning_logs import Measurement, TuningRecord
 
@@ -41,7 +40,7 @@ class RecordedMeasurer:
             futures.append(future)
         return futures
 
-    def remeasure(self, schedules: Sequence[Schedule], rounds: int, decided: Decided) -> list[Measurement]:
+    def remeasure(self, schedules: Sequence[Schedule], rounds: int) -> list[Measurement]:
         """The same answers again."""
         return self._found(schedules)
 
