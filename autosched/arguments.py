@@ -18,6 +18,10 @@ def check_workload(op: object) -> None:
         raise InputError(f"expected a Workload such as autosched.ops.matmul(512, 512, 512), got {type(op).__name__}")
 
 
+# What random generators take as a seed, with room for one per batch.
+_LARGEST = 2**62
+
+
 def check_policy(policy: object) -> None:
     """Raise InputError unless `policy` names a way of timing."""
     if policy not in POLICIES:
@@ -25,9 +29,11 @@ def check_policy(policy: object) -> None:
 
 
 def check_integer(name: str, value: object, least: int) -> None:
-    """Raise InputError unless `value` is an integer of at least that."""
+    """Raise InputError unless `value` is an integer of at least that, and one of 64 bits."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise InputError(f"{name}={value!r}; expected an integer of at least {least}")
+    if value > _LARGEST:
+        raise InputError(f"{name}={value}; expected an integer of at most {_LARGEST}")
 
 
 def log_path(log: str | os.PathLike[str] | None) -> Path:

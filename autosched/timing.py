@@ -186,7 +186,8 @@ class GraphTimer:
 
     def __init__(self, l2_bytes: int) -> None:
         self._hot = GpuTimer(l2_bytes, "hot")
-        # One for all captures: libraries keep a workspace for every stream that they ever saw.
+        # One for all captures: libraries keep a workspace for every stream that they ever saw. PyTorch leaves streams
+        # and events without types.
         self._side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
     def sample(self, runs: Sequence[Run]) -> list[float]:
@@ -285,6 +286,7 @@ def interleaved(callables: Mapping[str, Run], rounds: int, timer: Timer) -> dict
 
 
 def _event() -> torch.cuda.Event:
+    # Without types, as streams are.
     return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 

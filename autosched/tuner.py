@@ -201,8 +201,9 @@ def run(search: Search, measurer: Measurer | None = None) -> TuneResult:
             # First of all: its workers take seconds to start, and what follows is done meanwhile.
             policy = cast(Policy, origin.policy)
             measurer = opened.enter_context(LocalMeasurer(op, device, policy=policy, seed=origin.seed))
-        other_shapes = [r for r in search.log.nearest(op, device, _WARM_START) if r.key != (op.key, device.key)]
-        search.strategy.tell([*other_shapes, *standing(search.records)])
+        nearest = search.log.nearest(op, device, _WARM_START)
+        alike = [r for r in nearest if r.key != (op.key, device.key) and r.provenance.policy == origin.policy]
+        search.strategy.tell([*alike, *standing(search.records)])
         return _result(search, search.run(measurer, interruption), begin)
 
 

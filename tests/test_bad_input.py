@@ -39,6 +39,7 @@ def log(tmp_path: Path) -> Path:
         ({"policy": "lukewarm"}, r"unknown timing policy 'lukewarm' \(allowed: cold, graph, hot\)"),
         ({"trials": 0}, "trials=0; expected an integer of at least 1"),
         ({"trials": -5}, "trials=-5; expected"),
+        ({"seed": 2**63}, "seed=9223372036854775808; expected an integer of at most"),
         ({"trials": 2.5}, r"trials=2\.5; expected"),
         ({"trials": True}, "trials=True; expected"),
         ({"seed": -1}, "seed=-1; expected an integer of at least 0"),

@@ -138,3 +138,13 @@ def test_a_space_can_be_restricted_to_some_values() -> None:
         space.restricted("row_whole", wraps=[4])
     with pytest.raises(InputError, match=r"warps: none of \[5\] is a value"):
         space.restricted("row_whole", warps=[5])
+
+
+@pytest.mark.parametrize("m", [16, 512])
+def test_a_matmul_on_several_threads_starts_from_points_that_keep_each_busy(m: int) -> None:
+    threads = 4
+    target = cpu("a CPU", lanes=16, threads=threads, l1_bytes=32768, l2_bytes=2**20, fp32_flops=1e11)
+    space = search_spaces.build(ops.matmul(m, 1536, 512), target)
+    starts = space.starts()
+    assert starts
+    assert all(kernel.grid.tiles >= threads for s in starts for kernel in space.bind(s).program.kernels)

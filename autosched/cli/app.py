@@ -88,8 +88,8 @@ def tune_command(
 ) -> None:
     """Search for the fastest kernel of an operator and write every trial to the log.
 
-    Run it again to go on where it stopped: what the log knows is never measured again. Ctrl-C ends the search after
-    the current batch and keeps everything.
+    Run it again to go on where it stopped: what the log knows is never measured again. Ctrl-C ends the search when
+    what is being measured has ended, and keeps everything; a second one stops it at once.
 
     ```
     autosched tune matmul m=512 n=512 k=512 epilogue=bias_gelu --trials 200
@@ -99,8 +99,12 @@ def tune_command(
     op = workload(operator, sizes)
     device = chosen_target(target, threads)
     search = prepare(op, device, trials, strategy=strategy, cost_model=cost_model, seed=seed, log=log, policy=policy)
-    with progress_display(out) as search.on_progress:
-        result = run(search)
+    try:
+        with progress_display(out) as search.on_progress:
+            result = run(search)
+    except KeyboardInterrupt:
+        out.print(Text(f"stopped; every trial that had ended is in {search.log.path}"), soft_wrap=True)
+        raise typer.Exit(_INTERRUPTED) from None
     print_result(result)
     if result.ending == "interrupted":
         raise typer.Exit(_INTERRUPTED)

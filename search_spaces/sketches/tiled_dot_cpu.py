@@ -106,7 +106,8 @@ def _knobs(form: ContractionForm, target: Target) -> tuple[Knob, ...]:
 def _starts(form: ContractionForm, target: Target, knobs: tuple[Knob, ...]) -> tuple[Values, ...]:
     """What GotoBLAS and BLIS would choose: operands packed, 256 steps at a time, a block of b in the L2 cache.
 
-    With few rows, where packing b costs as much as using it: b read in place, some steps at a time.
+    With few rows, where packing b costs as much as using it: b read in place, some steps at a time. Every thread has
+    columns of its own.
     """
     by_name = {k.name: k for k in knobs}
     packed_a, packed_b = by_name["pack_a"].values[1], by_name["pack_b"].values[-1]
@@ -116,12 +117,13 @@ def _starts(form: ContractionForm, target: Target, knobs: tuple[Knob, ...]) -> t
     for rows, vectors in _START_TILES:
         register = nearest(by_name["register"], rows, vectors * target.lanes)
         assert isinstance(register, tuple)
-        sweeps = form.n.extent / register[1] if few_rows else 1.0
+        pieces = max(float(target.threads), 1.0 if few_rows else form.n.extent / 512)
+        sweeps = form.n.extent / register[1] / pieces if few_rows else 1.0
         found += [
             Values(
                 register=register,
                 m=1 if 1 in by_name["m"].values else by_name["m"].values[0],
-                n=nearest(by_name["n"], 1.0 if few_rows else form.n.extent / 512, sweeps),
+                n=nearest(by_name["n"], pieces, sweeps),
                 k=nearest(by_name["k"], form.k.extent / step, step),
                 pack_a="no" if few_rows else packed_a,
                 pack_b=by_name["pack_b"].values[0] if few_rows else packed_b,
