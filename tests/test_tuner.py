@@ -9,6 +9,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -110,13 +111,25 @@ class SlowMeasurer(FakeMeasurer):
     def __init__(self, overlaps: bool = False) -> None:
         super().__init__(overlaps)
         self.open: dict[Schedule, Future[Measurement]] = {}
+        self.over = False
         self.cancelled = 0
 
     def submit(self, schedules: Sequence[Schedule]) -> list[Future[Measurement]]:
-        self.batches += 1
+        if self.over:
+            raise OSError("the test is over")
         self.measured.extend(schedules)
-        self.open |= {s: Future() for s in schedules}
-        return [self.open[s] for s in schedules]
+        futures: list[Future[Measurement]] = [Future() for _ in schedules]
+        self.open |= dict(zip(schedules, futures, strict=True))
+        # Last: the tests wait for it.
+        self.batches += 1
+        return futures
+
+    def end(self) -> None:
+        """Have a search that still runs end, so that a test which failed does not hang."""
+        self.over = True
+        for future in self.open.values():
+            future.set_exception(OSError("the test is over"))
+        self.open.clear()
 
     def answer(self, *schedules: Schedule) -> None:
         for schedule in schedules:
@@ -129,6 +142,16 @@ class SlowMeasurer(FakeMeasurer):
         self.open.clear()
 
 
+@contextmanager
+def searching(log: Path, measurer: SlowMeasurer, trials: int, **rest: object) -> Iterator[Future[autosched.TuneResult]]:
+    """A search in a thread of its own."""
+    with ThreadPoolExecutor(1) as thread:
+        try:
+            yield thread.submit(search, log, measurer, trials, **rest)  # type: ignore[arg-type]
+        finally:
+            measurer.end()
+
+
 def wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 30
     while not condition():
@@ -138,9 +161,8 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 def test_a_trial_is_in_the_log_as_soon_as_it_is_measured_in_the_order_of_their_ends(log: Path) -> None:
     measurer = SlowMeasurer()
-    with ThreadPoolExecutor(1) as thread:
-        result = thread.submit(search, log, measurer, 16)
-        wait_until(lambda: len(measurer.measured) == 16)
+    with searching(log, measurer, 16) as result:
+        wait_until(lambda: measurer.batches == 1)
         first, second, third, *others = measurer.measured
         for schedule in (third, first):
             measurer.answer(schedule)
@@ -154,8 +176,7 @@ def test_a_trial_is_in_the_log_as_soon_as_it_is_measured_in_the_order_of_their_e
 
 def test_the_next_batch_is_proposed_while_one_is_measured_where_that_may_overlap(log: Path) -> None:
     measurer = SlowMeasurer(overlaps=True)
-    with ThreadPoolExecutor(1) as thread:
-        result = thread.submit(search, log, measurer, 48)
+    with searching(log, measurer, 48) as result:
         wait_until(lambda: measurer.batches == 2)
         # Of the third batch nothing may be known before the whole of the first has ended.
         measurer.answer(*measurer.measured[1:20])
@@ -170,8 +191,7 @@ def test_the_next_batch_is_proposed_while_one_is_measured_where_that_may_overlap
 
 def test_where_it_may_not_overlap_a_batch_is_proposed_after_the_one_before_has_ended(log: Path) -> None:
     measurer = SlowMeasurer()
-    with ThreadPoolExecutor(1) as thread:
-        result = thread.submit(search, log, measurer, 32)
+    with searching(log, measurer, 32) as result:
         wait_until(lambda: measurer.batches == 1)
         measurer.answer(*measurer.measured[1:])
         wait_until(lambda: len(list(TuningLog(log))) == 15)
@@ -189,11 +209,9 @@ def test_the_same_seed_and_answers_give_the_same_search_whatever_the_order_of_th
     forward = FakeMeasurer(overlaps)
     search(tmp_path / "a", forward, 64, strategy="evolutionary", cost_model="roofline")
     backward = SlowMeasurer(overlaps)
-    with ThreadPoolExecutor(1) as thread:
-        result = thread.submit(search, tmp_path / "b", backward, 64, strategy="evolutionary", cost_model="roofline")
+    with searching(tmp_path / "b", backward, 64, strategy="evolutionary", cost_model="roofline") as result:
         while not result.done():
-            measurer_open = list(backward.open)
-            backward.answer(*reversed(measurer_open))
+            backward.answer(*reversed(list(backward.open)))
             time.sleep(0.005)
         result.result()
     assert forward.measured == backward.measured
