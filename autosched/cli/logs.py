@@ -90,7 +90,7 @@ def best_command(
     for task in _tasks(tuning_log):
         last, winner = task.last, task.best(tuning_log)
         timed = policy_text(last.provenance.policy)
-        out.print(Text(f"{last.workload.label} on {last.target.key}, {timed}", style="bold"))
+        out.print(Text(f"{last.workload.label} on {last.target.key}, {timed}", style="bold"), soft_wrap=True)
         others = [r for r in standing(task.records(tuning_log)) if r.measurement.ok and r != winner]
         ranked = sorted(others, key=lambda r: r.measurement.latency_s)
         for record in ([winner] if winner else []) + ranked[: count - 1]:
