@@ -8,21 +8,14 @@ from dataclasses import asdict, astuple, dataclass
 
 from autosched.strategies import Stopped
 from autosched.text import table_lines
-from tuning_logs import Status, TuningRecord
+from tuning_logs import CHECK_FAILURES, Status, TuningRecord
 
 # The rungs that a trial can fail at, cheapest first, by the status that says so.
 _RUNGS: Mapping[str, tuple[Status, ...]] = {
     "compile": ("compile_error", "compile_timeout", "compile_crash"),
     "compile facts": ("pruned",),
     "load and run": ("load_error", "run_error", "run_timeout", "run_crash", "out_of_memory"),
-    "check": (
-        "wrong_result",
-        "not_finite",
-        "unwritten_output",
-        "out_of_bounds_read",
-        "out_of_bounds_write",
-        "changed_input",
-    ),
+    "check": CHECK_FAILURES,
 }
 
 

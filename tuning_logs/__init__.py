@@ -1,10 +1,11 @@
 """What was measured: measurements, tuning records, and the logs that keep them."""
 
 from tuning_logs.log import TuningLog, shipped_logs, user_log_path
-from tuning_logs.measurement import STATUSES, CompileFacts, DeviceState, Measurement, Status, Timing
+from tuning_logs.measurement import CHECK_FAILURES, STATUSES, CompileFacts, DeviceState, Measurement, Status, Timing
 from tuning_logs.record import SCHEMA_VERSION, Provenance, TuningRecord
 
 __all__ = [
+    "CHECK_FAILURES",
     "SCHEMA_VERSION",
     "STATUSES",
     "CompileFacts",

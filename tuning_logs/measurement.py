@@ -25,6 +25,15 @@ Status = Literal[
     "pruned",  # compiled, but its compile facts say that it cannot win: never run
 ]
 STATUSES: tuple[Status, ...] = get_args(Status)
+# What the check of a kernel that ran can find.
+CHECK_FAILURES: tuple[Status, ...] = (
+    "wrong_result",
+    "not_finite",
+    "unwritten_output",
+    "out_of_bounds_read",
+    "out_of_bounds_write",
+    "changed_input",
+)
 
 # How an "ok" trial got its latencies: all repeats; two, being clearly slower than the best; or those of an earlier
 # trial whose binary was the same, byte for byte.

@@ -25,24 +25,11 @@ from autosched.backends.backend import Backend, CompileError
 from autosched.measuring.measurer import LocalMeasurer
 from autosched.timing import POLICIES
 from search_spaces import InputError, Schedule
-from tuning_logs import Measurement, Status, TuningRecord
+from tuning_logs import CHECK_FAILURES, Measurement, Status, TuningRecord
 
 # The statuses of candidates that should have worked. The others say no to a candidate in good order.
 GUILTY: frozenset[Status] = frozenset(
-    {
-        "compile_timeout",
-        "compile_crash",
-        "run_error",
-        "run_timeout",
-        "run_crash",
-        "wrong_result",
-        "not_finite",
-        "unwritten_output",
-        "out_of_bounds_read",
-        "out_of_bounds_write",
-        "changed_input",
-        "out_of_memory",
-    }
+    ("compile_timeout", "compile_crash", "run_error", "run_timeout", "run_crash", "out_of_memory", *CHECK_FAILURES)
 )
 # The first so many of each status are kept: one shows the fault, a few show what they have in common, and the rarest
 # fault is not crowded out by the most frequent one.
