@@ -10,6 +10,7 @@ print(autosched.compare(op))                   against PyTorch and the vendor's 
 from __future__ import annotations
 
 from autosched.compare import Comparison, Row, compare, compare_kernel
+from autosched.custom_op import register
 from autosched.devices import cpu_target
 from autosched.kernel import Kernel
 from autosched.measuring import Measurer
@@ -51,6 +52,7 @@ __all__ = [
     "compare_kernel",
     "cpu_target",
     "ops",
+    "register",
     "replay",
     "tune",
 ]

@@ -14,13 +14,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from autosched.library_products import product
+from autosched.reference import torch_dtype
 from search_spaces import Target, Workload, ops
+from search_spaces.dtypes import FLOAT8, dtype
 from search_spaces.workload import Scalar
 
 # Takes the inputs in calling order, returns the output.
 Eager = Callable[..., Tensor]
 # Takes the inputs and the output that it overwrites.
 IntoOutput = Callable[[Sequence[Tensor], Tensor], object]
+
+# Links whose functions take a product of one type and write another; the others are preceded by a conversion.
+_CONVERTING = (("bias",), ("residual",), ("gate",), ("scale",), ("rowscale",), ("colscale",))
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,7 @@ def baseline(workload: Workload) -> Baseline | None:
     arguments = dict(named.arguments)
     match workload.name:
         case "matmul":
-            return _matmul(arguments)
+            return _matmul(workload, arguments)
         case "softmax":
             return Baseline(
                 "torch.softmax", lambda x: F.softmax(x, -1), lambda inputs, out: torch.softmax(inputs[0], -1, out=out)
@@ -89,7 +95,8 @@ def library_name(workload: Workload, device: torch.device) -> str:
     if workload.name != "matmul":
         return "PyTorch"
     if device.type == "cuda":
-        return "cuBLAS"
+        # torch._scaled_mm and torch._int_mm; only products of wider types are left to cuBLAS.
+        return "cuBLASLt" if dtype(workload.contracted[0]).bytes == 1 else "cuBLAS"
     # PyTorch leaves this function without types.
     mkl = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
     return "MKL" if mkl and workload.output.dtype in ("float32", "float64") else "oneDNN"
@@ -115,30 +122,40 @@ def _links(chain: Scalar) -> tuple[str, ...]:
     return tuple(filter(None, str(chain or "").split("_")))
 
 
-def _matmul(arguments: dict[str, Scalar]) -> Baseline:
+def _matmul(workload: Workload, arguments: dict[str, Scalar]) -> Baseline:
     layout = str(arguments["layout"])
-    links = _links(arguments["epilogue"])
-    scale = _number(arguments, "scale")
-    fused_bias = links[:1] == ("bias",) and arguments["batch"] is None
-    rest = links[1:] if fused_bias else links
+    links, scale = _links(arguments["epilogue"]), _number(arguments, "scale")
+    used = product(workload, links)
+    made, rest = torch_dtype(workload.output.dtype), links[used.absorbed :]
+    # What the library writes before the links that it does not absorb, where that is of another type than the output.
+    products: list[Tensor] = []
 
     def operands(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         return (a.mT if layout[0] == "t" else a), (b.mT if layout[1] == "t" else b)
 
     def eager(a: Tensor, b: Tensor, *extra: Tensor) -> Tensor:
-        a, b = operands(a, b)
-        product = torch.addmm(extra[0], a, b) if fused_bias else torch.matmul(a, b)
-        return _chained(product, rest, iter(extra[1:] if fused_bias else extra), scale)
+        multiplied = used.multiply(*operands(a, b), extra[: used.absorbed])
+        if rest and not multiplied.is_floating_point():
+            multiplied = multiplied.to(torch.float32)
+        return _chained(multiplied, rest, iter(extra[used.absorbed :]), scale).to(made)
 
     def library(inputs: Sequence[Tensor], out: Tensor) -> None:
+        assert used.into is not None
         a, b = operands(inputs[0], inputs[1])
-        if fused_bias:
-            torch.addmm(inputs[2], a, b, out=out)
-        else:
-            torch.matmul(a, b, out=out)
-        _chained_into(out, out, rest, iter(inputs[3:] if fused_bias else inputs[2:]), scale)
+        extra = inputs[2:]
+        if used.made != made and not products:
+            products.append(torch.empty_like(out, dtype=used.made))
+        multiplied = out if used.made == made else products[0]
+        used.into(a, b, extra[: used.absorbed], multiplied)
+        # PyTorch has no arithmetic on 8-bit floats: links cannot work in place on such an output.
+        working = multiplied if workload.output.dtype in FLOAT8 else out
+        if working is not multiplied and rest[:1] not in _CONVERTING:
+            multiplied = working.copy_(multiplied)
+        _chained_into(multiplied, working, rest, iter(extra[used.absorbed :]), scale)
+        if working is not out:
+            out.copy_(working)
 
-    return Baseline("torch.addmm" if fused_bias else "torch.matmul", eager, library)
+    return Baseline(used.called, eager, None if used.into is None else library)
 
 
 def _layernorm(eps: float) -> Baseline:
@@ -162,7 +179,7 @@ def _layernorm(eps: float) -> Baseline:
 
 def _chain(links: tuple[str, ...], scale: float) -> Baseline:
     def eager(x: Tensor, *extra: Tensor) -> Tensor:
-        return _chained(x, links, iter(extra), scale)
+        return _chained(x, links, iter(extra), scale).to(x.dtype)
 
     def library(inputs: Sequence[Tensor], out: Tensor) -> None:
         _chained_into(inputs[0], out, links, iter(inputs[1:]), scale)
@@ -180,6 +197,10 @@ def _chained(x: Tensor, links: Sequence[str], extra: Iterator[Tensor], scale: fl
                 x = x * next(extra)
             case "scale":
                 x = x * scale
+            case "rowscale":
+                x = x * next(extra)[:, None]
+            case "colscale":
+                x = x * next(extra)
             case "relu":
                 x = F.relu(x)
             case "gelu":
@@ -203,6 +224,10 @@ def _chained_into(x: Tensor, out: Tensor, links: Sequence[str], extra: Iterator[
                 torch.mul(x, next(extra), out=out)
             case "scale":
                 torch.mul(x, scale, out=out)
+            case "rowscale":
+                torch.mul(x, next(extra)[:, None], out=out)
+            case "colscale":
+                torch.mul(x, next(extra), out=out)
             case "relu":
                 torch.clamp_min(x, 0.0, out=out)
             case "gelu":

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from torch import Tensor
 
 from autosched import devices, reference, timing
 from autosched.arguments import check_integer, check_policy, check_workload
-from autosched.baselines import baseline, library_name, library_settings
+from autosched.baselines import library_settings
+from autosched.contenders import USUAL_BASELINES, BaselineName, Contender, check_baselines, contenders
 from autosched.kernel import Kernel, load_kernel
 from autosched.noise import slowed_text
 from autosched.replay import find_best, log_paths
 from autosched.text import duration_text, ratio_text, table_lines
-from autosched.timing import Policy, WatchedTimer, check_timing, policy_text, timer_for
+from autosched.timing import Policy, Run, Timer, WatchedTimer, check_timing, policy_text, timer_for
 from cost_models import bound_s
 from search_spaces import InputError, Target, Workload
 from tuning_logs.intervals import Interval, paired_ratio, ratio_interval
@@ -28,6 +29,11 @@ _SEED = 0
 # An interval that contains 1 says that two are even only when it is narrower: five per cent is a gain that a kernel is
 # chosen for.
 _NARROW = 0.05
+# Where the rounds are not given: what two seconds have time for. From thirty on an interval of the median is a matter
+# of noise and no longer of luck, and two hundred narrow it to a third of that.
+_TIMING_S = 2.0
+_FEWEST_ROUNDS = 30
+_MOST_ROUNDS = 200
 
 Verdict = Literal["faster", "slower", "even", "too noisy", "too few rounds"]
 
@@ -37,13 +43,16 @@ class Row:
     """One way to compute the workload.
 
     `latencies_s` are the measured repeats; empty when it was not measured, and then `note` says why. `predicted_s` is a
-    bound or estimate, and never stands with the measured figures.
+    bound or estimate, and never stands with the measured figures. `name` is "tuned", a baseline's, or "roofline";
+    `compile_s` is what torch.compile took, where it was used.
     """
 
     label: str
     latencies_s: tuple[float, ...] = ()
     note: str = ""
     predicted_s: float | None = None
+    name: str = ""
+    compile_s: float | None = None
 
     @property
     def median_s(self) -> float:
@@ -75,13 +84,13 @@ class Comparison:
     slowdowns: tuple[float, ...] = ()
 
     def row(self, label: str) -> Row:
-        """The row whose label starts like that.
+        """The row of that name, or the first whose label starts like that.
 
         Raises:
             InputError: there is none.
         """
         for row in self.rows:
-            if row.label.startswith(label):
+            if row.name == label or row.label.startswith(label):
                 return row
         raise InputError(f"no row {label!r} (there are: {', '.join(r.label for r in self.rows)})")
 
@@ -115,14 +124,18 @@ def compare(
     *,
     log: str | os.PathLike[str] | None = None,
     policy: Policy = "cold",
-    rounds: int = 30,
+    rounds: int | None = 30,
+    baselines: Sequence[BaselineName] = USUAL_BASELINES,
 ) -> Comparison:
     """Time the best known kernel of `op` against PyTorch, torch.compile and the vendor's library, and the roofline.
 
-    All are called in turn, `rounds` times over, on the same inputs, timed by `policy`: with "cold" caches, with "hot"
-    ones, or from a CUDA "graph"; on a CPU with as many threads on both sides as the target has. The tuned kernel and
-    the library write to a preallocated output. PyTorch forgets what torch.compile has compiled in this process before,
-    so that its limit on variants does not fall on this one.
+    All are called in turn, `rounds` times over (None: what two seconds have time for, 30 to 200), on the same inputs,
+    timed by `policy`: with "cold" caches, with "hot" ones, or from a CUDA "graph"; on a CPU with as many threads on
+    both sides as the target has. The tuned kernel and the library write to a preallocated output. `baselines` are of
+    `autosched.contenders.BASELINES`: "cublaslt" is the library's call with cuBLASLt preferred, "max-autotune"
+    torch.compile in the mode that measures several kernels, without CUDA graphs; it may take minutes to compile.
+    PyTorch forgets what torch.compile has compiled in this process before, so that its limit on variants does not fall
+    on this one.
 
     Raises:
         InputError: an argument is not allowed, or no log has a kernel (tune first).
@@ -131,15 +144,22 @@ def compare(
     """
     check_workload(op)
     check_policy(policy)
-    check_integer("rounds", rounds, 1)
+    _check_rounds(rounds)
+    check_baselines(baselines)
     paths = log_paths(log)
     device = devices.resolve(target)
     check_timing(policy, device)
     kernel = load_kernel(find_best(op, device, paths, policy))
-    return compare_kernel(kernel, policy=policy, rounds=rounds)
+    return compare_kernel(kernel, policy=policy, rounds=rounds, baselines=baselines)
 
 
-def compare_kernel(kernel: Kernel, *, policy: Policy = "cold", rounds: int = 30) -> Comparison:
+def compare_kernel(
+    kernel: Kernel,
+    *,
+    policy: Policy = "cold",
+    rounds: int | None = 30,
+    baselines: Sequence[BaselineName] = USUAL_BASELINES,
+) -> Comparison:
     """The same for a kernel at hand.
 
     Raises:
@@ -147,65 +167,39 @@ def compare_kernel(kernel: Kernel, *, policy: Policy = "cold", rounds: int = 30)
     """
     workload, target = kernel.workload, kernel.target
     check_timing(policy, target)
-    check_integer("rounds", rounds, 1)
+    _check_rounds(rounds)
+    wanted = check_baselines(baselines)
     inputs = reference.random_inputs(workload, _SEED, kernel.device)
     with library_settings(workload, target), torch.no_grad():
-        contenders, absent = _contenders(kernel, inputs)
-        calls = {c.label: c.call for c in contenders}
-        timer = WatchedTimer(timer_for(workload, target, policy))
-        samples = timing.interleaved(calls, rounds, timer)
-    measured = [Row(c.label, tuple(samples[c.label]), c.note) for c in contenders]
-    bound = Row("roofline", note="predicted from nominal rates", predicted_s=bound_s(workload, target))
+        found = list(contenders(kernel, inputs, wanted))
+        timed = [c for c in found if isinstance(c, Contender)]
+        calls = {c.name: c.call for c in timed}
+        timer = timer_for(workload, target, policy)
+        watched = WatchedTimer(timer)
+        samples = timing.interleaved(calls, _rounds(calls, timer) if rounds is None else rounds, watched)
+    measured = [Row(c.label, tuple(samples[c.name]), c.note, name=c.name, compile_s=c.compile_s) for c in timed]
+    absent = [Row(c.label, note=c.why, name=c.name) for c in found if not isinstance(c, Contender)]
+    note = "predicted from nominal rates"
+    bound = Row("roofline", note=note, predicted_s=bound_s(workload, target), name="roofline")
     threads = target.threads if target.kind == "cpu" else 0
     rows = (*measured, *absent, bound)
-    slowdowns = tuple(timer.slowdowns)
+    slowdowns = tuple(watched.slowdowns)
     return Comparison(workload, target, threads, rows, devices.environment(target), policy, slowdowns)
 
 
-@dataclass(frozen=True)
-class _Contender:
-    label: str
-    note: str
-    call: Callable[[], object]
+def _check_rounds(rounds: int | None) -> None:
+    if rounds is not None:
+        check_integer("rounds", rounds, 1)
 
 
-def _contenders(kernel: Kernel, inputs: Sequence[Tensor]) -> tuple[list[_Contender], list[Row]]:
-    """What can be timed, the tuned kernel first; and rows that say why something cannot."""
-    workload = kernel.workload
-    into_out = "writes to a given output"
-
-    def fresh_output() -> Tensor:
-        return torch.empty(workload.output.shape, dtype=kernel.output_dtype, device=kernel.device)
-
-    tuned_out = fresh_output()
-    found = [_Contender("tuned", into_out, lambda: kernel(*inputs, out=tuned_out))]
-    known = baseline(workload)
-    if known is not None and known.library is not None:
-        name, library, library_out = library_name(workload, kernel.device), known.library, fresh_output()
-        found.append(_Contender(f"{name} library", f"{known.called}, {into_out}", lambda: library(inputs, library_out)))
-    if known is not None:
-        eager = known.eager
-        found.append(_Contender("PyTorch eager", f"{known.called}, allocates", lambda: eager(*inputs)))
-    parts = "one PyTorch call per operation, allocates"
-    found.append(_Contender("as its parts", parts, lambda: reference.as_written(workload, inputs)))
-    function = known.eager if known is not None else lambda *tensors: reference.as_written(workload, tensors)
-    compiled = _compiled(function, inputs)
-    if isinstance(compiled, str):
-        return found, [Row("torch.compile", note=f"not available: {compiled}")]
-    found.append(_Contender("torch.compile", "allocates", lambda: compiled(*inputs)))
-    return found, []
-
-
-def _compiled(function: Callable[..., Tensor], inputs: Sequence[Tensor]) -> Callable[..., Tensor] | str:
-    """The function compiled by PyTorch, called once; or one line that says why it cannot be."""
-    try:
-        torch.compiler.reset()
-        compiled = torch.compile(function, dynamic=False)
-        compiled(*inputs)
-    except (RuntimeError, OSError, ImportError) as error:
-        # Inductor needs a C++ compiler or Triton; what it raises without one is a RuntimeError, of many kinds.
-        return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return compiled
+def _rounds(calls: Mapping[str, Run], timer: Timer) -> int:
+    """How many rounds there is time for, judged by one."""
+    timing.interleaved(calls, 1, timer)
+    begin = time.perf_counter()
+    timing.interleaved(calls, 1, timer)
+    # The calls that warm up are half of it, or a little less where caches are emptied before what is timed.
+    round_s = (time.perf_counter() - begin) / 2
+    return min(max(int(_TIMING_S / round_s), _FEWEST_ROUNDS), _MOST_ROUNDS)
 
 
 def _lines(comparison: Comparison) -> Iterator[str]:

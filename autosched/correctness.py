@@ -6,12 +6,14 @@ What is allowed at an element with exact value r and analysed standard error s (
 
 8 standard deviations, because the largest of 2^31 normal errors lies at 6.2 and errors are not quite independent; one
 unit in the last place of the output, because it is rounded once; and the smallest normal float32 (which processors may
-flush to zero) or the smallest float16. In numbers, for standard normal data:
+flush to zero) or the smallest float16. What exceeds an 8-bit float is expected as its largest finite value: conversions
+of GPUs saturate (PTX ISA, cvt.satfinite). Integers are expected exactly. In numbers, for standard normal data:
 
     matmul k=512  float32           6.9e-4 on results of size 22.6   (3.0e-5 of them)
     matmul k=4096 float32           5.5e-3 on results of size 64     (8.6e-5)
     matmul k=4096 float32 as tf32   0.71                             (1.1e-2; leaving out one of the 4096 steps: 1.6e-2)
     matmul k=4096 bfloat16          5.5e-3 + 7.8e-3 |r|
+    matmul k=4096 float8            0.28 + 7.8e-3 |r| in bfloat16; with fast_accum 3.8 + 7.8e-3 |r|
 """
 
 from __future__ import annotations
@@ -25,9 +27,11 @@ import torch
 from autosched.reference import torch_dtype
 from autosched.rounding import rounding_error
 from search_spaces import Workload
-from search_spaces.dtypes import dtype
+from search_spaces.dtypes import FLOAT8, dtype, is_integer
 
 STANDARD_DEVIATIONS = 8.0
+# What two integers that are not the same cannot be within.
+_LESS_THAN_ONE = 0.5
 
 # Elements compared at once. On a CPU three float32 arrays of this length stay in a core's L2; on a GPU they keep it
 # busy for long enough, and take less than a gigabyte beside a candidate's own memory.
@@ -36,7 +40,7 @@ _CHUNKS = {"cpu": 2**16, "cuda": 2**26}
 
 @dataclass(frozen=True)
 class Expectation:
-    """The reference rounded to float32, and the largest error allowed, at every element of the output."""
+    """The reference rounded to float32 (integers: in float64), and the largest error allowed, at every element."""
 
     values: torch.Tensor
     allowed: torch.Tensor
@@ -49,11 +53,13 @@ def expect(workload: Workload, inputs: Sequence[torch.Tensor]) -> Expectation:
         InputError: the number of inputs or a shape is not the workload's.
     """
     exact, error = rounding_error(workload, inputs)
-    output = torch_dtype(workload.output.dtype)
-    smallest = max(
-        torch.finfo(torch.float32).smallest_normal, torch.finfo(output).smallest_normal * torch.finfo(output).eps
-    )
+    if is_integer(workload.output.dtype):
+        return Expectation(exact.contiguous(), torch.full_like(error, _LESS_THAN_ONE).contiguous())
+    output = torch.finfo(torch_dtype(workload.output.dtype))
+    smallest = max(torch.finfo(torch.float32).smallest_normal, output.smallest_normal * output.eps)
     values = exact.to(torch.float32)
+    if workload.output.dtype in FLOAT8:
+        values.clamp_(output.min, output.max)
     allowed = (
         values.abs().mul_(dtype(workload.output.dtype).epsilon).add_(error, alpha=STANDARD_DEVIATIONS).add_(smallest)
     )
@@ -70,7 +76,7 @@ def error_ratio(actual: torch.Tensor, expectation: Expectation) -> float:
     step, worst = _CHUNKS[actual.device.type], 0.0
     for begin in range(0, got.numel(), step):
         piece = slice(begin, begin + step)
-        ratio = (got[piece] - values[piece]).abs_().div_(allowed[piece]).amax().item()
+        ratio = (_computable(got[piece]) - values[piece]).abs_().div_(allowed[piece]).amax().item()
         if not math.isfinite(ratio):
             ratio = _ratios(got[piece], values[piece], allowed[piece]).amax().item()
         worst = max(worst, ratio)
@@ -85,7 +91,7 @@ def why_wrong(actual: torch.Tensor, expectation: Expectation) -> str | None:
 
 def why_not_finite(actual: torch.Tensor, expectation: Expectation) -> str | None:
     """The first NaN or infinity where the reference is finite in the type of `actual`, and how many there are."""
-    wrong = ~actual.isfinite() & expectation.values.to(actual.dtype).isfinite()
+    wrong = ~_computable(actual).isfinite() & _computable(expectation.values.to(actual.dtype)).isfinite()
     return _first(wrong, "are NaN or infinite", actual, expectation)
 
 
@@ -101,8 +107,13 @@ def _first(wrong: torch.Tensor, verb: str, actual: torch.Tensor, expectation: Ex
     )
 
 
+def _computable(tensor: torch.Tensor) -> torch.Tensor:
+    """The values in a type that PyTorch computes with: of 8-bit floats it can only convert."""
+    return tensor.to(torch.float32) if tensor.dtype.itemsize == 1 else tensor
+
+
 def _ratios(got: torch.Tensor, values: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
+    rounded, got = _computable(values.to(got.dtype)), _computable(got)
     ratios = (got - values).abs() / allowed
-    rounded = values.to(got.dtype)
     same = (got == rounded) | (got.isnan() & rounded.isnan())
     return torch.where(same, 0.0, torch.nan_to_num(ratios, nan=math.inf, posinf=math.inf))

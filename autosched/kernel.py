@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.compiler import is_dynamo_compiling
 
 import search_spaces
-from autosched import backends
+from autosched import backends, custom_op
 from autosched.backends.backend import Artefact, CompileError, Launcher, LoadError
 from autosched.build import build
-from autosched.free_memory import memory_for
+from autosched.dispatch import Argument, ready_call
 from autosched.text import duration_text
 from search_spaces import AutoschedError, InputError, Schedule, Target, Workload
-from search_spaces.workload import Tensor as TensorSpec
 from tuning_logs import TuningRecord
 
 # Generated code may use the widest vector loads: 64 bytes on a CPU with AVX-512, 16 on a GPU.
@@ -25,21 +25,27 @@ class Kernel:
     """The kernel of one tuning record, compiled and loaded on this machine.
 
     `kernel(*inputs)` returns a new tensor; `kernel(*inputs, out=tensor)` writes to `tensor` and returns it. Inputs come
-    in the workload's order. One that is not contiguous or not aligned is copied first; such an `out` is written by way
-    of a temporary. Forward only: nothing is recorded for autograd.
+    in the workload's order. One that is not aligned, or does not have the strides that the workload says (contiguous,
+    unless it says others), is copied first; such an `out` is written by way of a temporary. Forward only: nothing is
+    recorded for autograd.
+
+    A kernel may be called by several threads and, on a GPU, on several streams at the same time; it runs on the current
+    stream of its device, whatever the current device is. A CUDA graph can capture it, and replays it as long as the
+    kernel lives. Within a function that torch.compile compiles, and on tensors without data, a call is one of the
+    operator that `register` gives for it.
     """
 
     def __init__(self, record: TuningRecord, schedule: Schedule, artefact: Artefact, launcher: Launcher) -> None:
         self.record = record
         self.schedule = schedule
         self._artefact = artefact
-        self._launch = launcher
+        self._launch = launcher.launch
         gpu = record.target.kind == "gpu"
         device = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
         alignment = _ALIGNMENT[record.target.kind]
-        self._inputs = tuple(_Argument(t, device, alignment) for t in record.workload.inputs)
-        self._output = _Argument(record.workload.output, device, alignment)
-        self._arguments = (*self._inputs, self._output)
+        self.inputs = tuple(Argument(t, device, alignment) for t in record.workload.inputs)
+        self.output = Argument(record.workload.output, device, alignment)
+        self._ready_call = ready_call(self.inputs, self.output, self._launch)
 
     @property
     def workload(self) -> Workload:
@@ -52,11 +58,11 @@ class Kernel:
     @property
     def device(self) -> torch.device:
         """Where its tensors live."""
-        return self._output.device
+        return self.output.device
 
     @property
     def output_dtype(self) -> torch.dtype:
-        return self._output.dtype
+        return self.output.dtype
 
     @property
     def source(self) -> str:
@@ -71,116 +77,47 @@ class Kernel:
         """The output of the workload; `out` when that is given.
 
         Raises:
-            OutOfMemoryError: there is no memory for the output, or for the copy of an input.
+            OutOfMemoryError: there is no memory for the output, for the copy of an input, or for workspaces.
             InputError: number, shape, dtype or device of the tensors is not the workload's; `out` overlaps an input; or
                 an input requires a gradient. Nothing was written.
         """
-        result = self._output.allocated() if out is None else out
-        buffers = (*tensors, result)
-        if not self._is_ready(buffers) or (out is not None and self._overlaps(buffers)):
-            return self._call_with_copies(tensors, result)
-        self._launch(buffers)
-        return result
+        # A function of PyTorch's that returns False, but is True to what compiles this code.
+        if is_dynamo_compiling():
+            return custom_op.call(self._operator_name(), tensors, out)
+        result = self._ready_call(tensors, out)
+        return self._call_with_care(tensors, out) if result is None else result
 
-    def _is_ready(self, buffers: Sequence[Tensor]) -> bool:
-        """Whether generated code can take inputs and output as they are: the quick test of every call."""
-        if len(buffers) != len(self._arguments):
-            return False
-        grad = torch.is_grad_enabled()
-        return all(argument.is_ready(tensor, grad) for tensor, argument in zip(buffers, self._arguments, strict=True))
+    def _operator_name(self) -> str:
+        """The name of its own operator, which is registered now if it was not yet."""
+        custom_op.register(self)
+        return custom_op.own_name(self)
 
-    def _overlaps(self, buffers: Sequence[Tensor]) -> bool:
-        """Whether the last of these buffers, all of them ready, shares memory with another."""
-        *inputs, out = buffers
-        start = out.data_ptr()
-        end = start + out.nbytes
-        for tensor in inputs:
-            first = tensor.data_ptr()
-            if first < end and start < first + tensor.nbytes:
-                return True
-        return False
+    # To what compiles a caller this is a constant, which it asks for and does not look into. As
+    # torch.compiler.assume_constant_result does, which loads the whole compiler first and takes a second.
+    _operator_name._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
-    def _call_with_copies(self, tensors: Sequence[Tensor], out: Tensor) -> Tensor:
+    def _call_with_care(self, tensors: Sequence[Tensor], out: Tensor | None) -> Tensor:
         """The same for tensors that need a closer look: raise, or copy what the code cannot take as it is."""
-        if len(tensors) != len(self._inputs):
-            names = ", ".join(a.description for a in self._inputs)
-            raise InputError(f"{self.workload.name} takes {len(self._inputs)} tensors ({names}), got {len(tensors)}")
-        for tensor, argument in zip(tensors, self._inputs, strict=True):
+        if len(tensors) != len(self.inputs):
+            names = ", ".join(a.description for a in self.inputs)
+            raise InputError(f"{self.workload.name} takes {len(self.inputs)} tensors ({names}), got {len(tensors)}")
+        if any(map(_is_handled_elsewhere, (*tensors, out))):
+            return custom_op.call(self._operator_name(), tensors, out)
+        for tensor, argument in zip(tensors, self.inputs, strict=True):
             argument.check(tensor)
-        self._output.check(out)
-        _check_output(out, self._output.name, [a.name for a in self._inputs], tensors)
-        inputs = [a.usable(t) for a, t in zip(self._inputs, tensors, strict=True)]
-        if self._output.is_ready(out, torch.is_grad_enabled()):
-            self._launch((*inputs, out))
-        else:
-            result = self._output.allocated()
-            self._launch((*inputs, result))
-            out.copy_(result)
-        return out
+        if out is not None:
+            self.output.check(out)
+            _check_output(out, self.output.name, [a.name for a in self.inputs], tensors)
+        inputs = [a.usable(t) for a, t in zip(self.inputs, tensors, strict=True)]
+        direct = out is not None and self.output.is_ready(out)
+        result = out if out is not None and direct else self.output.allocated()
+        self._launch([t.data_ptr() for t in (*inputs, result)])
+        return result if out is None or direct else out.copy_(result)
 
 
-class _Argument:
-    """What one tensor of a call must be."""
-
-    def __init__(self, tensor: TensorSpec, device: torch.device, alignment: int) -> None:
-        self.name = tensor.name
-        self.shape = torch.Size(tensor.shape)
-        self.dtype: torch.dtype = getattr(torch, tensor.dtype)
-        self.device = device
-        self._alignment = alignment
-
-    @property
-    def description(self) -> str:
-        return f"{self.name}{list(self.shape)} {str(self.dtype).removeprefix('torch.')}"
-
-    def is_ready(self, tensor: Tensor, grad: bool) -> bool:
-        """Whether generated code can take the tensor as it is; `grad`: whether gradients are being recorded."""
-        return (
-            isinstance(tensor, Tensor)
-            and tensor.shape == self.shape
-            and tensor.dtype is self.dtype
-            and tensor.device == self.device
-            and tensor.layout is torch.strided
-            and tensor.is_contiguous()
-            and not (grad and tensor.requires_grad)
-            and tensor.data_ptr() % self._alignment == 0
-        )
-
-    def check(self, tensor: Tensor) -> None:
-        """Raise InputError for what no copy can mend."""
-        if not isinstance(tensor, Tensor):
-            raise InputError(f"{self.name}: expected a torch.Tensor ({self.description}), got {type(tensor).__name__}")
-        for what, expected, got in (
-            ("shape", list(self.shape), list(tensor.shape)),
-            ("dtype", self.dtype, tensor.dtype),
-            ("device", self.device, tensor.device),
-            ("layout", torch.strided, tensor.layout),
-        ):
-            if expected != got:
-                raise InputError(
-                    f"{self.name}: {what} {got}, expected {expected}; this kernel takes {self.description}"
-                )
-        if tensor.requires_grad and torch.is_grad_enabled():
-            raise InputError(
-                f"{self.name} requires a gradient, and kernels compute forward only; "
-                f"pass {self.name}.detach(), or call under torch.no_grad()"
-            )
-
-    def usable(self, tensor: Tensor) -> Tensor:
-        """The tensor, or a contiguous and aligned copy of it."""
-        if self.is_ready(tensor, torch.is_grad_enabled()):
-            return tensor
-        return self.allocated().copy_(tensor)
-
-    def allocated(self) -> Tensor:
-        """Memory for it. Raises OutOfMemoryError, which names what was asked for."""
-        try:
-            return torch.empty(self.shape, dtype=self.dtype, device=self.device)
-        except RuntimeError:
-            # Only now, because to ask what is free takes longer than many a kernel.
-            needed = self.shape.numel() * self.dtype.itemsize
-            with memory_for(f"the elements of {self.description}", needed, self.device):
-                return torch.empty(self.shape, dtype=self.dtype, device=self.device)
+def _is_handled_elsewhere(tensor: object) -> bool:
+    """Whether a tensor's class says itself what operators do to it, as those of tensors without data do."""
+    return isinstance(tensor, Tensor) and type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__
 
 
 def _span(tensor: Tensor) -> tuple[int, int]:

@@ -11,6 +11,8 @@ import torch
 from autosched.free_memory import memory_for
 from autosched.named_tensors import Named, read, sum_of_products, union
 from search_spaces import Axis, InputError, Stage, Workload
+from search_spaces import Tensor as TensorSpec
+from search_spaces.dtypes import is_integer
 from search_spaces.expression import Access, Apply, Expression, Literal
 
 OPERATIONS: Mapping[str, Callable[..., torch.Tensor]] = {
@@ -39,18 +41,43 @@ def torch_dtype(name: str) -> torch.dtype:
 
 
 def random_inputs(workload: Workload, seed: int, device: str | torch.device = "cpu") -> list[torch.Tensor]:
-    """Fresh standard normal data for every input, in order, of the declared shapes and element types.
+    """Fresh data for every input, in order, of the declared shapes, element types and strides.
+
+    Standard normal, rounded to the type; integers uniform and symmetric about 0, as large as they may be with no sum of
+    their products beyond int32.
 
     Raises:
         OutOfMemoryError: they do not fit in memory.
     """
     generator = torch.Generator(device=device).manual_seed(seed)
-    needed = sum(math.prod(t.shape) * torch_dtype(t.dtype).itemsize for t in workload.inputs)
+    needed = sum(t.span * torch_dtype(t.dtype).itemsize for t in workload.inputs)
+    largest = _largest_integer(workload)
     with memory_for(f"the inputs of {workload.label}", needed, generator.device):
-        return [
-            torch.randn(t.shape, generator=generator, device=device, dtype=torch.float32).to(torch_dtype(t.dtype))
-            for t in workload.inputs
-        ]
+        return [_drawn(t, generator, largest) for t in workload.inputs]
+
+
+def empty(tensor: TensorSpec, device: str | torch.device) -> torch.Tensor:
+    """Memory for a tensor of a workload, with its strides and element type; its elements are not set."""
+    return torch.empty_strided(tensor.shape, tensor.effective_strides, dtype=torch_dtype(tensor.dtype), device=device)
+
+
+def _drawn(tensor: TensorSpec, generator: torch.Generator, largest: int) -> torch.Tensor:
+    # What lies between strided rows is drawn with them: a kernel that reads it computes something else.
+    shape = tensor.shape if tensor.strides is None else (tensor.span,)
+    if is_integer(tensor.dtype):
+        drawn = torch.randint(
+            -largest, largest + 1, shape, generator=generator, device=generator.device, dtype=torch_dtype(tensor.dtype)
+        )
+    else:
+        drawn = torch.randn(shape, generator=generator, device=generator.device, dtype=torch.float32)
+        drawn = drawn.to(torch_dtype(tensor.dtype))
+    return drawn if tensor.strides is None else drawn.as_strided(tensor.shape, tensor.strides)
+
+
+def _largest_integer(workload: Workload) -> int:
+    """The largest int8 whose square can be summed by every reduction of the workload without leaving int32."""
+    longest = max((math.prod(a.extent for a in s.reduction.axes) for s in workload.stages if s.reduction), default=1)
+    return min(127, math.isqrt((2**31 - 1) // longest))
 
 
 def evaluate(workload: Workload, inputs: Sequence[torch.Tensor], dtype: torch.dtype = torch.float64) -> torch.Tensor:
@@ -65,10 +92,13 @@ def evaluate(workload: Workload, inputs: Sequence[torch.Tensor], dtype: torch.dt
 def as_written(workload: Workload, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
     """The output as PyTorch eager computes it stage by stage, in the inputs' own element types: a baseline.
 
+    Inputs of 8 bits, which PyTorch has no arithmetic for, are computed with in float32.
+
     Raises:
         InputError: the number of inputs or a shape is not the workload's.
     """
-    return _run(workload, inputs, torch.float32).to(torch_dtype(workload.output.dtype))
+    computable = [x.to(torch.float32) if x.dtype.itemsize == 1 else x for x in inputs]
+    return _run(workload, computable, torch.float32).to(torch_dtype(workload.output.dtype))
 
 
 def check_shapes(workload: Workload, inputs: Sequence[torch.Tensor]) -> None:

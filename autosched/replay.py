@@ -12,9 +12,15 @@ from autosched.correctness import expect, why_wrong
 from autosched.generator import generator_hash
 from autosched.kernel import Kernel, load_kernel
 from autosched.reference import random_inputs
+from autosched.reproduction import why_not_reproduced
 from autosched.timing import Policy, policy_text
 from search_spaces import InputError, Target, Workload
 from tuning_logs import TuningLog, TuningRecord, shipped_logs
+from tuning_logs.packing import may_hold
+
+# Records of other generators that are lowered and printed, one or two milliseconds each, before the log is given up: as
+# many as take part in finals. What is slower than so many others is worth no replay.
+_MOST_REPRODUCED = 16
 
 
 def replay(
@@ -28,8 +34,9 @@ def replay(
     """The kernel of the best record of `op` on `target`, built anew.
 
     Looks in `log` when it is given, otherwise in the user's log and then in those that come with autosched. A record
-    made by another version of the code generator describes a kernel that this version does not make: `allow_stale`
-    takes its schedule anyway, and what comes of it may be faster or slower than the record says.
+    made by another version of the code generator counts when this version prints the same source for its schedule.
+    When it prints another one, the record is stale: `allow_stale` takes its schedule anyway, and what comes of it may
+    be faster or slower than the record says.
 
     Raises:
         InputError: an argument is not allowed, or no log holds a usable record; the message says what to do.
@@ -59,39 +66,51 @@ def log_paths(log: str | os.PathLike[str] | None) -> tuple[Path, ...]:
 
 
 def find_best(
-    op: Workload, target: Target, paths: Iterable[Path], policy: Policy = "cold", allow_stale: bool = False
+    op: Workload, target: Target, paths: Iterable[Path], policy: str = "cold", allow_stale: bool = False
 ) -> TuningRecord:
     """The best record of the first log that has one.
+
+    In a log, that is the best of those that this generator made; without any, the fastest of other generators' best
+    whose kernel this one makes too. With `allow_stale`, when no log has either, the best of the generator that wrote
+    last.
 
     Raises:
         InputError: none has.
     """
-    paths = tuple(paths)
+    paths = tuple(path for path in paths if may_hold(path, op, policy))
     generator = generator_hash(backends.for_target(target))
-    logs = [TuningLog(path) for path in paths]
-    for log in logs:
+    stale: list[TuningRecord] = []
+    for log in map(TuningLog, paths):
         best = log.best(op, target, generator, policy)
+        if best is None:
+            rankings = list(log.ranked(op, target, policy).values())
+            best = _first_reproduced(rankings)
+            stale += [ranking[0] for ranking in rankings if ranking][:1]
         if best is not None:
             return best
-    stale = [best for log in logs if (best := _best_stale(log, op, target, policy)) is not None]
     if stale and allow_stale:
         return stale[0]
     raise InputError(_why_none(op, target, paths, policy, stale))
 
 
-def _best_stale(log: TuningLog, op: Workload, target: Target, policy: Policy) -> TuningRecord | None:
-    """The best record of the generator that wrote last."""
-    records = log.records(op, target, policy=policy)
-    return log.best(op, target, records[-1].provenance.generator, policy) if records else None
+def _first_reproduced(rankings: list[list[TuningRecord]]) -> TuningRecord | None:
+    """The fastest record of several rankings whose kernel this version makes too; who is first in a ranking, is."""
+    ranked = [
+        (max(record.measurement.latency_s, ranking[0].measurement.latency_s), record)
+        for ranking in rankings
+        for record in ranking
+    ]
+    in_order = [record for _, record in sorted(ranked, key=lambda pair: pair[0])]
+    return next((r for r in in_order[:_MOST_REPRODUCED] if why_not_reproduced(r) is None), None)
 
 
-def _why_none(op: Workload, target: Target, paths: tuple[Path, ...], policy: Policy, stale: list[TuningRecord]) -> str:
+def _why_none(op: Workload, target: Target, paths: tuple[Path, ...], policy: str, stale: list[TuningRecord]) -> str:
     searched = ", ".join(map(str, paths))
     if stale:
         return (
             f"the records of {op.label} on {target.device} are stale: generator {stale[0].provenance.generator} made "
-            f"them, which is not the one here; tune again, or replay with allow_stale=True (--allow-stale) to "
-            f"build the same schedule anyway (searched {searched})"
+            f"them, which is not the one here, and {why_not_reproduced(stale[0])}; tune again, or replay with "
+            f"allow_stale=True (--allow-stale) to build the same schedule anyway (searched {searched})"
         )
     return (
         f"no successful record of {op.label} on {target.device} with {policy_text(policy)}; expected one in "

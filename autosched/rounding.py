@@ -14,7 +14,19 @@ Q (the sum of squares, which rules when terms cancel):
     error(sum)^2 = sum of error(t)^2 + Q + K (Q + S^2)
 
 Inputs are exact, and so are products of 16-bit numbers in float32; tf32 dots cut operands to 10 bits of mantissa, an
-error of 2^-10 of each. A stage declared narrower than float32 may be rounded to its element type.
+error of 2^-10 of each. A stage declared narrower than float32 may be rounded to its element type. Sums of integers are
+exact, and rounded once where pointwise work on them begins.
+
+Sums of products of 8-bit floats stay in the accumulators of tensor cores for L products: 128, or all K where that is
+allowed ("fast"). One instruction adds 32 products to an accumulator: all are cut to multiples of w = 2^-13 of the power
+of two below the largest (DeepSeek-V3 Technical Report, 2024, section 3.3.2, calls that 14 bits; Zhang et al.,
+"SageAttention2", 2024, section 3.3). With P the mean square of a partial sum, w has a mean square of 2^-26 P / 2, since
+rounding down to powers of two halves squares on average. Cutting takes between 0 and w off each of L products: a
+variance of w^2 / 3 each, and w / 2 in the direction of the sum for as many as outweigh those of the other sign, about
+|s| / rms(t) for a sum s of terms t; and it takes w / 2 off the accumulator L / 32 times. A sum of L of the terms has a
+mean square s^2 of q = Q L / K times r = 1 + L S^2 / (K Q), and its partial sums have half of that. K / L such sums have
+
+    error^2 = 2^-26 Q r / 4 (L (1 / 3 + r / 4) + (L / 64)^2)
 
 In numbers: a float32 matmul of standard normal data has Q = S^2 = K, so its errors have a standard deviation of
 u K sqrt(2): 8.6e-5 for K = 512, on results of size 22.6.
@@ -32,11 +44,12 @@ from autosched.free_memory import memory_for
 from autosched.named_tensors import Named, read, sum_of_products, union
 from autosched.reference import OPERATIONS, check_shapes, extreme, factors, literal
 from search_spaces import Stage, Workload
-from search_spaces.dtypes import dtype
+from search_spaces.dtypes import FLOAT8, FLOAT8_CHAIN, dtype, is_integer
 from search_spaces.expression import Access, Apply, Expression, Literal
 
 UNIT = 2.0**-23
 _TF32_UNITS = 2.0**-10 / UNIT
+_FLOAT8_UNITS = 2.0**-13 / UNIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +82,7 @@ def _analysed(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[torch
         for t, x in zip(workload.inputs, inputs, strict=True)
     }
     for stage in workload.stages:
-        known[stage.name] = _stored(_stage(stage, known, workload.precision), stage, last=stage is workload.stages[-1])
+        known[stage.name] = _stored(_stage(stage, known, workload), stage, last=stage is workload.stages[-1])
     output = known[workload.output.name]
     exact = output.value.values
     error = torch.zeros_like(exact, dtype=torch.float32) if output.error is None else output.error.values * UNIT
@@ -92,7 +105,7 @@ def _stored(estimate: Estimate, stage: Stage, last: bool) -> Estimate:
     return Estimate(Named(dims, value), None if error is None else Named(dims, error))
 
 
-def _stage(stage: Stage, known: Mapping[str, Estimate], precision: str) -> Estimate:
+def _stage(stage: Stage, known: Mapping[str, Estimate], workload: Workload) -> Estimate:
     if stage.reduction is None:
         return _expression(stage.expression, stage, known)
     if stage.reduction.operator != "sum":
@@ -102,22 +115,41 @@ def _stage(stage: Stage, known: Mapping[str, Estimate], precision: str) -> Estim
         fold = torch.amax if stage.reduction.operator == "max" else torch.amin
         return Estimate(extreme(folded.value, stage.reduction.axes, fold), worst)
     terms = [_expression(f, stage, known) for f in factors(stage.expression)]
-    if stage.is_contraction and precision == "tf32":
+    kept, reduced = [a.name for a in stage.axes], {a.name: a.extent for a in stage.reduction.axes}
+    if not stage.is_contraction:
+        return _sum(terms, kept, reduced)
+    if is_integer(workload.contracted[0]):
+        exact = sum_of_products([t.value for t in terms], kept, reduced)
+        return Estimate(exact, Named(exact.axes, exact.values.to(torch.float32).abs()))
+    if workload.precision == "tf32":
         terms = [_cut_to_tf32(t) for t in terms]
-    return _sum(terms, [a.name for a in stage.axes], {a.name: a.extent for a in stage.reduction.axes})
+    if workload.contracted[0] in FLOAT8:
+        count = math.prod(reduced.values())
+        return _sum(terms, kept, reduced, count if workload.precision == "fast" else min(count, FLOAT8_CHAIN))
+    return _sum(terms, kept, reduced)
 
 
-def _sum(terms: Sequence[Estimate], kept: Sequence[str], reduced: Mapping[str, int]) -> Estimate:
+def _sum(terms: Sequence[Estimate], kept: Sequence[str], reduced: Mapping[str, int], chain: int = 0) -> Estimate:
+    """The sum of the terms' products, of which so many at a time stay in the accumulators of 8-bit dots."""
     total = sum_of_products([t.value for t in terms], kept, reduced)
     squares = [_square(t.value) for t in terms]
     q = sum_of_products(squares, kept, reduced)
     count = math.prod(reduced.values())
-    variance = q.values + count * (q.values + _square(total).aligned(q.axes))
+    s = _square(total).aligned(q.axes)
+    variance = q.values + count * (q.values + s)
+    if chain:
+        variance = variance + _chain_variance(q.values, s, count, chain)
     for number, term in enumerate(terms):
         if term.error is not None:
             others = squares[:number] + squares[number + 1 :]
             variance = variance + sum_of_products([_square(term.error), *others], kept, reduced).aligned(q.axes)
     return Estimate(total, Named(q.axes, variance.sqrt()))
+
+
+def _chain_variance(q: torch.Tensor, s: torch.Tensor, count: int, chain: int) -> torch.Tensor:
+    """The variance that sums of `chain` products in an accumulator of 14 bits add to one of `count` in all."""
+    r = 1 + s * (chain / count) / q.clamp(min=torch.finfo(torch.float32).tiny)
+    return _FLOAT8_UNITS**2 / 4 * q * r * (chain * (1 / 3 + r / 4) + (chain / 64) ** 2)
 
 
 def _square(named: Named) -> Named:

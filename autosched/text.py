@@ -15,6 +15,11 @@ def duration_text(seconds: float) -> str:
     return f"{seconds * 1e9:.3g} ns"
 
 
+def first_line(error: Exception) -> str:
+    """The first line that an error has to say, or its type where it says nothing."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
 def ratio_text(ratio: float, interval: Interval | None) -> str:
     """How many times faster, with its confidence interval where there is one: `1.23x (1.21–1.25)`."""
     return f"{ratio:.2f}x" + (f" ({interval.low:.2f}–{interval.high:.2f})" if interval else "")

@@ -26,13 +26,11 @@ from autosched.progress import OnProgress
 from autosched.search import Ending, Search
 from autosched.text import duration_text, ratio_text
 from autosched.timing import Policy, check_timing
+from autosched.warm_start import history
 from search_spaces import AutoschedError, Target, Workload
 from tuning_logs import Provenance, TuningLog, TuningRecord
 from tuning_logs.intervals import Interval, paired_ratio, ratio_interval
 from tuning_logs.ranking import standing
-
-# Records of other shapes that a search starts with: enough to train a cost model, few enough to do it in a second.
-_WARM_START = 512
 
 
 @dataclass(frozen=True)
@@ -201,9 +199,8 @@ def run(search: Search, measurer: Measurer | None = None) -> TuneResult:
             # First of all: its workers take seconds to start, and what follows is done meanwhile.
             policy = cast(Policy, origin.policy)
             measurer = opened.enter_context(LocalMeasurer(op, device, policy=policy, seed=origin.seed))
-        nearest = search.log.nearest(op, device, _WARM_START)
-        alike = [r for r in nearest if r.key != (op.key, device.key) and r.provenance.policy == origin.policy]
-        search.strategy.tell([*alike, *standing(search.records)])
+        search.strategy.tell(history(search.log, op, device, origin), elsewhere=True)
+        search.strategy.tell(standing(search.records))
         return _result(search, search.run(measurer, interruption), begin)
 
 

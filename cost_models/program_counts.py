@@ -219,7 +219,7 @@ class _Walk:
         return Traffic(
             statement=s,
             place=buffer.name,
-            place_bytes=buffer.elements * element,
+            place_bytes=buffer.bytes,
             tile_bytes=tile.elements * element,
             times=times,
             taken=taken,

@@ -33,7 +33,7 @@ def silu(x: Expression) -> Expression:
 
 
 _ACTIVATIONS = {"relu": relu, "gelu": gelu, "gelutanh": gelu_tanh, "silu": silu}
-CHAIN_LINKS = (*_ACTIVATIONS, "bias", "residual", "gate", "scale")
+CHAIN_LINKS = (*_ACTIVATIONS, "bias", "residual", "gate", "scale", "rowscale", "colscale")
 
 
 def apply_chain(
@@ -42,18 +42,19 @@ def apply_chain(
     """`x` after the links of `chain` in order ("bias_gelu_scale"), and the extra inputs these need.
 
     `bias` adds a vector along the last axis, `residual` adds and `gate` multiplies by a tensor of the full shape,
-    `scale` multiplies by the constant; the others are activations. A link may stand more than once.
+    `scale` multiplies by the constant; `rowscale` and `colscale` multiply by a float32 vector along the last axis but
+    one and along the last, as quantised operands need it; the others are activations. A link may stand more than once.
 
     Raises:
-        InputError: a link is unknown.
+        InputError: a link is unknown, or there is one axis and a row to scale.
     """
     if not isinstance(chain, str):
         raise InputError(f"chain {chain!r}; expected links joined by '_', such as 'bias_gelu'")
     extra: list[Tensor] = []
 
-    def operand(link: str, over: tuple[Axis, ...]) -> Expression:
+    def operand(link: str, over: tuple[Axis, ...], element: str = dtype) -> Expression:
         name = link if all(t.name != link for t in extra) else f"{link}{len(extra)}"
-        extra.append(Tensor(name, tuple(a.extent for a in over), dtype))
+        extra.append(Tensor(name, tuple(a.extent for a in over), element))
         return Access(name, tuple(Affine(((a.name, 1),)) for a in over))
 
     for link in chain.split("_") if chain else ():
@@ -66,6 +67,10 @@ def apply_chain(
                 x = ex.mul(x, operand(link, axes))
             case "scale":
                 x = ex.mul(x, Literal(scale))
+            case "rowscale" if len(axes) > 1:
+                x = ex.mul(x, operand(link, axes[-2:-1], "float32"))
+            case "colscale":
+                x = ex.mul(x, operand(link, axes[-1:], "float32"))
             case _ if link in _ACTIVATIONS:
                 x = _ACTIVATIONS[link](x)
             case _:

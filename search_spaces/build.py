@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from search_spaces import sketches
+from search_spaces.device_support import why_unsupported
 from search_spaces.errors import EmptySearchSpaceError
 from search_spaces.space import SearchSpace
 from search_spaces.target import Target
@@ -13,8 +14,11 @@ def build(workload: Workload, target: Target) -> SearchSpace:
     """The space of every sketch whose rule matches the structure of the workload.
 
     Raises:
-        EmptySearchSpaceError: no rule matches; the message lists the rules that were tried.
+        EmptySearchSpaceError: the target cannot compute it, or no rule matches; the message says why, or lists the
+            rules that were tried.
     """
+    if reason := why_unsupported(workload, target):
+        raise EmptySearchSpaceError(f"{workload.label} on {target.name}: {reason}")
     derived = [(name, rule.derive(workload, target)) for name, rule in sketches.rules()]
     found = tuple(sketch for _, group in derived for sketch in group)
     if not found:

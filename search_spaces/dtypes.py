@@ -1,8 +1,14 @@
-"""Element types: their size, their rounding unit, and how NumPy holds them."""
+"""Element types: their size, their rounding unit, and how NumPy holds them.
+
+The two 8-bit floating-point types are those of Micikevicius et al., "FP8 Formats for Deep Learning" (2022): e4m3fn has
+no infinity and one NaN, e5m2 is a shortened float16. Integers are operands (int8) and exact sums of their products
+(int32); nothing is ever rounded to an integer type.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -11,20 +17,30 @@ from search_spaces.errors import unknown_name
 
 @dataclass(frozen=True)
 class DType:
-    """An element type. `epsilon` is the distance from 1 to the next representable number."""
+    """An element type. `epsilon` is the distance from 1 to the next representable number; 0 for exact integers."""
 
     name: str
     bytes: int
     epsilon: float
     short: str
+    kind: Literal["float", "integer"] = "float"
 
 
 _DTYPES = (
     DType("float32", 4, 2.0**-23, "f32"),
     DType("float16", 2, 2.0**-10, "f16"),
     DType("bfloat16", 2, 2.0**-7, "bf16"),
+    DType("float8_e4m3fn", 1, 2.0**-3, "e4m3"),
+    DType("float8_e5m2", 1, 2.0**-2, "e5m2"),
+    DType("int8", 1, 0.0, "i8", "integer"),
+    DType("int32", 4, 0.0, "i32", "integer"),
 )
+# How many products of 8-bit floats may stay in a tensor core's accumulator before their sum is added to float32, unless
+# it may keep all of them: what cuBLAS does on Hopper (DeepSeek-V3 Technical Report, 2024, section 3.3.2).
+FLOAT8_CHAIN = 128
 DTYPES: dict[str, DType] = {d.name: d for d in _DTYPES}
+FLOATS = tuple(d.name for d in _DTYPES if d.kind == "float")
+FLOAT8 = tuple(d.name for d in _DTYPES if d.kind == "float" and d.bytes == 1)
 
 
 def dtype(name: str) -> DType:
@@ -39,12 +55,50 @@ def dtype(name: str) -> DType:
         raise unknown_name("dtype", name, DTYPES) from None
 
 
+def is_integer(name: str) -> bool:
+    """Whether the element type called `name` is one of integers."""
+    return dtype(name).kind == "integer"
+
+
+def accumulator_of(operand: str) -> str:
+    """The element type in which products of such operands are summed: float32, int32 for integers."""
+    return "int32" if is_integer(operand) else "float32"
+
+
 def round_to(values: np.ndarray, name: str) -> np.ndarray:
-    """`values` rounded to `name`, held in the narrowest NumPy type that can (bfloat16 in float32)."""
-    if name == "bfloat16":
-        bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
-        # Round to nearest even: add half a unit of the last kept place, plus its parity.
-        rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)
-        quiet = np.where(np.isnan(values), bits | 0x400000, rounded).astype(np.uint32)
-        return quiet.view(np.float32)
-    return np.asarray(values).astype(dtype(name).name)
+    """`values` rounded to `name`, to nearest even, held in the narrowest NumPy type that can.
+
+    NumPy has no bfloat16 and no 8-bit floats: they are held in float32. What is too large becomes infinite, except that
+    float8_e4m3fn, which has no infinity, saturates at 448, as `torch.Tensor.to` of PyTorch 2.13 and the conversions of
+    GPUs do. Values that become integers must be integers of that type already.
+    """
+    match name:
+        case "bfloat16":
+            return _to_bfloat16(values)
+        case "float8_e4m3fn":
+            # 448 is 1.75 * 2^8: the pattern that would be 1.875 * 2^8 is NaN.
+            rounded = _to_float8(values, mantissa=3, least_exponent=-6)
+            return np.asarray(np.clip(rounded, -448.0, 448.0))
+        case "float8_e5m2":
+            rounded = _to_float8(values, mantissa=2, least_exponent=-14)
+            return np.where(np.abs(rounded) > 57344.0, np.copysign(np.float32(np.inf), rounded), rounded)
+        case _:
+            return np.asarray(values).astype(dtype(name).name)
+
+
+def _to_bfloat16(values: np.ndarray) -> np.ndarray:
+    bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
+    # Round to nearest even: add half a unit of the last kept place, plus its parity.
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)
+    quiet = np.where(np.isnan(values), bits | 0x400000, rounded).astype(np.uint32)
+    return quiet.view(np.float32)
+
+
+def _to_float8(values: np.ndarray, mantissa: int, least_exponent: int) -> np.ndarray:
+    """Multiples of the unit in the last place of every value's binade; subnormal ones have that of the least binade."""
+    exact = np.asarray(values, dtype=np.float32)
+    # frexp has the mantissa in [0.5, 1): its exponent is one more than that of a number 1.xxx * 2^e.
+    exponent = np.maximum(np.frexp(exact)[1] - 1, least_exponent) - mantissa
+    # Powers of two only, so that nothing but rint rounds; and rint rounds half to even.
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(np.ldexp(np.rint(np.ldexp(exact, -exponent)), exponent), dtype=np.float32)

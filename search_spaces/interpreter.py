@@ -1,6 +1,7 @@
 """Executes tile programs with NumPy: the oracle that backends are tested against.
 
-Tiles are computed in float32 (bfloat16 and float16 values are held in float32 and rounded where a program rounds).
+Tiles are computed in float32 (values of narrower types are held in float32 and rounded where a program rounds), tiles
+of int32 in int32.
 Tiles are arrays whose dimensions are the tile's named axes; nothing here is fast.
 """
 
@@ -67,9 +68,9 @@ _FOLDS: dict[str, tuple[Callable[..., Array], float]] = {
 
 
 def interpret(program: TileProgram, inputs: Sequence[Array]) -> Array:
-    """The output of the program for these inputs (in buffer order; any float type), rounded to its dtype.
+    """The output of the program for these inputs (in buffer order; any type that holds them), rounded to its dtype.
 
-    Elements that no statement stores come out as NaN.
+    Elements that no statement stores come out as NaN, in an int32 output as the smallest integer.
     """
     given = iter(inputs)
     memory: dict[str, Array] = {}
@@ -77,8 +78,9 @@ def interpret(program: TileProgram, inputs: Sequence[Array]) -> Array:
         if buffer.role == "input":
             memory[buffer.name] = np.asarray(next(given), dtype=np.float32).reshape(buffer.shape)
         else:
-            start = 0.0 if buffer.name in program.zeroed else np.nan
-            memory[buffer.name] = np.full(buffer.shape, start, dtype=np.float32)
+            unwritten = np.iinfo(np.int32).min if buffer.dtype == "int32" else np.nan
+            start = 0 if buffer.name in program.zeroed else unwritten
+            memory[buffer.name] = np.full(buffer.shape, start, dtype=_held_as(buffer.dtype))
     with np.errstate(all="ignore"):
         for kernel in program.kernels:
             _run_kernel(kernel, program, memory)
@@ -86,20 +88,31 @@ def interpret(program: TileProgram, inputs: Sequence[Array]) -> Array:
     return round_to(memory[output.name], output.dtype)
 
 
+def _held_as(dtype: str) -> type[np.float32 | np.int32]:
+    """The NumPy type of tiles and memory of an element type."""
+    return np.int32 if dtype == "int32" else np.float32
+
+
 def _run_kernel(kernel: Kernel, program: TileProgram, memory: Mapping[str, Array]) -> None:
     buffers = {b.name: b for b in program.buffers}
-    for position in kernel.grid.order():
-        _Program(buffers, memory, dict(position), {}).run(kernel.body)
+    grid = kernel.grid
+    if grid.stream is None:
+        for position in grid.order():
+            _Program(buffers, memory, dict(position), {}, {}).run(kernel.body)
+        return
+    for tile, turns in grid.shares():
+        _Program(buffers, memory, grid.position(tile), {}, {grid.stream[0]: turns}).run(kernel.body)
 
 
 @dataclass
 class _Program:
-    """One program of a grid: its loop variables and its tiles."""
+    """One program of a grid: its loop variables, its tiles, and its turns of the loop that the grid streams."""
 
     buffers: Mapping[str, Buffer]
     memory: Mapping[str, Array]
     variables: dict[str, int]
     tiles: dict[str, tuple[Tile, Array]]
+    streamed: Mapping[str, range]
 
     def run(self, body: Sequence[Statement]) -> None:
         for statement in body:
@@ -134,7 +147,7 @@ class _Program:
             case Prefetch():
                 pass
             case For():
-                for value in range(s.extent):
+                for value in self.streamed.get(s.variable, range(s.extent)):
                     self.variables[s.variable] = value
                     if self._within(s.bound):
                         self.run(s.body)
@@ -143,15 +156,16 @@ class _Program:
 
     def _set(self, tile: Tile, values: Array) -> None:
         assert values.shape == tile.shape, f"{tile} got shape {values.shape}"
-        self.tiles[tile.name] = (tile, np.asarray(values, dtype=np.float32))
+        self.tiles[tile.name] = (tile, np.asarray(values, dtype=_held_as(tile.dtype)))
 
     def _within(self, bound: Bound | None) -> bool:
         return bound is None or bound.start.evaluate(self.variables) < bound.size
 
     def _operand(self, argument: str | float, dst: Tile) -> Array:
         if isinstance(argument, float | int):
-            return np.float32(argument) * np.ones((), dtype=np.float32)
+            return np.full((), argument, dtype=_held_as(dst.dtype))
         tile, values = self.tiles[argument]
+        values = values.astype(_held_as(dst.dtype), copy=False)
         kept = [x for x in dst.axes if x in tile.axes]
         values = values.transpose([tile.axes.index(x) for x in kept])
         return values.reshape([tile.extent(x) if x in tile.axes else 1 for x in dst.axes])
@@ -161,7 +175,9 @@ class _Program:
         letters = {x: chr(ord("a") + i) for i, x in enumerate(dict.fromkeys((*left[0].axes, *right[0].axes)))}
         spec = ",".join("".join(letters[x] for x in t.axes) for t in (left[0], right[0]))
         result = "".join(letters[x] for x in s.dst.axes)
-        product = np.einsum(f"{spec}->{result}", left[1], right[1])
+        # Sums of integers are exact; these fit 64 bits whatever the operands are.
+        operands = [t[1].astype(np.int64) if s.dst.dtype == "int32" else t[1] for t in (left, right)]
+        product = np.einsum(f"{spec}->{result}", *operands)
         self._set(s.dst, self.tiles[s.dst.name][1] + product)
 
     def _reduce(self, s: Reduce) -> None:
@@ -190,8 +206,9 @@ class _Program:
     def _gather(self, source: Array, slices: Sequence[Slice], fill: float) -> Array:
         index = self._indices(slices)
         inside = np.ones((), dtype=bool)
-        for i, size in zip(index, source.shape, strict=True):
-            inside = inside & (i >= 0) & (i < size)
+        for i, size, piece in zip(index, source.shape, slices, strict=True):
+            if not piece.clamped:
+                inside = inside & (i >= 0) & (i < size)
         clipped = tuple(np.clip(i, 0, size - 1) for i, size in zip(index, source.shape, strict=True))
         return np.where(inside, source[clipped], np.float32(fill))
 
@@ -199,13 +216,14 @@ class _Program:
         target, buffer = self.memory[s.buffer], self.buffers[s.buffer]
         index = self._indices(s.slices)
         extents = [piece.extent for piece in s.slices if piece.extent is not None]
-        values = np.broadcast_to(self.tiles[s.src][1], extents)
+        tile, stored = self.tiles[s.src]
+        values = np.broadcast_to(stored.transpose([tile.axes.index(x) for x in s.axes or tile.axes]), extents)
         full = [np.broadcast_to(i, values.shape).reshape(-1) for i in index]
         inside = np.ones(values.size, dtype=bool)
         for i, size in zip(full, target.shape, strict=True):
             inside &= i < size
         at = tuple(i[inside] for i in full)
-        new = round_to(values.reshape(-1)[inside], buffer.dtype).astype(np.float32)
+        new = round_to(values.reshape(-1)[inside], buffer.dtype).astype(target.dtype)
         if s.atomic:
             np.add.at(target, at, new)
         else:

@@ -29,8 +29,8 @@ def start_of(*terms: tuple[str, int]) -> Affine:
 def buffers(workload: Workload, *workspaces: Buffer) -> tuple[Buffer, ...]:
     """The buffers of a program for this workload, in calling order."""
     out = workload.output
-    inputs = tuple(Buffer(t.name, t.shape, t.dtype, "input") for t in workload.inputs)
-    return (*inputs, Buffer(out.name, out.shape, out.dtype, "output"), *workspaces)
+    inputs = tuple(Buffer(t.name, t.shape, t.dtype, "input", t.strides) for t in workload.inputs)
+    return (*inputs, Buffer(out.name, out.shape, out.dtype, "output", out.strides), *workspaces)
 
 
 @lru_cache(_SHARED)

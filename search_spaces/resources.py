@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from search_spaces.dtypes import dtype
+from search_spaces.dtypes import FLOAT8, dtype
 from search_spaces.target import Target
 from search_spaces.tile_program import (
     Dot,
@@ -26,6 +26,8 @@ MAX_THREADS = 1024
 # 32-bit registers one thread can have.
 MAX_REGISTERS = 255
 WARP = 32
+# Warps that issue one dot together (PTX ISA, wgmma).
+WARP_GROUP = 4
 # Barriers of the pipeline.
 BARRIER_BYTES = 64
 # Registers that addresses, masks and the pipeline take beside the tiles themselves.
@@ -52,24 +54,37 @@ def resources(program: TileProgram, kernel: Kernel, target: Target) -> Resources
     tiles = {t.name: t for s in body for t in produced(s)}
     dots = [s for s in body if isinstance(s, Dot)]
     threads = kernel.launch.num_warps * WARP
-    live = sum(d.dst.elements for d in dots) if dots else max([t.elements for t in tiles.values()], default=0)
-    shared = _dot_bytes(program, body, tiles, dots[0], target) if dots else _row_bytes(body)
+    live = (
+        sum(d.dst.elements * (1 + _promotes(d, tiles)) for d in dots)
+        if dots
+        else max([t.elements for t in tiles.values()], default=0)
+    )
+    shared = _dot_bytes(program, kernel, tiles, dots[0], target) if dots else _row_bytes(body)
     return Resources(shared, REGISTER_OVERHEAD + live // threads, threads)
 
 
-def _dot_bytes(program: TileProgram, body: list[Statement], tiles: dict[str, Tile], dot: Dot, target: Target) -> int:
+def _dot_bytes(program: TileProgram, kernel: Kernel, tiles: dict[str, Tile], dot: Dot, target: Target) -> int:
     """Operands of the turns in flight, and the output tile on its way to memory, which may take their place."""
+    body, warps = list(statements(kernel.body)), kernel.launch.num_warps
     stages = max((max(1, s.pipeline_stages) for s in body if isinstance(s, For)), default=1)
     operands = [tiles[dot.a], tiles[dot.b]]
     # Warp-group dots read their operands from shared memory; older ones copy them to registers a turn early.
     from_shared = (
-        target.capability >= 90 and dot.dst.shape[0] >= 64 and all(dtype(t.dtype).bytes == 2 for t in operands)
+        target.capability >= 90
+        and dot.dst.shape[0] >= 64
+        and warps % WARP_GROUP == 0
+        and all(dtype(t.dtype).bytes <= 2 for t in operands)
     )
     staged = (stages if from_shared else max(1, stages - 1)) * sum(t.bytes for t in operands)
     stores = [s for s in body if isinstance(s, Store)]
     stored = max((tiles[s.src].elements * dtype(program.buffer(s.buffer).dtype).bytes for s in stores), default=0)
     both_at_once = any(s.via == "descriptor" for s in stores)
     return BARRIER_BYTES + (staged + stored if both_at_once else max(staged, stored))
+
+
+def _promotes(dot: Dot, tiles: dict[str, Tile]) -> bool:
+    """Whether partial sums are kept in an accumulator of their own before they are added up in float32."""
+    return tiles[dot.a].dtype in FLOAT8 and dot.precision != "fast"
 
 
 def _row_bytes(body: list[Statement]) -> int:
@@ -97,7 +112,7 @@ def _why_too_large_gpu(program: TileProgram, kernel: Kernel, target: Target) -> 
         return f"{need.threads} threads per program; {target.name} allows {MAX_THREADS}"
     if need.shared_memory_bytes > target.shared_memory_bytes:
         return f"{need.shared_memory_bytes} bytes of shared memory; {target.name} allows {target.shared_memory_bytes}"
-    allowed = min(MAX_REGISTERS, target.registers_per_unit // need.threads)
+    allowed = min(kernel.launch.max_registers or MAX_REGISTERS, target.registers_per_unit // need.threads)
     if need.registers_per_thread > allowed:
         return (
             f"about {need.registers_per_thread} registers per thread; {target.name} allows {allowed} for {need.threads}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -20,6 +20,8 @@ from search_spaces.workload import Workload
 
 # Tries before a random draw gives up; spaces here have at least one legal point in a few hundred.
 _MAX_DRAWS = 5000
+# Combinations that are looked at to count a space: a second's work, and within a few per cent where that is a sample.
+_MOST_COUNTED = 20_000
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,9 @@ class Sketch:
 
     `legality_knobs` names the knobs that legality may depend on; all combinations of the others are equally legal.
     `why_illegal` gives the rule that the values break beyond what any target forbids (divisibility, combinations).
-    `starts` are points worth trying first: what the literature would choose by hand.
+    `resource_knobs`: those of them that decide what a program needs of the device, where that is not all.
+    `starts` are points worth trying first: what the literature would choose by hand. `remarks`: what the space does
+    not offer for this workload, and why.
     """
 
     name: str
@@ -37,6 +41,8 @@ class Sketch:
     legality_knobs: tuple[str, ...] = ()
     why_illegal: Callable[[Values], str | None] = field(default=lambda values: None)
     starts: tuple[Values, ...] = ()
+    resource_knobs: tuple[str, ...] | None = None
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,7 @@ class SearchSpace:
     workload: Workload
     target: Target
     sketches: tuple[Sketch, ...]
-    # What limit the values of a sketch's legality knobs break: on a GPU the answer takes lowering a schedule.
+    # What limit of the target the values of a sketch's resource knobs break: the answer takes lowering a schedule.
     _broken: dict[tuple[str, tuple[KnobValue | None, ...]], str | None] = field(
         default_factory=dict, compare=False, repr=False
     )
@@ -103,15 +109,16 @@ class SearchSpace:
     def why_illegal(self, schedule: Schedule) -> str | None:
         """The limit that the schedule breaks, or None when it may be compiled.
 
-        Looked at once for all schedules that agree in the knobs that legality depends on.
+        What it needs of the device is looked at once for all schedules that agree in the knobs that decide it.
         """
         sketch, knobs = self.sketch(schedule.sketch), schedule.knobs
-        ruling = (sketch.name, tuple([knobs.get(name) for name in sketch.legality_knobs]))
+        broken = sketch.why_illegal(knobs)
+        if broken is not None or self.target.kind != "gpu":
+            return broken
+        deciding = sketch.legality_knobs if sketch.resource_knobs is None else sketch.resource_knobs
+        ruling = (sketch.name, tuple([knobs.get(name) for name in deciding]))
         if ruling not in self._broken:
-            broken = sketch.why_illegal(knobs)
-            if broken is None and self.target.kind == "gpu":
-                broken = why_too_large(sketch.lower(knobs), self.target)
-            self._broken[ruling] = broken
+            self._broken[ruling] = why_too_large(sketch.lower(knobs), self.target)
         return self._broken[ruling]
 
     def _accepts(self, schedule: Schedule) -> bool:
@@ -180,18 +187,29 @@ class SearchSpace:
 
     @property
     def size(self) -> int:
-        """How many schedules are legal, counted exactly: legality is enumerated over `legality_knobs` only."""
+        """How many schedules are legal: counted over `legality_knobs`, or from a sample of their combinations."""
         return sum(self._legal_in(sketch) for sketch in self.sketches)
 
     def _legal_in(self, sketch: Sketch) -> int:
         ruled = [k for k in sketch.knobs if k.name in sketch.legality_knobs]
         free = [k for k in sketch.knobs if k.name not in sketch.legality_knobs]
         first = {k.name: k.values[0] for k in sketch.knobs}
-        legal = 0
-        for values in itertools.product(*(k.values for k in ruled)):
+        combinations = math.prod(len(k.values) for k in ruled)
+        looked_at: Iterable[tuple[KnobValue, ...]] = itertools.product(*(k.values for k in ruled))
+        if combinations > _MOST_COUNTED:
+            rng = np.random.default_rng(0)
+            looked_at = (tuple(k.sample(rng) for k in ruled) for _ in range(_MOST_COUNTED))
+        legal = seen = 0
+        for values in looked_at:
             chosen = Values({**first, **dict(zip((k.name for k in ruled), values, strict=True))})
             legal += self.why_illegal(self._schedule(sketch, chosen)) is None
-        return legal * math.prod(len(k.values) for k in free)
+            seen += 1
+        return round(legal / seen * combinations) * math.prod(len(k.values) for k in free)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the space does not offer for this workload, and why."""
+        return tuple(dict.fromkeys(remark for sketch in self.sketches for remark in sketch.remarks))
 
     def _schedule(self, sketch: Sketch, values: Values) -> Schedule:
         return Schedule(sketch.name, tuple([(k.name, values[k.name]) for k in sketch.knobs]), self.lower)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from search_spaces import expression as ex
-from search_spaces.expression import Access, Affine, Apply, Expression
+from search_spaces.dtypes import accumulator_of, is_integer
+from search_spaces.expression import Access, Apply, Expression
 from search_spaces.workload import Axis, Stage, Tensor, Workload
 
 
@@ -76,6 +77,14 @@ def _contraction_form(workload: Workload) -> ContractionForm | None:
     return ContractionForm(batch, m, n, k, a, b, first, result)
 
 
+def accumulator_dtype(workload: Workload) -> str:
+    """The element type in which the products of the workload's contraction are summed: float32, int32 for integers.
+
+    The epilogue computes in float32 all the same. Without one, int32 sums go to an int32 output as they are.
+    """
+    return accumulator_of(workload.contracted[0])
+
+
 def row_form(workload: Workload) -> tuple[Workload, RowForm] | None:
     """The workload as reductions over one axis of its rows, or None when it is something else.
 
@@ -97,6 +106,8 @@ def _row_form(workload: Workload) -> RowForm | None:
         not reductions
         or not _plain(workload)
         or any(s.is_contraction and contraction_form(workload) for s in reductions)
+        # Rows are reduced in float32, which would round sums of integers.
+        or any(is_integer(s.dtype) for s in reductions)
     ):
         return None
     first = reductions[0]
@@ -193,6 +204,8 @@ def _variables(access: Access) -> set[str]:
 def _merge_axes(workload: Workload) -> Workload:
     """Adjacent axes (i, j) become one where every tensor has both, adjacent and in this order, or neither.
 
+    Where a tensor has them, its rows must follow each other in memory without a gap.
+
     Before: out[r, c] = f(x[r, c]).  After: out[r_c] = f(x[r_c]) over buffers of shape (R*C,).
     """
     merged = workload
@@ -200,7 +213,7 @@ def _merge_axes(workload: Workload) -> Workload:
     while at + 1 < len(merged.stages[-1].axes):
         first, second = merged.stages[-1].axes[at : at + 2]
         reads = [a for s in merged.stages for a in ex.accesses(s.expression)]
-        if all(_adjacent(a, first.name, second.name) for a in reads):
+        if all(_adjacent(a, first.name, second.name) for a in reads) and _gapless(merged, at, first, second):
             merged = _merged(merged, first, second)
         else:
             at += 1
@@ -214,36 +227,63 @@ def _adjacent(access: Access, first: str, second: str) -> bool:
     return first in names and names.index(first) + 1 < len(names) and names[names.index(first) + 1] == second
 
 
+def _gapless(workload: Workload, at: int, first: Axis, second: Axis) -> bool:
+    """Whether the axes, at dimensions `at` and the next of the output, are one range of memory in every tensor."""
+    inputs = {t.name: t for t in workload.inputs}
+    places = [(workload.output, at)]
+    for access in (a for s in workload.stages for a in ex.accesses(s.expression)):
+        names = [i.terms[0][0] for i in access.index]
+        if access.tensor in inputs and first.name in names:
+            places.append((inputs[access.tensor], names.index(first.name)))
+    strides = [tensor.effective_strides[dimension : dimension + 2] for tensor, dimension in places]
+    return all(outer == second.extent * inner for outer, inner in strides)
+
+
 def _merged(workload: Workload, first: Axis, second: Axis) -> Workload:
     axis = Axis(f"{first.name}{second.name}", first.extent * second.extent)
-    shapes: dict[str, tuple[int, ...]] = {}
-
-    def index(access: Access) -> tuple[Affine, ...]:
-        names = [i.terms[0][0] for i in access.index]
-        if first.name not in names:
-            return access.index
-        at = names.index(first.name)
-        return (*access.index[:at], ex.axis_index(axis.name), *access.index[at + 2 :])
+    inputs = {t.name: t for t in workload.inputs}
 
     def rewrite(e: Expression) -> Expression:
         match e:
-            case Access(tensor, old):
-                new = index(e)
-                if len(new) != len(old) and tensor in inputs:
-                    at = next(d for d, i in enumerate(new) if i.terms[0][0] == axis.name)
-                    shape = inputs[tensor].shape
-                    shapes[tensor] = (*shape[:at], axis.extent, *shape[at + 2 :])
-                return Access(tensor, new)
+            case Access(tensor, index):
+                at = _dimension(e, first)
+                if at is None:
+                    return e
+                if tensor in inputs:
+                    inputs[tensor] = _without_gap(inputs[tensor], at, axis, len(index))
+                return Access(tensor, (*index[:at], ex.axis_index(axis.name), *index[at + 2 :]))
             case Apply(operator, arguments):
                 return Apply(operator, tuple(map(rewrite, arguments)))
             case _:
                 return e
 
-    inputs = {t.name: t for t in workload.inputs}
     at = workload.stages[-1].axes.index(first)
     stages = tuple(
         replace(s, axes=(*s.axes[:at], axis, *s.axes[at + 2 :]), expression=rewrite(s.expression))
         for s in workload.stages
     )
-    tensors = tuple(Tensor(t.name, shapes.get(t.name, t.shape), t.dtype) for t in workload.inputs)
-    return replace(workload, inputs=tensors, stages=stages)
+    strides = workload.output_strides
+    return replace(
+        workload,
+        inputs=tuple(inputs.values()),
+        stages=stages,
+        output_strides=None if strides is None else (*strides[:at], *strides[at + 1 :]),
+    )
+
+
+def _dimension(access: Access, axis: Axis) -> int | None:
+    """Which dimension of the tensor the axis indexes."""
+    names = [i.terms[0][0] for i in access.index]
+    return names.index(axis.name) if axis.name in names else None
+
+
+def _without_gap(tensor: Tensor, at: int, axis: Axis, dimensions: int) -> Tensor:
+    """The tensor with its dimensions `at` and the next as one; unless that was done at another access to it."""
+    if len(tensor.shape) < dimensions:
+        return tensor
+    strides = tensor.strides
+    return replace(
+        tensor,
+        shape=(*tensor.shape[:at], axis.extent, *tensor.shape[at + 2 :]),
+        strides=None if strides is None else (*strides[:at], *strides[at + 1 :]),
+    )

@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from search_spaces.dtypes import FLOAT8
 from search_spaces.errors import unknown_name
 
 
@@ -47,6 +48,9 @@ class Target:
             return self.fp32_flops
         if dtype in ("float16", "bfloat16"):
             return self.matrix_flops
+        if dtype in (*FLOAT8, "int8"):
+            # On every device that has them; int8 on cards for the desktop at twice that again.
+            return 2 * self.matrix_flops
         return self.tf32_flops if precision == "tf32" else self.fp32_flops
 
     @property

@@ -27,19 +27,21 @@ from typing import Literal
 
 from search_spaces.dtypes import dtype
 from search_spaces.expression import Affine
+from search_spaces.strides import dense_strides, distinct_elements, span
 
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A dense row-major array in device memory.
+    """An array in device memory: dense and row-major, or with `declared_strides` (see `workload.Tensor`).
 
-    `workspace` buffers are allocated by the launcher and carry data from one kernel of a program to the next.
+    `workspace` buffers are allocated by the launcher, dense, and carry data from one kernel of a program to the next.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     role: Literal["input", "output", "workspace"]
+    declared_strides: tuple[int, ...] | None = None
 
     @property
     def elements(self) -> int:
@@ -47,12 +49,18 @@ class Buffer:
 
     @property
     def bytes(self) -> int:
-        return self.elements * dtype(self.dtype).bytes
+        """Of the elements themselves, those that share memory counted once; without what lies between them."""
+        return distinct_elements(self.shape, self.strides) * dtype(self.dtype).bytes
 
     @property
     def strides(self) -> tuple[int, ...]:
         """Elements between neighbours, per dimension."""
-        return tuple(math.prod(self.shape[d + 1 :]) for d in range(len(self.shape)))
+        return dense_strides(self.shape) if self.declared_strides is None else self.declared_strides
+
+    @property
+    def span(self) -> int:
+        """How many elements of memory lie from the first element to the last, both included."""
+        return span(self.shape, self.strides)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +92,13 @@ class Tile:
 class Slice:
     """One dimension of a tile's place in a buffer (or in another tile).
 
-    `extent=None` picks a single index, and the tile does not have that axis.
+    `extent=None` picks a single index, and the tile does not have that axis. `clamped`: positions beyond the end of the
+    buffer read its last one instead of a fill value, so that no load needs a mask; for what nobody uses.
     """
 
     start: Affine
     extent: int | None = None
+    clamped: bool = False
 
     def __str__(self) -> str:
         return str(self.start) if self.extent is None else f"{self.start} : +{self.extent}"
@@ -152,19 +162,19 @@ class Fill:
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """`dst += sum over axis of a * b`, accumulated in float32.
+    """`dst += sum over axis of a * b`, accumulated in float32, or in int32 where `dst` is: the operands are then int8.
 
     `dst` has the other axis of `a` and the other axis of `b`, whichever way round the operands store them.
     `unroll`: reduction steps per turn of the innermost loop; `prefetch_b`: how many rows of `b`, each as long as the
     tile is wide, are prefetched ahead of the one in use: the next steps of a packed operand, the next panels of one
-    that is read in place (both CPU).
+    that is read in place (both CPU). `precision`: see `workload.Workload`.
     """
 
     dst: Tile
     a: str
     b: str
     axis: str
-    precision: Literal["ieee", "tf32"] = "ieee"
+    precision: Literal["ieee", "tf32", "fast"] = "ieee"
     unroll: int = 1
     prefetch_b: int = 0
 
@@ -173,7 +183,8 @@ class Dot:
 class Map:
     """`dst = operator(arguments)` at every point, arguments broadcast by axis name; a float is a constant.
 
-    `operator` is one of `expression.OPERATORS`, or "cast" (round the one argument to `dst.dtype`).
+    `operator` is one of `expression.OPERATORS`, or "cast" (round the one argument to `dst.dtype`). Computed in float32,
+    whatever the arguments are; in int32 where `dst` is.
     """
 
     dst: Tile
@@ -206,7 +217,8 @@ class Split:
 class Store:
     """`buffer[slices] = src`, rounded to the buffer's dtype; `atomic`: added to what is there.
 
-    `streaming`: bypass the caches (CPU), evict first (GPU).
+    `streaming`: bypass the caches (CPU), evict first (GPU). `axes`: the tile's axes in the order of the dimensions that
+    `slices` slices, where the tile has them in another one (GPU).
     """
 
     buffer: str
@@ -215,6 +227,7 @@ class Store:
     via: Literal["pointer", "descriptor"] = "pointer"
     atomic: bool = False
     streaming: bool = False
+    axes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,11 +286,19 @@ class Grid:
 
     The grouped axis must be the first or the second-last of the order (the slower of the last two).
     `persistent`: launch at most this many programs, each of which walks the grid with that stride.
+    `stream`: (loop variable v, its extent). All (tile, v) pairs, tiles in program order, are dealt to the persistent
+    programs in equal and contiguous shares; a program runs the body once for every tile of its share, the loop over v
+    from where its share of the tile begins to where it ends. Several programs then work on one tile, so that what they
+    store must be added. (Stream-K: Osama et al., PPoPP 2023.)
+
+        for tile in 8: for v in 10                                3 programs: 8 tiles in 3 turns, the last with 2
+        for program in 3: for (tile, v) in 80/3 of the pairs      all 3 programs end at once
     """
 
     axes: tuple[GridAxis, ...]
     group: tuple[str, int] | None = None
     persistent: int | None = None
+    stream: tuple[str, int] | None = None
 
     @property
     def tiles(self) -> int:
@@ -287,7 +308,19 @@ class Grid:
     @property
     def programs(self) -> int:
         """How many programs are launched."""
-        return self.tiles if self.persistent is None else min(self.persistent, self.tiles)
+        pieces = self.tiles * (self.stream[1] if self.stream else 1)
+        return self.tiles if self.persistent is None else min(self.persistent, pieces)
+
+    def shares(self) -> Iterator[tuple[int, range]]:
+        """Of a stream: every (tile number, turns of the loop) that a program does, program after program."""
+        assert self.stream is not None
+        turns = self.stream[1]
+        share, longer = divmod(self.tiles * turns, self.programs)
+        for program in range(self.programs):
+            # The first `longer` programs do one pair more.
+            first, end = (p * share + min(p, longer) for p in (program, program + 1))
+            for tile in range(first // turns, -(-end // turns)):
+                yield tile, range(max(first - tile * turns, 0), min(end - tile * turns, turns))
 
     def order(self) -> Iterator[dict[str, int]]:
         """The axis values of every tile, in program order."""
@@ -318,7 +351,9 @@ class Grid:
 class Launch:
     """How a kernel is launched or generated; a backend reads the fields of its device.
 
-    GPU: `num_warps`, `num_stages` (default pipeline depth), `num_ctas` (cluster size), `max_registers` (0: no cap).
+    GPU: `num_warps`, `num_stages` (default pipeline depth), `num_ctas` (cluster size), `max_registers` (0: no cap),
+    `producer_warps` (warps beside `num_warps` that do nothing but bring operands; 0: the compiler interleaves that);
+    with them, `alternating` halves of the warps compute every other tile, instead of half of every tile.
     CPU: `lanes` (elements per vector), `vectors` (vectors per step of an element-wise loop), `prefetch_bytes` (how far
     ahead of such a loop its operands are brought into the caches).
     """
@@ -327,6 +362,8 @@ class Launch:
     num_stages: int = 1
     num_ctas: int = 1
     max_registers: int = 0
+    producer_warps: int = 0
+    alternating: bool = False
     lanes: int = 1
     vectors: int = 1
     prefetch_bytes: int = 0

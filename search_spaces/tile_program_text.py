@@ -31,6 +31,7 @@ def to_text(program: TileProgram) -> str:
         order = ", ".join(f"{a.variable} in {a.extent}" for a in grid.axes)
         extra = f", {grid.group[0]} in groups of {grid.group[1]}" if grid.group else ""
         extra += f", persistent on {grid.programs} programs" if grid.persistent else ""
+        extra += f", {grid.stream[0]} streamed" if grid.stream else ""
         lines.append(f"kernel {kernel.name}: grid {order}{extra}  [{_launch_text(kernel.launch)}]")
         lines.extend(_body_text(kernel.body, "  "))
     return "\n".join(lines)
@@ -42,6 +43,7 @@ def _launch_text(launch: Launch) -> str:
         return f"lanes {launch.lanes}, vectors {launch.vectors}{ahead}"
     text = f"warps {launch.num_warps}, stages {launch.num_stages}"
     text += f", cluster {launch.num_ctas}" if launch.num_ctas > 1 else ""
+    text += f", {launch.producer_warps} more to load" if launch.producer_warps else ""
     return text + (f", registers ≤ {launch.max_registers}" if launch.max_registers else "")
 
 
@@ -83,6 +85,7 @@ def _statement_text(s: Statement) -> str:
         case Store():
             how = [w for w in (s.via if s.via != "pointer" else "", "atomic add" if s.atomic else "") if w]
             how += ["streaming"] if s.streaming else []
+            how += [f"as {', '.join(s.axes)}"] if s.axes else []
             return f"store {s.buffer}[{_slices(s.slices)}] = {s.src}{_note(how)}"
         case Prefetch():
             return f"prefetch {s.buffer}[{_slices(s.slices)}]"

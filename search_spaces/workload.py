@@ -4,8 +4,9 @@
     acc[m, n] = sum over k of mul(a[m, k], b[k, n])
     out[m, n] = maximum(acc[m, n], 0)
 
-Every stage computes in float32 (float64 in the reference); `Stage.dtype` is what it is rounded to when stored, and only
-the last stage, the output, is stored. Tensors are dense and row-major.
+Every stage computes in float32 (float64 in the reference), except that sums of products of integers are int32 and
+exact; `Stage.dtype` is what it is rounded to when stored, and only the last stage, the output, is stored. Tensors are
+dense and row-major unless they say their strides.
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ from functools import cached_property
 from typing import Any, Literal
 
 from search_spaces import expression as ex
-from search_spaces.dtypes import dtype
+from search_spaces.dtypes import FLOAT8, FLOATS, dtype, is_integer
 from search_spaces.errors import InputError
+from search_spaces.strides import check_strides, declared_strides, dense_strides, distinct_elements, span
 
 # A tensor may hold this many elements: kernels index with 32-bit integers.
 MAX_ELEMENTS = 2**31 - 1
 
 Scalar = int | float | str | bool | None
+
+PRECISIONS = ("ieee", "tf32", "fast")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +41,33 @@ class Axis:
 
 @dataclass(frozen=True)
 class Tensor:
-    """An input: dense, row-major."""
+    """An input: dense and row-major, or with `strides`, elements from one index to the next in every dimension.
+
+    A stride of 0 places a whole dimension in the same memory: one matrix shared by a batch. Otherwise no two elements
+    may share memory. Strides that say nothing beyond the shape become None, so that equal layouts are equal tensors.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
+    strides: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         check_shape(self.name, self.shape)
         dtype(self.dtype)
+        if self.strides is not None:
+            check_strides(self.name, self.shape, self.strides)
+            object.__setattr__(self, "strides", declared_strides(self.shape, self.strides))
+
+    @property
+    def effective_strides(self) -> tuple[int, ...]:
+        """Elements from one index to the next, per dimension: as declared, or dense."""
+        return dense_strides(self.shape) if self.strides is None else self.strides
+
+    @property
+    def span(self) -> int:
+        """How many elements of memory lie from the first element to the last, both included."""
+        return span(self.shape, self.effective_strides)
 
     @property
     def elements(self) -> int:
@@ -53,7 +75,8 @@ class Tensor:
 
     @property
     def bytes(self) -> int:
-        return self.elements * dtype(self.dtype).bytes
+        """Of the elements themselves, those that share memory counted once; without what lies between them."""
+        return distinct_elements(self.shape, self.effective_strides) * dtype(self.dtype).bytes
 
 
 @dataclass(frozen=True)
@@ -114,8 +137,10 @@ class Stage:
 class Workload:
     """An operator at concrete shapes. Equal structure means equal `key`, whatever it is called.
 
-    `name` and `arguments` say how it was constructed (for people and for library baselines); `precision` is the input
-    precision of float32 dots: "ieee" or "tf32".
+    `name` and `arguments` say how it was constructed (for people and for library baselines). `precision` is that of
+    dots: "ieee"; "tf32" for float32 operands cut to tf32; "fast" for 8-bit floats whose partial sums stay in the
+    accumulator of the tensor core to the end, which keeps fewer bits than float32. `output_strides` place the output in
+    memory as `Tensor.strides` do an input.
     """
 
     name: str
@@ -123,10 +148,11 @@ class Workload:
     stages: tuple[Stage, ...]
     precision: str = "ieee"
     arguments: tuple[tuple[str, Scalar], ...] = field(default=(), compare=False)
+    output_strides: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        if self.precision not in ("ieee", "tf32"):
-            raise InputError(f"unknown precision {self.precision!r} (allowed: ieee, tf32)")
+        if self.precision not in PRECISIONS:
+            raise InputError(f"unknown precision {self.precision!r} (allowed: {', '.join(PRECISIONS)})")
         if not self.stages:
             raise InputError(f"workload {self.name!r} has no stage; expected at least one")
         if not self.inputs:
@@ -140,6 +166,29 @@ class Workload:
             check_axes(stage.name, (*stage.axes, *(stage.reduction.axes if stage.reduction else ())))
             self._check_stage(stage, known)
             known[stage.name] = stage.shape
+        self._check_dtypes()
+        if self.output_strides is not None:
+            last = self.stages[-1]
+            check_strides(last.name, last.shape, self.output_strides, shared=False)
+            object.__setattr__(self, "output_strides", declared_strides(last.shape, self.output_strides))
+
+    def _check_dtypes(self) -> None:
+        """Raise InputError unless nothing is rounded to integers, and "fast" means something."""
+        known = {t.name: t.dtype for t in self.inputs}
+        for tensor in self.inputs:
+            if tensor.dtype == "int32":
+                raise InputError(f"input {tensor.name!r} has dtype int32; expected one of {', '.join(FLOATS)}, or int8")
+        for stage in self.stages:
+            operands = [known[a.tensor] for a in ex.accesses(stage.expression)]
+            sums_integers = stage.is_contraction and all(map(is_integer, operands))
+            if is_integer(stage.dtype) and not (sums_integers and stage.dtype == "int32"):
+                raise InputError(
+                    f"stage {stage.name!r} has dtype {stage.dtype}; "
+                    f"expected one of {', '.join(FLOATS)}, or int32 for a sum of products of int8"
+                )
+            known[stage.name] = stage.dtype
+        if self.precision == "fast" and not all(d in FLOAT8 for d in self.contracted):
+            raise InputError(f'precision "fast" is for products of {", ".join(FLOAT8)} only')
 
     def _check_stage(self, stage: Stage, known: dict[str, tuple[int, ...]]) -> None:
         if stage.name in known:
@@ -164,7 +213,13 @@ class Workload:
     def output(self) -> Tensor:
         """The last stage, as a tensor."""
         last = self.stages[-1]
-        return Tensor(last.name, last.shape, last.dtype)
+        return Tensor(last.name, last.shape, last.dtype, self.output_strides)
+
+    @property
+    def contracted(self) -> tuple[str, ...]:
+        """The element types of what contractions multiply, in order."""
+        dtypes = {t.name: t.dtype for t in self.inputs} | {s.name: s.dtype for s in self.stages}
+        return tuple(dtypes[a.tensor] for s in self.stages if s.is_contraction for a in ex.accesses(s.expression))
 
     @cached_property
     def flops(self) -> int:
@@ -186,9 +241,12 @@ class Workload:
     @property
     def label(self) -> str:
         """A short name with shapes, for tables: `matmul m=512 n=512 k=512 float32`."""
-        shown = [f"{k}={v}" for k, v in self.arguments if k != "dtype" and v not in (None, "", False)]
-        tf32 = f"{self.output.dtype} as tf32" if self.precision == "tf32" else self.output.dtype
-        return " ".join([self.name, *shown, tf32])
+        # A stride of 0 shares an operand, so it is shown.
+        given = [(k, v) for k, v in self.arguments if k not in ("dtype", "out_dtype")]
+        shown = [f"{k}={v}" for k, v in given if v not in (None, "") and v is not False]
+        read, made = self.inputs[0].dtype, self.output.dtype
+        dtypes = made if read == made else f"{read} to {made}"
+        return " ".join([self.name, *shown, f"{dtypes} as tf32" if self.precision == "tf32" else dtypes])
 
     def __hash__(self) -> int:
         return hash(self.key)
@@ -208,11 +266,15 @@ class Workload:
         def axes(values: tuple[Axis, ...]) -> list[list[str | int]]:
             return [[a.name, a.extent] for a in values]
 
+        # What was added later stands only where it says something: keys and logs of older versions stay good.
         return {
             "name": self.name,
             "arguments": [list(a) for a in self.arguments],
             "precision": self.precision,
-            "inputs": [[t.name, list(t.shape), t.dtype] for t in self.inputs],
+            **({"output_strides": list(self.output_strides)} if self.output_strides else {}),
+            "inputs": [
+                [t.name, list(t.shape), t.dtype, *([list(t.strides)] if t.strides else [])] for t in self.inputs
+            ],
             "stages": [
                 {
                     "name": s.name,
@@ -234,7 +296,10 @@ class Workload:
             name=data["name"],
             arguments=tuple((str(k), v) for k, v in data["arguments"]),
             precision=data["precision"],
-            inputs=tuple(Tensor(n, tuple(shape), d) for n, shape, d in data["inputs"]),
+            output_strides=tuple(data["output_strides"]) if "output_strides" in data else None,
+            inputs=tuple(
+                Tensor(n, tuple(shape), d, *(tuple(s) for s in strides)) for n, shape, d, *strides in data["inputs"]
+            ),
             stages=tuple(
                 Stage(
                     s["name"],

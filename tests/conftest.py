@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autosched.backends.triton_printer import function_name, used_buffers
+from autosched.backends.triton_arguments import Arguments, arguments
+from autosched.backends.triton_printer import function_name
 from search_spaces import TileProgram
 
 _HERE = Path(__file__).parent
@@ -65,7 +66,9 @@ class TritonInterpreter:
         for name in program.zeroed:
             buffers[name] = np.zeros_like(buffers[name])
         kernels = [
-            (function_name(k), k.grid.programs, [b.name for b in used_buffers(program, k)]) for k in program.kernels
+            (function_name(k), k.grid.programs, [b.name for b in taken.pointers], _descriptors(taken))
+            for k in program.kernels
+            for taken in [arguments(program, k)]
         ]
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -80,6 +83,11 @@ class TritonInterpreter:
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait(timeout=30)
+
+
+def _descriptors(taken: Arguments) -> list[tuple[str, list[int], list[int], list[int]]]:
+    """Buffer, shape, strides and block of every descriptor of a kernel."""
+    return [(d.buffer.name, list(d.shape), list(d.strides), list(d.block)) for d in taken.descriptors]
 
 
 @pytest.fixture(scope="session")

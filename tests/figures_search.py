@@ -8,10 +8,8 @@ python tests/figures_search.py --live          on the matmul space of this machi
 from __future__ import annotations
 
 import argparse
-import gzip
 import math
 import statistics
-import tempfile
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -41,12 +39,18 @@ def table_space(workload: Workload = TABLE_WORKLOAD) -> SearchSpace:
     return whole.restricted(
         "tiled_dot_gpu",
         **tiles,
+        swap=[False],
         split_k=[1],
+        partials=["workspace"],
         order=["mn"],
         group=[1, 8],
         grid=["tiles", "persistent", "persistent_flat"],
+        per_unit=[1],
         b_load=["descriptor"],
         store=["pointer"],
+        parts=[1, 2],
+        ctas=[1],
+        max_registers=[0],
         warps=[4, 8],
         stages=[2, 3, 4],
     )
@@ -62,10 +66,7 @@ def _values(space: SearchSpace, knob: str) -> list[tuple[int, ...]]:
 
 def read_table(path: Path = TABLE) -> list[TuningRecord]:
     """The records of a compressed tuning log."""
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / path.stem
-        copy.write_bytes(gzip.decompress(path.read_bytes()))
-        return list(TuningLog(copy))
+    return list(TuningLog(path))
 
 
 def search(

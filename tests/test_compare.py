@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -212,6 +213,58 @@ def test_graphs_are_refused_on_a_cpu(tuned: tuple[Workload, Path]) -> None:
         autosched.compare(op, "cpu", log=log, policy="graph")
     with pytest.raises(InputError, match="'graph' launches CUDA graphs"):
         autosched.compare_kernel(autosched.replay(op, "cpu", log=log), policy="graph")
+
+
+def test_baselines_are_chosen_and_stand_in_that_order(tuned: tuple[Workload, Path]) -> None:
+    kernel = autosched.replay(tuned[0], "cpu", log=tuned[1])
+    table = autosched.compare_kernel(kernel, rounds=2, baselines=("parts", "cublaslt", "eager"))
+    measured = [row.name for row in table.rows if row.latencies_s]
+    assert measured == ["tuned", "parts", "eager"]
+    assert table.row("cublaslt").note == "not available: this workload runs on PyTorch here"
+    assert table.speedup("parts") > 0
+    with pytest.raises(InputError, match=r"unknown baseline 'eagre'; did you mean 'eager'\?"):
+        autosched.compare_kernel(kernel, baselines=("eagre",))  # type: ignore[arg-type]
+
+
+def test_a_library_that_refuses_loses_its_own_row_only(
+    tuned: tuple[Workload, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object, **options: object) -> None:
+        raise RuntimeError("softmax_out is not implemented for this type\nand a long story")
+
+    kernel = autosched.replay(tuned[0], "cpu", log=tuned[1])
+    monkeypatch.setattr(torch, "softmax", refuse)
+    table = autosched.compare_kernel(kernel, rounds=2, baselines=("library", "eager"))
+    assert table.row("library").note == "not available: softmax_out is not implemented for this type"
+    assert len(table.row("eager").latencies_s) == 2
+
+
+def test_max_autotune_says_how_long_it_compiled(tuned: tuple[Workload, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    modes: list[object] = []
+
+    def instantly(function: object, *, dynamic: bool, mode: str | None) -> object:
+        modes.append(mode)
+        return function
+
+    monkeypatch.setattr(torch, "compile", instantly)
+    kernel = autosched.replay(tuned[0], "cpu", log=tuned[1])
+    table = autosched.compare_kernel(kernel, rounds=2, baselines=("compile", "max-autotune"))
+    assert modes == [None, "max-autotune-no-cudagraphs"]
+    for name in ("compile", "max-autotune"):
+        row = table.row(name)
+        assert row.compile_s is not None
+        assert row.note.endswith(f"compiled in {row.compile_s:.1f} s")
+
+
+def test_rounds_that_are_not_given_are_as_many_as_there_is_time_for(
+    tuned: tuple[Workload, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = autosched.replay(tuned[0], "cpu", log=tuned[1])
+    quick = autosched.compare_kernel(kernel, rounds=None, baselines=("eager",))
+    assert len(quick.slowdowns) > 30
+    monkeypatch.setattr(sys.modules[Comparison.__module__], "_TIMING_S", 0.0)
+    slow = autosched.compare_kernel(kernel, rounds=None, baselines=("eager",))
+    assert len(slow.slowdowns) == 30
 
 
 def test_a_kernel_is_not_compared_in_no_rounds(tuned: tuple[Workload, Path]) -> None:

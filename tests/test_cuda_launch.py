@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,12 +12,12 @@ import pytest
 import torch
 
 from autosched.backends.backend import LoadError
-from autosched.backends.cuda_kernel import CudaKernel
+from autosched.backends.cuda_kernel import CudaKernel, TensorMap
 from search_spaces.tile_program import Buffer, TileProgram
 
 cuda_launch = pytest.importorskip("autosched.backends.cuda_launch", reason="needs cuda-bindings")
+tensor_maps = pytest.importorskip("autosched.backends.tensor_maps", reason="needs cuda-bindings")
 
-CPU_DEVICE = -1  # what torch says of a tensor that is on no GPU
 SHARED_MEMORY = 232448
 
 
@@ -31,8 +33,12 @@ class Launch:
 
 
 @dataclass
-class Stream:
-    cuda_stream: int = 0
+class Encoding:
+    kind: int
+    shape: list[int]
+    strides: list[int]
+    box: list[int]
+    swizzle: int
 
 
 @dataclass
@@ -45,11 +51,37 @@ class FakeDriver:
     cleared: list[tuple[int, int, int]] = field(default_factory=list)
     attributes: list[tuple[str, int]] = field(default_factory=list)
     unloaded: list[bytes] = field(default_factory=list)
-    stream: Stream = field(default_factory=Stream)
+    stream: int = 0
+    device: int = 0
+    workspaces: list[torch.Tensor] = field(default_factory=list)
     contexts_set: int = 0
     most_threads: int = 1024
     failures: list[Any] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
+    maps: list[Encoding] = field(default_factory=list)
+    version: int = 13020
+
+    def __post_init__(self) -> None:
+        pointer, number = ctypes.c_void_p, ctypes.c_int
+        kinds = (pointer, number, ctypes.c_uint32, pointer, *[pointer] * 4, *[number] * 4)
+        self.encoder = ctypes.CFUNCTYPE(number, *kinds)(self._encode)
+
+    def _encode(self, made, kind, rank, address, shape, strides, box, steps, interleave, swizzle, promotion, fill):
+        """Writes where the map lies and which bit is set that CUTLASS clears; refuses what the driver would."""
+        if made % 64 or address % 16 or interleave or fill:
+            return int(self.real.CUresult.CUDA_ERROR_INVALID_VALUE)
+        assert list((ctypes.c_uint32 * rank).from_address(steps)) == [1] * rank
+        self.maps.append(
+            Encoding(
+                kind,
+                list((ctypes.c_uint64 * rank).from_address(shape)),
+                list((ctypes.c_uint64 * (rank - 1)).from_address(strides)),
+                list((ctypes.c_uint32 * rank).from_address(box)),
+                swizzle,
+            )
+        )
+        (ctypes.c_uint64 * 16).from_address(made)[:] = [address, 0xFFFFFFFF, *[0] * 14]
+        return 0
 
     def __getattribute__(self, name: str) -> Any:
         if name.startswith("cu"):
@@ -94,8 +126,17 @@ class FakeDriver:
         return self._ok()
 
     def cuMemsetD8Async(self, address, value, size, stream):
+        if self.failures:
+            return (self.failures.pop(0),)
         self.cleared.append((address, value, size))
         return self._ok()
+
+    def cuDriverGetVersion(self):
+        return self._ok(self.version)
+
+    def cuGetProcAddress(self, name, version, flags):
+        assert name == b"cuTensorMapEncodeTiled"
+        return self._ok(ctypes.cast(self.encoder, ctypes.c_void_p).value, 0)
 
     def cuGetErrorString(self, status):
         return self._ok(b"said the driver")
@@ -138,11 +179,30 @@ CUBINS = (b"\x7fELF first", b"\x7fELF second")
 @pytest.fixture
 def driver(monkeypatch):
     fake = FakeDriver(cuda_launch.driver, {"first": 5, "second": 5})
+
+    def allocator(shape, strides, dtype, device):
+        def allocate() -> torch.Tensor:
+            # Kept, so that no two have the same address.
+            fake.workspaces.append(torch.empty(shape, dtype=dtype))
+            return fake.workspaces[-1]
+
+        return allocate
+
+    @contextmanager
+    def on_device(index):
+        before, fake.device = fake.device, index
+        yield
+        fake.device = before
+
     monkeypatch.setattr(cuda_launch, "driver", fake)
-    monkeypatch.setattr(cuda_launch, "_allocate", lambda size: torch.empty(size, dtype=torch.uint8))
+    monkeypatch.setattr(tensor_maps, "driver", fake)
+    monkeypatch.setattr(cuda_launch, "allocator", allocator)
+    monkeypatch.setattr(cuda_launch, "current_device", lambda: fake.device)
+    monkeypatch.setattr(cuda_launch, "current_stream", lambda device: fake.stream)
+    monkeypatch.setattr(torch.cuda, "device", on_device)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: CPU_DEVICE)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: fake.stream)
+    # What torch says of a tensor that is on no GPU.
+    monkeypatch.setattr(torch.Tensor, "get_device", lambda tensor: 0)
     return fake
 
 
@@ -174,7 +234,7 @@ def test_hidden_parameters_are_scratch_memory_and_null(driver):
 def test_new_tensors_and_streams_are_used_from_call_to_call(driver):
     launcher = cuda_launch.CudaLauncher(PROGRAM, CUBINS, (FIRST, SECOND))
     launcher(tensors())
-    driver.stream.cuda_stream = 0xABC
+    driver.stream = 0xABC
     others = tensors()
     launcher(others)
     assert [launch.stream for launch in driver.launches] == [0, 0, 0xABC, 0xABC]
@@ -229,13 +289,134 @@ def test_a_call_does_only_what_a_cuda_graph_can_capture(driver, monkeypatch):
     launcher = cuda_launch.CudaLauncher(PROGRAM, CUBINS, (FIRST, SECOND))
 
     def refuse(*_: object) -> None:
-        raise AssertionError("waited or allocated")
+        raise AssertionError("waited")
 
     monkeypatch.setattr(torch.cuda, "synchronize", refuse)
-    monkeypatch.setattr(cuda_launch, "_allocate", refuse)
     driver.asked.clear()
     launcher(tensors())
     assert driver.asked == ["cuMemsetD8Async"] * 2 + ["cuLaunchKernelEx"] * 2
+
+
+def test_every_call_has_workspaces_of_its_own(driver):
+    launcher = cuda_launch.CudaLauncher(PROGRAM, CUBINS, (FIRST, SECOND))
+    launcher(tensors())
+    launcher(tensors())
+    first, second, third, fourth = (launch.parameters for launch in driver.launches)
+    assert first[2] == second[1] != third[2] == fourth[1]
+    assert second[2] != fourth[2] != 0
+
+
+def test_workspaces_of_a_call_do_not_overlap(driver):
+    launcher = cuda_launch.CudaLauncher(PROGRAM, CUBINS, (FIRST, SECOND))
+    launcher(tensors())
+    memory, (first, second) = driver.workspaces[-1], driver.launches
+    partial, scratch = first.parameters[2], second.parameters[2]
+    assert sorted([partial, scratch])[0] == memory.data_ptr()
+    # 128 elements of four bytes, and 384 bytes for each of 14 blocks.
+    assert partial + 512 <= scratch
+    assert scratch + 384 * 14 <= memory.data_ptr() + memory.nbytes
+    assert scratch % 256 == memory.data_ptr() % 256
+
+
+def test_a_call_within_a_call_has_parameters_of_its_own(driver):
+    """As of another thread, while the driver has not read the first one's parameters yet."""
+    launcher = cuda_launch.CudaLauncher(PROGRAM, CUBINS, (FIRST, SECOND))
+    outer, inner, launch = tensors(), tensors(), driver.cuLaunchKernelEx
+    waiting = [inner]
+
+    def interrupted(*arguments):
+        while waiting:
+            driver.stream = 0xABC
+            launcher(waiting.pop())
+        return launch(*arguments)
+
+    driver.cuLaunchKernelEx = interrupted
+    launcher(outer)
+    assert [x.parameters[0] for x in driver.launches if x.function == "first"] == [
+        t[0].data_ptr() for t in (inner, outer)
+    ]
+    assert [x.stream for x in driver.launches] == [0xABC, 0xABC, 0, 0]
+
+
+def test_threads_may_call_at_the_same_time(driver):
+    launcher, calls = cuda_launch.CudaLauncher(PROGRAM, CUBINS, (FIRST, SECOND)), [tensors() for _ in range(64)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(launcher, calls))
+    found = sorted(tuple(x.parameters[:2]) for x in driver.launches if x.function == "first")
+    assert found == sorted((a.data_ptr(), b.data_ptr()) for a, b, _ in calls)
+
+
+def test_a_kernel_runs_on_its_own_device_whatever_the_current_one_is(driver):
+    launcher, launch, devices = cuda_launch.CudaLauncher(PROGRAM, CUBINS, (FIRST, SECOND)), driver.cuLaunchKernelEx, []
+
+    def watched(*arguments):
+        devices.append(driver.device)
+        return launch(*arguments)
+
+    driver.cuLaunchKernelEx, driver.device = watched, 1
+    launcher(tensors())
+    assert devices == [0, 0]
+    assert driver.device == 1
+
+
+MAP = TensorMap("a", "float16", (4, 16), (24, 1), (2, 8), 1)
+MAPPED = CudaKernel("first", ("b",), 1, 4, 1, 0, 0, 2, (MAP,))
+
+
+def mapped(driver: FakeDriver, *calls: list[torch.Tensor]) -> list[tuple[int, list[int]]]:
+    """The first two words of the map that each call's kernel was given."""
+    driver.parameter_counts["first"] = 8
+    launcher = cuda_launch.CudaLauncher(PROGRAM, CUBINS[:1], (MAPPED,))
+    found, launch = [], driver.cuLaunchKernelEx
+
+    def watched(description, function, parameters, extra):
+        pointers = (ctypes.c_void_p * 8).from_address(parameters)
+        found.append(list((ctypes.c_uint64 * 2).from_address(pointers[1])))
+        return launch(description, function, parameters, extra)
+
+    driver.cuLaunchKernelEx = watched
+    for buffers in calls:
+        launcher(buffers)
+    return found
+
+
+def test_a_descriptor_is_a_map_of_its_tensor_followed_by_sizes_and_strides(driver):
+    a, b, out = tensors()
+    ((address, _),) = mapped(driver, [a, b, out])
+    assert address == a.data_ptr()
+    assert driver.launches[0].parameters[0] == b.data_ptr()
+    assert driver.launches[0].parameters[2:] == [4, 16, 24, 1, 0, 0]
+    # Innermost first; strides in bytes, without the one that is always the same.
+    half = int(driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT16)
+    assert driver.maps == [Encoding(half, [16, 4], [48], [8, 2], 1)]
+
+
+def test_a_map_is_made_once_for_every_address(driver):
+    one, other = tensors(), tensors()
+    found = mapped(driver, one, other, one, other)
+    assert [address for address, _ in found] == [one[0].data_ptr(), other[0].data_ptr()] * 2
+    assert len(driver.maps) == 2
+
+
+def test_few_maps_are_kept(driver, monkeypatch):
+    monkeypatch.setattr(tensor_maps, "_MOST_KEPT", 2)
+    calls = [tensors() for _ in range(4)]
+    found = mapped(driver, *calls, *calls)
+    assert [address for address, _ in found] == [a.data_ptr() for a, _, _ in calls] * 2
+
+
+@pytest.mark.parametrize(("version", "word"), [(13010, 0xFFDFFFFF), (13020, 0xFFFFFFFF)])
+def test_the_bit_that_older_drivers_set_in_maps_of_small_tensors_is_cleared(driver, version, word):
+    driver.version = version
+    assert [second for _, second in mapped(driver, tensors())] == [word]
+
+
+def test_what_the_driver_cannot_describe_is_an_error_that_names_it(driver):
+    launcher = cuda_launch.CudaLauncher(PROGRAM, CUBINS[:1], (MAPPED,))
+    with pytest.raises(
+        RuntimeError, match=r"CUDA_ERROR_INVALID_VALUE: no tensor map for TensorMap\(buffer='a'.* at 0x8"
+    ):
+        launcher.launch([8, 16, 32])
 
 
 def test_a_fault_on_the_device_is_raised_with_the_drivers_name_for_it(driver):
@@ -250,6 +431,7 @@ def test_a_thread_without_a_context_gets_the_one_the_kernels_were_loaded_in(driv
     driver.failures = [driver.CUresult.CUDA_ERROR_INVALID_CONTEXT]
     launcher(tensors())
     assert driver.contexts_set == 1
+    assert len(driver.cleared) == 2
     assert [launch.function for launch in driver.launches] == ["first", "second"]
 
 

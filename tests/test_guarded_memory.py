@@ -14,6 +14,12 @@ from search_spaces import Axis, Stage, Tensor, Workload, ops
 from search_spaces.expression import Access, Apply, axis_index
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
+FLOAT8 = [torch.float8_e4m3fn, torch.float8_e5m2]
+INTEGERS = [torch.int8, torch.int32]
+
+
+def spec(shape: tuple[int, ...], dtype: torch.dtype, strides: tuple[int, ...] | None = None) -> Tensor:
+    return Tensor("x", shape, str(dtype).removeprefix("torch."), strides)
 
 
 def beside(tensor: torch.Tensor, offset: int) -> torch.Tensor:
@@ -44,9 +50,26 @@ def test_the_nan_of_a_calculation_is_neither_pattern(dtype: torch.dtype) -> None
     assert PATTERNS[dtype].poison != PATTERNS[dtype].beside
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", FLOAT8, ids=str)
+def test_the_nan_of_a_conversion_is_neither_pattern(dtype: torch.dtype) -> None:
+    patterns = PATTERNS[dtype]
+    assert bits(torch.tensor([math.nan]).to(dtype)) == [0x7F]
+    for pattern in (patterns.poison, patterns.beside):
+        assert pattern != 0x7F
+        assert torch.tensor([pattern], dtype=torch.int8).view(dtype).float().isnan().all()
+
+
+def test_no_sum_of_products_is_the_pattern_of_an_integer() -> None:
+    for k in (1, 1000, 2**17, 2**20):
+        a, b = random_inputs(ops.matmul(1, 1, k, dtype="int8"), 0)
+        largest = int(torch.maximum(a.abs().max(), b.abs().max()))
+        assert largest < -PATTERNS[torch.int8].poison
+        assert k * largest**2 < -PATTERNS[torch.int32].poison
+
+
+@pytest.mark.parametrize("dtype", DTYPES + FLOAT8, ids=str)
 def test_what_was_not_written_is_told_from_a_nan_that_was(dtype: torch.dtype) -> None:
-    output = GuardedOutput((2, 3), dtype, "cpu")
+    output = GuardedOutput(spec((2, 3), dtype), "cpu")
     output.poison()
     output.tensor[0] = 1.0
     output.tensor[1, 0] = math.nan
@@ -54,15 +77,49 @@ def test_what_was_not_written_is_told_from_a_nan_that_was(dtype: torch.dtype) ->
 
 
 @pytest.mark.parametrize(("offset", "where"), [(-1, "before"), (1000, "after")])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES + FLOAT8 + INTEGERS, ids=str)
 def test_a_write_beside_a_tensor_shows(offset: int, where: str, dtype: torch.dtype) -> None:
-    guarded = GuardedTensor((10, 100), dtype, "cpu")
+    guarded = GuardedTensor(spec((10, 100), dtype), "cpu")
     guarded.tensor.zero_()
     assert guarded.why_damaged() is None
     beside(guarded.tensor, offset).fill_(0.0)
     assert guarded.why_damaged() == f"{where} it (1 elements of the guard band differ)"
     guarded.surround()
     assert guarded.why_damaged() is None
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "padding"),
+    [
+        ((3, 5), (8, 1), [5, 6, 7, 13, 14, 15]),
+        ((2, 2, 3), (10, 4, 1), [3, 7, 8, 9, 13]),
+        ((2, 2, 3), (4, 8, 1), [3, 7, 11]),
+        ((4, 2, 3), (0, 5, 1), [3, 4]),
+        ((5, 3), (1, 8), [5, 6, 7, 13, 14, 15]),
+    ],
+)
+def test_a_write_between_the_rows_of_a_strided_tensor_shows(
+    shape: tuple[int, ...], strides: tuple[int, ...], padding: list[int]
+) -> None:
+    guarded = GuardedTensor(spec(shape, torch.float32, strides), "cpu")
+    assert guarded.tensor.shape == shape
+    assert guarded.tensor.stride() == strides
+    end = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+    for offset in range(end):
+        guarded.surround()
+        beside(guarded.tensor, offset).fill_(0.0)
+        hit = guarded.why_damaged() == "between its rows (1 elements of the guard band differ)"
+        assert hit == (offset in padding)
+
+
+def test_an_operand_shared_by_a_batch_is_copied_and_restored() -> None:
+    workload = ops.matmul(4, 5, 3, batch=2, stride_b=0, lda=7)
+    originals = random_inputs(workload, 0)
+    inputs = GuardedInputs(workload, originals)
+    assert torch.equal(inputs.tensors[1], originals[1])
+    inputs.tensors[1][0, 1, 1] += 1
+    assert inputs.changed() == ("b",)
+    assert all(map(torch.equal, inputs.tensors, originals))
 
 
 @pytest.mark.parametrize("offset", [-1, -1000, 1000, 2000])
@@ -79,7 +136,7 @@ def test_what_is_read_beside_an_input_is_not_a_number(offset: int) -> None:
 def test_a_guarded_tensor_is_dense_and_begins_where_it_should_whatever_its_shape(
     shape: tuple[int, ...], shift: int
 ) -> None:
-    guarded = GuardedTensor(shape, torch.bfloat16, "cpu", shift)
+    guarded = GuardedTensor(spec(shape, torch.bfloat16), "cpu", shift)
     assert guarded.tensor.shape == shape
     assert guarded.tensor.is_contiguous()
     assert guarded.tensor.data_ptr() % 4096 == shift

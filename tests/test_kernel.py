@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 import torch
 
-from autosched.backends.backend import Artefact
+from autosched import dispatch
+from autosched.backends.backend import Artefact, Launcher
+from autosched.dispatch import Argument
 from autosched.kernel import Kernel
-from search_spaces import InputError, OutOfMemoryError, Schedule, ops
+from search_spaces import Axis, InputError, OutOfMemoryError, Schedule, Stage, Workload, ops
+from search_spaces import Tensor as TensorSpec
+from search_spaces.expression import Access, axis_index
 from search_spaces.target import cpu
 from tuning_logs import CompileFacts, Measurement, Provenance, TuningRecord
 
@@ -18,16 +24,19 @@ OP = ops.pointwise(6, 8, "residual")
 
 
 class AddLauncher:
-    """x + residual, as generated code would do it: on contiguous, aligned memory only."""
+    """x + residual, as generated code would do it: on dense, aligned memory only."""
 
     def __init__(self) -> None:
-        self.calls: list[tuple[torch.Tensor, ...]] = []
+        self.calls: list[tuple[int, ...]] = []
 
     def __call__(self, buffers: Sequence[torch.Tensor]) -> None:
-        assert all(b.is_contiguous() and b.data_ptr() % 64 == 0 for b in buffers)
-        self.calls.append(tuple(buffers))
-        x, residual, out = buffers
-        torch.add(x.detach(), residual.detach(), out=out.detach())
+        self.launch([b.data_ptr() for b in buffers])
+
+    def launch(self, addresses: Sequence[int]) -> None:
+        assert all(address % 64 == 0 for address in addresses)
+        self.calls.append(tuple(addresses))
+        x, residual, out = (np.ctypeslib.as_array((ctypes.c_float * 48).from_address(a)) for a in addresses)
+        np.add(x, residual, out=out)
 
     def unload(self) -> None:
         pass
@@ -40,9 +49,13 @@ def launcher() -> AddLauncher:
 
 @pytest.fixture
 def kernel(launcher: AddLauncher) -> Kernel:
+    return kernel_of(launcher)
+
+
+def kernel_of(launcher: Launcher, workload: Workload = OP) -> Kernel:
     schedule = Schedule("made_up", (("width", 4),))
     provenance = Provenance("hash", "cold", 0.0, 0, 0)
-    record = TuningRecord(OP, TARGET, schedule, Measurement("ok", (1e-6,)), provenance)
+    record = TuningRecord(workload, TARGET, schedule, Measurement("ok", (1e-6,)), provenance)
     artefact = Artefact("fake", "the source", (), CompileFacts(0.1), "")
     return Kernel(record, schedule, artefact, launcher)
 
@@ -66,7 +79,7 @@ def test_out_is_written_and_returned(
 ) -> None:
     out = torch.empty(6, 8)
     assert kernel(x, residual, out=out) is out
-    assert launcher.calls[0][2] is out
+    assert launcher.calls[0][2] == out.data_ptr()
     torch.testing.assert_close(out, x + residual)
 
 
@@ -74,8 +87,8 @@ def test_ready_inputs_are_not_copied(
     kernel: Kernel, launcher: AddLauncher, x: torch.Tensor, residual: torch.Tensor
 ) -> None:
     kernel(x, residual)
-    assert launcher.calls[0][0] is x
-    assert launcher.calls[0][1] is residual
+    assert launcher.calls[0][0] == x.data_ptr()
+    assert launcher.calls[0][1] == residual.data_ptr()
 
 
 def test_an_input_that_is_not_contiguous_is_copied(kernel: Kernel, residual: torch.Tensor) -> None:
@@ -175,17 +188,96 @@ def test_an_input_that_requires_a_gradient_is_refused_unless_gradients_are_off(
 
 
 def test_an_output_that_does_not_fit_in_memory_is_named(
-    kernel: Kernel, x: torch.Tensor, residual: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+    x: torch.Tensor, residual: torch.Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*shape: object, **options: object) -> torch.Tensor:
+    def refuse() -> torch.Tensor:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
 
-    monkeypatch.setattr(torch, "empty", refuse)
+    monkeypatch.setattr(dispatch, "allocator", lambda *_: refuse)
     with pytest.raises(OutOfMemoryError, match=r"the elements of out\[6, 8\] float32 need"):
-        kernel(x, residual)
+        kernel_of(AddLauncher())(x, residual)
 
 
 def test_a_kernel_shows_its_source_and_where_it_comes_from(kernel: Kernel) -> None:
     assert kernel.source == "the source"
     assert kernel.workload == OP
     assert "width=4" in repr(kernel)
+
+
+class PaddedLauncher:
+    """Copies rows of 8 that lie 12 apart to a dense output, and keeps the address of what it read."""
+
+    def __init__(self) -> None:
+        self.read: list[int] = []
+
+    def __call__(self, buffers: Sequence[torch.Tensor]) -> None:
+        self.launch([b.data_ptr() for b in buffers])
+
+    def launch(self, addresses: Sequence[int]) -> None:
+        self.read.append(addresses[0])
+        # Six rows, the last one without the gap after it.
+        memory = np.ctypeslib.as_array((ctypes.c_float * 68).from_address(addresses[0]))
+        out = np.ctypeslib.as_array((ctypes.c_float * 48).from_address(addresses[1])).reshape(6, 8)
+        out[:] = np.lib.stride_tricks.as_strided(memory, (6, 8), (48, 4))
+
+    def unload(self) -> None:
+        pass
+
+
+def copying(strides: tuple[int, int], dtype: str = "float32") -> Workload:
+    stage = Stage("y", (Axis("r", 6), Axis("c", 8)), Access("x", (axis_index("r"), axis_index("c"))))
+    return Workload("copying", (TensorSpec("x", (6, 8), dtype, strides),), (stage,))
+
+
+def test_an_input_of_the_declared_strides_is_not_copied() -> None:
+    launcher = PaddedLauncher()
+    kernel, x = kernel_of(launcher, copying((12, 1))), torch.randn(6, 12)[:, :8]
+    torch.testing.assert_close(kernel(x), x)
+    assert launcher.read == [x.data_ptr()]
+
+
+@pytest.mark.parametrize("how", ["dense", "transposed", "padded more"])
+def test_an_input_of_other_strides_is_copied_to_the_declared_ones(how: str) -> None:
+    launcher = PaddedLauncher()
+    x = {"dense": torch.randn(6, 8), "transposed": torch.randn(8, 6).T, "padded more": torch.randn(6, 16)[:, :8]}[how]
+    torch.testing.assert_close(kernel_of(launcher, copying((12, 1)))(x), x)
+    assert launcher.read != [x.data_ptr()]
+
+
+def argument(shape: tuple[int, ...], strides: tuple[int, ...] | None, dtype: str = "float32") -> Argument:
+    return Argument(TensorSpec("x", shape, dtype, strides), torch.device("cpu"), 64)
+
+
+def test_a_matrix_that_a_batch_shares_is_copied_once_and_must_be_shared() -> None:
+    shared = argument((3, 2, 4), (0, 4, 1))
+    x = torch.randn(4, 2).T.expand(3, 2, 4)
+    shared.check(x)
+    copy = shared.usable(x)
+    assert copy.stride() == (0, 4, 1)
+    torch.testing.assert_close(copy, x)
+    with pytest.raises(InputError, match=r"x: stride 8 in dimension 0, .*expected stride 0, as of tensor\.expand"):
+        shared.check(torch.randn(3, 2, 4))
+
+
+def test_the_stride_of_a_dimension_of_size_one_does_not_matter() -> None:
+    padded, x = argument((1, 6, 8), (72, 12, 1)), torch.randn(6, 12).as_strided((1, 6, 8), (5, 12, 1))
+    assert padded.usable(x) is x
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2", "int8", "int32", "bfloat16"])
+def test_every_dtype_is_allocated_and_copied(dtype: str) -> None:
+    wanted = argument((2, 3), None, dtype)
+    x = torch.arange(6).reshape(3, 2).T.to(wanted.dtype)
+    found = wanted.usable(x)
+    assert found.is_contiguous()
+    assert found.dtype is x.dtype
+    torch.testing.assert_close(found.float(), x.float())
+
+
+def test_a_parameter_is_taken_as_it_is_where_no_gradient_is_recorded(
+    kernel: Kernel, launcher: AddLauncher, residual: torch.Tensor
+) -> None:
+    x = torch.nn.Parameter(torch.randn(6, 8))
+    with torch.inference_mode():
+        kernel(x, residual)
+    assert launcher.calls[0][0] == x.data_ptr()

@@ -83,7 +83,10 @@ def test_a_stale_record_is_recognised_and_used_only_when_allowed(
     stale = tmp_path / "stale.jsonl"
     for record in TuningLog(tuned[1]):
         old = dataclasses.replace(record.provenance, generator="0ld")
-        TuningLog(stale).append(dataclasses.replace(record, provenance=old))
+        assert record.measurement.facts is not None
+        facts = dataclasses.replace(record.measurement.facts, source="0" * 16)
+        measurement = dataclasses.replace(record.measurement, facts=facts)
+        TuningLog(stale).append(dataclasses.replace(record, measurement=measurement, provenance=old))
     with pytest.raises(InputError, match=r"are stale: generator 0ld made them.*or replay with allow_stale=True"):
         autosched.replay(OP, "cpu", log=stale)
     kernel = autosched.replay(OP, "cpu", log=stale, allow_stale=True)

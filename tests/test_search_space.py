@@ -33,18 +33,13 @@ def test_size_is_the_number_of_schedules_that_iteration_yields(target: search_sp
 
 def test_too_much_shared_memory_is_named_before_anything_compiles() -> None:
     space = search_spaces.build(ops.matmul(4096, 4096, 4096, dtype="bfloat16"), H200)
-    large = changed(
-        space, space.sample(np.random.default_rng(0)), m=(16, 256), n=(16, 256), k=(32, 128), stages=4, halves=1
-    )
+    large = changed(space, space.starts()[0], m=(16, 256), n=(16, 256), k=(32, 128), stages=4)
     assert "bytes of shared memory; h200 allows" in str(space.why_illegal(large))
 
 
 def test_too_many_registers_are_named() -> None:
     space = search_spaces.build(ops.matmul(4096, 4096, 4096, dtype="bfloat16"), H200)
-    schedule = space.sample(np.random.default_rng(0))
-    large = changed(
-        space, schedule, m=(16, 256), n=(16, 256), k=(256, 16), split_k=1, stages=1, warps=4, store="pointer", halves=1
-    )
+    large = changed(space, space.starts()[0], m=(16, 256), n=(16, 256), k=(128, 32), stages=1, warps=4)
     assert "registers per thread" in str(space.why_illegal(large))
 
 
@@ -114,7 +109,13 @@ def test_descriptors_are_offered_only_where_strides_are_aligned() -> None:
     assert knobs["b_load"] == ("pointer", "descriptor")
     knobs = {k.name: k.values for k in odd.sketches[0].knobs}
     assert knobs["a_load"] == ("pointer", "descriptor")
-    assert knobs["b_load"] == knobs["store"] == ("pointer",)
+    assert knobs["b_load"] == ("pointer", "copied")
+    assert knobs["store"] == ("pointer",)
+    because = "rows of 333 float16 are 666 bytes apart; descriptors need multiples of 16"
+    assert odd.remarks == (
+        f"b: {because}, so b is read by pointers, or copied first",
+        f"out: {because}, so out is written by pointers",
+    )
 
 
 def test_candidates_that_are_not_legal_are_counted() -> None:

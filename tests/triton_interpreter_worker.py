@@ -5,6 +5,7 @@ import sys
 import traceback
 
 import torch
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from autosched.backends.triton_compile import load_functions
 
@@ -12,8 +13,9 @@ from autosched.backends.triton_compile import load_functions
 def run(source, kernels, buffers):
     functions = load_functions(source)
     tensors = {name: torch.from_numpy(array.copy()) for name, array in buffers.items()}
-    for name, programs, arguments in kernels:
-        functions[name][(programs,)](*(tensors[a] for a in arguments))
+    for name, programs, pointers, descriptors in kernels:
+        tiles = [TensorDescriptor(tensors[buffer], *layout) for buffer, *layout in descriptors]
+        functions[name][(programs,)](*(tensors[p] for p in pointers), *tiles)
     return {name: tensor.numpy() for name, tensor in tensors.items()}
 
 

@@ -1,4 +1,4 @@
-"""Tuning logs: append-only files of tuning records, one JSON line each.
+"""Tuning logs: append-only files of tuning records, one JSON line each; those that ship are compressed, and only read.
 
 Several processes may append to one log, and any of them may be killed at any byte: an append is one write under an
 inter-process lock, followed by fsync, and a line that cannot be read costs that line only.
@@ -14,6 +14,8 @@ from pathlib import Path
 from search_spaces import LogError, Target, Workload
 from tuning_logs.appending import append_lines, refuse_foreign
 from tuning_logs.indexed_log import IndexedLog
+from tuning_logs.packed_log import PackedLog, refuse_foreign_packed
+from tuning_logs.packing import PACKED_SUFFIX, is_packed
 from tuning_logs.parsed_log import ParsedLog
 from tuning_logs.reading import Filter, LogReader
 from tuning_logs.record import TuningRecord
@@ -33,8 +35,8 @@ def user_log_path() -> Path:
 
 
 def shipped_logs() -> tuple[Path, ...]:
-    """The logs that come with the package, sorted by path."""
-    return tuple(sorted((Path(__file__).parent / "records").rglob("*.jsonl")))
+    """The logs that come with the package, sorted by path: `records/<target>/<workload …>.jsonl.gz`."""
+    return tuple(sorted((Path(__file__).parent / "records").rglob(f"*{PACKED_SUFFIX}")))
 
 
 class TuningLog:
@@ -49,6 +51,8 @@ class TuningLog:
     A line that is torn, or is not a record, is skipped with a warning that names file and line. Whatever reads a line
     warns of it: a small log when it is parsed, a large one when it is indexed and whenever it is iterated over;
     look-ups in an index do not repeat it.
+
+    A log whose name ends in `.jsonl.gz` is a compressed one: it is read whole, and refuses to be appended to.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -59,14 +63,19 @@ class TuningLog:
         """Write the records at the end: all of them or none.
 
         Raises:
-            LogError: the file is not a tuning log, cannot be written, or the disk is full. It is left as it was.
+            LogError: the file is not a tuning log, is a compressed one, cannot be written, or the disk is full. It is
+                left as it was.
         """
         if records:
+            self._refuse_packed()
             lines = (json.dumps(r.to_json(), allow_nan=False).encode() + b"\n" for r in records)
             append_lines(self.path, b"".join(lines))
 
     def check_is_log(self) -> None:
         """Raise LogError for a file that is no tuning log, or cannot be read, before it warns of every line."""
+        if is_packed(self.path):
+            refuse_foreign_packed(self.path)
+            return
         try:
             refuse_foreign(self.path)
         except LogError:
@@ -76,6 +85,7 @@ class TuningLog:
 
     def check_writable(self) -> None:
         """Raise the LogError that `append` would raise now; an absent file is created, empty."""
+        self._refuse_packed()
         append_lines(self.path, b"")
 
     def __iter__(self) -> Iterator[TuningRecord]:
@@ -108,6 +118,13 @@ class TuningLog:
         """The best record, by `tuning_logs.ranking.best_of`; None when no trial succeeded."""
         return self._reader().best(Filter(workload.key, target.key, generator, policy))
 
+    def ranked(self, workload: Workload, target: Target, policy: str = "cold") -> dict[str, list[TuningRecord]]:
+        """The sixteen best records of every generator, best first; the generator that wrote last comes first.
+
+        When a generator's records end in finals, only those of that round are ranked.
+        """
+        return self._reader().ranked(Filter(workload.key, target.key, None, policy))
+
     def nearest(self, workload: Workload, target: Target, limit: int) -> list[TuningRecord]:
         """At most `limit` successful records of the same operator and dtype, to warm-start a search with.
 
@@ -116,13 +133,24 @@ class TuningLog:
         return self._reader().nearest(workload, target, limit)
 
     def _reader(self) -> LogReader:
+        kind = self._kind()
+        if not isinstance(self._last_reader, kind):
+            self._last_reader = kind(self.path)
+        return self._last_reader
+
+    def _kind(self) -> type[PackedLog] | type[IndexedLog] | type[ParsedLog]:
+        if is_packed(self.path):
+            return PackedLog
         try:
             size = self.path.stat().st_size
         except FileNotFoundError:
             size = 0
         except OSError as error:
             raise LogError(f"cannot read {self.path}: {error.strerror or error}") from error
-        kind = IndexedLog if size >= INDEX_FROM_BYTES else ParsedLog
-        if not isinstance(self._last_reader, kind):
-            self._last_reader = kind(self.path)
-        return self._last_reader
+        return IndexedLog if size >= INDEX_FROM_BYTES else ParsedLog
+
+    def _refuse_packed(self) -> None:
+        if is_packed(self.path):
+            raise LogError(
+                f"{self.path} is compressed, and compressed logs are only read; write to one that ends in .jsonl"
+            )

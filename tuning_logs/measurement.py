@@ -43,12 +43,17 @@ TIMINGS: tuple[Timing, ...] = get_args(Timing)
 
 @dataclass(frozen=True)
 class CompileFacts:
-    """What the compiler said of a binary, the worst kernel of the program counting; None where it says nothing."""
+    """What the compiler said of a binary, the worst kernel of the program counting; None where it says nothing.
+
+    `source` is the fingerprint of what was compiled (`autosched.fingerprint`): another version of autosched that gives
+    the schedule the same one makes the same kernel of it.
+    """
 
     seconds: float
     registers: int | None = None
     spill_bytes: int | None = None
     shared_memory_bytes: int | None = None
+    source: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if v is not None}

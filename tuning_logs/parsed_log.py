@@ -8,10 +8,10 @@ from pathlib import Path
 
 from search_spaces import Target, Workload
 from tuning_logs.line_parser import LineParser
-from tuning_logs.ranking import best_of
+from tuning_logs.ranking import best_of, ranked_by_generator
 from tuning_logs.reading import Extent, FileState, Filter, lines_between, opened, parse_line, still_begins_with
 from tuning_logs.record import TuningRecord
-from tuning_logs.shape_distance import shape_distance
+from tuning_logs.selection import admitted, nearest
 
 
 class ParsedLog:
@@ -37,21 +37,16 @@ class ParsedLog:
             yield unended
 
     def records(self, wanted: Filter) -> list[TuningRecord]:
-        return [r for r in self if wanted.admits(*r.key, r.provenance.generator, r.provenance.policy)]
+        return admitted(self, wanted)
 
     def best(self, wanted: Filter) -> TuningRecord | None:
         return best_of(self.records(wanted))
 
-    def nearest(self, workload: Workload, target: Target, limit: int) -> list[TuningRecord]:
-        def rank(record: TuningRecord) -> tuple[float, bool, float]:
-            distance = distances[record.workload.key]
-            return distance, record.target.key != target.key, record.measurement.latency_s
+    def ranked(self, wanted: Filter) -> dict[str, list[TuningRecord]]:
+        return ranked_by_generator(self.records(wanted))
 
-        operator = (workload.name, workload.output.dtype)
-        alike = [r for r in self if r.measurement.ok and (r.workload.name, r.workload.output.dtype) == operator]
-        by_key = {r.workload.key: r.workload for r in alike}
-        distances = {key: shape_distance(w, workload) for key, w in by_key.items()}
-        return sorted(alike, key=rank)[:limit]
+    def nearest(self, workload: Workload, target: Target, limit: int) -> list[TuningRecord]:
+        return nearest(self, workload, target, limit)
 
     def _read(self) -> None:
         with opened(self._path) as file:

@@ -15,6 +15,8 @@ from search_spaces import Schedule
 from tuning_logs.intervals import ratio_interval
 from tuning_logs.record import TuningRecord
 
+# How far down a ranking goes: as many as take part in finals. What is slower than so many others is nobody's choice.
+_MOST_RANKED = 16
 # An interval as narrow as this settles a comparison: more rounds would decide about differences that nobody notices.
 _NARROW = 0.01
 
@@ -37,17 +39,37 @@ def best_of(records: Sequence[TuningRecord]) -> TuningRecord | None:
     cannot be told from it (`winner`). When trials followed (a search that was interrupted), the
     fastest of all schedules by their latest measurements.
     """
+    return next(iter(ranked(records)), None)
+
+
+def ranked(records: Sequence[TuningRecord]) -> list[TuningRecord]:
+    """Every record that `best_of` chooses among: the best first, the others fast before slow."""
     candidates = standing(records)
     round_number = records[-1].provenance.finals if records else 0
     if round_number:
         candidates = [r for r in candidates if r.provenance.finals == round_number]
     ok = [r for r in candidates if r.measurement.ok]
+    fast_first = sorted(ok, key=lambda r: r.measurement.latency_s)
     if not (ok and round_number):
-        return min(ok, key=lambda r: r.measurement.latency_s, default=None)
+        return fast_first
     # Who was clearly slower dropped out, and has fewer.
     rounds = max(len(r.measurement.latencies_s) for r in ok)
     last = [r for r in ok if len(r.measurement.latencies_s) == rounds]
-    return last[winner([r.measurement.latencies_s for r in last])]
+    best = last[winner([r.measurement.latencies_s for r in last])]
+    return [best, *(r for r in fast_first if r is not best)]
+
+
+def ranked_by_generator(records: Iterable[TuningRecord]) -> dict[str, list[TuningRecord]]:
+    """The first sixteen of `ranked` for every generator; the generator that wrote last comes first.
+
+    The records are those of one workload, target and policy, oldest first.
+    """
+    groups: dict[str, list[TuningRecord]] = {}
+    for record in records:
+        group = groups.pop(record.provenance.generator, [])
+        group.append(record)
+        groups[record.provenance.generator] = group
+    return {generator: ranked(group)[:_MOST_RANKED] for generator, group in reversed(groups.items())}
 
 
 def winner(latencies: Sequence[Sequence[float]]) -> int:

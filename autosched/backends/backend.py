@@ -39,9 +39,15 @@ class Artefact:
 
 
 class Launcher(Protocol):
-    """A loaded tile program. Call it with the inputs in order, then the output; it allocates workspaces itself."""
+    """A loaded tile program. It allocates workspaces itself, and serves any number of threads and streams at once."""
 
-    def __call__(self, buffers: Sequence[torch.Tensor]) -> None: ...
+    def __call__(self, buffers: Sequence[torch.Tensor]) -> None:
+        """Run it on the inputs in order, then the output."""
+        ...
+
+    def launch(self, addresses: Sequence[int]) -> None:
+        """The same, given the addresses of such tensors: what a kernel calls that has looked at them already."""
+        ...
 
     def unload(self) -> None:
         """Give back the code and the workspaces; the launcher may not be called afterwards."""

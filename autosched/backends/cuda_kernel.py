@@ -6,15 +6,33 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """A tensor descriptor that a kernel takes: a map of a buffer whose tiles have `box` elements.
+
+    `shape` and `strides` in elements, the last stride being 1; `swizzle`: the driver's CUtensorMapSwizzle, by number.
+    The kernel's parameters are the map itself, 128 bytes by value, then the shape, 32 bits each, then the strides, 64
+    bits each.
+    """
+
+    buffer: str
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle: int
 
 
 @dataclass(frozen=True)
 class CudaKernel:
     """One kernel of a program.
 
-    `arguments` names the buffers whose addresses are passed, in order; `programs` blocks (clusters of `num_ctas`
-    blocks) are launched along x; `shared_bytes` is dynamic shared memory. After the buffers come `hidden_parameters`
-    pointers: the first to `scratch_bytes` of memory for each block, the others null.
+    `arguments` names the buffers whose addresses are passed, in order; after them come the tensor `maps`. `programs`
+    blocks (clusters of `num_ctas` blocks) are launched along x; `shared_bytes` is dynamic shared memory. After all of
+    these come `hidden_parameters` pointers: the first to `scratch_bytes` of memory for each block, the others null.
     """
 
     name: str
@@ -25,6 +43,7 @@ class CudaKernel:
     shared_bytes: int
     scratch_bytes: int
     hidden_parameters: int
+    maps: tuple[TensorMap, ...] = ()
 
 
 def kernels_to_json(kernels: Sequence[CudaKernel]) -> str:
@@ -32,4 +51,13 @@ def kernels_to_json(kernels: Sequence[CudaKernel]) -> str:
 
 
 def kernels_from_json(text: str) -> tuple[CudaKernel, ...]:
-    return tuple(CudaKernel(**{**k, "arguments": tuple(k["arguments"])}) for k in json.loads(text))
+    return tuple(_kernel(data) for data in json.loads(text))
+
+
+def _kernel(data: dict[str, Any]) -> CudaKernel:
+    return CudaKernel(**{**data, "arguments": tuple(data["arguments"]), "maps": tuple(map(_map, data["maps"]))})
+
+
+def _map(data: dict[str, Any]) -> TensorMap:
+    tuples = {name: tuple(data[name]) for name in ("shape", "strides", "box")}
+    return TensorMap(data["buffer"], data["dtype"], swizzle=data["swizzle"], **tuples)

@@ -1,14 +1,21 @@
 """Launches compiled CUDA kernels through the driver API: no C compiler, no runtime of the language they came from.
 
-Everything that stays the same from call to call is laid out once. A call writes the addresses of its tensors into an
-array that the driver reads kernel parameters from, and launches.
+What stays the same from call to call is laid out beforehand, as the driver reads it: descriptions of the launches, and
+arrays of pointers to parameter values. A call writes the addresses of its tensors where these point, and launches.
+
+That memory serves one call at a time: the driver copies parameter values while it launches, and Python's lock is not
+held meanwhile. So a call takes such a piece from a list of idle ones, or lays out another, and puts it back; `pop` and
+`append` of a list are atomic, and cheaper than a lock. There are as many as there were ever calls at the same moment.
+
+Workspaces are allocated by every call that needs them and given back when it has launched, like any temporary tensor of
+PyTorch's: its allocator hands memory of a stream out again to that stream alone, whose work is in order. So calls on
+several streams never share one, nothing is held between calls, and what a CUDA graph captures comes from, and stays
+in, that graph's own pool.
 """
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,11 +23,14 @@ from cuda.bindings import driver
 
 from autosched.backends.backend import LoadError
 from autosched.backends.cuda_kernel import CudaKernel
-from search_spaces import TileProgram
+from autosched.backends.cuda_parameters import CallMemory, ParameterLayout
+from autosched.torch_internals import allocator, current_device, current_stream
+from search_spaces import OutOfMemoryError, TileProgram
 
-_SUCCESS = driver.CUresult.CUDA_SUCCESS
+# What a driver call that returns nothing else gives.
+_DONE = (driver.CUresult.CUDA_SUCCESS,)
+_NO_CONTEXT = (driver.CUresult.CUDA_ERROR_INVALID_CONTEXT,)
 _WARP_SIZE = 32
-_POINTER_BYTES = 8
 # Kernels are compiled to load up to 16 bytes at once from where a buffer starts.
 _ALIGNMENT_BYTES = 16
 # More dynamic shared memory than this has to be asked for (CUDA programming guide, "Shared Memory" of 7.x and later).
@@ -29,94 +39,137 @@ _SHARED_WITHOUT_ASKING = 48 * 1024
 _PORTABLE_CLUSTER = 8
 
 
-@dataclass(frozen=True)
-class _Step:
-    """One kernel launch: `parameters` is the address of an array of pointers to the values of its parameters."""
+class _Call:
+    """What the driver reads during one call: parameters, and the launches on `stream`.
 
-    function: Any
-    launch: Any
-    parameters: int
+    `steps` holds, for every kernel, its launch, its function and the address of its parameters, as the driver takes
+    them.
+    """
+
+    def __init__(self, layout: ParameterLayout, kernels: Sequence[CudaKernel], functions: Sequence[Any]) -> None:
+        self.memory = CallMemory(layout)
+        launches = [_launch_of(k) for k in kernels]
+        self.steps = tuple(zip(launches, functions, self.memory.parameters, strict=True))
+        self.stream = 0
+
+    def use_stream(self, stream: int) -> None:
+        for launch, _, _ in self.steps:
+            launch.hStream = driver.CUstream(stream)
+        self.stream = stream
 
 
 class CudaLauncher:
-    """The kernels of a tile program on torch's current device; runs them on torch's current stream there.
+    """The kernels of a tile program on torch's current device; runs them on torch's current stream of that device.
 
-    A call allocates nothing and waits for nothing, so a CUDA graph can capture it; the launcher, whose code and
-    workspaces the graph then uses, must outlive it. Not for use by two threads at once.
+    A call waits for nothing, and allocates nothing but workspaces, with PyTorch's allocator: a CUDA graph can capture
+    it. The launcher, whose code the graph then runs, must outlive it. Threads may call it at the same time.
     """
 
     def __init__(self, program: TileProgram, cubins: Sequence[bytes], kernels: Sequence[CudaKernel]) -> None:
-        """Load the cubins and allocate workspaces.
+        """Load the cubins.
 
         Raises:
-            LoadError: the device refuses a cubin or has too little memory.
+            LoadError: the device refuses a cubin.
+            OutOfMemoryError: it has too little memory for the workspaces of a call.
         """
         # Any call of torch's runtime makes the device's primary context current in this thread.
         torch.cuda.synchronize()
-        self._device = torch.cuda.current_device()
+        self._device = current_device()
         (self._context,) = _loaded(driver.cuCtxGetCurrent())
         self._arguments = tuple(b for b in program.buffers if b.role != "workspace")
         self._modules: list[Any] = []
-        self._stream = 0
+        self._idle: list[_Call] = []
+        self._kernels = tuple(kernels)
         try:
-            self._workspaces = {b.name: _allocate(b.bytes) for b in program.buffers if b.role == "workspace"}
-            self._scratch = [_allocate(k.scratch_bytes * k.programs * k.num_ctas) for k in kernels]
-            self._prepare(program, cubins, kernels)
+            self._functions = [self._load_function(c, k) for c, k in zip(cubins, kernels, strict=True)]
+            self._layout = ParameterLayout(program, kernels)
+            size = (self._layout.workspace_bytes,)
+            self._allocate = allocator(size, (1,), torch.uint8, torch.device("cuda", self._device))
+            if self._layout.workspace_bytes:
+                # Whether there is so much is to be seen now, not at the first call.
+                self._workspace()
+            self._idle.append(self._another_call())
         except BaseException:
             self.unload()
             raise
 
     def __call__(self, buffers: Sequence[torch.Tensor]) -> None:
-        """Enqueue every kernel. `buffers`: contiguous tensors, the inputs in order and then the output.
+        """Enqueue every kernel. `buffers`: tensors of the program's strides, the inputs in order and then the output.
 
         Raises:
             RuntimeError: a buffer is on another device or starts at an odd address, or the driver reports an error,
                 which may be that of a kernel launched earlier.
         """
-        if not self._modules:
-            raise RuntimeError("this launcher was unloaded; load the artefact again")
-        self._set_addresses(buffers)
-        stream = torch.cuda.current_stream(self._device).cuda_stream
-        if stream != self._stream:
-            self._set_stream(stream)
-        for address, size in self._zeroed:
-            _launched(driver.cuMemsetD8Async(self._values[address], 0, size, stream))
-        for step in self._steps:
-            (status,) = driver.cuLaunchKernelEx(step.launch, step.function, step.parameters, 0)
-            if status != _SUCCESS:
-                self._launch_again(step, status)
+        for buffer, tensor in zip(self._arguments, buffers, strict=True):
+            if tensor.data_ptr() % _ALIGNMENT_BYTES or tensor.get_device() != self._device:
+                raise RuntimeError(
+                    f"{buffer.name} is on {tensor.device} at address {tensor.data_ptr():#x}; expected "
+                    f"cuda:{self._device} and a multiple of {_ALIGNMENT_BYTES}"
+                )
+        self.launch([t.data_ptr() for t in buffers])
+
+    def launch(self, addresses: Sequence[int]) -> None:
+        """Enqueue every kernel on buffers at these addresses, which are not checked.
+
+        Raises:
+            OutOfMemoryError: there is too little memory for the workspaces.
+            RuntimeError: the driver reports an error, which may be that of a kernel launched earlier.
+        """
+        if current_device() != self._device:
+            # Kernels run in the context that is current, and so does the default stream.
+            with torch.cuda.device(self._device):
+                return self.launch(addresses)
+        try:
+            call = self._idle.pop()
+        except IndexError:
+            call = self._another_call()
+        stream = current_stream(self._device)
+        if stream != call.stream:
+            call.use_stream(stream)
+        # Held until everything is enqueued.
+        workspace = self._workspace() if self._layout.workspace_bytes else None
+        call.memory.set_addresses(addresses, 0 if workspace is None else workspace.data_ptr())
+        status = self._enqueue(call)
+        if status == _NO_CONTEXT:
+            # A thread that never touched the device has none, and nothing was enqueued: give it ours.
+            _launched(driver.cuCtxSetCurrent(self._context))
+            status = self._enqueue(call)
+        _launched(status)
+        self._idle.append(call)
+        return None
+
+    def _enqueue(self, call: _Call) -> Any:
+        """What the driver says of the first thing that it does not take, or of the last."""
+        for slot, size in self._layout.zeroed:
+            status = driver.cuMemsetD8Async(call.memory.values[slot], 0, size, call.stream)
+            if status != _DONE:
+                return status
+        for launch, function, parameters in call.steps:
+            status = driver.cuLaunchKernelEx(launch, function, parameters, 0)
+            if status != _DONE:
+                return status
+        return _DONE
 
     def unload(self) -> None:
-        """Give back code and workspaces, once the kernels in flight are done."""
+        """Give back the code, once the kernels in flight are done."""
         modules, self._modules = self._modules, []
-        self._workspaces, self._scratch = {}, []
+        self._idle.clear()
         for module in modules:
             # After a fault on the device nothing can be unloaded any more; the process's end does it.
             driver.cuModuleUnload(module)
 
-    def _prepare(self, program: TileProgram, cubins: Sequence[bytes], kernels: Sequence[CudaKernel]) -> None:
-        """Lay out parameter values (buffers in order, then null, then each kernel's scratch) and load every kernel."""
-        names = [b.name for b in self._arguments] + list(self._workspaces)
-        slot = {name: i for i, name in enumerate(names)}
-        null = len(names)
-        self._values = (ctypes.c_uint64 * (null + 1 + len(kernels)))()
-        for name, workspace in self._workspaces.items():
-            self._values[slot[name]] = workspace.data_ptr()
-        for i, scratch in enumerate(self._scratch):
-            self._values[null + 1 + i] = scratch.data_ptr()
-        self._zeroed = tuple((slot[name], program.buffer(name).bytes) for name in program.zeroed)
-        self._pointers: list[Any] = []
-        self._steps: list[_Step] = []
-        for i, (cubin, kernel) in enumerate(zip(cubins, kernels, strict=True)):
-            hidden = [null + 1 + i, *[null] * kernel.hidden_parameters][: kernel.hidden_parameters]
-            self._pointers.append(self._point_to([*(slot[a] for a in kernel.arguments), *hidden]))
-            function = self._load_function(cubin, kernel)
-            self._steps.append(_Step(function, _launch_of(kernel), ctypes.addressof(self._pointers[-1])))
+    def _workspace(self) -> torch.Tensor:
+        try:
+            return self._allocate()
+        except torch.OutOfMemoryError as error:
+            raise OutOfMemoryError(
+                f"no {self._layout.workspace_bytes} bytes of device memory for workspaces"
+            ) from error
 
-    def _point_to(self, slots: list[int]) -> Any:
-        """An array of pointers to these slots of `_values`, as the driver wants kernel parameters."""
-        first = ctypes.addressof(self._values)
-        return (ctypes.c_void_p * len(slots))(*(first + _POINTER_BYTES * s for s in slots))
+    def _another_call(self) -> _Call:
+        if not self._modules:
+            raise RuntimeError("this launcher was unloaded; load the artefact again")
+        return _Call(self._layout, self._kernels, self._functions)
 
     def _load_function(self, cubin: bytes, kernel: CudaKernel) -> Any:
         (device,) = _loaded(driver.cuCtxGetDevice())
@@ -140,28 +193,6 @@ class CudaLauncher:
             _loaded(driver.cuFuncSetAttribute(function, large, 1))
         return function
 
-    def _set_addresses(self, buffers: Sequence[torch.Tensor]) -> None:
-        for i, (buffer, tensor) in enumerate(zip(self._arguments, buffers, strict=True)):
-            address = tensor.data_ptr()
-            if address % _ALIGNMENT_BYTES or tensor.get_device() != self._device:
-                raise RuntimeError(
-                    f"{buffer.name} is on {tensor.device} at address {address:#x}; expected cuda:{self._device} "
-                    f"and a multiple of {_ALIGNMENT_BYTES}"
-                )
-            self._values[i] = address
-
-    def _set_stream(self, stream: int) -> None:
-        for step in self._steps:
-            step.launch.hStream = driver.CUstream(stream)
-        self._stream = stream
-
-    def _launch_again(self, step: _Step, status: Any) -> None:
-        """A thread that never touched the device has no current context: give it ours; any other error is raised."""
-        if status != driver.CUresult.CUDA_ERROR_INVALID_CONTEXT:
-            _launched((status,))
-        _launched(driver.cuCtxSetCurrent(self._context))
-        _launched(driver.cuLaunchKernelEx(step.launch, step.function, step.parameters, 0))
-
 
 def _launch_of(kernel: CudaKernel) -> Any:
     """The driver's description of a launch, on the default stream."""
@@ -182,25 +213,17 @@ def _launch_of(kernel: CudaKernel) -> Any:
     return launch
 
 
-def _allocate(size: int) -> torch.Tensor:
-    try:
-        return torch.empty(size, dtype=torch.uint8, device="cuda")
-    except torch.cuda.OutOfMemoryError as error:
-        raise LoadError(f"no {size} bytes of device memory for a workspace") from error
-
-
 def _loaded(result: tuple[Any, ...]) -> tuple[Any, ...]:
     """What a driver call returned beside its status; LoadError when the status is one of failure."""
     status, *values = result
-    if status != _SUCCESS:
+    if (status,) != _DONE:
         raise LoadError(_name(status))
     return tuple(values)
 
 
-def _launched(result: tuple[Any, ...]) -> None:
-    (status,) = result
-    if status != _SUCCESS:
-        raise RuntimeError(_name(status))
+def _launched(result: tuple[Any]) -> None:
+    if result != _DONE:
+        raise RuntimeError(_name(result[0]))
 
 
 def _name(status: Any) -> str:

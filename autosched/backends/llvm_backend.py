@@ -74,7 +74,7 @@ class LlvmLauncher:
     def __init__(self, engine: llvm.ExecutionEngine, program: TileProgram, threads: int) -> None:
         self._engine = engine
         self._workspaces = [_bytes(b.bytes) for b in program.buffers if b.role == "workspace"]
-        self._zeroed = [i for i, b in enumerate(program.buffers) if b.name in program.zeroed]
+        self._zeroed = [(i, b.bytes) for i, b in enumerate(program.buffers) if b.name in program.zeroed]
         self._kernels = [
             self._kernel(symbol, kernel.grid.tiles, len(program.buffers), threads)
             for symbol, kernel in zip(symbols(program), program.kernels, strict=True)
@@ -92,20 +92,20 @@ class LlvmLauncher:
         return _LoadedKernel(ctypes.CFUNCTYPE(None, *arguments)(address), tiles, scratch)
 
     def __call__(self, buffers: Sequence[torch.Tensor]) -> None:
+        self.launch([t.data_ptr() for t in buffers])
+
+    def launch(self, addresses: Sequence[int]) -> None:
+        pointers = [*addresses, *self._fixed]
         # Scratch memory and workspaces serve one call at a time.
         with self._lock:
-            self._call(buffers)
-
-    def _call(self, buffers: Sequence[torch.Tensor]) -> None:
-        pointers = [t.data_ptr() for t in buffers] + self._fixed
-        if self._plain:
+            if self._plain:
+                for kernel in self._kernels:
+                    kernel.function(*pointers, kernel.scratch_addresses[0], 0, kernel.tiles)
+                return
+            for number, size in self._zeroed:
+                ctypes.memset(pointers[number], 0, size)
             for kernel in self._kernels:
-                kernel.function(*pointers, kernel.scratch_addresses[0], 0, kernel.tiles)
-            return
-        for number in self._zeroed:
-            (buffers[number] if number < len(buffers) else self._workspaces[number - len(buffers)]).zero_()
-        for kernel in self._kernels:
-            self._run(kernel, pointers)
+                self._run(kernel, pointers)
 
     def _run(self, kernel: _LoadedKernel, pointers: list[int]) -> None:
         parts = min(len(kernel.scratch), kernel.tiles)

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from autosched.backends.backend import Artefact, CompileError, Launcher
 from autosched.backends.cubin import CubinFacts, read_cubin
-from autosched.backends.cuda_kernel import CudaKernel, kernels_from_json, kernels_to_json
-from autosched.backends.triton_printer import function_name, print_module, used_buffers
+from autosched.backends.cuda_kernel import CudaKernel, TensorMap, kernels_from_json, kernels_to_json
+from autosched.backends.gpu_source import kernel_arguments, print_module
+from autosched.backends.triton_printer import function_name
 from search_spaces import Target, TileProgram
 from tuning_logs import CompileFacts
 
@@ -36,19 +37,23 @@ class TritonBackend:
         cubins: list[bytes] = []
         kernels: list[CudaKernel] = []
         for kernel in program.kernels:
-            buffers = used_buffers(program, kernel)
-            compiled = triton_compile.compile_kernel(functions[function_name(kernel)], buffers, kernel.launch, target)
+            taken = kernel_arguments(program, kernel)
+            compiled = triton_compile.compile_kernel(functions[function_name(kernel)], taken, kernel.launch, target)
             cubins.append(compiled.cubin)
             kernels.append(
                 CudaKernel(
                     name=compiled.name,
-                    arguments=tuple(b.name for b in buffers),
+                    arguments=tuple(b.name for b in taken.pointers),
                     programs=kernel.grid.programs,
                     num_warps=compiled.num_warps,
                     num_ctas=kernel.launch.num_ctas,
                     shared_bytes=compiled.shared_bytes,
                     scratch_bytes=compiled.scratch_bytes,
                     hidden_parameters=compiled.hidden_parameters,
+                    maps=tuple(
+                        TensorMap(d.buffer.name, d.buffer.dtype, d.shape, d.strides, box, swizzle)
+                        for d, (box, swizzle) in zip(taken.descriptors, compiled.boxes, strict=True)
+                    ),
                 )
             )
         facts = _facts(time.perf_counter() - started, kernels, [read_cubin(c) for c in cubins])

@@ -16,10 +16,13 @@ from typing import Any
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from triton.experimental.gluon._runtime import GluonASTSource
 
+from autosched.backends import gluon_compile
 from autosched.backends.backend import CompileError
+from autosched.backends.triton_arguments import Arguments, Descriptor
 from search_spaces.target import Target
-from search_spaces.tile_program import Buffer, Launch
+from search_spaces.tile_program import Launch
 
 # The name under which inspect.getsource, and so Triton, finds the text. Always the same: it goes into the cubin.
 _FILE_NAME = "<autosched>"
@@ -30,7 +33,16 @@ POINTER_ALIGNMENT_BYTES = 16
 _NO_DIAGNOSIS = "Failures have been detected"
 # Some diagnoses quote whole data layouts.
 _REASON_LENGTH = 300
-_POINTER_TYPES = {"float64": "*fp64", "float32": "*fp32", "float16": "*fp16", "bfloat16": "*bf16"}
+_TYPES = {
+    "float64": "fp64",
+    "float32": "fp32",
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "float8_e4m3fn": "fp8e4nv",
+    "float8_e5m2": "fp8e5",
+    "int8": "i8",
+    "int32": "i32",
+}
 
 
 @dataclass(frozen=True)
@@ -38,7 +50,8 @@ class CompiledKernel:
     """A cubin and what its launch needs.
 
     `num_warps` counts those that warp specialisation added; `scratch_bytes` is per program (and block of a cluster);
-    `hidden_parameters` are the pointers that Triton appended: scratch first, then null ones.
+    `hidden_parameters` are the pointers that Triton appended: scratch first, then null ones; `boxes`: the tile of every
+    descriptor as the hardware moves it, and how it is swizzled (the number of a CUtensorMapSwizzle).
     """
 
     cubin: bytes
@@ -47,6 +60,7 @@ class CompiledKernel:
     shared_bytes: int
     scratch_bytes: int
     hidden_parameters: int
+    boxes: tuple[tuple[tuple[int, ...], int], ...]
 
 
 def load_functions(source: str) -> dict[str, Any]:
@@ -57,16 +71,20 @@ def load_functions(source: str) -> dict[str, Any]:
     return namespace
 
 
-def compile_kernel(function: Any, buffers: tuple[Buffer, ...], launch: Launch, target: Target) -> CompiledKernel:
-    """Compile one `@triton.jit` function whose arguments are pointers to `buffers`.
+def compile_kernel(function: Any, taken: Arguments, launch: Launch, target: Target) -> CompiledKernel:
+    """Compile one printed function with these arguments.
 
     Raises:
         CompileError: Triton or ptxas refused it; the message is their reason in one line.
     """
-    signature = {name: _POINTER_TYPES[b.dtype] for name, b in zip(function.arg_names, buffers, strict=True)}
-    aligned = {(i,): [["tt.divisibility", POINTER_ALIGNMENT_BYTES]] for i in range(len(buffers))}
+    types = [f"*{_TYPES[b.dtype]}" for b in taken.pointers]
+    in_gluon = launch.producer_warps > 0
+    describe = gluon_compile.descriptor_type if in_gluon else _descriptor_type
+    types += [describe(_TYPES[d.buffer.dtype], d) for d in taken.descriptors]
+    signature = dict(zip(function.arg_names, types, strict=True))
+    aligned = {(i,): [["tt.divisibility", POINTER_ALIGNMENT_BYTES]] for i in range(len(taken.pointers))}
     options: dict[str, int] = {
-        "num_warps": launch.num_warps,
+        "num_warps": gluon_compile.first_warps(launch, target) if in_gluon else launch.num_warps,
         "num_stages": launch.num_stages,
         "num_ctas": launch.num_ctas,
     }
@@ -76,21 +94,29 @@ def compile_kernel(function: Any, buffers: tuple[Buffer, ...], launch: Launch, t
     printed = Printed()
     try:
         with _own_cache(), _without_line_info(), printed.captured():
-            compiled = triton.compile(ASTSource(function, signature, {}, aligned), target=device, options=options)
+            source = (GluonASTSource if in_gluon else ASTSource)(function, signature, {}, aligned)
+            compiled = triton.compile(source, target=device, options=options)
     except Exception as error:  # Triton raises RuntimeError, ValueError, AssertionError, its own types, and more.
         raise CompileError(reason(error, printed.text)) from error
-    return _described(compiled, len(buffers))
+    return _described(compiled, taken)
 
 
-def _described(compiled: Any, arguments: int) -> CompiledKernel:
+def _descriptor_type(element: str, descriptor: Descriptor) -> str:
+    return f"tensordesc<{element}{list(descriptor.block)}>"
+
+
+def _described(compiled: Any, taken: Arguments) -> CompiledKernel:
     metadata = compiled.metadata
+    # Of a descriptor, its map and as many sizes and strides as it has dimensions.
+    parameters = len(taken.pointers) + sum(1 + 2 * len(d.block) for d in taken.descriptors)
     return CompiledKernel(
         cubin=compiled.asm["cubin"],
         name=metadata.name,
         num_warps=metadata.num_warps,
         shared_bytes=metadata.shared,
         scratch_bytes=metadata.global_scratch_size or 0,
-        hidden_parameters=count_parameters(compiled.asm["ptx"]) - arguments,
+        hidden_parameters=count_parameters(compiled.asm["ptx"]) - parameters,
+        boxes=tuple((tuple(m["block_size"]), m["swizzle"]) for m in metadata.tensordesc_meta or ()),
     )
 
 

@@ -20,28 +20,52 @@ def print_grid(kernel: Kernel, indexing: Indexing, root: Scope, block: Block) ->
     """
     grid = kernel.grid
     variables = frozenset(a.variable for a in grid.axes)
-    if grid.tiles == 1:
+    if grid.tiles == 1 and grid.stream is None:
         root.variables = variables
         return
     root.definitions.append("pid = tl.program_id(0)")
     if not walks_grid(grid):
         root.variables = variables
-        root.definitions += _position(grid, indexing, "pid")
+        root.definitions += position(grid, indexing, "pid")
+        return
+    if grid.stream is not None:
+        _open_stream(grid, indexing, root, block)
         return
     loops = [s for s in kernel.body if isinstance(s, For)]
     attributes = ["flatten=True"] if any(s.flatten for s in loops) else []
     attributes += ["warp_specialize=True"] if any(s.warp_specialize for s in loops) else []
     turns = ", ".join(["pid", str(grid.tiles), str(grid.programs), *attributes])
     scope = block.open(f"for tile in tl.range({turns}):", *variables)
-    scope.definitions += _position(grid, indexing, "tile")
+    scope.definitions += position(grid, indexing, "tile")
 
 
 def walks_grid(grid: Grid) -> bool:
-    """Whether a program does more than one tile."""
-    return grid.programs < grid.tiles
+    """Whether the printed program has a loop over tiles."""
+    return grid.stream is not None or grid.programs < grid.tiles
 
 
-def _position(grid: Grid, indexing: Indexing, number: str) -> list[str]:
+def stream_turns(grid: Grid, variable: str) -> str | None:
+    """The first and the end of a program's turns of the loop over `variable`, where the grid streams that loop."""
+    return "turn, turn_end" if grid.stream is not None and grid.stream[0] == variable else None
+
+
+def _open_stream(grid: Grid, indexing: Indexing, root: Scope, block: Block) -> None:
+    """Open the tile loop of a program that does an equal share of all (tile, turn) pairs (see `tile_program.Grid`)."""
+    assert grid.stream is not None
+    turns = grid.stream[1]
+    share, longer = divmod(grid.tiles * turns, grid.programs)
+    first = f"pid * {share} + tl.minimum(pid, {longer})" if longer else f"pid * {share}"
+    root.definitions.append(f"pair = {first}")
+    root.definitions.append(f"pair_end = pair + {share}" + (f" + (pid < {longer}).to(tl.int32)" if longer else ""))
+    scope = block.open(
+        f"for tile in tl.range(pair // {turns}, tl.cdiv(pair_end, {turns})):", *(a.variable for a in grid.axes)
+    )
+    scope.definitions += position(grid, indexing, "tile")
+    scope.definitions.append(f"turn = tl.maximum(pair - tile * {turns}, 0)")
+    scope.definitions.append(f"turn_end = tl.minimum(pair_end - tile * {turns}, {turns})")
+
+
+def position(grid: Grid, indexing: Indexing, number: str) -> list[str]:
     """Assignments that take a tile's number apart into the grid variables; those of extent 1 are left out."""
     axes = [a for a in grid.axes if a.extent > 1]
     if grid.group is None or len(grid.axes) < 2 or min(a.extent for a in grid.axes[-2:]) == 1:

@@ -1,4 +1,4 @@
-"""Where a tile lies in a buffer, as Triton text: offsets, masks, pointers and tensor descriptors.
+"""Where a tile lies in a buffer, as Triton text: offsets, masks and pointers.
 
 Offsets and masks are vectors along one axis of a tile, defined once per start and extent in the outermost loop where
 the start is known:
@@ -12,17 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from autosched.backends.backend import CompileError
 from autosched.backends.triton_scope import Block, Identifiers
-from search_spaces.dtypes import dtype
 from search_spaces.expression import Affine
 from search_spaces.tile_program import Buffer, Slice, may_exceed
 
 # Offsets up to here fit the 32-bit integers that Triton computes indices with.
 _MAX_OFFSET = 2**31 - 1
-# What the tensor memory accelerator demands of strides and of a tile's innermost dimension (CUDA driver API,
-# cuTensorMapEncodeTiled).
-_DESCRIPTOR_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -95,38 +90,21 @@ class Indexing:
                 continue
             axis = next(names)
             along = expand((axis,), axes)
-            offsets = self.offsets(axis, piece.start, piece.extent) + (".to(tl.int64)" if wide else "") + along
+            clamped = piece.clamped and self.exceeds(piece, size)
+            positions = self._clamped(axis, piece, size) if clamped else self.offsets(axis, piece.start, piece.extent)
+            offsets = positions + (".to(tl.int64)" if wide else "") + along
             terms.append(offsets if stride == 1 else f"{offsets} * {stride}")
-            mask = self.mask(axis, piece, size)
+            mask = "" if clamped else self.mask(axis, piece, size)
             masks.append(mask and mask + along)
         start = self.affine(base, wide)
         return Place(" + ".join([pointer, *([start] if start != "0" else []), *terms]), " & ".join(filter(None, masks)))
 
-    def descriptor(self, buffer: Buffer, pointer: str, slices: tuple[Slice, ...]) -> str:
-        """The identifier of the tensor descriptor for tiles of this shape, made once before all loops.
-
-        Raises:
-            CompileError: the hardware cannot describe such tiles.
-        """
-        shape = [piece.extent or 1 for piece in slices]
-        self._check_describable(buffer, shape)
-        name = self._identifiers.of(("descriptor", buffer.name, tuple(shape)), f"{buffer.name}_desc")
-        sizes = f"shape={list(buffer.shape)}, strides={list(buffer.strides)}, block_shape={shape}"
-        self._block.define(name, f"tl.make_tensor_descriptor({pointer}, {sizes})", frozenset())
-        return name
-
-    def _check_describable(self, buffer: Buffer, shape: list[int]) -> None:
-        size = dtype(buffer.dtype).bytes
-        if any(stride * size % _DESCRIPTOR_BYTES for stride in buffer.strides[:-1]):
-            raise CompileError(
-                f"tensor descriptor of {buffer.name}{list(buffer.shape)} {buffer.dtype}: "
-                f"expected strides that are multiples of {_DESCRIPTOR_BYTES} bytes; use pointers"
-            )
-        if shape[-1] * size < _DESCRIPTOR_BYTES:
-            raise CompileError(
-                f"tensor descriptor of {buffer.name}: {shape[-1]} elements of {buffer.dtype} in the innermost "
-                f"dimension; expected at least {_DESCRIPTOR_BYTES} bytes"
-            )
+    def _clamped(self, axis: str, piece: Slice, size: int) -> str:
+        """The identifier of the positions of a slice, those beyond a dimension of `size` being its last."""
+        assert piece.extent is not None
+        name = self._identifiers.of(("clamped", axis, piece.start, piece.extent, size), f"near_{axis}")
+        inside = self.offsets(axis, piece.start, piece.extent)
+        return self._define(name, f"tl.minimum({inside}, {size - 1})", piece.start)
 
     def _define(self, name: str, text: str, start: Affine) -> str:
         self._block.define(name, text, self.variables(start))

@@ -6,16 +6,19 @@ descriptors, no block pointers. Arguments of a kernel are pointers to the buffer
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from autosched.backends import triton_operators as operators
 from autosched.backends.backend import CompileError
+from autosched.backends.triton_arguments import arguments, described, descriptor
 from autosched.backends.triton_folds import folded_tiles
-from autosched.backends.triton_grid import print_grid, walks_grid
+from autosched.backends.triton_grid import print_grid, stream_turns, walks_grid
 from autosched.backends.triton_index import Indexing, expand
 from autosched.backends.triton_scope import Block, Identifiers, Scope, call, identifier
+from search_spaces.dtypes import FLOAT8, FLOAT8_CHAIN
 from search_spaces.expression import Affine
 from search_spaces.tile_program import (
     Bound,
-    Buffer,
     Dot,
     Fill,
     For,
@@ -36,59 +39,66 @@ from search_spaces.tile_program import (
     produced,
     statements,
 )
-from search_spaces.tile_program_text import to_text
 
-_TRITON_TYPES = {"float64": "tl.float64", "float32": "tl.float32", "float16": "tl.float16", "bfloat16": "tl.bfloat16"}
-
-
-def print_module(program: TileProgram, comment: str) -> str:
-    """The source text of the module that holds every kernel of `program`.
-
-    Raises:
-        CompileError: the program holds something that Triton has no words for.
-    """
-    lines = [f"# {line}".rstrip() for line in [*comment.splitlines(), "", *to_text(program).splitlines()]]
-    names = [function_name(kernel) for kernel in program.kernels]
-    if len(set(names)) < len(names):
-        raise CompileError(f"kernels of {program.name} are called {names}; expected different names")
-    used = {s.operator for k in program.kernels for s in statements(k.body) if isinstance(s, Map)}
-    functions = [text for name, text in operators.FUNCTIONS.items() if name in used]
-    kernels = [KernelPrinter(program, kernel).text() for kernel in program.kernels]
-    head = "\n".join([*lines, "import triton", "import triton.language as tl"])
-    return "\n\n\n".join([head, *(f.rstrip("\n") for f in functions), *kernels]) + "\n"
-
-
-def used_buffers(program: TileProgram, kernel: Kernel) -> tuple[Buffer, ...]:
-    """The buffers that a kernel reads or writes, in the program's order: the arguments of its function."""
-    named = {s.buffer for s in statements(kernel.body) if isinstance(s, Load | Store)}
-    return tuple(b for b in program.buffers if b.name in named)
+_TRITON_TYPES = {
+    "float64": "tl.float64",
+    "float32": "tl.float32",
+    "float16": "tl.float16",
+    "bfloat16": "tl.bfloat16",
+    "float8_e4m3fn": "tl.float8e4nv",
+    "float8_e5m2": "tl.float8e5",
+    "int8": "tl.int8",
+    "int32": "tl.int32",
+}
+# The types that pointwise work on tiles of that type is done in; float32 for all others.
+_COMPUTED = ("float64", "int32")
 
 
 def function_name(kernel: Kernel) -> str:
     return identifier(kernel.name)
 
 
+# Prints a store by descriptor, given the descriptor, where the tile starts, and its value.
+StoreTile = Callable[[str, str, str], str]
+
+
+def _store_tile(descriptor: str, starts: str, value: str) -> str:
+    return f"{descriptor}.store([{starts}], {value})"
+
+
 class KernelPrinter:
     """Prints one kernel."""
 
-    def __init__(self, program: TileProgram, kernel: Kernel) -> None:
+    def __init__(self, program: TileProgram, kernel: Kernel, store_tile: StoreTile = _store_tile) -> None:
+        self._store_tile = store_tile
         self._program = program
         self._kernel = kernel
         self._extents = loop_extents(kernel)
         self._identifiers = Identifiers()
         self._root = Scope(variables=frozenset())
         self._block = Block(self._root)
-        self._pointers = {
-            b.name: self._identifiers.of(("buffer", b.name), f"{b.name}_ptr") for b in used_buffers(program, kernel)
-        }
+        taken = arguments(program, kernel)
+        self._pointers = {b.name: self._identifiers.of(("buffer", b.name), f"{b.name}_ptr") for b in taken.pointers}
+        self._descriptors = {d: self._identifiers.of(d, f"{d.buffer.name}_desc") for d in taken.descriptors}
         self._indexing = Indexing(self._extents, self._identifiers, self._block)
         self._tiles: dict[str, Tile] = {t.name: t for s in statements(kernel.body) for t in produced(s)}
 
     def text(self) -> str:
         print_grid(self._kernel, self._indexing, self._root, self._block)
         self._print_body(self._kernel.body)
-        signature = f"def {function_name(self._kernel)}({', '.join(self._pointers.values())}):"
+        names = ", ".join([*self._pointers.values(), *self._descriptors.values()])
+        signature = f"def {function_name(self._kernel)}({names}):"
         return "\n".join(["@triton.jit", signature, *self._root.text(1)])
+
+    def body_function(self, head: str, given: Tile, variables: tuple[str, ...], rest: list[str]) -> str:
+        """The body alone as a function of a tile that it reads, of the kernel's arguments, of these variables of the
+        grid, and of `rest`. Of the descriptors it has those that it stores by."""
+        self._tiles[given.name] = given
+        self._root.variables = frozenset(self._extents)
+        names = [self._indexing.variable(v) for v in variables]
+        names = [self._name(given.name), *self._pointers.values(), *self._descriptors.values(), *names, *rest]
+        self._print_body(self._kernel.body)
+        return "\n".join([f"{head}({', '.join(names)}):", *self._root.text(1)])
 
     def _print_body(self, body: tuple[Statement, ...]) -> None:
         for statement in body:
@@ -128,7 +138,7 @@ class KernelPrinter:
         self._block.write(f"{self._name(dst.name)} = {text}")
 
     def _full(self, tile: Tile, value: float) -> str:
-        return f"tl.full({list(tile.shape)}, {operators.constant(value)}, {_TRITON_TYPES[tile.dtype]})"
+        return f"tl.full({list(tile.shape)}, {_constant(value, tile.dtype)}, {_TRITON_TYPES[tile.dtype]})"
 
     def _operand(self, tile: Tile, axes: tuple[str, ...], dtype: str) -> str:
         """A tile as an operand of something with `axes`: cast, its axes in that order, missing ones inserted."""
@@ -151,9 +161,10 @@ class KernelPrinter:
         name = self._name(s.dst.name)
         if s.via == "descriptor":
             self._check_descriptor_load(s)
-            descriptor = self._indexing.descriptor(buffer, self._pointers[buffer.name], s.slices)
-            shape = "" if len(s.dst.axes) == len(s.slices) else f".reshape({list(s.dst.shape)})"
-            self._block.write(f"{name} = {descriptor}.load([{self._starts(s.slices)}]){shape}{cast}")
+            tiles = descriptor(buffer, s.slices)
+            shape = "" if len(s.dst.axes) == len(tiles.block) else f".reshape({list(s.dst.shape)})"
+            starts = self._starts(described(buffer, s.slices))
+            self._block.write(f"{name} = {self._descriptors[tiles]}.load([{starts}]){shape}{cast}")
             return
         place = self._indexing.place(buffer, self._pointers[buffer.name], s.slices, s.dst.axes)
         masked = [f"mask={place.mask}", f"other={operators.constant(s.fill)}"] if place.mask else []
@@ -172,15 +183,17 @@ class KernelPrinter:
 
     def _store(self, s: Store) -> None:
         buffer, tile = self._program.buffer(s.buffer), self._tiles[s.src]
-        value = self._operand(tile, tile.axes, buffer.dtype)
+        axes = s.axes or tile.axes
+        value = self._operand(tile, axes, buffer.dtype)
         if s.via == "descriptor":
-            descriptor = self._indexing.descriptor(buffer, self._pointers[buffer.name], s.slices)
-            if len(tile.axes) != len(s.slices):
-                value = f"{value}.reshape({[p.extent or 1 for p in s.slices]})"
-            method = "atomic_add" if s.atomic else "store"
-            self._block.write(f"{descriptor}.{method}([{self._starts(s.slices)}], {value})")
+            tiles = descriptor(buffer, s.slices)
+            if len(axes) != len(tiles.block):
+                value = f"{value}.reshape({list(tiles.block)})"
+            name, starts = self._descriptors[tiles], self._starts(described(buffer, s.slices))
+            added = f"{name}.atomic_add([{starts}], {value})"
+            self._block.write(added if s.atomic else self._store_tile(name, starts, value))
             return
-        place = self._indexing.place(buffer, self._pointers[buffer.name], s.slices, tile.axes)
+        place = self._indexing.place(buffer, self._pointers[buffer.name], s.slices, axes)
         mask = [f"mask={place.mask}"] if place.mask else []
         if s.atomic:
             self._block.write(call("tl.atomic_add", place.pointer, value, *mask, 'sem="relaxed"'))
@@ -206,11 +219,11 @@ class KernelPrinter:
             raise CompileError(f"dot of {s.a} and {s.b}: element types {a.dtype} and {b.dtype}; expected equal ones")
         left = self._operand(a, (row, s.axis), a.dtype)
         right = self._operand(b, (s.axis, column), b.dtype)
-        precision = [f'input_precision="{s.precision}"'] if a.dtype == "float32" else []
+        precision = _dot_precision(s, a.dtype, a.extent(s.axis))
         self._assign(s.dst, call("tl.dot", left, right, self._name(s.dst.name), *precision))
 
     def _map(self, s: Map) -> None:
-        computed = s.dst.dtype if s.dst.dtype == "float64" else "float32"
+        computed = s.dst.dtype if s.dst.dtype in _COMPUTED else "float32"
         arguments: list[str] = []
         axes: set[str] = set()
         for argument in s.arguments:
@@ -219,7 +232,7 @@ class KernelPrinter:
                 axes.update(tile.axes)
                 arguments.append(self._operand(tile, s.dst.axes, s.dst.dtype if s.operator == "cast" else computed))
             else:
-                arguments.append(operators.constant(argument))
+                arguments.append(_constant(argument, computed))
         if not any(isinstance(a, str) for a in s.arguments):
             arguments[0] = self._full(Tile(s.dst.name, s.dst.axes, s.dst.shape, computed), float(s.arguments[0]))
             axes = set(s.dst.axes)
@@ -256,6 +269,7 @@ class KernelPrinter:
     # Control
 
     def _for(self, s: For) -> None:
+        streamed = stream_turns(self._kernel.grid, s.variable)
         if s.extent == 1 and s.bound is None:
             self._print_body(s.body)
             return
@@ -263,24 +277,14 @@ class KernelPrinter:
         if not (walks_grid(self._kernel.grid) and any(s is t for t in self._kernel.body)):
             attributes += ["flatten=True"] if s.flatten else []
             attributes += ["warp_specialize=True"] if s.warp_specialize else []
-        turns = self._turns(s, s.bound) if s.bound else str(s.extent)
-        loop = f"tl.range({', '.join([turns, *attributes])})" if attributes else f"range({turns})"
+        times = streamed or turns(s, self._indexing)
+        loop = f"tl.range({', '.join([times, *attributes])})" if attributes else f"range({times})"
         self._block.open(f"for {self._indexing.variable(s.variable)} in {loop}:", s.variable)
         self._print_body(s.body)
         self._block.close()
         for tile in folded_tiles(s):
             name = self._name(tile.name)
             self._block.write(f"{name} = {name} + 0.0  # Triton fails where the loop's result has several readers.")
-
-    def _turns(self, s: For, bound: Bound) -> str:
-        """How many turns of the loop are within its bound."""
-        step = dict(bound.start.terms).get(s.variable, 0)
-        if step <= 0:
-            raise CompileError(f"loop {s.variable} does not approach its bound {bound.start} < {bound.size}")
-        rest = Affine(tuple(t for t in bound.start.terms if t[0] != s.variable), bound.start.offset)
-        begin = self._indexing.affine(rest)
-        left = str(bound.size) if begin == "0" else f"{bound.size} - ({begin})"
-        return f"tl.minimum({s.extent}, tl.cdiv({left}, {step}))"
 
     def _if(self, s: If) -> None:
         if self._extents[s.variable] == 1:
@@ -293,3 +297,31 @@ class KernelPrinter:
             self._block.open("else:")
             self._print_body(s.otherwise)
             self._block.close()
+
+
+def _constant(value: float, dtype: str) -> str:
+    return str(int(value)) if dtype == "int32" else operators.constant(value)
+
+
+def _dot_precision(s: Dot, operand: str, products: int) -> list[str]:
+    """How `tl.dot` of so many products a turn multiplies and adds, where its operands leave a choice."""
+    if s.dst.dtype == "int32":
+        return ["out_dtype=tl.int32"]
+    if operand in FLOAT8 and s.precision != "fast":
+        # Of effect on Hopper only. By default Triton lets its tensor cores keep all sums.
+        return [f"max_num_imprecise_acc={min(FLOAT8_CHAIN, products)}"]
+    return [f'input_precision="{s.precision}"'] if operand == "float32" else []
+
+
+def turns(loop: For, indexing: Indexing) -> str:
+    """How many turns of the loop are within its bound."""
+    bound = loop.bound
+    if bound is None:
+        return str(loop.extent)
+    step = dict(bound.start.terms).get(loop.variable, 0)
+    if step <= 0:
+        raise CompileError(f"loop {loop.variable} does not approach its bound {bound.start} < {bound.size}")
+    rest = Affine(tuple(t for t in bound.start.terms if t[0] != loop.variable), bound.start.offset)
+    begin = indexing.affine(rest)
+    left = str(bound.size) if begin == "0" else f"{bound.size} - ({begin})"
+    return f"tl.minimum({loop.extent}, tl.cdiv({left}, {step}))"

@@ -10,7 +10,10 @@ from dataclasses import dataclass, field
 LINE_LENGTH = 110
 _INDENT = "    "
 # Names that generated functions use themselves.
-_RESERVED = frozenset({*keyword.kwlist, "tl", "triton", "float", "range", "pid", "tile", "first", "height"})
+_RESERVED = frozenset(
+    {*keyword.kwlist, "tl", "gl", "triton", "gluon", "hopper", "load_tile", "store_tile", "float", "range"}
+    | {"pid", "tile", "first", "height", "pair", "pair_end", "turn", "turn_end", "ring", "piece"}
+)
 
 
 class Identifiers:

@@ -10,9 +10,11 @@ import typer
 from rich.text import Text
 
 from autosched.arguments import log_path
-from autosched.cli import logs
+from autosched.cli import bench, logs
 from autosched.cli.arguments import (
+    INTERRUPTED,
     OPERATORS,
+    Baselines,
     Commands,
     LogPath,
     Operator,
@@ -20,12 +22,14 @@ from autosched.cli.arguments import (
     Sizes,
     TargetName,
     Threads,
+    chosen_baselines,
     chosen_target,
     console,
     workload,
 )
 from autosched.cli.targets import target_lines
 from autosched.compare import compare
+from autosched.contenders import USUAL_BASELINES
 from autosched.demo import run_demo
 from autosched.measuring.repro import repeat
 from autosched.progress import progress_display
@@ -33,9 +37,6 @@ from autosched.replay import replay, why_wrong_now
 from autosched.text import duration_text
 from autosched.timing import policy_text
 from autosched.tuner import TuneResult, prepare, run
-
-# What a shell reports for a command that Ctrl-C ended: 128 + SIGINT.
-_INTERRUPTED = 130
 
 _EPILOG = f"""
 Operators and their arguments:
@@ -64,6 +65,7 @@ app = typer.Typer(
     help="Search for fast GPU and CPU kernels: tune an operator, keep every trial in a log, replay the best kernel.",
     epilog=_EPILOG,
 )
+app.add_typer(bench.app, name="bench")
 app.add_typer(logs.app, name="log")
 
 
@@ -104,10 +106,10 @@ def tune_command(
             result = run(search)
     except KeyboardInterrupt:
         out.print(Text(f"stopped; every trial that had ended is in {search.log.path}"), soft_wrap=True)
-        raise typer.Exit(_INTERRUPTED) from None
+        raise typer.Exit(INTERRUPTED) from None
     print_result(result)
     if result.ending == "interrupted":
-        raise typer.Exit(_INTERRUPTED)
+        raise typer.Exit(INTERRUPTED)
     if result.best is None:
         raise typer.Exit(1)
 
@@ -156,15 +158,24 @@ def compare_command(
     log: LogPath = None,
     policy: PolicyName = "cold",
     rounds: Annotated[int, typer.Option(help="How often each contender is timed, in turn.")] = 30,
+    baselines: Baselines = None,
 ) -> None:
     """Time the best kernel against PyTorch, torch.compile and the vendor's library, interleaved in one run.
+
+    Of the baselines, cublaslt (the library's call with cuBLASLt preferred) and max-autotune (torch.compile, which may
+    take minutes) are left out unless they are named.
 
     ```
     autosched compare matmul m=512 n=512 k=512
     ```
     """
     comparison = compare(
-        workload(operator, sizes), chosen_target(target, threads), log=log, policy=policy, rounds=rounds
+        workload(operator, sizes),
+        chosen_target(target, threads),
+        log=log,
+        policy=policy,
+        rounds=rounds,
+        baselines=chosen_baselines(baselines, USUAL_BASELINES),
     )
     console().print(Text(str(comparison)), soft_wrap=True)
 

@@ -15,11 +15,14 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from autosched import devices
+from autosched.contenders import BASELINES, BaselineName, check_baselines
 from autosched.timing import Policy
 from search_spaces import AutoschedError, InputError, Target, Workload, ops
 
 # What a shell and its scripts take for "used wrongly".
 _USAGE_ERROR = 2
+# What a shell reports for a command that Ctrl-C ended: 128 + SIGINT.
+INTERRUPTED = 130
 
 OPERATORS = "\n".join(ops.usage(name) for name in sorted(ops.CONSTRUCTORS))
 
@@ -43,6 +46,19 @@ PolicyName = Annotated[
         help="Time with cold caches (as amid other work), with hot ones (repeated calls), or launched by a CUDA graph.",
     ),
 ]
+Rounds = Annotated[
+    int | None, typer.Option(help="How often each contender is timed, in turn; by default for two seconds, 30 to 200.")
+]
+Baselines = Annotated[str | None, typer.Option(metavar="NAME,…", help="Among " + ", ".join(BASELINES) + ".")]
+
+
+def chosen_baselines(text: str | None, default: tuple[BaselineName, ...]) -> tuple[BaselineName, ...]:
+    """The baselines of `library,cublaslt`.
+
+    Raises:
+        InputError: one is unknown, or named twice.
+    """
+    return default if text is None else check_baselines(name.strip() for name in text.split(","))
 
 
 def chosen_target(name: str | None, threads: int | None) -> Target:

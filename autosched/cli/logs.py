@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,6 +13,7 @@ from rich.text import Text
 from autosched.arguments import log_path
 from autosched.cli.arguments import LogPath, console
 from autosched.effort import WorkSeconds
+from autosched.export import export
 from autosched.text import duration_text, table_lines
 from autosched.timing import policy_text
 from search_spaces import InputError
@@ -97,6 +99,38 @@ def best_command(
             latency = duration_text(record.measurement.latency_s)
             kind = "finals" if record.provenance.finals else "trial"
             out.print(Text(f"  {latency:>8}  {kind:6}  {record.schedule.one_line}"), soft_wrap=True)
+
+
+@app.command("export")
+def export_command(
+    to: Annotated[
+        Path, typer.Option("--to", metavar="FOLDER", help="Where the compressed logs go, a folder a target.")
+    ],
+    log: LogPath = None,
+    best: Annotated[int, typer.Option("--best", help="How many of the fastest schedules of each workload.")] = 200,
+    target: Annotated[str | None, typer.Option("--target", help="Only this target, such as h200.")] = None,
+) -> None:
+    """Write the best of a log as compressed logs, one for each workload, target and way of timing.
+
+    Each replays the kernel that the log replays, and holds a few slower schedules too, so that searches of other shapes
+    can learn from it. What an earlier export wrote for the same workload, target and way of timing is replaced; other
+    files stay. Logs under tuning_logs/records ship with the package.
+
+    ```
+    autosched log export --log tuning.jsonl --to tuning_logs/records --target h200
+    ```
+    """
+    if best < 1:
+        raise InputError(f"best={best}; expected an integer of at least 1")
+    out, tuning_log = console(), TuningLog(log_path(log))
+    exported = list(export(tuning_log, to, best, target))
+    if not exported:
+        wanted = "" if target is None else f" of {target}"
+        raise InputError(f"{tuning_log.path} holds no successful record{wanted}; nothing was written")
+    for one in exported:
+        latency = duration_text(one.best.measurement.latency_s)
+        held = f"{one.records} records" + ("" if one.changed else ", as before")
+        out.print(Text(f"{one.best.workload.label}: {latency}, {held}  {one.path}"), soft_wrap=True)
 
 
 def _tasks(log: TuningLog) -> list[_Task]:

@@ -29,6 +29,7 @@ from autosched.measuring.jobs import (
     one_line,
 )
 from autosched.measuring.trial_data import Failed, TrialData
+from autosched.reference import empty
 from autosched.timing import interleaved, timer_for
 from tuning_logs import Measurement, Status, Timing
 
@@ -201,7 +202,7 @@ class Bench:
         """The library's call on the data of the batch, under its name; nothing where it cannot do this."""
         *inputs, _ = self._data.operands
         # Of its own: what it writes there is not checked.
-        out = torch.empty_like(self._data.output.tensor)
+        out = empty(self._setup.workload.output, self._data.output.tensor.device)
         call = library_call(self._setup.workload, inputs, out)
         if call is None:
             return {}

@@ -1,34 +1,43 @@
 """Memory that shows what a kernel did to it: a poisoned output, copies of the inputs, and bands around all of them.
 
-The patterns are signalling NaNs. Arithmetic that meets one yields a quiet NaN (IEEE 754-2019, section 6.2; NVIDIA GPUs
-yield 0x7fffffff). No calculation makes these bits: where they are found, nobody wrote.
+The patterns are signalling NaNs where the type has them. Arithmetic that meets one yields a quiet NaN (IEEE 754-2019,
+section 6.2; NVIDIA GPUs yield 0x7fffffff). No calculation makes these bits: where they are found, nobody wrote. Of the
+NaNs of 8-bit floats conversions yield only 0x7f (PTX ISA, cvt), so the others serve. Integers have none: the smallest
+one is further from 0 than `random_inputs` draws operands, and than any sum of products of theirs can be.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from autosched.reference import torch_dtype
+from search_spaces import Tensor as TensorSpec
 from search_spaces import Workload
+from search_spaces.strides import span
 
 
 @dataclass(frozen=True)
-class NanPatterns:
-    """Two signalling NaNs of one element type as integers of its size: all exponent bits set, the quiet bit clear."""
+class Patterns:
+    """Bits that no kernel computes, as integers of the size of an element: of the output, and of what lies beside."""
 
     integer: torch.dtype
     poison: int
     beside: int
 
 
-PATTERNS: dict[torch.dtype, NanPatterns] = {
-    torch.float32: NanPatterns(torch.int32, poison=0x7FA5A5A5, beside=0x7F95A5A5),
-    torch.float16: NanPatterns(torch.int16, poison=0x7D5A, beside=0x7CA5),
-    torch.bfloat16: NanPatterns(torch.int16, poison=0x7FA5, beside=0x7F95),
+PATTERNS: dict[torch.dtype, Patterns] = {
+    torch.float32: Patterns(torch.int32, poison=0x7FA5A5A5, beside=0x7F95A5A5),
+    torch.float16: Patterns(torch.int16, poison=0x7D5A, beside=0x7CA5),
+    torch.bfloat16: Patterns(torch.int16, poison=0x7FA5, beside=0x7F95),
+    # The other of the two NaNs of this type: 0xff.
+    torch.float8_e4m3fn: Patterns(torch.int8, poison=-1, beside=-1),
+    torch.float8_e5m2: Patterns(torch.int8, poison=0x7D, beside=0x7E),
+    torch.int8: Patterns(torch.int8, poison=-(2**7), beside=-(2**7)),
+    torch.int32: Patterns(torch.int32, poison=-(2**31), beside=-(2**31)),
 }
 # Long enough to show whatever runs on past an end, short enough to compare after every trial; a multiple of a page, so
 # that the tensor between is aligned as one of its own would be.
@@ -41,19 +50,27 @@ class GuardedTensor:
 
         [ band: NaN | tensor | band: NaN ]
 
-    It shows neither writes beyond the bands, nor reads that have no effect on the result or that hit another tensor.
+    What lies between the rows of a strided tensor is a band too. It shows neither writes beyond the bands, nor reads
+    that have no effect on the result or that hit another tensor.
     """
 
-    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device, shift: int = 0) -> None:
+    def __init__(self, spec: TensorSpec, device: str | torch.device, shift: int = 0) -> None:
         """Its elements are not set. It begins `shift` bytes, a multiple of 64, after the beginning of a page."""
-        size = math.prod(shape) * dtype.itemsize
+        dtype = torch_dtype(spec.dtype)
+        size = spec.span * dtype.itemsize
         patterns = PATTERNS[dtype]
         storage = torch.empty(PAGE_BYTES + shift + size + 2 * BAND_BYTES, dtype=torch.uint8, device=device)
         begin = -storage.data_ptr() % PAGE_BYTES + shift + BAND_BYTES
         end = begin + size
-        self.tensor = storage[begin:end].view(dtype).view(shape)
+        inside = storage[begin:end].view(dtype)
+        self.tensor = inside.as_strided(spec.shape, spec.effective_strides, inside.storage_offset())
         before, after = storage[begin - BAND_BYTES : begin], storage[end : end + BAND_BYTES]
-        self.bands = (before.view(patterns.integer), after.view(patterns.integer))
+        bits = inside.view(patterns.integer)
+        between = [
+            bits.as_strided(shape, strides, bits.storage_offset() + offset)
+            for shape, strides, offset in _gaps(spec.shape, spec.effective_strides)
+        ]
+        self.bands = (before.view(patterns.integer), after.view(patterns.integer), *between)
         self._beside = patterns.beside
         self.surround()
 
@@ -64,9 +81,10 @@ class GuardedTensor:
 
     def why_damaged(self) -> str | None:
         """Which band was written to since it was filled with NaN, or None."""
-        for where, band in zip(("before", "after"), self.bands, strict=True):
+        places = itertools.chain(("before it", "after it"), itertools.repeat("between its rows"))
+        for where, band in zip(places, self.bands, strict=False):
             if damaged := int((band != self._beside).sum()):
-                return f"{where} it ({damaged} elements of the guard band differ)"
+                return f"{where} ({damaged} elements of the guard band differ)"
         return None
 
 
@@ -75,8 +93,7 @@ class GuardedOutput(GuardedTensor):
 
     @staticmethod
     def of(workload: Workload, device: str | torch.device, shift: int = 0) -> GuardedOutput:
-        output = workload.output
-        return GuardedOutput(output.shape, torch_dtype(output.dtype), device, shift)
+        return GuardedOutput(workload.output, device, shift)
 
     def poison(self) -> None:
         self._bits.fill_(PATTERNS[self.tensor.dtype].poison)
@@ -98,12 +115,12 @@ class GuardedInputs:
         self._names = [t.name for t in workload.inputs]
         self.originals = list(originals)
         self.guarded = [
-            GuardedTensor(tuple(x.shape), x.dtype, x.device, shift)
-            for x, shift in zip(originals, shifts or [0] * len(originals), strict=True)
+            GuardedTensor(t, x.device, shift)
+            for t, x, shift in zip(workload.inputs, originals, shifts or [0] * len(originals), strict=True)
         ]
         self.tensors = [guarded.tensor for guarded in self.guarded]
         for tensor, original in zip(self.tensors, originals, strict=True):
-            tensor.copy_(original)
+            _distinct(tensor).copy_(_distinct(original))
 
     def surround(self, zeros: bool = False) -> None:
         """Fill the bands around every input with NaN, or with zeros."""
@@ -114,15 +131,40 @@ class GuardedInputs:
         """The names of the inputs that differ from what they were; they are restored."""
         found = []
         for name, tensor, original in zip(self._names, self.tensors, self.originals, strict=True):
-            if not _same_bits(tensor, original):
-                tensor.copy_(original)
+            if not _same_bits(_distinct(tensor), _distinct(original)):
+                _distinct(tensor).copy_(_distinct(original))
                 found.append(name)
         return tuple(found)
 
 
+def _distinct(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor with one index of every dimension whose indices are all the same elements."""
+    for dimension, stride in enumerate(tensor.stride()):
+        if stride == 0:
+            tensor = tensor.narrow(dimension, 0, 1)
+    return tensor
+
+
+def _gaps(shape: tuple[int, ...], strides: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], int]]:
+    """What lies between the elements of a tensor, as shapes, strides and offsets, in elements from its first.
+
+    Rows of 5 elements, 8 apart, leave gaps of 3: all but the last row have one behind them.
+    """
+    dimensions = sorted(((s, n) for s, n in zip(strides, shape, strict=True) if s and n > 1), reverse=True)
+    for level, (stride, size) in enumerate(dimensions):
+        outer, inner = dimensions[:level], dimensions[level + 1 :]
+        filled = span(tuple(n for _, n in inner), tuple(s for s, _ in inner))
+        if filled < stride:
+            yield (
+                (*(n for _, n in outer), size - 1, stride - filled),
+                (*(s for s, _ in outer), stride, 1),
+                filled,
+            )
+
+
 def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two dense tensors hold the same bytes, eight at a time: twice as fast as number by number."""
-    x, y = (t.view(-1).view(torch.uint8) for t in (a, b))
+    """Whether two tensors hold the same bytes, eight at a time: twice as fast as number by number."""
+    x, y = (t.reshape(-1).view(torch.uint8) for t in (a, b))
     whole = x.numel() // 8 * 8
     same = torch.equal(x[:whole].view(torch.int64), y[:whole].view(torch.int64))
     return same and torch.equal(x[whole:], y[whole:])

@@ -24,6 +24,7 @@ from search_spaces import Workload
 from tuning_logs import Status
 
 _LINE_BYTES = 64
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class Failed(Exception):
@@ -125,7 +126,7 @@ class TrialData:
         return "beside its operands"
 
     def _copy_bands(self) -> torch.Tensor:
-        return torch.cat([band.view(torch.uint8) for band in self._bands])
+        return torch.cat([band.reshape(-1).view(torch.uint8) for band in self._bands])
 
     def _fingerprint_now(self) -> tuple[int, ...]:
         kept = (*self.inputs.originals, self._expectation.values, self._expectation.allowed)
@@ -133,7 +134,7 @@ class TrialData:
 
 
 def _as_integers(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.view(torch.int32 if tensor.dtype.itemsize == 4 else torch.int16)
+    return tensor.view(_INTEGERS[tensor.dtype.itemsize])
 
 
 def _shifts(count: int, seed: int, device: torch.device) -> list[int]:

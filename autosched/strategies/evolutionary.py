@@ -6,13 +6,14 @@ best measured schedules; a batch is spread over the space instead of crowding ar
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 import numpy as np
 
 from autosched.strategies.strategy import Stopped, draw, schedules_of
-from autosched.strategies.transfer import adapted
+from autosched.strategies.transfer import transferred
 from cost_models import CostModel
 from search_spaces import InputError, Schedule, SearchSpace
 from tuning_logs import TuningRecord
@@ -34,7 +35,14 @@ _NEIGHBOURS = 0.25
 _ASKED_PER_CENTRE = 16
 # In a batch, at most so many schedules differ from one already chosen in a single knob.
 _CROWD = 2
-# At most this part of the first batch are the points that sketches propose to start from.
+# Parents of one family, schedules with equal tiles: others have their turn, though they are slower so far. Without this
+# bound four of five trials went to the family that was fastest first (matrix products on an H200, 250 trials each).
+_PER_FAMILY = 4
+# At most this part of a batch is of one family.
+_FAMILY_PART = 0.2
+# At most this part of the first batch is what was best elsewhere; up to the second part it is filled with the points
+# that sketches propose to start from.
+_TRANSFER_PART = 0.4
 _START_PART = 0.6
 # Before there is data, this part of the rest is what the prior ranks first among so many draws each.
 _PRIOR_PART = 0.5
@@ -42,9 +50,12 @@ _PRIOR_DRAWS = 8
 # Candidates whose chance to fail is greater are not proposed, but for the random part of a batch. What is let through
 # wrongly costs a trial, what is stopped wrongly may be the best: so only where failures are four to one.
 _HOPELESS = 0.8
-# The cost model is refitted when this part more is known: at every batch at first, at every second one from 512 records
-# on, where one batch more changes little and a fit takes longer.
+# The cost model is refitted when this part more is known here: at every batch at first, at every second one from 512
+# records on, where one batch more changes little and a fit takes longer.
 _GROWTH = 1 / 8
+
+
+Family = tuple[str | tuple[int, ...], ...]
 
 
 class Evolutionary:
@@ -56,6 +67,7 @@ class Evolutionary:
         self._rng = rng
         self._known: set[Schedule] = set()
         self._records: list[TuningRecord] = []
+        self._history: list[TuningRecord] = []
         self._elite: list[Schedule] = []
         self._infeasible: set[Schedule] = set()
         self._rejected_before = space.rejected
@@ -63,7 +75,10 @@ class Evolutionary:
         self._fitted = 0
         self._asked = False
 
-    def tell(self, records: Sequence[TuningRecord]) -> None:
+    def tell(self, records: Sequence[TuningRecord], *, elsewhere: bool = False) -> None:
+        if elsewhere:
+            self._history.extend(records)
+            return
         self._records.extend(records)
         self._known |= schedules_of(self._space, records)
 
@@ -73,9 +88,10 @@ class Evolutionary:
 
     def ask(self, count: int) -> list[Schedule]:
         self._learn()
-        batch = _Batch(self._known)
+        batch = _Batch(self._known, per_family=max(_CROWD, round(_FAMILY_PART * count)))
         explored = int(_RANDOM * count + self._rng.random())
         if not self._asked:
+            batch.take(self._elite, round(_TRANSFER_PART * count))
             batch.take(self._space.starts(), round(_START_PART * count))
         self._asked = True
         if self._elite:
@@ -92,16 +108,19 @@ class Evolutionary:
         return asked
 
     def _learn(self) -> None:
-        if self._learnt == len(self._records):
+        records = [*self._history, *self._records]
+        if self._learnt == len(records):
             return
-        self._learnt = len(self._records)
-        self._elite = _elite(self._space, self._records)
-        if self._learnt >= (1 + _GROWTH) * self._fitted:
-            self._fitted = self._learnt
-            self._model.fit(self._space, self._records)
+        self._learnt = len(records)
+        self._elite = _elite(self._space, self._records) or _transferred(self._space, records)
+        if len(self._records) >= (1 + _GROWTH) * self._fitted:
+            self._fitted = len(self._records)
+            self._model.fit(self._space, records)
 
     def _neighbours(self, centres: int) -> list[Schedule]:
-        found = (n for centre in self._elite[:centres] for n in self._space.neighbours(centre))
+        best_of_family = dict.fromkeys(_family(s) for s in self._elite)
+        first = [next(s for s in self._elite if _family(s) == family) for family in islice(best_of_family, centres)]
+        found = (n for centre in first for n in self._space.neighbours(centre))
         return list(dict.fromkeys(n for n in found if n not in self._known))
 
     def _evolved(self, count: int) -> list[Schedule]:
@@ -144,8 +163,10 @@ class Evolutionary:
 class _Batch:
     """The schedules chosen so far for one ask, in order."""
 
-    def __init__(self, known: set[Schedule]) -> None:
+    def __init__(self, known: set[Schedule], per_family: int) -> None:
         self._known = known
+        self._per_family = per_family
+        self._families: Counter[Family] = Counter()
         self.chosen: dict[Schedule, None] = {}
 
     def take(self, ranked: Iterable[Schedule], until: int) -> None:
@@ -156,11 +177,26 @@ class _Batch:
                 return
             if schedule in self._known or schedule in self.chosen:
                 continue
-            if sum(_differences(schedule, other) <= 1 for other in self.chosen) >= _CROWD:
+            if self._crowds(schedule):
                 crowding.append(schedule)
             else:
-                self.chosen[schedule] = None
-        self.chosen.update(dict.fromkeys(crowding[: max(0, until - len(self.chosen))]))
+                self._choose(schedule)
+        for schedule in crowding[: max(0, until - len(self.chosen))]:
+            self._choose(schedule)
+
+    def _crowds(self, schedule: Schedule) -> bool:
+        if self._families[_family(schedule)] >= self._per_family:
+            return True
+        return sum(_differences(schedule, other) <= 1 for other in self.chosen) >= _CROWD
+
+    def _choose(self, schedule: Schedule) -> None:
+        self.chosen[schedule] = None
+        self._families[_family(schedule)] += 1
+
+
+def _family(schedule: Schedule) -> Family:
+    """What schedules of one shape have in common: the sketch and the tiles."""
+    return (schedule.sketch, *(value for _, value in schedule.values if isinstance(value, tuple)))
 
 
 def _differences(a: Schedule, b: Schedule) -> int:
@@ -171,25 +207,25 @@ def _differences(a: Schedule, b: Schedule) -> int:
 
 
 def _elite(space: SearchSpace, records: Sequence[TuningRecord]) -> list[Schedule]:
-    """The fastest schedules of this space, best first; while none succeeded, those of others, adapted to it."""
+    """The fastest schedules of this space, best first, not too many of one family."""
     key = (space.workload.key, space.target.key)
-    ok = sorted((r for r in records if r.measurement.ok), key=lambda r: r.measurement.undisturbed_s)
-    own = _distinct(r.schedule for r in ok if r.key == key)
-    bound = list(islice(_bound(own, space.bind), _PARENTS))
-    if bound:
-        return bound
-    # Fastest of each foreign workload first, then the second of each: latencies of different shapes do not compare.
-    places: dict[tuple[str, str], int] = {}
-    ranked: list[tuple[int, Schedule]] = []
-    for record in ok:
-        place = places[record.key] = places.get(record.key, -1) + 1
-        ranked.append((place, record.schedule))
-    candidates = _distinct(s for _, s in sorted(ranked, key=lambda pair: pair[0])[: 2 * _PARENTS])
-    return _distinct(a for a in (adapted(space, s) for s in candidates) if a is not None)
+    ok = sorted((r for r in records if r.measurement.ok and r.key == key), key=lambda r: r.measurement.undisturbed_s)
+    own = dict.fromkeys(r.schedule for r in ok)
+    return list(islice(_bound(_spread(own), space.bind), _PARENTS))
 
 
-def _distinct(schedules: Iterable[Schedule]) -> list[Schedule]:
-    return list(dict.fromkeys(schedules))
+def _spread(schedules: Iterable[Schedule]) -> Iterator[Schedule]:
+    """The schedules in order, but of every family only the first few."""
+    families: Counter[Family] = Counter()
+    for schedule in schedules:
+        families[_family(schedule)] += 1
+        if families[_family(schedule)] <= _PER_FAMILY:
+            yield schedule
+
+
+def _transferred(space: SearchSpace, records: Sequence[TuningRecord]) -> list[Schedule]:
+    """While nothing has succeeded here: what did elsewhere. Several of these may come to one schedule of this space."""
+    return transferred(space, [r for r in records if r.measurement.ok], 2 * _PARENTS)
 
 
 def _bound(schedules: Iterable[Schedule], bind: Callable[[Schedule], Schedule]) -> Iterator[Schedule]:

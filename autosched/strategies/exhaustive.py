@@ -25,8 +25,9 @@ class Exhaustive:
     def ask(self, count: int) -> list[Schedule]:
         return list(islice((s for s in self._left if s not in self._known), count))
 
-    def tell(self, records: Sequence[TuningRecord]) -> None:
-        self._known |= schedules_of(self._space, records)
+    def tell(self, records: Sequence[TuningRecord], *, elsewhere: bool = False) -> None:
+        if not elsewhere:
+            self._known |= schedules_of(self._space, records)
 
     @property
     def stopped(self) -> Stopped:

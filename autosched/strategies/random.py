@@ -26,8 +26,9 @@ class Random:
         self._known.update(drawn)
         return drawn
 
-    def tell(self, records: Sequence[TuningRecord]) -> None:
-        self._known |= schedules_of(self._space, records)
+    def tell(self, records: Sequence[TuningRecord], *, elsewhere: bool = False) -> None:
+        if not elsewhere:
+            self._known |= schedules_of(self._space, records)
 
     @property
     def stopped(self) -> Stopped:

@@ -34,14 +34,18 @@ class Strategy(Protocol):
     """
 
     def ask(self, count: int) -> list[Schedule]:
-        """At most `count` schedules to measure next: legal, all different, and neither asked nor told before.
+        """At most `count` schedules to measure next: legal, all different, and neither asked nor told before as known.
 
         Fewer when the space is nearly exhausted, none when nothing is left.
         """
         ...
 
-    def tell(self, records: Sequence[TuningRecord]) -> None:
-        """Take note of what was measured, here or in earlier runs, of this workload and target or of others."""
+    def tell(self, records: Sequence[TuningRecord], *, elsewhere: bool = False) -> None:
+        """Take note of what was measured, here or in earlier runs, of this workload and target or of others.
+
+        What was measured `elsewhere` (by another version, or in a log that came with the package) says where to look,
+        most alike first; but it is not known here, whatever its workload and target: it may be asked for.
+        """
         ...
 
     @property

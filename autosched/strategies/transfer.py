@@ -3,9 +3,29 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from search_spaces import InputError, Schedule, SearchSpace
 from search_spaces.knobs import KnobValue
+from tuning_logs import TuningRecord
+
+
+def transferred(space: SearchSpace, records: Sequence[TuningRecord], count: int) -> list[Schedule]:
+    """At most `count` schedules of `space`: the best of other workloads, targets and logs, adapted to it.
+
+    The records are successful, most alike first. Latencies are compared within one workload and target only. The best
+    of the first counts most, then its second and the best of the second workload alike, then the next of all three …
+    """
+    groups: dict[tuple[str, str], list[TuningRecord]] = {}
+    for record in records:
+        groups.setdefault(record.key, []).append(record)
+    ranked: list[tuple[int, Schedule]] = []
+    for number, group in enumerate(groups.values()):
+        fast_first = sorted(group, key=lambda r: r.measurement.undisturbed_s)
+        schedules = dict.fromkeys(r.schedule for r in fast_first)
+        ranked += [(number + place, schedule) for place, schedule in enumerate(schedules)]
+    best = dict.fromkeys(schedule for _, schedule in sorted(ranked, key=lambda pair: pair[0])[:count])
+    return list(dict.fromkeys(found for s in best if (found := adapted(space, s)) is not None))
 
 
 def adapted(space: SearchSpace, schedule: Schedule) -> Schedule | None:

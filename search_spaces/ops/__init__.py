@@ -15,7 +15,7 @@ from search_spaces.ops.pointwise import pointwise
 from search_spaces.ops.rmsnorm import rmsnorm
 from search_spaces.ops.row_sum import row_sum
 from search_spaces.ops.softmax import softmax
-from search_spaces.workload import Workload
+from search_spaces.workload import Scalar, Workload
 
 __all__ = [
     "CONSTRUCTORS",
@@ -62,12 +62,19 @@ def usage(name: str) -> str:
     return " ".join([name, *shown])
 
 
-def _parse(operator: str, argument: str, text: str, hint: object) -> int | float | str:
+_TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+def _parse(operator: str, argument: str, text: str, hint: object) -> Scalar:
     options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    if bool in options:
+        if text.lower() not in _TRUTH:
+            raise InputError(f"{operator} {argument}={text!r}: expected one of {', '.join(_TRUTH)}")
+        return _TRUTH[text.lower()]
     for option in (int, float, str):
         if option in options:
             try:
                 return option(text)
             except ValueError:
                 raise InputError(f"{operator} {argument}={text!r}: expected {option.__name__}") from None
-    raise TypeError(f"{operator} declares {argument}: {hint}; allowed are int, float and str")
+    raise TypeError(f"{operator} declares {argument}: {hint}; allowed are bool, int, float and str")

@@ -1,57 +1,74 @@
-"""Contractions on a GPU: block tiles, a pipelined reduction loop, a fused epilogue; optionally a split reduction.
+"""Contractions on a GPU: block tiles, a pipelined reduction loop, a fused epilogue; optionally a shared reduction.
 
 Before:  for m, n: out[m, n] = epilogue(sum over k of a[m, k] * b[k, n])
 After:   grid m.0, n.0 (grouped, maybe persistent):
            acc = 0
            for k.0 (pipelined): acc += dot(a_tile, b_tile)
-           store out_tile = epilogue(acc), whole or in two halves
+           store out_tile = epilogue(acc), whole or in parts
 
-Ansor's rules "multi-level tiling with fusion" and "reduction factorisation" (Zheng et al., 2020, table 1): thread-level
-tiling is the backend's, so the levels here are grid, group (for L2) and tile. With `split_k` > 1 a second kernel adds
-the partial sums, in a fixed order, and applies the epilogue.
+Ansor's rules "multi-level tiling with fusion", "reduction factorisation" and "cache stage" (Zheng et al., 2020, table
+1): thread-level tiling is the backend's, so the levels here are grid, group (for L2) and tile. With `split_k` > 1 or
+`grid=stream_k` several programs share the reduction of a tile. Their partial sums meet in a workspace, one part each or
+all added up by atomic operations, and a second kernel adds the parts in a fixed order and applies the epilogue.
+An operand whose rows no descriptor can address, or that lies the wrong way round for the dot units, may be copied
+first (`operand_copies`).
 """
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
-from typing import Literal
 
+from search_spaces.descriptors import descriptor_remarks, why_not_describable
+from search_spaces.dot_tiles import DotTile
 from search_spaces.dtypes import dtype
-from search_spaces.expression import Access, Affine
+from search_spaces.expression import Access
 from search_spaces.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest
-from search_spaces.lowering import Emitter, Names, buffers, slices_at, start_of, workspace_name
+from search_spaces.lowering import buffers, start_of
+from search_spaces.operand_copies import Operand, OperandCopy, operand, operand_copy
 from search_spaces.space import Sketch
+from search_spaces.split_reduction import combine, partial_sums
 from search_spaces.structure import ContractionForm, contraction_form
 from search_spaces.target import Target
-from search_spaces.tile_program import (
-    Bound,
-    Buffer,
-    Dot,
-    Fill,
-    For,
-    Grid,
-    GridAxis,
-    Kernel,
-    Launch,
-    Load,
-    Slice,
-    Split,
-    Statement,
-    Store,
-    Tile,
-    TileProgram,
-)
-from search_spaces.workload import Workload
+from search_spaces.tile_program import Kernel, Slice, TileProgram
+from search_spaces.workload import Tensor, Workload
 
-# A dot needs tiles of at least 16 (Triton's language reference, tl.dot).
+# A dot needs rows of at least 16, and columns of at least 8 (PTX ISA, shapes of mma and wgmma).
 TILES = (16, 32, 64, 128, 256)
-REDUCTION_TILES = (16, 32, 64, 128)
-# Tensor descriptors need strides and base addresses that are multiples of this (CUDA driver API, cuTensorMapEncode).
-DESCRIPTOR_ALIGNMENT_BYTES = 16
-# (m, n, k, warps, stages) of the tiles to start from: large ones for much work, small ones for little.
-_START_TILES = ((128, 256, 64, 8, 3), (128, 128, 64, 8, 3), (128, 64, 64, 4, 4), (64, 64, 64, 4, 4), (64, 32, 32, 4, 3))
-# The second kernel of a split reduction: a tile of this many rows and columns per program.
-COMBINE_TILE = (16, 64)
+THIN_TILES = (8, *TILES)
+MIN_ROWS = 16
+# Rows of the smallest dot of a warp group (PTX ISA, wgmma).
+WARP_GROUP_ROWS = 64
+# Tiles along the reduction, and the bytes that their rows may have: two dot instructions at least, up to the sixteen
+# that are in flight anyway.
+REDUCTION_TILES = (16, 32, 64, 128, 256)
+REDUCTION_BYTES = (64, 512)
+# Axes up to here are worth tiles smaller than any other has: the rest of a larger one would be padding.
+THIN = 16
+# Reductions are cut into at most so many parts, of at least two of the smaller reduction tiles each.
+SPLITS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+MIN_SPLIT = 128
+# (m, n, k bytes, warps, stages) of the tiles to start from: large ones for much work, small ones for little.
+_START_TILES = (
+    (128, 256, 128, 8, 3),
+    (128, 256, 128, 8, 4),
+    (256, 128, 128, 8, 4),
+    (128, 128, 128, 8, 4),
+    (128, 64, 128, 4, 5),
+    (64, 128, 128, 4, 6),
+    (64, 64, 256, 4, 4),
+    (64, 32, 128, 4, 8),
+)
+# (thin side, wide side, k bytes, warps, stages) for thin products, swapped so that the wide side is the dot's rows.
+_THIN_START_TILES = ((64, 256, 4, 6), (64, 512, 4, 4), (128, 128, 4, 6), (128, 256, 8, 4))
+# From here on a product counts as thin.
+_THIN_START = 64
+# What shared memory and registers depend on.
+_RESOURCE_KNOBS = (
+    *("m", "n", "k", "swap", "split_k", "grid", "store", "parts", "ctas", "max_registers", "warps", "stages"),
+)
+# Elements of partial sums that a program of the second kernel adds: all loads of four warps in flight at once.
+_COMBINED = 4096
 
 
 def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
@@ -59,217 +76,192 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     form = contraction_form(workload)
     if form is None or target.kind != "gpu":
         return ()
-    legality = ("m", "n", "k", "split_k", "stages", "warps", "store", "halves")
     knobs = _knobs(workload, form, target)
     return (
         Sketch(
             "tiled_dot_gpu",
             knobs,
             lambda values: _lower(workload, form, target, values),
-            legality,
-            _why_illegal,
-            _starts(knobs),
+            tuple(k.name for k in knobs if k.name not in ("order", "group")),
+            lambda values: _why_illegal(workload, form, values),
+            _starts(workload, form, target, {k.name: k for k in knobs}),
+            resource_knobs=_RESOURCE_KNOBS,
+            remarks=descriptor_remarks(workload, (form.a.tensor, form.b.tensor, workload.output.name), target),
         ),
     )
 
 
 def _knobs(workload: Workload, form: ContractionForm, target: Target) -> tuple[Knob, ...]:
-    def tiling(name: str, extent: int, sizes: tuple[int, ...]) -> Tiling:
-        # A tile may exceed the extent, but not by a whole smaller tile.
-        fitting = [s for s in sizes if s < 2 * extent] or [sizes[0]]
-        return Tiling(
-            name, extent, ("grid" if name != "k" else "loop", "tile"), tuple(cover(extent, (s,)) for s in fitting)
-        )
-
+    hopper = target.capability >= 90
     k = form.k.extent
-    addressing = {
-        name: _addressing(workload, name, target) for name in (form.a.tensor, form.b.tensor, workload.output.name)
-    }
-    grids = ("tiles", "persistent", "persistent_flat") + (
-        ("persistent_specialized",) if target.capability >= 90 else ()
-    )
+    grids = ("tiles", "persistent", "persistent_flat", "stream_k")
+    element_bytes = dtype(operand(workload, form.a).dtype).bytes
+    least, most = REDUCTION_BYTES
     return (
-        tiling("m", form.m.extent, TILES),
-        tiling("n", form.n.extent, TILES),
-        tiling("k", k, REDUCTION_TILES),
-        Choice("split_k", tuple(s for s in (1, 2, 4, 8, 16, 32, 64) if s == 1 or s * 2 * REDUCTION_TILES[-1] <= k)),
+        _tiling("m", form.m.extent, THIN_TILES if form.m.extent <= THIN else TILES, "grid"),
+        _tiling("n", form.n.extent, THIN_TILES if form.n.extent <= THIN else TILES, "grid"),
+        _tiling("k", k, tuple(s for s in REDUCTION_TILES if least <= s * element_bytes <= most), "loop"),
+        Choice("tail", ("masked", "peeled") if k % REDUCTION_TILES[-1] else ("masked",)),
+        Choice("swap", (False, True)),
+        Choice("split_k", tuple(s for s in SPLITS if s == 1 or s * MIN_SPLIT <= k)),
+        Choice("partials", ("workspace", "atomic")),
         Choice("order", ("mn", "nm")),
         Choice("group", (1, 2, 4, 8, 16)),
-        Choice("grid", grids, ordered=False),
-        Choice("a_load", addressing[form.a.tensor]),
-        Choice("b_load", addressing[form.b.tensor]),
-        Choice("store", addressing[workload.output.name]),
-        Choice("halves", (1, 2)),
-        Choice("warps", (4, 8)),
-        Choice("stages", (1, 2, 3, 4, 5, 6)),
+        Choice("grid", (*grids, "persistent_specialized") if hopper else grids, ordered=False),
+        Choice("per_unit", (1, 2, 3, 4)),
+        Choice("a_load", _ways_to_load(workload, form, form.a, target), ordered=False),
+        Choice("b_load", _ways_to_load(workload, form, form.b, target), ordered=False),
+        Choice("store", _addressing(workload.output, target)),
+        Choice("parts", (1, 2, 4)),
+        Choice("ctas", (1, 2) if hopper else (1,)),
+        Choice("max_registers", (0, 64, 96, 128, 168)),
+        Choice("warps", (2, 4, 8)),
+        Choice("stages", (1, 2, 3, 4, 5, 6, 8)),
     )
 
 
-def _starts(knobs: tuple[Knob, ...]) -> tuple[Values, ...]:
-    """Tiles that fill the dot units of recent GPUs, in a grouped order, with the fastest addressing there is."""
-    by_name = {k.name: k for k in knobs}
-    return tuple(
-        Values(
-            m=nearest(by_name["m"], m),
-            n=nearest(by_name["n"], n),
-            k=nearest(by_name["k"], k),
-            split_k=1,
-            order="mn",
-            group=8,
-            grid=grid,
-            a_load=by_name["a_load"].values[-1],
-            b_load=by_name["b_load"].values[-1],
-            store="pointer",
-            halves=1,
-            warps=warps,
-            stages=stages,
-        )
-        for m, n, k, warps, stages in _START_TILES
-        for grid in ("tiles", "persistent")
+def _tiling(name: str, extent: int, sizes: tuple[int, ...], level: str) -> Tiling:
+    # A tile may exceed the extent, but not by a whole smaller tile.
+    fitting = [s for s in sizes if s < 2 * extent] or [sizes[0]]
+    return Tiling(name, extent, (level, "tile"), tuple(cover(extent, (s,)) for s in fitting))
+
+
+def _addressing(tensor: Tensor, target: Target) -> tuple[KnobValue, ...]:
+    """How tiles of a tensor can be moved where it lies."""
+    describable = target.has_tensor_descriptors and why_not_describable(tensor) is None
+    return ("pointer", "descriptor") if describable else ("pointer",)
+
+
+def _ways_to_load(workload: Workload, form: ContractionForm, access: Access, target: Target) -> tuple[KnobValue, ...]:
+    """The same, or by way of a copy whose rows descriptors can address, or whose rows run along k.
+
+    Dot units of compute capability 9.0 take 16-bit operands from shared memory either way round, others only k-major
+    (PTX ISA, "Strides" of wgmma); Triton then turns every tile round in the loop.
+    """
+    (tensor,) = (t for t in workload.inputs if t.name == access.tensor)
+    ways = _addressing(tensor, target)
+    if not target.has_tensor_descriptors:
+        return ways
+    k_major = operand(workload, access).axes[-1] == form.k.name
+    if not k_major and dtype(tensor.dtype).bytes != 2:
+        ways += ("transposed",)
+    return ways if "descriptor" in ways else (*ways, "copied")
+
+
+def _starts(workload: Workload, form: ContractionForm, target: Target, knobs: dict[str, Knob]) -> tuple[Values, ...]:
+    """Tiles that fill the dot units of recent GPUs, in a grouped order; with little to do, the reduction is split."""
+    element_bytes = dtype(operand(workload, form.a).dtype).bytes
+    starts = [
+        _start(form, target, knobs, grid, m=m, n=n, k=k_bytes // element_bytes, swap=False, warps=warps, stages=stages)
+        for m, n, k_bytes, warps, stages in _START_TILES
+        for grid in ("tiles", "persistent_flat")
+    ]
+    swap = form.m.extent <= form.n.extent
+    thin = min(form.m.extent, form.n.extent)
+    for wide, k_bytes, warps, stages in _THIN_START_TILES if thin <= _THIN_START else ():
+        m, n = (thin, wide) if swap else (wide, thin)
+        k = k_bytes // element_bytes
+        starts.append(_start(form, target, knobs, "tiles", m=m, n=n, k=k, swap=swap, warps=warps, stages=stages))
+    return tuple(starts)
+
+
+def _start(form: ContractionForm, target: Target, knobs: dict[str, Knob], grid: str, **wanted: int) -> Values:
+    """A schedule with these sizes, or the nearest there are; its reduction is split until every unit has a program."""
+    m, n, k = (nearest(knobs[name], wanted[name]) for name in ("m", "n", "k"))
+    assert isinstance(m, tuple)
+    assert isinstance(n, tuple)
+    tiles = m[0] * n[0] * math.prod(x.extent for x in form.batch)
+    return Values(
+        m=m,
+        n=n,
+        k=k,
+        tail="masked",
+        swap=bool(wanted["swap"]),
+        split_k=nearest(knobs["split_k"], max(1, target.units / tiles)) if grid == "tiles" else 1,
+        partials="workspace",
+        order="mn",
+        group=8,
+        grid=grid,
+        per_unit=1,
+        a_load=_fastest(knobs["a_load"]),
+        b_load=_fastest(knobs["b_load"]),
+        store="pointer",
+        parts=1,
+        ctas=1,
+        max_registers=0,
+        warps=wanted["warps"],
+        stages=wanted["stages"],
     )
 
 
-def _addressing(workload: Workload, name: str, target: Target) -> tuple[KnobValue, ...]:
-    """How tiles of a tensor can be moved: by descriptor only where the device has them and every stride is aligned."""
-    tensor = next(t for t in (*workload.inputs, workload.output) if t.name == name)
-    row_bytes = tensor.shape[-1] * dtype(tensor.dtype).bytes
-    if target.has_tensor_descriptors and row_bytes % DESCRIPTOR_ALIGNMENT_BYTES == 0:
-        return ("pointer", "descriptor")
-    return ("pointer",)
+def _fastest(loads: Knob) -> KnobValue:
+    return "descriptor" if "descriptor" in loads.values else loads.values[-1]
 
 
-def _why_illegal(values: Values) -> str | None:
-    tile_n = values.tile("n")
-    if values["halves"] == 2 and tile_n < 32:
-        return f"halves=2 needs a tile of at least 32 along n to cut, got {tile_n}"
+def _why_illegal(workload: Workload, form: ContractionForm, values: Values) -> str | None:
+    """The first rule that the values break; each leaves one schedule of those that would be the same program."""
+    tile = DotTile(workload, form, values)
+    rows, columns = tile.shape
+    loads = (values["a_load"], values["b_load"])
+    parts, atomic, shared = values.integer("parts"), values["partials"] == "atomic", tile.splits > 1 or tile.streamed
+    if rows < MIN_ROWS:
+        return f"a dot has at least {MIN_ROWS} rows, got {rows}; swap makes them columns"
+    if parts > 1 and columns // parts < MIN_ROWS:
+        return f"parts={parts} needs at least {parts * MIN_ROWS} columns of the accumulator, got {columns}"
+    if values["tail"] == "peeled" and (shared or not tile.has_tail or "pointer" not in loads):
+        return "tail=peeled is for the last step of an uneven k, read by pointers, where one program does all steps"
+    if tile.streamed and (tile.splits > 1 or not atomic):
+        return "grid=stream_k shares the reduction itself: it needs split_k=1 and partials=atomic"
+    if atomic and not shared:
+        return "partials=atomic needs a shared reduction: split_k above 1 or grid=stream_k"
+    if values["grid"] == "tiles" and values["per_unit"] != 1:
+        return "per_unit counts persistent programs; grid=tiles has one per tile"
+    if values["ctas"] != 1 and columns <= rows:
+        return f"ctas=2 cuts the columns between two blocks: expected more columns than rows, got {rows} x {columns}"
+    if values["ctas"] != 1 and (parts > 1 or values["grid"] == "persistent_specialized" or rows < WARP_GROUP_ROWS):
+        return f"ctas=2 compiles with parts=1, not persistent_specialized, {WARP_GROUP_ROWS} rows at least; got {rows}"
+    if values["ctas"] != 1 and dtype(workload.contracted[0]).bytes == 1:
+        return "ctas=2 compiles for operands of 16 and 32 bits"
+    if values["grid"] == "persistent_specialized" and "pointer" in loads:
+        return "persistent_specialized brings operands by descriptor; Triton compiles no pointers there"
     return None
 
 
 def _lower(workload: Workload, form: ContractionForm, target: Target, values: Values) -> TileProgram:
-    split = values.integer("split_k")
-    if split == 1:
-        body = _accumulate(workload, form, values, split)
-        body += _epilogue(workload, form, values, Names({"acc", "a", "b"}))
-        kernel = Kernel(workload.name, _grid(form, target, values, split), tuple(body), _launch(values))
-        return TileProgram(workload.name, buffers(workload), (kernel,))
-    partial = Buffer(
-        workspace_name(workload, "partial"), (split, *(x.extent for x in form.contraction.axes)), "float32", "workspace"
-    )
-    place = _place(form, values)
-    where = (Slice(start_of(("k.split", 1))), *(place[x.name] for x in form.contraction.axes))
-    body = [*_accumulate(workload, form, values, split), Store(partial.name, where, "acc")]
-    first = Kernel(f"{workload.name}_partial", _grid(form, target, values, split), tuple(body), _launch(values))
+    tile = DotTile(workload, form, values)
+    a, a_copies = _brought(workload, form.a, values.word("a_load"))
+    b, b_copies = _brought(workload, form.b, values.word("b_load"))
+    copies = a_copies + b_copies
+    workspaces, before = [c.workspace for c in copies], [c.kernel for c in copies]
+    grid, body = tile.grid(target.units), tile.accumulate(a, b)
+    if tile.splits == 1 and not tile.streamed:
+        kernel = Kernel(workload.name, grid, (*body, *tile.finish()), tile.launch())
+        return TileProgram(workload.name, buffers(workload, *workspaces), (*before, kernel))
+    atomic = values["partials"] == "atomic"
+    partial = partial_sums(workload, form, 1 if atomic else tile.splits)
+    index = Slice(start_of() if atomic else start_of(("k.split", 1)))
+    body += tile.store_partial(partial.name, index, atomic)
+    first = Kernel(f"{workload.name}_partial", grid, tuple(body), tile.launch())
+    second = combine(workload, form, partial, _combine_tile(partial.shape[0], form))
     return TileProgram(
-        workload.name, buffers(workload, partial), (first, _combine(workload, form, partial.name, split))
+        workload.name,
+        buffers(workload, *workspaces, partial),
+        (*before, first, second),
+        zeroed=(partial.name,) if atomic else (),
     )
 
 
-def _launch(values: Values) -> Launch:
-    return Launch(num_warps=values.integer("warps"), num_stages=values.integer("stages"))
+def _brought(workload: Workload, access: Access, how: str) -> tuple[Operand, tuple[OperandCopy, ...]]:
+    """Where the operand is read, and the copy that is then made first."""
+    if how in ("pointer", "descriptor"):
+        return operand(workload, access), ()
+    copy = operand_copy(workload, access, how == "transposed")
+    return copy.operand, (copy,)
 
 
-def _grid(form: ContractionForm, target: Target, values: Values, split: int) -> Grid:
-    m, n = values.tiling("m"), values.tiling("n")
-    outer = [GridAxis(f"{x.name}.0", x.extent) for x in form.batch]
-    outer += [GridAxis("k.split", split)] if split > 1 else []
-    tiles = [GridAxis(f"{form.m.name}.0", m[0]), GridAxis(f"{form.n.name}.0", n[0])]
-    if values["order"] == "nm":
-        tiles.reverse()
-    size = values.integer("group")
-    group = (tiles[0].variable, size) if size > 1 else None
-    return Grid((*outer, *tiles), group, None if values["grid"] == "tiles" else target.units)
-
-
-def _place(form: ContractionForm, values: Values) -> dict[str, Slice]:
-    """Where the output tile of a program lies."""
-    place = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in form.batch}
-    for axis, knob in ((form.m, "m"), (form.n, "n")):
-        tile = values.tile(knob)
-        place[axis.name] = Slice(start_of((f"{axis.name}.0", tile)), tile)
-    return place
-
-
-def _accumulate(workload: Workload, form: ContractionForm, values: Values, split: int) -> list[Statement]:
-    steps, tile_k = values.tiling("k")
-    per_split = -(-steps // split)
-    k_start = start_of(("k.0", tile_k), ("k.split", per_split * tile_k)) if split > 1 else start_of(("k.0", tile_k))
-    place = {**_place(form, values), form.k.name: Slice(k_start, tile_k)}
-    extents = {name: piece.extent for name, piece in place.items() if piece.extent is not None}
-    dtypes = {t.name: t.dtype for t in workload.inputs}
-
-    def load(access: Access, name: str, via: KnobValue) -> Load:
-        axes = tuple(i.terms[0][0] for i in access.index if i.terms[0][0] in extents)
-        dst = Tile(name, axes, tuple(extents[x] for x in axes), dtypes[access.tensor])
-        return Load(
-            dst, access.tensor, slices_at(access, place), via="descriptor" if via == "descriptor" else "pointer"
-        )
-
-    acc = Tile("acc", (form.m.name, form.n.name), (extents[form.m.name], extents[form.n.name]))
-    stages = values.integer("stages")
-    loop = For(
-        "k.0",
-        per_split,
-        (
-            load(form.a, "a", values["a_load"]),
-            load(form.b, "b", values["b_load"]),
-            Dot(acc, "a", "b", form.k.name, "tf32" if workload.precision == "tf32" else "ieee"),
-        ),
-        pipeline_stages=stages,
-        flatten=values["grid"] == "persistent_flat",
-        warp_specialize=values["grid"] == "persistent_specialized",
-        bound=Bound(k_start, form.k.extent) if per_split * split > steps else None,
-    )
-    return [Fill(acc, 0.0), loop]
-
-
-def _epilogue(workload: Workload, form: ContractionForm, values: Values, names: Names) -> list[Statement]:
-    """Apply the epilogue to the accumulator and store it, in one piece or in two halves along n."""
-    place = _place(form, values)
-    tile_m, tile_n = values.tile("m"), values.tile("n")
-    axes = (form.m.name, form.n.name)
-    if values["halves"] == 1:
-        return _finish(workload, form, values, place, Tile("acc", axes, (tile_m, tile_n)), names)
-    half = tile_n // 2
-    first, second = (Tile(names.fresh(f"acc_{side}"), axes, (tile_m, half)) for side in ("left", "right"))
-    body: list[Statement] = [Split(first, second, "acc", form.n.name)]
-    for position, part in enumerate((first, second)):
-        start = place[form.n.name].start + Affine(offset=position * half)
-        body += _finish(workload, form, values, {**place, form.n.name: Slice(start, half)}, part, names)
-    return body
-
-
-def _finish(
-    workload: Workload, form: ContractionForm, values: Values, place: dict[str, Slice], acc: Tile, names: Names
-) -> list[Statement]:
-    emitter = Emitter(place, {t.name: t.dtype for t in workload.inputs}, names, tiles={form.contraction.name: acc})
-    result = emitter.tile(form.result, "out")
-    slices = tuple(place[x.name] for x in form.contraction.axes)
-    via: Literal["pointer", "descriptor"] = "descriptor" if values["store"] == "descriptor" else "pointer"
-    emitter.body.append(Store(workload.stages[-1].name, slices, result.name, via=via))
-    return emitter.body
-
-
-@lru_cache(64)  # one per number of splits: every schedule with that number shares it
-def _combine(workload: Workload, form: ContractionForm, partial: str, split: int) -> Kernel:
-    """The second kernel of a split reduction: add the partial sums and finish."""
-    extents = dict(zip((form.m.name, form.n.name), COMBINE_TILE, strict=True))
-    place = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in form.batch}
-    grid = [GridAxis(f"{x.name}.0", x.extent) for x in form.batch]
-    for axis in (form.m, form.n):
-        tile = extents[axis.name]
-        place[axis.name] = Slice(start_of((f"{axis.name}.0", tile)), tile)
-        grid.append(GridAxis(f"{axis.name}.0", -(-axis.extent // tile)))
-    axes = (form.m.name, form.n.name)
-    acc, part = Tile("acc", axes, COMBINE_TILE), Tile("part", axes, COMBINE_TILE)
-    where = (Slice(start_of(("s", 1))), *(place[x.name] for x in form.contraction.axes))
-    emitter = Emitter(
-        place, {t.name: t.dtype for t in workload.inputs}, Names({"acc", "part"}), {form.contraction.name: acc}
-    )
-    adding = Emitter(place, {}, Names())
-    adding.body.append(Load(part, partial, where))
-    adding.assign(acc, "add", acc, part)
-    emitter.body += [Fill(acc, 0.0), For("s", split, tuple(adding.body))]
-    emitter.store(
-        workload.stages[-1].name, tuple(x.name for x in form.contraction.axes), emitter.tile(form.result, "out")
-    )
-    return Kernel(f"{workload.name}_combine", Grid(tuple(grid)), tuple(emitter.body), Launch(num_warps=4))
+@lru_cache(64)
+def _combine_tile(parts: int, form: ContractionForm) -> tuple[int, int]:
+    """Rows and columns of the output that a program of the second kernel does: fewer where it has more to add."""
+    elements = max(32, _COMBINED // parts)
+    columns = min(elements, 128, max(16, 1 << (form.n.extent - 1).bit_length()))
+    return elements // columns, columns

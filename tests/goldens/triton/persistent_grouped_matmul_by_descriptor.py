@@ -17,11 +17,8 @@ import triton.language as tl
 
 
 @triton.jit
-def matmul(a_ptr, b_ptr, out_ptr):
+def matmul(a_desc, b_desc, out_desc):
     pid = tl.program_id(0)
-    a_desc = tl.make_tensor_descriptor(a_ptr, shape=[96, 64], strides=[64, 1], block_shape=[32, 16])
-    b_desc = tl.make_tensor_descriptor(b_ptr, shape=[64, 64], strides=[64, 1], block_shape=[32, 16])
-    out_desc = tl.make_tensor_descriptor(out_ptr, shape=[96, 64], strides=[64, 1], block_shape=[32, 16])
     for tile in tl.range(pid, 6, 4, flatten=True):
         first = tile // 4 * 2
         height = tl.minimum(3 - first, 2)

@@ -1,0 +1,310 @@
+"""Contractions as Gluon, Triton's language of warps and layouts, for compute capability 9.0 (Hopper).
+
+One warp brings operands into a ring of slots in shared memory; one or two warp groups of four warps take them out and
+compute. For every slot a barrier says that it is full, and one that it is empty. As programs walk their tiles, that
+warp is a ring ahead: operands of the next tile arrive while an epilogue runs. (Warp specialisation: Bauer et al.,
+"CudaDMA", SC 2011; CUTLASS's kernels for Hopper are built so, their "cooperative" being two groups that share a tile,
+their "pingpong" two that alternate.)
+
+A kernel is four functions: `_load` is the warp that brings, `_dots` a warp group, `_finish` its epilogue. The text is
+for Triton 3.6 to 3.9. Gluon has the pointwise, scalar and pointer operations of Triton under the same names.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+from autosched.backends.gluon_form import GROUP_WARPS, HALF, DotForm, check_program, k_major
+from autosched.backends.triton_arguments import Arguments, Descriptor, arguments, described, descriptor
+from autosched.backends.triton_grid import position, walks_grid
+from autosched.backends.triton_index import Indexing
+from autosched.backends.triton_printer import KernelPrinter, function_name, turns
+from autosched.backends.triton_scope import Block, Identifiers, Scope, call
+from search_spaces.dtypes import dtype
+from search_spaces.tile_program import Kernel, Load, TileProgram, loop_extents
+
+# What the module of such a kernel imports. Triton 3.9 renamed the copies by descriptor.
+IMPORTS = """\
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia import hopper
+
+load_tile = getattr(hopper.tma, "async_load", None) or hopper.tma.async_copy_global_to_shared
+store_tile = getattr(hopper.tma, "async_store", None) or hopper.tma.async_copy_shared_to_global"""
+
+# Registers of a thread that brings operands, and of one that computes beside another warp group: of the 168 that each
+# of 384 threads may start with (64 Ki registers, in steps of 8), those that the first gives up go to the others.
+_PRODUCER_REGISTERS = 40
+_GROUP_REGISTERS = 232
+_INSTRUCTION_ROWS = 16
+# Bits of an operand that one dot instruction adds up, along the axis that is summed over.
+_INSTRUCTION_BITS = 256
+
+
+def print_kernel(program: TileProgram, kernel: Kernel) -> str:
+    """The functions of a kernel that asks for producer warps.
+
+    Raises:
+        CompileError: it is no contraction of the form that is printed (see `gluon_form`).
+    """
+    return _Printer(program, DotForm.of(kernel)).text()
+
+
+def kernel_arguments(program: TileProgram, kernel: Kernel) -> Arguments:
+    """What such a kernel takes: stores by descriptor are as large as what one warp group stores."""
+    return arguments(program, DotForm.of(kernel).moving)
+
+
+class _Printer:
+    """Prints one kernel."""
+
+    def __init__(self, program: TileProgram, form: DotForm) -> None:
+        check_program(program, form)
+        self._program, self._form = program, form
+        self._name = function_name(form.kernel)
+        taken = arguments(program, form.moving)
+        names = Identifiers()
+        self._pointers = [names.of(("buffer", b.name), f"{b.name}_ptr") for b in taken.pointers]
+        self._descriptors = {d: names.of(d, f"{d.buffer.name}_desc") for d in taken.descriptors}
+        stored = {descriptor(program.buffer(s.buffer), s.slices) for s in form.stores}
+        self._stored = [text for d, text in self._descriptors.items() if d in stored]
+        # Of several pieces one is written while another is on its way, unless the other warp group computes meanwhile.
+        self._pieces = 1 if form.alternating else min(2, len(form.stores))
+
+    def text(self) -> str:
+        return _gluon("\n\n\n".join([self._load(), self._finish(), self._dots(), self._entry()]))
+
+    # The warp that brings operands
+
+    def _load(self) -> str:
+        form = self._form
+        root, block, indexing = self._scope()
+        block.write("step = 0")
+        self._open_tiles(indexing, block, "tl.program_id(0)", 1)
+        block.open(f"for {indexing.variable(form.loop.variable)} in range({self._turns(indexing)}):")
+        block.write(f"slot = step % {form.stages}")
+        # A barrier that was never used counts as passed for the turn before the first.
+        block.write(f"hopper.mbarrier.wait(empty.index(slot), step // {form.stages} & 1 ^ 1)")
+        block.write(f"hopper.mbarrier.expect(full.index(slot), {form.a.dst.bytes + form.b.dst.bytes})")
+        for load, ring in ((form.a, "a_ring"), (form.b, "b_ring")):
+            buffer = self._program.buffer(load.buffer)
+            starts = ", ".join(indexing.affine(p.start) for p in described(buffer, load.slices))
+            target = self._descriptors[self._of(load)]
+            block.write(call("load_tile", target, f"[{starts}]", "full.index(slot)", f"{ring}.index(slot)"))
+        block.write("step += 1")
+        return self._function("load", self._load_arguments(), root)
+
+    # A warp group that computes
+
+    def _dots(self) -> str:
+        form = self._form
+        root, block, indexing = self._scope()
+        bits = 8 * dtype(form.a.dst.dtype).bytes
+        shape = [_INSTRUCTION_ROWS, form.columns, _INSTRUCTION_BITS // bits]
+        block.write(
+            f"layout: gl.constexpr = gl.NVMMADistributedLayout("
+            f"version=[3, 0], warps_per_cta=[{GROUP_WARPS}, 1], instr_shape={shape})"
+        )
+        if form.a_through_registers:
+            block.write(
+                f"operand: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=layout, k_width={32 // bits})"
+            )
+        turns, grid = self._turns(indexing), form.kernel.grid
+        if form.alternating:
+            block.write(f"step = half * {turns}")
+            block.write("turn = 1 - half")
+            self._open_tiles(indexing, block, f"tl.program_id(0) + half * {grid.programs}", 2)
+        else:
+            block.write("step = 0")
+            self._open_tiles(indexing, block, "tl.program_id(0)", 1)
+        zero = "0" if form.dot.dst.dtype == "int32" else "0.0"
+        block.write(f"acc = gl.full([{form.rows}, {form.columns}], {zero}, gl.{form.dot.dst.dtype}, layout)")
+        if form.alternating:
+            block.write("hopper.mbarrier.wait(order.index(half), turn)")
+            block.write("turn ^= 1")
+        self._write_dots(block, indexing, turns)
+        if form.alternating:
+            block.write(f"step += {turns}")
+        variables = [indexing.variable(v) for v in self._variables()]
+        block.write(call(f"{self._name}_finish", *self._finish_arguments("acc", variables)))
+        if self._stored:
+            root.body.append("hopper.tma.store_wait(0)")
+        return self._function("dots", self._dots_arguments("half: gl.constexpr"), root)
+
+    def _write_dots(self, block: Block, indexing: Indexing, turns: str) -> None:
+        """The loop over the steps of a tile, with one dot in flight while its operands' barriers are waited for."""
+        if self._form.a_through_registers:
+            self._write_register_dots(block, indexing, turns)
+            return
+        stages, variable = self._form.stages, indexing.variable(self._form.loop.variable)
+        block.open(f"for {variable} in range({turns}):")
+        block.write(f"slot = step % {stages}")
+        block.write(f"hopper.mbarrier.wait(full.index(slot), step // {stages} & 1)")
+        block.write(f"a = {self._a('slot')}")
+        block.write(f"b = {self._b('slot')}")
+        block.write("acc = hopper.warpgroup_mma(a, b, acc, is_async=True)")
+        block.write("acc = hopper.warpgroup_mma_wait(1, deps=(acc,))")
+        block.write(f"hopper.mbarrier.arrive(empty.index((step + {stages - 1}) % {stages}), pred={variable} > 0)")
+        block.write("step += 1")
+        block.close()
+        self._hand_over(block)
+        block.write("acc = hopper.warpgroup_mma_wait(0, deps=(acc,))")
+        some = f", pred={turns} > 0" if self._form.loop.bound else ""
+        block.write(f"hopper.mbarrier.arrive(empty.index((step + {stages - 1}) % {stages}){some})")
+
+    def _write_register_dots(self, block: Block, indexing: Indexing, turns: str) -> None:
+        """The same with `a` in registers: they are loaded for the next dot while one runs on those of the last."""
+        stages, variable = self._form.stages, indexing.variable(self._form.loop.variable)
+        dot = f"acc = hopper.warpgroup_mma(a, {self._b(f'step % {stages}')}, acc, is_async=True)"
+        done = [
+            "acc, a = hopper.warpgroup_mma_wait(0, deps=(acc, a))",
+            f"hopper.mbarrier.arrive(empty.index(step % {stages}))",
+        ]
+        full = "hopper.mbarrier.wait(full.index({0} % {1}), {0} // {1} & 1)"
+        block.write(full.format("step", stages))
+        block.write(f"a = {self._a(f'step % {stages}')}.load(operand)")
+        block.open(f"for {variable} in range({turns} - 1):")
+        block.write(dot)
+        block.write(full.format("(step + 1)", stages))
+        block.write(f"next_a = {self._a(f'(step + 1) % {stages}')}.load(operand)")
+        for line in (*done, "a = next_a", "step += 1"):
+            block.write(line)
+        block.close()
+        block.write(dot)
+        self._hand_over(block)
+        for line in (*done, "step += 1"):
+            block.write(line)
+
+    def _hand_over(self, block: Block) -> None:
+        """Let the other warp group begin: every slot of this tile has been waited for, so none is mistaken for one of
+        an earlier turn of the ring, and the dots of both do not compete."""
+        if self._form.alternating:
+            block.write("hopper.mbarrier.arrive(order.index(1 - half))")
+
+    def _a(self, slot: str) -> str:
+        form, load = self._form, self._form.a
+        text = self._slot("a_ring", load, slot)
+        if form.shares_tile:
+            dimension = load.dst.axes.index(form.dot.dst.axes[0])
+            text += f".slice(half * {form.rows}, {form.rows}{', 1' if dimension else ''})"
+        return text if k_major(load, form.dot) else f"{text}.permute((1, 0))"
+
+    def _b(self, slot: str) -> str:
+        load = self._form.b
+        text = self._slot("b_ring", load, slot)
+        return f"{text}.permute((1, 0))" if k_major(load, self._form.dot) else text
+
+    def _slot(self, ring: str, load: Load, slot: str) -> str:
+        whole = len(self._of(load).block) == len(load.dst.shape)
+        return f"{ring}.index({slot})" + ("" if whole else f".reshape({list(load.dst.shape)})")
+
+    # Its epilogue
+
+    def _finish(self) -> str:
+        form = self._form
+        pieces = itertools.count()
+
+        def store(target: str, starts: str, value: str) -> str:
+            piece = next(pieces) % self._pieces
+            return "\n".join(
+                [
+                    f"hopper.tma.store_wait({self._pieces - 1})",
+                    f"piece = ring.index(half * {self._pieces} + {piece})",
+                    f"piece.store({value})",
+                    "hopper.fence_async_shared()",
+                    f"store_tile({target}, [{starts}], piece)",
+                ]
+            )
+
+        printer = KernelPrinter(self._program, form.finishing, store)
+        rest = [*(["ring"] if self._stored else []), f"{HALF}: gl.constexpr"]
+        head = f"@gluon.jit\ndef {self._name}_finish"
+        return printer.body_function(head, form.accumulator, self._variables(), rest)
+
+    # The kernel
+
+    def _entry(self) -> str:
+        form = self._form
+        scope = Scope()
+        block = Block(scope)
+        rings = [("a_ring", self._descriptors[self._of(form.a)], form.stages)]
+        rings += [("b_ring", self._descriptors[self._of(form.b)], form.stages)]
+        rings += [("ring", name, form.groups * self._pieces) for name in self._stored]
+        for ring, name, slots in rings:
+            shape = f"[{slots}] + {name}.block_type.shape"
+            block.write(f"{ring} = gl.allocate_shared_memory({name}.dtype, {shape}, {name}.layout)")
+        barriers = [("full", form.stages, 1), ("empty", form.stages, form.groups if form.shares_tile else 1)]
+        barriers += [("order", 2, 1)] if form.alternating else []
+        for name, count, _ in barriers:
+            block.write(f"{name} = gl.allocate_shared_memory(gl.int64, [{count}, 1], hopper.mbarrier.MBarrierLayout())")
+        for name, count, arrivals in barriers:
+            block.open(f"for i in gl.static_range({count}):")
+            block.write(f"hopper.mbarrier.init({name}.index(i), count={arrivals})")
+            block.close()
+        block.open("gl.warp_specialize(")
+        block.open("[")
+        for half in range(form.groups):
+            block.write(f"({self._name}_dots, ({', '.join(self._dots_arguments(str(half)))})),")
+        block.write(f"({self._name}_load, ({', '.join(self._load_arguments())})),")
+        block.close()
+        block.write("],")
+        others = form.groups - 1
+        block.write(f"{[GROUP_WARPS] * others + [form.kernel.launch.producer_warps]},")
+        block.write(f"{[_GROUP_REGISTERS] * others + [_PRODUCER_REGISTERS]},")
+        block.close()
+        block.write(")")
+        return "\n".join(
+            [
+                "@gluon.jit",
+                f"def {self._name}({', '.join([*self._pointers, *self._descriptors.values()])}):",
+                *scope.text(1),
+            ]
+        )
+
+    # Parts of them
+
+    def _scope(self) -> tuple[Scope, Block, Indexing]:
+        root = Scope()
+        block = Block(root)
+        return root, block, Indexing(loop_extents(self._form.kernel), Identifiers(), block)
+
+    def _open_tiles(self, indexing: Indexing, block: Block, first: str, every: int) -> None:
+        """Begin the loop over the tiles of a program, `every` so many of them, and say which they are."""
+        grid = self._form.kernel.grid
+        if walks_grid(grid):
+            block.open(f"for tile in range({first}, {grid.tiles}, {every * grid.programs}):")
+        elif grid.tiles > 1:
+            block.write("tile = tl.program_id(0)")
+        for line in position(grid, indexing, "tile") if grid.tiles > 1 else ():
+            block.write(line)
+
+    def _turns(self, indexing: Indexing) -> str:
+        loop = self._form.loop
+        return turns(loop, indexing) if loop.bound else str(loop.extent)
+
+    def _variables(self) -> tuple[str, ...]:
+        return tuple(a.variable for a in self._form.kernel.grid.axes if a.extent > 1)
+
+    def _of(self, load: Load) -> Descriptor:
+        return descriptor(self._program.buffer(load.buffer), load.slices)
+
+    def _load_arguments(self) -> list[str]:
+        loaded = dict.fromkeys(self._descriptors[self._of(s)] for s in (self._form.a, self._form.b))
+        return [*loaded, "a_ring", "b_ring", "full", "empty"]
+
+    def _dots_arguments(self, half: str) -> list[str]:
+        order = ["order"] if self._form.alternating else []
+        ring = ["ring"] if self._stored else []
+        return [*self._pointers, *self._stored, "a_ring", "b_ring", *ring, "full", "empty", *order, half]
+
+    def _finish_arguments(self, acc: str, variables: list[str]) -> list[str]:
+        return [acc, *self._pointers, *self._stored, *variables, *(["ring"] if self._stored else []), "half"]
+
+    def _function(self, part: str, parameters: list[str], scope: Scope) -> str:
+        return "\n".join(["@gluon.jit", f"def {self._name}_{part}({', '.join(parameters)}):", *scope.text(1)])
+
+
+def _gluon(text: str) -> str:
+    """Triton's names of what both languages have, in Gluon."""
+    return re.sub(r"\btl\.", "gl.", text)

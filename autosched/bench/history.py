@@ -1,0 +1,66 @@
+"""What tuning a workload took, read off its records: trials, seconds, and when it was nearly as good as in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tuning_logs import TuningRecord
+
+# Within this of the final quality counts as near it.
+NEARLY = 0.95
+# A longer silence is a pause between two runs on one log: a candidate may compile for 30 s and run for 10 s, and while
+# it does, others end.
+_PAUSE_S = 60.0
+
+
+@dataclass(frozen=True)
+class TuningHistory:
+    """`trials` schedules were tried in `seconds`, finals included; after `near_trials` and `near_s` the fastest so far
+    was within 1/0.95 of the fastest of all.
+
+    Trials are held against trials here: latencies of finals, where candidates are timed in turn, are figures of another
+    kind. The clock runs from the beginning of the first trial; the start of the workers, some seconds, and pauses
+    between runs are not in it.
+    """
+
+    trials: int
+    seconds: float
+    near_trials: int
+    near_s: float
+
+
+def tuning_history(records: Sequence[TuningRecord]) -> TuningHistory | None:
+    """The history of one workload, target, generator and policy, from all of its records, oldest first.
+
+    None when no trial succeeded.
+    """
+    clock = _clock(records)
+    trials = [(r, at) for r, at in zip(records, clock, strict=True) if not r.provenance.finals]
+    timed = [r.measurement.undisturbed_s for r, _ in trials if r.measurement.ok]
+    if not timed:
+        return None
+    good = min(timed) / NEARLY
+    number, at = next(
+        (number, at)
+        for number, (r, at) in enumerate(trials, 1)
+        if r.measurement.ok and r.measurement.undisturbed_s <= good
+    )
+    return TuningHistory(len({r.schedule for r, _ in trials}), clock[-1], number, at)
+
+
+def _clock(records: Sequence[TuningRecord]) -> list[float]:
+    """Seconds of tuning that had passed when each record was made."""
+    passed, clock = 0.0, []
+    for before, record in zip((None, *records), records, strict=False):
+        silence = record.provenance.unix_s - before.provenance.unix_s if before else _PAUSE_S
+        resumed = before is not None and before.provenance.finals != 0 and record.provenance.finals == 0
+        passed += _own_s(record) if resumed or silence >= _PAUSE_S else max(0.0, silence)
+        clock.append(passed)
+    return clock
+
+
+def _own_s(record: TuningRecord) -> float:
+    """What a trial took by itself: proposed, compiled, measured."""
+    facts = record.measurement.facts
+    return record.provenance.propose_s + (facts.seconds if facts else 0.0) + record.measurement.seconds

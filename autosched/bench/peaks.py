@@ -1,0 +1,127 @@
+"""What the device can do, measured: the rate of dots by element type, and the bandwidth of a copy; nothing nominal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import torch
+
+from autosched import reference, timing
+from autosched.baselines import library_call, library_settings
+from autosched.timing import Run, Timer, timer_for
+from search_spaces import AutoschedError, Target, Workload, ops
+from search_spaces.dtypes import FLOAT8
+
+# Sides of the square products among which the fastest counts: large enough to hide the edges, and where power is what
+# limits, not the largest is fastest.
+_SIDES = {"gpu": (4096, 8192, 12288), "cpu": (512, 1024, 2048)}
+# Bytes of the tensor that is copied: many times the caches.
+_COPIED_BYTES = {"gpu": 2**30, "cpu": 2**28}
+# The best of so many calls counts, a peak being what can be reached at all; fewer where one call takes long, because
+# the library has no fast code for that type.
+_CALLS = 20
+_PATIENCE_S = 0.5
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """Rates per second, each that of the fastest call.
+
+    `dots` has the operations of square products by the library, by the element type of the operands ("tf32" is one of
+    its own); a type that the library does not multiply is not in it. `copied` is bytes of a copy, read and written.
+    """
+
+    dots: tuple[tuple[str, float], ...]
+    copied: float
+
+    def dot_rate(self, workload: Workload) -> float | None:
+        """The peak rate for the workload's dots; None where it has none, or the library none of that type."""
+        return dict(self.dots).get(dot_dtype(workload) or "")
+
+    def bound_s(self, workload: Workload) -> float | None:
+        """Seconds at these rates: its dots, or each byte from or to memory once, whichever takes longer.
+
+        None where it has dots of a type without a measured rate. Operands that lie in a cache can be faster.
+        """
+        rate, dots = self.dot_rate(workload), dot_flops(workload)
+        if dots and rate is None:
+            return None
+        return max(dots / rate if rate else 0.0, workload.min_bytes / self.copied)
+
+
+def dot_flops(workload: Workload) -> int:
+    """Operations of its contractions, a multiply-add being two; 0 when it has none."""
+    return sum(2 * stage.points for stage in workload.stages if stage.is_contraction)
+
+
+def dot_dtype(workload: Workload) -> str | None:
+    """The element type that its first contraction multiplies, "tf32" being one; None when it has none."""
+    if not workload.contracted:
+        return None
+    return "tf32" if workload.precision == "tf32" else workload.contracted[0]
+
+
+def measure_peaks(workloads: Iterable[Workload], target: Target) -> Peaks:
+    """The peaks that bound these workloads, on a target that must be on this machine."""
+    dtypes = sorted({dtype for w in workloads if (dtype := dot_dtype(w)) is not None})
+    # A CPU computes in float32 what is stored in fewer bits, and for such types its library may have no fast code.
+    floor = {"float32"} if target.kind == "cpu" and dtypes else set()
+    rates = {dtype: max(_dot_rates(dtype, target), default=0.0) for dtype in {*dtypes, *floor}}
+    reached = ((dtype, max(rates[d] for d in {dtype, *floor})) for dtype in dtypes)
+    return Peaks(tuple((dtype, rate) for dtype, rate in reached if rate), _copy_rate(target))
+
+
+def _dot_rates(dtype: str, target: Target) -> Iterator[float]:
+    """The rates of the sides that work: the library may refuse a type, and a small device has not the memory."""
+    for side in _SIDES[target.kind]:
+        try:
+            seconds = _square_s(side, dtype, target)
+        except (AutoschedError, RuntimeError):
+            return
+        if seconds is None:
+            return
+        yield 2 * side**3 / seconds
+        if seconds > _PATIENCE_S:
+            return
+
+
+def _square_s(side: int, dtype: str, target: Target) -> float | None:
+    """The fastest call of the library's product; None when it has none.
+
+    Raises:
+        AutoschedError, RuntimeError: it refuses the type, or memory is short.
+    """
+    # Stored as [n, k], like the weights of a linear layer: what 8-bit types have to be. These at the rate of the tensor
+    # core's own accumulator, which is the highest.
+    square = ops.matmul(side, side, side, dtype=dtype, layout="nt", fast_accum=dtype in FLOAT8)
+    device = _device(target)
+    with library_settings(square, target), torch.no_grad():
+        inputs = reference.random_inputs(square, 0, device)
+        out = torch.empty(square.output.shape, dtype=reference.torch_dtype(square.output.dtype), device=device)
+        call = library_call(square, inputs, out)
+        return None if call is None else _fastest_s(call, timer_for(square, target, "hot"))
+
+
+def _copy_rate(target: Target) -> float:
+    elements = _COPIED_BYTES[target.kind] // 4
+    # What the timer is to expect: a stream.
+    stream = ops.gelu_scale(elements)
+    with library_settings(stream, target):
+        (source,) = reference.random_inputs(stream, 0, _device(target))
+        copy = torch.empty_like(source)
+        return 2 * 4 * elements / _fastest_s(lambda: copy.copy_(source), timer_for(stream, target, "hot"))
+
+
+def _fastest_s(call: Run, timer: Timer) -> float:
+    call()
+    begin = time.perf_counter()
+    (first,) = timing.interleaved({"": call}, 1, timer)[""]
+    round_s = max(time.perf_counter() - begin, 1e-6)
+    more = min(max(1, int(_PATIENCE_S / round_s)), _CALLS)
+    return min(first, *timing.interleaved({"": call}, more, timer)[""])
+
+
+def _device(target: Target) -> torch.device:
+    return torch.device("cuda", torch.cuda.current_device()) if target.kind == "gpu" else torch.device("cpu")

@@ -1,0 +1,111 @@
+"""The rows of a benchmark, and the figures that are read off them. Only measured figures are in here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from autosched.bench.history import TuningHistory
+from autosched.bench.peaks import Peaks, dot_flops
+from autosched.bench.suite import Case
+from autosched.compare import Comparison, Row, Verdict
+from autosched.contenders import BaselineName
+from autosched.timing import Policy
+from search_spaces import Target
+from tuning_logs.intervals import Interval
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times longer a baseline takes than the tuned kernel; above 1, the tuned one is faster."""
+
+    value: float
+    interval: Interval | None
+
+
+@dataclass(frozen=True)
+class BenchRow:
+    """What came of one case: a comparison, or `why_not`.
+
+    `tuning` is None where the log that was tuned into has no records of it: the kernel came with autosched then, and
+    what finding it took is not known.
+    """
+
+    case: Case
+    comparison: Comparison | None = None
+    tuning: TuningHistory | None = None
+    why_not: str = ""
+
+    @property
+    def tuned_s(self) -> float | None:
+        """The median latency of the tuned kernel."""
+        return self.comparison.rows[0].median_s if self.comparison else None
+
+    def baseline(self, name: BaselineName) -> Row | None:
+        """A baseline as it was measured; None when it was not."""
+        return next((row for row in self._measured if row.name == name), None)
+
+    def ratio(self, name: str) -> Ratio | None:
+        """The baseline of that name against the tuned kernel; None when it was not measured."""
+        if self.comparison is None or all(row.name != name for row in self._measured):
+            return None
+        return Ratio(self.comparison.speedup(name), self.comparison.speedup_interval(name))
+
+    def verdict(self, name: str) -> Verdict | None:
+        """What the interval of that ratio says; None when it was not measured."""
+        return self.comparison.verdict(name) if self.comparison and self.ratio(name) else None
+
+    @property
+    def best_baseline(self) -> Row | None:
+        """The measured baseline with the lowest median."""
+        return min(self._measured, key=lambda row: row.median_s, default=None)
+
+    def part_of_peak(self, peaks: Peaks) -> float | None:
+        """The rate of the tuned kernel's dots as a part of the measured peak; None without dots."""
+        rate, tuned = peaks.dot_rate(self.case.workload), self.tuned_s
+        return dot_flops(self.case.workload) / tuned / rate if rate and tuned else None
+
+    def part_of_roofline(self, peaks: Peaks) -> float | None:
+        """The measured roofline's bound as a part of the tuned kernel's latency."""
+        bound, tuned = peaks.bound_s(self.case.workload), self.tuned_s
+        return bound / tuned if bound and tuned else None
+
+    @property
+    def _measured(self) -> Sequence[Row]:
+        rows = self.comparison.rows[1:] if self.comparison else ()
+        return [row for row in rows if row.latencies_s]
+
+
+@dataclass(frozen=True)
+class BenchTable:
+    """A suite measured in one run: its first baseline is what the ratios are against.
+
+    `command` is what was run; `versions` name device, driver and everything else that the figures depend on. The table
+    grows as cases are measured: `ended` says whether that was all, or why not.
+    """
+
+    suite: str
+    target: Target
+    policy: Policy
+    baselines: tuple[BaselineName, ...]
+    peaks: Peaks
+    command: str
+    versions: tuple[tuple[str, str], ...]
+    rows: tuple[BenchRow, ...] = ()
+    ended: str = "not yet ended"
+
+    def ratios(self, name: BaselineName | None) -> list[tuple[str, float]]:
+        """Case and ratio, of all cases where that baseline was measured; None for the best one of every case."""
+        return [(row.case.name, ratio.value) for row, against in self._against(name) if (ratio := row.ratio(against))]
+
+    def verdicts(self, name: BaselineName | None) -> Counter[Verdict]:
+        """How often the intervals of these ratios say what."""
+        return Counter(verdict for row, against in self._against(name) if (verdict := row.verdict(against)))
+
+    def _against(self, name: BaselineName | None) -> Iterator[tuple[BenchRow, str]]:
+        for row in self.rows:
+            if name is not None:
+                yield row, name
+            elif best := row.best_baseline:
+                yield row, best.name

@@ -1,0 +1,180 @@
+"""Runs a benchmark: tunes every case of a suite or takes what the logs have, then measures all of them in one run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from autosched import devices
+from autosched.arguments import check_integer, log_path
+from autosched.bench.history import TuningHistory, tuning_history
+from autosched.bench.peaks import measure_peaks
+from autosched.bench.plot import draw
+from autosched.bench.roofline import roofline
+from autosched.bench.rows import BenchRow, BenchTable
+from autosched.bench.saved import save_table
+from autosched.bench.suite import Case, Suite
+from autosched.bench.table import StreamedTable, summary_lines, title
+from autosched.compare import compare_kernel
+from autosched.contenders import BaselineName, check_baselines
+from autosched.kernel import load_kernel
+from autosched.progress import progress_display
+from autosched.replay import find_best, log_paths, why_wrong_now
+from autosched.text import first_line
+from autosched.timing import Policy, check_timing
+from autosched.tuner import prepare, run
+from search_spaces import AutoschedError, LogError, Target, Workload
+from tuning_logs import TuningLog, TuningRecord
+
+_INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True)
+class BenchPlan:
+    """How a suite is benchmarked.
+
+    `trials` per case as `tune` counts them, None for no tuning; `log` is None for the user's; `rounds` is None for as
+    many as two seconds have time for; the ratios are against the first of `baselines`.
+
+    Raises:
+        InputError, LogError: something is not allowed.
+    """
+
+    target: Target
+    baselines: tuple[BaselineName, ...]
+    trials: int | None = 1000
+    log: Path | None = None
+    policy: Policy = "cold"
+    rounds: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_timing(self.policy, self.target)
+        check_baselines(self.baselines)
+        check_integer("seed", self.seed, 0)
+        for name, value in (("trials", self.trials), ("rounds", self.rounds)):
+            if value is not None:
+                check_integer(name, value, 1)
+        TuningLog(log_path(self.log)).check_is_log()
+
+
+def run_bench(suite: Suite, plan: BenchPlan, folder: Path, console: Console, command: str) -> BenchTable:
+    """Tune, unless the plan says otherwise; then measure, print and save row by row, and draw.
+
+    A case that fails costs its own row only, which says why. Ctrl-C while measuring ends the table with the last row
+    that was complete (`BenchTable.ended` says so). `command` is what the table names as its origin.
+
+    Raises:
+        KeyboardInterrupt: before anything was measured; what was tuned is in the log.
+        LogError: the log cannot be read or written.
+        OSError: the folder cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    failures = _tune(suite, plan, console) if plan.trials else {}
+    peaks = measure_peaks([case.workload for case in suite.cases if case.name not in failures], plan.target)
+    versions = devices.environment(plan.target)
+    table = BenchTable(suite.name, plan.target, plan.policy, plan.baselines, peaks, command, versions)
+    streamed = StreamedTable(suite.cases, plan.baselines)
+    _say(console, title(table), streamed.header)
+    try:
+        for row in _rows(suite, plan, failures):
+            table = dataclasses.replace(table, rows=(*table.rows, row))
+            _say(console, streamed.line(row, table))
+            save_table(table, folder)
+        ended = ""
+    except KeyboardInterrupt:
+        ended = f"{_INTERRUPTED} after {len(table.rows)} of {len(suite.cases)} shapes"
+    table = dataclasses.replace(table, ended=ended)
+    save_table(table, folder)
+    _say(console, *summary_lines(table), f"saved in {folder}{_drawn(table, folder)}")
+    return table
+
+
+def _tune(suite: Suite, plan: BenchPlan, console: Console) -> Mapping[str, str]:
+    """Tune every case; why not, by name, for those that could not be."""
+    failures = {}
+    for number, case in enumerate(suite.cases, 1):
+        _say(console, f"[{number}/{len(suite.cases)}] {case.name}")
+        try:
+            why_not = _tune_case(case.workload, plan, console)
+        except LogError:
+            raise
+        except (AutoschedError, RuntimeError) as error:
+            why_not = first_line(error)
+        if why_not:
+            failures[case.name] = why_not
+            _say(console, f"  {why_not}")
+    return failures
+
+
+def _tune_case(workload: Workload, plan: BenchPlan, console: Console) -> str | None:
+    """Tune one; why nothing came of it, if nothing did."""
+    assert plan.trials is not None
+    search = prepare(
+        workload,
+        plan.target,
+        plan.trials,
+        strategy="evolutionary",
+        cost_model="xgboost",
+        seed=plan.seed,
+        log=plan.log,
+        policy=plan.policy,
+    )
+    with progress_display(console) as search.on_progress:
+        result = run(search)
+    _say(console, f"  {result}")
+    if result.ending == "interrupted":
+        raise KeyboardInterrupt
+    failed = ", ".join(f"{n} {status}" for status, n in result.all_failures)
+    return None if result.best else f"no trial succeeded ({failed})"
+
+
+def _rows(suite: Suite, plan: BenchPlan, failures: Mapping[str, str]) -> Iterator[BenchRow]:
+    for case in suite.cases:
+        try:
+            yield _measure(case, plan)
+        except LogError:
+            raise
+        except (AutoschedError, RuntimeError) as error:
+            yield BenchRow(case, why_not=failures.get(case.name, first_line(error)))
+
+
+def _measure(case: Case, plan: BenchPlan) -> BenchRow:
+    """The row of a case whose kernel some log has.
+
+    Raises:
+        AutoschedError: none has, or it cannot be built here.
+        RuntimeError: PyTorch's, of the device.
+    """
+    record = find_best(case.workload, plan.target, log_paths(plan.log), plan.policy)
+    kernel = load_kernel(record)
+    if wrong := why_wrong_now(kernel, plan.seed):
+        return BenchRow(case, why_not=f"wrong results: {wrong}")
+    comparison = compare_kernel(kernel, policy=plan.policy, rounds=plan.rounds, baselines=plan.baselines)
+    return BenchRow(case, comparison, _history(record, plan))
+
+
+def _history(record: TuningRecord, plan: BenchPlan) -> TuningHistory | None:
+    """What finding the record took; None where the log that is tuned into does not have it."""
+    log = TuningLog(log_path(plan.log))
+    records = log.records(record.workload, record.target, record.provenance.generator, plan.policy)
+    return tuning_history(records) if record in records else None
+
+
+def _drawn(table: BenchTable, folder: Path) -> str:
+    """Draw the picture; what became of it, to follow the name of the folder."""
+    try:
+        pictures = draw(roofline(table, title(table)), folder)
+    except AutoschedError as error:
+        return f", without a picture: {error}"
+    return ": " + ", ".join(("table.md", "table.json", *(path.name for path in pictures)))
+
+
+def _say(console: Console, *lines: str) -> None:
+    for line in lines:
+        console.print(Text(line), soft_wrap=True)

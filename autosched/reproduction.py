@@ -1,0 +1,33 @@
+"""Whether this version of autosched makes the kernel that a record describes: lowered and printed, never compiled."""
+
+from __future__ import annotations
+
+import search_spaces
+from autosched import backends
+from autosched.backends.backend import CompileError
+from autosched.fingerprint import source_fingerprint
+from search_spaces import AutoschedError, InputError
+from tuning_logs import TuningRecord
+
+
+def why_not_reproduced(record: TuningRecord) -> str | None:
+    """Why this version does not make the kernel of a successful record, or None when it does, byte for byte.
+
+    The comment at the top of the source does not count. Takes milliseconds.
+    """
+    facts = record.measurement.facts
+    if facts is None or facts.source is None:
+        return "the record does not tell what was compiled"
+    try:
+        space = search_spaces.build(record.workload, record.target)
+        schedule = space.bind(record.schedule)
+        if reason := space.why_illegal(schedule):
+            return f"its schedule is no longer legal: {reason}"
+        source = backends.for_target(record.target).render(schedule.program, schedule.one_line)
+    except InputError as error:
+        return f"its schedule is no longer in the search space: {error}"
+    except (AutoschedError, CompileError) as error:
+        return f"its schedule can no longer be printed: {error}"
+    if source_fingerprint(source, schedule.program) != facts.source:
+        return "this version makes another kernel of its schedule"
+    return None

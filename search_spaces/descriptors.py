@@ -1,0 +1,52 @@
+"""Tensor descriptors: which tensors can be moved by tiles through the tensor memory accelerator, and why others cannot.
+
+A descriptor names a base address, and the size and stride of every dimension. Rows that begin where it cannot say are
+read and written by pointers, which take whatever strides there are. A dimension of stride 0, one matrix shared by a
+batch, is left out of the descriptor: its tiles are the same at every index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from search_spaces.dtypes import dtype
+from search_spaces.target import Target
+from search_spaces.tile_program import Buffer
+from search_spaces.workload import Tensor, Workload
+
+# What strides and base addresses must be multiples of (CUDA driver API, cuTensorMapEncodeTiled).
+DESCRIPTOR_ALIGNMENT_BYTES = 16
+
+
+def why_not_describable(tensor: Tensor | Buffer) -> str | None:
+    """Why no descriptor describes the tensor, or None when one does."""
+    strides = tensor.effective_strides if isinstance(tensor, Tensor) else tensor.strides
+    size = dtype(tensor.dtype).bytes
+    *outer, inner = zip(tensor.shape, strides, strict=True)
+    if inner[1] != 1 and inner[0] > 1:
+        return f"elements of its last dimension are {inner[1]} apart; descriptors need neighbours"
+    for _, stride in reversed(outer):
+        if stride * size % DESCRIPTOR_ALIGNMENT_BYTES:
+            return (
+                f"rows of {tensor.shape[-1]} {tensor.dtype} are {stride * size} bytes apart; "
+                f"descriptors need multiples of {DESCRIPTOR_ALIGNMENT_BYTES}"
+            )
+    return None
+
+
+def descriptor_remarks(workload: Workload, names: Iterable[str], target: Target) -> tuple[str, ...]:
+    """A line for each of the named tensors that has no descriptor on a target that has them.
+
+    b: rows of 4093 bfloat16 are 8186 bytes apart; descriptors need multiples of 16, so b is read
+    by pointers, or copied first
+    """
+    if not target.has_tensor_descriptors:
+        return ()
+    tensors = {t.name: t for t in (*workload.inputs, workload.output)}
+    found = [(name, why_not_describable(tensors[name])) for name in names]
+    ways = {workload.output.name: "written by pointers"}
+    return tuple(
+        f"{name}: {why}, so {name} is {ways.get(name, 'read by pointers, or copied first')}"
+        for name, why in found
+        if why
+    )

@@ -1,0 +1,280 @@
+"""Contractions with a thin side on a GPU: a matrix times one vector or a few, without a dot.
+
+Before:  for m, n: out[m, n] = epilogue(sum over k of a[m, k] * b[k, n])           m is at most 16
+After:   grid n.0, m.0:
+           for k.0 (pipelined):                     `unroll` tiles of b a turn, all loaded before the first is used
+             for each row i of m.0, written out:    acc_i += a[i, k] * b_tile
+           for each row i:                          store out[i, n] = epilogue(sum over k of acc_i)
+
+A dot pads m to 16 at least. Here every element of the large operand is loaded once and multiplied in float32 with each
+thin row: memory is the bound as long as the rows are few. With `reduce=each_turn` the products of a turn are summed
+over k at once, and an accumulator has one element per column of the tile, not one per element of it. With `split_k` > 1
+a second kernel adds the partial sums, in a fixed order, and applies the epilogue. The same for a thin n.
+
+Sources: Ansor's rules as in `tiled_dot_gpu`; for the shape of the kernels, Abdelfattah, Keyes and Ltaief, "KBLAS: an
+optimized library for dense matrix-vector multiplication on GPU accelerators", ACM TOMS 42(3), 2016.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from search_spaces.expression import Affine
+from search_spaces.knobs import Choice, Knob, Tiling, Values, cover, nearest
+from search_spaces.lowering import Emitter, Names, buffers, slices_at, start_of
+from search_spaces.resources import WARP
+from search_spaces.space import Sketch
+from search_spaces.split_reduction import combine, partial_sums
+from search_spaces.target import Target
+from search_spaces.thin_form import MAX_PRODUCTS, ThinForm, thin_form, threads_of, turns_of, why_illegal
+from search_spaces.tile_program import (
+    Bound,
+    Fill,
+    For,
+    Grid,
+    GridAxis,
+    Kernel,
+    Launch,
+    Load,
+    Map,
+    Reduce,
+    Slice,
+    Statement,
+    Store,
+    Tile,
+    TileProgram,
+)
+from search_spaces.workload import Axis, Workload
+
+# Tiles of the large operand along the axis whose neighbours are neighbours in memory: from a sector of 32 bytes up to
+# one load of 16 bytes by each thread of eight warps.
+RUNS = (32, 64, 128, 256, 512, 1024, 2048)
+# And across that axis.
+HEIGHTS = (1, 2, 4, 8, 16, 32, 64, 128)
+# A part of k that is shorter is not worth a program.
+MIN_PART = 64
+# Output elements of a program of the second kernel: few, since what counts there is the latency of one load.
+COMBINE_TILE = 64
+# What starting points keep in flight: so many bytes a thread, in so many loads at most, on so many warps a
+# multiprocessor. Together 64 KB, twice what an H200 needs (4.8 TB/s, 132 multiprocessors, about 800 ns a load).
+_BYTES_PER_THREAD = 128
+_MOST_LOADS = 32
+_WARPS_PER_UNIT = 16
+# Accumulators per thread of starting points: more would limit how many programs are resident.
+_SUMS = 64
+
+
+def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
+    """One sketch for a contraction in floating point with a thin side and a pointwise epilogue, on a GPU."""
+    form = thin_form(workload) if target.kind == "gpu" else None
+    if form is None:
+        return ()
+    knobs = _knobs(form)
+    return (
+        Sketch(
+            "thin_dot_gpu",
+            knobs,
+            lambda values: _lower(workload, form, values),
+            ("thin", "wide", "k", "reduce", "unroll", "stages", "split_k", "order", "warps"),
+            lambda values: why_illegal(form, values),
+            tuple(_starts(form, knobs, target)),
+            # How k is shared changes neither tiles nor what a turn of the loop loads.
+            ("thin", "wide", "k", "reduce", "unroll", "stages", "warps"),
+        ),
+    )
+
+
+def _knobs(form: ThinForm) -> tuple[Knob, ...]:
+    def tiling(name: str, axis: Axis, sizes: tuple[int, ...]) -> Tiling:
+        # A tile may exceed the extent, but not by a whole smaller tile.
+        fitting = [s for s in sizes if s < 2 * axis.extent] or [sizes[0]]
+        levels = ("loop" if name == "k" else "grid", "tile")
+        return Tiling(name, axis.extent, levels, tuple(cover(axis.extent, (s,)) for s in fitting))
+
+    # Even shares: 12 rows are one tile of 12, two of 6, four of 3 …
+    rows = tuple(sorted({-(-form.thin.extent // count) for count in (1, 2, 4, 8, 16)}))
+    splits = (1, 2, 4, 8, 16, 32, 64)
+    return (
+        tiling("thin", form.thin, rows),
+        tiling("wide", form.wide, HEIGHTS if form.along_k else RUNS),
+        tiling("k", form.k, RUNS if form.along_k else HEIGHTS),
+        Choice("reduce", ("after_loop", "each_turn")),
+        Choice("unroll", (1, 2, 4, 8)),
+        Choice("stages", (1, 2, 3, 4, 6)),
+        Choice("split_k", tuple(s for s in splits if s == 1 or s * MIN_PART <= form.k.extent)),
+        Choice("order", ("split_first", "split_last")),
+        Choice("eviction", ("", "evict_first")),
+        Choice("warps", (1, 2, 4, 8)),
+    )
+
+
+def _starts(form: ThinForm, knobs: tuple[Knob, ...], target: Target) -> Iterator[Values]:
+    """Enough bytes in flight, by many loads of every thread or by a pipeline, and programs for every multiprocessor."""
+    by_name = {k.name: k for k in knobs}
+    rows = min(form.thin.extent, MAX_PRODUCTS // 4)
+    in_flight = min(_BYTES_PER_THREAD // form.element_bytes, _MOST_LOADS * form.vector)
+    batch = math.prod(x.extent for x in form.whole.batch)
+    for warps, run, height, reduce in _start_tiles(form, rows, in_flight // form.vector):
+        tiles = {"wide": height, "k": run} if form.along_k else {"wide": run, "k": height}
+        wide = nearest(by_name["wide"], tiles["wide"])
+        k = nearest(by_name["k"], tiles["k"])
+        elements = threads_of(form, Values(x=wide).tile("x"), Values(x=k).tile("x"), warps).elements
+        programs = batch * Values(x=wide).tiling("x")[0] * -(-form.thin.extent // rows)
+        for stages in (1, 4):
+            values = Values(
+                thin=nearest(by_name["thin"], rows),
+                wide=wide,
+                k=k,
+                reduce=reduce,
+                unroll=1 if stages > 1 else nearest(by_name["unroll"], min(in_flight / elements, MAX_PRODUCTS / rows)),
+                stages=stages,
+                split_k=nearest(by_name["split_k"], _WARPS_PER_UNIT * target.units / (programs * warps)),
+                order="split_first",
+                eviction="evict_first",
+                warps=warps,
+            )
+            if why_illegal(form, values) is None:
+                yield values
+
+
+def _start_tiles(form: ThinForm, rows: int, loads: int) -> tuple[tuple[int, int, int, str], ...]:
+    """(warps, extent along the contiguous axis, extent across it, reduce); `loads` in flight for a thread."""
+    vector = form.vector
+    height = max(1, min(loads, _SUMS // (rows * vector)))
+    narrow = max(RUNS[0], 8 * vector)
+    if form.along_k:
+        return (
+            (1, WARP * vector, height, "after_loop"),
+            (4, 4 * WARP * vector, height, "after_loop"),
+            (1, 4 * WARP * vector, 1, "each_turn"),
+            (1, 4 * WARP * vector, max(1, loads // 4), "each_turn"),
+            (4, narrow, 4 * WARP * vector // narrow * height, "after_loop"),
+        )
+    return (
+        (1, WARP * vector, min(loads, WARP // 2), "each_turn"),
+        (4, 4 * WARP * vector, loads, "each_turn"),
+        (4, 4 * WARP * vector, height, "after_loop"),
+        (8, narrow, 8 * WARP * vector // narrow * height, "after_loop"),
+    )
+
+
+def _lower(workload: Workload, form: ThinForm, values: Values) -> TileProgram:
+    split, grid, launch = values.integer("split_k"), _grid(form, values), Launch(num_warps=values.integer("warps"))
+    names = Names()
+    sums, body = _accumulate(workload, form, values, names)
+    places = [_place(form, values, row) for row in range(len(sums))]
+    if split == 1:
+        for place, total in zip(places, sums, strict=True):
+            body += _finish(workload, form, place, total, names)
+        return TileProgram(workload.name, buffers(workload), (Kernel(workload.name, grid, tuple(body), launch),))
+    partial = partial_sums(workload, form.whole, split)
+    for place, total in zip(places, sums, strict=True):
+        where = (Slice(start_of(("k.split", 1))), *(place[x.name] for x in form.whole.contraction.axes))
+        body.append(Store(partial.name, where, total.name))
+    first = Kernel(f"{workload.name}_partial", grid, tuple(body), launch)
+    columns = min(COMBINE_TILE, 1 << (form.whole.n.extent - 1).bit_length())
+    second = combine(workload, form.whole, partial, (COMBINE_TILE // columns, columns))
+    return TileProgram(workload.name, buffers(workload, partial), (first, second))
+
+
+def _grid(form: ThinForm, values: Values) -> Grid:
+    """Programs that read the same tile of the large operand are neighbours."""
+    axes = [GridAxis(f"{form.wide.name}.0", values.tiling("wide")[0])]
+    if values.integer("split_k") > 1:
+        axes.insert(0 if values["order"] == "split_first" else 1, GridAxis("k.split", values.integer("split_k")))
+    batch = [GridAxis(f"{x.name}.0", x.extent) for x in form.whole.batch]
+    return Grid((*batch, *axes, GridAxis(f"{form.thin.name}.0", values.tiling("thin")[0])))
+
+
+def _place(form: ThinForm, values: Values, row: int) -> dict[str, Slice]:
+    """Where one of the rows of a program's output lies."""
+    place = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in form.whole.batch}
+    for axis in (form.whole.m, form.whole.n):
+        if axis is form.thin:
+            place[axis.name] = Slice(start_of((f"{axis.name}.0", values.tile("thin"))) + Affine(offset=row))
+        else:
+            tile = values.tile("wide")
+            place[axis.name] = Slice(start_of((f"{axis.name}.0", tile)), tile)
+    return place
+
+
+def _accumulate(workload: Workload, form: ThinForm, values: Values, names: Names) -> tuple[list[Tile], list[Statement]]:
+    """The sums over a program's part of k, a tile along `wide` for each row, and the statements that compute them."""
+    split, turns, step = values.integer("split_k"), turns_of(values), values.integer("unroll") * values.tile("k")
+    turn = _Turn(workload, form, values, names)
+    sums = [Tile(names.fresh(f"sum_{i}"), (form.wide.name,), (values.tile("wide"),)) for i in range(turn.rows)]
+    each_turn = values["reduce"] == "each_turn"
+    held = sums if each_turn else [turn.tile(f"acc_{i}") for i in range(turn.rows)]
+    start = start_of(("k.0", step), *([("k.split", turns * step)] if split > 1 else []))
+    loop = For(
+        "k.0",
+        turns,
+        tuple(turn.body(held, start)),
+        pipeline_stages=values.integer("stages") if values["stages"] != 1 else 0,
+        bound=Bound(start, form.k.extent) if split * turns * step >= form.k.extent + step else None,
+    )
+    body: list[Statement] = [*(Fill(t, 0.0) for t in held), loop]
+    if not each_turn:
+        body += [Reduce(total, acc.name, form.k.name, "sum") for total, acc in zip(sums, held, strict=True)]
+    return sums, body
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """One turn of the loop over k."""
+
+    workload: Workload
+    form: ThinForm
+    values: Values
+    names: Names
+
+    @property
+    def rows(self) -> int:
+        return self.values.tile("thin")
+
+    def tile(self, name: str, dtype: str = "float32") -> Tile:
+        """A new tile with the axes of the large operand's."""
+        extents = {self.form.wide.name: self.values.tile("wide"), self.form.k.name: self.values.tile("k")}
+        axes = tuple(x for x in (i.terms[0][0] for i in self.form.large.index) if x in extents)
+        return Tile(self.names.fresh(name), axes, tuple(extents[x] for x in axes), dtype)
+
+    def body(self, held: list[Tile], start: Affine) -> list[Statement]:
+        """Load all tiles of the large operand, so that they are in flight together; then multiply each by every row."""
+        form, tile_k = self.form, self.values.tile("k")
+        dtypes = {t.name: t.dtype for t in self.workload.inputs}
+        eviction: Literal["", "evict_first"] = "evict_first" if self.values["eviction"] else ""
+        pieces = [Slice(start + Affine(offset=u * tile_k), tile_k) for u in range(self.values.integer("unroll"))]
+        places = [_place(form, self.values, row) for row in range(self.rows)]
+        tiles = [self.tile("large", dtypes[form.large.tensor]) for _ in pieces]
+        body: list[Statement] = [
+            Load(tile, form.large.tensor, slices_at(form.large, {**places[0], form.k.name: piece}), eviction=eviction)
+            for tile, piece in zip(tiles, pieces, strict=True)
+        ]
+        for tile, piece in zip(tiles, pieces, strict=True):
+            for total, place in zip(held, places, strict=True):
+                row = Tile(self.names.fresh("row"), (form.k.name,), (tile_k,), dtypes[form.rows.tensor])
+                body.append(Load(row, form.rows.tensor, slices_at(form.rows, {**place, form.k.name: piece})))
+                body += self._added(total, tile, row)
+        return body
+
+    def _added(self, total: Tile, tile: Tile, row: Tile) -> list[Statement]:
+        """`total += tile * row`, summed over k where the total has no such axis."""
+        product = self.tile("product")
+        body: list[Statement] = [Map(product, "mul", (tile.name, row.name))]
+        added = product
+        if total.axes != product.axes:
+            added = Tile(self.names.fresh("part"), total.axes, total.shape)
+            body.append(Reduce(added, product.name, self.form.k.name, "sum"))
+        return [*body, Map(total, "add", (total.name, added.name))]
+
+
+def _finish(workload: Workload, form: ThinForm, place: dict[str, Slice], total: Tile, names: Names) -> list[Statement]:
+    """Apply the epilogue to the sums of one row and store it."""
+    tiles = {form.whole.contraction.name: total}
+    emitter = Emitter(place, {t.name: t.dtype for t in workload.inputs}, names, tiles)
+    index = tuple(x.name for x in form.whole.contraction.axes)
+    emitter.store(workload.stages[-1].name, index, emitter.tile(form.whole.result, "out"))
+    return emitter.body

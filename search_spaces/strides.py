@@ -1,0 +1,50 @@
+"""Strides: where the elements of a tensor lie in memory, in elements from one index to the next per dimension."""
+
+from __future__ import annotations
+
+import math
+
+from search_spaces.errors import InputError
+
+
+def check_strides(name: str, shape: tuple[int, ...], strides: tuple[int, ...], shared: bool = True) -> None:
+    """Raise InputError unless there is a stride per dimension, and no two elements lie in one place.
+
+    `shared`: a stride of 0 is allowed, and makes all indices of its dimension the same elements.
+    """
+    if len(strides) != len(shape):
+        raise InputError(f"{name}: {len(strides)} strides for {len(shape)} dimensions")
+    for stride in strides:
+        if isinstance(stride, bool) or not isinstance(stride, int) or stride < 0:
+            raise InputError(f"{name}: stride {stride!r} is not allowed; expected a non-negative integer")
+    inner, within = 1, ""
+    for stride, size in sorted((s, n) for s, n in zip(strides, shape, strict=True) if n > 1 and (s or not shared)):
+        if stride < inner:
+            raise InputError(
+                f"{name}: stride {stride} of a dimension of size {size} is not allowed; expected at least {inner}, "
+                f"since the elements {within or 'of the tensor'} span so many"
+            )
+        inner, within = inner + stride * (size - 1), f"of the dimensions within, up to stride {stride},"
+
+
+def declared_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The strides, or None where a dense row-major tensor has the same; dimensions of size 1 have none to compare."""
+    dense = dense_strides(shape)
+    if all(size == 1 or s == d for size, s, d in zip(shape, strides, dense, strict=True)):
+        return None
+    return strides
+
+
+def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of a dense row-major tensor."""
+    return tuple(math.prod(shape[d + 1 :]) for d in range(len(shape)))
+
+
+def span(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    """How many elements of memory lie from the first element to the last, both included."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+
+
+def distinct_elements(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    """How many elements have a place of their own: dimensions of stride 0 count once."""
+    return math.prod(size for size, stride in zip(shape, strides, strict=True) if stride)

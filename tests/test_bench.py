@@ -1,0 +1,495 @@
+"""Benchmarks of whole suites: reading them, what the figures mean, how the table reads, and what is saved when."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+from typer.testing import CliRunner, Result
+
+import autosched
+from autosched.bench import BenchPlan, Case, Suite, draw, read_gemm_suite, run_bench, runner, saved_roofline
+from autosched.bench.history import TuningHistory, tuning_history
+from autosched.bench.labels import place_labels
+from autosched.bench.peaks import Peaks, dot_dtype, dot_flops, measure_peaks
+from autosched.bench.roofline import Point, Roofline, roofline
+from autosched.bench.rows import BenchRow, BenchTable
+from autosched.bench.saved import save_table, table_json
+from autosched.bench.table import StreamedTable, markdown, summary_lines
+from autosched.cli import app
+from autosched.compare import Comparison, Row
+from autosched.contenders import BASELINES, BaselineName
+from search_spaces import InputError, Schedule, Target, Workload, ops
+from search_spaces.target import cpu
+from tuning_logs import Measurement, Provenance, TuningRecord
+
+TARGET = cpu("Imaginary CPU", lanes=8, threads=1, l1_bytes=32 * 1024, l2_bytes=2**20, fp32_flops=1e11)
+PRODUCT = ops.matmul(100, 200, 300)
+PEAKS = Peaks((("float32", 120e9),), 10e9)
+ROUNDS = 15
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def suite_file(folder: Path, *shapes: object) -> Path:
+    path = folder / "small.json"
+    path.write_text(json.dumps({"what": "a test", "shapes": list(shapes)}))
+    return path
+
+
+def case(name: str = "one", workload: Workload = PRODUCT) -> Case:
+    return Case(name, workload, (("m", "100"), ("dtype", "float32")))
+
+
+def compared(tuned_s: float, *others: tuple[BaselineName, float | None]) -> Comparison:
+    """A comparison without any noise; None for what is not available."""
+    rows = [Row("tuned", (tuned_s,) * ROUNDS, name="tuned")]
+    for name, seconds in others:
+        absent = Row(name, note="not available: no compiler", name=name)
+        rows.append(absent if seconds is None else Row(name, (seconds,) * ROUNDS, name=name, compile_s=12.3))
+    rows.append(Row("roofline", note="predicted from nominal rates", predicted_s=1e-9, name="roofline"))
+    return Comparison(PRODUCT, TARGET, 1, tuple(rows))
+
+
+def table(*rows: BenchRow, baselines: tuple[BaselineName, ...] = ("library", "max-autotune")) -> BenchTable:
+    versions = (("torch", "2.13.0"), ("device", TARGET.device))
+    return BenchTable("small", TARGET, "cold", baselines, PEAKS, "autosched bench gemm", versions, rows, ended="")
+
+
+FASTER = BenchRow(
+    case("quick"),
+    compared(1e-3, ("library", 2e-3), ("max-autotune", 1.1e-3)),
+    TuningHistory(trials=200, seconds=31.4, near_trials=40, near_s=5.25),
+)
+SLOWER = BenchRow(case("slow"), compared(2e-3, ("library", 1e-3), ("max-autotune", None)))
+FAILED = BenchRow(case("broken"), why_not="no trial succeeded (6 compile_error)")
+
+
+def test_a_suite_names_its_shapes_and_takes_every_argument_of_matmul(tmp_path: Path) -> None:
+    shapes = [
+        {"name": "a", "m": 8, "n": 16, "k": 32, "dtype": "tf32", "layout": "nt"},
+        {"name": "b", "m": 8, "n": 16, "k": 32, "batch": 4, "epilogue": "scale", "scale": 0.5},
+        {"name": "c", "m": 8, "n": 16, "k": 32, "batch": None},
+    ]
+    suite = read_gemm_suite(suite_file(tmp_path, *shapes))
+    assert suite.name == "small"
+    assert [c.workload for c in suite.cases] == [
+        ops.matmul(8, 16, 32, dtype="tf32", layout="nt"),
+        ops.matmul(8, 16, 32, batch=4, epilogue="scale", scale=0.5),
+        ops.matmul(8, 16, 32),
+    ]
+    assert dict(suite.cases[0].facts) == {"m": "8", "n": "16", "k": "32", "dtype": "tf32", "layout": "nt", "and": ""}
+    assert dict(suite.cases[1].facts)["and"] == "batch=4 epilogue=scale scale=0.5"
+
+
+def test_arguments_that_no_shape_names_have_no_column(tmp_path: Path) -> None:
+    suite = read_gemm_suite(suite_file(tmp_path, {"name": "a", "m": 8, "n": 16, "k": 32}))
+    assert [heading for heading, _ in suite.cases[0].facts] == ["m", "n", "k", "dtype", "layout"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ({"name": "x", "m": 8, "n": 8}, r"shape 1 \(x\): matmul needs k="),
+        ({"name": "x", "m": 8, "n": 8, "k": 8, "dtype": "float8"}, r"shape 1 \(x\): unknown dtype 'float8'.*allowed: "),
+        ({"name": "x", "m": 8, "n": 8, "k": 8, "tile": 4}, r"unknown argument of matmul 'tile'.*allowed: .*layout"),
+        ({"name": "x", "m": 8, "n": 8, "k": [8]}, r"k=\[8\]; expected a number"),
+        ({"name": "x", "m": 8.5, "n": 8, "k": 8}, r"m='8.5': expected int"),
+        ({"m": 8, "n": 8, "k": 8}, r"shape 1: name=None; expected a text"),
+        ("x", r"shape 1: got 'x'; expected"),
+    ],
+)
+def test_a_bad_entry_is_named_with_what_is_allowed(shape: object, message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        read_gemm_suite(suite_file(tmp_path, shape))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"shapes": {}}', '{"shapes": []}', "{"])
+def test_a_file_that_is_no_suite_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "suite.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match=r"suite\.json"):
+        read_gemm_suite(path)
+
+
+def test_two_shapes_of_one_name_are_refused(tmp_path: Path) -> None:
+    shape = {"name": "x", "m": 8, "n": 8, "k": 8}
+    with pytest.raises(InputError, match="2 shapes are named 'x'"):
+        read_gemm_suite(suite_file(tmp_path, shape, shape))
+
+
+def test_part_of_a_suite_is_chosen_by_name() -> None:
+    suite = Suite("small", (case("a"), case("b"), case("c")))
+    assert [c.name for c in suite.only(["c", "a"]).cases] == ["a", "c"]
+    assert suite.only([]) == suite
+    with pytest.raises(InputError, match=r"unknown shape of small 'd'.*allowed: a, b, c"):
+        suite.only(["d"])
+
+
+def test_dots_are_counted_without_what_surrounds_them() -> None:
+    fused = ops.matmul(10, 20, 30, dtype="bfloat16", epilogue="bias_gelu")
+    assert dot_flops(fused) == 2 * 10 * 20 * 30
+    assert dot_dtype(fused) == "bfloat16"
+    assert dot_dtype(ops.matmul(10, 20, 30, dtype="tf32")) == "tf32"
+    assert (dot_flops(ops.softmax(4, 4)), dot_dtype(ops.softmax(4, 4))) == (0, None)
+
+
+def test_the_roofline_is_the_longer_of_dots_and_bytes_at_measured_rates() -> None:
+    large, thin = ops.matmul(1000, 1000, 1000), ops.matmul(1, 1000, 1000)
+    assert PEAKS.bound_s(large) == pytest.approx(2e9 / 120e9)
+    assert PEAKS.bound_s(thin) == pytest.approx(4 * (1000 + 1_000_000 + 1000) / 10e9)
+    assert PEAKS.bound_s(ops.softmax(100, 100)) == pytest.approx(2 * 4 * 100 * 100 / 10e9)
+    assert PEAKS.bound_s(ops.matmul(8, 8, 8, dtype="float16")) is None
+
+
+def test_peaks_are_measured_for_the_types_of_the_suite(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autosched.bench.peaks._SIDES", {"cpu": (64, 128)})
+    monkeypatch.setattr("autosched.bench.peaks._COPIED_BYTES", {"cpu": 2**20})
+    monkeypatch.setattr("autosched.bench.peaks._CALLS", 2)
+    peaks = measure_peaks([ops.matmul(8, 8, 8), ops.matmul(8, 8, 8, dtype="bfloat16")], autosched.cpu_target())
+    assert [dtype for dtype, _ in peaks.dots] == ["bfloat16", "float32"]
+    # Far above a scalar loop in Python, and no CPU comes to a PFLOP/s on one thread.
+    assert all(1e8 < rate < 1e15 for _, rate in peaks.dots)
+    assert 1e8 < peaks.copied < 1e13
+    assert dict(peaks.dots)["bfloat16"] >= dict(peaks.dots)["float32"]
+
+
+def records(*figures: tuple[float, float, int]) -> list[TuningRecord]:
+    """One of every (moment, latency, finals); each trial took a tenth of a second itself."""
+    made = []
+    for number, (unix_s, latency_s, finals) in enumerate(figures):
+        measurement = Measurement("ok", (latency_s,), seconds=0.1)
+        schedule = Schedule("fake", (("number", number % 5),))
+        made.append(
+            TuningRecord(PRODUCT, TARGET, schedule, measurement, Provenance("g", "cold", unix_s, 0, 0, (), finals))
+        )
+    return made
+
+
+def test_the_history_tells_when_a_search_was_nearly_as_good_as_in_the_end() -> None:
+    trials = [(100.0, 9e-3, 0), (101.0, 1.04e-3, 0), (102.0, 5e-3, 0), (104.0, 1e-3, 0), (106.0, 1.5e-3, 7)]
+    history = tuning_history(records(*trials))
+    assert history is not None
+    assert (history.trials, history.near_trials) == (4, 2)
+    assert history.seconds == pytest.approx(6.1)
+    assert history.near_s == pytest.approx(1.1)
+
+
+def test_pauses_between_two_searches_on_one_log_are_not_tuning() -> None:
+    ended_in_finals = records((100.0, 2e-3, 0), (101.0, 2e-3, 7), (103.0, 1e-3, 0))
+    killed = records((100.0, 2e-3, 0), (5000.0, 1e-3, 0))
+    first, second = tuning_history(ended_in_finals), tuning_history(killed)
+    assert first is not None
+    assert second is not None
+    assert first.seconds == pytest.approx(0.1 + 1.0 + 0.1)
+    assert second.seconds == pytest.approx(0.2)
+
+
+def test_a_search_without_success_has_no_history() -> None:
+    failed = [dataclasses.replace(r, measurement=Measurement("run_crash")) for r in records((1.0, 1.0, 0))]
+    assert tuning_history(failed) is None
+
+
+def test_the_best_baseline_and_the_parts_of_the_peaks_are_read_off_a_row() -> None:
+    assert FASTER.best_baseline is not None
+    assert FASTER.best_baseline.name == "max-autotune"
+    assert FASTER.part_of_peak(PEAKS) == pytest.approx(2 * 100 * 200 * 300 / 1e-3 / 120e9)
+    assert FASTER.part_of_roofline(PEAKS) == pytest.approx(0.1)
+    assert FAILED.ratio("library") is None
+    assert SLOWER.ratio("max-autotune") is None
+
+
+EXPECTED = """\
+# small on Imaginary CPU, 1 thread, timed with cold caches
+
+| name | m | dtype | library | max-autotune | max-autotune compiled in | tuned | library / tuned \
+| best baseline / tuned | of peak | of roofline | trials | tuned in | to 95 % |
+|---|---|---|---|---|---|---|---|---|---|---|---|---|---|
+| quick | 100 | float32 | 2 ms | 1.1 ms | 12.3 s | 1 ms | 2.00x (2.00–2.00) | 1.10x (1.10–1.10) max-autotune \
+| 10 % | 10 % | 200 | 31 s | 5.2 s / 40 |
+| broken | 100 | float32 | no trial succeeded (6 compile_error) |  |  |  |  |  |  |  |  |  |  |
+| slow | 100 | float32 | 1 ms | – | – | 2 ms | 0.50x (0.50–0.50) | 0.50x (0.50–0.50) library \
+| 5 % | 5 % | shipped | – | – |
+"""
+
+
+def test_the_table_is_written_as_markdown() -> None:
+    text = markdown(table(FASTER, FAILED, SLOWER))
+    shown, _, notes = text.partition("\n\n- ")
+    assert shown + "\n" == EXPECTED
+    assert (
+        "library / tuned: geometric mean 1.000 over 2 of 3 shapes, smallest 0.500 (slow); 1 faster, 1 slower" in notes
+    )
+    assert "max-autotune / tuned: geometric mean 1.100 over 1 of 3 shapes, smallest 1.100 (quick); 1 faster" in notes
+    assert "best baseline / tuned: geometric mean 0.742 over 2 of 3 shapes, smallest 0.500 (slow)" in notes
+    assert "slow, max-autotune: not available: no compiler" in notes
+    assert "measured peaks, best call of the library in this run: float32 0.12 TFLOP/s, a copy 10 GB/s" in notes
+    assert "max-autotune-no-cudagraphs" in notes
+    assert notes.endswith("- command: autosched bench gemm\n- torch 2.13.0, device Imaginary CPU\n")
+
+
+def test_rows_are_printed_in_the_columns_of_the_header_as_they_come() -> None:
+    rows = table(FASTER, FAILED, SLOWER)
+    streamed = StreamedTable([row.case for row in rows.rows], rows.baselines)
+    quick, broken, slow = (streamed.line(row, rows) for row in rows.rows)
+    for line, cell in ((quick, "2 ms"), (slow, "1 ms")):
+        assert line.index(cell) + len(cell) == streamed.header.index("library") + len("library")
+    assert quick.index("1.10x") > streamed.header.index("library / tuned")
+    assert len(quick) == len(slow) == len(streamed.header)
+    assert broken == "broken  100  float32  no trial succeeded (6 compile_error)"
+
+
+def test_what_no_baseline_could_be_timed_for_has_no_mean() -> None:
+    row = BenchRow(case("alone"), compared(1e-3, ("library", None)))
+    shown = list(summary_lines(table(row, baselines=("library",))))
+    assert "library / tuned: not measured" in shown
+    assert "alone" in markdown(table(row, baselines=("library",)))
+    assert "| 1 ms | – | – |" in markdown(table(row, baselines=("library",)))
+
+
+def test_a_table_without_baselines_shows_the_tuned_kernels_alone() -> None:
+    text = markdown(table(BenchRow(case("alone"), compared(1e-3)), baselines=()))
+    assert "| name | m | dtype | tuned | of peak |" in text
+    assert "| alone | 100 | float32 | 1 ms | 10 % |" in text
+
+
+def test_the_json_has_the_latencies_of_every_round() -> None:
+    data = json.loads(json.dumps(table_json(table(FASTER, FAILED))))
+    quick, broken = data["rows"]
+    by_name = {c["name"]: c for c in quick["contenders"]}
+    assert by_name.keys() == {"tuned", "library", "max-autotune"}
+    assert by_name["library"]["latencies_s"] == [2e-3] * ROUNDS
+    assert quick["ratios"]["library"] == {"ratio": 2.0, "low": 2.0, "high": 2.0}
+    assert Workload.from_json(quick["workload"]) == PRODUCT
+    assert quick["tuning"]["near_trials"] == 40
+    assert broken["why_not"] == FAILED.why_not
+    assert data["measured_peaks"] == {"flops_per_s": {"float32": 120e9}, "copied_bytes_per_s": 10e9}
+
+
+def test_a_saved_roofline_is_the_one_that_was_measured(tmp_path: Path) -> None:
+    saved = table(FASTER, FAILED, SLOWER)
+    save_table(saved, tmp_path)
+    read = saved_roofline(tmp_path / "table.json")
+    assert [p.name for p in read.points] == ["quick", "slow"]
+    assert read.points[0].tuned_rate == pytest.approx(2 * read.points[0].baseline_rate)  # type: ignore[operator]
+    assert read == roofline(saved, read.title)
+    assert not list(tmp_path.glob("*.part"))
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"schema": 99}', '{"schema": 1, "roofline": {"points": [{}]}}'])
+def test_a_file_that_is_no_table_is_not_drawn(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "table.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match=r"table\.json"):
+        saved_roofline(path)
+
+
+def fake_roofline(points: int) -> Roofline:
+    made = [Point(f"shape-{i}", "bfloat16", 2.0**i, 4e12 * 2**i, 3e12 * 2**i if i % 2 else None) for i in range(points)]
+    return Roofline("small on a GPU", "library", 4e12, (("bfloat16", 8e14), ("tf32", 4e14)), tuple(made))
+
+
+def test_a_roofline_is_drawn_as_png_and_svg(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    png, svg = draw(fake_roofline(8), tmp_path)
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert png.stat().st_size > 20_000
+    assert svg.read_text().count("<use") > 8
+    assert svg.read_text().lower().count("#0072b2") > 8
+
+
+def test_nothing_measured_is_nothing_drawn(tmp_path: Path) -> None:
+    with pytest.raises(autosched.AutoschedError, match="nothing to draw"):
+        draw(fake_roofline(0), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_matplotlib_the_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
+    with pytest.raises(autosched.AutoschedError, match=r'pip install "autosched\[plot\]"'):
+        draw(fake_roofline(2), tmp_path)
+
+
+def test_labels_cover_neither_each_other_nor_what_is_drawn() -> None:
+    anchors = [(200.0 + 3 * i, 200.0 + 2 * i) for i in range(12)]
+    covered = [(x - 5, y - 5, x + 5, y + 5) for x, y in anchors]
+    places = place_labels(anchors, [(80.0, 12.0)] * 12, covered, (0.0, 0.0, 800.0, 600.0))
+    boxes = [*covered, *((x, y, x + 80, y + 12) for x, y in places)]
+    for i in range(12, len(boxes)):
+        a = boxes[i]
+        assert a[0] >= 0
+        assert a[2] <= 800
+        for b in (boxes[j] for j in range(i)):
+            assert a[0] >= b[2] or b[0] >= a[2] or a[1] >= b[3] or b[1] >= a[3]
+
+
+SMALL = {"name": "small", "m": 16, "n": 16, "k": 16}
+EVEN = {"name": "even", "m": 16, "n": 32, "k": 16, "layout": "nt"}
+
+
+@pytest.fixture(autouse=True)
+def quick_peaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    def measured(workloads: Sequence[Workload], target: Target) -> Peaks:
+        return PEAKS
+
+    monkeypatch.setattr(runner, "measure_peaks", measured)
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log in which one of two shapes was tuned."""
+    log = tmp_path_factory.mktemp("bench") / "tuning.jsonl"
+    autosched.tune(ops.matmul(16, 16, 16), "cpu", 4, strategy="random", cost_model="random", log=log)
+    return log
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["bench", *arguments], env={"COLUMNS": "200", "TERMINAL_WIDTH": "200"})
+
+
+def test_replay_measures_what_the_log_has_and_names_what_it_has_not(tuned: Path, tmp_path: Path) -> None:
+    before, out = tuned.read_bytes(), tmp_path / "out"
+    suite = suite_file(tmp_path, EVEN, SMALL)
+    where = ("--suite", str(suite), "--log", str(tuned), "--out", str(out), "--target", "cpu")
+    result = run("gemm", *where, "--replay", "--rounds", "6")
+    assert result.exit_code == 1, result.output
+    assert "even   16  32  16  float32  nt      no successful record of matmul m=16 n=32 k=16" in result.output
+    assert "over 1 of 2 shapes" in result.output
+    assert tuned.read_bytes() == before
+    even, small = json.loads((out / "table.json").read_text())["rows"]
+    assert "no successful record" in even["why_not"]
+    assert [len(c["latencies_s"]) for c in small["contenders"]] == [6, 6]
+    assert small["tuning"]["trials"] == 4
+    assert "| small | 16 | 16 | 16 | float32 | nn |" in (out / "table.md").read_text()
+
+
+def test_every_shape_is_tuned_and_measured_and_a_second_run_tunes_nothing(tuned: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    log, out = tmp_path / "log.jsonl", tmp_path / "out"
+    log.write_bytes(tuned.read_bytes())
+    suite = suite_file(tmp_path, SMALL, EVEN)
+    where = ("--suite", str(suite), "--log", str(log), "--out", str(out), "--target", "cpu", "--rounds", "6")
+    result = run("gemm", *where, "--trials", "4")
+    assert result.exit_code == 0, result.output
+    assert "[2/2] even" in result.output
+    assert {path.name for path in out.iterdir()} == {"table.md", "table.json", "roofline.png", "roofline.svg"}
+    before = log.read_bytes()
+    again = run("gemm", *where, "--trials", "4", "--only", "even,small")
+    assert again.output.count("all known from the log") == 2
+    assert log.read_bytes() == before
+    (out / "roofline.png").unlink()
+    assert run("draw", str(out / "table.json")).exit_code == 0
+    assert (out / "roofline.png").exists()
+
+
+def test_a_shape_that_fails_costs_its_own_row_only(
+    tuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(workload: Workload, plan: BenchPlan, console: Console) -> str | None:
+        if workload == ops.matmul(16, 16, 16):
+            return None
+        raise RuntimeError("CUDA error: misaligned address\nand a long story")
+
+    monkeypatch.setattr(runner, "_tune_case", refuse)
+    suite = Suite("small", (Case("even", ops.matmul(16, 32, 16), ()), Case("small", ops.matmul(16, 16, 16), ())))
+    plan = BenchPlan(autosched.cpu_target(), ("library",), trials=4, log=tuned, rounds=6)
+    result = run_bench(suite, plan, tmp_path, Console(file=io.StringIO()), "test")
+    assert [row.why_not for row in result.rows] == ["CUDA error: misaligned address", ""]
+    assert result.rows[1].tuned_s
+
+
+def test_a_kernel_with_wrong_results_is_not_timed(tuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "why_wrong_now", lambda kernel, seed: "max error 7")
+    suite = Suite("small", (Case("small", ops.matmul(16, 16, 16), ()),))
+    plan = BenchPlan(autosched.cpu_target(), ("library",), trials=None, log=tuned)
+    result = run_bench(suite, plan, tmp_path, Console(file=io.StringIO()), "test")
+    assert [row.why_not for row in result.rows] == ["wrong results: max error 7"]
+
+
+def test_ctrl_c_keeps_what_was_measured(tuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measure(case: Case, plan: BenchPlan) -> BenchRow:
+        if case.name == "second":
+            raise KeyboardInterrupt
+        return dataclasses.replace(FASTER, case=case)
+
+    monkeypatch.setattr(runner, "_measure", measure)
+    suite = Suite("small", tuple(Case(name, PRODUCT, ()) for name in ("first", "second", "third")))
+    plan = BenchPlan(autosched.cpu_target(), ("library",), trials=None, log=tuned)
+    result = run_bench(suite, plan, tmp_path, Console(file=io.StringIO()), "test")
+    assert result.ended == "interrupted after 1 of 3 shapes"
+    data = json.loads((tmp_path / "table.json").read_text())
+    assert [row["name"] for row in data["rows"]] == ["first"]
+    assert data["ended"] == result.ended
+
+
+def test_ctrl_c_while_tuning_ends_before_anything_is_measured(
+    tuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runner, "_tune_case", interrupted)
+    where = ("--log", str(tuned), "--out", str(tmp_path / "out"), "--target", "cpu")
+    result = run("gemm", "--suite", str(suite_file(tmp_path, SMALL)), *where)
+    assert result.exit_code == 130
+    assert "what was tuned is in the log" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--suite", "none.json"], "cannot read the suite none.json: No such file"),
+        (["--only", "large"], "unknown shape of small 'large'"),
+        (["--baselines", "cublas"], "unknown baseline 'cublas'; did you mean 'cublaslt'?"),
+        (["--baselines", "library,library"], "baseline library is named twice"),
+        (["--trials", "0"], "trials=0; expected an integer of at least 1"),
+        (["--rounds", "0"], "rounds=0; expected an integer of at least 1"),
+        (["--policy", "graph"], "'graph' launches CUDA graphs"),
+        (["--log", "."], ". is no file"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_misuse_is_refused_before_anything_is_made(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suite = suite_file(tmp_path, SMALL)
+    monkeypatch.chdir(tmp_path)
+    result = run("gemm", "--suite", str(suite), "--target", "cpu", *arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert list(tmp_path.iterdir()) == [suite]
+
+
+def test_help_explains_suite_baselines_and_how_to_tune_in_parts() -> None:
+    shown = run("gemm", "--help").output
+    for word in ("--suite", "--only", "--replay", "--baselines", "autosched bench gemm --suite", *BASELINES):
+        assert word in shown
+    assert "gemm" in CliRunner().invoke(app, ["bench", "--help"]).output
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_on_a_gpu_cublaslt_is_timed_beside_cublas_and_the_preference_is_restored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "measure_peaks", measure_peaks)
+    before = torch.backends.cuda.preferred_blas_library()
+    shapes = [{"name": d, "m": 512, "n": 512, "k": 512, "dtype": d, "layout": "nt"} for d in ("bfloat16", "tf32")]
+    suite, out = suite_file(tmp_path, *shapes), tmp_path / "out"
+    where = ("--suite", str(suite), "--log", str(tmp_path / "log.jsonl"), "--out", str(out))
+    result = run("gemm", *where, "--trials", "8", "--baselines", "library,cublaslt,max-autotune")
+    assert result.exit_code == 0, result.output
+    data = json.loads((out / "table.json").read_text())
+    for row in data["rows"]:
+        timed = {c["name"] for c in row["contenders"] if c["latencies_s"]}
+        assert timed == {"tuned", "library", "cublaslt", "max-autotune"}, row["contenders"]
+        # A product this small is far from the peak, and nothing comes far above one.
+        assert 0 < row["part_of_measured_peak"] < 1.1
+    assert set(data["measured_peaks"]["flops_per_s"]) == {"bfloat16", "tf32"}
+    assert torch.backends.cuda.preferred_blas_library() == before

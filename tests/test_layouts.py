@@ -1,0 +1,307 @@
+"""Leading dimensions and batch strides: from the shell to the kernel, on every device; and sizes that divide nothing.
+
+On a machine with a GPU, `pytest -m gpu tests/test_layouts.py` tunes, replays and checks every layout.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import autosched
+import search_spaces
+from autosched import baselines, devices, reference
+from autosched.backends.llvm_backend import LlvmBackend
+from autosched.correctness import error_ratio, expect
+from autosched.reference import random_inputs
+from search_spaces import Axis, EmptySearchSpaceError, InputError, Stage, Target, Tensor, Workload, ops
+from search_spaces import expression as ex
+from search_spaces.descriptors import descriptor_remarks, why_not_describable
+from search_spaces.expression import Access, axis_index
+from search_spaces.interpreter import interpret
+from search_spaces.structure import pointwise_form
+from search_spaces.target import GPUS
+
+HERE = devices.cpu_target()
+H200 = GPUS["h200"]
+LAYOUTS = ("nn", "nt", "tn", "tt")
+
+STRIDED = (
+    *(ops.matmul(37, 50, 65, layout=layout, lda=80, ldb=72, ldc=64) for layout in LAYOUTS),
+    *(ops.matmul(20, 24, 300, layout=layout, batch=3, lda=301, stride_b=0, epilogue="bias_relu") for layout in LAYOUTS),
+    ops.matmul(9, 10, 11, batch=4, stride_a=200, stride_b=133, ldc=40, stride_c=10),
+    ops.matmul(5, 70, 300, layout="nt", dtype="bfloat16", lda=304, ldb=304, ldc=72),
+)
+
+
+def label(workload: Workload) -> str:
+    return workload.label.replace(" ", "-")
+
+
+def pointwise(shape: tuple[int, int], *strides: tuple[int, ...] | None) -> Workload:
+    """max(x, 0) of a matrix, with the strides of x and of the output."""
+    axes = tuple(Axis(name, extent) for name, extent in zip("rc", shape, strict=True))
+    body = ex.call("maximum", Access("x", tuple(axis_index(a.name) for a in axes)), ex.Literal(0.0))
+    x = Tensor("x", shape, "float32", strides[0])
+    return Workload("strided_relu", (x,), (Stage("out", axes, body),), output_strides=strides[1])
+
+
+# What a layout is
+
+
+def test_leading_dimensions_and_batch_strides_are_those_of_blas() -> None:
+    strided = ops.matmul(4, 5, 6, layout="tn", batch=2, lda=8, ldb=7, ldc=9, stride_b=0, stride_c=100)
+    assert [t.strides for t in strided.inputs] == [(48, 8, 1), (0, 7, 1)]
+    assert strided.output.strides == (100, 9, 1)
+    assert [t.span for t in (*strided.inputs, strided.output)] == [92, 40, 132]
+
+
+def test_strides_that_a_dense_tensor_has_too_are_none() -> None:
+    dense = ops.matmul(4, 5, 6, batch=2)
+    assert ops.matmul(4, 5, 6, batch=2, lda=6, ldb=5, ldc=5, stride_a=24, stride_b=30, stride_c=20).key == dense.key
+    assert Tensor("x", (1, 6), "float32", (99, 1)) == Tensor("x", (1, 6), "float32")
+    assert dense.inputs[0].effective_strides == (24, 6, 1)
+
+
+def test_bytes_are_those_of_the_elements_and_a_shared_operand_counts_once() -> None:
+    padded = Tensor("x", (10, 20), "bfloat16", (64, 1))
+    shared = Tensor("x", (8, 10, 20), "bfloat16", (0, 20, 1))
+    assert (padded.bytes, padded.elements, padded.span) == (400, 200, 596)
+    assert (shared.bytes, shared.elements, shared.span) == (400, 1600, 200)
+
+
+def test_dense_workloads_keep_their_keys_and_their_json() -> None:
+    """Those of the version before there were strides: logs hold them."""
+    keys = {
+        "77991f44ba713871": ops.matmul(512, 512, 512),
+        "a391d47c3cd7436d": ops.matmul(64, 32, 16, dtype="bfloat16", layout="nt", batch=3, epilogue="bias_gelu_scale"),
+        "18387fb1006e372b": ops.matmul(8, 8, 8, dtype="tf32"),
+        "91e1eba1aa6c41ab": ops.softmax(4, 5),
+        "86ed8dfef0abf41c": ops.pointwise(3, 4, "bias_gate_scale"),
+    }
+    for key, workload in keys.items():
+        assert workload.key == key
+    data = ops.matmul(8, 8, 8).to_json()
+    assert set(data) == {"name", "arguments", "precision", "inputs", "stages"}
+    assert [len(t) for t in data["inputs"]] == [3, 3]
+    assert dict(data["arguments"]).keys() == {"m", "n", "k", "dtype", "layout", "batch", "epilogue", "scale"}
+
+
+@pytest.mark.parametrize("workload", STRIDED, ids=label)
+def test_strides_survive_their_json_and_make_other_keys(workload: Workload) -> None:
+    assert Workload.from_json(workload.to_json()) == workload
+    dense = {k: v for k, v in workload.arguments if not (k.startswith("ld") or k.startswith("stride"))}
+    assert ops.matmul(**dense).key != workload.key  # type: ignore[arg-type]
+
+
+def test_arguments_of_a_shell_say_strides_too() -> None:
+    given = {"m": "4", "n": "5", "k": "6", "batch": "2", "lda": "8", "stride_b": "0"}
+    assert ops.construct("matmul", given) == ops.matmul(4, 5, 6, batch=2, lda=8, stride_b=0)
+    assert "stride_b=0" in ops.construct("matmul", given).label
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"lda": 5}, "lda=5; expected at least 6"),
+        ({"layout": "tn", "lda": 3}, "lda=3; expected at least 4"),
+        ({"ldb": True}, "ldb=True; expected at least 5"),
+        ({"stride_a": 24}, "stride_a=24 without batch"),
+        ({"batch": 2, "stride_c": 0}, "out: stride 0 of a dimension of size 2 is not allowed; expected at least"),
+        ({"batch": 2, "stride_a": 23}, "a: stride 23 of a dimension of size 2 is not allowed; expected at least 24"),
+        ({"batch": 2, "stride_a": -1}, "a: stride -1 is not allowed; expected a non-negative integer"),
+    ],
+)
+def test_strides_that_place_elements_upon_each_other_are_refused(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        ops.matmul(4, 5, 6, **arguments)  # type: ignore[arg-type]
+
+
+def test_a_tensor_has_a_stride_for_every_dimension() -> None:
+    with pytest.raises(InputError, match="x: 1 strides for 2 dimensions"):
+        Tensor("x", (4, 5), "float32", (5,))
+
+
+def test_axes_merge_only_where_rows_follow_each_other() -> None:
+    dense = pointwise_form(pointwise((4, 8), None, None))
+    assert dense is not None
+    assert dense.output.shape == (32,)
+    for strides in [((10, 1), None), (None, (10, 1)), ((10, 1), (10, 1)), ((0, 1), None), ((1, 4), None)]:
+        kept = pointwise_form(pointwise((4, 8), *strides))
+        assert kept is not None
+        assert kept.output.shape == (4, 8)
+        assert (kept.inputs[0].strides, kept.output.strides) == strides
+
+
+# What a kernel does with it
+
+
+def run_here(schedule: search_spaces.Schedule, inputs: list[torch.Tensor], out: torch.Tensor) -> None:
+    backend, program = LlvmBackend(), schedule.program
+    launcher = backend.load(backend.compile(backend.render(program, ""), program, HERE), program)
+    launcher([*inputs, out])
+    launcher.unload()
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        *STRIDED,
+        pointwise((13, 101), (128, 1), (103, 1)),
+        pointwise((13, 64), (0, 1), None),
+        ops.matmul(1, 64, 40, lda=64),
+    ],
+    ids=label,
+)
+def test_kernels_of_a_cpu_read_and_write_strided_tensors(workload: Workload) -> None:
+    inputs, rng = random_inputs(workload, 2), np.random.default_rng(5)
+    expectation, space = expect(workload, inputs), search_spaces.build(workload, HERE)
+    for schedule in dict.fromkeys(space.sample(rng) for _ in range(5)):
+        out = reference.empty(workload.output, "cpu")
+        memory = out.as_strided((workload.output.span,), (1,))
+        memory.fill_(torch.nan)
+        run_here(schedule, inputs, out)
+        assert error_ratio(out, expectation) <= 1.0, str(schedule)
+        # Nothing was written between the rows.
+        assert int(memory.isfinite().sum()) == out.numel()
+
+
+@pytest.mark.parametrize("target", [H200, GPUS["a100"]], ids=lambda t: t.name)
+@pytest.mark.parametrize("workload", STRIDED, ids=label)
+def test_lowered_programs_compute_strided_tensors(workload: Workload, target: Target) -> None:
+    inputs, rng = random_inputs(workload, 2), np.random.default_rng(5)
+    expectation, space = expect(workload, inputs), search_spaces.build(workload, target)
+    for schedule in dict.fromkeys(space.sample(rng) for _ in range(6)):
+        program = schedule.program
+        strides = {t.name: t.effective_strides for t in (*workload.inputs, workload.output)}
+        assert {b.name: b.strides for b in program.buffers if b.role != "workspace"} == strides
+        got = torch.from_numpy(interpret(program, [x.float().numpy() for x in inputs]))
+        made = got.to(reference.torch_dtype(workload.output.dtype))
+        assert error_ratio(made, expectation) <= 1.0, str(schedule)
+
+
+def test_a_cpu_takes_no_columns_that_are_apart() -> None:
+    workload = pointwise((8, 16), (1, 8), None)
+    with pytest.raises(EmptySearchSpaceError, match="the last dimension of x are 8 apart; kernels for CPUs take 1"):
+        search_spaces.build(workload, HERE)
+    assert search_spaces.build(workload, H200).sketches
+
+
+@pytest.mark.parametrize("workload", STRIDED, ids=label)
+def test_the_library_takes_strided_operands(workload: Workload) -> None:
+    inputs = random_inputs(workload, 1)
+    assert [x.stride() for x in inputs] == [t.effective_strides for t in workload.inputs]
+    known = baselines.baseline(workload)
+    assert known is not None
+    assert known.library is not None
+    out = reference.empty(workload.output, "cpu")
+    address, strides = out.data_ptr(), out.stride()
+    known.library(inputs, out)
+    assert (out.data_ptr(), out.stride()) == (address, strides)
+    assert error_ratio(out, expect(workload, inputs)) <= 1.0
+    assert error_ratio(known.eager(*inputs), expect(workload, inputs)) <= 1.0
+
+
+# Descriptors
+
+
+@pytest.mark.parametrize(
+    ("tensor", "reason"),
+    [
+        (Tensor("b", (4096, 4096), "bfloat16"), None),
+        (
+            Tensor("b", (4096, 4093), "bfloat16"),
+            "rows of 4093 bfloat16 are 8186 bytes apart; descriptors need multiples",
+        ),
+        (Tensor("b", (4096, 4093), "bfloat16", (4096, 1)), None),
+        (Tensor("b", (8, 64, 64), "float8_e4m3fn", (0, 64, 1)), None),
+        (Tensor("b", (8, 64, 64), "float8_e4m3fn", (4100, 64, 1)), "rows of 64 float8_e4m3fn are 4100 bytes apart"),
+        (Tensor("b", (64, 64), "float32", (1, 64)), "elements of its last dimension are 64 apart"),
+    ],
+)
+def test_descriptors_need_aligned_strides(tensor: Tensor, reason: str | None) -> None:
+    found = why_not_describable(tensor)
+    assert (found is None) == (reason is None)
+    assert reason is None or str(found).startswith(reason)
+
+
+def test_a_space_says_why_a_tensor_has_no_descriptor() -> None:
+    workload = ops.matmul(4096, 4093, 512, dtype="bfloat16")
+    because = "rows of 4093 bfloat16 are 8186 bytes apart; descriptors need multiples of 16"
+    assert descriptor_remarks(workload, ("a", "b", "out"), H200) == (
+        f"b: {because}, so b is read by pointers, or copied first",
+        f"out: {because}, so out is written by pointers",
+    )
+    assert descriptor_remarks(workload, ("a", "b", "out"), GPUS["a100"]) == ()
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        ops.matmul(64, 64, 64, dtype="bfloat16", batch=4, stride_b=0),
+        ops.matmul(64, 64, 64, dtype="bfloat16", lda=72, ldc=80, layout="nt"),
+        ops.matmul(1000, 1000, 1000, dtype="bfloat16"),
+        ops.matmul(1021, 2039, 4093, dtype="float16"),
+        ops.matmul(35, 8457, 2560, dtype="bfloat16", layout="nt"),
+    ],
+    ids=label,
+)
+def test_every_layout_and_size_compiles(workload: Workload) -> None:
+    pytest.importorskip("triton")
+    from autosched.backends.triton_backend import TritonBackend
+
+    backend, space = TritonBackend(), search_spaces.build(workload, H200)
+    sketch = space.sketch("tiled_dot_gpu")
+    for values in [s for s in sketch.starts if sketch.why_illegal(s) is None][:3]:
+        program = sketch.lower(values)
+        source = backend.render(program, "")
+        assert all(b.startswith(b"\x7fELF") for b in backend.compile(source, program, H200).binaries)
+
+
+# End to end
+
+
+def check_tuned(workload: Workload, target: Target, trials: int, log: Path) -> None:
+    result = autosched.tune(workload, target=target, trials=trials, log=log)
+    kernel = autosched.replay(workload, target=target, log=log)
+    inputs = random_inputs(workload, 99, kernel.device)
+    expectation = expect(workload, inputs)
+    out = reference.empty(workload.output, kernel.device)
+    memory = out.as_strided((workload.output.span,), (1,))
+    memory.fill_(torch.nan)
+    kernel(*inputs, out=out)
+    assert error_ratio(out, expectation) <= 1.0, str(result)
+    assert int(memory.isfinite().sum()) == out.numel()
+    # Dense tensors are copied into the layout that was tuned; those that a batch shares stay shared.
+    dense = [x if 0 in x.stride() else x.contiguous() for x in inputs]
+    assert error_ratio(kernel(*dense), expectation) <= 1.0
+
+
+def test_a_strided_matmul_is_tuned_and_replayed_on_a_cpu(tmp_path: Path) -> None:
+    workload = ops.matmul(64, 48, 100, layout="nt", batch=2, lda=104, ldc=64, stride_b=0, epilogue="bias_relu")
+    check_tuned(workload, HERE, 4, tmp_path / "log.jsonl")
+
+
+MEASURED = [
+    *(
+        ops.matmul(512, 768, 1024, dtype=dtype, layout=layout, lda=1160, ldb=1176, ldc=800)
+        for dtype in ("bfloat16", "tf32", "float8_e4m3fn")
+        for layout in LAYOUTS
+    ),
+    *(ops.matmul(512, 768, 1024, dtype="bfloat16", layout=layout, batch=3, stride_b=0) for layout in LAYOUTS),
+    ops.matmul(256, 256, 256, dtype="float16", batch=4, lda=1024, stride_a=256, ldc=1024, stride_c=256),
+    ops.matmul(512, 768, 1024, dtype="bfloat16", lda=1027, ldb=769, ldc=771),
+    ops.matmul(1000, 1000, 1000, dtype="bfloat16"),
+    ops.matmul(1021, 2039, 4093, dtype="bfloat16", epilogue="bias_gelu"),
+    ops.matmul(35, 8457, 2560, dtype="float16", layout="nt"),
+]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("workload", MEASURED, ids=label)
+def test_every_layout_is_tuned_and_replayed_on_a_gpu(workload: Workload, tmp_path: Path) -> None:
+    check_tuned(workload, devices.gpu_target(), 12, tmp_path / "log.jsonl")

@@ -1,0 +1,201 @@
+"""Warm starts: records of other shapes, devices and logs say where to look, and never pass for measurements here."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import statistics
+import sys
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.append(str(Path(__file__).parent))
+from log_records import A100, H200, SMALL, record, tiles
+
+import autosched
+import cost_models
+import search_spaces
+from autosched import strategies
+from autosched.strategies.transfer import transferred
+from autosched.tuner import tune
+from autosched.warm_start import history
+from search_spaces import Schedule, Target, Workload, ops
+from search_spaces.target import cpu
+from tuning_logs import Measurement, Provenance, TuningLog, TuningRecord
+from tuning_logs.packing import packed_name, write_packed
+
+warm_start = importlib.import_module("autosched.warm_start")
+
+HERE = cpu("Imaginary CPU", lanes=8, threads=1, l1_bytes=32 * 1024, l2_bytes=2**20, fp32_flops=1e11)
+ELSEWHERE = replace(HERE, device="A thousand times faster CPU")
+OP, OTHER = ops.matmul(512, 256, 384), ops.matmul(256, 512, 256)
+# What the best schedule of every shape has.
+IDEAL = {"register": 16, "n": 64, "k": 128}
+
+
+def made_up_latency(op: Workload, schedule: Schedule, target: Target) -> float:
+    """Grows by half with every doubling of a tile's distance from the ideal; exact in the six digits of a log."""
+    off = sum(abs(math.log2(schedule.knobs.tile(name) / tile)) for name, tile in IDEAL.items())
+    off += (schedule.knobs["pack_b"] != "panels") + (schedule.knobs["unroll"] != 4)
+    speed = 1e10 if target == HERE else 1e13
+    return float(f"{op.flops / speed * 1.5**off:.6g}")
+
+
+class TileMeasurer:
+    """Measures nothing: latencies depend on how far the tiles are from the ideal ones."""
+
+    overlaps = False
+    library_s = None
+
+    def __init__(self, op: Workload, target: Target = HERE) -> None:
+        self.op, self.target = op, target
+        self.measured: list[Schedule] = []
+
+    def submit(self, schedules: Sequence[Schedule]) -> list[Future[Measurement]]:
+        self.measured.extend(schedules)
+        futures: list[Future[Measurement]] = [Future() for _ in schedules]
+        for schedule, future in zip(schedules, futures, strict=True):
+            future.set_result(Measurement("ok", (made_up_latency(self.op, schedule, self.target),)))
+        return futures
+
+    def remeasure(self, schedules: Sequence[Schedule], rounds: int) -> list[Measurement]:
+        return [Measurement("ok", (made_up_latency(self.op, s, self.target),) * rounds) for s in schedules]
+
+    def cancel(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def shipped(
+    folder: Path, op: Workload, target: Target, monkeypatch: pytest.MonkeyPatch, trials: int = 96
+) -> list[TuningRecord]:
+    """Records of a search of `op`, as the log that ships from now on."""
+    log = TuningLog(folder / "other.jsonl")
+    tune(op, target, trials, log=log.path, measurer=TileMeasurer(op, target), seed=7)
+    path = folder / "records" / packed_name(op, "cold")
+    write_packed(path, list(log))
+    monkeypatch.setattr(warm_start, "shipped_logs", lambda: (path,))
+    return list(log)
+
+
+def tuned(log: Path, trials: int, seed: int = 0) -> tuple[autosched.TuneResult, TileMeasurer]:
+    measurer = TileMeasurer(OP)
+    return tune(OP, HERE, trials, log=log, measurer=measurer, seed=seed), measurer
+
+
+def latency_of(result: autosched.TuneResult) -> float:
+    assert result.best is not None
+    return result.best.measurement.latency_s
+
+
+@pytest.mark.parametrize(("op", "target"), [(OTHER, HERE), (OP, ELSEWHERE)], ids=["other shape", "other device"])
+def test_a_search_on_a_fresh_log_is_sooner_good_with_the_records_that_ship(
+    op: Workload, target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(warm_start, "shipped_logs", lambda: ())
+        cold = [latency_of(tuned(tmp_path / f"cold{seed}.jsonl", 48, seed)[0]) for seed in range(3)]
+    shipped(tmp_path, op, target, monkeypatch)
+    warm = [latency_of(tuned(tmp_path / f"warm{seed}.jsonl", 16, seed)[0]) for seed in range(3)]
+    assert statistics.median(warm) < 0.8 * statistics.median(cold)
+
+
+def test_a_latency_of_another_device_is_not_one_of_this(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    foreign = shipped(tmp_path, OP, ELSEWHERE, monkeypatch)
+    result, measurer = tuned(tmp_path / "tuning.jsonl", 20)
+    assert (result.trials_known, result.trials_done) == (0, 20)
+    assert len(set(measurer.measured)) == 20
+    records = list(TuningLog(tmp_path / "tuning.jsonl"))
+    assert {r.target for r in records} == {HERE}
+    assert latency_of(result) == min(r.measurement.latency_s for r in records)
+    assert latency_of(result) > max(r.measurement.latency_s for r in foreign if r.provenance.finals)
+
+
+def test_the_best_that_ships_for_this_very_task_is_measured_here_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = shipped(tmp_path, OP, HERE, monkeypatch)
+    best = min(records, key=lambda r: r.measurement.latency_s)
+    result, measurer = tuned(tmp_path / "tuning.jsonl", 16)
+    assert measurer.measured[0] == best.schedule
+    assert (result.trials_known, result.trials_done) == (0, 16)
+    assert result.best is not None
+    assert result.best.schedule in {r.schedule for r in records} | set(measurer.measured)
+    again, measurer = tuned(tmp_path / "tuning.jsonl", 16)
+    assert (again.ending, measurer.measured) == ("known", [])
+
+
+def test_what_another_version_measured_of_this_task_is_tried_again(tmp_path: Path) -> None:
+    log = tmp_path / "tuning.jsonl"
+    tuned(log, 48)
+    old = [replace(r, provenance=replace(r.provenance, generator="0ld")) for r in TuningLog(log)]
+    log.unlink()
+    TuningLog(log).append(*old)
+    best = min(old, key=lambda r: r.measurement.latency_s)
+    result, measurer = tuned(log, 16)
+    assert measurer.measured[0] == best.schedule
+    assert (result.trials_known, result.trials_done) == (0, 16)
+
+
+def test_history_is_all_but_what_was_measured_here_most_alike_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    near, far = ops.matmul(64, 64, 128), ops.matmul(64, 64, 1024)
+    log = TuningLog(tmp_path / "tuning.jsonl")
+    log.append(record(1), record(2, generator="g0"), record(4, workload=far), record(8, policy="hot"), record(16, None))
+    paths = []
+    for number, (op, target) in enumerate([(near, H200), (SMALL, A100), (SMALL, H200)]):
+        path = tmp_path / f"{number}" / packed_name(op, "cold")
+        write_packed(path, [record(100 + number, 5e-4, workload=op, target=target)])
+        paths.append(path)
+    hot = tmp_path / packed_name(near, "hot")
+    write_packed(hot, [record(200, workload=near, policy="hot")])
+    monkeypatch.setattr(warm_start, "shipped_logs", lambda: (*paths, hot))
+    found = history(log, SMALL, H200, Provenance("g1", "cold", 0.0, 0, 0))
+    assert tiles(found) == [102, 2, 101, 100, 4]
+
+
+@pytest.mark.parametrize("name", strategies.names())
+def test_what_was_measured_elsewhere_may_be_asked_for_once(name: str) -> None:
+    space = search_spaces.build(OP, HERE).restricted(
+        "tiled_dot_cpu",
+        register=[(8, 8)],
+        m=[1],
+        order=["mn"],
+        pack_a=["no"],
+        pack_b=["no"],
+        inner=["ij"],
+        k=[(1, 384)],
+    )
+    everything = list(space)
+    records = [
+        TuningRecord(OP, HERE, s, Measurement("ok", (1e-3 + i * 1e-6,)), Provenance("g", "cold", 0.0, 0, i))
+        for i, s in enumerate(everything)
+    ]
+    strategy = strategies.create(name, space, cost_models.create("random", 0), np.random.default_rng(0))
+    strategy.tell([TuningRecord.from_json(r.to_json()) for r in records], elsewhere=True)
+    assert len(everything) > 40
+    asked = [s for _ in range(4) for s in strategy.ask(len(everything) // 2)]
+    assert len(asked) == len(everything)
+    assert set(asked) == set(everything)
+
+
+def test_of_several_shapes_the_most_alike_counts_most_and_no_latency_is_compared_with_anothers() -> None:
+    space = search_spaces.build(OP, HERE)
+    rng = np.random.default_rng(0)
+    schedules = list(dict.fromkeys(space.sample(rng) for _ in range(12)))[:9]
+    near, middle, far = schedules[:3], schedules[3:6], schedules[6:]
+    records = [
+        TuningRecord(op, HERE, s, Measurement("ok", (scale * (1 + place),)), Provenance("g", "cold", 0.0, 0, 0))
+        for op, group, scale in ((OP, near, 1.0), (OTHER, middle, 1e-3), (SMALL, far, 1e-6))
+        for place, s in reversed(list(enumerate(group)))
+    ]
+    assert transferred(space, records, 6) == [near[0], near[1], middle[0], near[2], middle[1], far[0]]
+    assert transferred(space, records, 2) == near[:2]

@@ -1,0 +1,100 @@
+"""Reading a compressed log: the lines of any other log, in the form in which records ship. It is never appended to."""
+
+from __future__ import annotations
+
+import gzip
+import warnings
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from search_spaces import LogError, Target, Workload
+from tuning_logs.line_parser import LineParser
+from tuning_logs.ranking import best_of, ranked_by_generator
+from tuning_logs.reading import FileState, Filter, opened, parse_line
+from tuning_logs.record import TuningRecord
+from tuning_logs.selection import admitted, are_alike, distance, nearest
+
+# Enough of a line to tell a record by.
+_HEAD_BYTES = 1 << 20
+# What reading a compressed stream raises when it is torn, damaged, or none.
+_DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
+
+
+class PackedLog:
+    """The records of a compressed log, in memory: read whole when first asked, and again when it was replaced."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._state: FileState | None = None
+        self._records: list[TuningRecord] = []
+
+    def __iter__(self) -> Iterator[TuningRecord]:
+        with opened(self._path) as file:
+            now = FileState.of(file) if file else None
+            if file and now != self._state:
+                self._records = list(_records(self._path, file))
+            elif not file:
+                self._records = []
+            self._state = now
+        return iter(self._records)
+
+    def records(self, wanted: Filter) -> list[TuningRecord]:
+        return admitted(self, wanted)
+
+    def best(self, wanted: Filter) -> TuningRecord | None:
+        return best_of(self.records(wanted))
+
+    def ranked(self, wanted: Filter) -> dict[str, list[TuningRecord]]:
+        return ranked_by_generator(self.records(wanted))
+
+    def nearest(self, workload: Workload, target: Target, limit: int) -> list[TuningRecord]:
+        return nearest(self, workload, target, limit)
+
+
+def nearest_packed(paths: Iterable[Path], workload: Workload, target: Target, limit: int) -> list[TuningRecord]:
+    """What `TuningLog.nearest` answers when these logs, each of one workload and target, were one.
+
+    Of most only the first line is read.
+
+    Raises:
+        LogError: one of them exists but cannot be read.
+    """
+    first = [(example, path) for path in paths if (example := _first(path)) and are_alike(example.workload, workload)]
+    found: list[TuningRecord] = []
+    for _, path in sorted(first, key=lambda pair: distance(pair[0], workload, target)):
+        if len(found) < limit:
+            found += nearest(PackedLog(path), workload, target, limit)
+    return nearest(found, workload, target, limit)
+
+
+def _first(path: Path) -> TuningRecord | None:
+    with opened(path) as file:
+        return next(_records(path, file), None) if file else None
+
+
+def refuse_foreign_packed(path: Path) -> None:
+    """Raise LogError for a file that is no compressed tuning log; an absent one, or a torn one, is no reason."""
+    with opened(path) as file:
+        if file is None:
+            return
+        try:
+            first = gzip.GzipFile(fileobj=file).readline(_HEAD_BYTES)
+        except EOFError:
+            return
+        except (zlib.error, gzip.BadGzipFile) as error:
+            raise LogError(f"{path} is not a compressed tuning log: {error}") from error
+    if first.strip() and not first.startswith(b'{"schema"'):
+        raise LogError(f"{path} is not a compressed tuning log: it begins with {first[:60]!r}")
+
+
+def _records(path: Path, content: BinaryIO) -> Iterator[TuningRecord]:
+    parser = LineParser()
+    try:
+        for number, line in enumerate(gzip.GzipFile(fileobj=content), 1):
+            record = parse_line(parser, line, path, number)
+            if record is not None:
+                yield record
+    except _DAMAGED as error:
+        warnings.warn(f"{path}: what follows is lost, the file is torn or not compressed ({error})", stacklevel=4)

@@ -1,0 +1,34 @@
+"""Selecting among records: those asked for, and those of the nearest shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from search_spaces import Target, Workload
+from tuning_logs.reading import Filter
+from tuning_logs.record import TuningRecord
+from tuning_logs.shape_distance import shape_distance
+
+
+def admitted(records: Iterable[TuningRecord], wanted: Filter) -> list[TuningRecord]:
+    """Those that a filter admits, in their order."""
+    return [r for r in records if wanted.admits(*r.key, r.provenance.generator, r.provenance.policy)]
+
+
+def nearest(records: Iterable[TuningRecord], workload: Workload, target: Target, limit: int) -> list[TuningRecord]:
+    """What `TuningLog.nearest` answers when these are its records."""
+
+    found = [r for r in records if r.measurement.ok and are_alike(r.workload, workload)]
+    examples = {r.key: r for r in found}
+    distances = {key: distance(example, workload, target) for key, example in examples.items()}
+    return sorted(found, key=lambda r: (distances[r.key], r.measurement.latency_s))[:limit]
+
+
+def are_alike(a: Workload, b: Workload) -> bool:
+    """Whether a schedule of one may say something of the other: the same operator and element type."""
+    return (a.name, a.output.dtype) == (b.name, b.output.dtype)
+
+
+def distance(record: TuningRecord, workload: Workload, target: Target) -> tuple[float, bool]:
+    """What `nearest` sorts by first: how far the shape is, and whether the target is another one."""
+    return shape_distance(record.workload, workload), record.target.key != target.key
