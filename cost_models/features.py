@@ -67,6 +67,8 @@ _GRID = (
     "num_stages",
     "num_ctas",
     "max_registers",
+    "producer_warps",
+    "alternating",
     "lanes",
     "vectors",
 )
@@ -77,7 +79,6 @@ _LOOPS = (
     "inner_trips",
     "pipeline_stages",
     "flatten",
-    "warp_specialize",
     "branches",
     "prefetched",
 )
@@ -226,6 +227,8 @@ def _grid(counts: KernelCounts, estimated: Estimate, target: Target) -> list[flo
         launch.num_stages,
         launch.num_ctas,
         launch.max_registers,
+        launch.producer_warps,
+        launch.alternating,
         launch.lanes,
         launch.vectors,
     ]
@@ -242,7 +245,6 @@ def _loops(counts: KernelCounts) -> list[float]:
         max(times for _, times, _ in loops),
         max(loop.pipeline_stages for _, _, loop in loops),
         any(loop.flatten for _, _, loop in loops),
-        any(loop.warp_specialize for _, _, loop in loops),
         counts.branches,
         counts.prefetched,
     ]

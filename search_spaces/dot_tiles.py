@@ -65,6 +65,11 @@ class DotTile:
         return steps > 1 and self.form.k.extent % tile != 0
 
     @property
+    def uneven(self) -> bool:
+        """Whether some of the parts of the reduction have fewer steps than others."""
+        return self.values.tiling("k")[0] % self.splits != 0
+
+    @property
     def axes(self) -> tuple[str, str]:
         """Rows and columns of the accumulator."""
         m, n = self.form.m.name, self.form.n.name
@@ -110,6 +115,8 @@ class DotTile:
             num_stages=self.values.integer("stages"),
             num_ctas=self.values.integer("ctas"),
             max_registers=self.values.integer("max_registers"),
+            producer_warps=int(self.values["specialize"] != "none"),
+            alternating=self.values["specialize"] == "pingpong",
         )
 
     def accumulate(self, a: Operand, b: Operand) -> list[Statement]:
@@ -125,8 +132,7 @@ class DotTile:
             self._step(a, b, "", Slice(start, tile_k)),
             pipeline_stages=values.integer("stages"),
             flatten=values["grid"] == "persistent_flat",
-            warp_specialize=values["grid"] == "persistent_specialized",
-            bound=Bound(start, k.extent) if turns * self.splits > steps else None,
+            bound=Bound(start, k.extent) if self.uneven else None,
         )
         body: list[Statement] = [Fill(self.accumulator, 0.0), loop]
         if peeled:

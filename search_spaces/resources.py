@@ -66,6 +66,8 @@ def resources(program: TileProgram, kernel: Kernel, target: Target) -> Resources
 def _dot_bytes(program: TileProgram, kernel: Kernel, tiles: dict[str, Tile], dot: Dot, target: Target) -> int:
     """Operands of the turns in flight, and the output tile on its way to memory, which may take their place."""
     body, warps = list(statements(kernel.body)), kernel.launch.num_warps
+    if kernel.launch.producer_warps:
+        return _ring_bytes(program, kernel, tiles, dot)
     stages = max((max(1, s.pipeline_stages) for s in body if isinstance(s, For)), default=1)
     operands = [tiles[dot.a], tiles[dot.b]]
     # Warp-group dots read their operands from shared memory; older ones copy them to registers a turn early.
@@ -80,6 +82,18 @@ def _dot_bytes(program: TileProgram, kernel: Kernel, tiles: dict[str, Tile], dot
     stored = max((tiles[s.src].elements * dtype(program.buffer(s.buffer).dtype).bytes for s in stores), default=0)
     both_at_once = any(s.via == "descriptor" for s in stores)
     return BARRIER_BYTES + (staged + stored if both_at_once else max(staged, stored))
+
+
+def _ring_bytes(program: TileProgram, kernel: Kernel, tiles: dict[str, Tile], dot: Dot) -> int:
+    """The ring that a producer fills, and every warp group's pieces of the output on their way to memory."""
+    body = list(statements(kernel.body))
+    stages = max((s.pipeline_stages for s in body if isinstance(s, For)), default=1)
+    stores = [s for s in body if isinstance(s, Store) and s.via == "descriptor"]
+    piece = max((tiles[s.src].elements * dtype(program.buffer(s.buffer).dtype).bytes for s in stores), default=0)
+    # One piece is written while another is on its way, unless the other group computes meanwhile; groups that share a
+    # tile have equal parts of a piece.
+    pieces = kernel.launch.num_warps // WARP_GROUP if kernel.launch.alternating else min(2, len(stores))
+    return BARRIER_BYTES * (1 + stages) + stages * (tiles[dot.a].bytes + tiles[dot.b].bytes) + pieces * piece
 
 
 def _promotes(dot: Dot, tiles: dict[str, Tile]) -> bool:

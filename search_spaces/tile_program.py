@@ -251,7 +251,6 @@ class For:
     body: tuple[Statement, ...]
     pipeline_stages: int = 0
     flatten: bool = False
-    warp_specialize: bool = False
     bound: Bound | None = None
 
 

@@ -92,7 +92,6 @@ def _statement_text(s: Statement) -> str:
         case For():
             marks = [f"{s.pipeline_stages} stages"] if s.pipeline_stages else []
             marks += ["flattened"] if s.flatten else []
-            marks += ["warp specialised"] if s.warp_specialize else []
             marks += [f"while {s.bound.start} < {s.bound.size}"] if s.bound else []
             return f"for {s.variable} in {s.extent}:" + (f"  # {', '.join(marks)}" if marks else "")
         case If():

@@ -39,6 +39,7 @@ def table_space(workload: Workload = TABLE_WORKLOAD) -> SearchSpace:
     return whole.restricted(
         "tiled_dot_gpu",
         **tiles,
+        tail=["masked"],
         swap=[False],
         split_k=[1],
         partials=["workspace"],
@@ -49,6 +50,7 @@ def table_space(workload: Workload = TABLE_WORKLOAD) -> SearchSpace:
         b_load=["descriptor"],
         store=["pointer"],
         parts=[1, 2],
+        specialize=["none"],
         ctas=[1],
         max_registers=[0],
         warps=[4, 8],

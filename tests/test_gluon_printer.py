@@ -65,6 +65,7 @@ class Product:
     batch: int = 0
     swap: bool = False
     fused: bool = False
+    brought: bool = False
     parts: int = 1
     store: str = "descriptor"
     splits: int = 1
@@ -142,22 +143,6 @@ class Product:
 
     def _epilogue(self) -> tuple[Statement, ...]:
         acc = self._accumulator()
-        m, n, _ = self.tile
-        if self.parts > 1:
-            return self._in_parts(acc)
-        if not self.fused:
-            return (self._stored("acc", self._place("mn")[-2:]),)
-        biased, positive, out = (Tile(name, ("m", "n"), (m, n)) for name in ("biased", "positive", "result"))
-        return (
-            Load(Tile("bias", ("n",), (n,), self.dtype), "bias", self._place("n")[-1:]),
-            Map(biased, "add", ("acc", "bias")),
-            Map(positive, "maximum", ("biased", 0.0)),
-            Load(Tile("residual", ("m", "n"), (m, n), self.dtype), "residual", self._place("mn")),
-            Map(out, "add", ("positive", "residual")),
-            self._stored("result", self._place("mn")[-2:]),
-        )
-
-    def _in_parts(self, acc: Tile) -> tuple[Statement, ...]:
         column, tiles = acc.axes[1], [acc]
         body: list[Statement] = []
         while len(tiles) < self.parts:
@@ -172,14 +157,28 @@ class Product:
         for at, tile in enumerate(tiles):
             width = tile.shape[1]
             here = {**place, column: Slice(place[column].start + Affine(offset=at * width), width)}
-            body.append(self._stored(tile.name, (here["m"], here["n"])))
+            body += self._fused(tile, here, at) if self.fused else []
+            body.append(self._stored(f"result{at}" if self.fused else tile.name, (here["m"], here["n"])))
         return tuple(body)
+
+    def _fused(self, acc: Tile, here: dict[str, Slice], at: int) -> list[Statement]:
+        m, n = (here[x].extent or 1 for x in "mn")
+        biased, positive, out = (Tile(f"{name}{at}", ("m", "n"), (m, n)) for name in ("biased", "positive", "result"))
+        residual = Tile(f"residual{at}", ("m", "n"), (m, n), self.dtype)
+        via = "descriptor" if self.brought else "pointer"
+        return [
+            Load(Tile(f"bias{at}", ("n",), (n,), self.dtype), "bias", (here["n"],)),
+            Map(biased, "add", (acc.name, f"bias{at}")),
+            Map(positive, "maximum", (biased.name, 0.0)),
+            Load(residual, "residual", (*self._place("")[:1], here["m"], here["n"]), via=via),
+            Map(out, "add", (positive.name, residual.name)),
+        ]
 
     def _stored(self, tile: str, where: tuple[Slice, ...]) -> Store:
         outer = (Slice(Affine.of(("k.split", 1))),) if self.splits > 1 else ()
         outer += (Slice(Affine.of(("x.0", 1))),) if self.batch else ()
         via = "descriptor" if self.store == "descriptor" else "pointer"
-        turned = self.swap and tile != "result"
+        turned = self.swap and not self.fused
         return Store("out", (*outer, *where), tile, via=via, axes=("m", "n") if turned else ())
 
 
@@ -195,6 +194,10 @@ PRODUCTS = {
     "parts": Product(parts=2, launch=TURNS, tile=SQUARE),
     "swapped and fused": Product(swap=True, fused=True, tile=SQUARE),
     "swapped by pointers": Product(swap=True, tile=SQUARE, store="pointer", launch=TURNS),
+    "brought": Product(fused=True, brought=True, stages=2),
+    "brought in turns": Product(m=500, fused=True, brought=True, tile=SQUARE, parts=2, launch=TURNS, persistent=3),
+    "brought in a batch": Product(batch=3, fused=True, brought=True, tile=SQUARE, parts=2),
+    "brought and swapped": Product(swap=True, fused=True, brought=True, tile=SQUARE, parts=2, launch=TURNS),
     "batch": Product(batch=3, layout="nn", fused=False),
     "groups of two": Product(group=2, m=1000, n=1000, tile=SQUARE, persistent=5),
     "one tile a program": Product(persistent=None),
@@ -251,11 +254,12 @@ class TestPrinting:
     def test_tensors_may_be_called_what_the_text_uses(self):
         program = Product(fused=True).program()
         renamed = {"bias": "ring", "residual": "gl"}
+        tiles = {"bias0": "ring", "residual0": "gl"}
         kernel = program.kernels[0]
         body = tuple(
             replace(s, buffer=renamed[s.buffer], dst=replace(s.dst, name=renamed[s.buffer]))
             if isinstance(s, Load)
-            else replace(s, arguments=tuple(renamed.get(a, a) for a in s.arguments))
+            else replace(s, arguments=tuple(tiles.get(a, a) for a in s.arguments))
             if isinstance(s, Map)
             else s
             for s in kernel.body

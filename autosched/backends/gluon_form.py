@@ -16,7 +16,8 @@ from typing import NoReturn
 from autosched.backends.backend import CompileError
 from search_spaces.dtypes import FLOAT8, dtype, is_integer
 from search_spaces.expression import Affine
-from search_spaces.resources import WARP
+from search_spaces.resources import WARP, WARP_GROUP
+from search_spaces.specialization import GROUP_ROWS, MAX_ACCUMULATOR_REGISTERS, MAX_COLUMNS
 from search_spaces.tile_program import (
     Dot,
     Fill,
@@ -35,14 +36,8 @@ from search_spaces.tile_program import (
     produced,
 )
 
-# A warp group, the unit that issues dots, has four warps and computes at least 64 rows (PTX ISA, wgmma.mma_async).
-GROUP_WARPS = 4
-GROUP_ROWS = 64
-MAX_COLUMNS = 256
 # Triton's table of warp-group dots of integers ends at 224 (mmaVersionToInstrShape), and tiles are powers of two.
 MAX_INTEGER_COLUMNS = 128
-# Of the 232 registers that a thread of a warp group has, the epilogue needs the rest.
-MAX_ACCUMULATOR_REGISTERS = 128
 # The narrowest swizzled row of shared memory: what the dot units and tensor descriptors agree on.
 MIN_ROW_BYTES = 32
 # Which half of a tile's rows a warp group has, as a variable of the epilogue.
@@ -81,7 +76,7 @@ class DotForm:
         if fill.dst.name != dot.dst.name or fill.value != 0.0:
             refuse(kernel, f"the accumulator {dot.dst.name} starts as something else than 0")
         launch = kernel.launch
-        groups = launch.num_warps // GROUP_WARPS
+        groups = launch.num_warps // WARP_GROUP
         form = DotForm(kernel, loop, a, b, dot, groups, launch.alternating, epilogue)
         _check_launch(form)
         _check_operands(form)
@@ -129,6 +124,11 @@ class DotForm:
         return dataclasses.replace(self.kernel, body=(self.loop, *self.epilogue))
 
     @property
+    def extras(self) -> tuple[Load, ...]:
+        """The tiles of the epilogue that are brought like operands, once for every tile of the output."""
+        return tuple(s for s in self.epilogue if isinstance(s, Load) and s.via == "descriptor")
+
+    @property
     def stores(self) -> tuple[Store, ...]:
         """The stores by descriptor."""
         return tuple(s for s in self.epilogue if isinstance(s, Store) and s.via == "descriptor")
@@ -149,7 +149,7 @@ def check_program(program: TileProgram, form: DotForm) -> None:
     Raises:
         CompileError: an operand would have to be cast on its way.
     """
-    for load in (form.a, form.b):
+    for load in (form.a, form.b, *form.extras):
         held = program.buffer(load.buffer).dtype
         if held != load.dst.dtype:
             refuse(form.kernel, f"{load.buffer} is {held} and loaded as {load.dst.dtype}; expected equal types")
@@ -199,6 +199,8 @@ def _parts(kernel: Kernel) -> tuple[Fill, For, tuple[Statement, ...]]:
             for s in epilogue:
                 if not isinstance(s, Load | Map | Fill | Split | Store):
                     refuse(kernel, f"its epilogue has a {type(s).__name__}; expected Load, Map, Split or Store")
+                if isinstance(s, Load) and s.via == "descriptor":
+                    _check_brought(kernel, s)
                 if isinstance(s, Store) and s.atomic:
                     refuse(kernel, f"it adds to {s.buffer} atomically; expected plain stores")
             return fill, loop, tuple(epilogue)
@@ -212,19 +214,23 @@ def _operands(kernel: Kernel, loop: For) -> tuple[Load, Load, Dot]:
             for load in (a, b):
                 if load.via != "descriptor":
                     refuse(kernel, f"{load.buffer} is loaded by pointers; expected descriptors")
-                if load.eviction or load.fill:
-                    refuse(kernel, f"the load of {load.buffer} has an eviction hint or a fill; expected neither")
-                if len(load.dst.axes) != 2:
-                    refuse(kernel, f"the tile of {load.buffer} has axes {list(load.dst.axes)}; expected two")
+                _check_brought(kernel, load)
             return a, b, dot
         case _:
             refuse(kernel, "expected a loop that loads two operands and adds their dot")
 
 
+def _check_brought(kernel: Kernel, load: Load) -> None:
+    if load.eviction or load.fill:
+        refuse(kernel, f"the load of {load.buffer} has an eviction hint or a fill; expected neither")
+    if len(load.dst.axes) != 2:
+        refuse(kernel, f"the tile of {load.buffer} has axes {list(load.dst.axes)}; expected two")
+
+
 def _check_launch(form: DotForm) -> None:
     kernel, launch = form.kernel, form.kernel.launch
-    if launch.num_warps not in (GROUP_WARPS, 2 * GROUP_WARPS):
-        refuse(kernel, f"num_warps={launch.num_warps}; expected {GROUP_WARPS} or {2 * GROUP_WARPS}")
+    if launch.num_warps not in (WARP_GROUP, 2 * WARP_GROUP):
+        refuse(kernel, f"num_warps={launch.num_warps}; expected {WARP_GROUP} or {2 * WARP_GROUP}")
     if launch.producer_warps != 1:
         refuse(kernel, f"producer_warps={launch.producer_warps}; expected 1")
     if launch.num_ctas != 1:
@@ -242,7 +248,7 @@ def _check_launch(form: DotForm) -> None:
 def _check_turns(form: DotForm) -> None:
     kernel, grid = form.kernel, form.kernel.grid
     if form.groups != 2:
-        refuse(kernel, f"alternating with num_warps={kernel.launch.num_warps}; expected {2 * GROUP_WARPS}")
+        refuse(kernel, f"alternating with num_warps={kernel.launch.num_warps}; expected {2 * WARP_GROUP}")
     if grid.programs == grid.tiles:
         refuse(kernel, f"alternating with a program for each of {grid.tiles} tiles; expected fewer programs")
     if form.loop.bound:
@@ -266,7 +272,7 @@ def _check_operands(form: DotForm) -> None:
     widest = MAX_INTEGER_COLUMNS if is_integer(operand) else MAX_COLUMNS
     if form.columns > widest:
         refuse(kernel, f"{form.columns} columns of sums of {operand}; expected at most {widest}")
-    most = MAX_ACCUMULATOR_REGISTERS * WARP * GROUP_WARPS
+    most = MAX_ACCUMULATOR_REGISTERS * WARP * WARP_GROUP
     if form.accumulator.elements > most:
         refuse(kernel, f"{form.rows} x {form.columns} sums for a warp group; expected at most {most}")
     if size != 2 and not k_major(b, dot):

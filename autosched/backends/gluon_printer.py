@@ -12,16 +12,17 @@ for Triton 3.6 to 3.9. Gluon has the pointwise, scalar and pointer operations of
 
 from __future__ import annotations
 
-import itertools
 import re
+from collections import Counter
 
-from autosched.backends.gluon_form import GROUP_WARPS, HALF, DotForm, check_program, k_major
+from autosched.backends.gluon_form import HALF, DotForm, check_program, k_major
 from autosched.backends.triton_arguments import Arguments, Descriptor, arguments, described, descriptor
 from autosched.backends.triton_grid import position, walks_grid
 from autosched.backends.triton_index import Indexing
 from autosched.backends.triton_printer import KernelPrinter, function_name, turns
 from autosched.backends.triton_scope import Block, Identifiers, Scope, call
 from search_spaces.dtypes import dtype
+from search_spaces.resources import WARP_GROUP
 from search_spaces.tile_program import Kernel, Load, TileProgram, loop_extents
 
 # What the module of such a kernel imports. Triton 3.9 renamed the copies by descriptor.
@@ -69,6 +70,8 @@ class _Printer:
         self._descriptors = {d: names.of(d, f"{d.buffer.name}_desc") for d in taken.descriptors}
         stored = {descriptor(program.buffer(s.buffer), s.slices) for s in form.stores}
         self._stored = [text for d, text in self._descriptors.items() if d in stored]
+        # How many tiles of the epilogue are brought by each descriptor.
+        self._extras = Counter(self._descriptors[self._of(s)] for s in form.extras)
         # Of several pieces one is written while another is on its way, unless the other warp group computes meanwhile.
         self._pieces = 1 if form.alternating else min(2, len(form.stores))
 
@@ -81,6 +84,8 @@ class _Printer:
         form = self._form
         root, block, indexing = self._scope()
         block.write("step = 0")
+        if form.extras:
+            block.write("count = 0")
         self._open_tiles(indexing, block, "tl.program_id(0)", 1)
         block.open(f"for {indexing.variable(form.loop.variable)} in range({self._turns(indexing)}):")
         block.write(f"slot = step % {form.stages}")
@@ -88,12 +93,38 @@ class _Printer:
         block.write(f"hopper.mbarrier.wait(empty.index(slot), step // {form.stages} & 1 ^ 1)")
         block.write(f"hopper.mbarrier.expect(full.index(slot), {form.a.dst.bytes + form.b.dst.bytes})")
         for load, ring in ((form.a, "a_ring"), (form.b, "b_ring")):
-            buffer = self._program.buffer(load.buffer)
-            starts = ", ".join(indexing.affine(p.start) for p in described(buffer, load.slices))
-            target = self._descriptors[self._of(load)]
+            target, starts = self._descriptors[self._of(load)], self._starts(indexing, load)
             block.write(call("load_tile", target, f"[{starts}]", "full.index(slot)", f"{ring}.index(slot)"))
         block.write("step += 1")
+        block.close()
+        self._bring_extras(indexing, block)
         return self._function("load", self._load_arguments(), root)
+
+    def _bring_extras(self, indexing: Indexing, block: Block) -> None:
+        """Bring what the epilogue reads, after the operands: it is needed last, and its place free late."""
+        form = self._form
+        if not form.extras:
+            return
+        if form.alternating:
+            block.write("half = count % 2")
+            turn = "count // 2"
+        else:
+            block.open(f"for half in gl.static_range({form.groups}):")
+            turn = "count"
+        block.write(f"hopper.mbarrier.wait(extras_empty.index(half), {turn} & 1 ^ 1)")
+        block.write(f"hopper.mbarrier.expect(extras_full.index(half), {sum(s.dst.bytes for s in form.extras)})")
+        moves = _GroupMoves(self._extras, self._pieces)
+        for load in form.extras:
+            starts = self._starts(indexing, load)
+            name = self._descriptors[self._of(load)]
+            block.write(call("load_tile", name, f"[{starts}]", "extras_full.index(half)", moves.place(name)))
+        if not form.alternating:
+            block.close()
+        block.write("count += 1")
+
+    def _starts(self, indexing: Indexing, load: Load) -> str:
+        buffer = self._program.buffer(load.buffer)
+        return ", ".join(indexing.affine(p.start) for p in described(buffer, load.slices))
 
     # A warp group that computes
 
@@ -104,13 +135,15 @@ class _Printer:
         shape = [_INSTRUCTION_ROWS, form.columns, _INSTRUCTION_BITS // bits]
         block.write(
             f"layout: gl.constexpr = gl.NVMMADistributedLayout("
-            f"version=[3, 0], warps_per_cta=[{GROUP_WARPS}, 1], instr_shape={shape})"
+            f"version=[3, 0], warps_per_cta=[{WARP_GROUP}, 1], instr_shape={shape})"
         )
         if form.a_through_registers:
             block.write(
                 f"operand: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=layout, k_width={32 // bits})"
             )
         turns, grid = self._turns(indexing), form.kernel.grid
+        if form.extras:
+            block.write("extra_turn = 0")
         if form.alternating:
             block.write(f"step = half * {turns}")
             block.write("turn = 1 - half")
@@ -127,7 +160,13 @@ class _Printer:
         if form.alternating:
             block.write(f"step += {turns}")
         variables = [indexing.variable(v) for v in self._variables()]
+        if form.extras:
+            block.write("hopper.mbarrier.wait(extras_full.index(half), extra_turn)")
+            block.write("extra_turn ^= 1")
         block.write(call(f"{self._name}_finish", *self._finish_arguments("acc", variables)))
+        if form.extras:
+            block.write("hopper.fence_async_shared()")
+            block.write("hopper.mbarrier.arrive(extras_empty.index(half))")
         if self._stored:
             root.body.append("hopper.tma.store_wait(0)")
         return self._function("dots", self._dots_arguments("half: gl.constexpr"), root)
@@ -203,23 +242,9 @@ class _Printer:
 
     def _finish(self) -> str:
         form = self._form
-        pieces = itertools.count()
-
-        def store(target: str, starts: str, value: str) -> str:
-            piece = next(pieces) % self._pieces
-            return "\n".join(
-                [
-                    f"hopper.tma.store_wait({self._pieces - 1})",
-                    f"piece = ring.index(half * {self._pieces} + {piece})",
-                    f"piece.store({value})",
-                    "hopper.fence_async_shared()",
-                    f"store_tile({target}, [{starts}], piece)",
-                ]
-            )
-
-        printer = KernelPrinter(self._program, form.finishing, store)
-        rest = [*(["ring"] if self._stored else []), f"{HALF}: gl.constexpr"]
+        printer = KernelPrinter(self._program, form.finishing, _GroupMoves(self._extras, self._pieces))
         head = f"@gluon.jit\ndef {self._name}_finish"
+        rest = [*self._finish_rings(), f"{HALF}: gl.constexpr"]
         return printer.body_function(head, form.accumulator, self._variables(), rest)
 
     # The kernel
@@ -231,17 +256,21 @@ class _Printer:
         rings = [("a_ring", self._descriptors[self._of(form.a)], form.stages)]
         rings += [("b_ring", self._descriptors[self._of(form.b)], form.stages)]
         rings += [("ring", name, form.groups * self._pieces) for name in self._stored]
+        rings += [(f"extra_{i}", name, form.groups * n) for i, (name, n) in enumerate(self._extras.items())]
         for ring, name, slots in rings:
             shape = f"[{slots}] + {name}.block_type.shape"
             block.write(f"{ring} = gl.allocate_shared_memory({name}.dtype, {shape}, {name}.layout)")
         barriers = [("full", form.stages, 1), ("empty", form.stages, form.groups if form.shares_tile else 1)]
         barriers += [("order", 2, 1)] if form.alternating else []
+        barriers += [("extras_full", form.groups, 1), ("extras_empty", form.groups, 1)] if form.extras else []
         for name, count, _ in barriers:
             block.write(f"{name} = gl.allocate_shared_memory(gl.int64, [{count}, 1], hopper.mbarrier.MBarrierLayout())")
         for name, count, arrivals in barriers:
             block.open(f"for i in gl.static_range({count}):")
             block.write(f"hopper.mbarrier.init({name}.index(i), count={arrivals})")
             block.close()
+        if form.extras:
+            block.write(f"extras = ({' '.join(f'extra_{i},' for i in range(len(self._extras)))})")
         block.open("gl.warp_specialize(")
         block.open("[")
         for half in range(form.groups):
@@ -250,7 +279,7 @@ class _Printer:
         block.close()
         block.write("],")
         others = form.groups - 1
-        block.write(f"{[GROUP_WARPS] * others + [form.kernel.launch.producer_warps]},")
+        block.write(f"{[WARP_GROUP] * others + [form.kernel.launch.producer_warps]},")
         block.write(f"{[_GROUP_REGISTERS] * others + [_PRODUCER_REGISTERS]},")
         block.close()
         block.write(")")
@@ -267,7 +296,7 @@ class _Printer:
     def _scope(self) -> tuple[Scope, Block, Indexing]:
         root = Scope()
         block = Block(root)
-        return root, block, Indexing(loop_extents(self._form.kernel), Identifiers(), block)
+        return root, block, Indexing({**loop_extents(self._form.kernel), HALF: 2}, Identifiers(), block)
 
     def _open_tiles(self, indexing: Indexing, block: Block, first: str, every: int) -> None:
         """Begin the loop over the tiles of a program, `every` so many of them, and say which they are."""
@@ -290,19 +319,64 @@ class _Printer:
         return descriptor(self._program.buffer(load.buffer), load.slices)
 
     def _load_arguments(self) -> list[str]:
-        loaded = dict.fromkeys(self._descriptors[self._of(s)] for s in (self._form.a, self._form.b))
-        return [*loaded, "a_ring", "b_ring", "full", "empty"]
+        loads = (self._form.a, self._form.b, *self._form.extras)
+        loaded = dict.fromkeys(self._descriptors[self._of(s)] for s in loads)
+        extras = ["extras", "extras_full", "extras_empty"] if self._extras else []
+        return [*loaded, "a_ring", "b_ring", "full", "empty", *extras]
 
     def _dots_arguments(self, half: str) -> list[str]:
         order = ["order"] if self._form.alternating else []
-        ring = ["ring"] if self._stored else []
-        return [*self._pointers, *self._stored, "a_ring", "b_ring", *ring, "full", "empty", *order, half]
+        extras = ["extras_full", "extras_empty"] if self._extras else []
+        own = ["a_ring", "b_ring", "full", "empty", *order, *extras, *self._finish_rings(), half]
+        return [*self._pointers, *self._finish_descriptors(), *own]
 
     def _finish_arguments(self, acc: str, variables: list[str]) -> list[str]:
-        return [acc, *self._pointers, *self._stored, *variables, *(["ring"] if self._stored else []), "half"]
+        return [acc, *self._pointers, *self._finish_descriptors(), *variables, *self._finish_rings(), HALF]
+
+    def _finish_rings(self) -> list[str]:
+        return [*(["ring"] if self._stored else []), *(["extras"] if self._extras else [])]
+
+    def _finish_descriptors(self) -> list[str]:
+        return [self._descriptors[d] for d in arguments(self._program, self._form.finishing).descriptors]
 
     def _function(self, part: str, parameters: list[str], scope: Scope) -> str:
         return "\n".join(["@gluon.jit", f"def {self._name}_{part}({', '.join(parameters)}):", *scope.text(1)])
+
+
+class _GroupMoves:
+    """How a warp group moves the tiles of its epilogue: through shared memory, where what it reads has been brought.
+
+    `extras`: how many tiles each descriptor brings, in the order of `extras` in the text; `pieces`: how many tiles that
+    are on their way to memory have a place.
+    """
+
+    def __init__(self, extras: Counter[str], pieces: int) -> None:
+        self._extras = extras
+        self._pieces = pieces
+        self._placed: Counter[str] = Counter()
+
+    def place(self, descriptor: str) -> str:
+        """Where the next tile that the descriptor brings lies."""
+        number = self._placed[descriptor]
+        self._placed[descriptor] += 1
+        ring = list(self._extras).index(descriptor)
+        return f"extras[{ring}].index(half * {self._extras[descriptor]} + {number})"
+
+    def load(self, descriptor: str, starts: str, reshaped: str) -> str:
+        return f"{self.place(descriptor)}{reshaped}.load(gl.AutoLayout())"
+
+    def store(self, descriptor: str, starts: str, value: str) -> str:
+        number = self._placed["stores"] % self._pieces
+        self._placed["stores"] += 1
+        return "\n".join(
+            [
+                f"hopper.tma.store_wait({self._pieces - 1})",
+                f"piece = ring.index(half * {self._pieces} + {number})",
+                f"piece.store({value})",
+                "hopper.fence_async_shared()",
+                f"store_tile({descriptor}, [{starts}], piece)",
+            ]
+        )
 
 
 def _gluon(text: str) -> str:

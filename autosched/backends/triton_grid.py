@@ -15,8 +15,8 @@ def print_grid(kernel: Kernel, indexing: Indexing, root: Scope, block: Block) ->
         n_0 = pid % 8                                               m_0 = tile // 8
                                                                     n_0 = tile % 8
 
-    `flatten` and `warp_specialize` of the loops directly in a persistent kernel belong to the tile loop, which is the
-    outermost of the nest that they fuse or divide.
+    `flatten` of the loops directly in a persistent kernel belongs to the tile loop, which is the outermost of the nest
+    that it fuses.
     """
     grid = kernel.grid
     variables = frozenset(a.variable for a in grid.axes)
@@ -33,7 +33,6 @@ def print_grid(kernel: Kernel, indexing: Indexing, root: Scope, block: Block) ->
         return
     loops = [s for s in kernel.body if isinstance(s, For)]
     attributes = ["flatten=True"] if any(s.flatten for s in loops) else []
-    attributes += ["warp_specialize=True"] if any(s.warp_specialize for s in loops) else []
     turns = ", ".join(["pid", str(grid.tiles), str(grid.programs), *attributes])
     scope = block.open(f"for tile in tl.range({turns}):", *variables)
     scope.definitions += position(grid, indexing, "tile")

@@ -6,7 +6,7 @@ descriptors, no block pointers. Arguments of a kernel are pointers to the buffer
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
 from autosched.backends import triton_operators as operators
 from autosched.backends.backend import CompileError
@@ -58,19 +58,34 @@ def function_name(kernel: Kernel) -> str:
     return identifier(kernel.name)
 
 
-# Prints a store by descriptor, given the descriptor, where the tile starts, and its value.
-StoreTile = Callable[[str, str, str], str]
+class TileMoves(Protocol):
+    """Prints what moves tiles by descriptor, given the descriptor's name and where the tile starts."""
+
+    def load(self, descriptor: str, starts: str, reshaped: str) -> str:
+        """An expression; `reshaped`: the call that gives the tile its shape, where it is not the descriptor's."""
+        ...
+
+    def store(self, descriptor: str, starts: str, value: str) -> str:
+        """Statements."""
+        ...
 
 
-def _store_tile(descriptor: str, starts: str, value: str) -> str:
-    return f"{descriptor}.store([{starts}], {value})"
+class _TritonMoves:
+    def load(self, descriptor: str, starts: str, reshaped: str) -> str:
+        return f"{descriptor}.load([{starts}]){reshaped}"
+
+    def store(self, descriptor: str, starts: str, value: str) -> str:
+        return f"{descriptor}.store([{starts}], {value})"
+
+
+_TRITON_MOVES = _TritonMoves()
 
 
 class KernelPrinter:
     """Prints one kernel."""
 
-    def __init__(self, program: TileProgram, kernel: Kernel, store_tile: StoreTile = _store_tile) -> None:
-        self._store_tile = store_tile
+    def __init__(self, program: TileProgram, kernel: Kernel, moves: TileMoves = _TRITON_MOVES) -> None:
+        self._moves = moves
         self._program = program
         self._kernel = kernel
         self._extents = loop_extents(kernel)
@@ -92,7 +107,7 @@ class KernelPrinter:
 
     def body_function(self, head: str, given: Tile, variables: tuple[str, ...], rest: list[str]) -> str:
         """The body alone as a function of a tile that it reads, of the kernel's arguments, of these variables of the
-        grid, and of `rest`. Of the descriptors it has those that it stores by."""
+        grid, and of `rest`."""
         self._tiles[given.name] = given
         self._root.variables = frozenset(self._extents)
         names = [self._indexing.variable(v) for v in variables]
@@ -164,7 +179,7 @@ class KernelPrinter:
             tiles = descriptor(buffer, s.slices)
             shape = "" if len(s.dst.axes) == len(tiles.block) else f".reshape({list(s.dst.shape)})"
             starts = self._starts(described(buffer, s.slices))
-            self._block.write(f"{name} = {self._descriptors[tiles]}.load([{starts}]){shape}{cast}")
+            self._block.write(f"{name} = {self._moves.load(self._descriptors[tiles], starts, shape)}{cast}")
             return
         place = self._indexing.place(buffer, self._pointers[buffer.name], s.slices, s.dst.axes)
         masked = [f"mask={place.mask}", f"other={operators.constant(s.fill)}"] if place.mask else []
@@ -191,7 +206,7 @@ class KernelPrinter:
                 value = f"{value}.reshape({list(tiles.block)})"
             name, starts = self._descriptors[tiles], self._starts(described(buffer, s.slices))
             added = f"{name}.atomic_add([{starts}], {value})"
-            self._block.write(added if s.atomic else self._store_tile(name, starts, value))
+            self._block.write(added if s.atomic else self._moves.store(name, starts, value))
             return
         place = self._indexing.place(buffer, self._pointers[buffer.name], s.slices, axes)
         mask = [f"mask={place.mask}"] if place.mask else []
@@ -276,7 +291,6 @@ class KernelPrinter:
         attributes = [f"num_stages={s.pipeline_stages}"] if s.pipeline_stages else []
         if not (walks_grid(self._kernel.grid) and any(s is t for t in self._kernel.body)):
             attributes += ["flatten=True"] if s.flatten else []
-            attributes += ["warp_specialize=True"] if s.warp_specialize else []
         times = streamed or turns(s, self._indexing)
         loop = f"tl.range({', '.join([times, *attributes])})" if attributes else f"range({times})"
         self._block.open(f"for {self._indexing.variable(s.variable)} in {loop}:", s.variable)

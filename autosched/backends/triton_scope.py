@@ -12,7 +12,7 @@ _INDENT = "    "
 # Names that generated functions use themselves.
 _RESERVED = frozenset(
     {*keyword.kwlist, "tl", "gl", "triton", "gluon", "hopper", "load_tile", "store_tile", "float", "range"}
-    | {"pid", "tile", "first", "height", "pair", "pair_end", "turn", "turn_end", "ring", "piece"}
+    | {"pid", "tile", "first", "height", "pair", "pair_end", "turn", "turn_end", "ring", "piece", "extras"}
 )
 
 

@@ -27,6 +27,7 @@ from search_spaces.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, 
 from search_spaces.lowering import buffers, start_of
 from search_spaces.operand_copies import Operand, OperandCopy, operand, operand_copy
 from search_spaces.space import Sketch
+from search_spaces.specialization import CAPABILITY, GROUP_ROWS, KINDS, why_not_specialized
 from search_spaces.split_reduction import combine, partial_sums
 from search_spaces.structure import ContractionForm, contraction_form
 from search_spaces.target import Target
@@ -37,8 +38,6 @@ from search_spaces.workload import Tensor, Workload
 TILES = (16, 32, 64, 128, 256)
 THIN_TILES = (8, *TILES)
 MIN_ROWS = 16
-# Rows of the smallest dot of a warp group (PTX ISA, wgmma).
-WARP_GROUP_ROWS = 64
 # Tiles along the reduction, and the bytes that their rows may have: two dot instructions at least, up to the sixteen
 # that are in flight anyway.
 REDUCTION_TILES = (16, 32, 64, 128, 256)
@@ -59,13 +58,48 @@ _START_TILES = (
     (64, 64, 256, 4, 4),
     (64, 32, 128, 4, 8),
 )
-# (thin side, wide side, k bytes, warps, stages) for thin products, swapped so that the wide side is the dot's rows.
-_THIN_START_TILES = ((64, 256, 4, 6), (64, 512, 4, 4), (128, 128, 4, 6), (128, 256, 8, 4))
+# (m, n, k bytes, kind, warps, stages, parts) of warp-specialised kernels: tiles of 128 x 128 alternating where the
+# reduction is short and the epilogue counts, large ones otherwise.
+_WARP_GROUP_STARTS = (
+    (128, 128, 128, "pingpong", 8, 6, 4),
+    (128, 256, 128, "cooperative", 8, 4, 4),
+    (256, 128, 128, "cooperative", 8, 4, 4),
+)
+# (wide side, k bytes, warps, stages) for thin products, swapped so that the wide side is the dot's rows.
+_THIN_STARTS = ((64, 256, 4, 6), (64, 512, 4, 4), (128, 128, 4, 6), (128, 256, 8, 4))
+# What starting points have in common unless they say otherwise.
+_USUAL_START: dict[str, KnobValue] = {
+    "tail": "masked",
+    "swap": False,
+    "split_k": 1,
+    "partials": "workspace",
+    "order": "mn",
+    "group": 8,
+    "per_unit": 1,
+    "parts": 1,
+    "specialize": "none",
+    "ctas": 1,
+    "max_registers": 0,
+}
 # From here on a product counts as thin.
 _THIN_START = 64
 # What shared memory and registers depend on.
 _RESOURCE_KNOBS = (
-    *("m", "n", "k", "swap", "split_k", "grid", "store", "parts", "ctas", "max_registers", "warps", "stages"),
+    *(
+        "m",
+        "n",
+        "k",
+        "swap",
+        "split_k",
+        "grid",
+        "store",
+        "parts",
+        "specialize",
+        "ctas",
+        "max_registers",
+        "warps",
+        "stages",
+    ),
 )
 # Elements of partial sums that a program of the second kernel adds: all loads of four warps in flight at once.
 _COMBINED = 4096
@@ -83,7 +117,7 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
             knobs,
             lambda values: _lower(workload, form, target, values),
             tuple(k.name for k in knobs if k.name not in ("order", "group")),
-            lambda values: _why_illegal(workload, form, values),
+            lambda values: _why_illegal(workload, form, target, values),
             _starts(workload, form, target, {k.name: k for k in knobs}),
             resource_knobs=_RESOURCE_KNOBS,
             remarks=descriptor_remarks(workload, (form.a.tensor, form.b.tensor, workload.output.name), target),
@@ -107,12 +141,13 @@ def _knobs(workload: Workload, form: ContractionForm, target: Target) -> tuple[K
         Choice("partials", ("workspace", "atomic")),
         Choice("order", ("mn", "nm")),
         Choice("group", (1, 2, 4, 8, 16)),
-        Choice("grid", (*grids, "persistent_specialized") if hopper else grids, ordered=False),
+        Choice("grid", grids, ordered=False),
         Choice("per_unit", (1, 2, 3, 4)),
         Choice("a_load", _ways_to_load(workload, form, form.a, target), ordered=False),
         Choice("b_load", _ways_to_load(workload, form, form.b, target), ordered=False),
         Choice("store", _addressing(workload.output, target)),
         Choice("parts", (1, 2, 4)),
+        Choice("specialize", KINDS if target.capability == CAPABILITY else KINDS[:1], ordered=False),
         Choice("ctas", (1, 2) if hopper else (1,)),
         Choice("max_registers", (0, 64, 96, 128, 168)),
         Choice("warps", (2, 4, 8)),
@@ -151,54 +186,43 @@ def _ways_to_load(workload: Workload, form: ContractionForm, access: Access, tar
 def _starts(workload: Workload, form: ContractionForm, target: Target, knobs: dict[str, Knob]) -> tuple[Values, ...]:
     """Tiles that fill the dot units of recent GPUs, in a grouped order; with little to do, the reduction is split."""
     element_bytes = dtype(operand(workload, form.a).dtype).bytes
-    starts = [
-        _start(form, target, knobs, grid, m=m, n=n, k=k_bytes // element_bytes, swap=False, warps=warps, stages=stages)
-        for m, n, k_bytes, warps, stages in _START_TILES
-        for grid in ("tiles", "persistent_flat")
-    ]
+
+    def start(m: int, n: int, k_bytes: int, **others: KnobValue) -> Values:
+        tiles = {
+            name: nearest(knobs[name], size) for name, size in (("m", m), ("n", n), ("k", k_bytes / element_bytes))
+        }
+        values = {**_USUAL_START, **{x: _fastest(knobs[x]) for x in ("a_load", "b_load", "store")}, **tiles, **others}
+        if values["grid"] == "tiles":
+            values["split_k"] = nearest(knobs["split_k"], max(1, target.units / _tiles(form, values)))
+        return Values({name: values[name] for name in knobs})
+
     swap = form.m.extent <= form.n.extent
     thin = min(form.m.extent, form.n.extent)
-    for wide, k_bytes, warps, stages in _THIN_START_TILES if thin <= _THIN_START else ():
+    starts = []
+    for m, n, k_bytes, kind, warps, stages, parts in _WARP_GROUP_STARTS if target.capability == CAPABILITY else ():
+        for swapped in (False, True):
+            own: dict[str, KnobValue] = {"specialize": kind, "warps": warps, "stages": stages, "parts": parts}
+            starts.append(start(m, n, k_bytes, grid="persistent", swap=swapped, **own))
+    for m, n, k_bytes, warps, stages in _START_TILES:
+        starts.append(start(m, n, k_bytes, grid="tiles", warps=warps, stages=stages, store="pointer"))
+        starts.append(start(m, n, k_bytes, grid="persistent_flat", warps=warps, stages=stages, parts=2))
+    for wide, k_bytes, warps, stages in _THIN_STARTS if thin <= _THIN_START else ():
         m, n = (thin, wide) if swap else (wide, thin)
-        k = k_bytes // element_bytes
-        starts.append(_start(form, target, knobs, "tiles", m=m, n=n, k=k, swap=swap, warps=warps, stages=stages))
+        starts.append(start(m, n, k_bytes, grid="tiles", swap=swap, warps=warps, stages=stages, store="pointer"))
     return tuple(starts)
 
 
-def _start(form: ContractionForm, target: Target, knobs: dict[str, Knob], grid: str, **wanted: int) -> Values:
-    """A schedule with these sizes, or the nearest there are; its reduction is split until every unit has a program."""
-    m, n, k = (nearest(knobs[name], wanted[name]) for name in ("m", "n", "k"))
-    assert isinstance(m, tuple)
-    assert isinstance(n, tuple)
-    tiles = m[0] * n[0] * math.prod(x.extent for x in form.batch)
-    return Values(
-        m=m,
-        n=n,
-        k=k,
-        tail="masked",
-        swap=bool(wanted["swap"]),
-        split_k=nearest(knobs["split_k"], max(1, target.units / tiles)) if grid == "tiles" else 1,
-        partials="workspace",
-        order="mn",
-        group=8,
-        grid=grid,
-        per_unit=1,
-        a_load=_fastest(knobs["a_load"]),
-        b_load=_fastest(knobs["b_load"]),
-        store="pointer",
-        parts=1,
-        ctas=1,
-        max_registers=0,
-        warps=wanted["warps"],
-        stages=wanted["stages"],
-    )
+def _tiles(form: ContractionForm, values: dict[str, KnobValue]) -> int:
+    """Tiles of the output in all batches."""
+    counts = [value[0] for value in (values["m"], values["n"]) if isinstance(value, tuple)]
+    return math.prod([*counts, *(x.extent for x in form.batch)])
 
 
 def _fastest(loads: Knob) -> KnobValue:
     return "descriptor" if "descriptor" in loads.values else loads.values[-1]
 
 
-def _why_illegal(workload: Workload, form: ContractionForm, values: Values) -> str | None:
+def _why_illegal(workload: Workload, form: ContractionForm, target: Target, values: Values) -> str | None:
     """The first rule that the values break; each leaves one schedule of those that would be the same program."""
     tile = DotTile(workload, form, values)
     rows, columns = tile.shape
@@ -218,13 +242,12 @@ def _why_illegal(workload: Workload, form: ContractionForm, values: Values) -> s
         return "per_unit counts persistent programs; grid=tiles has one per tile"
     if values["ctas"] != 1 and columns <= rows:
         return f"ctas=2 cuts the columns between two blocks: expected more columns than rows, got {rows} x {columns}"
-    if values["ctas"] != 1 and (parts > 1 or values["grid"] == "persistent_specialized" or rows < WARP_GROUP_ROWS):
-        return f"ctas=2 compiles with parts=1, not persistent_specialized, {WARP_GROUP_ROWS} rows at least; got {rows}"
+    if values["ctas"] != 1 and (parts > 1 or rows < GROUP_ROWS):
+        return f"ctas=2 compiles with parts=1 and {GROUP_ROWS} rows at least; got parts={parts}, {rows} rows"
     if values["ctas"] != 1 and dtype(workload.contracted[0]).bytes == 1:
         return "ctas=2 compiles for operands of 16 and 32 bits"
-    if values["grid"] == "persistent_specialized" and "pointer" in loads:
-        return "persistent_specialized brings operands by descriptor; Triton compiles no pointers there"
-    return None
+    a, b = (_brought(workload, x, str(how))[0] for x, how in zip((form.a, form.b), loads, strict=True))
+    return why_not_specialized(tile, a, b, target.units)
 
 
 def _lower(workload: Workload, form: ContractionForm, target: Target, values: Values) -> TileProgram:

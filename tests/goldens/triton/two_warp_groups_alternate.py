@@ -50,7 +50,7 @@ def matmul_finish(acc, out_desc, m_0, n_0, ring, half: gl.constexpr):
 
 
 @gluon.jit
-def matmul_dots(out_desc, a_ring, b_ring, ring, full, empty, order, half: gl.constexpr):
+def matmul_dots(out_desc, a_ring, b_ring, full, empty, order, ring, half: gl.constexpr):
     layout: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, 128, 16])
     step = half * 4
     turn = 1 - half
@@ -93,8 +93,8 @@ def matmul(a_desc, b_desc, out_desc):
         hopper.mbarrier.init(order.index(i), count=1)
     gl.warp_specialize(
         [
-            (matmul_dots, (out_desc, a_ring, b_ring, ring, full, empty, order, 0)),
-            (matmul_dots, (out_desc, a_ring, b_ring, ring, full, empty, order, 1)),
+            (matmul_dots, (out_desc, a_ring, b_ring, full, empty, order, ring, 0)),
+            (matmul_dots, (out_desc, a_ring, b_ring, full, empty, order, ring, 1)),
             (matmul_load, (a_desc, b_desc, a_ring, b_ring, full, empty)),
         ],
         [4, 1],

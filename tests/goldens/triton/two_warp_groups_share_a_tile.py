@@ -6,12 +6,12 @@
 #     a: (m 128, k 64) bfloat16 = load a[m.0*128 : +128, k.0*64 : +64]  (descriptor)
 #     b: (n 256, k 64) bfloat16 = load b[n.0*256 : +256, k.0*64 : +64]  (descriptor)
 #     acc += dot(a, b) over k
-#   bias: (n 256) bfloat16 = load bias[n.0*256 : +256]
-#   biased: (m 128, n 256) float32 = add(acc, bias)
-#   positive: (m 128, n 256) float32 = maximum(biased, 0)
-#   residual: (m 128, n 256) bfloat16 = load residual[m.0*128 : +128, n.0*256 : +256]
-#   result: (m 128, n 256) float32 = add(positive, residual)
-#   store out[m.0*128 : +128, n.0*256 : +256] = result  (descriptor)
+#   bias0: (n 256) bfloat16 = load bias[n.0*256 : +256]
+#   biased0: (m 128, n 256) float32 = add(acc, bias0)
+#   positive0: (m 128, n 256) float32 = maximum(biased0, 0)
+#   residual0: (m 128, n 256) bfloat16 = load residual[m.0*128 : +128, n.0*256 : +256]
+#   result0: (m 128, n 256) float32 = add(positive0, residual0)
+#   store out[m.0*128 : +128, n.0*256 : +256] = result0  (descriptor)
 import triton
 import triton.language as tl
 from triton.experimental import gluon
@@ -42,20 +42,20 @@ def matmul_load(a_desc, b_desc, a_ring, b_ring, full, empty):
 def matmul_finish(acc, bias_ptr, residual_ptr, out_desc, m_0, n_0, ring, half: gl.constexpr):
     offs_n = n_0 * 256 + gl.arange(0, 256)
     offs_m = half * 64 + m_0 * 128 + gl.arange(0, 64)
-    bias = gl.load(bias_ptr + offs_n)
-    biased = acc + bias.to(gl.float32)[None, :]
-    positive = gl.maximum(biased, 0.0)
-    residual = gl.load(residual_ptr + offs_m[:, None] * 512 + offs_n[None, :])
-    result = positive + residual.to(gl.float32)
+    bias0 = gl.load(bias_ptr + offs_n)
+    biased0 = acc + bias0.to(gl.float32)[None, :]
+    positive0 = gl.maximum(biased0, 0.0)
+    residual0 = gl.load(residual_ptr + offs_m[:, None] * 512 + offs_n[None, :])
+    result0 = positive0 + residual0.to(gl.float32)
     hopper.tma.store_wait(0)
     piece = ring.index(half * 1 + 0)
-    piece.store(result.to(gl.bfloat16))
+    piece.store(result0.to(gl.bfloat16))
     hopper.fence_async_shared()
     store_tile(out_desc, [half * 64 + m_0 * 128, n_0 * 256], piece)
 
 
 @gluon.jit
-def matmul_dots(bias_ptr, residual_ptr, out_desc, a_ring, b_ring, ring, full, empty, half: gl.constexpr):
+def matmul_dots(bias_ptr, residual_ptr, out_desc, a_ring, b_ring, full, empty, ring, half: gl.constexpr):
     layout: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, 256, 16])
     step = 0
     tile = gl.program_id(0)
@@ -91,8 +91,8 @@ def matmul(bias_ptr, residual_ptr, a_desc, b_desc, out_desc):
         hopper.mbarrier.init(empty.index(i), count=2)
     gl.warp_specialize(
         [
-            (matmul_dots, (bias_ptr, residual_ptr, out_desc, a_ring, b_ring, ring, full, empty, 0)),
-            (matmul_dots, (bias_ptr, residual_ptr, out_desc, a_ring, b_ring, ring, full, empty, 1)),
+            (matmul_dots, (bias_ptr, residual_ptr, out_desc, a_ring, b_ring, full, empty, ring, 0)),
+            (matmul_dots, (bias_ptr, residual_ptr, out_desc, a_ring, b_ring, full, empty, ring, 1)),
             (matmul_load, (a_desc, b_desc, a_ring, b_ring, full, empty)),
         ],
         [4, 1],

@@ -1,0 +1,65 @@
+"""Warp-specialised contractions: one warp brings operands, warp groups compute. Which schedules can be such kernels.
+
+    cooperative    the warp groups have equal shares of every tile's rows
+    pingpong       two warp groups do every other tile each: one computes while the other finishes its tile
+
+The names are CUTLASS's (KernelTmaWarpSpecializedCooperative, KernelTmaWarpSpecializedPingpong).
+"""
+
+from __future__ import annotations
+
+from search_spaces.dot_tiles import DotTile
+from search_spaces.dtypes import FLOAT8, dtype
+from search_spaces.operand_copies import Operand
+from search_spaces.resources import WARP, WARP_GROUP
+
+KINDS = ("none", "cooperative", "pingpong")
+# Compute capability whose warp groups issue dots themselves (PTX ISA, wgmma: sm_90a).
+CAPABILITY = 90
+# Rows and columns of one dot instruction of a warp group (the same, shapes of wgmma).
+GROUP_ROWS = 64
+MAX_COLUMNS = 256
+# Of the 232 registers that a thread of a warp group has, the epilogue needs the rest.
+MAX_ACCUMULATOR_REGISTERS = 128
+
+
+def why_not_specialized(tile: DotTile, a: Operand, b: Operand, units: int) -> str | None:
+    """Why the schedule cannot be the specialised kernel that it asks for, or None when it can, or asks for none."""
+    values, kind = tile.values, tile.values["specialize"]
+    if kind == "none":
+        return None
+    warps, (rows, columns) = values.integer("warps"), tile.shape
+    groups = warps // WARP_GROUP
+    group_rows = rows if kind == "pingpong" or groups < 2 else rows // groups
+    if "pointer" in (values["a_load"], values["b_load"]):
+        return f"specialize={kind} brings operands by descriptor, not by pointers"
+    if values["grid"] not in ("tiles", "persistent") or values["ctas"] != 1 or values["partials"] == "atomic":
+        return f"specialize={kind} needs grid=tiles or grid=persistent, ctas=1 and partials=workspace"
+    if warps % WARP_GROUP or (values.integer("max_registers") and groups > 1):
+        return f"specialize={kind} needs whole warp groups without a cap on registers, got {warps} warps"
+    if kind == "pingpong" and (groups != 2 or tile.uneven or tile.grid(units).programs == tile.grid(units).tiles):
+        return "specialize=pingpong needs two warp groups, more tiles than programs, and equal parts of the reduction"
+    if group_rows % GROUP_ROWS or columns > MAX_COLUMNS:
+        return (
+            f"specialize={kind}: {group_rows} rows for a warp group, {columns} columns; expected multiples of 64, 256"
+        )
+    if group_rows * columns > MAX_ACCUMULATOR_REGISTERS * WARP * WARP_GROUP:
+        return f"specialize={kind}: {group_rows} x {columns} sums for a warp group; it has registers for half of them"
+    if values.integer("stages") < 2:
+        return f"specialize={kind} needs two stages at least"
+    return _why_not_operands(tile, a, b)
+
+
+def _why_not_operands(tile: DotTile, a: Operand, b: Operand) -> str | None:
+    k = tile.form.k.name
+    rows, columns = (b, a) if tile.values.flag("swap") else (a, b)
+    size = dtype(a.dtype).bytes
+    if a.dtype == "float32" and tile.workload.precision != "tf32":
+        return "warp groups have no dots of float32 as ieee"
+    if a.dtype in FLOAT8 and tile.workload.precision != "fast":
+        return "specialised kernels leave sums of 8-bit floats to the tensor core: fast_accum only"
+    if size != 2 and columns.axes[-1] != k:
+        return f"{columns.buffer} has to run along k where it is the dot's columns; swap makes it the rows"
+    if size == 1 and rows.axes[-1] != k:
+        return f"{rows.buffer} has to run along k for 8-bit types"
+    return None
