@@ -52,7 +52,8 @@ def detect() -> Target:
 def resolve(target: str | Target | None) -> Target:
     """The target that is meant, sure to be on this machine: by name, as given, or (None) the one that is here.
 
-    The name of a GPU stands for its family: "a100" is any A100, and the target describes the card that is here.
+    The name of a GPU stands for its family: "a100" is any A100, and the target describes the card that is here. "cuda"
+    is the GPU that is here, whatever it is called.
 
     Raises:
         InputError: no such target.
@@ -64,6 +65,8 @@ def resolve(target: str | Target | None) -> Target:
         return _same_device(target)
     if isinstance(target, str) and target.lower() == "cpu":
         return cpu_target()
+    if isinstance(target, str) and target.lower() == "cuda":
+        return _usable(gpu_target())
     if isinstance(target, str) and torch.cuda.is_available() and _is_called(target, torch.cuda.get_device_name()):
         return _usable(gpu_target())
     known = target_named(target)

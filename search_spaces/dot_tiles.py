@@ -172,9 +172,15 @@ class DotTile:
             result = emitter.tile(self.form.result, "out")
             where = tuple(place[x] for x in axes)
             order = _order(result, place)
-            emitter.body.append(Store(self.workload.output.name, where, result.name, via=self._via(), axes=order))
-            body += emitter.body
+            body += [self._brought(s) for s in emitter.body]
+            body.append(Store(self.workload.output.name, where, result.name, via=self._via(), axes=order))
         return body
+
+    def _brought(self, s: Statement) -> Statement:
+        """A statement of the epilogue; tiles that it loads come by descriptor where the schedule says so."""
+        whole = isinstance(s, Load) and len(s.dst.axes) == len(self.axes)
+        by_descriptor = whole and self.values["epilogue_load"] == "descriptor"
+        return replace(s, via="descriptor") if by_descriptor and isinstance(s, Load) else s
 
     def store_partial(self, buffer: str, index: Slice, atomic: bool) -> list[Statement]:
         """Store the accumulator to `buffer[index, batch …, m, n]`, or add it to what is there."""

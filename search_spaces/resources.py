@@ -85,15 +85,18 @@ def _dot_bytes(program: TileProgram, kernel: Kernel, tiles: dict[str, Tile], dot
 
 
 def _ring_bytes(program: TileProgram, kernel: Kernel, tiles: dict[str, Tile], dot: Dot) -> int:
-    """The ring that a producer fills, and every warp group's pieces of the output on their way to memory."""
+    """The ring that a producer fills, what it brings for the epilogue, and pieces of the output on their way out."""
     body = list(statements(kernel.body))
     stages = max((s.pipeline_stages for s in body if isinstance(s, For)), default=1)
     stores = [s for s in body if isinstance(s, Store) and s.via == "descriptor"]
     piece = max((tiles[s.src].elements * dtype(program.buffer(s.buffer).dtype).bytes for s in stores), default=0)
     # One piece is written while another is on its way, unless the other group computes meanwhile; groups that share a
     # tile have equal parts of a piece.
-    pieces = kernel.launch.num_warps // WARP_GROUP if kernel.launch.alternating else min(2, len(stores))
-    return BARRIER_BYTES * (1 + stages) + stages * (tiles[dot.a].bytes + tiles[dot.b].bytes) + pieces * piece
+    alternating = kernel.launch.alternating
+    pieces = kernel.launch.num_warps // WARP_GROUP if alternating else min(2, len(stores))
+    extras = [s.dst.bytes for s in kernel.body if isinstance(s, Load) and s.via == "descriptor"]
+    ring = stages * (tiles[dot.a].bytes + tiles[dot.b].bytes)
+    return BARRIER_BYTES * (2 + stages) + ring + pieces * piece + (1 + alternating) * sum(extras)
 
 
 def _promotes(dot: Dot, tiles: dict[str, Tile]) -> bool:

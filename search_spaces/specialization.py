@@ -9,7 +9,7 @@ The names are CUTLASS's (KernelTmaWarpSpecializedCooperative, KernelTmaWarpSpeci
 from __future__ import annotations
 
 from search_spaces.dot_tiles import DotTile
-from search_spaces.dtypes import FLOAT8, dtype
+from search_spaces.dtypes import FLOAT8, FLOAT8_CHAIN, dtype, is_integer
 from search_spaces.operand_copies import Operand
 from search_spaces.resources import WARP, WARP_GROUP
 
@@ -19,6 +19,10 @@ CAPABILITY = 90
 # Rows and columns of one dot instruction of a warp group (the same, shapes of wgmma).
 GROUP_ROWS = 64
 MAX_COLUMNS = 256
+# Triton 3.6 knows the shapes of integer dots up to 224 columns, of which the largest power of two is left.
+MAX_INTEGER_COLUMNS = 128
+# The narrowest swizzled row of shared memory: what the dot units and tensor descriptors agree on.
+MIN_ROW_BYTES = 32
 # Of the 232 registers that a thread of a warp group has, the epilogue needs the rest.
 MAX_ACCUMULATOR_REGISTERS = 128
 
@@ -43,21 +47,29 @@ def why_not_specialized(tile: DotTile, a: Operand, b: Operand, units: int) -> st
         return (
             f"specialize={kind}: {group_rows} rows for a warp group, {columns} columns; expected multiples of 64, 256"
         )
-    if group_rows * columns > MAX_ACCUMULATOR_REGISTERS * WARP * WARP_GROUP:
-        return f"specialize={kind}: {group_rows} x {columns} sums for a warp group; it has registers for half of them"
-    if values.integer("stages") < 2:
-        return f"specialize={kind} needs two stages at least"
+    promotes = a.dtype in FLOAT8 and tile.workload.precision != "fast"
+    most = MAX_ACCUMULATOR_REGISTERS * WARP * WARP_GROUP // (1 + promotes)
+    if group_rows * columns > most:
+        return f"specialize={kind}: {group_rows} x {columns} sums for a warp group; it has registers for {most}"
+    if promotes and values.tile("k") > FLOAT8_CHAIN:
+        return f"specialize={kind} adds sums of 8-bit floats up every {FLOAT8_CHAIN} products; k has {values['k']}"
+    if values.integer("stages") < 2 or (tile.uneven and (promotes or a.dtype == "float32")):
+        return f"specialize={kind} needs two stages at least, and equal parts where it has sums or operands apart"
     return _why_not_operands(tile, a, b)
 
 
 def _why_not_operands(tile: DotTile, a: Operand, b: Operand) -> str | None:
     k = tile.form.k.name
     rows, columns = (b, a) if tile.values.flag("swap") else (a, b)
+    extents = {k: tile.values.tile("k"), **dict(zip(tile.axes, tile.shape, strict=True))}
+    for x in (a, b):
+        if extents[x.axes[-1]] * dtype(x.dtype).bytes < MIN_ROW_BYTES:
+            return f"rows of tiles of {x.buffer} have {extents[x.axes[-1]]} elements; expected {MIN_ROW_BYTES} bytes"
     size = dtype(a.dtype).bytes
     if a.dtype == "float32" and tile.workload.precision != "tf32":
         return "warp groups have no dots of float32 as ieee"
-    if a.dtype in FLOAT8 and tile.workload.precision != "fast":
-        return "specialised kernels leave sums of 8-bit floats to the tensor core: fast_accum only"
+    if is_integer(a.dtype) and tile.shape[1] > MAX_INTEGER_COLUMNS:
+        return f"{tile.shape[1]} columns of integer sums; expected at most {MAX_INTEGER_COLUMNS}"
     if size != 2 and columns.axes[-1] != k:
         return f"{columns.buffer} has to run along k where it is the dot's columns; swap makes it the rows"
     if size == 1 and rows.axes[-1] != k:

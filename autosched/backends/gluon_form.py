@@ -14,10 +14,16 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from autosched.backends.backend import CompileError
-from search_spaces.dtypes import FLOAT8, dtype, is_integer
+from search_spaces.dtypes import FLOAT8, FLOAT8_CHAIN, dtype, is_integer
 from search_spaces.expression import Affine
 from search_spaces.resources import WARP, WARP_GROUP
-from search_spaces.specialization import GROUP_ROWS, MAX_ACCUMULATOR_REGISTERS, MAX_COLUMNS
+from search_spaces.specialization import (
+    GROUP_ROWS,
+    MAX_ACCUMULATOR_REGISTERS,
+    MAX_COLUMNS,
+    MAX_INTEGER_COLUMNS,
+    MIN_ROW_BYTES,
+)
 from search_spaces.tile_program import (
     Dot,
     Fill,
@@ -36,10 +42,6 @@ from search_spaces.tile_program import (
     produced,
 )
 
-# Triton's table of warp-group dots of integers ends at 224 (mmaVersionToInstrShape), and tiles are powers of two.
-MAX_INTEGER_COLUMNS = 128
-# The narrowest swizzled row of shared memory: what the dot units and tensor descriptors agree on.
-MIN_ROW_BYTES = 32
 # Which half of a tile's rows a warp group has, as a variable of the epilogue.
 HALF = "half"
 
@@ -111,6 +113,11 @@ class DotForm:
         """Whether `a` goes through registers: dots of operands that are not 16 bits wide read k-major tiles alone from
         shared memory, but rows that are in registers lie as the threads loaded them."""
         return not k_major(self.a, self.dot) and dtype(self.a.dst.dtype).bytes != 2
+
+    @property
+    def promotes(self) -> bool:
+        """Whether the sums of a step are kept apart and added up in float32, since the dot units keep fewer bits."""
+        return self.a.dst.dtype in FLOAT8 and self.dot.precision != "fast"
 
     @property
     def finishing(self) -> Kernel:
@@ -265,14 +272,14 @@ def _check_operands(form: DotForm) -> None:
         refuse(kernel, f"operands are {operand} and {b.dst.dtype}; expected equal types")
     if operand == "float32" and dot.precision != "tf32":
         refuse(kernel, f"float32 operands with precision {dot.precision!r}; expected 'tf32'")
-    if operand in FLOAT8 and dot.precision != "fast":
-        refuse(kernel, f"{operand} operands with precision {dot.precision!r}; expected 'fast'")
+    if form.promotes and a.dst.extent(dot.axis) > FLOAT8_CHAIN:
+        refuse(kernel, f"{a.dst.extent(dot.axis)} products of {operand} in a row; expected at most {FLOAT8_CHAIN}")
     if form.rows % GROUP_ROWS:
         refuse(kernel, f"{form.rows} rows for a warp group; expected a multiple of {GROUP_ROWS}")
     widest = MAX_INTEGER_COLUMNS if is_integer(operand) else MAX_COLUMNS
     if form.columns > widest:
         refuse(kernel, f"{form.columns} columns of sums of {operand}; expected at most {widest}")
-    most = MAX_ACCUMULATOR_REGISTERS * WARP * WARP_GROUP
+    most = MAX_ACCUMULATOR_REGISTERS * WARP * WARP_GROUP // (2 if form.promotes else 1)
     if form.accumulator.elements > most:
         refuse(kernel, f"{form.rows} x {form.columns} sums for a warp group; expected at most {most}")
     if size != 2 and not k_major(b, dot):
@@ -286,7 +293,7 @@ def _check_operands(form: DotForm) -> None:
     for load in (a, b):
         if load.dst.shape[-1] * size < MIN_ROW_BYTES:
             refuse(kernel, f"rows of {load.dst.shape[-1]} {operand} of {load.buffer}; expected {MIN_ROW_BYTES} bytes")
-    if form.a_through_registers and _fewest_turns(form) < 1:
+    if (form.a_through_registers or form.promotes) and _fewest_turns(form) < 1:
         refuse(kernel, f"a part of the reduction over {dot.axis} is empty; expected fewer parts")
 
 

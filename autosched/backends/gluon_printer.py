@@ -176,6 +176,9 @@ class _Printer:
         if self._form.a_through_registers:
             self._write_register_dots(block, indexing, turns)
             return
+        if self._form.promotes:
+            self._write_promoted_dots(block, indexing, turns)
+            return
         stages, variable = self._form.stages, indexing.variable(self._form.loop.variable)
         block.open(f"for {variable} in range({turns}):")
         block.write(f"slot = step % {stages}")
@@ -213,6 +216,35 @@ class _Printer:
         block.write(dot)
         self._hand_over(block)
         for line in (*done, "step += 1"):
+            block.write(line)
+
+    def _write_promoted_dots(self, block: Block, indexing: Indexing, turns: str) -> None:
+        """The same where every step has sums of its own, which are added up while the next step's dot runs."""
+        stages, variable = self._form.stages, indexing.variable(self._form.loop.variable)
+        full = "hopper.mbarrier.wait(full.index({0} % {1}), {0} // {1} & 1)"
+        # The sums of a step start from nothing, whatever is named as its accumulator.
+        dot = "hopper.warpgroup_mma({0}, {1}, zero, use_acc=False, is_async=True)"
+        block.write("zero = acc")
+        block.write(full.format("step", stages))
+        block.write(f"part = {dot.format(self._a(f'step % {stages}'), self._b(f'step % {stages}'))}")
+        block.open(f"for {variable} in range({turns} - 1):")
+        block.write(full.format("(step + 1)", stages))
+        later = dot.format(self._a(f"(step + 1) % {stages}"), self._b(f"(step + 1) % {stages}"))
+        for line in (
+            f"next_part = {later}",
+            "acc += hopper.warpgroup_mma_wait(1, deps=(part,))",
+            f"hopper.mbarrier.arrive(empty.index(step % {stages}))",
+            "part = next_part",
+            "step += 1",
+        ):
+            block.write(line)
+        block.close()
+        self._hand_over(block)
+        for line in (
+            "acc += hopper.warpgroup_mma_wait(0, deps=(part,))",
+            f"hopper.mbarrier.arrive(empty.index(step % {stages}))",
+            "step += 1",
+        ):
             block.write(line)
 
     def _hand_over(self, block: Block) -> None:

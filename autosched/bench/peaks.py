@@ -99,7 +99,7 @@ def _square_s(side: int, dtype: str, target: Target) -> float | None:
     device = _device(target)
     with library_settings(square, target), torch.no_grad():
         inputs = reference.random_inputs(square, 0, device)
-        out = torch.empty(square.output.shape, dtype=reference.torch_dtype(square.output.dtype), device=device)
+        out = reference.empty(square.output, device)
         call = library_call(square, inputs, out)
         return None if call is None else _fastest_s(call, timer_for(square, target, "hot"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import secrets
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +14,7 @@ from autosched.arguments import log_path
 from autosched.cli import bench, logs
 from autosched.cli.arguments import (
     INTERRUPTED,
-    OPERATORS,
+    OPERATORS_EPILOG,
     Baselines,
     Commands,
     LogPath,
@@ -38,13 +39,7 @@ from autosched.text import duration_text
 from autosched.timing import policy_text
 from autosched.tuner import TuneResult, prepare, run
 
-_EPILOG = f"""
-Operators and their arguments:
-
-```
-{OPERATORS}
-```
-
+_EPILOG = f"""{OPERATORS_EPILOG}
 A first session:
 
 ```
@@ -69,13 +64,28 @@ app.add_typer(bench.app, name="bench")
 app.add_typer(logs.app, name="log")
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        console().print(Text(f"autosched {importlib.metadata.version('autosched')}"))
+        raise typer.Exit
+
+
+@app.callback()
+def root_command(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """What stands before a command."""
+
+
 @app.command("demo")
 def demo_command(log: LogPath = None) -> None:
     """Tune, compare and show three operators on the device that is here, within two minutes."""
     run_demo(console(), log_path(log))
 
 
-@app.command("tune")
+@app.command("tune", epilog=OPERATORS_EPILOG)
 def tune_command(
     operator: Operator,
     sizes: Sizes,
@@ -101,6 +111,8 @@ def tune_command(
     op = workload(operator, sizes)
     device = chosen_target(target, threads)
     search = prepare(op, device, trials, strategy=strategy, cost_model=cost_model, seed=seed, log=log, policy=policy)
+    for remark in search.space.remarks:
+        out.print(Text(remark), soft_wrap=True)
     try:
         with progress_display(out) as search.on_progress:
             result = run(search)
@@ -114,7 +126,7 @@ def tune_command(
         raise typer.Exit(1)
 
 
-@app.command("replay")
+@app.command("replay", epilog=OPERATORS_EPILOG)
 def replay_command(
     operator: Operator,
     sizes: Sizes,
@@ -123,7 +135,9 @@ def replay_command(
     log: LogPath = None,
     policy: PolicyName = "cold",
     source: Annotated[bool, typer.Option("--source", help="Print the generated source text only.")] = False,
-    allow_stale: Annotated[bool, typer.Option("--allow-stale", help="Also of another code generator.")] = False,
+    allow_stale: Annotated[
+        bool, typer.Option("--allow-stale", help="Also when this version makes another kernel of its schedule.")
+    ] = False,
 ) -> None:
     """Rebuild the best kernel of an operator from the log, without searching, and check its results.
 
@@ -149,7 +163,7 @@ def replay_command(
     out.print(Text("results agree with the float64 reference on fresh inputs", style="green"))
 
 
-@app.command("compare")
+@app.command("compare", epilog=OPERATORS_EPILOG)
 def compare_command(
     operator: Operator,
     sizes: Sizes,

@@ -18,6 +18,9 @@ from autosched import devices
 from autosched.contenders import BASELINES, BaselineName, check_baselines
 from autosched.timing import Policy
 from search_spaces import AutoschedError, InputError, Target, Workload, ops
+from search_spaces.activations import CHAIN_LINKS
+from search_spaces.dtypes import FLOATS
+from search_spaces.ops.matmul import LAYOUTS, OPERANDS
 
 # What a shell and its scripts take for "used wrongly".
 _USAGE_ERROR = 2
@@ -25,6 +28,27 @@ _USAGE_ERROR = 2
 INTERRUPTED = 130
 
 OPERATORS = "\n".join(ops.usage(name) for name in sorted(ops.CONSTRUCTORS))
+_VALUES = (
+    ("dtype", ", ".join(FLOATS)),
+    ("  of matmul", "the same, " + ", ".join(name for name in OPERANDS if name not in FLOATS)),
+    ("out_dtype", "as dtype; int32 for int8"),
+    ("layout", ", ".join(LAYOUTS)),
+    ("epilogue, chain", "joined by _: " + ", ".join(CHAIN_LINKS)),
+)
+# What stands below the help of every command that takes an operator.
+OPERATORS_EPILOG = f"""
+Operators and their arguments:
+
+```
+{OPERATORS}
+```
+
+What these may be:
+
+```
+{"\n".join(f"{name:16} {values}" for name, values in _VALUES)}
+```
+"""
 
 Operator = Annotated[str, typer.Argument(help="The operator: " + ", ".join(sorted(ops.CONSTRUCTORS)) + ".")]
 Sizes = Annotated[
@@ -33,7 +57,7 @@ Sizes = Annotated[
 ]
 TargetName = Annotated[
     str | None,
-    typer.Option("--target", help="Such as cpu or h200 (see `autosched targets`); by default what is here."),
+    typer.Option("--target", help="Such as cpu, cuda or h200 (see `autosched targets`); by default what is here."),
 ]
 Threads = Annotated[int | None, typer.Option(help="Threads that a CPU kernel uses; by default one.")]
 LogPath = Annotated[

@@ -7,10 +7,12 @@ from search_spaces.activations import apply_chain
 from search_spaces.dtypes import DTYPES, FLOAT8, FLOATS, accumulator_of, is_integer
 from search_spaces.errors import InputError, unknown_name
 from search_spaces.expression import Access, axis_index
-from search_spaces.workload import Axis, Reduction, Scalar, Stage, Tensor, Workload
+from search_spaces.workload import Axis, Reduction, Scalar, Stage, Tensor, Workload, check_shape
 
+# Of a and b: "n" as written, "t" transposed.
+LAYOUTS = ("nn", "nt", "tn", "tt")
 # int32 is for sums only: tensor cores multiply bytes.
-_OPERANDS = (*(name for name in DTYPES if name != "int32"), "tf32")
+OPERANDS = (*(name for name in DTYPES if name != "int32"), "tf32")
 
 
 def matmul(
@@ -52,10 +54,12 @@ def matmul(
     Raises:
         InputError: a size, type, layout, stride or epilogue is not allowed.
     """
-    if layout not in ("nn", "nt", "tn", "tt"):
-        raise InputError(f"unknown layout {layout!r} (allowed: nn, nt, tn, tt)")
-    if dtype not in _OPERANDS:
-        raise unknown_name("dtype", str(dtype), _OPERANDS)
+    for name, size in (("m", m), ("n", n), ("k", k), *(() if batch is None else (("batch", batch),))):
+        check_shape(name, (size,))
+    if layout not in LAYOUTS:
+        raise InputError(f"unknown layout {layout!r} (allowed: {', '.join(LAYOUTS)})")
+    if dtype not in OPERANDS:
+        raise unknown_name("dtype", str(dtype), OPERANDS)
     element = "float32" if dtype == "tf32" else dtype
     made = _output_dtype(element, out_dtype, epilogue)
     if fast_accum and element not in FLOAT8:

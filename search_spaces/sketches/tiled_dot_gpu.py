@@ -64,6 +64,9 @@ _WARP_GROUP_STARTS = (
     (128, 128, 128, "pingpong", 8, 6, 4),
     (128, 256, 128, "cooperative", 8, 4, 4),
     (256, 128, 128, "cooperative", 8, 4, 4),
+    (128, 256, 128, "cooperative", 8, 4, 8),
+    (256, 128, 128, "cooperative", 8, 4, 8),
+    (128, 128, 128, "cooperative", 8, 5, 2),
 )
 # (wide side, k bytes, warps, stages) for thin products, swapped so that the wide side is the dot's rows.
 _THIN_STARTS = ((64, 256, 4, 6), (64, 512, 4, 4), (128, 128, 4, 6), (128, 256, 8, 4))
@@ -76,6 +79,7 @@ _USUAL_START: dict[str, KnobValue] = {
     "order": "mn",
     "group": 8,
     "per_unit": 1,
+    "epilogue_load": "pointer",
     "parts": 1,
     "specialize": "none",
     "ctas": 1,
@@ -146,7 +150,8 @@ def _knobs(workload: Workload, form: ContractionForm, target: Target) -> tuple[K
         Choice("a_load", _ways_to_load(workload, form, form.a, target), ordered=False),
         Choice("b_load", _ways_to_load(workload, form, form.b, target), ordered=False),
         Choice("store", _addressing(workload.output, target)),
-        Choice("parts", (1, 2, 4)),
+        Choice("epilogue_load", _epilogue_addressing(workload, form, target)),
+        Choice("parts", (1, 2, 4, 8)),
         Choice("specialize", KINDS if target.capability == CAPABILITY else KINDS[:1], ordered=False),
         Choice("ctas", (1, 2) if hopper else (1,)),
         Choice("max_registers", (0, 64, 96, 128, 168)),
@@ -165,6 +170,14 @@ def _addressing(tensor: Tensor, target: Target) -> tuple[KnobValue, ...]:
     """How tiles of a tensor can be moved where it lies."""
     describable = target.has_tensor_descriptors and why_not_describable(tensor) is None
     return ("pointer", "descriptor") if describable else ("pointer",)
+
+
+def _epilogue_addressing(workload: Workload, form: ContractionForm, target: Target) -> tuple[KnobValue, ...]:
+    """How the epilogue reads what has as many elements as the output: a residual, a gate."""
+    own = (form.a.tensor, form.b.tensor)
+    read = [t for t in workload.inputs if t.name not in own and len(t.shape) == len(workload.output.shape)]
+    ways = {_addressing(t, target) for t in read}
+    return ("pointer", "descriptor") if ways == {("pointer", "descriptor")} else ("pointer",)
 
 
 def _ways_to_load(workload: Workload, form: ContractionForm, access: Access, target: Target) -> tuple[KnobValue, ...]:
@@ -234,6 +247,8 @@ def _why_illegal(workload: Workload, form: ContractionForm, target: Target, valu
         return f"parts={parts} needs at least {parts * MIN_ROWS} columns of the accumulator, got {columns}"
     if values["tail"] == "peeled" and (shared or not tile.has_tail or "pointer" not in loads):
         return "tail=peeled is for the last step of an uneven k, read by pointers, where one program does all steps"
+    if values["epilogue_load"] == "descriptor" and shared:
+        return "epilogue_load=descriptor is for an epilogue in the same kernel: split_k=1 and not stream_k"
     if tile.streamed and (tile.splits > 1 or not atomic):
         return "grid=stream_k shares the reduction itself: it needs split_k=1 and partials=atomic"
     if atomic and not shared:
