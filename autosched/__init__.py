@@ -30,6 +30,8 @@ from search_spaces import (
 )
 from tuning_logs import Measurement, TuningLog, TuningRecord
 
+__version__ = "0.1.0"
+
 __all__ = [
     "AutoschedError",
     "Comparison",

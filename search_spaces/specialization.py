@@ -53,8 +53,8 @@ def why_not_specialized(tile: DotTile, a: Operand, b: Operand, units: int) -> st
         return f"specialize={kind}: {group_rows} x {columns} sums for a warp group; it has registers for {most}"
     if promotes and values.tile("k") > FLOAT8_CHAIN:
         return f"specialize={kind} adds sums of 8-bit floats up every {FLOAT8_CHAIN} products; k has {values['k']}"
-    if values.integer("stages") < 2 or (tile.uneven and (promotes or a.dtype == "float32")):
-        return f"specialize={kind} needs two stages at least, and equal parts where it has sums or operands apart"
+    if values.integer("stages") < 2 or (tile.uneven and a.dtype == "float32"):
+        return f"specialize={kind} needs two stages at least, and of float32 equal parts of the reduction"
     return _why_not_operands(tile, a, b)
 
 

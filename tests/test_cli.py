@@ -16,8 +16,12 @@ import torch
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
+import autosched
 from autosched.cli import app
 from autosched.progress import Progress, progress_display
+from search_spaces import SearchSpace
+from search_spaces.activations import CHAIN_LINKS
+from search_spaces.dtypes import DTYPES
 from tuning_logs import Measurement, TuningLog
 
 SOFTMAX = ["softmax", "rows=64", "columns=128", "--target", "cpu"]
@@ -46,6 +50,31 @@ def test_help_names_every_command_and_operator() -> None:
 @pytest.mark.parametrize("command", ["tune", "replay", "compare"])
 def test_the_help_of_a_command_has_an_example(command: str) -> None:
     assert f"autosched {command} matmul m=512" in run(command, "--help").output
+
+
+@pytest.mark.parametrize("command", ["tune", "replay", "compare"])
+def test_the_help_of_a_command_lists_dtypes_layouts_and_links(command: str) -> None:
+    shown = run(command, "--help").output
+    for word in (*DTYPES, "tf32", "nn, nt, tn, tt", *CHAIN_LINKS, "fast_accum=False"):
+        assert word in shown
+
+
+def test_the_version_is_shown() -> None:
+    assert run("--version").output == f"autosched {autosched.__version__}\n"
+
+
+def test_the_package_runs_as_a_module() -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-m", "autosched", "--version"]
+    ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment)
+    assert (ran.returncode, ran.stdout) == (0, f"autosched {autosched.__version__}\n")
+
+
+def test_remarks_on_the_search_space_come_before_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SearchSpace, "remarks", ("x: read by pointers", "out: written by pointers"))
+    result = run("tune", *SOFTMAX, "--trials", "1", "--strategy", "random", "--log", str(tmp_path / "tuning.jsonl"))
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith("x: read by pointers\nout: written by pointers\n")
 
 
 def test_tuning_shows_progress_in_plain_lines_and_the_result(tmp_path: Path) -> None:
@@ -126,7 +155,11 @@ def test_targets_say_what_is_here_and_why_the_others_are_not() -> None:
         (["log", "best", "--log", "none.jsonl", "--count", "0"], "count=0; expected an integer of at least 1"),
         (["repro", "none"], "none holds no failed trial"),
         (["tune", "matmul", "m=8", "n=8", "k=8", "scale=nan", "epilogue=scale"], "constant nan; expected a finite"),
-        (["tune", "matmul", "m=8", "n=8", "k=8", "batch=0"], "size 0 is not allowed"),
+        (
+            ["tune", "matmul", "m=8", "n=8", "k=8", "batch=0"],
+            "batch: size 0 is not allowed; expected a positive integer",
+        ),
+        (["tune", "matmul", "m=0", "n=8", "k=8"], "m: size 0 is not allowed; expected a positive integer"),
         (["tune", *SOFTMAX, "--policy", "graph"], "timing policy 'graph' launches CUDA graphs, got a CPU"),
     ],
     ids=lambda value: value[:30] if isinstance(value, str) else "",

@@ -116,6 +116,17 @@ def test_a_name_that_only_looks_alike_is_another_card(
         devices.resolve(name)
 
 
+def test_cuda_is_the_gpu_that_is_here_whatever_it_is_called(insert_card: Callable[[str], None]) -> None:
+    insert_card("NVIDIA A100-PCIE-40GB")
+    assert devices.resolve("cuda") == devices.resolve("CUDA") == devices.gpu_target()
+
+
+@without_gpu
+def test_cuda_without_a_gpu_is_unavailable_with_the_reason() -> None:
+    with pytest.raises(TargetUnavailableError, match="there is no GPU to tune for: "):
+        devices.resolve("cuda")
+
+
 def test_a_listed_card_keeps_the_figures_of_its_datasheet(insert_card: Callable[[str], None]) -> None:
     insert_card("Tesla V100-SXM2-16GB")
     assert devices.resolve("v100") == target_named("v100")

@@ -26,9 +26,10 @@ def test_gelu_of_a_matrix_costs_more_than_its_copy() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"m": 0}, "size 0 is not allowed; expected a positive integer"),
-        ({"m": -4}, "size -4"),
-        ({"m": 2.5}, "size 2.5"),
+        ({"m": 0}, "^m: size 0 is not allowed; expected a positive integer"),
+        ({"n": -4}, "^n: size -4"),
+        ({"k": 2.5}, "^k: size 2.5"),
+        ({"batch": 0}, "^batch: size 0"),
         ({"m": 2**31}, "at most 2147483647"),
         ({"dtype": "float31"}, "unknown dtype 'float31'; did you mean 'float32'"),
         ({"layout": "xy"}, "unknown layout 'xy' \\(allowed: nn, nt, tn, tt\\)"),

@@ -293,7 +293,7 @@ def _check_operands(form: DotForm) -> None:
     for load in (a, b):
         if load.dst.shape[-1] * size < MIN_ROW_BYTES:
             refuse(kernel, f"rows of {load.dst.shape[-1]} {operand} of {load.buffer}; expected {MIN_ROW_BYTES} bytes")
-    if (form.a_through_registers or form.promotes) and _fewest_turns(form) < 1:
+    if form.a_through_registers and _fewest_turns(form) < 1:
         refuse(kernel, f"a part of the reduction over {dot.axis} is empty; expected fewer parts")
 
 

@@ -219,33 +219,27 @@ class _Printer:
             block.write(line)
 
     def _write_promoted_dots(self, block: Block, indexing: Indexing, turns: str) -> None:
-        """The same where every step has sums of its own, which are added up while the next step's dot runs."""
+        """The same where the sums of a step are added up before the next dot begins.
+
+        The other warp group's dots run meanwhile. Two dots in flight would be serialised by ptxas, which refuses to
+        read the sums of one while the other runs (its note C7514).
+        """
         stages, variable = self._form.stages, indexing.variable(self._form.loop.variable)
-        full = "hopper.mbarrier.wait(full.index({0} % {1}), {0} // {1} & 1)"
-        # The sums of a step start from nothing, whatever is named as its accumulator.
-        dot = "hopper.warpgroup_mma({0}, {1}, zero, use_acc=False, is_async=True)"
-        block.write("zero = acc")
-        block.write(full.format("step", stages))
-        block.write(f"part = {dot.format(self._a(f'step % {stages}'), self._b(f'step % {stages}'))}")
-        block.open(f"for {variable} in range({turns} - 1):")
-        block.write(full.format("(step + 1)", stages))
-        later = dot.format(self._a(f"(step + 1) % {stages}"), self._b(f"(step + 1) % {stages}"))
+        block.write("sums = acc")
+        block.open(f"for {variable} in range({turns}):")
+        block.write(f"slot = step % {stages}")
+        block.write(f"hopper.mbarrier.wait(full.index(slot), step // {stages} & 1)")
+        dot = (self._a("slot"), self._b("slot"), "sums", "use_acc=False", "is_async=True")
         for line in (
-            f"next_part = {later}",
-            "acc += hopper.warpgroup_mma_wait(1, deps=(part,))",
-            f"hopper.mbarrier.arrive(empty.index(step % {stages}))",
-            "part = next_part",
+            call("hopper.warpgroup_mma", *dot, before="sums = "),
+            "sums = hopper.warpgroup_mma_wait(0, deps=(sums,))",
+            "hopper.mbarrier.arrive(empty.index(slot))",
+            "acc += sums",
             "step += 1",
         ):
             block.write(line)
         block.close()
         self._hand_over(block)
-        for line in (
-            "acc += hopper.warpgroup_mma_wait(0, deps=(part,))",
-            f"hopper.mbarrier.arrive(empty.index(step % {stages}))",
-            "step += 1",
-        ):
-            block.write(line)
 
     def _hand_over(self, block: Block) -> None:
         """Let the other warp group begin: every slot of this tile has been waited for, so none is mistaken for one of

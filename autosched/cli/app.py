@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import secrets
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+import autosched
 from autosched.arguments import log_path
 from autosched.cli import bench, logs
 from autosched.cli.arguments import (
@@ -66,7 +66,7 @@ app.add_typer(logs.app, name="log")
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        console().print(Text(f"autosched {importlib.metadata.version('autosched')}"))
+        console().print(Text(f"autosched {autosched.__version__}"))
         raise typer.Exit
 
 

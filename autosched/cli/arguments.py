@@ -27,26 +27,25 @@ _USAGE_ERROR = 2
 # What a shell reports for a command that Ctrl-C ended: 128 + SIGINT.
 INTERRUPTED = 130
 
-OPERATORS = "\n".join(ops.usage(name) for name in sorted(ops.CONSTRUCTORS))
-_VALUES = (
-    ("dtype", ", ".join(FLOATS)),
-    ("  of matmul", "the same, " + ", ".join(name for name in OPERANDS if name not in FLOATS)),
-    ("out_dtype", "as dtype; int32 for int8"),
-    ("layout", ", ".join(LAYOUTS)),
-    ("epilogue, chain", "joined by _: " + ", ".join(CHAIN_LINKS)),
-)
+_OPERATORS = "\n".join(ops.usage(name) for name in sorted(ops.CONSTRUCTORS))
+_VALUES = f"""\
+dtype            {", ".join(FLOATS)}
+  of matmul      these, {", ".join(name for name in OPERANDS if name not in FLOATS)}
+out_dtype        a dtype; by default that of the operands, bfloat16 for 8-bit floats, int32 for int8
+layout           {", ".join(LAYOUTS)}
+epilogue, chain  joined by "_": {", ".join(CHAIN_LINKS)}"""
 # What stands below the help of every command that takes an operator.
 OPERATORS_EPILOG = f"""
 Operators and their arguments:
 
 ```
-{OPERATORS}
+{_OPERATORS}
 ```
 
-What these may be:
+What some of these may be:
 
 ```
-{"\n".join(f"{name:16} {values}" for name, values in _VALUES)}
+{_VALUES}
 ```
 """
 

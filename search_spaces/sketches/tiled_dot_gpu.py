@@ -55,7 +55,7 @@ _START_TILES = (
     (128, 128, 128, 8, 4),
     (128, 64, 128, 4, 5),
     (64, 128, 128, 4, 6),
-    (64, 64, 256, 4, 4),
+    (64, 64, 256, 4, 6),
     (64, 32, 128, 4, 8),
 )
 # (m, n, k bytes, kind, warps, stages, parts) of warp-specialised kernels: tiles of 128 x 128 alternating where the
@@ -66,7 +66,7 @@ _WARP_GROUP_STARTS = (
     (256, 128, 128, "cooperative", 8, 4, 4),
     (128, 256, 128, "cooperative", 8, 4, 8),
     (256, 128, 128, "cooperative", 8, 4, 8),
-    (128, 128, 128, "cooperative", 8, 5, 2),
+    (128, 128, 128, "cooperative", 8, 6, 2),
 )
 # (wide side, k bytes, warps, stages) for thin products, swapped so that the wide side is the dot's rows.
 _THIN_STARTS = ((64, 256, 4, 6), (64, 512, 4, 4), (128, 128, 4, 6), (128, 256, 8, 4))
