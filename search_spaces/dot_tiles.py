@@ -81,6 +81,11 @@ class DotTile:
         return (n, m) if self.values.flag("swap") else (m, n)
 
     @property
+    def extents(self) -> dict[str, int]:
+        """How long the tiles are along every axis that they have."""
+        return {self.form.k.name: self.values.tile("k"), **dict(zip(self.axes, self.shape, strict=True))}
+
+    @property
     def accumulator(self) -> Tile:
         return Tile("acc", self.axes, self.shape, accumulator_dtype(self.workload))
 
@@ -172,15 +177,15 @@ class DotTile:
             result = emitter.tile(self.form.result, "out")
             where = tuple(place[x] for x in axes)
             order = _order(result, place)
-            body += [self._brought(s) for s in emitter.body]
+            body += [self._addressed(s) for s in emitter.body]
             body.append(Store(self.workload.output.name, where, result.name, via=self._via(), axes=order))
         return body
 
-    def _brought(self, s: Statement) -> Statement:
-        """A statement of the epilogue; tiles that it loads come by descriptor where the schedule says so."""
-        whole = isinstance(s, Load) and len(s.dst.axes) == len(self.axes)
-        by_descriptor = whole and self.values["epilogue_load"] == "descriptor"
-        return replace(s, via="descriptor") if by_descriptor and isinstance(s, Load) else s
+    def _addressed(self, s: Statement) -> Statement:
+        """A statement of the epilogue; whole tiles that it loads come by descriptor where the schedule says so."""
+        if isinstance(s, Load) and len(s.dst.axes) == len(self.axes) and self.values["epilogue_load"] == "descriptor":
+            return replace(s, via="descriptor")
+        return s
 
     def store_partial(self, buffer: str, index: Slice, atomic: bool) -> list[Statement]:
         """Store the accumulator to `buffer[index, batch …, m, n]`, or add it to what is there."""

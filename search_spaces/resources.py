@@ -11,6 +11,7 @@ from search_spaces.tile_program import (
     For,
     Kernel,
     Load,
+    Split,
     Statement,
     Store,
     Tile,
@@ -28,8 +29,11 @@ MAX_REGISTERS = 255
 WARP = 32
 # Warps that issue one dot together (PTX ISA, wgmma).
 WARP_GROUP = 4
-# Barriers of the pipeline.
+# Rows of an accumulator that a warp has before others lie beside it along the columns (PTX ISA, shapes of mma, wgmma).
+WARP_ROWS = 16
+# Barriers of the pipeline, and the two of a slot of a ring, which say that it is full and that it is empty.
 BARRIER_BYTES = 64
+SLOT_BARRIER_BYTES = 16
 # Registers of partial sums beside their accumulator: a tile of 256 x 128 with eight warps compiles to 254 registers
 # without spilling (Triton 3.6 and 3.7).
 PROMOTED = 0.75
@@ -57,17 +61,15 @@ def resources(program: TileProgram, kernel: Kernel, target: Target) -> Resources
     tiles = {t.name: t for s in body for t in produced(s)}
     dots = [s for s in body if isinstance(s, Dot)]
     threads = kernel.launch.num_warps * WARP
-    live = (
-        sum(d.dst.elements * (1 + _promotes(d, tiles)) for d in dots)
-        if dots
-        else max([t.elements for t in tiles.values()], default=0)
-    )
+    # A peeled step adds to the accumulator that the loop has.
+    summed = {d.dst.name: d.dst.elements * (1 + _promotes(d, tiles)) for d in dots}
+    live = sum(summed.values()) if dots else max([t.elements for t in tiles.values()], default=0)
     shared = _dot_bytes(program, kernel, tiles, dots[0], target) if dots else _row_bytes(body)
     return Resources(shared, REGISTER_OVERHEAD + live // threads, threads)
 
 
 def _dot_bytes(program: TileProgram, kernel: Kernel, tiles: dict[str, Tile], dot: Dot, target: Target) -> int:
-    """Operands of the turns in flight, and the output tile on its way to memory, which may take their place."""
+    """Operands of the turns in flight, and the accumulator on its way to memory, which may take their place."""
     body, warps = list(statements(kernel.body)), kernel.launch.num_warps
     if kernel.launch.producer_warps:
         return _ring_bytes(program, kernel, tiles, dot)
@@ -78,13 +80,26 @@ def _dot_bytes(program: TileProgram, kernel: Kernel, tiles: dict[str, Tile], dot
         target.capability >= 90
         and dot.dst.shape[0] >= 64
         and warps % WARP_GROUP == 0
-        and all(dtype(t.dtype).bytes <= 2 for t in operands)
+        and (dot.precision == "tf32" or all(dtype(t.dtype).bytes <= 2 for t in operands))
     )
     staged = (stages if from_shared else max(1, stages - 1)) * sum(t.bytes for t in operands)
-    stores = [s for s in body if isinstance(s, Store)]
-    stored = max((tiles[s.src].elements * dtype(program.buffer(s.buffer).dtype).bytes for s in stores), default=0)
-    both_at_once = any(s.via == "descriptor" for s in stores)
-    return BARRIER_BYTES + (staged + stored if both_at_once else max(staged, stored))
+    # A flattened loop brings the operands of the next tile while this one is stored.
+    flat = kernel.grid.programs < kernel.grid.tiles and any(s.flatten for s in body if isinstance(s, For))
+    leaving = _leaving_bytes(program, kernel, tiles, dot, flat)
+    return BARRIER_BYTES + (staged + leaving if flat else max(staged, leaving))
+
+
+def _leaving_bytes(program: TileProgram, kernel: Kernel, tiles: dict[str, Tile], dot: Dot, flat: bool) -> int:
+    """The accumulator, where it is cut between warps, and its pieces where threads exchange what they store."""
+    stores = [s for s in kernel.body if isinstance(s, Store)]
+    pieces = [tiles[s.src].elements * dtype(program.buffer(s.buffer).dtype).bytes for s in stores]
+    # All tiles that a flattened loop's epilogue loads are there before the first piece is stored.
+    kept = flat and any(isinstance(s, Load) and len(s.dst.axes) > 1 for s in kernel.body)
+    stored = sum(pieces) if kept else max(pieces, default=0)
+    rows = dot.dst.shape[0]
+    beside = kernel.launch.num_warps * WARP_ROWS > rows and any(isinstance(s, Split) for s in kernel.body)
+    cut = dot.dst.bytes if beside else 0
+    return cut + stored if any(s.via == "descriptor" for s in stores) else max(cut, stored)
 
 
 def _ring_bytes(program: TileProgram, kernel: Kernel, tiles: dict[str, Tile], dot: Dot) -> int:
@@ -98,8 +113,8 @@ def _ring_bytes(program: TileProgram, kernel: Kernel, tiles: dict[str, Tile], do
     alternating = kernel.launch.alternating
     pieces = kernel.launch.num_warps // WARP_GROUP if alternating else min(2, len(stores))
     extras = [s.dst.bytes for s in kernel.body if isinstance(s, Load) and s.via == "descriptor"]
-    ring = stages * (tiles[dot.a].bytes + tiles[dot.b].bytes)
-    return BARRIER_BYTES * (2 + stages) + ring + pieces * piece + (1 + alternating) * sum(extras)
+    ring = stages * (tiles[dot.a].bytes + tiles[dot.b].bytes + SLOT_BARRIER_BYTES)
+    return 3 * BARRIER_BYTES + ring + pieces * piece + (1 + alternating) * sum(extras)
 
 
 def _promotes(dot: Dot, tiles: dict[str, Tile]) -> bool:

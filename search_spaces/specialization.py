@@ -45,7 +45,8 @@ def why_not_specialized(tile: DotTile, a: Operand, b: Operand, units: int) -> st
         return "specialize=pingpong needs two warp groups, more tiles than programs, and equal parts of the reduction"
     if group_rows % GROUP_ROWS or columns > MAX_COLUMNS:
         return (
-            f"specialize={kind}: {group_rows} rows for a warp group, {columns} columns; expected multiples of 64, 256"
+            f"specialize={kind}: {group_rows} rows for a warp group and {columns} columns; "
+            f"expected a multiple of {GROUP_ROWS} and at most {MAX_COLUMNS}"
         )
     promotes = a.dtype in FLOAT8 and tile.workload.precision != "fast"
     most = MAX_ACCUMULATOR_REGISTERS * WARP * WARP_GROUP // (1 + promotes)
@@ -53,18 +54,18 @@ def why_not_specialized(tile: DotTile, a: Operand, b: Operand, units: int) -> st
         return f"specialize={kind}: {group_rows} x {columns} sums for a warp group; it has registers for {most}"
     if promotes and values.tile("k") > FLOAT8_CHAIN:
         return f"specialize={kind} adds sums of 8-bit floats up every {FLOAT8_CHAIN} products; k has {values['k']}"
-    if values.integer("stages") < 2 or (tile.uneven and a.dtype == "float32"):
-        return f"specialize={kind} needs two stages at least, and of float32 equal parts of the reduction"
+    if values.integer("stages") < 2:
+        return f"specialize={kind} needs two stages at least, got {values['stages']}"
     return _why_not_operands(tile, a, b)
 
 
 def _why_not_operands(tile: DotTile, a: Operand, b: Operand) -> str | None:
     k = tile.form.k.name
     rows, columns = (b, a) if tile.values.flag("swap") else (a, b)
-    extents = {k: tile.values.tile("k"), **dict(zip(tile.axes, tile.shape, strict=True))}
     for x in (a, b):
-        if extents[x.axes[-1]] * dtype(x.dtype).bytes < MIN_ROW_BYTES:
-            return f"rows of tiles of {x.buffer} have {extents[x.axes[-1]]} elements; expected {MIN_ROW_BYTES} bytes"
+        length = tile.extents[x.axes[-1]]
+        if length * dtype(x.dtype).bytes < MIN_ROW_BYTES:
+            return f"rows of tiles of {x.buffer} have {length} elements; expected {MIN_ROW_BYTES} bytes"
     size = dtype(a.dtype).bytes
     if a.dtype == "float32" and tile.workload.precision != "tf32":
         return "warp groups have no dots of float32 as ieee"
@@ -74,4 +75,6 @@ def _why_not_operands(tile: DotTile, a: Operand, b: Operand) -> str | None:
         return f"{columns.buffer} has to run along k where it is the dot's columns; swap makes it the rows"
     if size == 1 and rows.axes[-1] != k:
         return f"{rows.buffer} has to run along k for 8-bit types"
+    if size == 4 and rows.axes[-1] != k and tile.uneven:
+        return f"{rows.buffer} goes through registers, which needs equal parts of the reduction, unless it runs along k"
     return None

@@ -143,4 +143,4 @@ def target_named(name: str) -> Target:
     try:
         return GPUS[name.lower()]
     except (KeyError, AttributeError):
-        raise unknown_name("target", name, [*GPUS, "cpu"]) from None
+        raise unknown_name("target", name, [*GPUS, "cpu", "cuda"]) from None

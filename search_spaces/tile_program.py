@@ -305,16 +305,20 @@ class Grid:
         return math.prod(a.extent for a in self.axes)
 
     @property
+    def pieces(self) -> int:
+        """Into how many pieces of work the grid can be dealt: its tiles, of a stream the turns of all of them."""
+        return self.tiles * (self.stream[1] if self.stream else 1)
+
+    @property
     def programs(self) -> int:
         """How many programs are launched."""
-        pieces = self.tiles * (self.stream[1] if self.stream else 1)
-        return self.tiles if self.persistent is None else min(self.persistent, pieces)
+        return self.tiles if self.persistent is None else min(self.persistent, self.pieces)
 
     def shares(self) -> Iterator[tuple[int, range]]:
         """Of a stream: every (tile number, turns of the loop) that a program does, program after program."""
         assert self.stream is not None
         turns = self.stream[1]
-        share, longer = divmod(self.tiles * turns, self.programs)
+        share, longer = divmod(self.pieces, self.programs)
         for program in range(self.programs):
             # The first `longer` programs do one pair more.
             first, end = (p * share + min(p, longer) for p in (program, program + 1))

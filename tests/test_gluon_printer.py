@@ -15,8 +15,8 @@ from autosched.backends import triton_compile
 from autosched.backends.backend import CompileError
 from autosched.backends.cubin import read_cubin
 from autosched.backends.cuda_kernel import kernels_from_json
-from autosched.backends.gpu_source import kernel_arguments
 from autosched.backends.triton_backend import TritonBackend
+from autosched.backends.triton_source import kernel_arguments
 from search_spaces import target_named
 from search_spaces.expression import Affine
 from search_spaces.tile_program import (

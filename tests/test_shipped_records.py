@@ -398,7 +398,7 @@ def test_a_wheel_holds_the_records(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     for name in ("autosched", "cost_models", "search_spaces", "tuning_logs"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").touch()
+        (tmp_path / name / "__init__.py").write_text('__version__ = "0"')
     write_packed(tmp_path / "tuning_logs" / "records" / "h200" / "some.jsonl.gz", [record(1)])
     command = [sys.executable, "-c", "import setuptools; setuptools.setup()", "build_py", "--build-lib", "built"]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from autosched.backends.backend import Artefact, CompileError, Launcher
 from autosched.backends.cubin import CubinFacts, read_cubin
 from autosched.backends.cuda_kernel import CudaKernel, TensorMap, kernels_from_json, kernels_to_json
-from autosched.backends.gpu_source import kernel_arguments, print_module
 from autosched.backends.triton_printer import function_name
+from autosched.backends.triton_source import kernel_arguments, print_module
 from search_spaces import Target, TileProgram
 from tuning_logs import CompileFacts
 

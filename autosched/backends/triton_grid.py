@@ -52,7 +52,7 @@ def _open_stream(grid: Grid, indexing: Indexing, root: Scope, block: Block) -> N
     """Open the tile loop of a program that does an equal share of all (tile, turn) pairs (see `tile_program.Grid`)."""
     assert grid.stream is not None
     turns = grid.stream[1]
-    share, longer = divmod(grid.tiles * turns, grid.programs)
+    share, longer = divmod(grid.pieces, grid.programs)
     first = f"pid * {share} + tl.minimum(pid, {longer})" if longer else f"pid * {share}"
     root.definitions.append(f"pair = {first}")
     root.definitions.append(f"pair_end = pair + {share}" + (f" + (pid < {longer}).to(tl.int32)" if longer else ""))

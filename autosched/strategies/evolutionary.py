@@ -40,8 +40,8 @@ _CROWD = 2
 _PER_FAMILY = 4
 # At most this part of a batch is of one family.
 _FAMILY_PART = 0.2
-# At most this part of the first batch is what was best elsewhere; up to the second part it is filled with the points
-# that sketches propose to start from.
+# At most this part of the first batch is what was best elsewhere; up to the second part it, and the batches after it,
+# are filled with the points that sketches propose to start from, until all of these were asked for.
 _TRANSFER_PART = 0.4
 _START_PART = 0.6
 # Before there is data, this part of the rest is what the prior ranks first among so many draws each.
@@ -74,6 +74,7 @@ class Evolutionary:
         self._learnt = 0
         self._fitted = 0
         self._asked = False
+        self._starts: list[Schedule] = []
 
     def tell(self, records: Sequence[TuningRecord], *, elsewhere: bool = False) -> None:
         if elsewhere:
@@ -92,8 +93,10 @@ class Evolutionary:
         explored = int(_RANDOM * count + self._rng.random())
         if not self._asked:
             batch.take(self._elite, round(_TRANSFER_PART * count))
-            batch.take(self._space.starts(), round(_START_PART * count))
+            self._starts = self._space.starts()
         self._asked = True
+        batch.take(self._starts, round(_START_PART * count))
+        self._starts = [s for s in self._starts if s not in self._known and s not in batch.chosen]
         if self._elite:
             near = self._neighbours(-(-count // _ASKED_PER_CENTRE))
             batch.take(self._ranked(near), len(batch.chosen) + round(_NEIGHBOURS * count))

@@ -17,12 +17,11 @@ first (`operand_copies`).
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 
-from search_spaces.descriptors import descriptor_remarks, why_not_describable
+from search_spaces.descriptors import DESCRIPTOR_ALIGNMENT_BYTES, descriptor_remarks, why_not_describable
 from search_spaces.dot_tiles import DotTile
 from search_spaces.dtypes import dtype
-from search_spaces.expression import Access
+from search_spaces.expression import Access, accesses
 from search_spaces.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest
 from search_spaces.lowering import buffers, start_of
 from search_spaces.operand_copies import Operand, OperandCopy, operand, operand_copy
@@ -87,24 +86,9 @@ _USUAL_START: dict[str, KnobValue] = {
 }
 # From here on a product counts as thin.
 _THIN_START = 64
-# What shared memory and registers depend on.
-_RESOURCE_KNOBS = (
-    *(
-        "m",
-        "n",
-        "k",
-        "swap",
-        "split_k",
-        "grid",
-        "store",
-        "parts",
-        "specialize",
-        "ctas",
-        "max_registers",
-        "warps",
-        "stages",
-    ),
-)
+# What neither legality nor the needs of a program depend on, and what its needs alone do not depend on.
+_ORDER_KNOBS = ("order", "group")
+_NEEDLESS_KNOBS = (*_ORDER_KNOBS, "tail", "partials", "per_unit", "a_load", "b_load")
 # Elements of partial sums that a program of the second kernel adds: all loads of four warps in flight at once.
 _COMBINED = 4096
 
@@ -120,10 +104,10 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
             "tiled_dot_gpu",
             knobs,
             lambda values: _lower(workload, form, target, values),
-            tuple(k.name for k in knobs if k.name not in ("order", "group")),
+            tuple(k.name for k in knobs if k.name not in _ORDER_KNOBS),
             lambda values: _why_illegal(workload, form, target, values),
             _starts(workload, form, target, {k.name: k for k in knobs}),
-            resource_knobs=_RESOURCE_KNOBS,
+            resource_knobs=tuple(k.name for k in knobs if k.name not in _NEEDLESS_KNOBS),
             remarks=descriptor_remarks(workload, (form.a.tensor, form.b.tensor, workload.output.name), target),
         ),
     )
@@ -161,8 +145,8 @@ def _knobs(workload: Workload, form: ContractionForm, target: Target) -> tuple[K
 
 
 def _tiling(name: str, extent: int, sizes: tuple[int, ...], level: str) -> Tiling:
-    # A tile may exceed the extent, but not by a whole smaller tile.
-    fitting = [s for s in sizes if s < 2 * extent] or [sizes[0]]
+    # A tile may exceed the extent, but not by a whole smaller tile; the rows of a dot of 8 x 8 have to.
+    fitting = [s for s in sizes if s < 2 * extent or s == MIN_ROWS] or [sizes[0]]
     return Tiling(name, extent, (level, "tile"), tuple(cover(extent, (s,)) for s in fitting))
 
 
@@ -174,9 +158,8 @@ def _addressing(tensor: Tensor, target: Target) -> tuple[KnobValue, ...]:
 
 def _epilogue_addressing(workload: Workload, form: ContractionForm, target: Target) -> tuple[KnobValue, ...]:
     """How the epilogue reads what has as many elements as the output: a residual, a gate."""
-    own = (form.a.tensor, form.b.tensor)
-    read = [t for t in workload.inputs if t.name not in own and len(t.shape) == len(workload.output.shape)]
-    ways = {_addressing(t, target) for t in read}
+    whole = {x.tensor for x in accesses(form.result) if {form.m.name, form.n.name} <= {i.terms[0][0] for i in x.index}}
+    ways = {_addressing(t, target) for t in workload.inputs if t.name in whole}
     return ("pointer", "descriptor") if ways == {("pointer", "descriptor")} else ("pointer",)
 
 
@@ -236,7 +219,7 @@ def _fastest(loads: Knob) -> KnobValue:
 
 
 def _why_illegal(workload: Workload, form: ContractionForm, target: Target, values: Values) -> str | None:
-    """The first rule that the values break; each leaves one schedule of those that would be the same program."""
+    """The first rule that the values break: no kernel can be made of them, or only one that others make too."""
     tile = DotTile(workload, form, values)
     rows, columns = tile.shape
     loads = (values["a_load"], values["b_load"])
@@ -255,6 +238,9 @@ def _why_illegal(workload: Workload, form: ContractionForm, target: Target, valu
         return "partials=atomic needs a shared reduction: split_k above 1 or grid=stream_k"
     if values["grid"] == "tiles" and values["per_unit"] != 1:
         return "per_unit counts persistent programs; grid=tiles has one per tile"
+    enough = target.units * (values.integer("per_unit") - 1)
+    if enough and (pieces := tile.grid(target.units).pieces) <= enough:
+        return f"per_unit={values['per_unit']} adds programs to {enough}, got {pieces} pieces of work; lower it"
     if values["ctas"] != 1 and columns <= rows:
         return f"ctas=2 cuts the columns between two blocks: expected more columns than rows, got {rows} x {columns}"
     if values["ctas"] != 1 and (parts > 1 or rows < GROUP_ROWS):
@@ -262,7 +248,22 @@ def _why_illegal(workload: Workload, form: ContractionForm, target: Target, valu
     if values["ctas"] != 1 and dtype(workload.contracted[0]).bytes == 1:
         return "ctas=2 compiles for operands of 16 and 32 bits"
     a, b = (_brought(workload, x, str(how))[0] for x, how in zip((form.a, form.b), loads, strict=True))
-    return why_not_specialized(tile, a, b, target.units)
+    return _why_not_described(tile, a, b) or why_not_specialized(tile, a, b, target.units)
+
+
+def _why_not_described(tile: DotTile, a: Operand, b: Operand) -> str | None:
+    """Why descriptors cannot move what the schedule has them move: tiles too narrow, or partial sums in odd rows."""
+    values, workload, form = tile.values, tile.workload, tile.form
+    moved = [(x.axes[-1], x.dtype) for x, way in ((a, "a_load"), (b, "b_load")) if values[way] != "pointer"]
+    moved += [(form.n.name, workload.output.dtype)] if values["store"] == "descriptor" else []
+    for axis, element in moved:
+        if tile.extents[axis] * dtype(element).bytes < DESCRIPTOR_ALIGNMENT_BYTES:
+            got = f"{tile.extents[axis]} {element} along {axis}"
+            return f"descriptors move rows of {DESCRIPTOR_ALIGNMENT_BYTES} bytes at least, got {got}"
+    if values["store"] == "pointer" or (tile.splits == 1 and not tile.streamed):
+        return None
+    reason = why_not_describable(partial_sums(workload, form, 1))
+    return reason and f"store=descriptor of partial sums: {reason}"
 
 
 def _lower(workload: Workload, form: ContractionForm, target: Target, values: Values) -> TileProgram:
@@ -297,7 +298,6 @@ def _brought(workload: Workload, access: Access, how: str) -> tuple[Operand, tup
     return copy.operand, (copy,)
 
 
-@lru_cache(64)
 def _combine_tile(parts: int, form: ContractionForm) -> tuple[int, int]:
     """Rows and columns of the output that a program of the second kernel does: fewer where it has more to add."""
     elements = max(32, _COMBINED // parts)

@@ -5,7 +5,7 @@ Triton's compiler compiles both: Triton itself, where it decides which warps do 
 
 from __future__ import annotations
 
-from autosched.backends import gluon_printer, triton_arguments
+from autosched.backends import triton_arguments, triton_gluon_printer
 from autosched.backends import triton_operators as operators
 from autosched.backends.backend import CompileError
 from autosched.backends.triton_arguments import Arguments
@@ -28,7 +28,7 @@ def print_module(program: TileProgram, comment: str) -> str:
     functions = [text for name, text in operators.FUNCTIONS.items() if name in used]
     kernels = [_print_kernel(program, kernel) for kernel in program.kernels]
     imports = ["import triton", "import triton.language as tl"]
-    imports += [gluon_printer.IMPORTS] if any(map(is_gluon, program.kernels)) else []
+    imports += [triton_gluon_printer.IMPORTS] if any(map(is_gluon, program.kernels)) else []
     head = "\n".join([*lines, *imports])
     return "\n\n\n".join([head, *(f.rstrip("\n") for f in functions), *kernels]) + "\n"
 
@@ -45,11 +45,11 @@ def kernel_arguments(program: TileProgram, kernel: Kernel) -> Arguments:
         CompileError: the hardware cannot describe a tile.
     """
     if is_gluon(kernel):
-        return gluon_printer.kernel_arguments(program, kernel)
+        return triton_gluon_printer.kernel_arguments(program, kernel)
     return triton_arguments.arguments(program, kernel)
 
 
 def _print_kernel(program: TileProgram, kernel: Kernel) -> str:
     if is_gluon(kernel):
-        return gluon_printer.print_kernel(program, kernel)
+        return triton_gluon_printer.print_kernel(program, kernel)
     return KernelPrinter(program, kernel).text()

@@ -15,8 +15,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from autosched.backends.gluon_form import HALF, DotForm, check_program, k_major
 from autosched.backends.triton_arguments import Arguments, Descriptor, arguments, described, descriptor
+from autosched.backends.triton_gluon_form import HALF, DotForm, check_program, k_major
 from autosched.backends.triton_grid import position, walks_grid
 from autosched.backends.triton_index import Indexing
 from autosched.backends.triton_printer import KernelPrinter, function_name, turns
