@@ -41,7 +41,7 @@ def why_not_specialized(tile: DotTile, a: Operand, b: Operand, units: int) -> st
         return f"specialize={kind} needs grid=tiles or grid=persistent, ctas=1 and partials=workspace"
     if warps % WARP_GROUP or (values.integer("max_registers") and groups > 1):
         return f"specialize={kind} needs whole warp groups without a cap on registers, got {warps} warps"
-    if kind == "pingpong" and (groups != 2 or tile.uneven or tile.grid(units).programs == tile.grid(units).tiles):
+    if kind == "pingpong" and (groups != 2 or tile.uneven or not tile.grid(units).walked):
         return "specialize=pingpong needs two warp groups, more tiles than programs, and equal parts of the reduction"
     if group_rows % GROUP_ROWS or columns > MAX_COLUMNS:
         return (

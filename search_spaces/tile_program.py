@@ -314,6 +314,11 @@ class Grid:
         """How many programs are launched."""
         return self.tiles if self.persistent is None else min(self.persistent, self.pieces)
 
+    @property
+    def walked(self) -> bool:
+        """Whether some programs have several tiles, or parts of several, to do."""
+        return self.stream is not None or self.programs < self.tiles
+
     def shares(self) -> Iterator[tuple[int, range]]:
         """Of a stream: every (tile number, turns of the loop) that a program does, program after program."""
         assert self.stream is not None

@@ -1,4 +1,4 @@
-"""Tiled contractions on a GPU: no knob changes what is computed, and what the space forbids, it forbids for a reason."""
+"""Tiled contractions on a GPU: no knob changes what is computed, and what the space forbids it gives a reason for."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ class TestKnobsChangeNothingButSpeed:
 
 
 def test_rows_beyond_the_end_are_clamped_and_never_stored() -> None:
-    """Loads by pointer need no mask along rows: the rows there are read again, and the reference is met all the same."""
+    """Loads by pointer need no mask along rows: the last row is read in their place, and the reference is met."""
     workload = ODD["nt"]
     chosen = schedule(tiled_space(workload))
     assert all(piece.clamped == (position == 0) for s in operand_loads(chosen) for position, piece in enumerate(s))
@@ -223,13 +223,13 @@ class TestStreams:
         assert dealt == [(tile, turn) for tile in range(tiles) for turn in range(turns)]
 
     @given(st.integers(1, 12), st.integers(1, 9), st.integers(1, 40))
-    def test_no_program_has_two_turns_more_than_another(self, tiles: int, turns: int, programs: int) -> None:
+    def test_shares_are_contiguous_and_differ_by_one_turn_at_most(self, tiles: int, turns: int, programs: int) -> None:
         grid = streaming(tiles, turns, programs)
         ends = np.cumsum([len(share) for _, share in grid.shares()]).tolist()
-        # Shares are contiguous: each ends where the pieces of one program do.
+        # Where the equal share of a program ends, a piece of a tile does.
         shortest, longer = divmod(tiles * turns, grid.programs)
         assert all(p * shortest + min(p, longer) in ends for p in range(1, grid.programs + 1))
-        assert 1 <= shortest
+        assert shortest >= 1
 
 
 def streaming(tiles: int, turns: int, programs: int) -> Grid:
@@ -292,6 +292,41 @@ def test_a_peeled_step_adds_to_the_same_registers() -> None:
     workload = ODD["nn"]
     plain, peeled = (schedule(tiled_space(workload), tail=tail).program for tail in ("masked", "peeled"))
     assert resources(plain, plain.kernels[0], H200) == resources(peeled, peeled.kernels[0], H200)
+
+
+WIDE = {"m": 128, "n": 128, "k": 64, "warps": 8, "stages": 4, "a_load": "descriptor", "b_load": "descriptor"}
+MEDIUM = {**WIDE, "n": 64, "warps": 4, "stages": 5}
+SWAPPED_THIN = {**WIDE, "m": 16, "n": 128, "k": 128, "swap": True}
+SUMMED_TWICE = {"split_k": 4, "partials": "atomic"}
+WALKING = {"grid": "persistent", "store": "descriptor"}
+SQUARE = ops.matmul(4096, 4096, 4096, dtype="bfloat16", layout="nt")
+
+
+@pytest.mark.parametrize(
+    ("workload", "chosen"),
+    [
+        (SQUARE, WIDE),
+        (SQUARE, {**MEDIUM, **SUMMED_TWICE}),
+        (SQUARE, {**WIDE, **WALKING, "stages": 3}),
+        (SQUARE, {**WIDE, "grid": "persistent_flat", "store": "descriptor", "parts": 2}),
+        (SQUARE, {**MEDIUM, "grid": "stream_k", "partials": "atomic", "store": "descriptor", "parts": 2}),
+        (SQUARE, {**WIDE, **WALKING, "specialize": "pingpong", "stages": 6, "parts": 4}),
+        (SQUARE, {**WIDE, **WALKING, "specialize": "cooperative", "n": 256, "parts": 8}),
+        (ops.matmul(2048, 2048, 2048, dtype="tf32"), {**MEDIUM, "k": 32}),
+        (ops.matmul(1024, 1024, 1024, dtype="int8", layout="nt"), {**MEDIUM, "k": 128, "split_k": 2}),
+        (ops.matmul(16, 6144, 4096, dtype="bfloat16", layout="nt"), {**SWAPPED_THIN, "split_k": 2}),
+    ],
+    ids=str,
+)
+def test_shared_memory_is_foreseen(workload: Workload, chosen: dict[str, KnobValue]) -> None:
+    space = tiled_space(workload, H200)
+    made = schedule(space, **chosen)
+    assert space.why_illegal(made) is None
+    program = made.program
+    reported = BACKEND.compile(BACKEND.render(program, ""), program, H200).facts.shared_memory_bytes
+    foreseen = max(resources(program, kernel, H200).shared_memory_bytes for kernel in program.kernels)
+    assert abs(foreseen - reported) <= 64
+    assert foreseen >= 0.99 * reported
 
 
 # (batch, m, n, k, dtype, layout) of products in language models, encoders and benchmarks of the field; multiples of a

@@ -40,7 +40,7 @@ def print_grid(kernel: Kernel, indexing: Indexing, root: Scope, block: Block) ->
 
 def walks_grid(grid: Grid) -> bool:
     """Whether the printed program has a loop over tiles."""
-    return grid.stream is not None or grid.programs < grid.tiles
+    return grid.walked
 
 
 def stream_turns(grid: Grid, variable: str) -> str | None:
