@@ -391,6 +391,17 @@ def test_every_log_that_ships_is_called_by_what_it_holds() -> None:
         assert len(standing(records)) <= 300
 
 
+@pytest.mark.parametrize("path", shipped_logs(), ids=lambda path: path.name.partition("-cold-")[2].partition(".")[0])
+def test_what_ships_is_replayed_without_tuning(path: Path) -> None:
+    """This version makes the kernels whose records it ships: of every workload, the fastest and most of the rest."""
+    (ranked,) = (TuningLog(path).ranked(r.workload, r.target, "cold") for r in list(TuningLog(path))[:1])
+    (records,) = ranked.values()
+    assert why_not_reproduced(records[0]) is None
+    assert find_best(records[0].workload, target_named("h200"), [path]).schedule == records[0].schedule
+    sampled = records[:: max(1, len(records) // 8)]
+    assert sum(why_not_reproduced(r) is None for r in sampled) >= 0.9 * len(sampled)
+
+
 def test_a_wheel_holds_the_records(tmp_path: Path) -> None:
     root = Path(__file__).parent.parent
     shutil.copy(root / "pyproject.toml", tmp_path)
