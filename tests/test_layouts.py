@@ -280,8 +280,16 @@ def check_tuned(workload: Workload, target: Target, trials: int, log: Path) -> N
     assert error_ratio(kernel(*dense), expectation) <= 1.0
 
 
-def test_a_strided_matmul_is_tuned_and_replayed_on_a_cpu(tmp_path: Path) -> None:
-    workload = ops.matmul(64, 48, 100, layout="nt", batch=2, lda=104, ldc=64, stride_b=0, epilogue="bias_relu")
+@pytest.mark.parametrize(
+    "workload",
+    [
+        ops.matmul(64, 48, 100, layout="nt", batch=2, lda=104, ldc=64, stride_b=0, epilogue="bias_relu"),
+        # Between these rows lies a single element.
+        ops.matmul(64, 48, 100, lda=101, ldb=49, ldc=49),
+    ],
+    ids=["padded rows", "one element between rows"],
+)
+def test_a_strided_matmul_is_tuned_and_replayed_on_a_cpu(workload: Workload, tmp_path: Path) -> None:
     check_tuned(workload, HERE, 4, tmp_path / "log.jsonl")
 
 

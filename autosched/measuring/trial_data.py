@@ -126,7 +126,7 @@ class TrialData:
         return "beside its operands"
 
     def _copy_bands(self) -> torch.Tensor:
-        return torch.cat([band.reshape(-1).view(torch.uint8) for band in self._bands])
+        return torch.cat([band.contiguous().view(-1).view(torch.uint8) for band in self._bands])
 
     def _fingerprint_now(self) -> tuple[int, ...]:
         kept = (*self.inputs.originals, self._expectation.values, self._expectation.allowed)
