@@ -48,7 +48,7 @@ def test_the_cpu_resolves_by_name_and_by_target() -> None:
 
 @pytest.mark.parametrize("name", ["h20", "", "cuda:0", 7])
 def test_an_unknown_name_is_refused_with_the_known_ones(name: object) -> None:
-    with pytest.raises(InputError, match=r"unknown target .*allowed: a100, b200, cpu, h100"):
+    with pytest.raises(InputError, match=r"unknown target .*allowed: a100, b200, cpu, cuda, h100"):
         devices.resolve(name)  # type: ignore[arg-type]
 
 

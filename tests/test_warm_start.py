@@ -101,7 +101,7 @@ def test_a_search_on_a_fresh_log_is_sooner_good_with_the_records_that_ship(
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(warm_start, "shipped_logs", lambda: ())
-        cold = [latency_of(tuned(tmp_path / f"cold{seed}.jsonl", 48, seed)[0]) for seed in range(3)]
+        cold = [latency_of(tuned(tmp_path / f"cold{seed}.jsonl", 16, seed)[0]) for seed in range(3)]
     shipped(tmp_path, op, target, monkeypatch)
     warm = [latency_of(tuned(tmp_path / f"warm{seed}.jsonl", 16, seed)[0]) for seed in range(3)]
     assert statistics.median(warm) < 0.8 * statistics.median(cold)
