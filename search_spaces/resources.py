@@ -63,8 +63,8 @@ def resources(program: TileProgram, kernel: Kernel, target: Target) -> Resources
     dots = [s for s in body if isinstance(s, Dot)]
     threads = kernel.launch.num_warps * WARP
     # A peeled step adds to the accumulator that the loop has.
-    summed = {d.dst.name: d.dst.elements * (1 + _promotes(d, tiles)) for d in dots}
-    live = sum(summed.values()) if dots else max([t.elements for t in tiles.values()], default=0)
+    summed = {d.dst.name: d.dst.elements * (1 + PROMOTED * _promotes(d, tiles)) for d in dots}
+    live = int(sum(summed.values())) if dots else max([t.elements for t in tiles.values()], default=0)
     shared = _dot_bytes(program, kernel, tiles, dots[0], target) if dots else _row_bytes(body)
     return Resources(shared, REGISTER_OVERHEAD + live // threads, threads)
 

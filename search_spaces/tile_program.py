@@ -184,7 +184,7 @@ class Map:
     """`dst = operator(arguments)` at every point, arguments broadcast by axis name; a float is a constant.
 
     `operator` is one of `expression.OPERATORS`, or "cast" (round the one argument to `dst.dtype`). Computed in float32,
-    whatever the arguments are; in int32 where `dst` is.
+    whatever the arguments are; in int32 or float64 where `dst` is.
     """
 
     dst: Tile
@@ -244,6 +244,8 @@ class For:
     """`body` once for each value of `variable` from 0 below `extent` that is within `bound`.
 
     `pipeline_stages`: loads of later turns in flight while earlier ones compute (GPU), 0 leaves it to the backend.
+    `flatten`: one loop is made of this one and the loop over tiles around it, so that operands of the next tile are
+    loaded while this one ends (GPU).
     """
 
     variable: str

@@ -6,8 +6,8 @@ warp is a ring ahead: operands of the next tile arrive while an epilogue runs. (
 "CudaDMA", SC 2011; CUTLASS's kernels for Hopper are built so, their "cooperative" being two groups that share a tile,
 their "pingpong" two that alternate.)
 
-A kernel is four functions: `_load` is the warp that brings, `_dots` a warp group, `_finish` its epilogue. The text is
-for Triton 3.6 to 3.9. Gluon has the pointwise, scalar and pointer operations of Triton under the same names.
+A kernel is four functions: the entry; `_load`, the warp that brings; `_dots`, a warp group; `_finish`, its epilogue. The
+text is for Triton 3.6 to 3.9. Gluon has the pointwise, scalar and pointer operations of Triton under the same names.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections import Counter
 
 from autosched.backends.triton_arguments import Arguments, Descriptor, arguments, described, descriptor
 from autosched.backends.triton_gluon_form import HALF, DotForm, check_program, k_major
-from autosched.backends.triton_grid import position, walks_grid
+from autosched.backends.triton_grid import position
 from autosched.backends.triton_index import Indexing
 from autosched.backends.triton_printer import KernelPrinter, function_name, turns
 from autosched.backends.triton_scope import Block, Identifiers, Scope, call
@@ -47,7 +47,7 @@ def print_kernel(program: TileProgram, kernel: Kernel) -> str:
     """The functions of a kernel that asks for producer warps.
 
     Raises:
-        CompileError: it is no contraction of the form that is printed (see `gluon_form`).
+        CompileError: it is no contraction of the form that is printed (see `triton_gluon_form`).
     """
     return _Printer(program, DotForm.of(kernel)).text()
 
@@ -327,7 +327,7 @@ class _Printer:
     def _open_tiles(self, indexing: Indexing, block: Block, first: str, every: int) -> None:
         """Begin the loop over the tiles of a program, `every` so many of them, and say which they are."""
         grid = self._form.kernel.grid
-        if walks_grid(grid):
+        if grid.walked:
             block.open(f"for tile in range({first}, {grid.tiles}, {every * grid.programs}):")
         elif grid.tiles > 1:
             block.write("tile = tl.program_id(0)")

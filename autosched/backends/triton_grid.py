@@ -24,7 +24,7 @@ def print_grid(kernel: Kernel, indexing: Indexing, root: Scope, block: Block) ->
         root.variables = variables
         return
     root.definitions.append("pid = tl.program_id(0)")
-    if not walks_grid(grid):
+    if not grid.walked:
         root.variables = variables
         root.definitions += position(grid, indexing, "pid")
         return
@@ -36,11 +36,6 @@ def print_grid(kernel: Kernel, indexing: Indexing, root: Scope, block: Block) ->
     turns = ", ".join(["pid", str(grid.tiles), str(grid.programs), *attributes])
     scope = block.open(f"for tile in tl.range({turns}):", *variables)
     scope.definitions += position(grid, indexing, "tile")
-
-
-def walks_grid(grid: Grid) -> bool:
-    """Whether the printed program has a loop over tiles."""
-    return grid.walked
 
 
 def stream_turns(grid: Grid, variable: str) -> str | None:

@@ -59,11 +59,6 @@ def apply(operator: str, arguments: list[str]) -> str:
     return _PRINTERS[operator](*arguments)
 
 
-def binds_loosely(operator: str) -> bool:
-    """Whether the printed operator needs parentheses before a method is called on it."""
-    return operator in ("add", "sub", "mul", "div", "neg")
-
-
 def constant(value: float) -> str:
     """A float as Triton reads it."""
     if math.isinf(value):

@@ -1,7 +1,7 @@
-"""Tile programs as Triton source: one `@triton.jit` function per kernel, every size a constant, pointers as arguments.
+"""Tile programs as Triton source: one `@triton.jit` function per kernel, every size a constant.
 
 The text is a pure function of the program and the comment. It runs on Triton 3.6 to 3.9: plain pointers and tensor
-descriptors, no block pointers. Arguments of a kernel are pointers to the buffers it uses, in the program's order.
+descriptors, no block pointers. Arguments of a kernel are pointers, then descriptors (see `triton_arguments`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from autosched.backends import triton_operators as operators
 from autosched.backends.backend import CompileError
 from autosched.backends.triton_arguments import arguments, described, descriptor
 from autosched.backends.triton_folds import folded_tiles
-from autosched.backends.triton_grid import print_grid, stream_turns, walks_grid
+from autosched.backends.triton_grid import print_grid, stream_turns
 from autosched.backends.triton_index import Indexing, expand
 from autosched.backends.triton_scope import Block, Identifiers, Scope, call, identifier
 from search_spaces.dtypes import FLOAT8, FLOAT8_CHAIN
@@ -289,7 +289,7 @@ class KernelPrinter:
             self._print_body(s.body)
             return
         attributes = [f"num_stages={s.pipeline_stages}"] if s.pipeline_stages else []
-        if not (walks_grid(self._kernel.grid) and any(s is t for t in self._kernel.body)):
+        if not (self._kernel.grid.walked and any(s is t for t in self._kernel.body)):
             attributes += ["flatten=True"] if s.flatten else []
         times = streamed or turns(s, self._indexing)
         loop = f"tl.range({', '.join([times, *attributes])})" if attributes else f"range({times})"

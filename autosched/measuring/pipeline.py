@@ -30,7 +30,7 @@ _THERMAL_REPEATS = 2
 class Pipeline:
     """What was submitted and has not come out. Results come in the order in which they are ready.
 
-    With `time_alone`, nothing is timed while something compiles. `device_state` says how the device is doing.
+    On a CPU nothing is timed while something compiles. `device_state` says how the device is doing.
     """
 
     def __init__(

@@ -88,7 +88,7 @@ _USUAL_START: dict[str, KnobValue] = {
 _THIN_START = 64
 # What neither legality nor the needs of a program depend on, and what its needs alone do not depend on.
 _ORDER_KNOBS = ("order", "group")
-_NEEDLESS_KNOBS = (*_ORDER_KNOBS, "tail", "partials", "per_unit", "a_load", "b_load")
+_NEEDLESS_KNOBS = (*_ORDER_KNOBS, "tail", "partials", "a_load", "b_load")
 # Elements of partial sums that a program of the second kernel adds: all loads of four warps in flight at once.
 _COMBINED = 4096
 
