@@ -6,8 +6,9 @@ warp is a ring ahead: operands of the next tile arrive while an epilogue runs. (
 "CudaDMA", SC 2011; CUTLASS's kernels for Hopper are built so, their "cooperative" being two groups that share a tile,
 their "pingpong" two that alternate.)
 
-A kernel is four functions: the entry; `_load`, the warp that brings; `_dots`, a warp group; `_finish`, its epilogue. The
-text is for Triton 3.6 to 3.9. Gluon has the pointwise, scalar and pointer operations of Triton under the same names.
+A kernel is four functions: its entry; `_load`, the warp that brings; `_dots`, a warp group; `_finish`, the epilogue.
+The text is for Triton 3.6 to 3.9. Gluon has the pointwise, scalar and pointer operations of Triton under the same
+names.
 """
 
 from __future__ import annotations
