@@ -59,7 +59,7 @@ def call(name: str, tensors: Sequence[Tensor], out: Tensor | None) -> Tensor:
     namespace, _, short = name.partition("::")
     op = getattr(getattr(torch.ops, namespace), short)
     if out is None:
-        return op.default(*tensors)  # type: ignore[no-any-return]
+        return op.default(*tensors)  # type: ignore[no-any-return]  # torch.ops is without types
     op.out(*tensors, out=out)
     return out
 

@@ -93,7 +93,8 @@ class Kernel:
         return custom_op.own_name(self)
 
     # To what compiles a caller this is a constant, which it asks for and does not look into. As
-    # torch.compiler.assume_constant_result does, which loads the whole compiler first and takes a second.
+    # torch.compiler.assume_constant_result does, which loads the whole compiler first and takes a second. A function
+    # declares no such attribute, hence the ignored type.
     _operator_name._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
     def _call_with_care(self, tensors: Sequence[Tensor], out: Tensor | None) -> Tensor:

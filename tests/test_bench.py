@@ -277,7 +277,7 @@ def test_a_saved_roofline_is_the_one_that_was_measured(tmp_path: Path) -> None:
     save_table(saved, tmp_path)
     read = saved_roofline(tmp_path / "table.json")
     assert [p.name for p in read.points] == ["quick", "slow"]
-    assert read.points[0].tuned_rate == pytest.approx(2 * read.points[0].baseline_rate)  # type: ignore[operator]
+    assert read.points[0].tuned_rate == pytest.approx(2 * read.points[0].baseline_rate)  # type: ignore[operator]  # not None here
     assert read == roofline(saved, read.title)
     assert not list(tmp_path.glob("*.part"))
 

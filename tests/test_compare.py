@@ -223,7 +223,7 @@ def test_baselines_are_chosen_and_stand_in_that_order(tuned: tuple[Workload, Pat
     assert table.row("cublaslt").note == "not available: this workload runs on PyTorch here"
     assert table.speedup("parts") > 0
     with pytest.raises(InputError, match=r"unknown baseline 'eagre'; did you mean 'eager'\?"):
-        autosched.compare_kernel(kernel, baselines=("eagre",))  # type: ignore[arg-type]
+        autosched.compare_kernel(kernel, baselines=("eagre",))  # type: ignore[arg-type]  # wrong on purpose
 
 
 def test_a_library_that_refuses_loses_its_own_row_only(

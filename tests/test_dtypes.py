@@ -123,7 +123,7 @@ def test_sums_of_integers_are_int32_whatever_the_output_is() -> None:
 )
 def test_types_that_make_no_sense_are_refused(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        ops.matmul(8, 8, 8, **arguments)  # type: ignore[arg-type]
+        ops.matmul(8, 8, 8, **arguments)  # type: ignore[arg-type]  # of many types
 
 
 def test_nothing_but_a_sum_of_products_of_integers_is_an_integer() -> None:
@@ -395,7 +395,7 @@ def test_sums_are_promoted_on_hopper_unless_they_may_be_fast(tmp_path: Path, fas
 
 MEASURED = [
     *(
-        ops.matmul(512, 1024, 2048, layout=layout, **kind)  # type: ignore[arg-type]
+        ops.matmul(512, 1024, 2048, layout=layout, **kind)  # type: ignore[arg-type]  # of many types
         for kind in (
             {"dtype": "float8_e4m3fn"},
             {"dtype": "float8_e4m3fn", "fast_accum": True},

@@ -223,7 +223,7 @@ def compiled(program: TileProgram) -> tuple[str, bytes]:
     kept: list[str] = []
     described = triton_compile._described
 
-    def keep(compiled, taken):  # type: ignore[no-untyped-def]
+    def keep(compiled, taken):  # type: ignore[no-untyped-def]  # as Triton gives them
         kept.append(compiled.asm["ptx"])
         return described(compiled, taken)
 

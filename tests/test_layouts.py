@@ -94,7 +94,7 @@ def test_dense_workloads_keep_their_keys_and_their_json() -> None:
 def test_strides_survive_their_json_and_make_other_keys(workload: Workload) -> None:
     assert Workload.from_json(workload.to_json()) == workload
     dense = {k: v for k, v in workload.arguments if not (k.startswith("ld") or k.startswith("stride"))}
-    assert ops.matmul(**dense).key != workload.key  # type: ignore[arg-type]
+    assert ops.matmul(**dense).key != workload.key  # type: ignore[arg-type]  # of many types
 
 
 def test_arguments_of_a_shell_say_strides_too() -> None:
@@ -117,7 +117,7 @@ def test_arguments_of_a_shell_say_strides_too() -> None:
 )
 def test_strides_that_place_elements_upon_each_other_are_refused(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        ops.matmul(4, 5, 6, **arguments)  # type: ignore[arg-type]
+        ops.matmul(4, 5, 6, **arguments)  # type: ignore[arg-type]  # of many types
 
 
 def test_a_tensor_has_a_stride_for_every_dimension() -> None:
