@@ -1,8 +1,8 @@
 """Element types: their size, their rounding unit, and how NumPy holds them.
 
 The two 8-bit floating-point types are those of Micikevicius et al., "FP8 Formats for Deep Learning" (2022): e4m3fn has
-no infinity and one NaN, e5m2 is a shortened float16. Integers are operands (int8) and exact sums of their products
-(int32); nothing is ever rounded to an integer type.
+no infinity and one NaN, e5m2 is a shortened float16. Integers are operands (int8), exact sums of their products
+(int32), and, with booleans, what is compared, looked up and counted: pointwise work holds them in float32.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class DType:
     bytes: int
     epsilon: float
     short: str
-    kind: Literal["float", "integer"] = "float"
+    kind: Literal["float", "integer", "boolean"] = "float"
 
 
 _DTYPES = (
@@ -34,6 +34,8 @@ _DTYPES = (
     DType("float8_e5m2", 1, 2.0**-2, "e5m2"),
     DType("int8", 1, 0.0, "i8", "integer"),
     DType("int32", 4, 0.0, "i32", "integer"),
+    DType("int64", 8, 0.0, "i64", "integer"),
+    DType("bool", 1, 0.0, "b1", "boolean"),
 )
 # How many products of 8-bit floats may stay in a tensor core's accumulator before their sum is added to float32, unless
 # it may keep all of them: what cuBLAS does on Hopper (DeepSeek-V3 Technical Report, 2024, section 3.3.2).
@@ -60,6 +62,11 @@ def is_integer(name: str) -> bool:
     return dtype(name).kind == "integer"
 
 
+def is_float(name: str) -> bool:
+    """Whether the element type called `name` is one of floating-point numbers."""
+    return dtype(name).kind == "float"
+
+
 def accumulator_of(operand: str) -> str:
     """The element type in which products of such operands are summed: float32, int32 for integers."""
     return "int32" if is_integer(operand) else "float32"
@@ -70,7 +77,7 @@ def round_to(values: np.ndarray, name: str) -> np.ndarray:
 
     NumPy has no bfloat16 and no 8-bit floats: they are held in float32. What is too large becomes infinite, except that
     float8_e4m3fn, which has no infinity, saturates at 448, as `torch.Tensor.to` of PyTorch 2.13 and the conversions of
-    GPUs do. Values that become integers must be integers of that type already.
+    GPUs do. Values that become integers must be integers of that type already; what is not 0 becomes True.
     """
     match name:
         case "bfloat16":

@@ -6,12 +6,16 @@ An expression says how one element of a stage is computed:
 
 The pointwise operators are the ones in `OPERATORS`; everything else (gelu, silu, sigmoid …) is composed of them, so a
 backend that prints these prints every activation.
+
+Every value is a float32. A comparison is 1 or 0, and `where` takes its second argument where the first is not 0.
+Integers and booleans are exact as far as float32 is, below 2^24; who makes a workload sees to it that they are.
+`round_float16` and `round_bfloat16` round to what the narrower type holds.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +38,18 @@ OPERATORS: Mapping[str, tuple[int, int]] = {
     "rsqrt": (1, 6),
     "tanh": (1, 14),
     "erf": (1, 18),
+    "sin": (1, 18),
+    "cos": (1, 18),
+    "floor": (1, 1),
+    "lt": (2, 1),
+    "le": (2, 1),
+    "eq": (2, 1),
+    "where": (3, 1),
+    "round_float16": (1, 1),
+    "round_bfloat16": (1, 1),
 }
+# What a narrower type keeps: the operators that round, and the element type that they round to.
+ROUNDINGS: Mapping[str, str] = {"round_float16": "float16", "round_bfloat16": "bfloat16"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +111,38 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
+class Gather:
+    """One element of an input, at least one of whose indices is data: `table[token[r], d]`.
+
+    An index is an affine form of the axes or an expression. Where the value of an expression is no index of the
+    dimension, the element is NaN.
+    """
+
+    tensor: str
+    index: tuple[Affine | Expression, ...]
+
+    @property
+    def looked_up(self) -> tuple[Expression, ...]:
+        """The indices that are data."""
+        return tuple(i for i in self.index if not isinstance(i, Affine))
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """An affine form of the axes as a value: what `torch.arange` and masks are made of."""
+
+    index: Affine
+
+
+@dataclass(frozen=True, slots=True)
 class Literal:
-    """A constant: a finite number, since logs are JSON, which has no other."""
+    """A constant: a number or an infinity."""
 
     value: float
 
     def __post_init__(self) -> None:
-        if isinstance(self.value, bool) or not isinstance(self.value, int | float) or not math.isfinite(self.value):
-            raise InputError(f"constant {self.value!r}; expected a finite number")
+        if isinstance(self.value, bool) or not isinstance(self.value, int | float) or math.isnan(self.value):
+            raise InputError(f"constant {self.value!r}; expected a number")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +160,7 @@ class Apply:
             raise InputError(f"{self.operator} takes {arity} arguments, got {len(self.arguments)}")
 
 
-Expression = Access | Literal | Apply
+Expression = Access | Gather | Position | Literal | Apply
 
 
 def add(a: Expression, b: Expression) -> Expression:
@@ -150,11 +189,47 @@ def walk(expression: Expression) -> Iterator[Expression]:
     if isinstance(expression, Apply):
         for argument in expression.arguments:
             yield from walk(argument)
+    elif isinstance(expression, Gather):
+        for index in expression.looked_up:
+            yield from walk(index)
 
 
 def accesses(expression: Expression) -> tuple[Access, ...]:
-    """Every tensor element that the expression reads, in order, repeats included."""
+    """Every tensor element that the expression reads at affine indices, in order, repeats included."""
     return tuple(e for e in walk(expression) if isinstance(e, Access))
+
+
+def gathers(expression: Expression) -> tuple[Gather, ...]:
+    """Every tensor element that the expression reads at indices that are data, in order, repeats included."""
+    return tuple(e for e in walk(expression) if isinstance(e, Gather))
+
+
+def affine_forms(expression: Expression) -> Iterator[Affine]:
+    """Every affine form of the axes in the expression: indices and positions."""
+    for e in walk(expression):
+        if isinstance(e, Access | Gather):
+            yield from (i for i in e.index if isinstance(i, Affine))
+        elif isinstance(e, Position):
+            yield e.index
+
+
+def variables(expression: Expression) -> frozenset[str]:
+    """The axes that the value of the expression depends on."""
+    return frozenset(v for form in affine_forms(expression) for v, _ in form.terms)
+
+
+def rewritten(expression: Expression, change: Callable[[Expression], Expression | None]) -> Expression:
+    """The expression with every part for which `change` gives another one replaced, outermost first."""
+    changed = change(expression)
+    if changed is not None:
+        return changed
+    match expression:
+        case Apply(operator, arguments):
+            return Apply(operator, tuple(rewritten(a, change) for a in arguments))
+        case Gather(tensor, index):
+            return Gather(tensor, tuple(i if isinstance(i, Affine) else rewritten(i, change) for i in index))
+        case _:
+            return expression
 
 
 def flops(expression: Expression) -> int:
@@ -169,6 +244,10 @@ def to_text(expression: Expression) -> str:
             return f"{value:g}"
         case Access(tensor, index):
             return f"{tensor}[{', '.join(map(str, index))}]"
+        case Gather(tensor, index):
+            return f"{tensor}[{', '.join(str(i) if isinstance(i, Affine) else to_text(i) for i in index)}]"
+        case Position(index):
+            return f"({index})"
         case Apply(operator, arguments):
             return f"{operator}({', '.join(map(to_text, arguments))})"
 
@@ -176,9 +255,14 @@ def to_text(expression: Expression) -> str:
 def to_json(expression: Expression) -> Any:
     match expression:
         case Literal(value):
-            return {"literal": value}
+            # JSON has no infinity.
+            return {"literal": value if math.isfinite(value) else str(value)}
         case Access(tensor, index):
             return {"access": tensor, "index": [i.to_json() for i in index]}
+        case Gather(tensor, index):
+            return {"gather": tensor, "index": [i.to_json() if isinstance(i, Affine) else to_json(i) for i in index]}
+        case Position(index):
+            return {"position": index.to_json()}
         case Apply(operator, arguments):
             return {"apply": operator, "arguments": [to_json(a) for a in arguments]}
 
@@ -188,4 +272,9 @@ def from_json(data: Any) -> Expression:
         return Literal(float(data["literal"]))
     if "access" in data:
         return Access(data["access"], tuple(Affine.from_json(i) for i in data["index"]))
+    if "gather" in data:
+        index = (from_json(i) if isinstance(i, dict) else Affine.from_json(i) for i in data["index"])
+        return Gather(data["gather"], tuple(index))
+    if "position" in data:
+        return Position(Affine.from_json(data["position"]))
     return Apply(data["apply"], tuple(from_json(a) for a in data["arguments"]))

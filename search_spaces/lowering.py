@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from search_spaces import tile_program as tp
 from search_spaces.dtypes import dtype
-from search_spaces.expression import Access, Affine, Apply, Expression, Literal
+from search_spaces.expression import ROUNDINGS, Access, Affine, Apply, Expression, Gather, Literal, Position
 from search_spaces.tile_program import Buffer, Load, Map, Slice, Statement, Store, Tile
 from search_spaces.workload import Workload
 
@@ -87,6 +88,12 @@ class Emitter:
                 return self.tiles[tensor]
             case Access():
                 result: Tile | float = self._load(expression)
+            case Gather():
+                result = self._gather(expression)
+            case Position(index):
+                result = self._position(index)
+            case Apply(operator, (argument,)) if operator in ROUNDINGS:
+                result = self._rounded(self.emit(argument), ROUNDINGS[operator], name)
             case Apply(operator, arguments):
                 result = self.map(operator, *(self.emit(a) for a in arguments), name=name)
         self._known[expression] = result
@@ -112,6 +119,44 @@ class Emitter:
     def store(self, buffer: str, index: tuple[str, ...], src: Tile, streaming: bool = False) -> None:
         """`buffer[index axes at the place] = src`."""
         self.body.append(Store(buffer, tuple(self.place[x] for x in index), src.name, streaming=streaming))
+
+    def _rounded(self, value: Tile | float, to: str, name: str) -> Tile:
+        tile = value if isinstance(value, Tile) else self.map("add", value, 0.0)
+        dst = Tile(self.names.fresh(name), tile.axes, tile.shape, to)
+        self.body.append(Map(dst, "cast", (tile.name,)))
+        return dst
+
+    def _position(self, index: Affine) -> Tile | float:
+        """The form as a value: the sum of the positions along its axes."""
+        total: Tile | float = float(index.offset)
+        for axis, coefficient in index.terms:
+            piece = self.place[axis]
+            axes = (axis,) if piece.extent is not None else ()
+            along = Tile(self.names.fresh(f"at_{axis}"), axes, (piece.extent,) if piece.extent is not None else ())
+            self.body.append(tp.Position(along, piece))
+            scaled = along if coefficient == 1 else self.map("mul", along, float(coefficient))
+            total = scaled if total == 0.0 else self.map("add", scaled, total)
+        return total
+
+    def _gather(self, gather: Gather) -> Tile:
+        index: list[Slice | str] = []
+        axes: dict[str, int] = {}
+        for at in gather.index:
+            if isinstance(at, Affine):
+                axis = at.terms[0][0]
+                piece = self.place[axis]
+                index.append(piece)
+                if piece.extent is not None:
+                    axes[axis] = piece.extent
+            else:
+                looked_up = self.tile(at, f"{gather.tensor}_index")
+                index.append(looked_up.name)
+                axes.update(zip(looked_up.axes, looked_up.shape, strict=True))
+        kept = tuple(x for x in self.place if x in axes)
+        element = dtype(self.inputs[gather.tensor]).name
+        dst = Tile(self.names.fresh(gather.tensor), kept, tuple(axes[x] for x in kept), element)
+        self.body.append(tp.Gather(dst, gather.tensor, tuple(index)))
+        return dst
 
     def _load(self, access: Access) -> Tile:
         slices = slices_at(access, self.place)

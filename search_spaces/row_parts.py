@@ -12,7 +12,7 @@ from search_spaces.workload import Stage, Workload
 
 # The start of a running maximum: the lowest float32, not -inf, so that subtracting it from itself gives 0.
 LOWEST = -3.4028234663852886e38
-_IDENTITY = {"sum": 0.0, "max": LOWEST, "min": -LOWEST}
+_IDENTITY = {"sum": 0.0, "max": LOWEST, "min": -LOWEST, "prod": 1.0}
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def identity(stage: Stage) -> float:
 def combine_operator(stage: Stage) -> str:
     """The pointwise operator that joins two partial results of the stage."""
     assert stage.reduction is not None
-    return {"sum": "add", "max": "maximum", "min": "minimum"}[stage.reduction.operator]
+    return {"sum": "add", "max": "maximum", "min": "minimum", "prod": "mul"}[stage.reduction.operator]
 
 
 def reads(expression: Expression, tensor: str) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from search_spaces import expression as ex
 from search_spaces.dtypes import accumulator_of, is_integer
-from search_spaces.expression import Access, Apply, Expression
+from search_spaces.expression import Access, Apply, Expression, Gather
 from search_spaces.workload import Axis, Stage, Tensor, Workload
 
 
@@ -121,8 +121,9 @@ def _row_form(workload: Workload) -> RowForm | None:
         if not (reduces_rows or maps_rows):
             return None
     own = {x.name for x in (*rows, column)}
-    accesses = [a for s in workload.stages for a in ex.accesses(s.expression)]
-    if any(_variables(a) - own or not _along_last(a, column.name) for a in accesses):
+    if any(ex.variables(s.expression) - own for s in workload.stages):
+        return None
+    if not all(_along_last(a, column.name) for s in workload.stages for a in ex.accesses(s.expression)):
         return None
     return RowForm(rows, column, reductions)
 
@@ -146,22 +147,22 @@ def inline(expression: Expression, stages: dict[str, Stage]) -> Expression:
 
     Stages are accessed at their own axes here; a stage that reduces cannot be inlined.
     """
-    match expression:
-        case Access(tensor, _) if tensor in stages:
-            return inline(stages[tensor].expression, stages)
-        case Apply(operator, arguments):
-            return Apply(operator, tuple(inline(a, stages) for a in arguments))
-        case _:
-            return expression
+
+    def inlined(e: Expression) -> Expression | None:
+        own = isinstance(e, Access) and e.tensor in stages
+        return inline(stages[e.tensor].expression, stages) if own and isinstance(e, Access) else None
+
+    return ex.rewritten(expression, inlined)
 
 
 def _plain(workload: Workload) -> bool:
     """Whether every index is just an axis, and stages are read at their own axes."""
     stages = {s.name: s for s in workload.stages}
     for stage in workload.stages:
+        forms = (i for e in ex.walk(stage.expression) if isinstance(e, Access | Gather) for i in e.index)
+        if any(isinstance(i, ex.Affine) and not _is_axis(i) for i in forms):
+            return False
         for access in ex.accesses(stage.expression):
-            if any(i.offset or len(i.terms) != 1 or i.terms[0][1] != 1 for i in access.index):
-                return False
             names = [i.terms[0][0] for i in access.index]
             if len(set(names)) != len(names):
                 return False
@@ -170,26 +171,36 @@ def _plain(workload: Workload) -> bool:
     return True
 
 
+def _is_axis(index: ex.Affine) -> bool:
+    return index.offset == 0 and len(index.terms) == 1 and index.terms[0][1] == 1
+
+
 def _renamed(workload: Workload, names: dict[str, str]) -> Workload:
-    """The same workload with other names for its axes; every index is just an axis."""
+    """The same workload with other names for its axes."""
 
     def axes(given: tuple[Axis, ...]) -> tuple[Axis, ...]:
         return tuple(Axis(names[x.name], x.extent) for x in given)
 
-    def rewrite(e: Expression) -> Expression:
+    def form(index: ex.Affine) -> ex.Affine:
+        return ex.Affine.of(*((names[v], c) for v, c in index.terms), offset=index.offset)
+
+    def renamed(e: Expression) -> Expression | None:
         match e:
             case Access(tensor, index):
-                return Access(tensor, tuple(ex.axis_index(names[i.terms[0][0]]) for i in index))
-            case Apply(operator, arguments):
-                return Apply(operator, tuple(map(rewrite, arguments)))
+                return Access(tensor, tuple(map(form, index)))
+            case ex.Position(index):
+                return ex.Position(form(index))
+            case Gather(tensor, mixed):
+                at = (form(i) if isinstance(i, ex.Affine) else ex.rewritten(i, renamed) for i in mixed)
+                return Gather(tensor, tuple(at))
             case _:
-                return e
+                return None
 
     stages = tuple(
         replace(
             s,
             axes=axes(s.axes),
-            expression=rewrite(s.expression),
+            expression=ex.rewritten(s.expression, renamed),
             reduction=replace(s.reduction, axes=axes(s.reduction.axes)) if s.reduction else None,
         )
         for s in workload.stages
@@ -213,11 +224,22 @@ def _merge_axes(workload: Workload) -> Workload:
     while at + 1 < len(merged.stages[-1].axes):
         first, second = merged.stages[-1].axes[at : at + 2]
         reads = [a for s in merged.stages for a in ex.accesses(s.expression)]
-        if all(_adjacent(a, first.name, second.name) for a in reads) and _gapless(merged, at, first, second):
+        fixed = _fixed_axes(merged)
+        if (
+            not {first.name, second.name} & fixed
+            and all(_adjacent(a, first.name, second.name) for a in reads)
+            and _gapless(merged, at, first, second)
+        ):
             merged = _merged(merged, first, second)
         else:
             at += 1
     return merged
+
+
+def _fixed_axes(workload: Workload) -> frozenset[str]:
+    """The axes that are used as values, or beside indices that are data: they stay as they are."""
+    parts = (e for s in workload.stages for e in ex.walk(s.expression) if isinstance(e, Gather | ex.Position))
+    return frozenset().union(*map(ex.variables, parts))
 
 
 def _adjacent(access: Access, first: str, second: str) -> bool:

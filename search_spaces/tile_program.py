@@ -144,6 +144,28 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
+class Gather:
+    """`dst[…] = buffer[…, index tile[…], …]`: a load of which at least one dimension is looked up.
+
+    `index` has, per dimension of the buffer, a slice or the name of a tile whose values are the indices. The axes of
+    `dst` are those of slices and index tiles, broadcast by name. Where an index is none of its dimension, the element
+    is NaN; so it is where a slice is outside the buffer.
+    """
+
+    dst: Tile
+    buffer: str
+    index: tuple[Slice | str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """`dst = piece.start + 0, 1, 2 …` along its one axis; or without an axis, where the piece picks one index."""
+
+    dst: Tile
+    piece: Slice
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """`dst = src[slices]`, a part of a tile, not copied."""
 
@@ -183,8 +205,8 @@ class Dot:
 class Map:
     """`dst = operator(arguments)` at every point, arguments broadcast by axis name; a float is a constant.
 
-    `operator` is one of `expression.OPERATORS`, or "cast" (round the one argument to `dst.dtype`). Computed in float32,
-    whatever the arguments are; in int32 or float64 where `dst` is.
+    `operator` is one of `expression.OPERATORS` but those that round, or "cast" (round the one argument to `dst.dtype`).
+    Computed in float32, whatever the arguments are; in int32 or float64 where `dst` is.
     """
 
     dst: Tile
@@ -199,7 +221,7 @@ class Reduce:
     dst: Tile
     src: str
     axis: str
-    operator: Literal["sum", "max", "min"]
+    operator: Literal["sum", "max", "min", "prod"]
     bound: Bound | None = None
 
 
@@ -266,7 +288,7 @@ class If:
     otherwise: tuple[Statement, ...] = ()
 
 
-Statement = Load | View | Fill | Dot | Map | Reduce | Split | Store | Prefetch | For | If
+Statement = Load | Gather | Position | View | Fill | Dot | Map | Reduce | Split | Store | Prefetch | For | If
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,7 +449,9 @@ def children(statement: Statement) -> tuple[tuple[Statement, ...], ...]:
 def produced(statement: Statement) -> tuple[Tile, ...]:
     """The tiles that a statement writes (not those of its nested bodies)."""
     match statement:
-        case Load(dst=dst) | View(dst=dst) | Fill(dst=dst) | Dot(dst=dst) | Map(dst=dst) | Reduce(dst=dst):
+        case Load(dst=dst) | Gather(dst=dst) | Position(dst=dst) | View(dst=dst) | Fill(dst=dst):
+            return (dst,)
+        case Dot(dst=dst) | Map(dst=dst) | Reduce(dst=dst):
             return (dst,)
         case Split(first=first, second=second):
             return (first, second)

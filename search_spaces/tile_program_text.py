@@ -8,10 +8,12 @@ from search_spaces.tile_program import (
     Dot,
     Fill,
     For,
+    Gather,
     If,
     Launch,
     Load,
     Map,
+    Position,
     Prefetch,
     Reduce,
     Slice,
@@ -67,6 +69,10 @@ def _statement_text(s: Statement) -> str:
                 kind = "panels" if s.panels.interleaved else "padded rows, panels"
                 how.append(f"packed in {kind} of {s.panels.width} along {s.panels.axis}")
             return f"{s.dst} = load {s.buffer}[{_slices(s.slices)}]{_note(how)}"
+        case Gather():
+            return f"{s.dst} = gather {s.buffer}[{', '.join(map(str, s.index))}]"
+        case Position():
+            return f"{s.dst} = {s.piece}"
         case View():
             return f"{s.dst} = {s.src}[{_slices(s.slices)}]"
         case Fill():

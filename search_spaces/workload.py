@@ -5,8 +5,9 @@
     out[m, n] = maximum(acc[m, n], 0)
 
 Every stage computes in float32 (float64 in the reference), except that sums of products of integers are int32 and
-exact; `Stage.dtype` is what it is rounded to when stored, and only the last stage, the output, is stored. Tensors are
-dense and row-major unless they say their strides.
+exact; `Stage.dtype` is what it is rounded to when stored, and only the last stage, the output, is stored. An output of
+integers or booleans must have such values: what is counted, compared or looked up. Tensors are dense and row-major
+unless they say their strides.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from search_spaces import expression as ex
-from search_spaces.dtypes import FLOAT8, FLOATS, dtype, is_integer
+from search_spaces.dtypes import FLOAT8, FLOATS, dtype, is_float
 from search_spaces.errors import InputError
 from search_spaces.strides import check_strides, declared_strides, dense_strides, distinct_elements, span
 
@@ -81,17 +82,17 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Reduction:
-    """How a stage folds its reduction axes: `sum`, `max` or `min`."""
+    """How a stage folds its reduction axes: `sum`, `max`, `min` or `prod`."""
 
-    operator: Literal["sum", "max", "min"]
+    operator: Literal["sum", "max", "min", "prod"]
     axes: tuple[Axis, ...]
 
     def __post_init__(self) -> None:
         check_axes("reduction", self.axes)
         if not self.axes:
             raise InputError("a reduction over no axis; expected at least one")
-        if self.operator not in ("sum", "max", "min"):
-            raise InputError(f"unknown reduction {self.operator!r} (allowed: sum, max, min)")
+        if self.operator not in ("sum", "max", "min", "prod"):
+            raise InputError(f"unknown reduction {self.operator!r} (allowed: sum, max, min, prod)")
 
 
 @dataclass(frozen=True)
@@ -173,15 +174,13 @@ class Workload:
             object.__setattr__(self, "output_strides", declared_strides(last.shape, self.output_strides))
 
     def _check_dtypes(self) -> None:
-        """Raise InputError unless nothing is rounded to integers, and "fast" means something."""
+        """Raise InputError unless only sums of products and the output are integers, and "fast" means something."""
         known = {t.name: t.dtype for t in self.inputs}
-        for tensor in self.inputs:
-            if tensor.dtype == "int32":
-                raise InputError(f"input {tensor.name!r} has dtype int32; expected one of {', '.join(FLOATS)}, or int8")
         for stage in self.stages:
             operands = [known[a.tensor] for a in ex.accesses(stage.expression)]
-            sums_integers = stage.is_contraction and all(map(is_integer, operands))
-            if is_integer(stage.dtype) and not (sums_integers and stage.dtype == "int32"):
+            sums_integers = stage.is_contraction and all(d == "int8" for d in operands)
+            allowed = is_float(stage.dtype) or (stage.dtype == "int32" if sums_integers else stage is self.stages[-1])
+            if not allowed:
                 raise InputError(
                     f"stage {stage.name!r} has dtype {stage.dtype}; "
                     f"expected one of {', '.join(FLOATS)}, or int32 for a sum of products of int8"
@@ -208,6 +207,20 @@ class Workload:
                 last = index.maximum(stage.extents)
                 if not 0 <= last < size:
                     raise InputError(f"{ex.to_text(access)} reaches index {last} of a dimension of size {size}")
+        inputs = {t.name for t in self.inputs}
+        for gather in ex.gathers(stage.expression):
+            if gather.tensor not in inputs:
+                raise InputError(
+                    f"stage {stage.name!r} gathers from {gather.tensor!r}, which is none of {sorted(inputs)}"
+                )
+            if len(gather.index) != len(known[gather.tensor]):
+                expected = len(known[gather.tensor])
+                raise InputError(f"{ex.to_text(gather)} has {len(gather.index)} indices, expected {expected}")
+        unknown = {v for form in ex.affine_forms(stage.expression) for v, _ in form.terms} - stage.extents.keys()
+        if unknown:
+            raise InputError(
+                f"{ex.to_text(stage.expression)} uses {sorted(unknown)}, which is no axis of {stage.name!r}"
+            )
 
     @property
     def output(self) -> Tensor:
@@ -228,8 +241,20 @@ class Workload:
 
     @cached_property
     def min_bytes(self) -> int:
-        """Fewest bytes to move: each input read once, the output written once."""
-        return sum(t.bytes for t in self.inputs) + self.output.bytes
+        """Fewest bytes to move: each input read once, the output written once; of a table, what is looked up at most."""
+        return sum(min(t.bytes, self._looked_up_bytes(t)) for t in self.inputs) + self.output.bytes
+
+    def _looked_up_bytes(self, tensor: Tensor) -> int:
+        """The bytes of as many elements as are gathered; all of them where the tensor is also read as a whole."""
+        if any(a.tensor == tensor.name for s in self.stages for a in ex.accesses(s.expression)):
+            return tensor.bytes
+        found = sum(
+            math.prod(s.extents[v] for v in ex.variables(g))
+            for s in self.stages
+            for g in set(ex.gathers(s.expression))
+            if g.tensor == tensor.name
+        )
+        return found * dtype(tensor.dtype).bytes
 
     @cached_property
     def key(self) -> str:
