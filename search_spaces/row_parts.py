@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from search_spaces.expression import Access, Affine, Expression, walk
@@ -10,9 +11,7 @@ from search_spaces.structure import RowForm, inline
 from search_spaces.tile_program import Bound, Fill, GridAxis, Reduce, Slice, Tile
 from search_spaces.workload import Stage, Workload
 
-# The start of a running maximum: the lowest float32, not -inf, so that subtracting it from itself gives 0.
-LOWEST = -3.4028234663852886e38
-_IDENTITY = {"sum": 0.0, "max": LOWEST, "min": -LOWEST, "prod": 1.0}
+_IDENTITY = {"sum": 0.0, "max": -math.inf, "min": math.inf, "prod": 1.0}
 
 
 @dataclass(frozen=True)

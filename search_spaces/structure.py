@@ -224,12 +224,9 @@ def _merge_axes(workload: Workload) -> Workload:
     while at + 1 < len(merged.stages[-1].axes):
         first, second = merged.stages[-1].axes[at : at + 2]
         reads = [a for s in merged.stages for a in ex.accesses(s.expression)]
-        fixed = _fixed_axes(merged)
-        if (
-            not {first.name, second.name} & fixed
-            and all(_adjacent(a, first.name, second.name) for a in reads)
-            and _gapless(merged, at, first, second)
-        ):
+        free = not {first.name, second.name} & _fixed_axes(merged)
+        adjacent = all(_adjacent(a, first.name, second.name) for a in reads)
+        if free and adjacent and _gapless(merged, at, first, second):
             merged = _merged(merged, first, second)
         else:
             at += 1

@@ -241,7 +241,7 @@ class Workload:
 
     @cached_property
     def min_bytes(self) -> int:
-        """Fewest bytes to move: each input read once, the output written once; of a table, what is looked up at most."""
+        """Fewest bytes to move: each input read once, of a table what is looked up at most; the output written once."""
         return sum(min(t.bytes, self._looked_up_bytes(t)) for t in self.inputs) + self.output.bytes
 
     def _looked_up_bytes(self, tensor: Tensor) -> int:

@@ -23,6 +23,8 @@ from search_spaces.target import Target
 from search_spaces.tile_program import Fill, For, Grid, Kernel, Slice, Statement, Tile, TileProgram
 from search_spaces.workload import Stage, Workload
 
+# The start of a maximum that sums are shifted by: the lowest float32, not -inf, so that minus itself it is 0.
+_LOWEST = -3.4028234663852886e38
 COLUMNS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 
 
@@ -84,11 +86,10 @@ def _lower(workload: Workload, form: RowForm, target: Target, values: Values) ->
         if pair is not None and stage is pair[1]:
             continue
         group = pair if pair is not None and stage is pair[0] else (stage,)
-        body += [Fill(rows.statistic(s), identity(s)) for s in group]
+        shifted = len(group) == 2
+        body += [Fill(rows.statistic(s), _LOWEST if shifted and s is stage else identity(s)) for s in group]
         turn = (
-            _online_turn(rows, columns, names, known, group)
-            if len(group) == 2
-            else _turn(rows, columns, names, known, stage)
+            _online_turn(rows, columns, names, known, group) if shifted else _turn(rows, columns, names, known, stage)
         )
         body.append(loop(turn))
         known.update({s.name: rows.statistic(s) for s in group})
