@@ -1,0 +1,145 @@
+"""From a PyTorch function to a graph of ATen operators, by `torch.export` and its decompositions."""
+
+from __future__ import annotations
+
+import types
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._decomp import core_aten_decompositions, get_decompositions
+from torch.export.graph_signature import InputKind
+
+from search_spaces import InputError
+
+_aten = torch.ops.aten
+# Core ATen operators that others compute as well: of these PyTorch has decompositions, which are taken here.
+_COMPOSED = (
+    "_softmax",
+    "_log_softmax",
+    "native_layer_norm",
+    "native_group_norm",
+    "_fused_rms_norm",
+    "gelu",
+    "silu",
+    "elu",
+    "leaky_relu",
+    "hardtanh",
+    "logsumexp",
+    "nll_loss_forward",
+    "_softmax_backward_data",
+    "_log_softmax_backward_data",
+    "native_layer_norm_backward",
+    "_fused_rms_norm_backward",
+    "gelu_backward",
+    "silu_backward",
+    "tanh_backward",
+    "sigmoid_backward",
+    "threshold_backward",
+    "nll_loss_backward",
+    "linalg_vector_norm",
+    "addcmul",
+    "addcdiv",
+    "lerp",
+    "masked_fill",
+    "hardswish",
+    "hardsigmoid",
+    "softplus",
+    "mish",
+    "std",
+)
+
+
+@dataclass(frozen=True)
+class Captured:
+    """The graph of a function, in core ATen operators, and the constant tensors that its placeholders stand for.
+
+    `constants` has, for every placeholder, its tensor, or None where it is an argument of the function.
+    """
+
+    graph: fx.Graph
+    constants: tuple[Tensor | None, ...]
+    single: bool  # whether the function returns one tensor, not a sequence of them
+
+
+def capture(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Captured:
+    """The graph of `function` at the shapes, element types and strides of these inputs, which are not computed with.
+
+    Raises:
+        InputError: it cannot be captured, or returns something else than tensors. The message is PyTorch's.
+    """
+    with torch.no_grad(), warnings.catch_warnings():
+        # Of deprecations within torch.export, which a caller can do nothing about.
+        warnings.simplefilter("ignore")
+        try:
+            exported = torch.export.export(_module(function), tuple(inputs), strict=False)
+            exported = exported.run_decompositions(_decompositions())
+        except Exception as error:
+            # torch.export raises whatever the function, or one of its own layers, does.
+            raise InputError(f"{name_of(function)} cannot be captured: {type(error).__name__}: {error}") from error
+    constants = [_constant(exported, spec) for spec in exported.graph_signature.input_specs]
+    if exported.graph_signature.buffers_to_mutate or exported.graph_signature.user_inputs_to_mutate:
+        raise InputError(
+            f"{name_of(function)} changes its inputs in place; expected a function that returns new tensors"
+        )
+    # The results are of one tensor where the function returned it bare.
+    spec = exported.call_spec.out_spec
+    return Captured(exported.graph, tuple(constants), spec.is_leaf())
+
+
+def user_line(node: fx.Node) -> str:
+    """The user's line that an operation comes from: `file.py:12: y = x.cumsum(0)`; "" where that is unknown."""
+    lines = (node.meta.get("stack_trace") or "").strip().splitlines()
+    for place, code in zip(reversed(lines[:-1]), reversed(lines[1:]), strict=True):
+        if place.strip().startswith("File "):
+            file, line, *_ = place.strip().removeprefix("File ").split(", ")
+            path = file.strip('"')
+            return f"{path.rsplit('/', 1)[-1]}:{line.removeprefix('line ')}: {code.strip()}"
+    return ""
+
+
+def _constant(exported: torch.export.ExportedProgram, spec: Any) -> Tensor | None:
+    if spec.kind == InputKind.USER_INPUT:
+        return None
+    held = exported.constants.get(spec.target)
+    tensor = exported.state_dict[spec.target] if held is None else held
+    assert isinstance(tensor, Tensor)
+    return tensor.detach()
+
+
+def _decompositions() -> dict[Any, Callable[..., Any]]:
+    table = core_aten_decompositions()
+    known = [getattr(_aten, name) for name in _COMPOSED if hasattr(_aten, name)]
+    return {**table, **get_decompositions(known)}
+
+
+def _module(function: Callable[..., Any]) -> torch.nn.Module:
+    """The function as the module that torch.export wants."""
+    if isinstance(function, torch.nn.Module):
+        return function
+    called = function
+    if isinstance(function, types.FunctionType):
+        # PyTorch records the lines of functions called `forward`, and of no others.
+        called = types.FunctionType(
+            function.__code__.replace(co_name="forward"),
+            function.__globals__,
+            "forward",
+            function.__defaults__,
+            function.__closure__,
+        )
+        called.__kwdefaults__ = function.__kwdefaults__
+
+    class Wrapped(torch.nn.Module):
+        def forward(self, *arguments: Tensor) -> Any:
+            return called(*arguments)
+
+    return Wrapped()
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """What the function is called, as an identifier."""
+    given = str(getattr(function, "__name__", type(function).__name__))
+    return given if given.isidentifier() else "traced"

@@ -1,0 +1,131 @@
+"""`trace`: a PyTorch function as workloads, one for every kernel that it takes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from torch import Tensor
+
+from autosched.tracing.capture import Captured, capture, name_of
+from autosched.tracing.partition import NoKernelError, Partition, Step
+from autosched.tracing.translate import Translation, translate
+from autosched.tracing.values import Source, Value
+from search_spaces import InputError, Workload
+
+
+@dataclass(frozen=True, eq=False)
+class TracedFunction:
+    """A function at the shapes, element types and strides of its example inputs, cut into kernels.
+
+    `sources` are its arguments and the constant tensors it uses, `steps` what is run, in order, `results` what it
+    returns: `single` says that this is one tensor, not a tuple. `stored` has, for every result, the value in memory
+    that it is, or is a view of. `function` is what was traced.
+    """
+
+    name: str
+    function: Callable[..., Any] = field(repr=False)
+    sources: tuple[Source, ...] = field(repr=False)
+    steps: tuple[Step, ...] = field(repr=False)
+    results: tuple[Value, ...] = field(repr=False)
+    stored: tuple[Value, ...] = field(repr=False)
+    single: bool = True
+
+    @property
+    def arguments(self) -> tuple[Source, ...]:
+        """The tensors that a call takes, in order."""
+        return tuple(s for s in self.sources if s.position is not None)
+
+    @cached_property
+    def workloads(self) -> tuple[Workload, ...]:
+        """What its kernels compute, each once, in the order in which they run."""
+        found = (step.assembled.workload for step in self.steps if step.assembled)
+        return tuple({w.key: w for w in found}.values())
+
+    @property
+    def left_to_pytorch(self) -> tuple[str, ...]:
+        """The operations that no kernel computes, with the reason; each as `operator (line): reason`."""
+        return tuple(step.text for step in self.steps if step.assembled is None)
+
+    @property
+    def label(self) -> str:
+        """Its name and what it takes, for tables: `swiglu(a[4096, 11008] bfloat16, …)`."""
+        given = ", ".join(f"{s.name}{list(s.shape)} {s.dtype}" for s in self.arguments)
+        return f"{self.name}({given})"
+
+    @property
+    def flops(self) -> int:
+        return sum(s.assembled.workload.flops for s in self.steps if s.assembled)
+
+    @property
+    def min_bytes(self) -> int:
+        """Fewest bytes to move: every argument and constant read once, every result written once."""
+        from_memory = {v: v for v in (*self.sources, *(s for s in self.stored if not isinstance(s, Source)))}
+        return sum(v.bytes for v in from_memory)
+
+    def __str__(self) -> str:
+        lines = [f"traced {self.label}"]
+        for number, step in enumerate(self.steps, 1):
+            lines.append(f"step {number}: {step.text}")
+        return "\n".join(lines)
+
+
+def trace(function: Callable[..., Any], *inputs: Tensor, allow_fallback: bool = False) -> TracedFunction:
+    """The function cut into workloads, at the shapes, element types and strides of these inputs.
+
+    `function` takes tensors and returns a tensor or several; other arguments are to be bound before
+    (`functools.partial`). It is captured by torch.export, once, so it must not decide by the data. The inputs are not
+    computed with, and may be on any device. Tensors that it closes over are constants. Where an operator is not
+    supported, or no kernel computes something, `allow_fallback` leaves that to PyTorch.
+
+    Values are computed in float32, sums too, and are rounded where PyTorch eager rounds: after every operator whose
+    result is narrower. What PyTorch computes in one operator is rounded once, here too.
+
+    Raises:
+        InputError: the function cannot be captured, or something in it is not supported; the message names it, and the
+            line of the function.
+    """
+    for number, given in enumerate(inputs):
+        if not isinstance(given, Tensor):
+            raise InputError(f"example input {number} is {type(given).__name__}; expected a torch.Tensor")
+    captured = capture(function, inputs)
+    eager: frozenset[str] = frozenset()
+    while True:
+        translation = translate(captured, _argument_names(function, len(inputs)), allow_fallback, eager)
+        try:
+            return _cut(function, captured, translation)
+        except NoKernelError as error:
+            if not allow_fallback or error.value.origin in eager or not error.value.origin:
+                line = f" ({error.value.line})" if error.value.line else ""
+                raise InputError(
+                    f"{name_of(function)}: no kernel computes {error.value.name}{line}: {error}; "
+                    "trace(..., allow_fallback=True) leaves what has no kernel to PyTorch"
+                ) from None
+            eager |= {error.value.origin}
+
+
+def _cut(function: Callable[..., Any], captured: Captured, translation: Translation) -> TracedFunction:
+    name = name_of(function)
+    partition = Partition(name, translation.outputs)
+    return TracedFunction(
+        name=name,
+        function=function,
+        sources=tuple(translation.sources),
+        steps=tuple(partition.steps),
+        results=tuple(translation.outputs),
+        stored=tuple(partition.stored_as(r) for r in translation.outputs),
+        single=captured.single,
+    )
+
+
+def _argument_names(function: Callable[..., Any], count: int) -> Sequence[str]:
+    """What the function calls its arguments, where it says so."""
+    target = getattr(function, "forward", function)
+    try:
+        named = [p.name for p in inspect.signature(target).parameters.values() if p.kind is not p.VAR_POSITIONAL]
+    except (TypeError, ValueError):
+        named = []
+    return [*named[:count], *(f"x{i}" for i in range(len(named), count))]

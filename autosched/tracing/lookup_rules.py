@@ -1,0 +1,79 @@
+"""ATen's look-ups of elements by an index tensor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from autosched.tracing.rules import Result, UnsupportedError, reshape
+from autosched.tracing.values import EXACT_BELOW, LookedUp, Pointwise, Value
+from search_spaces import expression as ex
+from search_spaces.expression import Expression, Literal
+
+
+def _looked_up(result: Result, table: Value, index: Sequence[Value | int]) -> Value:
+    for i, size in zip(index, table.shape, strict=True):
+        if isinstance(i, Value) and size > EXACT_BELOW:
+            raise UnsupportedError(f"indices of a dimension of size {size}; at most {int(EXACT_BELOW)} are exact")
+    return result.of(LookedUp, table=table, index=tuple(index), limit=table.limit)
+
+
+def _beside(index: Value, before: int, after: int) -> Value:
+    """The index tensor with so many dimensions of size 1 around its own."""
+    return reshape(index, (*(1,) * before, *index.shape, *(1,) * after))
+
+
+def _embedding(result: Result, table: Value, index: Value, *_: Any, **__: Any) -> Value:
+    return _looked_up(result, table, (_beside(index, 0, 1), len(index.shape)))
+
+
+def _index_select(result: Result, table: Value, dim: int, index: Value) -> Value:
+    d, rank = dim % len(table.shape), len(table.shape)
+    one = reshape(index, (index.elements,))
+    return _looked_up(result, table, [_beside(one, d, rank - 1 - d) if i == d else i for i in range(rank)])
+
+
+def _gather(result: Result, table: Value, dim: int, index: Value, **_: Any) -> Value:
+    d = dim % len(table.shape)
+    return _looked_up(result, table, [index if i == d else i for i in range(len(table.shape))])
+
+
+def _index(result: Result, table: Value, indices: Sequence[Value | None]) -> Value:
+    """x[i, :, j]: the dimensions of the index tensors stand where these do, or first where they are apart."""
+    given = [*indices, *[None] * (len(table.shape) - len(indices))]
+    at = [d for d, i in enumerate(given) if i is not None]
+    tensors = [i for i in given if i is not None]
+    if any(i.dtype == "bool" for i in tensors):
+        raise UnsupportedError("an index of booleans, whose result has a shape that depends on data")
+    rank = max(len(i.shape) for i in tensors)
+    first = at[0] if at == list(range(at[0], at[0] + len(at))) else 0
+    after = len(table.shape) - len(at) - first
+    index: list[Value | int] = []
+    kept = [*range(first), *range(first + rank, first + rank + after)]
+    for d, i in enumerate(given):
+        if i is None:
+            index.append(kept.pop(0))
+        else:
+            index.append(_from_the_end(_beside(i, 0, after), table.shape[d]))
+    return _looked_up(result, table, index)
+
+
+def _from_the_end(index: Value, size: int) -> Value:
+    """Indices below 0 count from the end."""
+
+    def combine(i: Expression) -> Expression:
+        return ex.call("where", ex.call("lt", i, Literal(0.0)), ex.add(i, Literal(float(size))), i)
+
+    name = f"{index.name}_from_end"
+    return Pointwise(
+        name=name, shape=index.shape, dtype=index.dtype, limit=math.inf, arguments=(index,), combine=combine
+    )
+
+
+RULES: Mapping[str, Callable[..., Any]] = {
+    "embedding": _embedding,
+    "index_select": _index_select,
+    "gather": _gather,
+    "index": _index,
+}

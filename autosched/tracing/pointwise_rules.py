@@ -1,0 +1,189 @@
+"""ATen's pointwise operators as expressions: how one element follows from the elements of the arguments.
+
+Expressions are float32. What an operator rounds to its own element type is rounded by who translates the graph.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from search_spaces import activations
+from search_spaces import expression as ex
+from search_spaces.expression import Expression, Literal
+
+# 2^22 * 1.5: a float32 of this size has no fraction, so adding and subtracting it rounds to nearest, ties to even.
+_ROUNDING = 1.5 * 2.0**23
+_INTEGERS_FROM = 2.0**22
+
+
+def _not(a: Expression) -> Expression:
+    return ex.call("eq", a, Literal(0.0))
+
+
+def _truth(a: Expression) -> Expression:
+    return _not(_not(a))
+
+
+def _and(a: Expression, b: Expression) -> Expression:
+    return ex.mul(_truth(a), _truth(b))
+
+
+def _or(a: Expression, b: Expression) -> Expression:
+    return ex.call("maximum", _truth(a), _truth(b))
+
+
+def _ne(a: Expression, b: Expression) -> Expression:
+    return _not(ex.call("eq", a, b))
+
+
+def _sigmoid(x: Expression) -> Expression:
+    return ex.div(Literal(1.0), ex.add(Literal(1.0), ex.call("exp", ex.call("neg", x))))
+
+
+def _ceil(x: Expression) -> Expression:
+    return ex.call("neg", ex.call("floor", ex.call("neg", x)))
+
+
+def _trunc(x: Expression) -> Expression:
+    return ex.call("where", ex.call("lt", x, Literal(0.0)), _ceil(x), ex.call("floor", x))
+
+
+def _round(x: Expression) -> Expression:
+    shifted = ex.sub(ex.add(x, Literal(_ROUNDING)), Literal(_ROUNDING))
+    return ex.call("where", ex.call("lt", ex.call("abs", x), Literal(_INTEGERS_FROM)), shifted, x)
+
+
+def _sign(x: Expression) -> Expression:
+    return ex.sub(ex.call("lt", Literal(0.0), x), ex.call("lt", x, Literal(0.0)))
+
+
+def _log1p(x: Expression) -> Expression:
+    """log(u) x / (u - 1) with u = 1 + x rounded: its error and that of u - 1 cancel (Goldberg, 1991, theorem 4)."""
+    u = ex.add(Literal(1.0), x)
+    tiny, endless = ex.call("eq", u, Literal(1.0)), ex.call("eq", u, Literal(math.inf))
+    exact = ex.div(ex.mul(ex.call("log", u), x), ex.sub(u, Literal(1.0)))
+    return ex.call("where", tiny, x, ex.call("where", endless, u, exact))
+
+
+def _expm1(x: Expression) -> Expression:
+    """(u - 1) x / log(u) with u = exp(x) rounded (Higham, Accuracy and Stability, section 1.14.1), for small x."""
+    u = ex.call("exp", x)
+    less = ex.sub(u, Literal(1.0))
+    small = ex.call("where", ex.call("eq", u, Literal(1.0)), x, ex.div(ex.mul(less, x), ex.call("log", u)))
+    return ex.call("where", ex.call("lt", ex.call("abs", x), Literal(1.0)), small, less)
+
+
+def power(x: Expression, exponent: float) -> Expression:
+    """x to a constant power: by multiplications and roots where it is a small multiple of a half."""
+    doubled = 2 * exponent
+    if doubled == int(doubled) and abs(exponent) <= 8:
+        whole, half = divmod(abs(int(doubled)), 2)
+        if exponent == -0.5:
+            return ex.call("rsqrt", x)
+        factors = [x] * whole + [ex.call("sqrt", x)] * half
+        product: Expression = factors[0] if factors else Literal(1.0)
+        for factor in factors[1:]:
+            product = ex.mul(product, factor)
+        return product if exponent >= 0 else ex.div(Literal(1.0), product)
+    size = ex.call("exp", ex.mul(Literal(exponent), ex.call("log", ex.call("abs", x))))
+    if exponent != int(exponent):
+        # Of a negative number there is no such power: its logarithm is NaN, as it should be.
+        return ex.call("exp", ex.mul(Literal(exponent), ex.call("log", x)))
+    odd = int(exponent) % 2 == 1
+    return ex.call("where", ex.call("lt", x, Literal(0.0)), ex.call("neg", size), size) if odd else size
+
+
+def _pow(x: Expression, y: Expression) -> Expression:
+    if isinstance(y, Literal):
+        return power(x, y.value)
+    return ex.call("exp", ex.mul(y, ex.call("log", x)))
+
+
+def _remainder(a: Expression, b: Expression) -> Expression:
+    return ex.sub(a, ex.mul(b, ex.call("floor", ex.div(a, b))))
+
+
+def _fmod(a: Expression, b: Expression) -> Expression:
+    return ex.sub(a, ex.mul(b, _trunc(ex.div(a, b))))
+
+
+def _scaled(change: str) -> Callable[..., Expression]:
+    """add or sub, whose second argument may be scaled."""
+
+    def combine(a: Expression, b: Expression, alpha: Expression | None = None) -> Expression:
+        return ex.call(change, a, b if alpha is None or alpha == Literal(1.0) else ex.mul(alpha, b))
+
+    return combine
+
+
+def _clamp(x: Expression, low: Expression | None = None, high: Expression | None = None) -> Expression:
+    raised = x if low is None else ex.call("maximum", x, low)
+    return raised if high is None else ex.call("minimum", raised, high)
+
+
+def _relation(operator: str, swapped: bool = False) -> Callable[[Expression, Expression], Expression]:
+    return lambda a, b: ex.call(operator, b, a) if swapped else ex.call(operator, a, b)
+
+
+def _same(x: Expression) -> Expression:
+    return x
+
+
+def _unary(operator: str) -> Callable[[Expression], Expression]:
+    return lambda x: ex.call(operator, x)
+
+
+# By the name of the operator in ATen. Those of two names are the function of tensors and that of a tensor and a number.
+RULES: Mapping[str, Callable[..., Expression]] = {
+    **{name: _unary(name) for name in ("abs", "neg", "exp", "log", "sqrt", "rsqrt", "tanh", "erf", "sin", "cos")},
+    **{name: _unary(name) for name in ("floor",)},
+    **{name: _relation(name) for name in ("maximum", "minimum", "mul", "div", "lt", "le", "eq")},
+    **dict.fromkeys(("clone", "alias", "_to_copy", "detach", "lift_fresh_copy", "_conj"), _same),
+    "add": _scaled("add"),
+    "sub": _scaled("sub"),
+    "rsub": lambda a, b: ex.sub(b, a),
+    "gt": _relation("lt", swapped=True),
+    "ge": _relation("le", swapped=True),
+    "ne": _ne,
+    "logical_not": _not,
+    "bitwise_not": _not,
+    "logical_and": _and,
+    "bitwise_and": _and,
+    "logical_or": _or,
+    "bitwise_or": _or,
+    "logical_xor": lambda a, b: _ne(_truth(a), _truth(b)),
+    "bitwise_xor": lambda a, b: _ne(_truth(a), _truth(b)),
+    "isnan": lambda x: _ne(x, x),
+    "isinf": lambda x: ex.call("eq", ex.call("abs", x), Literal(math.inf)),
+    "ceil": _ceil,
+    "trunc": _trunc,
+    "round": _round,
+    "sign": _sign,
+    "sgn": _sign,
+    "reciprocal": lambda x: ex.div(Literal(1.0), x),
+    "square": lambda x: ex.mul(x, x),
+    "sigmoid": _sigmoid,
+    "relu": activations.relu,
+    "log1p": _log1p,
+    "expm1": _expm1,
+    "exp2": lambda x: ex.call("exp", ex.mul(x, Literal(math.log(2.0)))),
+    "log2": lambda x: ex.mul(ex.call("log", x), Literal(1.0 / math.log(2.0))),
+    "log10": lambda x: ex.mul(ex.call("log", x), Literal(1.0 / math.log(10.0))),
+    "sinh": lambda x: ex.mul(Literal(0.5), ex.sub(_expm1(x), _expm1(ex.call("neg", x)))),
+    "cosh": lambda x: ex.mul(Literal(0.5), ex.add(ex.call("exp", x), ex.call("exp", ex.call("neg", x)))),
+    "tan": lambda x: ex.div(ex.call("sin", x), ex.call("cos", x)),
+    "pow": _pow,
+    "remainder": _remainder,
+    "fmod": _fmod,
+    "clamp": _clamp,
+    "clamp_min": _clamp,
+    "clamp_max": lambda x, high: _clamp(x, None, high),
+    "where": lambda c, a, b: ex.call("where", c, a, b),
+}
+
+# Operators whose result is one of their arguments, or 0 or 1: nothing is rounded.
+SELECTING = frozenset({"where", "maximum", "minimum", "clamp", "clamp_min", "clamp_max", "relu", "neg", "abs", "clone"})
+SELECTING |= {"alias", "detach", "lift_fresh_copy"}
+# Operators that integers of any size are compared by, exactly as long as one side is below 2^24.
+COMPARING = frozenset({"lt", "le", "eq", "ne", "gt", "ge"})

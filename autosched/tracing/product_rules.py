@@ -1,0 +1,79 @@
+"""ATen's matrix products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from autosched.tracing.rules import Result, UnsupportedError, reshape
+from autosched.tracing.values import Product, Value
+from search_spaces import expression as ex
+from search_spaces.expression import Expression, Literal
+
+_MULTIPLIED = ("float32", "float16", "bfloat16")
+
+
+def precision(dtype: str) -> str:
+    """How products of this element type are multiplied, as PyTorch is set to."""
+    return "tf32" if dtype == "float32" and torch.get_float32_matmul_precision() != "highest" else "ieee"
+
+
+def _product(result: Result, a: Value, b: Value) -> Value:
+    """The sums in float32, before anything is rounded."""
+    if a.dtype not in _MULTIPLIED or a.dtype != b.dtype:
+        raise UnsupportedError(f"a product of {a.dtype} and {b.dtype}; expected two of {', '.join(_MULTIPLIED)}")
+    shape = (*a.shape[:-1], b.shape[-1])
+    return result.of(
+        Product, name=f"{result.name}_sums", shape=shape, dtype="float32", a=a, b=b, precision=precision(a.dtype)
+    )
+
+
+def _mm(result: Result, a: Value, b: Value) -> Value:
+    sums = _product(result, a, b)
+    return result.pointwise(_same, sums) if result.dtype != "float32" else sums
+
+
+def _same(x: Expression) -> Expression:
+    return x
+
+
+def _addmm(result: Result, bias: Value, a: Value, b: Value, *, beta: float = 1, alpha: float = 1) -> Value:
+    """beta bias + alpha (a @ b), rounded once."""
+
+    def combine(added: Expression, sums: Expression) -> Expression:
+        scaled = sums if alpha == 1 else ex.mul(sums, Literal(float(alpha)))
+        return ex.add(scaled, added if beta == 1 else ex.mul(added, Literal(float(beta))))
+
+    return result.pointwise(combine, bias, _product(result, a, b))
+
+
+def _mv(result: Result, a: Value, v: Value) -> Value:
+    column = reshape(v, (*v.shape, 1))
+    whole = Result(f"{result.name}_column", (*a.shape[:-1], 1), result.dtype, result.line)
+    return reshape(_mm(whole, a, column), result.shape, result.name)
+
+
+def _dot(result: Result, u: Value, v: Value) -> Value:
+    product = result.of(
+        Product,
+        name=f"{result.name}_sums",
+        shape=(1, 1),
+        dtype="float32",
+        a=reshape(u, (1, u.shape[0])),
+        b=reshape(v, (v.shape[0], 1)),
+        precision=precision(u.dtype),
+    )
+    scalar = reshape(product, ())
+    return result.pointwise(_same, scalar) if result.dtype != "float32" else scalar
+
+
+RULES: Mapping[str, Callable[..., Any]] = {
+    "mm": _mm,
+    "bmm": _mm,
+    "addmm": _addmm,
+    "baddbmm": _addmm,
+    "mv": _mv,
+    "dot": _dot,
+}

@@ -1,0 +1,200 @@
+"""ATen's reductions as folds and pointwise work around them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from autosched.tracing.rules import (
+    Result,
+    UnsupportedError,
+    converted,
+    counted,
+    dims_of,
+    reshape,
+)
+from autosched.tracing.values import EXACT_BELOW, Pointwise, Value
+from search_spaces import expression as ex
+from search_spaces.dtypes import is_float
+from search_spaces.expression import Literal
+
+
+def _count(value: Value, dims: tuple[int, ...]) -> int:
+    return math.prod(value.shape[d] for d in dims)
+
+
+def _finished(result: Result, folded: Value, dims: tuple[int, ...], keep: bool) -> Value:
+    """A fold, which is float32, in the element type and shape of the operator's result."""
+    dtype = result.dtype
+    if dtype != folded.dtype:
+        folded = converted(folded, dtype, f"{result.name}_{dtype}")
+    return result.keeping(folded, dims, keep)
+
+
+def _sum(result: Result, x: Value, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Value:
+    over = dims_of(dims, len(x.shape))
+    if is_float(result.dtype):
+        return _finished(result, result.reduced("sum", x, over), over, keepdim)
+    limit = (1.0 if x.dtype == "bool" else x.limit) * _count(x, over)
+    if limit > EXACT_BELOW:
+        raise UnsupportedError(f"sums of integers up to {limit:g}; they are exact up to {EXACT_BELOW:g} only")
+    folded = result.reduced("sum", x, over, limit=limit)
+    return result.keeping(_exactly(folded, result.dtype, limit), over, keepdim)
+
+
+def _exactly(folded: Value, dtype: str, limit: float) -> Value:
+    """A fold of integers, held in float32, as integers."""
+    return Result(f"{folded.name}_{dtype}", folded.shape, dtype, folded.line, folded.origin).of(
+        Pointwise, arguments=(folded,), combine=lambda x: x, limit=limit
+    )
+
+
+def _mean(result: Result, x: Value, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Value:
+    over = dims_of(dims, len(x.shape))
+    return result.keeping(_divided(result, result.reduced("sum", x, over), _count(x, over)), over, keepdim)
+
+
+def _divided(result: Result, total: Value, count: float, dtype: str = "") -> Value:
+    dtype = dtype or result.dtype
+    fields = {"shape": total.shape, "dtype": dtype, "name": f"{result.name}_mean"}
+    if count <= 0:
+        return result.pointwise(lambda t: ex.div(t, Literal(0.0)), total, **fields)
+    return result.pointwise(lambda t: ex.mul(t, Literal(1.0 / count)), total, **fields)
+
+
+def _moments(result: Result, x: Value, over: tuple[int, ...], correction: float) -> tuple[Value, Value]:
+    """Variance and mean over these dimensions, in two passes: the mean first, then the squares about it."""
+    count = _count(x, over)
+    total = result.reduced("sum", x, over, name=f"{result.name}_total")
+    mean = _divided(result, total, count, "float32")
+    kept = result.keeping(mean, over, True)
+
+    def square(a: ex.Expression, m: ex.Expression) -> ex.Expression:
+        away = ex.sub(a, m)
+        return ex.mul(away, away)
+
+    squares = result.of(
+        Pointwise, name=f"{result.name}_squares", shape=x.shape, dtype="float32", arguments=(x, kept), combine=square
+    )
+    spread = result.reduced("sum", squares, over, name=f"{result.name}_spread")
+    return _divided(result, spread, count - correction, "float32"), mean
+
+
+def _var_mean(
+    result: Result, x: Value, dims: Any = None, *, correction: float | None = None, keepdim: bool = False
+) -> tuple[Value, Value]:
+    over = dims_of(dims, len(x.shape))
+    variance, mean = _moments(result, x, over, 1.0 if correction is None else correction)
+    return _finished(result, variance, over, keepdim), _finished(result, mean, over, keepdim)
+
+
+def _var(
+    result: Result, x: Value, dims: Any = None, *, correction: float | None = None, keepdim: bool = False
+) -> Value:
+    return _var_mean(result, x, dims, correction=correction, keepdim=keepdim)[0]
+
+
+def _extreme(operator: str) -> Callable[..., Value]:
+    def rule(result: Result, x: Value, dims: Any = None, keepdim: bool = False) -> Value:
+        over = dims_of(dims, len(x.shape))
+        folded = result.reduced(operator, x, over, limit=x.limit, dtype=x.dtype)
+        return result.keeping(folded, over, keepdim)
+
+    return rule
+
+
+def _arg_extreme(operator: str) -> Callable[..., Value]:
+    """The first position of the extreme: the least one of those where the element equals it."""
+
+    def rule(result: Result, x: Value, dim: int | None = None, keepdim: bool = False) -> Value:
+        if dim is None:
+            flat = reshape(x, (x.elements,))
+            found = rule(result, flat, 0)
+            return reshape(found, (1,) * len(x.shape)) if keepdim else found
+        (d,) = dims_of(dim, len(x.shape)) or (None,)
+        if d is None:
+            return result.constant(0.0)
+        extent = x.shape[d]
+        top = result.reduced(operator, x, (d,), name=f"{result.name}_top", dtype=x.dtype)
+        at = counted(extent, len(x.shape), d, f"{result.name}_at")
+        where = result.of(
+            Pointwise,
+            name=f"{result.name}_where",
+            shape=x.shape,
+            dtype="int64",
+            limit=float(extent),
+            arguments=(x, result.keeping(top, (d,), True), at),
+            combine=lambda a, t, p: ex.call("where", ex.call("eq", a, t), p, Literal(float(extent))),
+        )
+        folded = result.reduced("min", where, (d,), name=f"{result.name}_first", limit=float(extent))
+        return result.keeping(_exactly(folded, "int64", float(extent)), (d,), keepdim)
+
+    return rule
+
+
+def _extreme_and_place(operator: str) -> Callable[..., tuple[Value, Value]]:
+    def rule(result: Result, x: Value, dim: int, keepdim: bool = False) -> tuple[Value, Value]:
+        return _extreme(operator)(result, x, dim, keepdim), _arg_extreme(operator)(result, x, dim, keepdim)
+
+    return rule
+
+
+def _whether(operator: str) -> Callable[..., Value]:
+    """any or all: the maximum or the minimum of what is 1 where an element is not 0."""
+
+    def rule(result: Result, x: Value, dims: Any = None, keepdim: bool = False) -> Value:
+        over = dims_of(dims, len(x.shape))
+        truth = converted(x, "bool", f"{result.name}_truth")
+        folded = result.reduced(operator, truth, over, dtype="bool", limit=1.0)
+        return result.keeping(folded, over, keepdim)
+
+    return rule
+
+
+def _prod(result: Result, x: Value, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Value:
+    if not is_float(result.dtype):
+        raise UnsupportedError("products of integers, which may exceed what is exact in float32")
+    over = dims_of(dim, len(x.shape))
+    return _finished(result, result.reduced("prod", x, over), over, keepdim)
+
+
+def _batch_norm(
+    result: Result, x: Value, weight: Value | None, bias: Value | None, mean: Value, var: Value, _: float, eps: float
+) -> tuple[Value, ...]:
+    """Batch normalisation with given statistics, one per position of the second dimension."""
+    shape = (1, x.shape[1], *(1,) * (len(x.shape) - 2))
+    given = [reshape(v, shape) for v in (mean, var, weight, bias) if v is not None]
+
+    def normalised(a: ex.Expression, m: ex.Expression, v: ex.Expression, *affine: ex.Expression) -> ex.Expression:
+        scaled = ex.mul(ex.sub(a, m), ex.call("rsqrt", ex.add(v, Literal(eps))))
+        rest = list(affine)
+        if weight is not None:
+            scaled = ex.mul(scaled, rest.pop(0))
+        return ex.add(scaled, rest.pop(0)) if bias is not None else scaled
+
+    return (result.pointwise(normalised, x, *given),)
+
+
+RULES: Mapping[str, Callable[..., Any]] = {
+    "sum": _sum,
+    "mean": _mean,
+    "var": _var,
+    "var_mean": _var_mean,
+    "amax": _extreme("max"),
+    "amin": _extreme("min"),
+    "argmax": _arg_extreme("max"),
+    "argmin": _arg_extreme("min"),
+    "any": _whether("max"),
+    "all": _whether("min"),
+    "prod": _prod,
+    "_native_batch_norm_legit_no_training": _batch_norm,
+}
+_PAIRS: Mapping[str, Callable[..., Any]] = {"max": _extreme_and_place("max"), "min": _extreme_and_place("min")}
+
+
+def rule_of(operator: str, overload: str) -> Callable[..., Any] | None:
+    """The rule of an ATen operator, or None."""
+    if operator in _PAIRS:
+        return _PAIRS[operator] if overload == "dim" else RULES[f"a{operator}"]
+    return RULES.get(operator)

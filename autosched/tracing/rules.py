@@ -1,0 +1,170 @@
+"""What the rules of `translate` share: the value that an operator is to become, and small steps towards it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+
+from autosched.tracing.values import EXACT_BELOW, Counted, Index, Pointwise, Reduced, Value, View
+from autosched.tracing.view_rules import NotAffineError, reshaped
+from search_spaces import expression as ex
+from search_spaces.dtypes import is_float
+from search_spaces.expression import Affine, Expression, Literal
+
+V = TypeVar("V", bound=Value)
+
+_ROUNDING = {dtype: operator for operator, dtype in ex.ROUNDINGS.items()}
+
+
+class UnsupportedError(Exception):
+    """No kernel can be made of an operator; the message says why."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One result of an operator: what its value must be called, its shape and element type, the user's line."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    line: str
+    origin: str = ""
+
+    def of(self, kind: Callable[..., V], **fields: Any) -> V:
+        """A value of this kind with this name, shape, element type and line, unless `fields` say others."""
+        own = {"name": self.name, "shape": self.shape, "dtype": self.dtype, "line": self.line, "origin": self.origin}
+        return kind(**{**own, **fields})
+
+    def pointwise(self, combine: Callable[..., Expression], *arguments: Value, **fields: Any) -> Value:
+        """`combine` of the arguments, rounded to the element type of this result where that is narrower."""
+        dtype = str(fields.get("dtype", self.dtype))
+        if dtype in _ROUNDING:
+            return self.of(Pointwise, arguments=arguments, combine=rounding(combine, dtype), **fields)
+        return self.of(Pointwise, arguments=arguments, combine=combine, **fields)
+
+    def constant(self, number: float, **fields: Any) -> Value:
+        limit = abs(number)
+        return self.of(Pointwise, arguments=(), combine=lambda: Literal(number), limit=limit, **fields)
+
+    def reduced(self, operator: str, argument: Value, dims: Sequence[int], **fields: Any) -> Value:
+        """A fold in float32 over these dimensions, which the result does not have."""
+        kept = tuple(n for d, n in enumerate(argument.shape) if d not in dims)
+        if not dims:
+            return argument
+        last, *rest = _neighbours(dims)[::-1]
+        own: dict[str, Any] = {"dtype": "float32", **fields}
+        if rest:
+            # Dimensions apart are folded one group after the other, the inner ones first.
+            inner = tuple(n for d, n in enumerate(argument.shape) if d not in last)
+            argument = self.of(
+                Reduced,
+                name=f"{self.name}_inner",
+                operator=operator,
+                argument=argument,
+                dims=last,
+                shape=inner,
+                **{**own, "limit": fields.get("limit", float("inf"))},
+            )
+            return self.reduced(operator, argument, [d for group in rest for d in group], **fields)
+        return self.of(Reduced, operator=operator, argument=argument, dims=last, **{**own, "shape": kept})
+
+    def keeping(self, value: Value, dims: Sequence[int], keep: bool) -> Value:
+        """The value with dimensions of size 1 at `dims`, if they are to be kept."""
+        if not keep or not dims:
+            return value
+        shape = list(value.shape)
+        for d in sorted(dims):
+            shape.insert(d, 1)
+        return reshape(value, tuple(shape), f"{value.name}_kept")
+
+
+def rounding(combine: Callable[..., Expression], dtype: str) -> Callable[..., Expression]:
+    """`combine`, and then rounded to a narrower type."""
+    return lambda *elements: ex.call(_ROUNDING[dtype], combine(*elements))
+
+
+def converted(value: Value, dtype: str, name: str = "") -> Value:
+    """The value in another element type, as PyTorch converts it."""
+    if value.dtype == dtype:
+        return value
+    result = Result(name or f"{value.name}_{dtype}", value.shape, dtype, value.line, value.origin)
+    if dtype == "bool":
+        return result.pointwise(lambda x: ex.call("eq", ex.call("eq", x, Literal(0.0)), Literal(0.0)), value, limit=1.0)
+    if is_float(value.dtype) and not is_float(dtype):
+        return result.pointwise(truncated, value, limit=value.limit)
+    widening = (value.dtype, dtype) in (("float16", "float32"), ("bfloat16", "float32"))
+    limit = 1.0 if value.dtype == "bool" else value.limit
+    if widening or not is_float(dtype):
+        return result.of(Pointwise, arguments=(value,), combine=lambda x: x, limit=limit)
+    return result.pointwise(lambda x: x, value, limit=limit)
+
+
+def truncated(x: Expression) -> Expression:
+    """x without its fraction."""
+    up = ex.call("neg", ex.call("floor", ex.call("neg", x)))
+    return ex.call("where", ex.call("lt", x, Literal(0.0)), up, ex.call("floor", x))
+
+
+def reshape(value: Value, shape: tuple[int, ...], name: str = "") -> Value:
+    """The elements of the value, in order, in another shape."""
+    source = value.shape
+
+    def index(at: Index, extents: Any) -> Index:
+        if all(isinstance(i, Affine) for i in at):
+            return reshaped(tuple(i for i in at if isinstance(i, Affine)), shape, source, extents)
+        kept = [i for i, size in zip(at, shape, strict=True) if size > 1]
+        if [n for n in shape if n > 1] != [n for n in source if n > 1]:
+            raise NotAffineError
+        ours = iter(kept)
+        return tuple(next(ours) if size > 1 else Affine() for size in source)
+
+    return View(
+        name=name or f"{value.name}_view",
+        shape=shape,
+        dtype=value.dtype,
+        limit=value.limit,
+        line=value.line,
+        origin=value.origin,
+        argument=value,
+        apply=lambda t: t.view(shape),
+        source_index=index,
+    )
+
+
+def counted(extent: int, rank: int, dim: int, name: str) -> Value:
+    """The positions along dimension `dim` of a tensor with so many dimensions, of size 1 in the others."""
+    if extent > EXACT_BELOW:
+        raise UnsupportedError(f"positions up to {extent} are not exact in float32; at most {int(EXACT_BELOW)} are")
+    line = Counted(name=name, shape=(extent,), dtype="int64", limit=float(extent), start=0, step=1)
+    return reshape(line, tuple(extent if d == dim else 1 for d in range(rank)))
+
+
+def _neighbours(dims: Sequence[int]) -> list[tuple[int, ...]]:
+    """Sorted dimensions in groups that follow each other."""
+    groups: list[tuple[int, ...]] = []
+    for d in sorted(dims):
+        if groups and groups[-1][-1] + 1 == d:
+            groups[-1] = (*groups[-1], d)
+        else:
+            groups.append((d,))
+    return groups
+
+
+def number(value: Any) -> float:
+    """A Python number as a constant."""
+    return float(value)
+
+
+def dims_of(dims: Any, rank: int) -> tuple[int, ...]:
+    """The dimensions that an argument names: all where it names none."""
+    if dims is None or (isinstance(dims, list | tuple) and not dims):
+        return tuple(range(rank))
+    given = [dims] if isinstance(dims, int) else list(dims)
+    return tuple(sorted({d % rank if rank else 0 for d in given})) if rank else ()
+
+
+def torch_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,257 @@
+"""From a graph of ATen operators to values: what every operator means, element by element."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from autosched.tracing import lookup_rules, product_rules, reduction_rules, view_translation
+from autosched.tracing.capture import Captured, user_line
+from autosched.tracing.pointwise_rules import COMPARING, RULES, SELECTING
+from autosched.tracing.rules import Result, UnsupportedError, converted, torch_name, truncated
+from autosched.tracing.values import EXACT_BELOW, Counted, Eager, EagerOperation, Pointwise, Source, Value
+from search_spaces import InputError
+from search_spaces.dtypes import DTYPES, is_float
+from search_spaces.expression import Expression, Literal
+
+# Checks that torch.export leaves in a graph; what they check is fixed when a function is traced.
+_CHECKS = ("_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range_for_size")
+
+
+@dataclass
+class Translation:
+    """The values of a captured graph: its arguments, and its results in order."""
+
+    sources: list[Source] = field(default_factory=list)
+    outputs: list[Value] = field(default_factory=list)
+
+
+def translate(
+    captured: Captured, names: Sequence[str], allow_fallback: bool, eager: frozenset[str] = frozenset()
+) -> Translation:
+    """The values that the graph computes. `names`: what the arguments are called; `eager`: operations of the graph that
+    are left to PyTorch in any case.
+
+    Raises:
+        InputError: an operator is not supported, and `allow_fallback` does not leave it to PyTorch; the message names
+            it, the user's line and the reason.
+    """
+    return _Translator(captured, names, allow_fallback, eager).translation
+
+
+class _Translator:
+    def __init__(self, captured: Captured, names: Sequence[str], allow_fallback: bool, eager: frozenset[str]) -> None:
+        self.translation = Translation()
+        self._left = eager
+        self._known: dict[fx.Node, Any] = {}
+        self._allow_fallback = allow_fallback
+        placeholders = [n for n in captured.graph.nodes if n.op == "placeholder"]
+        given = iter(names)
+        for node, constant in zip(placeholders, captured.constants, strict=True):
+            self._known[node] = self._source(node, constant, given)
+        for node in captured.graph.nodes:
+            if node.op == "call_function":
+                self._known[node] = self._called(node)
+            elif node.op == "output":
+                self.translation.outputs = [self._output(a) for a in node.args[0]]
+
+    def _source(self, node: fx.Node, constant: Tensor | None, names: Any) -> Source:
+        meta = node.meta["val"]
+        if not isinstance(meta, Tensor):
+            raise InputError(f"argument {node.name} is {type(meta).__name__}; expected a tensor")
+        dtype = torch_name(meta.dtype)
+        if dtype not in DTYPES:
+            raise InputError(f"argument {node.name} is {dtype}; expected one of {', '.join(DTYPES)}")
+        position = None if constant is not None else sum(s.position is not None for s in self.translation.sources)
+        limit = {"bool": 1.0, "int8": 128.0}.get(dtype, float("inf"))
+        source = Source(
+            name=node.name if constant is not None else next(names),
+            shape=tuple(meta.shape),
+            dtype=dtype,
+            limit=limit,
+            strides=tuple(meta.stride()),
+            position=position,
+            tensor=constant,
+        )
+        self.translation.sources.append(source)
+        return source
+
+    def _output(self, node: Any) -> Value:
+        if not isinstance(node, fx.Node):
+            raise InputError(f"the function returns {node!r}; expected tensors only")
+        value = self._known[node]
+        assert isinstance(value, Value)
+        return value
+
+    def _called(self, node: fx.Node) -> Any:
+        if node.target is operator.getitem:
+            several, place = node.args
+            assert isinstance(several, fx.Node)
+            return self._known[several][place]
+        name, overload = _operator_name(node)
+        if name in _CHECKS:
+            return None
+        arguments = tuple(self._given(a) for a in node.args)
+        keywords = {k: self._given(v) for k, v in node.kwargs.items()}
+        if node.name in self._left:
+            return self._eager(node, arguments, keywords, "no kernel computes it")
+        try:
+            return self._translated(node, name, overload, arguments, keywords)
+        except UnsupportedError as error:
+            if not self._allow_fallback:
+                line = user_line(node)
+                where = f" ({line})" if line else ""
+                raise InputError(
+                    f"{node.target}{where} is not supported: {error}; "
+                    "trace(..., allow_fallback=True) leaves it to PyTorch"
+                ) from None
+            return self._eager(node, arguments, keywords, str(error))
+
+    def _given(self, argument: Any) -> Any:
+        if isinstance(argument, fx.Node):
+            return self._known[argument]
+        if isinstance(argument, list | tuple):
+            return [self._given(a) for a in argument]
+        return argument
+
+    def _translated(
+        self, node: fx.Node, name: str, overload: str, arguments: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> Any:
+        results = _results(node)
+        for meta in results:
+            if meta.dtype not in DTYPES:
+                raise UnsupportedError(f"its result is {meta.dtype}; expected one of {', '.join(DTYPES)}")
+        first = results[0]
+        if any(0 in r.shape for r in results) or any(0 in v.shape for v in arguments if isinstance(v, Value)):
+            return self._eager(node, arguments, keywords, "a tensor without elements")
+        if name in _CREATED:
+            return _CREATED[name](first, arguments, keywords)
+        if name in RULES:
+            return _pointwise(first, name, arguments, keywords)
+        found = reduction_rules.rule_of(name, overload)
+        for rules in (view_translation.RULES, product_rules.RULES, lookup_rules.RULES):
+            found = found or rules.get(name)
+        if found is None:
+            raise UnsupportedError("no rule says what it computes")
+        return found(first, *arguments, **keywords)
+
+    def _eager(self, node: fx.Node, arguments: tuple[Any, ...], keywords: dict[str, Any], why: str) -> Any:
+        assert callable(node.target)
+        operation = EagerOperation(node.target, arguments, tuple(keywords.items()), why)
+        results = _results(node)
+        if isinstance(node.meta["val"], Tensor):
+            return results[0].of(Eager, operation=operation)
+        return tuple(r.of(Eager, operation=operation, output=i) for i, r in enumerate(results))
+
+
+def _operator_name(node: fx.Node) -> tuple[str, str]:
+    """`aten.sum.dim_IntList` as ("sum", "dim_IntList")."""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        raise InputError(f"{node.target} is not supported: expected an operator of PyTorch")
+    name, _, overload = str(node.target).removeprefix(f"{node.target.namespace}.").rpartition(".")
+    return name if node.target.namespace == "aten" else str(node.target), overload
+
+
+def _results(node: fx.Node) -> list[Result]:
+    meta = node.meta["val"]
+    line = user_line(node)
+    several = list(meta) if isinstance(meta, list | tuple) else [meta]
+    return [
+        Result(
+            f"{node.name}_{i}" if len(several) > 1 else node.name, tuple(t.shape), torch_name(t.dtype), line, node.name
+        )
+        for i, t in enumerate(several)
+        if isinstance(t, Tensor)
+    ]
+
+
+def _pointwise(result: Result, name: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Value:
+    """A pointwise operator: tensors become the arguments of its rule, numbers constants in it."""
+    if name == "_to_copy":
+        return converted(arguments[0], result.dtype, result.name)
+    mode = keywords.pop("rounding_mode", None)
+    given = [*arguments, *(v for k, v in keywords.items() if k in ("alpha", "min", "max"))]
+    tensors = tuple(v for v in given if isinstance(v, Value))
+    places = [_Place() if isinstance(v, Value) else None if v is None else Literal(float(v)) for v in given]
+    limit = _limit(name, [v.limit if isinstance(v, Value) else abs(v) for v in given if v is not None])
+    _check_exact(result, name, given, limit)
+
+    def combine(*elements: Expression) -> Expression:
+        rest = iter(elements)
+        made = RULES[name](*(next(rest) if isinstance(p, _Place) else p for p in places))
+        return _cut(made, mode)
+
+    if name in SELECTING and all(t.dtype == result.dtype for t in tensors[1 if name == "where" else 0 :]):
+        return result.of(Pointwise, arguments=tensors, combine=combine, limit=limit)
+    return result.pointwise(combine, *tensors, limit=limit)
+
+
+class _Place:
+    """Where the element of a tensor goes."""
+
+
+def _cut(value: Expression, mode: str | None) -> Expression:
+    if mode is None:
+        return value
+    return RULES["floor"](value) if mode == "floor" else truncated(value)
+
+
+def _limit(name: str, limits: Sequence[float]) -> float:
+    """How large the integers can be that come of such a pointwise operator."""
+    if name in COMPARING or name.startswith(("logical", "bitwise", "is")):
+        return 1.0
+    if name in SELECTING:
+        return max(limits[1:] if name == "where" else limits)
+    if name in ("add", "sub", "rsub"):
+        return sum(limits[:2])
+    return limits[0] * limits[1] if name == "mul" else float("inf")
+
+
+def _check_exact(result: Result, name: str, given: Sequence[Any], limit: float) -> None:
+    """Raise UnsupportedError where float32 may not hold an integer that matters."""
+    tensors = [v for v in given if isinstance(v, Value)]
+    if name in COMPARING:
+        sizes = [v.limit if isinstance(v, Value) else abs(v) for v in given if v is not None]
+        if all(not is_float(v.dtype) for v in tensors) and min(sizes) >= EXACT_BELOW:
+            raise UnsupportedError(f"a comparison of integers that may both exceed {EXACT_BELOW:g}")
+    elif name.startswith("bitwise") and any(v.dtype != "bool" for v in tensors):
+        raise UnsupportedError("arithmetic on the bits of integers")
+    elif not is_float(result.dtype) and result.dtype != "bool" and name not in SELECTING and limit > EXACT_BELOW:
+        raise UnsupportedError(f"arithmetic on integers that may exceed {EXACT_BELOW:g}")
+
+
+def _full(result: Result, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Value:
+    return result.constant(float(arguments[1]))
+
+
+def _scalar(result: Result, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Value:
+    return result.constant(float(arguments[0]))
+
+
+def _arange(result: Result, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Value:
+    start, end, *rest = (0, *arguments) if len(arguments) == 1 else arguments
+    step = rest[0] if rest else 1
+    if any(int(v) != v for v in (start, step)):
+        raise UnsupportedError("positions that are no integers")
+    limit = float(max(abs(start), abs(end)))
+    if limit > EXACT_BELOW:
+        raise UnsupportedError(f"positions up to {limit:g}; they are exact up to {EXACT_BELOW:g} only")
+    return result.of(Counted, start=int(start), step=int(step), limit=limit)
+
+
+_CREATED: dict[str, Callable[..., Value]] = {
+    "full": _full,
+    "full_like": _full,
+    "scalar_tensor": _scalar,
+    "lift_fresh_copy": lambda result, arguments, keywords: arguments[0],
+    "zeros": lambda result, arguments, keywords: result.constant(0.0),
+    "zeros_like": lambda result, arguments, keywords: result.constant(0.0),
+    "ones": lambda result, arguments, keywords: result.constant(1.0),
+    "ones_like": lambda result, arguments, keywords: result.constant(1.0),
+    "arange": _arange,
+}

@@ -1,0 +1,182 @@
+"""The tensors of a traced function, as what they are computed from: the graph that is cut into kernels.
+
+A value says what one element of it is; where it lies in memory, and whether it ever does, is decided later. Dimensions
+are logical: a transposition is a value of its own, and costs nothing until somebody stores it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+
+from search_spaces.dtypes import dtype
+from search_spaces.expression import Affine, Expression
+
+# Integers up to here are exact in float32, which all values are computed in.
+EXACT_BELOW = 2.0**24
+
+# Where an element is, per dimension: an affine form of the axes of a kernel, or data (see `LookedUp`).
+Index = tuple[Affine | Expression, ...]
+# Extents of the axes that indices are made of, by name.
+Extents = Mapping[str, int]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Value:
+    """A tensor of the function: `name` as in the captured graph, `dtype` as `search_spaces.dtypes` calls it.
+
+    `limit`: no integer in it is larger in magnitude, as far as one knows; of floating-point values it says nothing.
+    `line`: the user's line that it comes from, "" where that is unknown. `origin`: the operation that it is made for.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    limit: float = math.inf
+    line: str = field(default="", repr=False)
+    origin: str = ""
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        """What it is computed from."""
+        return ()
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * dtype(self.dtype).bytes
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Source(Value):
+    """An input of the function, or a constant tensor: it is in memory, with these strides.
+
+    `position`: which argument it is; a constant has a `tensor` instead.
+    """
+
+    strides: tuple[int, ...]
+    position: int | None = None
+    tensor: torch.Tensor | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Pointwise(Value):
+    """`combine` of the elements of its arguments, broadcast as PyTorch does; a constant has none."""
+
+    arguments: tuple[Value, ...]
+    combine: Callable[..., Expression]
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        return self.arguments
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Counted(Value):
+    """`start + step * i` for the positions i of its one dimension."""
+
+    start: int
+    step: int
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Reduced(Value):
+    """A fold of the argument over some of its dimensions, which it does not have."""
+
+    operator: Literal["sum", "max", "min", "prod"]
+    argument: Value
+    dims: tuple[int, ...]
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        return (self.argument,)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Product(Value):
+    """`a @ b` of [*batch, m, k] and [*batch, k, n], with equal batches."""
+
+    a: Value
+    b: Value
+    precision: str = "ieee"
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        return (self.a, self.b)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class View(Value):
+    """The elements of the argument at other indices.
+
+    `apply` makes the same view of any tensor of the argument's shape, or raises RuntimeError where its strides do not
+    allow that; `source_index` gives the index of the argument for an index of the view, or raises as
+    `view_rules.reshaped` does.
+    """
+
+    argument: Value
+    apply: Callable[[torch.Tensor], torch.Tensor]
+    source_index: Callable[[Index, Extents], Index]
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        return (self.argument,)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LookedUp(Value):
+    """Elements of `table` at indices that are data: one per dimension of the table, a value or a dimension of this one.
+
+    Values of the index are broadcast to this value's shape, as PyTorch does.
+    """
+
+    table: Value
+    index: tuple[Value | int, ...]
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        return (self.table, *(i for i in self.index if isinstance(i, Value)))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Eager(Value):
+    """What PyTorch computes: an operation that no kernel is made of. `arguments` hold values and plain constants.
+
+    `output`: which of several results it is. All results of one operation share `operation`.
+    """
+
+    operation: EagerOperation
+    output: int | None = None
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        return self.operation.operands
+
+
+@dataclass(frozen=True, eq=False)
+class EagerOperation:
+    """A call of PyTorch's operator `target`; values among its arguments stand for their tensors. `why`: the reason."""
+
+    target: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    keywords: tuple[tuple[str, Any], ...]
+    why: str
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        return tuple(_values_in((self.arguments, self.keywords)))
+
+
+def _values_in(nested: Any) -> Iterator[Value]:
+    if isinstance(nested, Value):
+        yield nested
+    elif isinstance(nested, list | tuple):
+        for part in nested:
+            yield from _values_in(part)

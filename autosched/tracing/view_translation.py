@@ -1,0 +1,106 @@
+"""ATen's views as values that compute nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from autosched.tracing.rules import Result, UnsupportedError, reshape
+from autosched.tracing.values import Index, Value, View
+from autosched.tracing.view_rules import NotAffineError, expanded, permuted, scaled
+from search_spaces.expression import Affine
+
+
+def view(
+    result: Result,
+    argument: Value,
+    apply: Callable[[torch.Tensor], torch.Tensor],
+    source_index: Callable[[Index], Index],
+) -> Value:
+    return result.of(
+        View,
+        argument=argument,
+        limit=argument.limit,
+        apply=apply,
+        source_index=lambda at, _: source_index(at),
+    )
+
+
+def _permute(result: Result, x: Value, order: Sequence[int]) -> Value:
+    forward = [d % len(x.shape) for d in order]
+    return view(result, x, lambda t: t.permute(forward), lambda at: permuted(at, forward))
+
+
+def _transpose(result: Result, x: Value, a: int, b: int) -> Value:
+    order = list(range(len(x.shape)))
+    order[a], order[b] = order[b], order[a]
+    return _permute(result, x, order)
+
+
+def _t(result: Result, x: Value) -> Value:
+    return _permute(result, x, list(range(len(x.shape)))[::-1])
+
+
+def _reshape(result: Result, x: Value, *_: Any, **__: Any) -> Value:
+    """Any view that leaves the order of the elements as it is."""
+    return reshape(x, result.shape, result.name)
+
+
+def _expand(result: Result, x: Value, *_: Any, **__: Any) -> Value:
+    return view(result, x, lambda t: t.expand(result.shape), lambda at: expanded(at, x.shape))
+
+
+def _slice(result: Result, x: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Value:
+    d = dim % len(x.shape)
+    begin = min(max(0 if start is None else start + x.shape[d] * (start < 0), 0), x.shape[d])
+    stop = begin + result.shape[d] * step
+
+    def index(at: Index) -> Index:
+        here = at[d]
+        if not isinstance(here, Affine):
+            raise NotAffineError
+        return (*at[:d], scaled(here, step) + Affine(offset=begin), *at[d + 1 :])
+
+    picked = tuple(slice(begin, stop, step) if i == d else slice(None) for i in range(len(x.shape)))
+    return view(result, x, lambda t: t[picked], index)
+
+
+def _select(result: Result, x: Value, dim: int, index: int) -> Value:
+    d = dim % len(x.shape)
+    at_one = index % x.shape[d]
+    return view(result, x, lambda t: t.select(d, at_one), lambda at: (*at[:d], Affine(offset=at_one), *at[d:]))
+
+
+def _split(result: Result, x: Value, sizes: Any, dim: int = 0) -> tuple[Value, ...]:
+    d = dim % len(x.shape)
+    extent = x.shape[d]
+    parts = (
+        list(sizes) if isinstance(sizes, list | tuple) else [min(sizes, extent - i) for i in range(0, extent, sizes)]
+    )
+    found, begin = [], 0
+    for number, size in enumerate(parts):
+        part = Result(f"{result.name}_{number}", (*x.shape[:d], size, *x.shape[d + 1 :]), x.dtype, result.line)
+        found.append(_slice(part, x, d, begin, begin + size))
+        begin += size
+    return tuple(found)
+
+
+def _flip(result: Result, x: Value, dims: Any) -> Value:
+    raise UnsupportedError("elements in reverse order")
+
+
+RULES: Mapping[str, Callable[..., Any]] = {
+    "permute": _permute,
+    "transpose": _transpose,
+    "t": _t,
+    "numpy_T": _t,
+    "expand": _expand,
+    "slice": _slice,
+    "select": _select,
+    "split": _split,
+    "split_with_sizes": _split,
+    "flip": _flip,
+    **dict.fromkeys(("view", "_unsafe_view", "reshape", "squeeze", "unsqueeze"), _reshape),
+}
