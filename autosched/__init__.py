@@ -16,6 +16,7 @@ from autosched.kernel import Kernel
 from autosched.measuring import Measurer
 from autosched.progress import Progress
 from autosched.replay import replay
+from autosched.tracing import TracedFunction, TracedKernel, TracedTuneResult, trace
 from autosched.tuner import TuneResult, tune
 from search_spaces import (
     AutoschedError,
@@ -46,6 +47,9 @@ __all__ = [
     "Schedule",
     "Target",
     "TargetUnavailableError",
+    "TracedFunction",
+    "TracedKernel",
+    "TracedTuneResult",
     "TuneResult",
     "TuningLog",
     "TuningRecord",
@@ -56,5 +60,6 @@ __all__ = [
     "ops",
     "register",
     "replay",
+    "trace",
     "tune",
 ]

@@ -33,19 +33,21 @@ class Kernel:
     stream of its device, whatever the current device is. A CUDA graph can capture it, and replays it as long as the
     kernel lives. Within a function that torch.compile compiles, and on tensors without data, a call is one of the
     operator that `register` gives for it.
+
+    `launch` runs the generated code on the addresses of the inputs, in order, and of the output, and checks nothing.
     """
 
     def __init__(self, record: TuningRecord, schedule: Schedule, artefact: Artefact, launcher: Launcher) -> None:
         self.record = record
         self.schedule = schedule
         self._artefact = artefact
-        self._launch = launcher.launch
+        self.launch = launcher.launch
         gpu = record.target.kind == "gpu"
         device = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
         alignment = _ALIGNMENT[record.target.kind]
         self.inputs = tuple(Argument(t, device, alignment) for t in record.workload.inputs)
         self.output = Argument(record.workload.output, device, alignment)
-        self._ready_call = ready_call(self.inputs, self.output, self._launch)
+        self._ready_call = ready_call(self.inputs, self.output, self.launch)
 
     @property
     def workload(self) -> Workload:
@@ -112,7 +114,7 @@ class Kernel:
         inputs = [a.usable(t) for a, t in zip(self.inputs, tensors, strict=True)]
         direct = out is not None and self.output.is_ready(out)
         result = out if out is not None and direct else self.output.allocated()
-        self._launch([t.data_ptr() for t in (*inputs, result)])
+        self.launch([t.data_ptr() for t in (*inputs, result)])
         return result if out is None or direct else out.copy_(result)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import overload
 
 from autosched import backends, devices
 from autosched.arguments import check_policy, check_workload, log_path
@@ -14,6 +15,7 @@ from autosched.kernel import Kernel, load_kernel
 from autosched.reference import random_inputs
 from autosched.reproduction import why_not_reproduced
 from autosched.timing import Policy, policy_text
+from autosched.tracing import TracedFunction, TracedKernel
 from search_spaces import InputError, Target, Workload
 from tuning_logs import TuningLog, TuningRecord, shipped_logs
 from tuning_logs.packing import may_hold
@@ -23,15 +25,37 @@ from tuning_logs.packing import may_hold
 _MOST_REPRODUCED = 16
 
 
+@overload
 def replay(
     op: Workload,
+    target: str | Target | None = None,
+    *,
+    log: str | os.PathLike[str] | None = ...,
+    policy: Policy = ...,
+    allow_stale: bool = ...,
+) -> Kernel: ...
+
+
+@overload
+def replay(
+    op: TracedFunction,
+    target: str | Target | None = None,
+    *,
+    log: str | os.PathLike[str] | None = ...,
+    policy: Policy = ...,
+    allow_stale: bool = ...,
+) -> TracedKernel: ...
+
+
+def replay(
+    op: Workload | TracedFunction,
     target: str | Target | None = None,
     *,
     log: str | os.PathLike[str] | None = None,
     policy: Policy = "cold",
     allow_stale: bool = False,
-) -> Kernel:
-    """The kernel of the best record of `op` on `target`, built anew.
+) -> Kernel | TracedKernel:
+    """The kernel of the best record of `op` on `target`, built anew; for a traced function, all of its kernels.
 
     Looks in `log` when it is given, otherwise in the user's log and then in those that come with autosched. A record
     made by another version of the code generator counts when this version prints the same source for its schedule.
@@ -43,6 +67,9 @@ def replay(
         TargetUnavailableError: this machine cannot run kernels for the target.
         LogError: a log cannot be read.
     """
+    if isinstance(op, TracedFunction):
+        known = {w.key: replay(w, target, log=log, policy=policy, allow_stale=allow_stale) for w in op.workloads}
+        return TracedKernel(op, known)
     check_workload(op)
     check_policy(policy)
     paths = log_paths(log)

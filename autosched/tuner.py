@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import cast
+from typing import cast, overload
 
 import numpy as np
 
@@ -26,8 +26,10 @@ from autosched.progress import OnProgress
 from autosched.search import Ending, Search
 from autosched.text import duration_text, ratio_text
 from autosched.timing import Policy, check_timing
+from autosched.tracing.function import TracedFunction
+from autosched.tracing.tuning import TracedTuneResult
 from autosched.warm_start import history
-from search_spaces import AutoschedError, Target, Workload
+from search_spaces import AutoschedError, InputError, Target, Workload
 from tuning_logs import Provenance, TuningLog, TuningRecord
 from tuning_logs.intervals import Interval, paired_ratio, ratio_interval
 from tuning_logs.ranking import standing
@@ -103,8 +105,40 @@ class TuneResult:
         return f"{self.workload.label} on {self.target.device}: {best}{against} ({why[self.ending]}{failed})"
 
 
+@overload
 def tune(
     op: Workload,
+    target: str | Target | None = None,
+    trials: int = 1000,
+    *,
+    strategy: str = ...,
+    cost_model: str = ...,
+    seed: int = ...,
+    log: str | os.PathLike[str] | None = ...,
+    policy: Policy = ...,
+    measurer: Measurer | None = ...,
+    on_progress: OnProgress | None = ...,
+) -> TuneResult: ...
+
+
+@overload
+def tune(
+    op: TracedFunction,
+    target: str | Target | None = None,
+    trials: int = 1000,
+    *,
+    strategy: str = ...,
+    cost_model: str = ...,
+    seed: int = ...,
+    log: str | os.PathLike[str] | None = ...,
+    policy: Policy = ...,
+    measurer: None = ...,
+    on_progress: OnProgress | None = ...,
+) -> TracedTuneResult: ...
+
+
+def tune(
+    op: Workload | TracedFunction,
     target: str | Target | None = None,
     trials: int = 1000,
     *,
@@ -115,8 +149,8 @@ def tune(
     policy: Policy = "cold",
     measurer: Measurer | None = None,
     on_progress: OnProgress | None = None,
-) -> TuneResult:
-    """Search for the fastest kernel of `op`, writing every trial to the log.
+) -> TuneResult | TracedTuneResult:
+    """Search for the fastest kernel of `op`, writing every trial to the log; for each of a traced function's kernels.
 
     `target` is a name ("h200", "cpu"), a `Target`, or None for the device that is here. `trials` counts the distinct
     schedules that the log knows in the end, those of earlier runs included: a second call on the same log measures
@@ -131,6 +165,24 @@ def tune(
         EmptySearchSpaceError: no schedule is legal.
         LogError: the log cannot be read or written.
     """
+    if isinstance(op, TracedFunction):
+        if measurer is not None:
+            raise InputError("a measurer measures one workload; expected none for a traced function")
+        results = [
+            tune(
+                workload,
+                target,
+                trials,
+                strategy=strategy,
+                cost_model=cost_model,
+                seed=seed,
+                log=log,
+                policy=policy,
+                on_progress=on_progress,
+            )
+            for workload in op.workloads
+        ]
+        return TracedTuneResult(op, tuple(results))
     search = prepare(
         op,
         target,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from autosched.tracing.axis_merging import merged_axes
+from autosched.tracing.axis_merging import Operand, merged_axes, reading
 from autosched.tracing.values import Counted, Index, LookedUp, Pointwise, Product, Reduced, Value, View
 from autosched.tracing.view_rules import AxisCutError, NotAffineError, expanded, reshaped, scaled
 from search_spaces import Axis, InputError, Reduction, Stage, Tensor, Workload
@@ -22,6 +22,8 @@ from search_spaces import expression as ex
 from search_spaces.expression import Access, Affine, Expression, Gather, Literal, Position
 from search_spaces.structure import contraction_form, pointwise_form, row_form
 
+# The axis of a result without dimensions.
+_ROW = "row"
 # Parts that the expressions of one kernel may have. More takes longer to compile than it saves.
 _MOST_PARTS = 3000
 
@@ -32,24 +34,6 @@ class NotOneKernelError(Exception):
     def __init__(self, reason: str, stored: Value | None = None) -> None:
         super().__init__(reason)
         self.stored = stored
-
-
-@dataclass(frozen=True)
-class Operand:
-    """A tensor in memory as a kernel reads it: from which element on, and by which axes with which strides.
-
-    One that is `looked_up` in is read as a whole: the names of its axes mean nothing, `shape` is its own.
-    """
-
-    name: str
-    value: Value
-    offset: int
-    strides: tuple[tuple[str, int], ...]
-    shape: tuple[int, ...] = ()
-
-    @property
-    def looked_up(self) -> bool:
-        return bool(self.shape)
 
 
 @dataclass(frozen=True)
@@ -116,16 +100,20 @@ class _Assembly:
         if not self.operands:
             raise NotOneKernelError(f"{self.value.name} is computed from nothing in memory")
         self._finish(result)
+        operands = list(self.operands.values())
+        if _ROW in self.output_axes:
+            operands = [_in_row(o) for o in operands]
+            self.stages = [reading(s, operands) for s in self.stages]
         axes = self.stages[-1].axes
         placed = {a.name: strides.get(a.name, 0) for a in axes}
-        kept = merged_axes(self.stages, list(self.operands.values()), placed, self.extents)
+        kept = merged_axes(self.stages, operands, placed, self.extents)
         return self._workload(name, *kept)
 
     def _finish(self, result: Expression) -> None:
         """The last stage: the output's own, unless it is the one before it as it stands."""
         if not self.output_axes:
-            self.extents["d"] = 1
-            self.output_axes = ("d",)
+            self.extents[_ROW] = 1
+            self.output_axes = (_ROW,)
         axes = self._ordered(self.output_axes)
         last = self.stages[-1] if self.stages else None
         if last is not None and result == _at_its_axes(last) and [a.name for a in last.axes] == list(axes):
@@ -268,8 +256,8 @@ class _Assembly:
             return body
         rows = tuple(a for a in self.output_axes if a in rows) + tuple(a for a in rows if a not in self.output_axes)
         if not rows:
-            self.extents["d"] = 1
-            rows = ("d",)
+            self.extents[_ROW] = 1
+            rows = (_ROW,)
         reduction = Reduction(value.operator, self._axes(folded))
         stage = Stage(self._stage_name(value.name), self._axes(rows), body, reduction)
         return self._access(stage)
@@ -355,9 +343,18 @@ class _Assembly:
             )
         except InputError as error:
             raise NotOneKernelError(str(error)) from None
-        if not (contraction_form(workload) or row_form(workload) or pointwise_form(workload)):
+        multiplies = any(s.is_contraction for s in stages)
+        matched = contraction_form(workload) if multiplies else row_form(workload) or pointwise_form(workload)
+        if not matched:
             raise NotOneKernelError(f"no sketch computes {workload}")
         return Assembled(self.value, workload, views)
+
+
+def _in_row(operand: Operand) -> Operand:
+    """The operand with the axis of the only row, if it has axes at all."""
+    if operand.looked_up or not operand.strides:
+        return operand
+    return replace(operand, strides=((_ROW, 0), *operand.strides))
 
 
 def _as_value(at: Affine | Expression, step: int = 1, start: int = 0) -> Expression:

@@ -8,16 +8,31 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from autosched.tracing.values import Value
 from search_spaces import Axis, Stage
 from search_spaces import expression as ex
 from search_spaces.expression import Access, Expression, Gather, Position
 
-if TYPE_CHECKING:
-    from autosched.tracing.assembly import Operand
-
 Strides = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor in memory as a kernel reads it: from which element on, and by which axes with which strides.
+
+    One that is `looked_up` in is read as a whole: the names of its axes mean nothing, `shape` is its own.
+    """
+
+    name: str
+    value: Value
+    offset: int
+    strides: tuple[tuple[str, int], ...]
+    shape: tuple[int, ...] = ()
+
+    @property
+    def looked_up(self) -> bool:
+        return bool(self.shape)
 
 
 def merged_axes(
@@ -32,7 +47,7 @@ def merged_axes(
         read = [_merged_operand(o, outer, inner) for o in read]
         if inner in placed:
             placed[outer] = placed.pop(inner)
-        found = [_merged_stage(s, outer, inner, sizes, {o.name: o for o in read}) for s in found]
+        found = [reading(_merged_stage(s, outer, inner, sizes), read) for s in found]
     return found, read, placed
 
 
@@ -73,18 +88,28 @@ def _merged_operand(operand: Operand, outer: str, inner: str) -> Operand:
     return replace(operand, strides=tuple(sorted(strides.items(), key=lambda item: -item[1])))
 
 
-def _merged_stage(
-    stage: Stage, outer: str, inner: str, extents: Mapping[str, int], operands: Mapping[str, Operand]
-) -> Stage:
+def _merged_stage(stage: Stage, outer: str, inner: str, extents: Mapping[str, int]) -> Stage:
+    """The stage without the inner axis; tensors that had it are still read by it."""
+
     def axes(given: tuple[Axis, ...]) -> tuple[Axis, ...]:
         return tuple(Axis(a.name, extents[a.name]) for a in given if a.name != inner)
 
     def change(e: Expression) -> Expression | None:
         if not isinstance(e, Access):
             return None
-        if e.tensor in operands:
-            return Access(e.tensor, tuple(ex.axis_index(v) for v, _ in operands[e.tensor].strides))
         return Access(e.tensor, tuple(i for i in e.index if i != ex.axis_index(inner)))
 
     reduction = stage.reduction and replace(stage.reduction, axes=axes(stage.reduction.axes))
     return replace(stage, axes=axes(stage.axes), expression=ex.rewritten(stage.expression, change), reduction=reduction)
+
+
+def reading(stage: Stage, operands: Sequence[Operand]) -> Stage:
+    """The stage reading each operand by the axes that it has now."""
+    known = {o.name: o for o in operands if not o.looked_up}
+
+    def change(e: Expression) -> Expression | None:
+        if isinstance(e, Access) and e.tensor in known:
+            return Access(e.tensor, tuple(ex.axis_index(v) for v, _ in known[e.tensor].strides))
+        return None
+
+    return replace(stage, expression=ex.rewritten(stage.expression, change))

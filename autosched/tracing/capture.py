@@ -82,9 +82,7 @@ def capture(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Captured:
             raise InputError(f"{name_of(function)} cannot be captured: {type(error).__name__}: {error}") from error
     constants = [_constant(exported, spec) for spec in exported.graph_signature.input_specs]
     if exported.graph_signature.buffers_to_mutate or exported.graph_signature.user_inputs_to_mutate:
-        raise InputError(
-            f"{name_of(function)} changes its inputs in place; expected a function that returns new tensors"
-        )
+        raise InputError(f"{name_of(function)} changes its inputs; expected one that returns new tensors")
     # The results are of one tensor where the function returned it bare.
     spec = exported.call_spec.out_spec
     return Captured(exported.graph, tuple(constants), spec.is_leaf())

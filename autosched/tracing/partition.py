@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from autosched.tracing.assembly import Assembled, NotOneKernelError, assemble, chain, placed
-from autosched.tracing.values import Eager, Source, Value, View
+from autosched.tracing.values import Eager, Product, Source, Value, View
 from search_spaces import Workload
 from search_spaces.strides import dense_strides
 
@@ -154,8 +154,11 @@ class Partition:
         return best[1] if best else None
 
     def _least_cost(self, value: Value) -> float:
-        read = sum(v.elements for v in self._cone(value) if v in self._stored)
-        return 4.0 * (read + 2 * value.elements) + 2 * _LAUNCH_BYTES
+        """What several kernels that compute the value take at least: its memory once more, and a launch."""
+        cone = [value, *self._cone(value)]
+        moved = sum(v.bytes for v in cone if v in self._stored) + 3 * value.bytes
+        dots = sum(2.0 * v.elements * v.a.shape[-1] for v in cone if isinstance(v, Product) and v not in self._stored)
+        return 2 * _LAUNCH_BYTES + max(moved, dots / _DOT_FLOPS_PER_BYTE)
 
     def _share(self) -> None:
         """Store what several kernels compute, as long as that makes all of them together cheaper."""

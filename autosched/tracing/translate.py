@@ -122,12 +122,10 @@ class _Translator:
     def _translated(
         self, node: fx.Node, name: str, overload: str, arguments: tuple[Any, ...], keywords: dict[str, Any]
     ) -> Any:
-        results = _results(node)
-        for meta in results:
-            if meta.dtype not in DTYPES:
-                raise UnsupportedError(f"its result is {meta.dtype}; expected one of {', '.join(DTYPES)}")
-        first = results[0]
-        if any(0 in r.shape for r in results) or any(0 in v.shape for v in arguments if isinstance(v, Value)):
+        first = _results(node)[0]
+        if first.dtype not in DTYPES:
+            raise UnsupportedError(f"its result is {first.dtype}; expected one of {', '.join(DTYPES)}")
+        if 0 in first.shape or any(0 in v.shape for v in arguments if isinstance(v, Value)):
             return self._eager(node, arguments, keywords, "a tensor without elements")
         if name in _CREATED:
             return _CREATED[name](first, arguments, keywords)

@@ -1,0 +1,168 @@
+"""The kernels of a traced function, called one after the other like the function itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from autosched.dispatch import Argument
+from autosched.kernel import Kernel
+from autosched.torch_internals import allocator
+from autosched.tracing.assembly import Assembled, ViewOf, chain, placed
+from autosched.tracing.function import TracedFunction
+from autosched.tracing.values import Eager, EagerOperation, Source, Value, View
+from search_spaces import InputError
+from search_spaces import Tensor as TensorSpec
+from search_spaces.strides import dense_strides
+
+# What was computed so far, by the value's place in the list of all of them.
+_Memory = list[Any]
+_Run = Callable[[_Memory], None]
+
+
+class TracedKernel:
+    """A traced function, computed by tuned kernels: `kernel(*tensors)` returns what the function would.
+
+    Tensors come in the function's order, with the shapes, element types and devices that it was traced with; one with
+    other strides is copied first. Forward only. `kernels` are those of the steps, in order.
+
+    Calls of several threads and streams, and within CUDA graphs, are as those of `autosched.Kernel`.
+    """
+
+    def __init__(self, traced: TracedFunction, kernels: Mapping[str, Kernel]) -> None:
+        """`kernels`: one for every workload of the function, by the workload's key.
+
+        Raises:
+            InputError: they are for different devices, or there are none.
+        """
+        self.traced = traced
+        self.kernels = tuple(kernels[w.key] for w in traced.workloads)
+        self.device = _device(traced, self.kernels)
+        self._places = {v: n for n, v in enumerate(dict.fromkeys([*traced.sources, *(s.value for s in traced.steps)]))}
+        alignment = self.kernels[0].inputs[0].alignment if self.kernels else 1
+        self._arguments = tuple(_argument(s, self.device, alignment) for s in traced.arguments)
+        self._constants = [(self._places[s], s.tensor.to(self.device)) for s in traced.sources if s.tensor is not None]
+        self._runs = [self._run_of(step.value, step.assembled, kernels) for step in traced.steps]
+        self._results = [self._result(r, s) for r, s in zip(traced.results, traced.stored, strict=True)]
+
+    def __repr__(self) -> str:
+        return f"<TracedKernel {self.traced.label} of {len(self.traced.steps)} steps>"
+
+    @property
+    def source(self) -> str:
+        """The generated source texts of its kernels, one after the other."""
+        return "\n\n".join(kernel.source for kernel in self.kernels)
+
+    def __call__(self, *tensors: Tensor) -> Any:
+        """What the function returns: a tensor, or a tuple of tensors.
+
+        Raises:
+            OutOfMemoryError: there is no memory for a result.
+            InputError: number, shape, dtype or device of the tensors is not what was traced, or one requires a
+                gradient. Nothing was computed.
+        """
+        if len(tensors) != len(self._arguments):
+            names = ", ".join(a.description for a in self._arguments)
+            raise InputError(f"{self.traced.name} takes {len(self._arguments)} tensors ({names}), got {len(tensors)}")
+        memory: _Memory = [None] * len(self._places)
+        for number, argument in enumerate(self._arguments):
+            argument.check(tensors[number])
+            memory[number] = argument.usable(tensors[number])
+        for place, tensor in self._constants:
+            memory[place] = tensor
+        for run in self._runs:
+            run(memory)
+        results = [result(memory) for result in self._results]
+        return results[0] if self.traced.single else tuple(results)
+
+    def _run_of(self, value: Value, assembled: Assembled | None, kernels: Mapping[str, Kernel]) -> _Run:
+        if assembled is not None:
+            return self._launch_of(value, assembled, kernels[assembled.workload.key])
+        assert isinstance(value, Eager)
+        return self._call_of(value, value.operation, value.output)
+
+    def _launch_of(self, value: Value, assembled: Assembled, kernel: Kernel) -> _Run:
+        """A launch on the addresses of what its inputs are views of."""
+        here = self._places[value]
+        dtype: torch.dtype = getattr(torch, value.dtype)
+        empty = allocator(value.shape, dense_strides(value.shape), dtype, self.device)
+        reads = [
+            (self._places[v.value], v.offset * getattr(torch, v.value.dtype).itemsize, v, argument)
+            for v, argument in zip(assembled.inputs, kernel.inputs, strict=True)
+        ]
+        alignment, launch = kernel.output.alignment, kernel.launch
+
+        def run(memory: _Memory) -> None:
+            addresses: list[int] = []
+            copies: list[Tensor] = []  # held until the launch
+            for place, offset, view, argument in reads:
+                address = memory[place].data_ptr() + offset
+                if address % alignment:
+                    copies.append(argument.usable(_viewed(memory[place], view)))
+                    address = copies[-1].data_ptr()
+                addresses.append(address)
+            memory[here] = out = empty()
+            addresses.append(out.data_ptr())
+            launch(addresses)
+
+        return run
+
+    def _call_of(self, value: Value, operation: EagerOperation, output: int | None) -> _Run:
+        """A call of PyTorch; of several results of one operation, the first one asked for computes all."""
+        here, places = self._places[value], self._places
+        same = [
+            (places[s.value], s.value.output)
+            for s in self.traced.steps
+            if isinstance(s.value, Eager) and s.value.operation is operation
+        ]
+
+        def run(memory: _Memory) -> None:
+            if memory[here] is not None:
+                return
+            given = [_given(a, memory, places) for a in operation.arguments]
+            keywords = {k: _given(v, memory, places) for k, v in operation.keywords}
+            if "device" in keywords:
+                keywords["device"] = self.device
+            made = operation.target(*given, **keywords)
+            for place, number in same:
+                memory[place] = (made if number is None else made[number]).contiguous()
+
+        return run
+
+    def _result(self, result: Value, stored: Value) -> Callable[[_Memory], Tensor]:
+        place = self._places[stored]
+        if result is stored:
+            return lambda memory: memory[place]
+        assert isinstance(result, View)
+        views = chain(result, {stored: ()})
+        strides = stored.strides if isinstance(stored, Source) else dense_strides(stored.shape)
+        lies = placed(views, strides)
+        assert lies is not None
+        shape, (steps, offset) = result.shape, lies
+        return lambda memory: memory[place].as_strided(shape, steps, memory[place].storage_offset() + offset)
+
+
+def _given(argument: Any, memory: _Memory, places: Mapping[Value, int]) -> Any:
+    if isinstance(argument, Value):
+        return memory[places[argument]]
+    if isinstance(argument, list):
+        return [_given(a, memory, places) for a in argument]
+    return argument
+
+
+def _viewed(tensor: Tensor, view: ViewOf) -> Tensor:
+    return tensor.as_strided(view.shape, view.strides, tensor.storage_offset() + view.offset)
+
+
+def _argument(source: Source, device: torch.device, alignment: int) -> Argument:
+    return Argument(TensorSpec(source.name, source.shape, source.dtype, source.strides), device, alignment)
+
+
+def _device(traced: TracedFunction, kernels: Sequence[Kernel]) -> torch.device:
+    devices = {k.device for k in kernels}
+    if len(devices) != 1:
+        raise InputError(f"{traced.name}: kernels for {sorted(map(str, devices))}; expected all for one device")
+    return devices.pop()

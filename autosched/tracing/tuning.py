@@ -1,0 +1,46 @@
+"""What tuning the workloads of a traced function found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from autosched.text import duration_text
+from autosched.tracing.function import TracedFunction
+from autosched.tracing.kernel import TracedKernel
+
+if TYPE_CHECKING:
+    from autosched.tuner import TuneResult
+
+
+@dataclass(frozen=True)
+class TracedTuneResult:
+    """The results of one search per workload of `traced`, in the order in which its kernels run."""
+
+    traced: TracedFunction
+    results: tuple[TuneResult, ...]
+
+    @cached_property
+    def kernel(self) -> TracedKernel:
+        """The function by its best kernels, built when first asked for.
+
+        Raises:
+            AutoschedError: no trial of a workload succeeded.
+        """
+        return TracedKernel(self.traced, {r.workload.key: r.kernel for r in self.results})
+
+    @property
+    def wall_s(self) -> float:
+        """How long all searches took."""
+        return sum(r.wall_s for r in self.results)
+
+    @property
+    def report(self) -> str:
+        """The report of every search."""
+        return "\n\n".join(f"{r.workload.label}\n{r.report}" for r in self.results)
+
+    def __str__(self) -> str:
+        best = [r.best.measurement.latency_s for r in self.results if r.best]
+        total = f", {duration_text(sum(best))} in all" if len(best) == len(self.results) > 1 else ""
+        return "\n".join([f"{self.traced.label}{total}", *(f"  {result}" for result in self.results)])
