@@ -41,11 +41,22 @@ from dataclasses import dataclass
 import torch
 
 from autosched.free_memory import memory_for
-from autosched.named_tensors import Named, read, sum_of_products, union
-from autosched.reference import OPERATIONS, check_shapes, extreme, factors, literal
+from autosched.named_tensors import Named, count, look_up, read, sum_of_products, union
+from autosched.reference import (
+    OPERATIONS,
+    check_shapes,
+    extreme,
+    factors,
+    literal,
+    outside,
+    overflow,
+    overflowed,
+    product_along,
+    torch_dtype,
+)
 from search_spaces import Stage, Workload
 from search_spaces.dtypes import FLOAT8, FLOAT8_CHAIN, dtype, is_integer
-from search_spaces.expression import Access, Apply, Expression, Literal
+from search_spaces.expression import ROUNDINGS, Access, Affine, Apply, Expression, Gather, Literal, Position
 
 UNIT = 2.0**-23
 _TF32_UNITS = 2.0**-10 / UNIT
