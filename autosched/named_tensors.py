@@ -46,9 +46,7 @@ def read(access: Access, tensor: torch.Tensor, extents: Mapping[str, int]) -> Na
     return Named(axes, tensor[positions].expand([extents[a] for a in axes]))
 
 
-def look_up(
-    tensor: torch.Tensor, index: Sequence[Affine | Named], extents: Mapping[str, int], outside: float
-) -> Named:
+def look_up(tensor: torch.Tensor, index: Sequence[Affine | Named], extents: Mapping[str, int], outside: float) -> Named:
     """The elements of `tensor` at indices that are affine forms or integers held in tensors; else `outside`."""
     forms = [v for i in index if isinstance(i, Affine) for v, _ in i.terms]
     axes = tuple(dict.fromkeys([*forms, *(a for i in index if isinstance(i, Named) for a in i.axes)]))

@@ -45,6 +45,10 @@ def _erf(x: Array) -> Array:
     return np.array([math.erf(v) for v in x.reshape(-1)], dtype=np.float32).reshape(x.shape)
 
 
+def _where(condition: Array, a: Array, b: Array) -> Array:
+    return np.where(condition != 0, a, b)
+
+
 OPERATIONS: dict[str, Callable[..., Array]] = {
     "add": np.add,
     "sub": np.subtract,
@@ -66,7 +70,7 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "lt": np.less,
     "le": np.less_equal,
     "eq": np.equal,
-    "where": lambda c, a, b: np.where(c != 0, a, b),
+    "where": _where,
     "cast": lambda x: x,
 }
 _FOLDS: dict[str, tuple[Callable[..., Array], float]] = {
