@@ -7,7 +7,9 @@ What is allowed at an element with exact value r and analysed standard error s (
 8 standard deviations, because the largest of 2^31 normal errors lies at 6.2 and errors are not quite independent; one
 unit in the last place of the output, because it is rounded once; and the smallest normal float32 (which processors may
 flush to zero) or the smallest float16. What exceeds an 8-bit float is expected as its largest finite value: conversions
-of GPUs saturate (PTX ISA, cvt.satfinite). Integers are expected exactly. In numbers, for standard normal data:
+of GPUs saturate (PTX ISA, cvt.satfinite). Integers and booleans are expected exactly, except where s says that what
+decided them is in doubt. Where s is infinite, nothing is known and nothing checked. What is not finite is expected as
+it is. In numbers, for standard normal data:
 
     matmul k=512  float32           6.9e-4 on results of size 22.6   (3.0e-5 of them)
     matmul k=4096 float32           5.5e-3 on results of size 64     (8.6e-5)
@@ -27,7 +29,7 @@ import torch
 from autosched.reference import torch_dtype
 from autosched.rounding import rounding_error
 from search_spaces import Workload
-from search_spaces.dtypes import FLOAT8, dtype, is_integer
+from search_spaces.dtypes import FLOAT8, dtype, is_float
 
 STANDARD_DEVIATIONS = 8.0
 # What two integers that are not the same cannot be within.
@@ -53,8 +55,8 @@ def expect(workload: Workload, inputs: Sequence[torch.Tensor]) -> Expectation:
         InputError: the number of inputs or a shape is not the workload's.
     """
     exact, error = rounding_error(workload, inputs)
-    if is_integer(workload.output.dtype):
-        return Expectation(exact.contiguous(), torch.full_like(error, _LESS_THAN_ONE).contiguous())
+    if not is_float(workload.output.dtype):
+        return _expect_exactly(workload.output.dtype, exact, error)
     output = torch.finfo(torch_dtype(workload.output.dtype))
     smallest = max(torch.finfo(torch.float32).smallest_normal, output.smallest_normal * output.eps)
     values = exact.to(torch.float32)
@@ -63,8 +65,20 @@ def expect(workload: Workload, inputs: Sequence[torch.Tensor]) -> Expectation:
     allowed = (
         values.abs().mul_(dtype(workload.output.dtype).epsilon).add_(error, alpha=STANDARD_DEVIATIONS).add_(smallest)
     )
-    # Where the analysis has no answer (0 times infinity) the reference itself is not finite, and compared as such.
-    return Expectation(values.contiguous(), torch.nan_to_num(allowed, nan=smallest).contiguous())
+    # Where the reference itself, or what float32 makes of it, is not finite, it is compared as such.
+    overflows = exact.isfinite() & ~values.isfinite()
+    allowed.masked_fill_(~values.isfinite(), smallest).masked_fill_(error.isinf() & ~overflows, math.inf)
+    return Expectation(values.contiguous(), allowed.contiguous())
+
+
+def _expect_exactly(name: str, exact: torch.Tensor, error: torch.Tensor) -> Expectation:
+    """What an output of integers or booleans must be: anything where a decision is in doubt, or that has no number."""
+    if name == "bool":
+        undecided = (exact.abs() <= STANDARD_DEVIATIONS * error) & (error > 0)
+        values, allowed = (exact != 0).to(torch.float32), torch.where(undecided, math.inf, _LESS_THAN_ONE)
+        return Expectation(values.contiguous(), allowed.contiguous())
+    allowed = (error * STANDARD_DEVIATIONS).add_(_LESS_THAN_ONE).masked_fill_(~exact.isfinite(), math.inf)
+    return Expectation(exact.nan_to_num(0.0, 0.0, 0.0).contiguous(), allowed.contiguous())
 
 
 def error_ratio(actual: torch.Tensor, expectation: Expectation) -> float:
@@ -92,6 +106,7 @@ def why_wrong(actual: torch.Tensor, expectation: Expectation) -> str | None:
 def why_not_finite(actual: torch.Tensor, expectation: Expectation) -> str | None:
     """The first NaN or infinity where the reference is finite in the type of `actual`, and how many there are."""
     wrong = ~_computable(actual).isfinite() & _computable(expectation.values.to(actual.dtype)).isfinite()
+    wrong &= expectation.allowed.isfinite()
     return _first(wrong, "are NaN or infinite", actual, expectation)
 
 
@@ -115,5 +130,5 @@ def _computable(tensor: torch.Tensor) -> torch.Tensor:
 def _ratios(got: torch.Tensor, values: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
     rounded, got = _computable(values.to(got.dtype)), _computable(got)
     ratios = (got - values).abs() / allowed
-    same = (got == rounded) | (got.isnan() & rounded.isnan())
+    same = (got == rounded) | (got.isnan() & rounded.isnan()) | allowed.isinf()
     return torch.where(same, 0.0, torch.nan_to_num(ratios, nan=math.inf, posinf=math.inf))

@@ -46,6 +46,27 @@ def read(access: Access, tensor: torch.Tensor, extents: Mapping[str, int]) -> Na
     return Named(axes, tensor[positions].expand([extents[a] for a in axes]))
 
 
+def look_up(tensor: torch.Tensor, index: Sequence[Affine | Named], extents: Mapping[str, int], outside: float) -> Named:
+    """The elements of `tensor` at indices that are affine forms or integers held in tensors; else `outside`."""
+    forms = [v for i in index if isinstance(i, Affine) for v, _ in i.terms]
+    axes = tuple(dict.fromkeys([*forms, *(a for i in index if isinstance(i, Named) for a in i.axes)]))
+    positions: list[torch.Tensor] = []
+    inside = torch.ones([1] * len(axes), dtype=torch.bool, device=tensor.device)
+    for i, size in zip(index, tensor.shape, strict=True):
+        at = _positions(i, axes, extents, tensor.device) if isinstance(i, Affine) else i.aligned(axes)
+        within = (at >= 0) & (at < size)
+        inside = inside & within
+        positions.append(torch.where(within, at, 0).to(torch.int64))
+    found = tensor[tuple(positions)]
+    return Named(axes, torch.where(inside, found, torch.tensor(outside, dtype=found.dtype, device=found.device)))
+
+
+def count(index: Affine, extents: Mapping[str, int], device: torch.device, dtype: torch.dtype) -> Named:
+    """The value of an affine form at every point of its axes."""
+    axes = tuple(v for v, _ in index.terms)
+    return Named(axes, _positions(index, axes, extents, device).to(dtype))
+
+
 def _is_slice(index: Affine) -> bool:
     return not index.terms or (len(index.terms) == 1 and index.terms[0][1] == 1)
 

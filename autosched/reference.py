@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
 
 from autosched.free_memory import memory_for
-from autosched.named_tensors import Named, read, sum_of_products, union
+from autosched.named_tensors import Named, count, look_up, read, sum_of_products, union
 from search_spaces import Axis, InputError, Stage, Workload
 from search_spaces import Tensor as TensorSpec
-from search_spaces.dtypes import is_integer
-from search_spaces.expression import Access, Apply, Expression, Literal
+from search_spaces.dtypes import is_float, is_integer
+from search_spaces.expression import ROUNDINGS, Access, Affine, Apply, Expression, Gather, Literal, Position, gathers
+
+
+def _compared(compare: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """The comparison as 1 or 0, in the type that arithmetic on its operands has."""
+    return lambda a, b: compare(a, b).to(torch.result_type(a, b))
+
 
 OPERATIONS: Mapping[str, Callable[..., torch.Tensor]] = {
     "add": torch.add,
@@ -30,7 +37,17 @@ OPERATIONS: Mapping[str, Callable[..., torch.Tensor]] = {
     "rsqrt": torch.rsqrt,
     "tanh": torch.tanh,
     "erf": torch.erf,
+    "sin": torch.sin,
+    "cos": torch.cos,
+    "floor": torch.floor,
+    "lt": _compared(torch.lt),
+    "le": _compared(torch.le),
+    "eq": _compared(torch.eq),
+    "where": lambda c, a, b: torch.where(c != 0, a, b),
+    **{name: lambda x, to=to: x.to(getattr(torch, to)).to(x.dtype) for name, to in ROUNDINGS.items()},
 }
+# The integers that inputs are drawn from which are neither multiplied nor used as indices: few, so that some are equal.
+_SMALL_INTEGERS = 8
 
 
 def torch_dtype(name: str) -> torch.dtype:
@@ -43,17 +60,18 @@ def torch_dtype(name: str) -> torch.dtype:
 def random_inputs(workload: Workload, seed: int, device: str | torch.device = "cpu") -> list[torch.Tensor]:
     """Fresh data for every input, in order, of the declared shapes, element types and strides.
 
-    Standard normal, rounded to the type; integers uniform and symmetric about 0, as large as they may be with no sum of
-    their products beyond int32.
+    Standard normal, rounded to the type. Integers are uniform: those that are used as indices within the dimension, of
+    the others those of 8 bits symmetric about 0, as large as they may be with no sum of their products beyond int32,
+    and wider ones from -8 to 8. Booleans are as often true as not.
 
     Raises:
         OutOfMemoryError: they do not fit in memory.
     """
     generator = torch.Generator(device=device).manual_seed(seed)
     needed = sum(t.span * torch_dtype(t.dtype).itemsize for t in workload.inputs)
-    largest = _largest_integer(workload)
+    largest, sizes = _largest_integer(workload), _indexed_sizes(workload)
     with memory_for(f"the inputs of {workload.label}", needed, generator.device):
-        return [_drawn(t, generator, largest) for t in workload.inputs]
+        return [_drawn(t, generator, _range(t, largest, sizes)) for t in workload.inputs]
 
 
 def empty(tensor: TensorSpec, device: str | torch.device) -> torch.Tensor:
@@ -61,13 +79,23 @@ def empty(tensor: TensorSpec, device: str | torch.device) -> torch.Tensor:
     return torch.empty_strided(tensor.shape, tensor.effective_strides, dtype=torch_dtype(tensor.dtype), device=device)
 
 
-def _drawn(tensor: TensorSpec, generator: torch.Generator, largest: int) -> torch.Tensor:
+def _range(tensor: TensorSpec, largest: int, sizes: Mapping[str, int]) -> tuple[int, int]:
+    """The integers, the first and the one after the last, that such an input is drawn from."""
+    if tensor.name in sizes:
+        return 0, sizes[tensor.name]
+    if tensor.dtype == "bool":
+        return 0, 2
+    bound = largest if tensor.dtype == "int8" else _SMALL_INTEGERS
+    return -bound, bound + 1
+
+
+def _drawn(tensor: TensorSpec, generator: torch.Generator, integers: tuple[int, int]) -> torch.Tensor:
     # What lies between strided rows is drawn with them: a kernel that reads it computes something else.
     shape = tensor.shape if tensor.strides is None else (tensor.span,)
-    if is_integer(tensor.dtype):
-        drawn = torch.randint(
-            -largest, largest + 1, shape, generator=generator, device=generator.device, dtype=torch_dtype(tensor.dtype)
-        )
+    if not is_float(tensor.dtype):
+        held = torch_dtype(tensor.dtype) if is_integer(tensor.dtype) else torch.uint8
+        drawn = torch.randint(*integers, shape, generator=generator, device=generator.device, dtype=held)
+        drawn = drawn.to(torch_dtype(tensor.dtype))
     else:
         drawn = torch.randn(shape, generator=generator, device=generator.device, dtype=torch.float32)
         drawn = drawn.to(torch_dtype(tensor.dtype))
@@ -80,8 +108,33 @@ def _largest_integer(workload: Workload) -> int:
     return min(127, math.isqrt((2**31 - 1) // longest))
 
 
+def _indexed_sizes(workload: Workload) -> dict[str, int]:
+    """The inputs whose elements are used as indices, and the size of the smallest dimension that they index."""
+    shapes = {t.name: t.shape for t in workload.inputs}
+    stages = {s.name: s for s in workload.stages}
+    sizes: dict[str, int] = {}
+
+    def note(index: Expression, size: int) -> None:
+        match index:
+            case Access(tensor) if tensor in stages:
+                note(stages[tensor].expression, size)
+            case Access(tensor) | Gather(tensor):
+                sizes[tensor] = min(size, sizes.get(tensor, size))
+            case Apply(_, arguments):
+                for argument in arguments:
+                    note(argument, size)
+
+    for gather in (g for s in workload.stages for g in gathers(s.expression)):
+        for index, size in zip(gather.index, shapes[gather.tensor], strict=True):
+            if not isinstance(index, Affine):
+                note(index, size)
+    return {t.name: sizes[t.name] for t in workload.inputs if t.name in sizes and is_integer(t.dtype)}
+
+
 def evaluate(workload: Workload, inputs: Sequence[torch.Tensor], dtype: torch.dtype = torch.float64) -> torch.Tensor:
     """The output computed in `dtype` throughout, on the device of the inputs and not rounded to the output's type.
+
+    In float64 no operator rounds: `round_float16` yields its argument, or an infinity where that overflows.
 
     Raises:
         InputError: the number of inputs or a shape is not the workload's.
@@ -92,7 +145,7 @@ def evaluate(workload: Workload, inputs: Sequence[torch.Tensor], dtype: torch.dt
 def as_written(workload: Workload, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
     """The output as PyTorch eager computes it stage by stage, in the inputs' own element types: a baseline.
 
-    Inputs of 8 bits, which PyTorch has no arithmetic for, are computed with in float32.
+    Inputs of 8 bits, which PyTorch has no arithmetic for, or none that we want, are computed with in float32.
 
     Raises:
         InputError: the number of inputs or a shape is not the workload's.
@@ -131,22 +184,60 @@ def literal(value: float, device: torch.device, dtype: torch.dtype = torch.float
 def _run(workload: Workload, inputs: Sequence[torch.Tensor], constants: torch.dtype) -> torch.Tensor:
     check_shapes(workload, inputs)
     tensors = {t.name: x for t, x in zip(workload.inputs, inputs, strict=True)}
+    known = _Known(tensors, constants, {t.name: outside(t) for t in workload.inputs})
     for stage in workload.stages:
-        tensors[stage.name] = _stage(stage, tensors, constants)
+        tensors[stage.name] = _stage(stage, known)
     return tensors[workload.output.name]
 
 
-def _stage(stage: Stage, tensors: Mapping[str, torch.Tensor], constants: torch.dtype) -> torch.Tensor:
+@dataclass(frozen=True)
+class _Known:
+    """The tensors computed so far, the type of constants, and what of every input lies outside it."""
+
+    tensors: Mapping[str, torch.Tensor]
+    constants: torch.dtype
+    outside: Mapping[str, float]
+
+
+def outside(tensor: TensorSpec) -> float:
+    """What a look-up yields where an index is none of its dimension."""
+    return math.nan if is_float(tensor.dtype) else 0.0
+
+
+def _stage(stage: Stage, known: _Known) -> torch.Tensor:
     names = [a.name for a in stage.axes]
     if stage.reduction is None:
-        result = _expression(stage.expression, stage, tensors, constants)
+        result = _expression(stage.expression, stage, known)
     elif stage.reduction.operator == "sum":
-        terms = [_expression(f, stage, tensors, constants) for f in factors(stage.expression)]
+        terms = [_expression(f, stage, known) for f in factors(stage.expression)]
         result = sum_of_products(terms, names, {a.name: a.extent for a in stage.reduction.axes})
+    elif stage.reduction.operator == "prod":
+        result = product_along(_expression(stage.expression, stage, known), stage.reduction.axes)
     else:
         fold = torch.amax if stage.reduction.operator == "max" else torch.amin
-        result = extreme(_expression(stage.expression, stage, tensors, constants), stage.reduction.axes, fold)
+        result = extreme(_expression(stage.expression, stage, known), stage.reduction.axes, fold)
     return result.aligned(names).expand(stage.shape)
+
+
+def product_along(values: Named, axes: Sequence[Axis]) -> Named:
+    """The product along the axes; along one that the values do not have, their power."""
+    repeats = math.prod(a.extent for a in axes if a.name not in values.axes)
+    result, left = values.values, list(values.axes)
+    for name in [a.name for a in axes if a.name in values.axes]:
+        result = result.prod(left.index(name))
+        left.remove(name)
+    return Named(tuple(left), result if repeats == 1 else result**repeats)
+
+
+def overflowed(values: torch.Tensor, narrow: str) -> torch.Tensor:
+    """Infinities where the values round to such in a narrower type, else the values, unrounded."""
+    return torch.where(values.abs() >= overflow(narrow), values * math.inf, values)
+
+
+def overflow(narrow: str) -> float:
+    """The least number that rounds to infinity in a narrower type: half a unit beyond the largest finite one."""
+    largest = torch.finfo(torch_dtype(narrow))
+    return largest.max * (2 - largest.eps / 2) / (2 - largest.eps)
 
 
 def extreme(values: Named, axes: Sequence[Axis], fold: Callable[..., torch.Tensor]) -> Named:
@@ -157,15 +248,25 @@ def extreme(values: Named, axes: Sequence[Axis], fold: Callable[..., torch.Tenso
     return Named(left, fold(values.values, dims)) if dims else values
 
 
-def _expression(
-    expression: Expression, stage: Stage, tensors: Mapping[str, torch.Tensor], constants: torch.dtype
-) -> Named:
+def _expression(expression: Expression, stage: Stage, known: _Known) -> Named:
     match expression:
         case Literal(value):
-            return literal(value, next(iter(tensors.values())).device, constants)
+            return literal(value, _device(known.tensors), known.constants)
         case Access(tensor):
-            return read(expression, tensors[tensor], stage.extents)
+            return read(expression, known.tensors[tensor], stage.extents)
+        case Gather(tensor, index):
+            at = [i if isinstance(i, Affine) else _expression(i, stage, known) for i in index]
+            return look_up(known.tensors[tensor], at, stage.extents, known.outside[tensor])
+        case Position(index):
+            return count(index, stage.extents, _device(known.tensors), known.constants)
+        case Apply(operator, (argument,)) if operator in ROUNDINGS and known.constants == torch.float64:
+            exact = _expression(argument, stage, known)
+            return Named(exact.axes, overflowed(exact.values, ROUNDINGS[operator]))
         case Apply(operator, arguments):
-            given = [_expression(a, stage, tensors, constants) for a in arguments]
+            given = [_expression(a, stage, known) for a in arguments]
             axes = union(given)
             return Named(axes, OPERATIONS[operator](*(g.aligned(axes) for g in given)))
+
+
+def _device(tensors: Mapping[str, torch.Tensor]) -> torch.device:
+    return next(iter(tensors.values())).device

@@ -15,7 +15,14 @@ Q (the sum of squares, which rules when terms cancel):
 
 Inputs are exact, and so are products of 16-bit numbers in float32; tf32 dots cut operands to 10 bits of mantissa, an
 error of 2^-10 of each. A stage declared narrower than float32 may be rounded to its element type. Sums of integers are
-exact, and rounded once where pointwise work on them begins.
+exact, and rounded once where pointwise work on them begins. What float32 holds exactly is not rounded where operands
+are exact: positions, counts, comparisons.
+
+Where an error may change a decision (a comparison, `where`, floor, an index), the result may be another one: decisions
+between numbers that are within 8 standard deviations of each other carry what it would be off by, in place of a
+deviation. A look-up with such an index may yield anything: its error is infinite, which means that it is not checked.
+The roundings that a workload asks for are not in the exact value; half a unit in the last place of the narrower type is
+in the error, so that programs that keep more precision are right too.
 
 Sums of products of 8-bit floats stay in the accumulators of tensor cores for L products: 128, or all K where that is
 allowed ("fast"). One instruction adds 32 products to an accumulator: all are cut to multiples of w = 2^-13 of the power
@@ -41,23 +48,42 @@ from dataclasses import dataclass
 import torch
 
 from autosched.free_memory import memory_for
-from autosched.named_tensors import Named, read, sum_of_products, union
-from autosched.reference import OPERATIONS, check_shapes, extreme, factors, literal
-from search_spaces import Stage, Workload
+from autosched.named_tensors import Named, count, look_up, read, sum_of_products, union
+from autosched.reference import (
+    OPERATIONS,
+    check_shapes,
+    extreme,
+    factors,
+    literal,
+    outside,
+    overflow,
+    overflowed,
+    product_along,
+    torch_dtype,
+)
+from search_spaces import Reduction, Stage, Workload
 from search_spaces.dtypes import FLOAT8, FLOAT8_CHAIN, dtype, is_integer
-from search_spaces.expression import Access, Apply, Expression, Literal
+from search_spaces.expression import ROUNDINGS, Access, Affine, Apply, Expression, Gather, Literal, Position
 
 UNIT = 2.0**-23
 _TF32_UNITS = 2.0**-10 / UNIT
 _FLOAT8_UNITS = 2.0**-13 / UNIT
+# How many standard deviations apart two numbers are compared rightly.
+_DECIDED = 8.0
+# Integers up to here, and so sums of them, are exact in float32.
+_EXACT_INTEGERS = 2.0**24
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A value in float64, and the standard deviation of its error in units of 2^-23, in float32; None when exact."""
+    """A value in float64, and the standard deviation of its error in units of 2^-23, in float32; None when exact.
+
+    `outside`: of an input, what a look-up yields where an index is none of its dimension.
+    """
 
     value: Named
     error: Named | None
+    outside: float = math.nan
 
 
 def rounding_error(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -78,7 +104,7 @@ def rounding_error(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[
 
 def _analysed(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
     known = {
-        t.name: Estimate(Named(_dims(x), x.to(torch.float64)), None)
+        t.name: Estimate(Named(_dims(x), x.to(torch.float64)), None, outside(t))
         for t, x in zip(workload.inputs, inputs, strict=True)
     }
     for stage in workload.stages:
@@ -108,18 +134,18 @@ def _stored(estimate: Estimate, stage: Stage, last: bool) -> Estimate:
 def _stage(stage: Stage, known: Mapping[str, Estimate], workload: Workload) -> Estimate:
     if stage.reduction is None:
         return _expression(stage.expression, stage, known)
+    if stage.reduction.operator == "prod":
+        return _product(_expression(stage.expression, stage, known), stage)
     if stage.reduction.operator != "sum":
-        folded = _expression(stage.expression, stage, known)
-        # The extreme may be any of them: the largest error bounds its own.
-        worst = None if folded.error is None else extreme(folded.error, stage.reduction.axes, torch.amax)
-        fold = torch.amax if stage.reduction.operator == "max" else torch.amin
-        return Estimate(extreme(folded.value, stage.reduction.axes, fold), worst)
+        return _extreme(_expression(stage.expression, stage, known), stage.reduction)
     terms = [_expression(f, stage, known) for f in factors(stage.expression)]
     kept, reduced = [a.name for a in stage.axes], {a.name: a.extent for a in stage.reduction.axes}
     if not stage.is_contraction:
         return _sum(terms, kept, reduced)
     if is_integer(workload.contracted[0]):
         exact = sum_of_products([t.value for t in terms], kept, reduced)
+        if stage is workload.stages[-1] and is_integer(stage.dtype):
+            return Estimate(exact, None)
         return Estimate(exact, Named(exact.axes, exact.values.to(torch.float32).abs()))
     if workload.precision == "tf32":
         terms = [_cut_to_tf32(t) for t in terms]
@@ -127,6 +153,21 @@ def _stage(stage: Stage, known: Mapping[str, Estimate], workload: Workload) -> E
         count = math.prod(reduced.values())
         return _sum(terms, kept, reduced, count if workload.precision == "fast" else min(count, FLOAT8_CHAIN))
     return _sum(terms, kept, reduced)
+
+
+def _extreme(given: Estimate, reduction: Reduction) -> Estimate:
+    """The largest or smallest: any of those that may be it, so the largest of their errors bounds its own."""
+    fold = torch.amax if reduction.operator == "max" else torch.amin
+    result = extreme(given.value, reduction.axes, fold)
+    if given.error is None:
+        return Estimate(result, None)
+    axes = union([given.value, given.error])
+    sign = 1 if reduction.operator == "max" else -1
+    signed, error = sign * given.value.aligned(axes), given.error.aligned(axes)
+    reach = (_DECIDED * UNIT) * error
+    surely = extreme(Named(axes, signed - reach), reduction.axes, torch.amax)
+    possible = torch.where(signed + reach >= surely.aligned(axes), error, 0.0)
+    return Estimate(result, extreme(Named(axes, possible), reduction.axes, torch.amax))
 
 
 def _sum(terms: Sequence[Estimate], kept: Sequence[str], reduced: Mapping[str, int], chain: int = 0) -> Estimate:
@@ -143,7 +184,45 @@ def _sum(terms: Sequence[Estimate], kept: Sequence[str], reduced: Mapping[str, i
         if term.error is not None:
             others = squares[:number] + squares[number + 1 :]
             variance = variance + sum_of_products([_square(term.error), *others], kept, reduced).aligned(q.axes)
-    return Estimate(total, Named(q.axes, variance.sqrt()))
+    error = variance.sqrt()
+    if len(terms) == 1 and bool((terms[0].value.values == terms[0].value.values.floor()).all()):
+        error = torch.where(_sums_exactly(terms[0], q.axes, kept, reduced), 0.0, error)
+    return Estimate(total, Named(q.axes, _of_finite(error, total.aligned(q.axes))))
+
+
+def _sums_exactly(term: Estimate, axes: Sequence[str], kept: Sequence[str], reduced: Mapping[str, int]) -> torch.Tensor:
+    """Where all partial sums of a term that is of integers are integers that float32 holds."""
+    sizes = Named(term.value.axes, term.value.values.to(torch.float32).abs())
+    exact = sum_of_products([sizes], kept, reduced).aligned(axes) <= _EXACT_INTEGERS
+    if term.error is None:
+        return exact
+    return exact & (sum_of_products([term.error], kept, reduced).aligned(axes) == 0)
+
+
+def _product(term: Estimate, stage: Stage) -> Estimate:
+    """The product along the stage's reduction axes, each multiplication rounded."""
+    assert stage.reduction is not None
+    axes, counts = stage.reduction.axes, math.prod(a.extent for a in stage.reduction.axes)
+    total = product_along(term.value, axes)
+    size = total.values.to(torch.float32).abs()
+    relative = torch.full_like(size, float(counts))
+    exact = Named(term.value.axes, (term.value.values != term.value.values.floor()).to(torch.float32))
+    if term.error is not None:
+        values = term.value.values.to(torch.float32)
+        e = term.error.aligned(term.value.axes).expand(values.shape)
+        of_terms = Named(term.value.axes, torch.where(e == 0, 0.0, e / values).square())
+        sums = sum_of_products([of_terms], [a.name for a in stage.axes], {a.name: a.extent for a in axes})
+        relative = relative + sums.aligned(total.axes)
+        exact = Named(term.value.axes, exact.values + e)
+    inexact = sum_of_products([exact], [a.name for a in stage.axes], {a.name: a.extent for a in axes})
+    kept = (inexact.aligned(total.axes) == 0) & (size <= _EXACT_INTEGERS)
+    error = torch.where(kept, 0.0, size * relative.sqrt())
+    return Estimate(total, Named(total.axes, _of_finite(error, total.values)))
+
+
+def _of_finite(error: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """The error where there is a finite value, infinite where the analysis has no answer; and none of other values."""
+    return torch.where(values.isfinite(), error.nan_to_num(nan=math.inf, posinf=math.inf), 0.0)
 
 
 def _chain_variance(q: torch.Tensor, s: torch.Tensor, count: int, chain: int) -> torch.Tensor:
@@ -168,11 +247,22 @@ def _expression(expression: Expression, stage: Stage, known: Mapping[str, Estima
     match expression:
         case Literal(constant):
             device = next(iter(known.values())).value.values.device
-            return Estimate(literal(constant, device), None)
+            held = torch.tensor(constant, dtype=torch.float32).item()
+            error = None if held == constant else literal(abs(constant) / 2, device, torch.float32)
+            return Estimate(literal(constant, device), error)
         case Access(tensor):
             value, error = known[tensor].value, known[tensor].error
             read_error = None if error is None else read(expression, error.values, stage.extents)
             return Estimate(read(expression, value.values, stage.extents), read_error)
+        case Gather(tensor, index):
+            return _looked_up(tensor, index, stage, known)
+        case Position(index):
+            device = next(iter(known.values())).value.values.device
+            return Estimate(count(index, stage.extents, device, torch.float64), None)
+        case Apply(operator, (argument,)) if operator in ROUNDINGS:
+            return _rounded(_expression(argument, stage, known), ROUNDINGS[operator])
+        case Apply(operator, arguments) if operator in _DECISIONS:
+            return _DECISIONS[operator](operator, [_expression(a, stage, known) for a in arguments])
         case Apply(operator, arguments):
             return _apply(operator, [_expression(a, stage, known) for a in arguments])
 
@@ -182,21 +272,143 @@ def _apply(operator: str, given: Sequence[Estimate]) -> Estimate:
     result = OPERATIONS[operator](*(g.value.aligned(axes) for g in given))
     errors = [None if g.error is None else g.error.aligned(axes) for g in given]
     inherited = [e for e in errors if e is not None]
-    if operator in ("neg", "abs", "maximum", "minimum"):
-        if not inherited:
-            return Estimate(Named(axes, result), None)
-        worst = inherited[0] if len(inherited) == 1 else torch.maximum(inherited[0], inherited[1])
-        return Estimate(Named(axes, result), Named(axes, worst.expand(result.shape)))
+    if operator in ("neg", "abs"):
+        return Estimate(Named(axes, result), None if not inherited else Named(axes, inherited[0].expand(result.shape)))
     f = result.to(torch.float32)
     error = _OWN[operator](f)
+    if operator in _ROUNDED_ONCE:
+        # A number that float32 holds is computed without an error from operands that have none.
+        exact = f == result
+        for own in inherited:
+            exact = exact & (own == 0)
+        error = torch.where(exact, 0.0, error)
     if inherited:
         operands = [g.value.aligned(axes).to(torch.float32) for g in given]
-        variance = error.square()
         for slope, e in zip(_SLOPES[operator](f, *operands), errors, strict=True):
             if e is not None:
-                variance = variance + (e if slope is None else slope * e).square()
-        error = variance.sqrt()
+                # Not by squares, which overflow for masks as large as float32 has them.
+                error = torch.hypot(error, e if slope is None else torch.where(e == 0, 0.0, slope * e))
+    error = _of_finite(error, result)
+    if inherited:
+        # An infinity that finite operands with errors make may be a number instead.
+        finite, sure = torch.ones_like(result, dtype=torch.bool), torch.ones_like(result, dtype=torch.bool)
+        for g in given:
+            finite = finite & g.value.aligned(axes).isfinite()
+        for e in inherited:
+            sure = sure & (e == 0)
+        error = torch.where(finite & ~sure & ~result.isfinite(), math.inf, error)
     return Estimate(Named(axes, result), Named(axes, error.expand(result.shape)))
+
+
+def _rounded(given: Estimate, narrow: str) -> Estimate:
+    """A rounding that the workload asks for: left out of the value, half a unit in the last place in the error."""
+    axes, value = given.value.axes, given.value.values
+    result = overflowed(value, narrow)
+    size, kind = value.to(torch.float32).abs(), torch.finfo(torch_dtype(narrow))
+    error = ((size * kind.eps).clamp(min=kind.smallest_normal * kind.eps) / 2) / UNIT
+    # Zero is zero in every type, and so are infinities; a value of the narrower type itself stays what it is.
+    stays = value.to(torch_dtype(narrow)).to(torch.float64) == value
+    if given.error is None:
+        error = torch.where(stays, 0.0, error)
+    else:
+        inherited = given.error.aligned(axes)
+        error = torch.where(stays & (inherited == 0), 0.0, torch.hypot(error, inherited))
+        undecided = (size - overflow(narrow)).abs() <= _DECIDED * UNIT * inherited
+        error = torch.where(undecided & (inherited > 0), math.inf, error)
+        return Estimate(Named(axes, result), Named(axes, torch.where(result.isfinite() | undecided, error, 0.0)))
+    return Estimate(Named(axes, result), Named(axes, torch.where(result.isfinite(), error, 0.0)))
+
+
+def _looked_up(
+    tensor: str, index: Sequence[Affine | Expression], stage: Stage, known: Mapping[str, Estimate]
+) -> Estimate:
+    """An element of an input, which is exact, unless an index is in doubt: then it may be any."""
+    at = [i if isinstance(i, Affine) else _expression(i, stage, known) for i in index]
+    found = look_up(
+        known[tensor].value.values,
+        [i if isinstance(i, Affine) else i.value for i in at],
+        stage.extents,
+        known[tensor].outside,
+    )
+    error: torch.Tensor | None = None
+    for e in (i.error for i in at if isinstance(i, Estimate) and i.error is not None):
+        doubt = torch.where(e.aligned(found.axes) > 0, math.inf, 0.0)
+        error = doubt if error is None else torch.maximum(error, doubt)
+    return Estimate(found, None if error is None else Named(found.axes, error.expand(found.values.shape)))
+
+
+def _compared(operator: str, given: Sequence[Estimate]) -> Estimate:
+    axes = union([g.value for g in given])
+    a, b = (g.value.aligned(axes) for g in given)
+    result = OPERATIONS[operator](a, b)
+    inherited = [g.error.aligned(axes) for g in given if g.error is not None]
+    if not inherited:
+        return Estimate(Named(axes, result), None)
+    error = inherited[0] if len(inherited) == 1 else torch.hypot(inherited[0], inherited[1])
+    undecided = _within((a - b).to(torch.float32), error)
+    return Estimate(Named(axes, result), Named(axes, torch.where(undecided, 1 / UNIT, 0.0)))
+
+
+def _larger(operator: str, given: Sequence[Estimate]) -> Estimate:
+    """maximum and minimum: the error of the operand that it is, the larger error where it may be either."""
+    axes = union([g.value for g in given])
+    a, b = (g.value.aligned(axes) for g in given)
+    result = OPERATIONS[operator](a, b)
+    if all(g.error is None for g in given):
+        return Estimate(Named(axes, result), None)
+    of_a, of_b = (_error_at(g, axes) for g in given)
+    either = _within((a - b).to(torch.float32), of_a + of_b)
+    error = torch.where(either, torch.maximum(of_a, of_b), torch.where(result == a, of_a, of_b))
+    return Estimate(Named(axes, result), Named(axes, torch.where(result.isnan(), 0.0, error)))
+
+
+def _error_at(given: Estimate, axes: Sequence[str]) -> torch.Tensor:
+    if given.error is None:
+        return torch.zeros((), device=given.value.values.device)
+    return given.error.aligned(axes)
+
+
+def _chosen(operator: str, given: Sequence[Estimate]) -> Estimate:
+    axes = union([g.value for g in given])
+    c, a, b = (g.value.aligned(axes) for g in given)
+    result = OPERATIONS[operator](c, a, b)
+    if all(g.error is None for g in given):
+        return Estimate(Named(axes, result), None)
+    of_c, of_a, of_b = (_error_at(g, axes) for g in given)
+    error = torch.where(c != 0, of_a, of_b)
+    apart = torch.where((a == b) | (a.isnan() & b.isnan()), 0.0, (a - b).abs()).to(torch.float32) / UNIT
+    error = torch.where(_within(c.to(torch.float32), of_c), error + apart.nan_to_num(nan=math.inf), error)
+    return Estimate(Named(axes, result), Named(axes, error.expand(result.shape)))
+
+
+def _floored(operator: str, given: Sequence[Estimate]) -> Estimate:
+    (a,) = given
+    result = OPERATIONS[operator](a.value.values)
+    if a.error is None:
+        return Estimate(Named(a.value.axes, result), None)
+    error = a.error.aligned(a.value.axes)
+    undecided = _within((a.value.values - a.value.values.round()).to(torch.float32), error)
+    doubt = torch.where(undecided, error.clamp(min=1 / UNIT), 0.0)
+    return Estimate(Named(a.value.axes, result), Named(a.value.axes, doubt.expand(result.shape)))
+
+
+def _within(distance: torch.Tensor, error: torch.Tensor) -> torch.Tensor:
+    """Where a distance may be 0, or have the other sign, for all that is known: never of numbers without an error."""
+    return (distance.abs() <= _DECIDED * UNIT * error) & (error > 0)
+
+
+# Operators that decide: what they yield, or how large its error is, depends on which operand is the larger.
+_DECISIONS: Mapping[str, Callable[[str, Sequence[Estimate]], Estimate]] = {
+    "lt": _compared,
+    "le": _compared,
+    "eq": _compared,
+    "where": _chosen,
+    "maximum": _larger,
+    "minimum": _larger,
+    "floor": _floored,
+}
+# Operators that every device rounds to nearest.
+_ROUNDED_ONCE = frozenset({"add", "sub", "mul"})
 
 
 _Slopes = tuple[torch.Tensor | None, ...]
@@ -213,6 +425,8 @@ _OWN: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "log": lambda f: 4 * f.abs().clamp(min=1.0),
     "tanh": lambda f: torch.full_like(f, 4.0),
     "erf": lambda f: torch.full_like(f, 4.0),
+    "sin": lambda f: torch.full_like(f, 4.0),
+    "cos": lambda f: torch.full_like(f, 4.0),
 }
 
 # The partial derivative by every operand, given the result and the operands; None is 1 or -1.
@@ -227,4 +441,6 @@ _SLOPES: Mapping[str, Callable[..., _Slopes]] = {
     "log": lambda f, a: (1 / a,),
     "tanh": lambda f, a: (1 - f.square(),),
     "erf": lambda f, a: (2 / math.sqrt(math.pi) * torch.exp(-a.square()),),
+    "sin": lambda f, a: (torch.cos(a),),
+    "cos": lambda f, a: (torch.sin(a),),
 }

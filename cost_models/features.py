@@ -315,10 +315,12 @@ def _accesses(counts: KernelCounts) -> list[float]:
     tiles = counts.grid_tiles
     values: list[float] = []
     for t in counts.loads[:_LOAD_SLOTS]:
-        assert isinstance(t.statement, Load)
-        along_last = bool(t.statement.panels and t.statement.panels.axis == t.statement.dst.axes[-1])
+        along_last, eviction = False, ""
+        if isinstance(t.statement, Load):
+            along_last = bool(t.statement.panels and t.statement.panels.axis == t.statement.dst.axes[-1])
+            eviction = t.statement.eviction
         repeats = t.tile_bytes * t.times / t.place_bytes
-        values += [*_access(t, tiles, fast), along_last, _EVICTION[t.statement.eviction], repeats]
+        values += [*_access(t, tiles, fast), along_last, _EVICTION[eviction], repeats]
     values += [0.0] * (len(_LOAD) * max(0, _LOAD_SLOTS - len(counts.loads)))
     if not counts.stores:
         return values + [0.0] * len(_STORE)

@@ -16,10 +16,12 @@ from search_spaces.tile_program import (
     Dot,
     Fill,
     For,
+    Gather,
     If,
     Kernel,
     Load,
     Map,
+    Position,
     Prefetch,
     Reduce,
     Slice,
@@ -33,12 +35,12 @@ from search_spaces.tile_program import (
 
 Loops = tuple[tuple[str, float], ...]  # variable and trips, outermost first
 
-TRANSCENDENTAL = frozenset({"exp", "log", "sqrt", "rsqrt", "tanh", "erf"})
+TRANSCENDENTAL = frozenset({"exp", "log", "sqrt", "rsqrt", "tanh", "erf", "sin", "cos"})
 
 
 @dataclass(slots=True)
 class Traffic:
-    """One load or store of a kernel, or one view of a loaded tile.
+    """One load, look-up or store of a kernel, or one view of a loaded tile.
 
     `place` is the buffer, or the packed tile, that it touches, of `place_bytes`. `times`: executions per program of the
     grid; `taken`: the part of the turns of its loops in which it is executed, less than 1 inside a branch; `loops`: the
@@ -47,7 +49,7 @@ class Traffic:
     one contiguous piece; `row_bytes`: distance between the starts of two rows.
     """
 
-    statement: Load | Store | View
+    statement: Load | Gather | Store | View
     place: str
     place_bytes: int
     tile_bytes: int
@@ -132,6 +134,12 @@ class _Walk:
                 tiles[s.dst.name] = s.dst
                 self._sources[s.dst.name] = loaded = self._traffic(s, s.dst, times, taken, loops)
                 counts.loads.append(loaded)
+            elif isinstance(s, Gather):
+                tiles[s.dst.name] = s.dst
+                counts.loads.append(self._looked_up(s, times, taken, loops))
+            elif isinstance(s, Position):
+                tiles[s.dst.name] = s.dst
+                counts.map_flops += times * s.dst.elements
             elif isinstance(s, Dot):
                 self._dot(s, times)
             elif isinstance(s, For):
@@ -228,6 +236,26 @@ class _Walk:
             covered=covered,
             run_bytes=element * _run(s.slices, buffer.shape),
             row_bytes=element * (buffer.shape[-1] if buffer.shape else 1),
+        )
+
+    def _looked_up(self, s: Gather, times: float, taken: float, loops: Loops) -> Traffic:
+        """A look-up, as if nothing of it were found twice: no two programs or turns look the same place up."""
+        buffer = self._buffers[s.buffer]
+        element = DTYPES[buffer.dtype].bytes
+        last = s.index[-1]
+        run = min(last.extent or 1, buffer.shape[-1]) if isinstance(last, Slice) else 1
+        return Traffic(
+            statement=s,
+            place=buffer.name,
+            place_bytes=buffer.bytes,
+            tile_bytes=s.dst.elements * element,
+            times=times,
+            taken=taken,
+            loops=loops,
+            variables=frozenset(self._extents),
+            covered=1.0,
+            run_bytes=element * run,
+            row_bytes=element * buffer.shape[-1],
         )
 
     def _reach(self, slices: tuple[Slice, ...], shape: tuple[int, ...]) -> tuple[frozenset[str], float]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from cost_models.program_counts import KernelCounts, Traffic, wave_extents
-from search_spaces.tile_program import Load, Store, View
+from search_spaces.tile_program import Gather, Load, Store, View
 
 # The share of a cache that holds reused data; the rest is taken by streams passing through.
 _USABLE = 0.75
@@ -96,7 +96,7 @@ class Nest:
         return unique + (whole - unique) * (1.0 - held)
 
 
-def _read_in_place(statement: Load | Store | View, viewed: set[str]) -> bool:
+def _read_in_place(statement: Load | Gather | Store | View, viewed: set[str]) -> bool:
     return isinstance(statement, Load) and statement.panels is None and statement.dst.name in viewed
 
 

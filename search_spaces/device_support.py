@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from search_spaces.dtypes import DTYPES, FLOAT8, is_integer
+from search_spaces.dtypes import DTYPES, FLOAT8
 from search_spaces.target import Target
 from search_spaces.workload import Tensor, Workload
 
@@ -24,7 +24,7 @@ def why_unsupported(workload: Workload, target: Target) -> str | None:
     float8 = next((n for n in FLOAT8 if n in names), None)
     if float8 and target.capability < _FLOAT8_FROM:
         return _needs(float8, _FLOAT8_FROM, target)
-    if any(map(is_integer, names)) and target.capability < _INT8_FROM:
+    if "int8" in workload.contracted and target.capability < _INT8_FROM:
         return _needs("int8", _INT8_FROM, target)
     multiplied = any(d in FLOAT8 for d in workload.contracted)
     if multiplied and workload.precision != "fast" and target.capability not in _FLOAT8_EXACT:

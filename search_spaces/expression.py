@@ -115,7 +115,7 @@ class Gather:
     """One element of an input, at least one of whose indices is data: `table[token[r], d]`.
 
     An index is an affine form of the axes or an expression. Where the value of an expression is no index of the
-    dimension, the element is NaN.
+    dimension, the element is NaN, or 0 in an input of integers or booleans.
     """
 
     tensor: str

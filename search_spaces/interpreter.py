@@ -1,6 +1,6 @@
 """Executes tile programs with NumPy: the oracle that backends are tested against.
 
-Tiles are computed in float32 (values of narrower types are held in float32 and rounded where a program rounds), tiles
+Tiles are computed in float32 (values of all other types are held in float32 and rounded where a program rounds), tiles
 of int32 in int32.
 Tiles are arrays whose dimensions are the tile's named axes; nothing here is fast.
 """
@@ -13,17 +13,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from search_spaces.dtypes import round_to
+from search_spaces.dtypes import is_float, is_integer, round_to
 from search_spaces.tile_program import (
     Bound,
     Buffer,
     Dot,
     Fill,
     For,
+    Gather,
     If,
     Kernel,
     Load,
     Map,
+    Position,
     Prefetch,
     Reduce,
     Slice,
@@ -43,6 +45,10 @@ def _erf(x: Array) -> Array:
     return np.array([math.erf(v) for v in x.reshape(-1)], dtype=np.float32).reshape(x.shape)
 
 
+def _where(condition: Array, a: Array, b: Array) -> Array:
+    return np.where(condition != 0, a, b)
+
+
 OPERATIONS: dict[str, Callable[..., Array]] = {
     "add": np.add,
     "sub": np.subtract,
@@ -58,19 +64,28 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "rsqrt": lambda x: 1.0 / np.sqrt(x),
     "tanh": np.tanh,
     "erf": _erf,
+    "sin": np.sin,
+    "cos": np.cos,
+    "floor": np.floor,
+    "lt": np.less,
+    "le": np.less_equal,
+    "eq": np.equal,
+    "where": _where,
     "cast": lambda x: x,
 }
 _FOLDS: dict[str, tuple[Callable[..., Array], float]] = {
     "sum": (np.sum, 0.0),
     "max": (np.max, -np.inf),
     "min": (np.min, np.inf),
+    "prod": (np.prod, 1.0),
 }
 
 
 def interpret(program: TileProgram, inputs: Sequence[Array]) -> Array:
     """The output of the program for these inputs (in buffer order; any type that holds them), rounded to its dtype.
 
-    Elements that no statement stores come out as NaN, in an int32 output as the smallest integer.
+    Elements that no statement stores come out as NaN, in an output of integers as the smallest, as True in one of
+    booleans.
     """
     given = iter(inputs)
     memory: dict[str, Array] = {}
@@ -78,8 +93,7 @@ def interpret(program: TileProgram, inputs: Sequence[Array]) -> Array:
         if buffer.role == "input":
             memory[buffer.name] = np.asarray(next(given), dtype=np.float32).reshape(buffer.shape)
         else:
-            unwritten = np.iinfo(np.int32).min if buffer.dtype == "int32" else np.nan
-            start = 0 if buffer.name in program.zeroed else unwritten
+            start = 0 if buffer.name in program.zeroed else _unwritten(buffer.dtype)
             memory[buffer.name] = np.full(buffer.shape, start, dtype=_held_as(buffer.dtype))
     with np.errstate(all="ignore"):
         for kernel in program.kernels:
@@ -91,6 +105,10 @@ def interpret(program: TileProgram, inputs: Sequence[Array]) -> Array:
 def _held_as(dtype: str) -> type[np.float32 | np.int32]:
     """The NumPy type of tiles and memory of an element type."""
     return np.int32 if dtype == "int32" else np.float32
+
+
+def _unwritten(name: str) -> float:
+    return float(np.iinfo(name).min) if is_integer(name) else np.nan
 
 
 def _run_kernel(kernel: Kernel, program: TileProgram, memory: Mapping[str, Array]) -> None:
@@ -121,10 +139,14 @@ class _Program:
     def step(self, s: Statement) -> None:
         match s:
             case Load():
-                values = self._gather(self.memory[s.buffer], s.slices, s.fill)
-                self._set(s.dst, values)
+                self._set(s.dst, self._sliced(self.memory[s.buffer], s.slices, s.fill))
+            case Gather():
+                self._gather(s)
+            case Position():
+                start = s.piece.start.evaluate(self.variables)
+                self._set(s.dst, (start + np.arange(s.piece.extent or 1)).reshape(s.dst.shape))
             case View():
-                self._set(s.dst, self._gather(self.tiles[s.src][1], s.slices, 0.0))
+                self._set(s.dst, self._sliced(self.tiles[s.src][1], s.slices, 0.0))
             case Fill():
                 self._set(s.dst, np.full(s.dst.shape, s.value, dtype=np.float32))
             case Dot():
@@ -165,10 +187,7 @@ class _Program:
         if isinstance(argument, float | int):
             return np.full((), argument, dtype=_held_as(dst.dtype))
         tile, values = self.tiles[argument]
-        values = values.astype(_held_as(dst.dtype), copy=False)
-        kept = [x for x in dst.axes if x in tile.axes]
-        values = values.transpose([tile.axes.index(x) for x in kept])
-        return values.reshape([tile.extent(x) if x in tile.axes else 1 for x in dst.axes])
+        return _aligned(values.astype(_held_as(dst.dtype), copy=False), tile.axes, dst.axes)
 
     def _dot(self, s: Dot) -> None:
         left, right = self.tiles[s.a], self.tiles[s.b]
@@ -203,7 +222,27 @@ class _Program:
             result.append(index.reshape(shape))
         return result
 
-    def _gather(self, source: Array, slices: Sequence[Slice], fill: float) -> Array:
+    def _gather(self, s: Gather) -> None:
+        source = self.memory[s.buffer]
+        sliced = iter(s.axes)
+        inside: Array = np.ones((), dtype=bool)
+        at: list[Array] = []
+        for index, size in zip(s.index, source.shape, strict=True):
+            if isinstance(index, str):
+                tile, values = self.tiles[index]
+                axes = tile.axes
+            else:
+                values = index.start.evaluate(self.variables) + np.arange(index.extent or 1)
+                axes = (next(sliced),) if index.extent is not None else ()
+                values = values if axes else values[0]
+            positions = _aligned(values, axes, s.dst.axes)
+            within = (positions >= 0) & (positions < size)
+            inside = inside & within
+            at.append(np.where(within, positions, 0).astype(np.int64))
+        fill = np.nan if is_float(self.buffers[s.buffer].dtype) else 0.0
+        self._set(s.dst, np.broadcast_to(np.where(inside, source[tuple(at)], np.float32(fill)), s.dst.shape))
+
+    def _sliced(self, source: Array, slices: Sequence[Slice], fill: float) -> Array:
         index = self._indices(slices)
         inside = np.ones((), dtype=bool)
         for i, size, piece in zip(index, source.shape, slices, strict=True):
@@ -228,3 +267,11 @@ class _Program:
             np.add.at(target, at, new)
         else:
             target[at] = new
+
+
+def _aligned(values: Array, axes: tuple[str, ...], target: tuple[str, ...]) -> Array:
+    """The values with dimensions in the order of `target`, of size 1 for axes that they do not have."""
+    kept = [x for x in target if x in axes]
+    values = np.asarray(values).transpose([axes.index(x) for x in kept])
+    sizes = dict(zip(kept, values.shape, strict=True))
+    return values.reshape([sizes.get(x, 1) for x in target])

@@ -141,6 +141,7 @@ class Emitter:
     def _gather(self, gather: Gather) -> Tile:
         index: list[Slice | str] = []
         axes: dict[str, int] = {}
+        sliced: list[str] = []
         for at in gather.index:
             if isinstance(at, Affine):
                 axis = at.terms[0][0]
@@ -148,6 +149,7 @@ class Emitter:
                 index.append(piece)
                 if piece.extent is not None:
                     axes[axis] = piece.extent
+                    sliced.append(axis)
             else:
                 looked_up = self.tile(at, f"{gather.tensor}_index")
                 index.append(looked_up.name)
@@ -155,7 +157,7 @@ class Emitter:
         kept = tuple(x for x in self.place if x in axes)
         element = dtype(self.inputs[gather.tensor]).name
         dst = Tile(self.names.fresh(gather.tensor), kept, tuple(axes[x] for x in kept), element)
-        self.body.append(tp.Gather(dst, gather.tensor, tuple(index)))
+        self.body.append(tp.Gather(dst, gather.tensor, tuple(index), tuple(sliced)))
         return dst
 
     def _load(self, access: Access) -> Tile:

@@ -9,6 +9,7 @@ from search_spaces.target import Target
 from search_spaces.tile_program import (
     Dot,
     For,
+    Gather,
     Kernel,
     Load,
     Split,
@@ -131,7 +132,7 @@ def _row_bytes(body: list[Statement]) -> int:
 
 
 def _loaded_bytes(loop: For) -> int:
-    return sum(s.dst.bytes for s in loop.body if isinstance(s, Load))
+    return sum(s.dst.bytes for s in loop.body if isinstance(s, Load | Gather))
 
 
 def why_too_large(program: TileProgram, target: Target) -> str | None:

@@ -148,13 +148,15 @@ class Gather:
     """`dst[…] = buffer[…, index tile[…], …]`: a load of which at least one dimension is looked up.
 
     `index` has, per dimension of the buffer, a slice or the name of a tile whose values are the indices. The axes of
-    `dst` are those of slices and index tiles, broadcast by name. Where an index is none of its dimension, the element
-    is NaN; so it is where a slice is outside the buffer.
+    `dst` are those of slices and index tiles, broadcast by name; `axes` are those of the slices that have an extent, in
+    order. Where an index is none of its dimension, the element is NaN, 0 in a buffer of integers or booleans; so it is
+    where a slice is outside the buffer.
     """
 
     dst: Tile
     buffer: str
     index: tuple[Slice | str, ...]
+    axes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

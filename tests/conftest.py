@@ -15,6 +15,7 @@ import pytest
 from autosched.backends.triton_arguments import Arguments, arguments
 from autosched.backends.triton_printer import function_name
 from search_spaces import TileProgram
+from search_spaces.tile_program import Buffer
 
 _HERE = Path(__file__).parent
 # What a backend prints.
@@ -62,7 +63,7 @@ class TritonInterpreter:
 
     def run(self, source: str, program: TileProgram, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
         """The output of a program, interpreted from its printed source."""
-        buffers = {b.name: inputs.get(b.name, np.full(b.shape, np.nan, b.dtype)) for b in program.buffers}
+        buffers = {b.name: _in_memory(inputs.get(b.name, _unwritten(b))) for b in program.buffers}
         for name in program.zeroed:
             buffers[name] = np.zeros_like(buffers[name])
         kernels = [
@@ -77,12 +78,23 @@ class TritonInterpreter:
         result = pickle.load(self._process.stdout)
         if isinstance(result, str):
             raise AssertionError(f"{result}\nin\n{source}")
-        return result[next(b.name for b in program.buffers if b.role == "output")]
+        output = next(b for b in program.buffers if b.role == "output")
+        return result[output.name].view(output.dtype)
 
     def close(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait(timeout=30)
+
+
+def _unwritten(buffer: Buffer) -> np.ndarray:
+    """Memory that shows where nothing was written, where the type has a value for that."""
+    return np.full(buffer.shape, np.nan if np.issubdtype(buffer.dtype, np.floating) else 1, buffer.dtype)
+
+
+def _in_memory(values: np.ndarray) -> np.ndarray:
+    """Booleans as the bytes that kernels take them to be."""
+    return values.view(np.int8) if values.dtype == np.bool_ else values
 
 
 def _descriptors(taken: Arguments) -> list[tuple[str, list[int], list[int], list[int]]]:

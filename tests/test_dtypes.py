@@ -126,14 +126,17 @@ def test_types_that_make_no_sense_are_refused(arguments: dict[str, object], mess
         ops.matmul(8, 8, 8, **arguments)  # type: ignore[arg-type]  # of many types
 
 
-def test_nothing_but_a_sum_of_products_of_integers_is_an_integer() -> None:
-    i = Axis("i", 4)
-    doubled = Stage("out", (i,), ex.mul(Access("x", (axis_index("i"),)), ex.Literal(2.0)), dtype="int8")
-    with pytest.raises(InputError, match="stage 'out' has dtype int8; expected one of float32"):
-        Workload("doubled", (Tensor("x", (4,), "int8"),), (doubled,))
-    total = Stage("out", (), Access("x", (axis_index("i"),)), Reduction("sum", (i,)), dtype="int32")
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "bool"])
+def test_no_stage_before_the_last_holds_integers_but_a_sum_of_products_of_integers(dtype: str) -> None:
+    i, x = Axis("i", 4), Tensor("x", (4,), "int8")
+    doubled = Stage("doubled", (i,), ex.mul(Access("x", (axis_index("i"),)), ex.Literal(2.0)), dtype=dtype)
+    assert Workload("doubled", (x,), (doubled,)).output.dtype == dtype
+    out = Stage("out", (i,), Access("doubled", (axis_index("i"),)))
+    with pytest.raises(InputError, match=f"stage 'doubled' has dtype {dtype}; expected one of float32"):
+        Workload("again", (x,), (doubled, out))
+    total = Stage("total", (), Access("x", (axis_index("i"),)), Reduction("sum", (i,)), dtype=dtype)
     with pytest.raises(InputError, match="or int32 for a sum of products of int8"):
-        Workload("total", (Tensor("x", (4,), "int8"),), (total,))
+        Workload("total", (x,), (total, Stage("out", (), Access("total", ()))))
 
 
 def test_fast_sums_are_another_workload_than_exact_ones() -> None:

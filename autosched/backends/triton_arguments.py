@@ -13,7 +13,7 @@ from typing import TypeVar
 from autosched.backends.backend import CompileError
 from search_spaces.descriptors import DESCRIPTOR_ALIGNMENT_BYTES, why_not_describable
 from search_spaces.dtypes import dtype
-from search_spaces.tile_program import Buffer, Kernel, Load, Slice, Store, TileProgram, statements
+from search_spaces.tile_program import Buffer, Gather, Kernel, Load, Slice, Store, TileProgram, statements
 
 # How long a tile may be along a dimension, in elements (CUDA driver API, cuTensorMapEncodeTiled).
 _LONGEST = 256
@@ -52,8 +52,9 @@ def arguments(program: TileProgram, kernel: Kernel) -> Arguments:
     Raises:
         CompileError: the hardware cannot describe a tile.
     """
-    moves = [s for s in statements(kernel.body) if isinstance(s, Load | Store)]
-    pointed = {s.buffer for s in moves if s.via == "pointer"}
+    body = list(statements(kernel.body))
+    moves = [s for s in body if isinstance(s, Load | Store)]
+    pointed = {s.buffer for s in moves if s.via == "pointer"} | {s.buffer for s in body if isinstance(s, Gather)}
     tiles = [descriptor(program.buffer(s.buffer), s.slices) for s in moves if s.via == "descriptor"]
     return Arguments(tuple(b for b in program.buffers if b.name in pointed), tuple(dict.fromkeys(tiles)))
 

@@ -42,6 +42,9 @@ _TYPES = {
     "float8_e5m2": "fp8e5",
     "int8": "i8",
     "int32": "i32",
+    "int64": "i64",
+    # Of a byte each, which is 0 or 1.
+    "bool": "i8",
 }
 
 

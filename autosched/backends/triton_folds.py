@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from search_spaces.tile_program import Dot, For, Map, Reduce, Split, Statement, Store, Tile, View, statements
+from search_spaces.tile_program import Dot, For, Gather, Map, Reduce, Split, Statement, Store, Tile, View, statements
 
 
 def folded_tiles(loop: For) -> Iterator[Tile]:
@@ -28,6 +28,8 @@ def read(statement: Statement) -> tuple[str, ...]:
     match statement:
         case Map(arguments=arguments):
             return tuple(a for a in arguments if isinstance(a, str))
+        case Gather(index=index):
+            return tuple(i for i in index if isinstance(i, str))
         case Dot(dst=dst, a=a, b=b):
             return (dst.name, a, b)
         case Reduce(src=src) | Split(src=src) | Store(src=src) | View(src=src):

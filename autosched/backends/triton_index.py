@@ -9,7 +9,7 @@ the start is known:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autosched.backends.triton_scope import Block, Identifiers
@@ -26,6 +26,14 @@ class Place:
 
     pointer: str
     mask: str
+
+
+@dataclass(frozen=True)
+class Along:
+    """A printed tensor of integers with these axes, as an index."""
+
+    name: str
+    axes: tuple[str, ...]
 
 
 class Indexing:
@@ -98,6 +106,34 @@ class Indexing:
             masks.append(mask and mask + along)
         start = self.affine(base, wide)
         return Place(" + ".join([pointer, *([start] if start != "0" else []), *terms]), " & ".join(filter(None, masks)))
+
+    def looked_up(
+        self, buffer: Buffer, pointer: str, index: Sequence[Slice | Along], sliced: Sequence[str], axes: tuple[str, ...]
+    ) -> Place:
+        """Where a tile with `axes` lies in a buffer of which some dimensions are indexed by integers of 64 bits.
+
+        `sliced`: the axes of the slices that have an extent.
+        """
+        terms: list[str] = []
+        masks: list[str] = []
+        names = iter(sliced)
+        for at, stride, size in zip(index, buffer.strides, buffer.shape, strict=True):
+            if isinstance(at, Along):
+                along = expand(at.axes, axes)
+                offsets = at.name + along
+                masks += [f"({at.name} >= 0){along}", f"({at.name} < {size}){along}"]
+            elif at.extent is None:
+                offsets = self.affine(at.start, wide=True)
+                offsets = f"({offsets})" if stride != 1 and len(at.start.terms) + bool(at.start.offset) > 1 else offsets
+                masks.append(self.mask(f"{buffer.name}_row", at, size))
+            else:
+                axis = next(names)
+                along = expand((axis,), axes)
+                offsets = f"{self.offsets(axis, at.start, at.extent)}.to(tl.int64){along}"
+                mask = self.mask(axis, at, size)
+                masks.append(mask and mask + along)
+            terms.append(offsets if stride == 1 else f"{offsets} * {stride}")
+        return Place(" + ".join([pointer, *terms]), " & ".join(filter(None, masks)))
 
     def _clamped(self, axis: str, piece: Slice, size: int) -> str:
         """The identifier of the positions of a slice, those beyond a dimension of `size` being its last."""

@@ -26,6 +26,25 @@ def _erf(x):
     return tl.where(x < 0.0, -y, y)
 """
 
+# Triton's own folds leave NaN out; PyTorch's do not.
+_MAX = """\
+@triton.jit
+def _max(a, b):
+    return tl.maximum(a, b, tl.PropagateNan.ALL)
+"""
+
+_MIN = """\
+@triton.jit
+def _min(a, b):
+    return tl.minimum(a, b, tl.PropagateNan.ALL)
+"""
+
+_PROD = """\
+@triton.jit
+def _prod(a, b):
+    return a * b
+"""
+
 # Operators that Triton itself does not have (tanh is only in the vendor's library), as functions of the module.
 # The series of tanh is cut after x^11, which is exact to float32 below 0.3 (the next term is 6e-10 of the value).
 # Triton's erf is the vendor's, right to the last place at twice the instructions; this one is within 1.3 * 2^-23: the
@@ -37,8 +56,8 @@ _PRINTERS: Mapping[str, Callable[..., str]] = {
     "sub": lambda a, b: f"{a} - {b}",
     "mul": lambda a, b: f"{a} * {b}",
     "div": lambda a, b: f"{a} / {b}",
-    "maximum": lambda a, b: f"tl.maximum({a}, {b})",
-    "minimum": lambda a, b: f"tl.minimum({a}, {b})",
+    "maximum": lambda a, b: f"tl.maximum({a}, {b}, tl.PropagateNan.ALL)",
+    "minimum": lambda a, b: f"tl.minimum({a}, {b}, tl.PropagateNan.ALL)",
     "neg": lambda a: f"-{a}",
     "abs": lambda a: f"tl.abs({a})",
     "exp": lambda a: f"tl.exp({a})",
@@ -47,16 +66,32 @@ _PRINTERS: Mapping[str, Callable[..., str]] = {
     "rsqrt": lambda a: f"tl.rsqrt({a})",
     "tanh": lambda a: f"_tanh({a})",
     "erf": lambda a: f"_erf({a})",
+    "sin": lambda a: f"tl.sin({a})",
+    "cos": lambda a: f"tl.cos({a})",
+    "floor": lambda a: f"tl.floor({a})",
+    "lt": lambda a, b: f"({a} < {b}).to(tl.float32)",
+    "le": lambda a, b: f"({a} <= {b}).to(tl.float32)",
+    "eq": lambda a, b: f"({a} == {b}).to(tl.float32)",
+    "where": lambda c, a, b: f"tl.where({c} != 0.0, {a}, {b})",
     "cast": lambda a: a,
 }
 
-# What leaves a fold unchanged, and the function that folds a tensor along an axis.
-IDENTITIES: Mapping[str, float] = {"sum": 0.0, "max": -math.inf, "min": math.inf}
+# What leaves a fold unchanged.
+IDENTITIES: Mapping[str, float] = {"sum": 0.0, "max": -math.inf, "min": math.inf, "prod": 1.0}
+# What joins two values of a fold, as functions of the module; Triton has one of its own for sums.
+COMBINING: Mapping[str, str] = {"max": _MAX, "min": _MIN, "prod": _PROD}
 
 
 def apply(operator: str, arguments: list[str]) -> str:
     """The operator applied to printed arguments, each a name, a constant or an expression that binds tightly."""
     return _PRINTERS[operator](*arguments)
+
+
+def fold(operator: str, values: str, axis: int) -> str:
+    """The fold of a printed tensor along an axis, given by number."""
+    if operator in COMBINING:
+        return f"tl.reduce({values}, {axis}, _{operator})"
+    return f"tl.{operator}({values}, axis={axis})"
 
 
 def constant(value: float) -> str:

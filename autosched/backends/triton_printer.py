@@ -6,6 +6,7 @@ descriptors, no block pointers. Arguments of a kernel are pointers, then descrip
 
 from __future__ import annotations
 
+import math
 from typing import Protocol
 
 from autosched.backends import triton_operators as operators
@@ -13,19 +14,21 @@ from autosched.backends.backend import CompileError
 from autosched.backends.triton_arguments import arguments, described, descriptor
 from autosched.backends.triton_folds import folded_tiles
 from autosched.backends.triton_grid import print_grid, stream_turns
-from autosched.backends.triton_index import Indexing, expand
+from autosched.backends.triton_index import Along, Indexing, expand
 from autosched.backends.triton_scope import Block, Identifiers, Scope, call, identifier
-from search_spaces.dtypes import FLOAT8, FLOAT8_CHAIN
+from search_spaces.dtypes import FLOAT8, FLOAT8_CHAIN, is_float
 from search_spaces.expression import Affine
 from search_spaces.tile_program import (
     Bound,
     Dot,
     Fill,
     For,
+    Gather,
     If,
     Kernel,
     Load,
     Map,
+    Position,
     Prefetch,
     Reduce,
     Slice,
@@ -49,7 +52,11 @@ _TRITON_TYPES = {
     "float8_e5m2": "tl.float8e5",
     "int8": "tl.int8",
     "int32": "tl.int32",
+    "int64": "tl.int64",
+    "bool": "tl.int8",
 }
+# Above every index (`search_spaces.workload.MAX_ELEMENTS`), in float32.
+_MAX_INDEX = 2.0**31
 # The types that pointwise work on tiles of that type is done in; float32 for all others.
 _COMPUTED = ("float64", "int32")
 
@@ -123,6 +130,10 @@ class KernelPrinter:
         match statement:
             case Load():
                 self._load(statement)
+            case Gather():
+                self._gather(statement)
+            case Position():
+                self._position(statement)
             case View():
                 self._view(statement)
             case Fill(dst=dst, value=value):
@@ -159,7 +170,7 @@ class KernelPrinter:
         """A tile as an operand of something with `axes`: cast, its axes in that order, missing ones inserted."""
         text = self._name(tile.name)
         if tile.dtype != dtype:
-            text = f"{text}.to({_TRITON_TYPES[dtype]})"
+            text = f"({text} != 0).to(tl.int8)" if dtype == "bool" else f"{text}.to({_TRITON_TYPES[dtype]})"
         order = tuple(a for a in axes if a in tile.axes)
         if len(order) != len(tile.axes):
             raise CompileError(f"tile {tile.name} has axes {list(tile.axes)}; expected some of {list(axes)}")
@@ -184,6 +195,30 @@ class KernelPrinter:
         place = self._indexing.place(buffer, self._pointers[buffer.name], s.slices, s.dst.axes)
         masked = [f"mask={place.mask}", f"other={operators.constant(s.fill)}"] if place.mask else []
         self._block.write(call("tl.load", place.pointer, *masked, *eviction, before=f"{name} = ") + cast)
+
+    def _gather(self, s: Gather) -> None:
+        buffer = self._program.buffer(s.buffer)
+        index = tuple(self._index(self._tiles[i]) if isinstance(i, str) else i for i in s.index)
+        place = self._indexing.looked_up(buffer, self._pointers[buffer.name], index, s.axes, s.dst.axes)
+        other = operators.constant(math.nan) if is_float(buffer.dtype) else "0"
+        masked = [f"mask={place.mask}", f"other={other}"] if place.mask else []
+        self._block.write(call("tl.load", place.pointer, *masked, before=f"{self._name(s.dst.name)} = "))
+
+    def _index(self, tile: Tile) -> Along:
+        """The tile's values as integers of 64 bits; what cannot be an index, NaN say, as -1."""
+        name = self._identifiers.of(("index", tile.name), f"{tile.name}_at")
+        value = self._name(tile.name)
+        if is_float(tile.dtype):
+            value = f"tl.where(({value} >= 0) & ({value} < {_MAX_INDEX:.1f}), {value}, -1.0)"
+        self._block.write(f"{name} = {value}.to(tl.int64)")
+        return Along(name, tile.axes)
+
+    def _position(self, s: Position) -> None:
+        if s.piece.extent is None:
+            self._assign(s.dst, f"tl.cast({self._indexing.affine(s.piece.start)}, tl.float32)")
+            return
+        (axis,) = s.dst.axes
+        self._assign(s.dst, f"{self._indexing.offsets(axis, s.piece.start, s.piece.extent)}.to(tl.float32)")
 
     def _check_descriptor_load(self, s: Load) -> None:
         if s.eviction:
@@ -268,7 +303,7 @@ class KernelPrinter:
         if mask:
             identity = operators.constant(operators.IDENTITIES[s.operator])
             text = f"tl.where({mask}{expand((s.axis,), source.axes)}, {text}, {identity})"
-        self._assign(s.dst, f"tl.{s.operator}({text}, axis={source.axes.index(s.axis)})")
+        self._assign(s.dst, operators.fold(s.operator, text, source.axes.index(s.axis)))
 
     def _bound_mask(self, bound: Bound, axis: str, extent: int) -> str:
         return self._indexing.mask(axis, Slice(bound.start, extent), bound.size)

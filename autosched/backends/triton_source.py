@@ -10,7 +10,7 @@ from autosched.backends import triton_operators as operators
 from autosched.backends.backend import CompileError
 from autosched.backends.triton_arguments import Arguments
 from autosched.backends.triton_printer import KernelPrinter, function_name
-from search_spaces.tile_program import Kernel, Map, TileProgram, statements
+from search_spaces.tile_program import Kernel, Map, Reduce, TileProgram, statements
 from search_spaces.tile_program_text import to_text
 
 
@@ -24,8 +24,11 @@ def print_module(program: TileProgram, comment: str) -> str:
     names = [function_name(kernel) for kernel in program.kernels]
     if len(set(names)) < len(names):
         raise CompileError(f"kernels of {program.name} are called {names}; expected different names")
-    used = {s.operator for k in program.kernels for s in statements(k.body) if isinstance(s, Map)}
+    body = [s for k in program.kernels for s in statements(k.body)]
+    used = {s.operator for s in body if isinstance(s, Map)}
+    folded = {s.operator for s in body if isinstance(s, Reduce)}
     functions = [text for name, text in operators.FUNCTIONS.items() if name in used]
+    functions += [text for name, text in operators.COMBINING.items() if name in folded]
     kernels = [_print_kernel(program, kernel) for kernel in program.kernels]
     imports = ["import triton", "import triton.language as tl"]
     imports += [triton_gluon_printer.IMPORTS] if any(map(is_gluon, program.kernels)) else []

@@ -38,6 +38,9 @@ PATTERNS: dict[torch.dtype, Patterns] = {
     torch.float8_e5m2: Patterns(torch.int8, poison=0x7D, beside=0x7E),
     torch.int8: Patterns(torch.int8, poison=-(2**7), beside=-(2**7)),
     torch.int32: Patterns(torch.int32, poison=-(2**31), beside=-(2**31)),
+    torch.int64: Patterns(torch.int64, poison=-(2**63), beside=-(2**63)),
+    # Kernels write 0 and 1.
+    torch.bool: Patterns(torch.int8, poison=0x5A, beside=0x5A),
 }
 # Long enough to show whatever runs on past an end, short enough to compare after every trial; a multiple of a page, so
 # that the tensor between is aligned as one of its own would be.

@@ -51,8 +51,8 @@ class TrialData:
         self._bands = [band for guarded in (*self.inputs.guarded, self.output) for band in guarded.bands]
         self._surroundings = self._copy_bands()
         self._fingerprint = self._fingerprint_now()
-        # Where the reference itself is not a number, poison looks as it should.
-        self._hides_poison = bool(expectation.values.isnan().any())
+        # Where the reference itself is not a number, or nothing is checked, poison looks as it should.
+        self._hides_poison = bool((expectation.values.isnan() | expectation.allowed.isinf()).any())
 
     @staticmethod
     def drawn(workload: Workload, seed: int, device: torch.device) -> TrialData:

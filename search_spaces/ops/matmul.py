@@ -11,8 +11,8 @@ from search_spaces.workload import Axis, Reduction, Scalar, Stage, Tensor, Workl
 
 # Of a and b: "n" as written, "t" transposed.
 LAYOUTS = ("nn", "nt", "tn", "tt")
-# int32 is for sums only: tensor cores multiply bytes.
-OPERANDS = (*(name for name in DTYPES if name != "int32"), "tf32")
+# The wider integers are for sums and indices: tensor cores multiply bytes.
+OPERANDS = (*(name for name in DTYPES if name not in ("int32", "int64", "bool")), "tf32")
 
 
 def matmul(
