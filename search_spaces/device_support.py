@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from search_spaces.dtypes import DTYPES, FLOAT8, is_float, is_integer
+from search_spaces.expression import gathers
 from search_spaces.structure import contraction_form
 from search_spaces.target import Target
 from search_spaces.workload import Tensor, Workload
@@ -41,6 +42,8 @@ def _why_unsupported_cpu(workload: Workload, tensors: tuple[Tensor, ...]) -> str
     for dtype in workload.contracted:
         if not is_float(dtype) and contraction_form(workload):
             return f"products of {dtype}; contractions for CPUs take those of {', '.join(filter(is_float, allowed))}"
+    if contraction_form(workload) and any(gathers(s.expression) for s in workload.stages):
+        return "elements that are looked up beside a contraction; kernels for CPUs take them without one"
     for tensor in tensors:
         if tensor.dtype not in allowed:
             return f"{tensor.name} is {tensor.dtype}; kernels for CPUs take {', '.join(allowed)}"
