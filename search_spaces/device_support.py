@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from search_spaces.dtypes import DTYPES, FLOAT8
+from search_spaces.dtypes import DTYPES, FLOAT8, is_float
+from search_spaces.expression import gathers
+from search_spaces.structure import contraction_form
 from search_spaces.target import Target
 from search_spaces.workload import Tensor, Workload
 
@@ -20,7 +22,7 @@ def why_unsupported(workload: Workload, target: Target) -> str | None:
     tensors = (*workload.inputs, workload.output)
     names = {t.dtype for t in tensors}
     if target.kind == "cpu":
-        return _why_unsupported_cpu(tensors)
+        return _why_unsupported_cpu(workload, tensors)
     float8 = next((n for n in FLOAT8 if n in names), None)
     if float8 and target.capability < _FLOAT8_FROM:
         return _needs(float8, _FLOAT8_FROM, target)
@@ -35,14 +37,19 @@ def why_unsupported(workload: Workload, target: Target) -> str | None:
     return None
 
 
-def _why_unsupported_cpu(tensors: tuple[Tensor, ...]) -> str | None:
-    allowed = [d.name for d in DTYPES.values() if d.kind == "float" and d.name not in FLOAT8]
+def _why_unsupported_cpu(workload: Workload, tensors: tuple[Tensor, ...]) -> str | None:
+    allowed = [d.name for d in DTYPES.values() if d.name not in FLOAT8]
+    for dtype in workload.contracted:
+        if not is_float(dtype) and contraction_form(workload):
+            return f"products of {dtype}; contractions for CPUs take those of {', '.join(filter(is_float, allowed))}"
+    if contraction_form(workload) and any(gathers(s.expression) for s in workload.stages):
+        return "elements that are looked up beside a contraction; kernels for CPUs take them without one"
     for tensor in tensors:
         if tensor.dtype not in allowed:
             return f"{tensor.name} is {tensor.dtype}; kernels for CPUs take {', '.join(allowed)}"
-        if tensor.shape and tensor.shape[-1] > 1 and tensor.effective_strides[-1] != 1:
+        if contraction_form(workload) and tensor.shape and tensor.shape[-1] > 1 and tensor.effective_strides[-1] != 1:
             between = tensor.effective_strides[-1]
-            return f"elements of the last dimension of {tensor.name} are {between} apart; kernels for CPUs take 1"
+            return f"elements of the last dimension of {tensor.name} are {between} apart; contractions for CPUs take 1"
     return None
 
 

@@ -5,6 +5,7 @@ On a machine with a GPU, `pytest -m gpu tests/test_layouts.py` tunes, replays an
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -183,11 +184,12 @@ def test_lowered_programs_compute_strided_tensors(workload: Workload, target: Ta
         assert error_ratio(made, expectation) <= 1.0, str(schedule)
 
 
-def test_a_cpu_takes_no_columns_that_are_apart() -> None:
-    workload = pointwise((8, 16), (1, 8), None)
-    with pytest.raises(EmptySearchSpaceError, match="the last dimension of x are 8 apart; kernels for CPUs take 1"):
-        search_spaces.build(workload, HERE)
-    assert search_spaces.build(workload, H200).sketches
+def test_contractions_on_a_cpu_take_no_columns_that_are_apart() -> None:
+    dense = ops.matmul(8, 16, 32)
+    apart = dataclasses.replace(dense, inputs=(dataclasses.replace(dense.inputs[0], strides=(64, 2)), dense.inputs[1]))
+    with pytest.raises(EmptySearchSpaceError, match="dimension of a are 2 apart; contractions for CPUs take 1"):
+        search_spaces.build(apart, HERE)
+    assert search_spaces.build(pointwise((8, 16), (1, 8), None), HERE).sketches
 
 
 @pytest.mark.parametrize("workload", STRIDED, ids=label)

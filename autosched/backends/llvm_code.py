@@ -2,30 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from autosched.backends.llvm_ir import F16, F32, I8, I16, I32, I64, Block, Builder, Phi, Value
 from autosched.backends.llvm_values import (
     bfloat16_bits,
+    broadcast,
+    condition,
     constant_mask,
     float_constant,
+    in_order,
     index,
     int_constant,
     minus,
     overload,
     plus,
+    poison,
     smaller,
     times,
+    truth,
     vector,
 )
+from search_spaces.dtypes import DTYPES
 from search_spaces.expression import Affine
 from search_spaces.tile_program import Bound, Buffer
 
-# What an element is in memory. bfloat16 is handled as the upper half of a float32.
-_STORED: Mapping[str, str] = {"float32": F32, "float16": F16, "bfloat16": I16}
-_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+# What an element is in memory. bfloat16 is handled as the upper half of a float32, bool is a byte that is 0 or not.
+_STORED: Mapping[str, str] = {
+    "float32": F32,
+    "float16": F16,
+    "bfloat16": I16,
+    "int8": I8,
+    "int32": I32,
+    "int64": I64,
+    "bool": I8,
+}
 
 
 @dataclass
@@ -121,10 +134,6 @@ class Code:
         at = index(offset) if isinstance(offset, int) else offset
         return base if at.number == 0 else self.b.gep(base, at, _STORED[dtype])
 
-    @staticmethod
-    def element_bytes(dtype: str) -> int:
-        return _BYTES[dtype]
-
     def take_scratch(self, elements: int) -> Value:
         """The address of so many float32 elements of this thread's scratch memory, aligned to a page and staggered."""
         offset = self.scratch_bytes
@@ -136,12 +145,30 @@ class Code:
         """`lanes` neighbouring elements as float32; masked-off lanes are 0."""
         stored = vector(_STORED[dtype], lanes)
         if mask is None:
-            value = self.b.load(address, stored, _BYTES[dtype])
+            value = self.b.load(address, stored, DTYPES[dtype].bytes)
         else:
             name = f"llvm.masked.load.{overload(lanes, _element_suffix(dtype))}.p0"
-            align, zero = int_constant(_BYTES[dtype], 1), Value(stored, "zeroinitializer")
+            align, zero = int_constant(DTYPES[dtype].bytes, 1), Value(stored, "zeroinitializer")
             value = self.b.call(name, stored, [address, align, mask, zero])
         return self._widen(value, dtype, lanes)
+
+    def load_each(self, base: Value, offsets: Sequence[Value], dtype: str) -> Value:
+        """The elements at these offsets as the lanes of a vector of float32, loaded one by one."""
+        lanes = len(offsets)
+        stored = poison(lanes, _STORED[dtype])
+        for lane, offset in enumerate(offsets):
+            element = self.b.load(self.address(base, offset, dtype), _STORED[dtype], DTYPES[dtype].bytes)
+            stored = self.b.insert_element(stored, element, lane)
+        return self._widen(stored, dtype, lanes)
+
+    def store_each(self, value: Value, base: Value, offsets: Value, dtype: str, mask: Value | None) -> None:
+        """Write a vector, each lane that is not masked off to an offset of its own."""
+        lanes = self.lanes
+        addresses = self.b.gep(base, offsets, _STORED[dtype])
+        every = constant_mask(lanes, lanes) if mask is None else mask
+        name = f"llvm.masked.scatter.{overload(lanes, _element_suffix(dtype))}.{overload(lanes, 'p0')}"
+        align = int_constant(DTYPES[dtype].bytes, 1)
+        self.b.call_void(name, [self._narrow(value, dtype, lanes), addresses, align, every])
 
     def store(
         self,
@@ -156,13 +183,21 @@ class Code:
         narrow = self._narrow(value, dtype, lanes)
         if mask is not None:
             name = f"llvm.masked.store.{overload(lanes, _element_suffix(dtype))}.p0"
-            self.b.call_void(name, [narrow, address, int_constant(_BYTES[dtype], 1), mask])
+            self.b.call_void(name, [narrow, address, int_constant(DTYPES[dtype].bytes, 1), mask])
             return
-        self.b.store(narrow, address, lanes * 4 if streaming else _BYTES[dtype], nontemporal=streaming)
+        self.b.store(narrow, address, lanes * 4 if streaming else DTYPES[dtype].bytes, nontemporal=streaming)
 
     def prefetch(self, address: Value, write: bool = False) -> None:
         # The last two say: into every level of cache, and of data.
         self.b.call_void("llvm.prefetch.p0", [address, *(int_constant(v, 1) for v in (int(write), 3, 1))])
+
+    def position(self, first: Value, lanes: int) -> Value:
+        """first, first + 1 … as float32, one in each lane."""
+        start = self.b.trunc(first, I32) if first.number is None else int_constant(first.number, 1)
+        numbers = broadcast(self.b, start, lanes)
+        if lanes > 1:
+            numbers = self.b.add(numbers, in_order(lanes, I32))
+        return self.b.sitofp(numbers, vector(F32, lanes))
 
     def mask(self, active: int) -> Value | None:
         """The mask of a vector with so many valid lanes, None when all are."""
@@ -175,6 +210,11 @@ class Code:
             case "bfloat16":
                 wide = self.b.zext(value, vector(I32, lanes))
                 return self.b.bitcast(self.b.shl(wide, int_constant(16, lanes)), vector(F32, lanes))
+            case "int8" | "int32" | "int64":
+                return self.b.sitofp(value, vector(F32, lanes))
+            case "bool":
+                is_true = self.b.icmp_signed("!=", value, int_constant(0, lanes, I8))
+                return truth(self.b, is_true, lanes)
             case _:
                 return value
 
@@ -185,6 +225,12 @@ class Code:
             case "bfloat16":
                 upper = self.b.lshr(bfloat16_bits(self.b, value, lanes), int_constant(16, lanes))
                 return self.b.trunc(upper, vector(I16, lanes))
+            case "int8":
+                return self.b.trunc(self.b.fptosi(value, vector(I32, lanes)), vector(I8, lanes))
+            case "int32" | "int64":
+                return self.b.fptosi(value, vector(_STORED[dtype], lanes))
+            case "bool":
+                return self.b.zext(condition(self.b, value, lanes), vector(I8, lanes))
             case _:
                 return value
 
@@ -201,4 +247,4 @@ class Code:
 
 
 def _element_suffix(dtype: str) -> str:
-    return {"float32": "f32", "float16": "f16", "bfloat16": "i16"}[dtype]
+    return {"float32": "f32", "float16": "f16"}.get(dtype, _STORED[dtype])

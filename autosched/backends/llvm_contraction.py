@@ -23,6 +23,7 @@ from search_spaces.tile_program import (
     Kernel,
     Load,
     Map,
+    Position,
     Prefetch,
     Slice,
     Statement,
@@ -46,12 +47,13 @@ class RegisterTile:
 
 @dataclass
 class ContractionPrinter:
-    """Prints the statements of one program of a contraction kernel."""
+    """Prints the statements of one program of a contraction kernel; `sizes` are those of the output, by its slices."""
 
     code: Code
     dot: Dot
     rows: int
     columns: int
+    sizes: dict[Slice, int]
     operands: dict[str, Operand] = field(default_factory=dict)
     panels: dict[str, Panel] = field(default_factory=dict)
     tiles: dict[str, RegisterTile] = field(default_factory=dict)
@@ -83,6 +85,8 @@ class ContractionPrinter:
                 self._dot(s)
             case Map():
                 self._map(s)
+            case Position():
+                self._position(s)
             case Store():
                 self._store(s)
             case Prefetch():
@@ -179,6 +183,20 @@ class ContractionPrinter:
         for cell, address, left in self._at(s.buffer, s.slices, source.tile):
             if left > 0:
                 code.store(source.values[cell], address, dtype, code.lanes, code.mask(left))
+
+    def _position(self, s: Position) -> None:
+        code, piece, values = self.code, s.piece, dict[Cell, Value]()
+        size = self.sizes.get(piece)
+        if piece.extent is None or size is None:
+            start = code.affine(piece.start)
+        else:
+            start = code.start(piece.start, piece.extent, size)
+        for r, v in self._cells(s.dst):
+            if self._column_axis in s.dst.axes:
+                values[r, v] = code.position(plus(code.b, start, index(v * code.lanes)), code.lanes)
+            else:
+                values[r, v] = broadcast(code.b, code.position(plus(code.b, start, index(r)), 1), code.lanes)
+        self.tiles[s.dst.name] = RegisterTile(s.dst, values)
 
     def _map(self, s: Map) -> None:
         b, lanes = self.code.b, self.code.lanes
@@ -304,4 +322,6 @@ def contraction_printer(code: Code, kernel: Kernel) -> ContractionPrinter | None
     if not dots:
         return None
     rows, columns = dots[0].dst.shape
-    return ContractionPrinter(code, dots[0], rows, columns)
+    stores = [s for s in statements(kernel.body) if isinstance(s, Store)]
+    sizes = {p: n for s in stores for p, n in zip(s.slices, code.buffers[s.buffer].shape, strict=True)}
+    return ContractionPrinter(code, dots[0], rows, columns, sizes)

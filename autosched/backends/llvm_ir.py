@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+F64 = "double"
 F32 = "float"
 F16 = "half"
 I1 = "i1"
@@ -20,9 +21,9 @@ I64 = "i64"
 PTR = "ptr"
 VOID = "void"
 
-_SIGNED = {"<": "slt", ">": "sgt", "==": "eq"}
-_ORDERED = {"<": "olt", ">": "ogt", "==": "oeq"}
-_UNORDERED = {"<": "ult", ">": "ugt", "uno": "uno"}
+_SIGNED = {"<": "slt", ">": "sgt", "==": "eq", "!=": "ne"}
+_ORDERED = {"<": "olt", "<=": "ole", ">": "ogt", ">=": "oge", "==": "oeq"}
+_UNORDERED = {"<": "ult", ">": "ugt", "!=": "une", "uno": "uno"}
 
 
 @dataclass(slots=True, eq=False)
@@ -40,6 +41,13 @@ class Block:
 
     label: str
     lines: list[str | Phi] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class Truth(Value):
+    """What a comparison gives, 1.0 or 0.0, with the condition itself for those that can use it."""
+
+    condition: Value | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -180,8 +188,11 @@ class Builder:
         return slot
 
     def gep(self, base: Value, offset: Value, element: str) -> Value:
-        """The address of that many elements after base."""
-        return self.instruction(PTR, f"getelementptr inbounds {element}, ptr {base.text}, i64 {offset.text}")
+        """The address of that many elements after base; a vector of addresses where the offset is one."""
+        result = _like(offset.type, PTR)
+        return self.instruction(
+            result, f"getelementptr inbounds {element}, ptr {base.text}, {offset.type} {offset.text}"
+        )
 
     def load(self, address: Value, result: str, align: int | None = None) -> Value:
         return self.instruction(result, f"load {result}, ptr {address.text}{_aligned(align)}")
@@ -201,10 +212,11 @@ class Builder:
 
     add, sub, mul = _binary("add"), _binary("sub"), _binary("mul")
     sdiv, srem, udiv, urem = _binary("sdiv"), _binary("srem"), _binary("udiv"), _binary("urem")
-    and_, or_, shl, lshr, ashr = _binary("and"), _binary("or"), _binary("shl"), _binary("lshr"), _binary("ashr")
+    and_, or_, xor = _binary("and"), _binary("or"), _binary("xor")
+    shl, lshr, ashr = _binary("shl"), _binary("lshr"), _binary("ashr")
     fadd, fsub, fmul, fdiv = _binary("fadd"), _binary("fsub"), _binary("fmul"), _binary("fdiv")
-    bitcast, trunc, zext = _cast("bitcast"), _cast("trunc"), _cast("zext")
-    fpext, fptrunc, sitofp = _cast("fpext"), _cast("fptrunc"), _cast("sitofp")
+    bitcast, trunc, zext, sext = _cast("bitcast"), _cast("trunc"), _cast("zext"), _cast("sext")
+    fpext, fptrunc, sitofp, fptosi = _cast("fpext"), _cast("fptrunc"), _cast("sitofp"), _cast("fptosi")
 
     def fneg(self, x: Value) -> Value:
         return self.instruction(x.type, f"fneg {x.type} {x.text}")

@@ -13,10 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from search_spaces.tile_program import Fill, Load, Map, Reduce, Statement, Store, Tile, produced
+from search_spaces.tile_program import Fill, Gather, Load, Map, Position, Reduce, Statement, Store, Tile, produced
 
 # Operations so cheap that a later pass repeats them rather than keeping their result in memory.
-REPEATABLE = frozenset({"add", "sub", "mul", "neg", "abs", "maximum", "minimum"})
+REPEATABLE = frozenset(
+    {"add", "sub", "mul", "neg", "abs", "maximum", "minimum", "floor", "lt", "le", "eq", "where", "cast"}
+)
 
 
 @dataclass
@@ -37,13 +39,24 @@ def pieces(body: Sequence[Statement], column: str, tiles: Mapping[str, Tile]) ->
     cut: list[Piece] = []
     for statement in body:
         if not _walks_columns(statement, column, tiles):
-            cut.append(statement)
+            if cut and isinstance(cut[-1], Pass) and _may_precede(statement, cut[-1]):
+                cut.insert(len(cut) - 1, statement)
+            else:
+                cut.append(statement)
         elif cut and isinstance(cut[-1], Pass) and not _folded(cut[-1]) & set(used(statement)):
             cut[-1].statements.append(statement)
         else:
             cut.append(Pass([statement]))
     _connect(cut, column, tiles)
     return cut
+
+
+def _may_precede(statement: Statement, walk: Pass) -> bool:
+    """Whether a value per row may as well be computed before the pass: it needs and changes nothing of it."""
+    if not isinstance(statement, Load | Gather | Position | Fill | Map):
+        return False
+    concerned = {t for s in walk.statements for t in (*used(s), *(p.name for p in produced(s)))}
+    return statement.dst.name not in concerned and not _folded(walk) & set(used(statement))
 
 
 def used(statement: Statement) -> tuple[str, ...]:
@@ -53,6 +66,8 @@ def used(statement: Statement) -> tuple[str, ...]:
             return tuple(a for a in arguments if isinstance(a, str))
         case Reduce(src=src) | Store(src=src):
             return (src,)
+        case Gather(index=pieces_of_index):
+            return tuple(i for i in pieces_of_index if isinstance(i, str))
         case _:
             return ()
 
@@ -61,7 +76,7 @@ def _walks_columns(statement: Statement, column: str, tiles: Mapping[str, Tile])
     match statement:
         case Reduce():
             return True
-        case Load(dst=dst) | Map(dst=dst) | Fill(dst=dst):
+        case Load(dst=dst) | Gather(dst=dst) | Position(dst=dst) | Map(dst=dst) | Fill(dst=dst):
             return column in dst.axes
         case Store(src=src):
             return column in tiles[src].axes
@@ -104,8 +119,7 @@ def _recall(
     if statement in repeated or name in piece.recalled:
         return
     changed = {t.name for p in cut[origin + 1 : number] if not isinstance(p, Pass) for t in produced(p)}
-    cheap = isinstance(statement, Load | Fill) or (isinstance(statement, Map) and statement.operator in REPEATABLE)
-    if not cheap or changed & set(used(statement)):
+    if not _is_cheap(statement, column, tiles) or changed & set(used(statement)):
         piece.recalled.append(name)
         earlier = cut[origin]
         assert isinstance(earlier, Pass)
@@ -115,3 +129,16 @@ def _recall(
         if column in tiles[argument].axes:
             _recall(cut, argument, number, source, column, tiles, repeated, piece)
     repeated.append(statement)
+
+
+def _is_cheap(statement: Statement, column: str, tiles: Mapping[str, Tile]) -> bool:
+    match statement:
+        case Load() | Fill() | Position():
+            return True
+        case Map(operator=operator):
+            return operator in REPEATABLE
+        case Gather():
+            # A row that is looked up is read like any other; elements of many rows are not.
+            return not any(column in tiles[i].axes for i in used(statement))
+        case _:
+            return False

@@ -14,9 +14,10 @@ from autosched.backends.backend import CompileError
 from autosched.backends.llvm_code import Code
 from autosched.backends.llvm_contraction import contraction_printer
 from autosched.backends.llvm_ir import I64, PTR, Builder, Module, Value
+from autosched.backends.llvm_row_axes import with_whole_stores
 from autosched.backends.llvm_rows import row_printer
 from autosched.backends.llvm_values import index, plus
-from search_spaces.tile_program import Kernel, Store, TileProgram, loop_extents, statements
+from search_spaces.tile_program import Dot, Kernel, Store, TileProgram, loop_extents, statements
 from search_spaces.tile_program_text import to_text
 
 SCRATCH_SUFFIX = "_scratch_bytes"
@@ -44,6 +45,8 @@ def symbols(program: TileProgram) -> tuple[str, ...]:
 
 
 def _print_kernel(module: Module, program: TileProgram, kernel: Kernel, symbol: str) -> None:
+    if not any(isinstance(s, Dot) for s in statements(kernel.body)):
+        kernel = with_whole_stores(kernel)
     if kernel.grid.group or kernel.grid.persistent:
         raise CompileError("grouped and persistent grids are for GPUs; a CPU's threads take ranges of the grid")
     stores = [s for s in statements(kernel.body) if isinstance(s, Store)]

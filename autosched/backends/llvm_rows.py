@@ -6,14 +6,16 @@ exist one vector at a time, or in scratch memory when a later pass needs what is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from autosched.backends.backend import CompileError
 from autosched.backends.llvm_code import Code
+from autosched.backends.llvm_gathers import Lookup, looked_up, looked_up_once, lookup, strided, strided_offsets
 from autosched.backends.llvm_ir import F32, Value
 from autosched.backends.llvm_operators import apply, round_value
 from autosched.backends.llvm_passes import Pass, pieces, used
+from autosched.backends.llvm_row_axes import RowAxes, row_axes
 from autosched.backends.llvm_values import (
     broadcast,
     first_lanes,
@@ -24,14 +26,16 @@ from autosched.backends.llvm_values import (
     shuffle,
     vector,
 )
-from search_spaces.expression import Affine
+from search_spaces.dtypes import DTYPES
 from search_spaces.tile_program import (
     Fill,
     For,
+    Gather,
     If,
     Kernel,
     Load,
     Map,
+    Position,
     Reduce,
     Slice,
     Statement,
@@ -41,23 +45,30 @@ from search_spaces.tile_program import (
     statements,
 )
 
-_IDENTITY = {"sum": 0.0, "max": float("-inf"), "min": float("inf")}
-_JOIN = {"sum": "add", "max": "maximum", "min": "minimum"}
+_IDENTITY = {"sum": 0.0, "max": float("-inf"), "min": float("inf"), "prod": 1.0}
+_JOIN = {"sum": "add", "max": "maximum", "min": "minimum", "prod": "mul"}
 
 
 @dataclass
 class RowPrinter:
-    """Prints the statements of one program: `column` is the vectorised axis, `row` the other one ("" for none)."""
+    """Prints the statements of one program."""
 
     code: Code
     kernel: Kernel
-    column: str
-    row: str
+    axes: RowAxes
     tiles: dict[str, Tile]
     slots: dict[str, Value] = field(default_factory=dict)
     kept: dict[str, Value] = field(default_factory=dict)
     row_number: Value | None = None
     brought: set[str] = field(default_factory=set)
+
+    @property
+    def row(self) -> str:
+        return self.axes.row
+
+    @property
+    def column(self) -> str:
+        return self.axes.column
 
     def body(self, body: Sequence[Statement]) -> None:
         """The whole body for every row of the program that exists."""
@@ -79,26 +90,31 @@ class RowPrinter:
 
     def _present_rows(self) -> Value:
         """How many rows of this program's tile are inside the buffers."""
-        for s in statements(self.kernel.body):
-            if isinstance(s, Load | Store):
-                tile = s.dst if isinstance(s, Load) else self.tiles[s.src]
-                for axis, piece, size in self._pieces(s.buffer, s.slices, tile):
-                    if axis == self.row and piece.extent is not None:
-                        return self.code.remaining(piece.start, piece.extent, size)
+        for s in _stores_first(statements(self.kernel.body)):
+            for axis, piece, size in self._pieces(s.buffer, s.slices):
+                if axis == self.row and piece.extent is not None:
+                    return self.code.remaining(piece.start, piece.extent, size)
         raise CompileError(f"kernel {self.kernel.name}: nothing is loaded or stored along {self.row}")
 
-    def _pieces(self, buffer: str, slices: Sequence[Slice], tile: Tile) -> list[tuple[str, Slice, int]]:
-        """For every buffer dimension: the tile's axis ("" for none), its slice, the size."""
-        axes = iter(self._axes_of_slices(slices, tile))
+    def _pieces(self, buffer: str, slices: Sequence[Slice]) -> list[tuple[str, Slice, int]]:
+        """For every buffer dimension: the axis that it runs along ("" for none), its slice, the size."""
         shape = self.code.buffers[buffer].shape
-        return [("" if p.extent is None else next(axes), p, n) for p, n in zip(slices, shape, strict=True)]
+        return [(self._axis(p), p, n) for p, n in zip(slices, shape, strict=True)]
 
-    def _axes_of_slices(self, slices: Sequence[Slice], tile: Tile) -> tuple[str, ...]:
-        """The axis of every sliced dimension; a tile that is broadcast when stored lacks some of them."""
-        count = sum(p.extent is not None for p in slices)
-        if count == len(tile.axes):
-            return tile.axes
-        return tuple(x for x in (self.row, self.column) if x)[-count:] if count else ()
+    def _axis(self, piece: Slice) -> str:
+        return "" if piece.extent is None else self.axes.of[piece]
+
+    def start(self, piece: Slice) -> Value:
+        """Where a slice begins in the row that is printed."""
+        at = self.code.affine(piece.start)
+        if self.row and self._axis(piece) == self.row:
+            assert self.row_number is not None
+            return plus(self.code.b, at, self.row_number)
+        return at
+
+    def lookup(self, s: Gather, lanes: int) -> Lookup:
+        columns = {t: self.row_value(t) for t in used(s) if self.column not in self.tiles[t].axes}
+        return lookup(self.code, s, lanes, lambda p: self._axis(p) == self.column, self.start, columns)
 
     # -- values per row
 
@@ -115,18 +131,22 @@ class RowPrinter:
             case Fill():
                 self._set(s.dst.name, float_constant(s.value, 1))
             case Load():
-                address, _ = self._address(s.buffer, s.slices, s.dst)
+                address, _ = self.address(s.buffer, s.slices)
                 self._set(s.dst.name, code.load(address, code.buffers[s.buffer].dtype, 1))
+            case Gather():
+                self._set(s.dst.name, looked_up_once(code, self.lookup(s, 1)))
+            case Position():
+                self._set(s.dst.name, code.position(self.start(s.piece), 1))
             case Map():
-                operands = [self._row_value(a) for a in s.arguments]
+                operands = [self.row_value(a) for a in s.arguments]
                 cast = s.operator == "cast"
                 value = (
                     round_value(code.b, operands[0], s.dst.dtype, 1) if cast else apply(code.b, s.operator, operands, 1)
                 )
                 self._set(s.dst.name, value)
             case Store():
-                address, _ = self._address(s.buffer, s.slices, self.tiles[s.src])
-                code.store(self._row_value(s.src), address, code.buffers[s.buffer].dtype, 1)
+                address, _ = self.address(s.buffer, s.slices)
+                code.store(self.row_value(s.src), address, code.buffers[s.buffer].dtype, 1)
             case _:
                 raise CompileError(f"a row kernel on a CPU cannot say {type(s).__name__}")
 
@@ -135,26 +155,19 @@ class RowPrinter:
             self.slots[name] = self.code.b.stack_slot(F32, name)
         self.code.b.store(value, self.slots[name])
 
-    def _row_value(self, argument: str | float) -> Value:
+    def row_value(self, argument: str | float) -> Value:
         if not isinstance(argument, str):
             return float_constant(argument, 1)
         return self.code.b.load(self.slots[argument], F32)
 
-    def _address(self, buffer: str, slices: Sequence[Slice], tile: Tile) -> tuple[Value, Affine | None]:
-        """The address of this row's first column, and the form that the columns start at."""
-        code, offset, columns = self.code, index(0), None
-        strides = code.buffers[buffer].strides
-        for (axis, piece, _), stride in zip(self._pieces(buffer, slices, tile), strides, strict=True):
-            at = code.affine(piece.start)
-            if axis == self.row and axis:
-                assert self.row_number is not None
-                at = plus(code.b, at, self.row_number)
-            if axis == self.column and axis:
-                columns = piece.start
-                if stride != 1:
-                    raise CompileError(f"{buffer}: neighbours along {self.column} must be neighbours in memory")
-            offset = plus(code.b, offset, code.scaled(at, stride))
-        return code.address(code.base[buffer], offset, code.buffers[buffer].dtype), columns
+    def address(self, buffer: str, slices: Sequence[Slice]) -> tuple[Value, int]:
+        """The address of this row's first column, and how far apart its columns are."""
+        code, offset, between = self.code, index(0), 0
+        for piece, stride in zip(slices, code.buffers[buffer].strides, strict=True):
+            if self._axis(piece) == self.column:
+                between = stride
+            offset = plus(code.b, offset, code.scaled(self.start(piece), stride))
+        return code.address(code.base[buffer], offset, code.buffers[buffer].dtype), between
 
     # -- passes over the columns
 
@@ -198,11 +211,10 @@ class RowPrinter:
         for s in walk.statements:
             if isinstance(s, Reduce) and s.bound is not None:
                 return self.code.remaining(s.bound.start, extent, s.bound.size)
-            if isinstance(s, Load | Store):
-                tile = s.dst if isinstance(s, Load) else self.tiles[s.src]
-                for axis, piece, size in self._pieces(s.buffer, s.slices, tile):
-                    if axis == self.column:
-                        return self.code.remaining(piece.start, extent, size)
+        for s in _stores_first(walk.statements):
+            for axis, piece, size in self._pieces(s.buffer, s.slices):
+                if axis == self.column:
+                    return self.code.remaining(piece.start, extent, size)
         return index(extent)
 
     def _column_tiles(self, s: Statement) -> list[str]:
@@ -214,9 +226,9 @@ class RowPrinter:
         buffer, lanes = self.code.buffers[s.buffer], self.code.lanes
         if buffer.dtype != "float32":
             return False
-        for (axis, piece, _), stride in zip(
-            self._pieces(s.buffer, s.slices, self.tiles[s.src]), buffer.strides, strict=True
-        ):
+        for (axis, piece, _), stride in zip(self._pieces(s.buffer, s.slices), buffer.strides, strict=True):
+            if axis == self.column and stride != 1:
+                return False
             moves = [c * stride for _, c in piece.start.terms] + [piece.start.offset * stride]
             if any(m % lanes for m in moves) or (axis == self.row and axis and stride % lanes):
                 return False
@@ -239,7 +251,8 @@ class _PassEmission:
     vectors: int
     partial: dict[tuple[str, int], Value] = field(default_factory=dict)
     row_values: dict[str, Value] = field(default_factory=dict)
-    bases: dict[int, Value] = field(default_factory=dict)
+    bases: dict[int, tuple[Value, int]] = field(default_factory=dict)
+    lookups: dict[int, Lookup] = field(default_factory=dict)
     prefetched: set[str] = field(default_factory=set)
 
     def prepare(self) -> None:
@@ -253,11 +266,12 @@ class _PassEmission:
             p.scratch_row(name)
         for number, s in enumerate(self.walk.statements):
             if isinstance(s, Load | Store):
-                tile = s.dst if isinstance(s, Load) else p.tiles[s.src]
-                self.bases[number], _ = p._address(s.buffer, s.slices, tile)
+                self.bases[number] = p.address(s.buffer, s.slices)
+            elif isinstance(s, Gather):
+                self.lookups[number] = p.lookup(s, code.lanes)
             for name in used(s):
                 if p.column not in p.tiles[name].axes and name not in self.row_values:
-                    self.row_values[name] = broadcast(code.b, p._row_value(name), code.lanes)
+                    self.row_values[name] = broadcast(code.b, p.row_value(name), code.lanes)
         for r in self.reductions:
             for number in range(self.vectors):
                 slot = code.b.stack_slot(vector(F32, code.lanes), f"{r.dst.name}.{number}")
@@ -271,12 +285,11 @@ class _PassEmission:
         for place, s in enumerate(self.walk.statements):
             match s:
                 case Load():
-                    dtype = code.buffers[s.buffer].dtype
-                    address = code.address(self.bases[place], at, dtype)
-                    values[s.dst.name] = code.load(address, dtype, lanes, mask)
-                    if s.buffer in self.prefetched:
-                        ahead = p.kernel.launch.prefetch_bytes // code.element_bytes(dtype)
-                        code.prefetch(code.address(address, ahead, dtype))
+                    values[s.dst.name] = self._load(s, *self.bases[place], at, mask)
+                case Gather():
+                    values[s.dst.name] = looked_up(code, self.lookups[place], at, values, mask)
+                case Position():
+                    values[s.dst.name] = code.position(plus(code.b, p.start(s.piece), at), lanes)
                 case Fill():
                     values[s.dst.name] = float_constant(s.value, lanes)
                 case Map():
@@ -284,10 +297,19 @@ class _PassEmission:
                 case Reduce():
                     self._accumulate(s, number, values[s.src], mask)
                 case Store():
-                    self._store(s, self.bases[place], at, self._value(s.src, values), mask)
+                    self._store(s, *self.bases[place], at, self._value(s.src, values), mask)
             for tile in produced(s):
                 if tile.name in self.walk.kept:
                     code.store(values[tile.name], code.address(p.kept[tile.name], at), "float32", lanes)
+
+    def _load(self, s: Load, base: Value, stride: int, at: Value, mask: Value | None) -> Value:
+        code = self.printer.code
+        dtype = code.buffers[s.buffer].dtype
+        value = strided(code, base, stride, at, dtype, mask)
+        if stride == 1 and s.buffer in self.prefetched:
+            ahead = self.printer.kernel.launch.prefetch_bytes // DTYPES[dtype].bytes
+            code.prefetch(code.address(code.address(base, at, dtype), ahead, dtype))
+        return value
 
     def _value(self, argument: str | float, values: dict[str, Value]) -> Value:
         if not isinstance(argument, str):
@@ -308,9 +330,12 @@ class _PassEmission:
         after = apply(b, _JOIN[s.operator], [value, before], lanes)
         b.store(after if mask is None else b.select(mask, after, before), slot)
 
-    def _store(self, s: Store, base: Value, at: Value, value: Value, mask: Value | None) -> None:
+    def _store(self, s: Store, base: Value, stride: int, at: Value, value: Value, mask: Value | None) -> None:
         p, code = self.printer, self.printer.code
         buffer = code.buffers[s.buffer]
+        if stride != 1:
+            code.store_each(value, base, strided_offsets(code.b, stride, at, code.lanes), buffer.dtype, mask)
+            return
         streaming = s.streaming and mask is None and p.aligned(s)
         code.store(value, code.address(base, at, buffer.dtype), buffer.dtype, code.lanes, mask, streaming)
 
@@ -336,12 +361,12 @@ def row_printer(code: Code, kernel: Kernel) -> RowPrinter:
     """The printer for a kernel without a dot.
 
     Raises:
-        CompileError: its tiles have more than two axes, or disagree which axis is the last.
+        CompileError: its tiles have more than two axes.
     """
     tiles = {t.name: t for s in statements(kernel.body) for t in produced(s)}
-    last = {t.axes[-1] for t in tiles.values() if len(t.axes) == 2} or {t.axes[-1] for t in tiles.values() if t.axes}
-    axes = {x for t in tiles.values() for x in t.axes}
-    if len(last) != 1 or len(axes) > 2:
-        raise CompileError(f"kernel {kernel.name}: tiles over the axes {sorted(axes)}; expected rows and columns")
-    column = next(iter(last))
-    return RowPrinter(code, kernel, column, next(iter(axes - last), ""), tiles)
+    return RowPrinter(code, kernel, row_axes(kernel), tiles)
+
+
+def _stores_first(body: Iterable[Statement]) -> list[Load | Store]:
+    """What says how much of an axis there is: the output has just its extent, an input may have more."""
+    return sorted((s for s in body if isinstance(s, Load | Store)), key=lambda s: isinstance(s, Load))

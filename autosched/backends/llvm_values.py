@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from autosched.backends.llvm_ir import F32, I1, I32, I64, Builder, Value
+from autosched.backends.llvm_ir import F32, F64, I1, I32, I64, Builder, Truth, Value
 
 
 def vector(element: str, lanes: int) -> str:
@@ -32,11 +32,21 @@ def float_constant(value: float, lanes: int) -> Value:
     return Value(F32, text) if lanes == 1 else Value(vector(F32, lanes), f"splat (float {text})")
 
 
+def double_constant(value: float, lanes: int) -> Value:
+    """The float64 constant in every lane."""
+    text = f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+    return Value(F64, text) if lanes == 1 else Value(vector(F64, lanes), f"splat (double {text})")
+
+
 def int_constant(value: int, lanes: int, element: str = I32) -> Value:
     """The integer constant in every lane."""
     if lanes == 1:
         return Value(element, str(value), value)
     return Value(vector(element, lanes), f"splat ({element} {value})")
+
+
+def is_constant(value: Value) -> bool:
+    return not value.text.startswith("%")
 
 
 def index(value: int) -> Value:
@@ -78,6 +88,13 @@ def poison(lanes: int, element: str = F32) -> Value:
     return Value(vector(element, lanes), "poison")
 
 
+def in_order(lanes: int, element: str) -> Value:
+    """The integers 0, 1, 2 … of the lanes."""
+    if lanes == 1:
+        return Value(element, "0", 0)
+    return Value(vector(element, lanes), f"<{', '.join(f'{element} {i}' for i in range(lanes))}>")
+
+
 def overload(lanes: int, element: str = "f32") -> str:
     """The suffix of an intrinsic that is overloaded on its vector type: `v16f32`."""
     return element if lanes == 1 else f"v{lanes}{element}"
@@ -91,6 +108,19 @@ def fma(b: Builder, x: Value, y: Value, z: Value, lanes: int) -> Value:
 def unary(b: Builder, name: str, x: Value, lanes: int) -> Value:
     """An overloaded intrinsic of one argument, such as `fabs` or `sqrt`."""
     return b.call(f"llvm.{name}.{overload(lanes)}", vector(F32, lanes), [x])
+
+
+def truth(b: Builder, holds: Value, lanes: int) -> Truth:
+    """1.0 where the condition holds and 0.0 elsewhere."""
+    value = b.select(holds, float_constant(1.0, lanes), float_constant(0.0, lanes))
+    return Truth(value.type, value.text, condition=holds)
+
+
+def condition(b: Builder, x: Value, lanes: int) -> Value:
+    """Whether the value is not 0: what was compared itself, where the value is a comparison's."""
+    if isinstance(x, Truth) and x.condition is not None:
+        return x.condition
+    return b.fcmp_unordered("!=", x, float_constant(0.0, lanes))
 
 
 def bfloat16_bits(b: Builder, value: Value, lanes: int) -> Value:
@@ -131,8 +161,7 @@ def constant_mask(active: int, lanes: int) -> Value:
 def first_lanes(b: Builder, active: Value, lanes: int) -> Value:
     """True in the first `active` lanes; `active` is a 64-bit integer of any size."""
     count = b.trunc(smaller(b, active, index(lanes)), I32)
-    order = ", ".join(f"i32 {i}" for i in range(lanes))
-    return b.icmp_signed("<", Value(vector(I32, lanes), f"<{order}>"), broadcast(b, count, lanes))
+    return b.icmp_signed("<", in_order(lanes, I32), broadcast(b, count, lanes))
 
 
 def transpose_4x4(b: Builder, rows: Sequence[Value], lanes: int) -> list[Value]:
