@@ -6,14 +6,14 @@ exist one vector at a time, or in scratch memory when a later pass needs what is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autosched.backends.backend import CompileError
 from autosched.backends.llvm_code import Code
 from autosched.backends.llvm_ir import F32, Value
 from autosched.backends.llvm_operators import apply, round_value
-from autosched.backends.llvm_passes import Pass, pieces, used
+from autosched.backends.llvm_passes import Pass, carried_tiles, pieces, used
 from autosched.backends.llvm_values import (
     broadcast,
     first_lanes,
@@ -58,6 +58,7 @@ class RowPrinter:
     kept: dict[str, Value] = field(default_factory=dict)
     row_number: Value | None = None
     brought: set[str] = field(default_factory=set)
+    carried: frozenset[str] = frozenset()
 
     def body(self, body: Sequence[Statement]) -> None:
         """The whole body for every row of the program that exists."""
@@ -71,7 +72,7 @@ class RowPrinter:
             self.row_body(body)
 
     def row_body(self, body: Sequence[Statement]) -> None:
-        for piece in pieces(body, self.column, self.tiles):
+        for piece in pieces(body, self.column, self.tiles, self.carried):
             if isinstance(piece, Pass):
                 self._pass(piece)
             else:
@@ -249,7 +250,7 @@ class _PassEmission:
             loaded = {s.buffer for s in self.walk.statements if isinstance(s, Load)}
             self.prefetched = loaded - p.brought
             p.brought |= loaded
-        for name in self.walk.kept | set(self.walk.recalled):
+        for name in sorted(self.walk.kept | set(self.walk.recalled)):
             p.scratch_row(name)
         for number, s in enumerate(self.walk.statements):
             if isinstance(s, Load | Store):
@@ -285,9 +286,8 @@ class _PassEmission:
                     self._accumulate(s, number, values[s.src], mask)
                 case Store():
                     self._store(s, self.bases[place], at, self._value(s.src, values), mask)
-            for tile in produced(s):
-                if tile.name in self.walk.kept:
-                    code.store(values[tile.name], code.address(p.kept[tile.name], at), "float32", lanes)
+        for name in sorted(self.walk.kept):
+            code.store(values[name], code.address(p.kept[name], at), "float32", lanes)
 
     def _value(self, argument: str | float, values: dict[str, Value]) -> Value:
         if not isinstance(argument, str):
@@ -341,7 +341,22 @@ def row_printer(code: Code, kernel: Kernel) -> RowPrinter:
     tiles = {t.name: t for s in statements(kernel.body) for t in produced(s)}
     last = {t.axes[-1] for t in tiles.values() if len(t.axes) == 2} or {t.axes[-1] for t in tiles.values() if t.axes}
     axes = {x for t in tiles.values() for x in t.axes}
+    if len(last) > 1:
+        last -= _strided_axes(code, kernel, tiles)
     if len(last) != 1 or len(axes) > 2:
         raise CompileError(f"kernel {kernel.name}: tiles over the axes {sorted(axes)}; expected rows and columns")
     column = next(iter(last))
-    return RowPrinter(code, kernel, column, next(iter(axes - last), ""), tiles)
+    carried = carried_tiles(kernel.body, column)
+    return RowPrinter(code, kernel, column, next(iter(axes - last), ""), tiles, carried=carried)
+
+
+def _strided_axes(code: Code, kernel: Kernel, tiles: Mapping[str, Tile]) -> set[str]:
+    """The axes along which neighbours in a tile are not neighbours in memory."""
+    found: set[str] = set()
+    for s in statements(kernel.body):
+        if isinstance(s, Load | Store):
+            axes = s.dst.axes if isinstance(s, Load) else s.axes or tiles[s.src].axes
+            strides = zip(s.slices, code.buffers[s.buffer].strides, strict=True)
+            sliced = [stride for piece, stride in strides if piece.extent is not None]
+            found.update(x for x, stride in zip(axes, sliced, strict=False) if stride != 1)
+    return found
