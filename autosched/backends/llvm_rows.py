@@ -6,7 +6,7 @@ exist one vector at a time, or in scratch memory when a later pass needs what is
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from autosched.backends.backend import CompileError
@@ -339,24 +339,12 @@ def row_printer(code: Code, kernel: Kernel) -> RowPrinter:
         CompileError: its tiles have more than two axes, or disagree which axis is the last.
     """
     tiles = {t.name: t for s in statements(kernel.body) for t in produced(s)}
-    last = {t.axes[-1] for t in tiles.values() if len(t.axes) == 2} or {t.axes[-1] for t in tiles.values() if t.axes}
+    reduced = {s.axis for s in statements(kernel.body) if isinstance(s, Reduce)}
+    last = reduced or {t.axes[-1] for t in tiles.values() if len(t.axes) == 2}
+    last = last or {t.axes[-1] for t in tiles.values() if t.axes}
     axes = {x for t in tiles.values() for x in t.axes}
-    if len(last) > 1:
-        last -= _strided_axes(code, kernel, tiles)
     if len(last) != 1 or len(axes) > 2:
         raise CompileError(f"kernel {kernel.name}: tiles over the axes {sorted(axes)}; expected rows and columns")
     column = next(iter(last))
     carried = carried_tiles(kernel.body, column)
     return RowPrinter(code, kernel, column, next(iter(axes - last), ""), tiles, carried=carried)
-
-
-def _strided_axes(code: Code, kernel: Kernel, tiles: Mapping[str, Tile]) -> set[str]:
-    """The axes along which neighbours in a tile are not neighbours in memory."""
-    found: set[str] = set()
-    for s in statements(kernel.body):
-        if isinstance(s, Load | Store):
-            axes = s.dst.axes if isinstance(s, Load) else s.axes or tiles[s.src].axes
-            strides = zip(s.slices, code.buffers[s.buffer].strides, strict=True)
-            sliced = [stride for piece, stride in strides if piece.extent is not None]
-            found.update(x for x, stride in zip(axes, sliced, strict=False) if stride != 1)
-    return found

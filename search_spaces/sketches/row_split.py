@@ -43,7 +43,7 @@ MIN_PART = 1024
 _JOINED = 4096
 # (rows, columns, warps, stages), see `row_looped`; and programs per multiprocessor, enough to hide latency.
 _STARTS = ((1, 2048, 4, 1), (1, 4096, 8, 1), (1, 8192, 8, 1))
-_STARTS_ACROSS = ((64, 32, 4, 1), (128, 32, 4, 1), (256, 16, 4, 1), (128, 32, 4, 2), (512, 16, 8, 1))
+_STARTS_ACROSS = ((64, 64, 4, 1), (128, 32, 4, 3), (256, 16, 4, 1), (128, 64, 8, 1), (512, 16, 8, 1))
 _PROGRAMS_PER_UNIT = (2, 4, 8)
 
 

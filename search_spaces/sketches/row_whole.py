@@ -21,8 +21,10 @@ from search_spaces.target import Target
 from search_spaces.tile_program import Grid, Kernel, Slice, Tile, TileProgram
 from search_spaces.workload import Workload
 
-# More elements in one tile spill on every GPU (64k elements over 1024 threads are 64 registers each).
-MAX_ELEMENTS = 65536
+# A tile of more elements than half the registers of a multiprocessor leaves too few for anything else.
+MAX_ELEMENTS = 32768
+# A longer row does not stay in the second-level cache of a CPU between its passes.
+MAX_COLUMNS_CPU = 65536
 # (elements a thread, warps) of the tiles to start from: some vectors of 16 bytes each.
 _STARTS = ((16, 4), (32, 4), (16, 8), (32, 8), (8, 4), (64, 8))
 
@@ -33,9 +35,10 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     if found is None:
         return ()
     workload, form = found
-    if padded_columns(form, target) > MAX_ELEMENTS // (ROWS_ACROSS[0] if form.across else 1):
+    least = ROWS_ACROSS[0] if form.across else 1
+    if target.kind == "gpu" and padded_columns(form, target) * least > MAX_ELEMENTS:
         return ()
-    if target.kind != "gpu" and (form.across or not form.even):
+    if target.kind != "gpu" and (form.across or not form.even or form.column.extent > MAX_COLUMNS_CPU):
         return ()
     knobs = _gpu_knobs(form, target) if target.kind == "gpu" else _cpu_knobs(form, target)
     starts = _starts(form, target, {k.name: k for k in knobs}) if target.kind == "gpu" else ()
@@ -58,7 +61,7 @@ def _starts(form: RowForm, target: Target, knobs: dict[str, Knob]) -> tuple[Valu
 
 def _gpu_knobs(form: RowForm, target: Target) -> tuple[Knob, ...]:
     rows = row_tiling(form, target)
-    fitting = tuple(v for v in rows.values if v[-1] * padded_columns(form, target) <= 2 * MAX_ELEMENTS)
+    fitting = tuple(v for v in rows.values if v[-1] * padded_columns(form, target) <= MAX_ELEMENTS)
     return (
         replace(rows, values=fitting),
         Choice("warps", (1, 2, 4, 8, 16, 32)),

@@ -6,8 +6,8 @@
 ;   t: (r 1, c 100) float32 = sub(x, top)
 ;   total_body: (r 1, c 100) float32 = exp(t)
 ;   total: (r 1) float32 = sum of total_body over c
-;   out: (r 1, c 100) float32 = div(total_body, total)
-;   store out[r.0 : +1, 0 : +100] = out
+;   result: (r 1, c 100) float32 = div(total_body, total)
+;   store out[r.0 : +1, 0 : +100] = result
 
 define void @softmax(ptr noalias %x, ptr noalias %out, ptr noalias %scratch, i64 %first, i64 %count) nounwind "prefer-vector-width"="256" {
 entry:
@@ -116,11 +116,11 @@ c.2:
   %.76 = shl <8 x i32> %.75, splat (i32 23)
   %.77 = bitcast <8 x i32> %.76 to <8 x float>
   %.78 = fmul <8 x float> %.74, %.77
-  %.79 = getelementptr inbounds float, ptr %scratch, i64 %c.3
-  store <8 x float> %.78, ptr %.79, align 4
-  %.80 = load <8 x float>, ptr %total.0
-  %.81 = fadd contract <8 x float> %.78, %.80
-  store <8 x float> %.81, ptr %total.0
+  %.79 = load <8 x float>, ptr %total.0
+  %.80 = fadd contract <8 x float> %.78, %.79
+  store <8 x float> %.80, ptr %total.0
+  %.81 = getelementptr inbounds float, ptr %scratch, i64 %c.3
+  store <8 x float> %.78, ptr %.81, align 4
   %.82 = add i64 %c.3, 8
   %.83 = getelementptr inbounds float, ptr %.45, i64 %.82
   %.84 = load <8 x float>, ptr %.83, align 4
@@ -152,11 +152,11 @@ c.2:
   %.110 = shl <8 x i32> %.109, splat (i32 23)
   %.111 = bitcast <8 x i32> %.110 to <8 x float>
   %.112 = fmul <8 x float> %.108, %.111
-  %.113 = getelementptr inbounds float, ptr %scratch, i64 %.82
-  store <8 x float> %.112, ptr %.113, align 4
-  %.114 = load <8 x float>, ptr %total.1
-  %.115 = fadd contract <8 x float> %.112, %.114
-  store <8 x float> %.115, ptr %total.1
+  %.113 = load <8 x float>, ptr %total.1
+  %.114 = fadd contract <8 x float> %.112, %.113
+  store <8 x float> %.114, ptr %total.1
+  %.115 = getelementptr inbounds float, ptr %scratch, i64 %.82
+  store <8 x float> %.112, ptr %.115, align 4
   %.116 = add i64 %c.3, 16
   %.117 = icmp slt i64 %.116, 96
   br i1 %.117, label %c.2, label %c.end.1
@@ -195,12 +195,12 @@ c.end.1:
   %.149 = shl <8 x i32> %.148, splat (i32 23)
   %.150 = bitcast <8 x i32> %.149 to <8 x float>
   %.151 = fmul <8 x float> %.147, %.150
-  %.152 = getelementptr inbounds float, ptr %scratch, i64 96
-  store <8 x float> %.151, ptr %.152, align 4
-  %.153 = load <8 x float>, ptr %total.0
-  %.154 = fadd contract <8 x float> %.151, %.153
-  %.155 = select <8 x i1> %.121, <8 x float> %.154, <8 x float> %.153
-  store <8 x float> %.155, ptr %total.0
+  %.152 = load <8 x float>, ptr %total.0
+  %.153 = fadd contract <8 x float> %.151, %.152
+  %.154 = select <8 x i1> %.121, <8 x float> %.153, <8 x float> %.152
+  store <8 x float> %.154, ptr %total.0
+  %.155 = getelementptr inbounds float, ptr %scratch, i64 96
+  store <8 x float> %.151, ptr %.155, align 4
   %.156 = load <8 x float>, ptr %total.0
   %.157 = load <8 x float>, ptr %total.1
   %.158 = fadd contract <8 x float> %.156, %.157
@@ -215,7 +215,7 @@ c.end.1:
   %.167 = fadd contract <1 x float> %.165, %.166
   %.168 = extractelement <1 x float> %.167, i32 0
   store float %.168, ptr %total
-  ; pass over c: out
+  ; pass over c: result
   %.169 = load float, ptr %total
   %.170 = insertelement <8 x float> poison, float %.169, i32 0
   %.171 = shufflevector <8 x float> %.170, <8 x float> poison, <8 x i32> zeroinitializer
