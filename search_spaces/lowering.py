@@ -118,7 +118,10 @@ class Emitter:
 
     def store(self, buffer: str, index: tuple[str, ...], src: Tile, streaming: bool = False) -> None:
         """`buffer[index axes at the place] = src`."""
-        self.body.append(Store(buffer, tuple(self.place[x] for x in index), src.name, streaming=streaming))
+        order = tuple(x for x in index if self.place[x].extent is not None)
+        axes = order if set(order) == set(src.axes) and order != src.axes else ()
+        slices = tuple(self.place[x] for x in index)
+        self.body.append(Store(buffer, slices, src.name, streaming=streaming, axes=axes))
 
     def _rounded(self, value: Tile | float, to: str, name: str) -> Tile:
         tile = value if isinstance(value, Tile) else self.map("add", value, 0.0)

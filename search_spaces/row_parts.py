@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from search_spaces.expression import Access, Affine, Expression, walk
+from search_spaces.knobs import Tiling, cover
 from search_spaces.lowering import Emitter, Names
 from search_spaces.structure import RowForm, inline
+from search_spaces.target import Target
 from search_spaces.tile_program import Bound, Fill, GridAxis, Reduce, Slice, Tile
 from search_spaces.workload import Stage, Workload
 
 _IDENTITY = {"sum": 0.0, "max": -math.inf, "min": math.inf, "prod": 1.0}
+
+# Rows of a program, each of which is long.
+ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
+# Rows that are neighbours in memory, so that a program reads pieces of memory that are so long: from a sector of a
+# GPU's cache up to several cache lines per warp; on a CPU, what a first-level cache holds one running value each of.
+ROWS_ACROSS = (8, 16, 32, 64, 128, 256, 512, 1024)
+ROWS_ACROSS_CPU = (64, 256, 1024, 4096, 16384)
 
 
 @dataclass(frozen=True)
@@ -36,19 +46,27 @@ class RowTiles:
         place[last.name] = Slice(Affine.of((f"{last.name}.0", self.height)), self.height)
         return place
 
+    def place_with(self, columns: Slice) -> dict[str, Slice]:
+        """Where the rows and these columns of them lie; tiles have their axes in this order, as memory does."""
+        column = {self.form.column.name: columns}
+        return column | self.place if self.form.across else self.place | column
+
     @property
     def row_axis(self) -> str:
-        return self.form.rows[-1].name
+        return self.form.tiled_row.name
 
     def statistic(self, stage: Stage) -> Tile:
         """The tile of a reduction's result: one value per row."""
         return Tile(stage.name, (self.row_axis,), (self.height,))
 
+    def points(self, name: str, columns: Slice) -> Tile:
+        """A tile with one value per row and column."""
+        extents = {axis: piece.extent for axis, piece in self.place_with(columns).items() if piece.extent is not None}
+        return Tile(name, tuple(extents), tuple(extents.values()))
+
     def emitter(self, columns: Slice | None, names: Names, known: dict[str, Tile], fill: float = 0.0) -> Emitter:
         """An emitter for these rows and the given columns (None: no column)."""
-        place = dict(self.place)
-        if columns is not None:
-            place[self.form.column.name] = columns
+        place = self.place if columns is None else self.place_with(columns)
         dtypes = {t.name: t.dtype for t in self.workload.inputs}
         return Emitter(place, dtypes, names, tiles=dict(known), fill=fill)
 
@@ -56,13 +74,29 @@ class RowTiles:
         """What the stage computes at one point, with pointwise stages inlined and reductions left by name."""
         return inline(stage.expression, {s.name: s for s in self.workload.stages if not s.reduction})
 
-    def output_axes(self) -> tuple[str, ...]:
-        return tuple(x.name for x in self.workload.stages[-1].axes)
+    def store_output(self, emitter: Emitter, streaming: bool) -> None:
+        """Compute the last stage where the emitter is, and write it."""
+        last = self.workload.stages[-1]
+        result = emitter.tiles[last.name] if last.reduction else emitter.tile(self.body_of(last), "result")
+        axes = tuple(x.name for x in last.axes)
+        sliced = {x: piece.extent for x in axes if (piece := emitter.place[x]).extent is not None}
+        emitter.store(last.name, axes, spread(emitter, result, sliced), streaming)
 
     @property
     def writes_columns(self) -> bool:
         """Whether the output has the column axis, or one value per row."""
-        return self.form.column.name in self.output_axes()
+        return self.form.column in self.workload.stages[-1].axes
+
+
+def row_tiling(form: RowForm, target: Target) -> Tiling:
+    """How many rows a program takes at once."""
+    extent = form.tiled_row.extent
+    if form.across and target.kind != "gpu":
+        heights = tuple(sorted({min(h, extent) for h in ROWS_ACROSS_CPU}))
+    else:
+        candidates = ROWS_ACROSS if form.across else ROWS
+        heights = tuple(h for h in candidates if h < 2 * max(extent, candidates[0]))
+    return Tiling("rows", extent, ("grid", "tile"), tuple(cover(extent, (h,)) for h in heights))
 
 
 def fold(rows: RowTiles, emitter: Emitter, stage: Stage, columns: Slice, name: str) -> Tile:
@@ -71,10 +105,8 @@ def fold(rows: RowTiles, emitter: Emitter, stage: Stage, columns: Slice, name: s
     assert columns.extent is not None
     values = emitter.tile(rows.body_of(stage), f"{stage.name}_body")
     column = rows.form.column
-    if column.name not in values.axes:
-        # A body without the column axis still counts once per column.
-        ones = Tile(emitter.names.fresh("ones"), (column.name,), (columns.extent,))
-        values = _broadcast(emitter, values, ones)
+    # A body without the column axis still counts once per column.
+    values = spread(emitter, values, {rows.row_axis: rows.height, column.name: columns.extent})
     dst = Tile(emitter.names.fresh(name), (rows.row_axis,), (rows.height,))
     padded = column.extent % columns.extent != 0
     bound = Bound(columns.start, column.extent) if padded else None
@@ -82,7 +114,12 @@ def fold(rows: RowTiles, emitter: Emitter, stage: Stage, columns: Slice, name: s
     return dst
 
 
-def _broadcast(emitter: Emitter, values: Tile, ones: Tile) -> Tile:
+def spread(emitter: Emitter, values: Tile, extents: Mapping[str, int | None]) -> Tile:
+    """The tile repeated along those of the axes that it lacks."""
+    missing = {x: e for x, e in extents.items() if x not in values.axes and e is not None}
+    if not missing:
+        return values
+    ones = Tile(emitter.names.fresh("ones"), tuple(missing), tuple(missing.values()))
     emitter.body.append(Fill(ones, 1.0))
     return emitter.map("mul", values, ones)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from search_spaces import expression as ex
@@ -29,11 +30,21 @@ class ContractionForm:
 
 @dataclass(frozen=True)
 class RowForm:
-    """Reductions over one axis `column`, for every point of `rows`, with pointwise stages before, between, after."""
+    """Reductions over one axis `column`, for every point of `rows`, with pointwise stages before, between, after.
+
+    Tiles hold several positions of the last of the rows. `across`: neighbours in memory are neighbours along that axis,
+    not along the column, as where each column of a row-major matrix is summed. `even`: they are so in every tensor.
+    """
 
     rows: tuple[Axis, ...]
     column: Axis
     reductions: tuple[Stage, ...]
+    across: bool = False
+    even: bool = True
+
+    @property
+    def tiled_row(self) -> Axis:
+        return self.rows[-1]
 
 
 def contraction_form(workload: Workload) -> ContractionForm | None:
@@ -115,22 +126,46 @@ def _row_form(workload: Workload) -> RowForm | None:
     if not first.axes or len(first.reduction.axes) != 1:
         return None
     rows, column = first.axes, first.reduction.axes[0]
+    own = {*rows, column}
     for stage in workload.stages:
-        reduces_rows = stage.reduction is not None and stage.reduction.axes == (column,) and stage.axes == rows
-        maps_rows = stage.reduction is None and stage.axes in (rows, (*rows, column))
+        reduces_rows = stage.reduction is not None and stage.reduction.axes == (column,) and set(stage.axes) == {*rows}
+        maps_rows = stage.reduction is None and (
+            set(stage.axes) in ({*rows}, own) if stage is workload.stages[-1] else own.issuperset(stage.axes)
+        )
         if not (reduces_rows or maps_rows):
             return None
-    own = {x.name for x in (*rows, column)}
-    if any(ex.variables(s.expression) - own for s in workload.stages):
+    names = {x.name for x in own}
+    if any(ex.variables(s.expression) - names for s in workload.stages):
         return None
-    if not all(_along_last(a, column.name) for s in workload.stages for a in ex.accesses(s.expression)):
-        return None
-    return RowForm(rows, column, reductions)
+    strides = _strides(workload)
+    inner = _innermost([s for s in strides if column in s], column)
+    across = inner != column
+    if across:
+        rows = tuple(sorted(rows, key=lambda x: x == inner))
+    even = all(s.get(inner, 1) == 1 for s in strides)
+    return RowForm(rows, column, reductions, across, even)
 
 
-def _along_last(access: Access, column: str) -> bool:
-    """Whether neighbours along the columns are neighbours in memory, in a tensor that has columns at all."""
-    return all(column not in dict(index.terms) for index in access.index[:-1])
+def _strides(workload: Workload) -> list[dict[Axis, int]]:
+    """For everything that is read from memory or written to it: how far apart neighbours along its axes are."""
+    inputs = {t.name: t for t in workload.inputs}
+    found = []
+    for stage in workload.stages:
+        extents = stage.extents
+        for access in ex.accesses(stage.expression):
+            if access.tensor in inputs:
+                axes = [Axis(i.terms[0][0], extents[i.terms[0][0]]) for i in access.index]
+                found.append(dict(zip(axes, inputs[access.tensor].effective_strides, strict=True)))
+    return [*found, dict(zip(workload.stages[-1].axes, workload.output.effective_strides, strict=True))]
+
+
+def _innermost(strides: list[dict[Axis, int]], column: Axis) -> Axis:
+    """The axis along which what has most elements lies closest together; the column where there is a choice."""
+    if not strides:
+        return column
+    largest = max(strides, key=lambda s: math.prod(x.extent for x in s))
+    moving = {x: step for x, step in largest.items() if step and x.extent > 1}
+    return min(moving, key=lambda x: (moving[x], x != column), default=column)
 
 
 def pointwise_form(workload: Workload) -> Workload | None:

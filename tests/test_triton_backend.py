@@ -481,7 +481,8 @@ class TestCompiling:
     def test_a_row_fold_that_is_read_twice_compiles(self):
         """Triton's pass OptimizeThreadLocality asserts that the loop's result has a single use."""
         space = build(ops.softmax(64, 4096, "float32"), target_named("h200"))
-        values = {"rows": (4, 16), "columns": (4, 1024), "online": False, "warps": 16, "stages": 1, "streaming": False}
+        values = {"rows": (4, 16), "columns": (4, 1024), "online": False, "accumulate": "row"}
+        values |= {"warps": 16, "stages": 1, "streaming": False}
         program = space.bind(Schedule("row_looped", tuple(values.items()))).program
         BACKEND.compile(BACKEND.render(program, ""), program, target_named("h200"))
 

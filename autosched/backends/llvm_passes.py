@@ -10,10 +10,23 @@ A reduction over the columns has no value before all of them were seen, so what 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from search_spaces.tile_program import Fill, Gather, Load, Map, Position, Reduce, Statement, Store, Tile, produced
+from search_spaces.tile_program import (
+    Fill,
+    Gather,
+    Load,
+    Map,
+    Position,
+    Reduce,
+    Statement,
+    Store,
+    Tile,
+    produced,
+    statements,
+)
 
 # Operations so cheap that a later pass repeats them rather than keeping their result in memory.
 REPEATABLE = frozenset(
@@ -34,8 +47,19 @@ class Pass:
 Piece = Pass | Statement
 
 
-def pieces(body: Sequence[Statement], column: str, tiles: Mapping[str, Tile]) -> list[Piece]:
-    """The body as passes and single statements, in an order that computes the same."""
+def carried_tiles(body: Sequence[Statement], column: str) -> frozenset[str]:
+    """The tiles with columns that are assigned to more than once: they live in scratch memory, from loop to loop."""
+    made = Counter(t.name for s in statements(tuple(body)) for t in produced(s) if column in t.axes)
+    return frozenset(name for name, times in made.items() if times > 1)
+
+
+def pieces(
+    body: Sequence[Statement], column: str, tiles: Mapping[str, Tile], carried: frozenset[str] = frozenset()
+) -> list[Piece]:
+    """The body as passes and single statements, in an order that computes the same.
+
+    A pass takes `carried` tiles from scratch memory, and puts those that it changes back there.
+    """
     cut: list[Piece] = []
     for statement in body:
         if not _walks_columns(statement, column, tiles):
@@ -47,7 +71,7 @@ def pieces(body: Sequence[Statement], column: str, tiles: Mapping[str, Tile]) ->
             cut[-1].statements.append(statement)
         else:
             cut.append(Pass([statement]))
-    _connect(cut, column, tiles)
+    _connect(cut, column, tiles, carried)
     return cut
 
 
@@ -88,20 +112,33 @@ def _folded(done: Pass) -> set[str]:
     return {s.dst.name for s in done.statements if isinstance(s, Reduce)}
 
 
-def _connect(cut: Sequence[Piece], column: str, tiles: Mapping[str, Tile]) -> None:
+def _connect(cut: Sequence[Piece], column: str, tiles: Mapping[str, Tile], carried: frozenset[str]) -> None:
     """Give every pass what it uses of earlier ones: by repeating cheap statements, or through scratch memory."""
     source: dict[str, tuple[int, Statement]] = {}
     for number, piece in enumerate(cut):
         if not isinstance(piece, Pass):
             continue
         own = {t.name for s in piece.statements for t in produced(s)}
+        piece.kept |= own & carried
+        piece.recalled += _read_first(piece.statements, carried)
+        own |= carried
         wanted = [t for s in piece.statements for t in used(s) if column in tiles[t].axes and t not in own]
         repeated: list[Statement] = []
         for name in dict.fromkeys(wanted):
-            _recall(cut, name, number, source, column, tiles, repeated, piece)
+            _recall(cut, name, number, source, column, tiles, repeated, piece, carried)
         for statement in piece.statements:
             source.update((t.name, (number, statement)) for t in produced(statement) if column in t.axes)
         piece.statements[:0] = repeated
+
+
+def _read_first(body: Sequence[Statement], names: frozenset[str]) -> list[str]:
+    """Those of the tiles that the statements read before they assign to them, if they do."""
+    found: dict[str, None] = {}
+    made: set[str] = set()
+    for statement in body:
+        found.update((name, None) for name in used(statement) if name in names - made)
+        made.update(t.name for t in produced(statement))
+    return list(found)
 
 
 def _recall(
@@ -113,13 +150,14 @@ def _recall(
     tiles: Mapping[str, Tile],
     repeated: list[Statement],
     piece: Pass,
+    carried: frozenset[str],
 ) -> None:
     """Make a tile of an earlier pass available in this one."""
     origin, statement = source[name]
     if statement in repeated or name in piece.recalled:
         return
     changed = {t.name for p in cut[origin + 1 : number] if not isinstance(p, Pass) for t in produced(p)}
-    if not _is_cheap(statement, column, tiles) or changed & set(used(statement)):
+    if not _is_cheap(statement, column, tiles) or (changed | carried) & set(used(statement)):
         piece.recalled.append(name)
         earlier = cut[origin]
         assert isinstance(earlier, Pass)
@@ -127,7 +165,7 @@ def _recall(
         return
     for argument in used(statement):
         if column in tiles[argument].axes:
-            _recall(cut, argument, number, source, column, tiles, repeated, piece)
+            _recall(cut, argument, number, source, column, tiles, repeated, piece, carried)
     repeated.append(statement)
 
 

@@ -14,7 +14,7 @@ from autosched.backends.llvm_code import Code
 from autosched.backends.llvm_gathers import Lookup, looked_up, looked_up_once, lookup, strided, strided_offsets
 from autosched.backends.llvm_ir import F32, Value
 from autosched.backends.llvm_operators import apply, round_value
-from autosched.backends.llvm_passes import Pass, pieces, used
+from autosched.backends.llvm_passes import Pass, carried_tiles, pieces, used
 from autosched.backends.llvm_row_axes import RowAxes, row_axes
 from autosched.backends.llvm_values import (
     broadcast,
@@ -61,6 +61,7 @@ class RowPrinter:
     kept: dict[str, Value] = field(default_factory=dict)
     row_number: Value | None = None
     brought: set[str] = field(default_factory=set)
+    carried: frozenset[str] = frozenset()
 
     @property
     def row(self) -> str:
@@ -82,7 +83,7 @@ class RowPrinter:
             self.row_body(body)
 
     def row_body(self, body: Sequence[Statement]) -> None:
-        for piece in pieces(body, self.column, self.tiles):
+        for piece in pieces(body, self.column, self.tiles, self.carried):
             if isinstance(piece, Pass):
                 self._pass(piece)
             else:
@@ -262,7 +263,7 @@ class _PassEmission:
             loaded = {s.buffer for s in self.walk.statements if isinstance(s, Load)}
             self.prefetched = loaded - p.brought
             p.brought |= loaded
-        for name in self.walk.kept | set(self.walk.recalled):
+        for name in sorted(self.walk.kept | set(self.walk.recalled)):
             p.scratch_row(name)
         for number, s in enumerate(self.walk.statements):
             if isinstance(s, Load | Store):
@@ -298,9 +299,8 @@ class _PassEmission:
                     self._accumulate(s, number, values[s.src], mask)
                 case Store():
                     self._store(s, *self.bases[place], at, self._value(s.src, values), mask)
-            for tile in produced(s):
-                if tile.name in self.walk.kept:
-                    code.store(values[tile.name], code.address(p.kept[tile.name], at), "float32", lanes)
+        for name in sorted(self.walk.kept):
+            code.store(values[name], code.address(p.kept[name], at), "float32", lanes)
 
     def _load(self, s: Load, base: Value, stride: int, at: Value, mask: Value | None) -> Value:
         code = self.printer.code
@@ -364,7 +364,8 @@ def row_printer(code: Code, kernel: Kernel) -> RowPrinter:
         CompileError: its tiles have more than two axes.
     """
     tiles = {t.name: t for s in statements(kernel.body) for t in produced(s)}
-    return RowPrinter(code, kernel, row_axes(kernel), tiles)
+    axes = row_axes(kernel)
+    return RowPrinter(code, kernel, axes, tiles, carried=carried_tiles(kernel.body, axes.column))
 
 
 def _stores_first(body: Iterable[Statement]) -> list[Load | Store]:

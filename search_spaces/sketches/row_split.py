@@ -3,25 +3,27 @@
 Before:  for r: for c: total += x[r, c];  for c: out[r, c] = …
 After:   kernel 1, grid r.0, s in S:  partial_total[s, r] = sum of x over the s-th part of the columns
          kernel 2, grid r.0, s in S:  total = sum of partial_total over s;  store the s-th part of out[r]
-One kernel per reduction, each joining the partial results of those before it (rfactor in Halide and TVM).
+One kernel per walk over the columns, each joining the partial results of those before it (rfactor in Halide and TVM).
+Where the output has one value per row, the last kernel has programs of fewer rows, so that it has many.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
+from search_spaces.column_walk import ColumnWalk
 from search_spaces.expression import Affine
-from search_spaces.knobs import Choice, Knob, Tiling, Values, cover
-from search_spaces.lowering import Emitter, Names, buffers
-from search_spaces.row_parts import RowTiles, combine_operator, fold, identity
+from search_spaces.knobs import Choice, Knob, Values, nearest
+from search_spaces.lowering import Names, buffers, workspace_name
+from search_spaces.row_parts import ROWS_ACROSS, RowTiles, row_tiling
+from search_spaces.running_folds import Group, groups, join_parts, online_pair, reduce_columns
 from search_spaces.sketches.pointwise import launch
-from search_spaces.sketches.row_looped import COLUMNS
+from search_spaces.sketches.row_looped import column_tiling
 from search_spaces.space import Sketch
 from search_spaces.structure import RowForm, row_form
 from search_spaces.target import Target
 from search_spaces.tile_program import (
-    Bound,
     Buffer,
-    Fill,
-    For,
     Grid,
     GridAxis,
     Kernel,
@@ -34,101 +36,151 @@ from search_spaces.tile_program import (
 )
 from search_spaces.workload import Stage, Workload
 
-SPLITS = (2, 4, 8, 16, 32, 64)
-# A part of a row shorter than this is not worth a program.
+SPLITS = (2, 4, 8, 16, 32, 64, 128, 256, 512)
+# A part of fewer elements is not worth a program: 16 bytes of bfloat16 for each of 128 threads.
 MIN_PART = 1024
+# Elements of partial results that a program of the last kernel joins at once, if it can choose: 32 a thread of 4 warps.
+_JOINED = 4096
+# (rows, columns, warps, stages), see `row_looped`; and programs per multiprocessor, enough to hide latency.
+_STARTS = ((1, 2048, 4, 1), (1, 4096, 8, 1), (1, 8192, 8, 1))
+_STARTS_ACROSS = ((64, 64, 4, 1), (128, 32, 4, 3), (256, 16, 4, 1), (128, 64, 8, 1), (512, 16, 8, 1))
+_PROGRAMS_PER_UNIT = (2, 4, 8)
 
 
 def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     """One sketch for reductions over an axis long enough to share, on a GPU: a CPU has few threads and many rows."""
     found = row_form(workload)
-    if found is None or target.kind != "gpu" or found[1].column.extent < 2 * MIN_PART:
+    if found is None or target.kind != "gpu" or not _splits(found[1]):
         return ()
     workload, form = found
+    knobs = _knobs(workload, form, target)
     return (
-        Sketch("row_split", _knobs(form), lambda values: _lower(workload, form, target, values), ("columns", "warps")),
+        Sketch(
+            "row_split",
+            knobs,
+            lambda values: _lower(workload, form, target, values),
+            ("rows", "split", "columns", "warps", "stages"),
+            starts=_starts(form, target, {k.name: k for k in knobs}),
+        ),
     )
 
 
-def _knobs(form: RowForm) -> tuple[Knob, ...]:
+def _splits(form: RowForm) -> tuple[int, ...]:
+    """Into how many parts the columns can be cut that are worth it for as many rows as a program may have."""
+    highest = min(form.tiled_row.extent, ROWS_ACROSS[-1]) if form.across else 1
+    return tuple(s for s in SPLITS if form.column.extent * highest >= s * MIN_PART and form.column.extent >= 2 * s)
+
+
+def _knobs(workload: Workload, form: RowForm, target: Target) -> tuple[Knob, ...]:
     extent = form.column.extent
-    splits = [s for s in SPLITS if extent // s >= MIN_PART] or [SPLITS[0]]
-    tiles = [c for c in COLUMNS if c <= extent // SPLITS[0]]
+    columns = column_tiling(form, target)
+    shared = tuple(value for value in columns.values if value[-1] <= max(1, extent // SPLITS[0]))
     return (
-        Choice("split", tuple(splits)),
-        Tiling("columns", extent, ("loop", "tile"), tuple(cover(extent, (c,)) for c in tiles)),
+        Choice("split", _splits(form)),
+        row_tiling(form, target),
+        replace(columns, values=shared or columns.values[:1]),
+        Choice("online", (False, True) if online_pair(RowTiles(workload, form, 1)) else (False,)),
         Choice("warps", (1, 2, 4, 8, 16)),
+        Choice("stages", (1, 2, 3, 4)),
         Choice("streaming", (False, True)),
     )
 
 
+def _starts(form: RowForm, target: Target, knobs: dict[str, Knob]) -> tuple[Values, ...]:
+    """Tiles of a few vectors a thread, with programs enough to keep all of memory's channels busy."""
+    starts = []
+    outer = 1
+    for axis in form.rows[:-1]:
+        outer *= axis.extent
+    for rows, columns, warps, stages in _STARTS_ACROSS if form.across else _STARTS:
+        height = nearest(knobs["rows"], rows)
+        assert isinstance(height, tuple)
+        for programs in _PROGRAMS_PER_UNIT:
+            values = {
+                "split": nearest(knobs["split"], max(1.0, programs * target.units / (outer * height[0]))),
+                "rows": height,
+                "columns": nearest(knobs["columns"], columns),
+                "online": knobs["online"].values[-1],
+                "warps": warps,
+                "stages": stages,
+                "streaming": False,
+            }
+            starts.append(Values({name: values[name] for name in knobs}))
+    return tuple(starts)
+
+
 def _lower(workload: Workload, form: RowForm, target: Target, values: Values) -> TileProgram:
-    split, (steps, width) = values.integer("split"), values.tiling("columns")
-    rows = RowTiles(workload, form, 1)
-    parts = _Parts(rows, split, -(-steps // split), width)
+    _, width = values.tiling("columns")
+    rows = RowTiles(workload, form, values.tile("rows"))
+    walk = ColumnWalk(form.column.extent, width, values.integer("split"), stages=values.integer("stages"))
+    parts = _Parts(rows, walk)
+    walks = groups(rows, values.flag("online"))
     launched = launch(target, values)
-    grid = Grid((*rows.grid, GridAxis("s", split)))
     kernels = [
-        Kernel(f"{workload.name}_{stage.name}", grid, tuple(parts.partial(stage, form.reductions[:i])), launched)
-        for i, stage in enumerate(form.reductions)
+        Kernel(f"{workload.name}_{group[-1].name}", parts.grid, tuple(parts.partial(group, walks[:i])), launched)
+        for i, group in enumerate(walks)
     ]
-    last_grid = grid if rows.writes_columns else Grid(rows.grid)
-    kernels.append(
-        Kernel(f"{workload.name}_finish", last_grid, tuple(parts.finish(values.flag("streaming"))), launched)
-    )
+    last = parts if rows.writes_columns else parts.finishing()
+    grid = parts.grid if rows.writes_columns else Grid(last.rows.grid)
+    body = tuple(last.finish(walks, values.flag("streaming")))
+    kernels.append(Kernel(f"{workload.name}_finish", grid, body, launched))
     return TileProgram(workload.name, buffers(workload, *map(parts.workspace, form.reductions)), tuple(kernels))
 
 
+@dataclass(frozen=True)
 class _Parts:
-    """The bodies of the kernels; a row is cut into `split` parts of `steps` tiles of `width` columns."""
+    """The bodies of the kernels."""
 
-    def __init__(self, rows: RowTiles, split: int, steps: int, width: int) -> None:
-        self.rows, self.split, self.steps = rows, split, steps
-        start = Affine.of(("c.0", width), ("s", steps * width))
-        self.columns = Slice(start, width)
-        self.bound = Bound(start, rows.form.column.extent)
+    rows: RowTiles
+    walk: ColumnWalk
+
+    @property
+    def grid(self) -> Grid:
+        """Programs that follow each other read neighbouring memory."""
+        part = GridAxis("s", self.walk.split)
+        return Grid((part, *self.rows.grid) if self.rows.form.across else (*self.rows.grid, part))
+
+    def finishing(self) -> _Parts:
+        """The same parts, with as many rows a program as the last kernel joins at once."""
+        height = max(1, min(self.rows.height, _JOINED // self.walk.split))
+        return replace(self, rows=replace(self.rows, height=height))
 
     def workspace(self, stage: Stage) -> Buffer:
         """One partial result per part and row."""
-        shape = (self.split, *(x.extent for x in self.rows.form.rows))
-        return Buffer(f"partial_{stage.name}", shape, "float32", "workspace")
+        shape = (self.walk.split, *(x.extent for x in self.rows.form.rows))
+        return Buffer(self._workspace_name(stage), shape, "float32", "workspace")
 
-    def partial(self, stage: Stage, before: tuple[Stage, ...]) -> list[Statement]:
-        """Kernel of one reduction: fold this program's part of the row."""
+    def partial(self, group: Group, before: list[Group]) -> list[Statement]:
+        """Kernel of one walk: fold this program's part of the rows."""
         names = Names({s.name for s in self.rows.workload.stages})
         body, known = self._joined(before, names)
-        running = self.rows.statistic(stage)
-        emitter = self.rows.emitter(self.columns, names, known)
-        part = fold(self.rows, emitter, stage, self.columns, f"{stage.name}_part")
-        emitter.assign(running, combine_operator(stage), running, part)
+        body += reduce_columns(self.rows, self.walk, group, names, known, by_point=True)
         where = (Slice(Affine.of(("s", 1))), *self.rows.place.values())
-        body += [Fill(running, identity(stage)), self._loop(emitter)]
-        return [*body, Store(f"partial_{stage.name}", where, running.name)]
+        return [*body, *(Store(self._workspace_name(s), where, s.name) for s in group)]
 
-    def finish(self, streaming: bool) -> list[Statement]:
+    def finish(self, walks: list[Group], streaming: bool) -> list[Statement]:
         """The last kernel: join every reduction and write this program's part of the output."""
-        rows = self.rows
-        names = Names({s.name for s in rows.workload.stages})
-        body, known = self._joined(rows.form.reductions, names)
-        last = rows.workload.stages[-1]
-        emitter = rows.emitter(self.columns if rows.writes_columns else None, names, known)
-        result = known[last.name] if last.reduction else emitter.tile(rows.body_of(last), "result")
-        emitter.store(last.name, rows.output_axes(), result, streaming)
-        return body + ([self._loop(emitter)] if rows.writes_columns else emitter.body)
+        names = Names({s.name for s in self.rows.workload.stages})
+        body, known = self._joined(walks, names)
 
-    def _loop(self, emitter: Emitter) -> For:
-        return For("c.0", self.steps, tuple(emitter.body), bound=self.bound)
+        def write(columns: Slice | None) -> list[Statement]:
+            emitter = self.rows.emitter(columns, names, known)
+            self.rows.store_output(emitter, streaming)
+            return emitter.body
 
-    def _joined(self, stages: tuple[Stage, ...], names: Names) -> tuple[list[Statement], dict[str, Tile]]:
-        """Join the partial results of finished reductions, in a fixed order."""
+        return body + (self.walk.over(write) if self.rows.writes_columns else write(None))
+
+    def _joined(self, walks: list[Group], names: Names) -> tuple[list[Statement], dict[str, Tile]]:
+        """Join the partial results of finished walks, in a fixed order."""
         body: list[Statement] = []
         known: dict[str, Tile] = {}
-        for stage in stages:
-            joined = known[stage.name] = self.rows.statistic(stage)
-            part = Tile(names.fresh(f"{stage.name}_of_part"), joined.axes, joined.shape)
-            emitter = Emitter(self.rows.place, {}, names)
-            where = (Slice(Affine.of(("p", 1))), *self.rows.place.values())
-            emitter.body.append(Load(part, f"partial_{stage.name}", where))
-            emitter.assign(joined, combine_operator(stage), joined, part)
-            body += [Fill(joined, identity(stage)), For("p", self.split, tuple(emitter.body))]
+        where = (Slice(Affine(), self.walk.split), *self.rows.place.values())
+        shape = (self.walk.split, self.rows.height)
+        for group in walks:
+            tiles = [Tile(names.fresh(f"{s.name}_parts"), ("s", self.rows.row_axis), shape) for s in group]
+            loads = [Load(t, self._workspace_name(s), where) for s, t in zip(group, tiles, strict=True)]
+            body += join_parts(self.rows, group, names, known, tiles, [*loads])
         return body, known
+
+    def _workspace_name(self, stage: Stage) -> str:
+        return workspace_name(self.rows.workload, f"partial_{stage.name}")

@@ -8,10 +8,12 @@ After:   grid r.0 in R/H (maybe persistent):
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from search_spaces.expression import Affine
-from search_spaces.knobs import Choice, Knob, Tiling, Values, cover
+from search_spaces.knobs import Choice, Knob, Values, nearest
 from search_spaces.lowering import Names, buffers
-from search_spaces.row_parts import RowTiles, fold
+from search_spaces.row_parts import ROWS_ACROSS, RowTiles, fold, row_tiling
 from search_spaces.sketches.pointwise import PERSISTENT_PROGRAMS_PER_UNIT, PREFETCH_BYTES, launch
 from search_spaces.space import Sketch
 from search_spaces.structure import RowForm, row_form
@@ -19,40 +21,58 @@ from search_spaces.target import Target
 from search_spaces.tile_program import Grid, Kernel, Slice, Tile, TileProgram
 from search_spaces.workload import Workload
 
-ROWS = (1, 2, 4, 8, 16, 32)
-# A row longer than this in one tile spills on every GPU (64k elements over 1024 threads are 64 registers each).
-MAX_COLUMNS = 65536
+# A tile of more elements than half the registers of a multiprocessor leaves too few for anything else.
+MAX_ELEMENTS = 32768
+# A longer row does not stay in the second-level cache of a CPU between its passes.
+MAX_COLUMNS_CPU = 65536
+# (elements a thread, warps) of the tiles to start from: some vectors of 16 bytes each.
+_STARTS = ((16, 4), (32, 4), (16, 8), (32, 8), (8, 4), (64, 8))
 
 
 def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
-    """One sketch for reductions over one axis whose rows fit a tile."""
+    """One sketch for reductions over one axis whose rows fit a tile; on a CPU, of rows that lie along memory."""
     found = row_form(workload)
-    if found is None or found[1].column.extent > MAX_COLUMNS:
+    if found is None:
         return ()
     workload, form = found
-    knobs = _gpu_knobs(form) if target.kind == "gpu" else _cpu_knobs(form)
-    return (Sketch("row_whole", knobs, lambda values: _lower(workload, form, target, values), ("rows", "warps")),)
-
-
-def row_tiling(form: RowForm) -> Tiling:
-    """How many rows a program takes at once."""
-    extent = form.rows[-1].extent
-    heights = [h for h in ROWS if h < 2 * extent]
-    return Tiling("rows", extent, ("grid", "tile"), tuple(cover(extent, (h,)) for h in heights))
-
-
-def _gpu_knobs(form: RowForm) -> tuple[Knob, ...]:
+    least = ROWS_ACROSS[0] if form.across else 1
+    if target.kind == "gpu" and padded_columns(form, target) * least > MAX_ELEMENTS:
+        return ()
+    if target.kind != "gpu" and (form.across or not form.even or form.column.extent > MAX_COLUMNS_CPU):
+        return ()
+    knobs = _gpu_knobs(form, target) if target.kind == "gpu" else _cpu_knobs(form, target)
+    starts = _starts(form, target, {k.name: k for k in knobs}) if target.kind == "gpu" else ()
     return (
-        row_tiling(form),
+        Sketch(
+            "row_whole", knobs, lambda values: _lower(workload, form, target, values), ("rows", "warps"), starts=starts
+        ),
+    )
+
+
+def _starts(form: RowForm, target: Target, knobs: dict[str, Knob]) -> tuple[Values, ...]:
+    """As many rows as give every thread some vectors, and one walk over the grid."""
+    starts = []
+    for elements, warps in _STARTS:
+        rows = max(1, elements * 32 * warps / padded_columns(form, target))
+        values = {"rows": nearest(knobs["rows"], rows), "warps": warps, "persistent": False, "streaming": False}
+        starts.append(Values({name: values[name] for name in knobs}))
+    return tuple(starts)
+
+
+def _gpu_knobs(form: RowForm, target: Target) -> tuple[Knob, ...]:
+    rows = row_tiling(form, target)
+    fitting = tuple(v for v in rows.values if v[-1] * padded_columns(form, target) <= MAX_ELEMENTS)
+    return (
+        replace(rows, values=fitting),
         Choice("warps", (1, 2, 4, 8, 16, 32)),
         Choice("persistent", (False, True)),
         Choice("streaming", (False, True)),
     )
 
 
-def _cpu_knobs(form: RowForm) -> tuple[Knob, ...]:
+def _cpu_knobs(form: RowForm, target: Target) -> tuple[Knob, ...]:
     return (
-        row_tiling(form),
+        row_tiling(form, target),
         Choice("vectors", (1, 2, 4, 8)),
         Choice("prefetch", PREFETCH_BYTES),
         Choice("streaming", (False, True)),
@@ -62,7 +82,8 @@ def _cpu_knobs(form: RowForm) -> tuple[Knob, ...]:
 def padded_columns(form: RowForm, target: Target) -> int:
     """The columns of a tile: a GPU tile has a power of two, of at least 16."""
     extent = form.column.extent
-    return max(16, 1 << (extent - 1).bit_length()) if target.kind == "gpu" else extent
+    least = 1 if form.across else 16
+    return max(least, 1 << (extent - 1).bit_length()) if target.kind == "gpu" else extent
 
 
 def _lower(workload: Workload, form: RowForm, target: Target, values: Values) -> TileProgram:
@@ -72,9 +93,7 @@ def _lower(workload: Workload, form: RowForm, target: Target, values: Values) ->
     known: dict[str, Tile] = emitter.tiles
     for stage in form.reductions:
         known[stage.name] = fold(rows, emitter, stage, columns, stage.name)
-    last = workload.stages[-1]
-    result = known[last.name] if last.reduction else emitter.tile(rows.body_of(last), last.name)
-    emitter.store(last.name, rows.output_axes(), result, streaming=values.flag("streaming"))
+    rows.store_output(emitter, values.flag("streaming"))
     persistent = PERSISTENT_PROGRAMS_PER_UNIT * target.units if values.get("persistent") else None
     kernel = Kernel(workload.name, Grid(rows.grid, persistent=persistent), tuple(emitter.body), launch(target, values))
     return TileProgram(workload.name, buffers(workload), (kernel,))
