@@ -118,7 +118,7 @@ def _row_form(workload: Workload) -> RowForm | None:
         or not _plain(workload)
         or any(s.is_contraction and contraction_form(workload) for s in reductions)
         # Rows are reduced in float32, which would round sums of integers.
-        or any(is_integer(s.dtype) for s in reductions)
+        or any(s.is_contraction and is_integer(s.dtype) for s in reductions)
     ):
         return None
     first = reductions[0]

@@ -91,6 +91,7 @@ class _Assembly:
     known: dict[tuple[Value, Index], Expression] = field(default_factory=dict)
     sizes: dict[Expression, int] = field(default_factory=dict)
     precision: str = "ieee"
+    multiplies: bool = False
 
     def assembled(self, name: str) -> Assembled:
         index = tuple(self._dimension(f"d{d}", size) for d, size in enumerate(self.value.shape))
@@ -102,7 +103,7 @@ class _Assembly:
         self._finish(result)
         operands = list(self.operands.values())
         if _ROW in self.output_axes:
-            operands = [_in_row(o) for o in operands]
+            operands = [_in_row(o, self.extents) for o in operands]
             self.stages = [reading(s, operands) for s in self.stages]
         axes = self.stages[-1].axes
         placed = {a.name: strides.get(a.name, 0) for a in axes}
@@ -258,6 +259,7 @@ class _Assembly:
         if not rows:
             self.extents[_ROW] = 1
             rows = (_ROW,)
+            self.output_axes = (_ROW, *(a for a in self.output_axes if a != _ROW))
         reduction = Reduction(value.operator, self._axes(folded))
         stage = Stage(self._stage_name(value.name), self._axes(rows), body, reduction)
         return self._access(stage)
@@ -293,7 +295,7 @@ class _Assembly:
             raise NotOneKernelError("a product is read at other axes than it has", value)
         # Rows of the output are what lies further apart.
         self.output_axes = own
-        self.precision = value.precision
+        self.precision, self.multiplies = value.precision, True
         stage = Stage(
             self._stage_name(value.name), self._axes(own), ex.mul(a, b), Reduction("sum", self._axes(_variables((k,))))
         )
@@ -343,18 +345,19 @@ class _Assembly:
             )
         except InputError as error:
             raise NotOneKernelError(str(error)) from None
-        multiplies = any(s.is_contraction for s in stages)
-        matched = contraction_form(workload) if multiplies else row_form(workload) or pointwise_form(workload)
+        by_rows = not self.multiplies and (row_form(workload) or pointwise_form(workload))
+        matched = by_rows or contraction_form(workload)
         if not matched:
             raise NotOneKernelError(f"no sketch computes {workload}")
         return Assembled(self.value, workload, views)
 
 
-def _in_row(operand: Operand) -> Operand:
+def _in_row(operand: Operand, extents: Mapping[str, int]) -> Operand:
     """The operand with the axis of the only row, if it has axes at all."""
     if operand.looked_up or not operand.strides:
         return operand
-    return replace(operand, strides=((_ROW, 0), *operand.strides))
+    axis, stride = operand.strides[0]
+    return replace(operand, strides=((_ROW, stride * extents[axis]), *operand.strides))
 
 
 def _as_value(at: Affine | Expression, step: int = 1, start: int = 0) -> Expression:

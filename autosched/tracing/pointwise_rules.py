@@ -12,9 +12,8 @@ from search_spaces import activations
 from search_spaces import expression as ex
 from search_spaces.expression import Expression, Literal
 
-# 2^22 * 1.5: a float32 of this size has no fraction, so adding and subtracting it rounds to nearest, ties to even.
-_ROUNDING = 1.5 * 2.0**23
-_INTEGERS_FROM = 2.0**22
+# From here on float32 has no halves.
+_INTEGERS_FROM = 2.0**23
 
 
 def _not(a: Expression) -> Expression:
@@ -50,8 +49,12 @@ def _trunc(x: Expression) -> Expression:
 
 
 def _round(x: Expression) -> Expression:
-    shifted = ex.sub(ex.add(x, Literal(_ROUNDING)), Literal(_ROUNDING))
-    return ex.call("where", ex.call("lt", ex.call("abs", x), Literal(_INTEGERS_FROM)), shifted, x)
+    """To nearest, ties to even: half more and cut, and one less where that was a tie that came out odd."""
+    more = ex.add(x, Literal(0.5))
+    up = ex.call("floor", more)
+    odd = ex.sub(up, ex.mul(Literal(2.0), ex.call("floor", ex.mul(Literal(0.5), up))))
+    nearest = ex.sub(up, ex.mul(ex.call("eq", more, up), odd))
+    return ex.call("where", ex.call("lt", ex.call("abs", x), Literal(_INTEGERS_FROM)), nearest, x)
 
 
 def _sign(x: Expression) -> Expression:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -46,8 +47,9 @@ class Result:
         return self.of(Pointwise, arguments=arguments, combine=combine, **fields)
 
     def constant(self, number: float, **fields: Any) -> Value:
-        limit = abs(number)
-        return self.of(Pointwise, arguments=(), combine=lambda: Literal(number), limit=limit, **fields)
+        # There is no literal that is no number.
+        element = ex.div(Literal(0.0), Literal(0.0)) if math.isnan(number) else Literal(number)
+        return self.of(Pointwise, arguments=(), combine=lambda: element, limit=abs(number), **fields)
 
     def reduced(self, operator: str, argument: Value, dims: Sequence[int], **fields: Any) -> Value:
         """A fold in float32 over these dimensions, which the result does not have."""
@@ -59,15 +61,8 @@ class Result:
         if rest:
             # Dimensions apart are folded one group after the other, the inner ones first.
             inner = tuple(n for d, n in enumerate(argument.shape) if d not in last)
-            argument = self.of(
-                Reduced,
-                name=f"{self.name}_inner",
-                operator=operator,
-                argument=argument,
-                dims=last,
-                shape=inner,
-                **{**own, "limit": fields.get("limit", float("inf"))},
-            )
+            part = {**own, "name": f"{fields.get('name', self.name)}_part", "shape": inner}
+            argument = self.of(Reduced, operator=operator, argument=argument, dims=last, **part)
             return self.reduced(operator, argument, [d for group in rest for d in group], **fields)
         return self.of(Reduced, operator=operator, argument=argument, dims=last, **{**own, "shape": kept})
 

@@ -87,6 +87,20 @@ def _split(result: Result, x: Value, sizes: Any, dim: int = 0) -> tuple[Value, .
     return tuple(found)
 
 
+def _diagonal(result: Result, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
+    first, second = dim1 % len(x.shape), dim2 % len(x.shape)
+
+    def index(at: Index) -> Index:
+        *others, along = at
+        if not isinstance(along, Affine):
+            raise NotAffineError
+        rest = iter(others)
+        places = {first: along + Affine(offset=max(-offset, 0)), second: along + Affine(offset=max(offset, 0))}
+        return tuple(places[d] if d in places else next(rest) for d in range(len(x.shape)))
+
+    return view(result, x, lambda t: t.diagonal(offset, dim1, dim2), index)
+
+
 def _flip(result: Result, x: Value, dims: Any) -> Value:
     raise UnsupportedError("elements in reverse order")
 
@@ -101,6 +115,7 @@ RULES: Mapping[str, Callable[..., Any]] = {
     "select": _select,
     "split": _split,
     "split_with_sizes": _split,
+    "diagonal": _diagonal,
     "flip": _flip,
     **dict.fromkeys(("view", "_unsafe_view", "reshape", "squeeze", "unsqueeze"), _reshape),
 }
