@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Callable, Mapping
 
@@ -82,6 +83,9 @@ IDENTITIES: Mapping[str, float] = {"sum": 0.0, "max": -math.inf, "min": math.inf
 COMBINING: Mapping[str, str] = {"max": _MAX, "min": _MIN, "prod": _PROD}
 
 
+_SMALLEST_NORMAL = 2.0**-126
+
+
 def apply(operator: str, arguments: list[str]) -> str:
     """The operator applied to printed arguments, each a name, a constant or an expression that binds tightly."""
     return _PRINTERS[operator](*arguments)
@@ -95,8 +99,12 @@ def fold(operator: str, values: str, axis: int) -> str:
 
 
 def constant(value: float) -> str:
-    """A float as Triton reads it."""
-    if math.isinf(value):
+    """A float32 as Triton reads it."""
+    held = ctypes.c_float(value).value
+    if 0 < abs(held) < _SMALLEST_NORMAL:
+        # Triton takes a number that is no normal float32 to be a float64.
+        return f"tl.full([], {held!r}, tl.float32)"
+    if math.isinf(held):
         return 'float("inf")' if value > 0 else '-float("inf")'
     if math.isnan(value):
         return 'float("nan")'
