@@ -83,7 +83,8 @@ IDENTITIES: Mapping[str, float] = {"sum": 0.0, "max": -math.inf, "min": math.inf
 COMBINING: Mapping[str, str] = {"max": _MAX, "min": _MIN, "prod": _PROD}
 
 
-_SMALLEST_NORMAL = 2.0**-126
+# The normal numbers of float32.
+_SMALLEST_NORMAL, _LARGEST = 2.0**-126, (2 - 2.0**-23) * 2.0**127
 
 
 def apply(operator: str, arguments: list[str]) -> str:
@@ -108,4 +109,4 @@ def constant(value: float) -> str:
         return 'float("inf")' if value > 0 else '-float("inf")'
     if math.isnan(value):
         return 'float("nan")'
-    return repr(float(value))
+    return repr(held if abs(value) > _LARGEST else float(value))
