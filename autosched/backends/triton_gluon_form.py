@@ -28,10 +28,12 @@ from search_spaces.tile_program import (
     Dot,
     Fill,
     For,
+    Gather,
     GridAxis,
     Kernel,
     Load,
     Map,
+    Position,
     Slice,
     Split,
     Statement,
@@ -175,6 +177,13 @@ def _halved(s: Statement, axis: str, rows: int, tiles: dict[str, Tile]) -> State
     match s:
         case Load(dst=dst, slices=slices):
             return dataclasses.replace(s, dst=_tile(dst, axis, rows), slices=_slices(slices, dst.axes, axis, rows))
+        case Gather(dst=dst, index=index, axes=axes):
+            sliced = iter(_slices(tuple(i for i in index if isinstance(i, Slice)), axes, axis, rows))
+            moved = tuple(i if isinstance(i, str) else next(sliced) for i in index)
+            return dataclasses.replace(s, dst=_tile(dst, axis, rows), index=moved)
+        case Position(dst=dst, piece=piece):
+            (piece,) = _slices((piece,), dst.axes, axis, rows)
+            return dataclasses.replace(s, dst=_tile(dst, axis, rows), piece=piece)
         case Store(src=src, slices=slices, axes=axes):
             return dataclasses.replace(s, slices=_slices(slices, axes or tiles[src].axes, axis, rows))
         case Map(dst=dst) | Fill(dst=dst):
@@ -204,7 +213,7 @@ def _parts(kernel: Kernel) -> tuple[Fill, For, tuple[Statement, ...]]:
     match kernel.body:
         case (Fill() as fill, For() as loop, *epilogue):
             for s in epilogue:
-                if not isinstance(s, Load | Map | Fill | Split | Store):
+                if not isinstance(s, Load | Gather | Position | Map | Fill | Split | Store):
                     refuse(kernel, f"its epilogue has a {type(s).__name__}; expected Load, Map, Split or Store")
                 if isinstance(s, Load) and s.via == "descriptor":
                     _check_brought(kernel, s)
