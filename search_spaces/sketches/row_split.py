@@ -9,6 +9,7 @@ Where the output has one value per row, the last kernel has programs of fewer ro
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from search_spaces.column_walk import ColumnWalk
@@ -89,9 +90,7 @@ def _knobs(workload: Workload, form: RowForm, target: Target) -> tuple[Knob, ...
 def _starts(form: RowForm, target: Target, knobs: dict[str, Knob]) -> tuple[Values, ...]:
     """Tiles of a few vectors a thread, with programs enough to keep all of memory's channels busy."""
     starts = []
-    outer = 1
-    for axis in form.rows[:-1]:
-        outer *= axis.extent
+    outer = math.prod(x.extent for x in form.rows[:-1])
     for rows, columns, warps, stages in _STARTS_ACROSS if form.across else _STARTS:
         height = nearest(knobs["rows"], rows)
         assert isinstance(height, tuple)
@@ -117,7 +116,7 @@ def _lower(workload: Workload, form: RowForm, target: Target, values: Values) ->
     walks = groups(rows, values.flag("online"))
     launched = launch(target, values)
     kernels = [
-        Kernel(f"{workload.name}_{group[-1].name}", parts.grid, tuple(parts.partial(group, walks[:i])), launched)
+        Kernel(f"{workload.name}_{group.stages[-1].name}", parts.grid, tuple(parts.partial(group, walks[:i])), launched)
         for i, group in enumerate(walks)
     ]
     last = parts if rows.writes_columns else parts.finishing()
@@ -156,7 +155,7 @@ class _Parts:
         body, known = self._joined(before, names)
         body += reduce_columns(self.rows, self.walk, group, names, known, by_point=True)
         where = (Slice(Affine.of(("s", 1))), *self.rows.place.values())
-        return [*body, *(Store(self._workspace_name(s), where, s.name) for s in group)]
+        return [*body, *(Store(self._workspace_name(s), where, s.name) for s in group.stages)]
 
     def finish(self, walks: list[Group], streaming: bool) -> list[Statement]:
         """The last kernel: join every reduction and write this program's part of the output."""
@@ -177,8 +176,8 @@ class _Parts:
         where = (Slice(Affine(), self.walk.split), *self.rows.place.values())
         shape = (self.walk.split, self.rows.height)
         for group in walks:
-            tiles = [Tile(names.fresh(f"{s.name}_parts"), ("s", self.rows.row_axis), shape) for s in group]
-            loads = [Load(t, self._workspace_name(s), where) for s, t in zip(group, tiles, strict=True)]
+            tiles = [Tile(names.fresh(f"{s.name}_parts"), ("s", self.rows.row_axis), shape) for s in group.stages]
+            loads = [Load(t, self._workspace_name(s), where) for s, t in zip(group.stages, tiles, strict=True)]
             body += join_parts(self.rows, group, names, known, tiles, [*loads])
         return body, known
 
