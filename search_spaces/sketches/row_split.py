@@ -44,8 +44,8 @@ MIN_PART = 1024
 _JOINED = 4096
 # (rows, columns, warps, stages), see `row_looped`; and programs per multiprocessor, enough to hide latency.
 _STARTS = ((1, 2048, 4, 1), (1, 4096, 8, 1), (1, 8192, 8, 1))
-_STARTS_ACROSS = ((64, 64, 4, 1), (128, 32, 4, 3), (256, 16, 4, 1), (128, 64, 8, 1), (512, 16, 8, 1))
-_PROGRAMS_PER_UNIT = (2, 4, 8)
+_STARTS_ACROSS = ((128, 32, 4, 1), (64, 64, 4, 1), (256, 32, 8, 1), (128, 32, 4, 3))
+_PROGRAMS_PER_UNIT = (4, 8)
 
 
 def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
@@ -88,15 +88,18 @@ def _knobs(workload: Workload, form: RowForm, target: Target) -> tuple[Knob, ...
 
 
 def _starts(form: RowForm, target: Target, knobs: dict[str, Knob]) -> tuple[Values, ...]:
-    """Tiles of a few vectors a thread, with programs enough to keep all of memory's channels busy."""
+    """Tiles of a few vectors a thread, where rows alone make too few programs to keep memory busy."""
     starts = []
     outer = math.prod(x.extent for x in form.rows[:-1])
     for rows, columns, warps, stages in _STARTS_ACROSS if form.across else _STARTS:
         height = nearest(knobs["rows"], rows)
         assert isinstance(height, tuple)
         for programs in _PROGRAMS_PER_UNIT:
+            split = programs * target.units / (outer * height[0])
+            if split < SPLITS[0]:
+                continue
             values = {
-                "split": nearest(knobs["split"], max(1.0, programs * target.units / (outer * height[0]))),
+                "split": nearest(knobs["split"], split),
                 "rows": height,
                 "columns": nearest(knobs["columns"], columns),
                 "online": knobs["online"].values[-1],
