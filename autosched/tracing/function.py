@@ -12,7 +12,7 @@ from torch import Tensor
 
 from autosched.tracing.capture import Captured, capture, name_of
 from autosched.tracing.partition import NoKernelError, Partition, Step
-from autosched.tracing.translate import Translation, translate
+from autosched.tracing.translate import translate
 from autosched.tracing.values import Source, Value
 from search_spaces import InputError, Workload
 
@@ -91,38 +91,47 @@ def trace(function: Callable[..., Any], *inputs: Tensor, allow_fallback: bool = 
     for number, given in enumerate(inputs):
         if not isinstance(given, Tensor):
             raise InputError(f"example input {number} is {type(given).__name__}; expected a torch.Tensor")
-    captured = capture(function, inputs)
+    return cut(
+        capture(function, inputs), function, name_of(function), argument_names(function, len(inputs)), allow_fallback
+    )
+
+
+def cut(
+    captured: Captured, function: Callable[..., Any], name: str, arguments: Sequence[str], allow_fallback: bool
+) -> TracedFunction:
+    """A captured graph cut into kernels; results that are None are left out.
+
+    Raises:
+        InputError: as `trace`.
+    """
     eager: frozenset[str] = frozenset()
     while True:
-        translation = translate(captured, _argument_names(function, len(inputs)), allow_fallback, eager)
+        translation = translate(captured, arguments, allow_fallback, eager)
+        results = [r for r in translation.outputs if r is not None]
         try:
-            return _cut(function, captured, translation)
+            partition = Partition(name, results)
         except NoKernelError as error:
             if not allow_fallback or error.value.origin in eager or not error.value.origin:
                 line = f" ({error.value.line})" if error.value.line else ""
                 raise InputError(
-                    f"{name_of(function)}: no kernel computes {error.value.name}{line}: {error}; "
+                    f"{name}: no kernel computes {error.value.name}{line}: {error}; "
                     "trace(..., allow_fallback=True) leaves what has no kernel to PyTorch"
                 ) from None
             eager |= {error.value.origin}
+            continue
+        return TracedFunction(
+            name=name,
+            function=function,
+            sources=tuple(translation.sources),
+            steps=tuple(partition.steps),
+            results=tuple(results),
+            stored=tuple(partition.stored_as(r) for r in results),
+            single=captured.single,
+        )
 
 
-def _cut(function: Callable[..., Any], captured: Captured, translation: Translation) -> TracedFunction:
-    name = name_of(function)
-    partition = Partition(name, translation.outputs)
-    return TracedFunction(
-        name=name,
-        function=function,
-        sources=tuple(translation.sources),
-        steps=tuple(partition.steps),
-        results=tuple(translation.outputs),
-        stored=tuple(partition.stored_as(r) for r in translation.outputs),
-        single=captured.single,
-    )
-
-
-def _argument_names(function: Callable[..., Any], count: int) -> Sequence[str]:
-    """What the function calls its arguments, where it says so."""
+def argument_names(function: Callable[..., Any], count: int) -> Sequence[str]:
+    """What the function calls its first arguments, where it says so."""
     target = getattr(function, "forward", function)
     try:
         named = [p.name for p in inspect.signature(target).parameters.values() if p.kind is not p.VAR_POSITIONAL]
