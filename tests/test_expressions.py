@@ -438,3 +438,31 @@ def test_guards_show_what_was_not_written_in_integers_and_booleans_too(name: str
     flat = inputs.tensors[0].view(-1)
     flat[0] = flat[0] == 0 if flat.dtype == torch.bool else flat[0] + 1
     assert inputs.changed() == (workload.inputs[0].name,)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_program_knows_the_position_of_an_axis_that_it_has_one_index_of(triton_interpreter, batch: int) -> None:
+    outer, b = Axis("b", batch), axis_index("b")
+    x, top = Access("x", (b, r, c)), Access("top", (b, r))
+    looked_up = Gather("t", (b, Access("at", (b, r))))
+    workload = Workload(
+        "batched",
+        (
+            Tensor("x", (batch, ROWS, COLUMNS), "float32"),
+            Tensor("t", (batch, 9), "float32"),
+            Tensor("at", (batch, ROWS), "int64"),
+        ),
+        (
+            Stage("top", (outer, R), x, Reduction("max", (C,))),
+            Stage("out", (outer, R), add(add(top, looked_up), Position(Affine.of(("b", 50), offset=3)))),
+        ),
+    )
+    given, table, at = random_inputs(workload, 0)
+    expected = given.amax(-1) + table.gather(1, at) + 50 * torch.arange(batch)[:, None] + 3
+    for got in (
+        *in_triton(triton_interpreter, workload, given, table, at),
+        interpreted(workload, [given, table, at]),
+    ):
+        torch.testing.assert_close(got, expected, rtol=1e-6, atol=1e-6)
+    program = programs(workload)[0]
+    assert BACKEND.compile(BACKEND.render(program, ""), program, H100).binaries
