@@ -21,7 +21,7 @@ ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 # Rows that are neighbours in memory, so that a program reads pieces of memory that are so long: from a sector of a
 # GPU's cache up to several cache lines per warp; on a CPU, what a first-level cache holds one running value each of.
 ROWS_ACROSS = (8, 16, 32, 64, 128, 256, 512, 1024)
-ROWS_ACROSS_CPU = (64, 256, 1024, 4096, 16384)
+ROWS_ACROSS_CPU = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 
 
 @dataclass(frozen=True)

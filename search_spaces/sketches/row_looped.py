@@ -48,7 +48,7 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
             knobs,
             lambda values: _lower(workload, form, target, values),
             ("rows", "columns", "warps", "stages"),
-            starts=_starts(form, knobs) if target.kind == "gpu" else _cpu_starts(form, knobs),
+            starts=_starts(form, knobs) if target.kind == "gpu" else _cpu_starts(form, target, knobs),
         ),
     )
 
@@ -101,12 +101,12 @@ def _starts(form: RowForm, knobs: tuple[Knob, ...]) -> tuple[Values, ...]:
     return tuple(starts)
 
 
-def _cpu_starts(form: RowForm, knobs: tuple[Knob, ...]) -> tuple[Values, ...]:
+def _cpu_starts(form: RowForm, target: Target, knobs: tuple[Knob, ...]) -> tuple[Values, ...]:
     """Rows that lie across memory: long pieces of it, and running values of which a first-level cache holds all."""
     if not form.across:
         return ()
     own = {k.name: k for k in knobs}
-    rows = nearest(own["rows"], _START_ROWS_CPU)
+    rows = nearest(own["rows"], min(_START_ROWS_CPU, form.tiled_row.extent / target.units))
     others: dict[str, KnobValue] = {"rows": rows, "online": False, "streaming": False}
     tried = ((4, 4, 0), (8, 4, 1024), (1, 1, 4096))
     return tuple(
