@@ -44,7 +44,7 @@ from autosched.free_memory import memory_for
 from autosched.named_tensors import Named, read, sum_of_products, union
 from autosched.reference import OPERATIONS, check_shapes, extreme, factors, literal
 from search_spaces import Stage, Workload
-from search_spaces.dtypes import FLOAT8, FLOAT8_CHAIN, dtype, is_integer
+from search_spaces.dtypes import FLOAT8, FLOAT8_CHAIN, dtype, is_integer, is_promoted
 from search_spaces.expression import Access, Apply, Expression, Literal
 
 UNIT = 2.0**-23
@@ -125,7 +125,8 @@ def _stage(stage: Stage, known: Mapping[str, Estimate], workload: Workload) -> E
         terms = [_cut_to_tf32(t) for t in terms]
     if workload.contracted[0] in FLOAT8:
         count = math.prod(reduced.values())
-        return _sum(terms, kept, reduced, count if workload.precision == "fast" else min(count, FLOAT8_CHAIN))
+        promoted = is_promoted(workload.contracted[0], workload.precision)
+        return _sum(terms, kept, reduced, min(count, FLOAT8_CHAIN) if promoted else count)
     return _sum(terms, kept, reduced)
 
 

@@ -9,15 +9,15 @@ The names are CUTLASS's (KernelTmaWarpSpecializedCooperative, KernelTmaWarpSpeci
 from __future__ import annotations
 
 from search_spaces.dot_tiles import DotTile
-from search_spaces.dtypes import FLOAT8, FLOAT8_CHAIN, dtype, is_integer
+from search_spaces.dtypes import FLOAT8_CHAIN, dtype, is_integer, is_promoted
 from search_spaces.operand_copies import Operand
-from search_spaces.resources import WARP, WARP_GROUP
+from search_spaces.resources import GROUP_ROWS, WARP, WARP_GROUP
+from search_spaces.target import HOPPER
 
 KINDS = ("none", "cooperative", "pingpong")
-# Compute capability whose warp groups issue dots themselves (PTX ISA, wgmma: sm_90a).
-CAPABILITY = 90
-# Rows and columns of one dot instruction of a warp group (the same, shapes of wgmma).
-GROUP_ROWS = 64
+# The only compute capability whose warp groups issue dots themselves (PTX ISA, wgmma: sm_90a).
+CAPABILITY = HOPPER
+# Columns of one dot instruction of a warp group (the same, shapes of wgmma).
 MAX_COLUMNS = 256
 # Triton 3.6 knows the shapes of integer dots up to 224 columns, of which the largest power of two is left.
 MAX_INTEGER_COLUMNS = 128
@@ -48,7 +48,7 @@ def why_not_specialized(tile: DotTile, a: Operand, b: Operand, units: int) -> st
             f"specialize={kind}: {group_rows} rows for a warp group and {columns} columns; "
             f"expected a multiple of {GROUP_ROWS} and at most {MAX_COLUMNS}"
         )
-    promotes = a.dtype in FLOAT8 and tile.workload.precision != "fast"
+    promotes = is_promoted(a.dtype, tile.workload.precision)
     most = MAX_ACCUMULATOR_REGISTERS * WARP * WARP_GROUP // (1 + promotes)
     if group_rows * columns > most:
         return f"specialize={kind}: {group_rows} x {columns} sums for a warp group; it has registers for {most}"

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from autosched.backends.backend import CompileError
-from search_spaces.dtypes import FLOAT8, FLOAT8_CHAIN, dtype, is_integer
+from search_spaces.dtypes import FLOAT8_CHAIN, dtype, is_integer, is_promoted
 from search_spaces.expression import Affine
-from search_spaces.resources import WARP, WARP_GROUP
+from search_spaces.resources import GROUP_ROWS, WARP, WARP_GROUP
 from search_spaces.specialization import (
-    GROUP_ROWS,
     MAX_ACCUMULATOR_REGISTERS,
     MAX_COLUMNS,
     MAX_INTEGER_COLUMNS,
@@ -117,7 +116,7 @@ class DotForm:
     @property
     def promotes(self) -> bool:
         """Whether the sums of a step are kept apart and added up in float32, since the dot units keep fewer bits."""
-        return self.a.dst.dtype in FLOAT8 and self.dot.precision != "fast"
+        return is_promoted(self.a.dst.dtype, self.dot.precision)
 
     @property
     def finishing(self) -> Kernel:
