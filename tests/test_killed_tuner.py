@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+import autosched
+from search_spaces import ops
 from tuning_logs import TuningLog
 
 TRIALS = 400
@@ -31,7 +33,9 @@ autosched.tune(
 CLI = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
+from autosched import progress
 from autosched.cli import app
+progress._SECONDS_BETWEEN_LINES = 0.0  # or it says little in the seconds that this takes
 app(sys.argv[1:])
 """
 ARGUMENTS = ["tune", "matmul", "m=64", "n=64", "k=64", "--target", "cpu", "--strategy", "random"]
@@ -101,18 +105,19 @@ def eventually(condition: Callable[[], bool], within_s: float = 20.0) -> bool:
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the workers by /proc")
 def test_a_tuner_killed_in_mid_run_loses_nothing_that_it_acknowledged_and_resumes(tmp_path: Path) -> None:
     log = tmp_path / "tuning.jsonl"
-    known = 0
-    for _ in range(2):
-        with process(tmp_path, TUNE) as child:
-            wait_for_trials(child, known + 20)
-            workers = workers_of(child.pid)
-            child.kill()
-            assert child.stdout is not None
-            last = max(acknowledged(child.stdout.read()), default=known + 20)
-        assert len(workers) >= 3
-        assert eventually(lambda gone=workers: not any(Path(f"/proc/{pid}").exists() for pid in gone))
-        assert last <= each_once(log) < TRIALS
-        known = each_once(log)
+    with process(tmp_path, TUNE) as child:
+        wait_for_trials(child, 20)
+        workers = workers_of(child.pid)
+        child.kill()
+        assert child.stdout is not None
+        last = max(acknowledged(child.stdout.read()), default=20)
+    assert len(workers) >= 3
+    assert eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
+    known = each_once(log)
+    assert last <= known < TRIALS
+    resumed = autosched.tune(ops.matmul(64, 64, 64), "cpu", known + 8, strategy="random", log=log)
+    assert (resumed.trials_known, resumed.trials_done) == (known, 8)
+    assert each_once(log) == known + 8
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the workers by /proc")

@@ -113,7 +113,7 @@ def assert_same_answers(indexed: IndexedLog, plain: ParsedLog, wanted: Filter, l
         assert shown(indexed.nearest(workload, H200, limit)) == shown(plain.nearest(workload, H200, limit))
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(before=lines, after=lines, data=st.data(), wanted=filters, limit=st.integers(0, 30))
 def test_an_indexed_log_answers_what_a_parsed_one_does_whatever_is_done_to_the_file(
     path: Path, before: list[bytes], after: list[bytes], data: st.DataObject, wanted: Filter, limit: int
