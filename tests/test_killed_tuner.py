@@ -122,7 +122,7 @@ def test_a_tuner_killed_in_mid_run_loses_nothing_that_it_acknowledged_and_resume
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the workers by /proc")
 def test_killing_every_worker_in_mid_run_costs_the_run_nothing(tmp_path: Path) -> None:
-    with process(tmp_path, TUNE.replace(str(TRIALS), "60")) as child:
+    with process(tmp_path, TUNE.replace(str(TRIALS), "40")) as child:
         wait_for_trials(child, 20)
         # The fork server is the child, the workers are its children.
         (server,) = [pid for pid in workers_of(child.pid) if len(workers_of(pid)) >= 2]
@@ -130,7 +130,7 @@ def test_killing_every_worker_in_mid_run_costs_the_run_nothing(tmp_path: Path) -
             os.kill(pid, signal.SIGKILL)
         output, _ = child.communicate(timeout=120)
     assert child.returncode == 0, output
-    assert each_once(tmp_path / "tuning.jsonl") == 60
+    assert each_once(tmp_path / "tuning.jsonl") == 40
 
 
 def test_the_first_ctrl_c_ends_the_search_with_a_report_and_everything_logged(tmp_path: Path) -> None:

@@ -158,7 +158,7 @@ one_search = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(records=one_search)
 def test_the_contenders_of_a_search_have_the_best_of_all_its_records(path: Path, records: list[TuningRecord]) -> None:
     write(path, *records)
