@@ -13,6 +13,7 @@ define void @softmax(ptr noalias %x, ptr noalias %out, ptr noalias %scratch, i64
 entry:
   %top.0 = alloca <8 x float>
   %top.1 = alloca <8 x float>
+  %top.nan = alloca <8 x float>
   %top = alloca float
   %total.0 = alloca <8 x float>
   %total.1 = alloca <8 x float>
@@ -26,68 +27,72 @@ tile:
   %.3 = getelementptr inbounds float, ptr %x, i64 %.2
   store <8 x float> splat (float 0xFFF0000000000000), ptr %top.0
   store <8 x float> splat (float 0xFFF0000000000000), ptr %top.1
+  store <8 x float> splat (float 0x0000000000000000), ptr %top.nan
   br label %c
 c:
-  %c.1 = phi i64 [0, %tile], [%.19, %c]
+  %c.1 = phi i64 [0, %tile], [%.21, %c]
   %.4 = getelementptr inbounds float, ptr %.3, i64 %c.1
   %.5 = load <8 x float>, ptr %.4, align 4
   %.6 = load <8 x float>, ptr %top.0
   %.7 = fcmp ugt <8 x float> %.5, %.6
   %.8 = select <8 x i1> %.7, <8 x float> %.5, <8 x float> %.6
-  %.9 = fcmp uno <8 x float> %.6, %.6
-  %.10 = select <8 x i1> %.9, <8 x float> %.6, <8 x float> %.8
-  store <8 x float> %.10, ptr %top.0
-  %.11 = add i64 %c.1, 8
-  %.12 = getelementptr inbounds float, ptr %.3, i64 %.11
-  %.13 = load <8 x float>, ptr %.12, align 4
-  %.14 = load <8 x float>, ptr %top.1
-  %.15 = fcmp ugt <8 x float> %.13, %.14
-  %.16 = select <8 x i1> %.15, <8 x float> %.13, <8 x float> %.14
-  %.17 = fcmp uno <8 x float> %.14, %.14
-  %.18 = select <8 x i1> %.17, <8 x float> %.14, <8 x float> %.16
-  store <8 x float> %.18, ptr %top.1
-  %.19 = add i64 %c.1, 16
-  %.20 = icmp slt i64 %.19, 96
-  br i1 %.20, label %c, label %c.end
+  store <8 x float> %.8, ptr %top.0
+  %.9 = load <8 x float>, ptr %top.nan
+  %.10 = fcmp uno <8 x float> %.5, %.5
+  %.11 = select <8 x i1> %.10, <8 x float> %.5, <8 x float> %.9
+  store <8 x float> %.11, ptr %top.nan
+  %.12 = add i64 %c.1, 8
+  %.13 = getelementptr inbounds float, ptr %.3, i64 %.12
+  %.14 = load <8 x float>, ptr %.13, align 4
+  %.15 = load <8 x float>, ptr %top.1
+  %.16 = fcmp ugt <8 x float> %.14, %.15
+  %.17 = select <8 x i1> %.16, <8 x float> %.14, <8 x float> %.15
+  store <8 x float> %.17, ptr %top.1
+  %.18 = load <8 x float>, ptr %top.nan
+  %.19 = fcmp uno <8 x float> %.14, %.14
+  %.20 = select <8 x i1> %.19, <8 x float> %.14, <8 x float> %.18
+  store <8 x float> %.20, ptr %top.nan
+  %.21 = add i64 %c.1, 16
+  %.22 = icmp slt i64 %.21, 96
+  br i1 %.22, label %c, label %c.end
 c.end:
-  %.21 = trunc i64 4 to i32
-  %.22 = insertelement <8 x i32> poison, i32 %.21, i32 0
-  %.23 = shufflevector <8 x i32> %.22, <8 x i32> poison, <8 x i32> zeroinitializer
-  %.24 = icmp slt <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7>, %.23
-  %.25 = getelementptr inbounds float, ptr %.3, i64 96
-  %.26 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr %.25, i32 4, <8 x i1> %.24, <8 x float> zeroinitializer)
-  %.27 = load <8 x float>, ptr %top.0
-  %.28 = fcmp ugt <8 x float> %.26, %.27
-  %.29 = select <8 x i1> %.28, <8 x float> %.26, <8 x float> %.27
-  %.30 = fcmp uno <8 x float> %.27, %.27
-  %.31 = select <8 x i1> %.30, <8 x float> %.27, <8 x float> %.29
-  %.32 = select <8 x i1> %.24, <8 x float> %.31, <8 x float> %.27
+  %.23 = trunc i64 4 to i32
+  %.24 = insertelement <8 x i32> poison, i32 %.23, i32 0
+  %.25 = shufflevector <8 x i32> %.24, <8 x i32> poison, <8 x i32> zeroinitializer
+  %.26 = icmp slt <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7>, %.25
+  %.27 = getelementptr inbounds float, ptr %.3, i64 96
+  %.28 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr %.27, i32 4, <8 x i1> %.26, <8 x float> zeroinitializer)
+  %.29 = load <8 x float>, ptr %top.0
+  %.30 = select <8 x i1> %.26, <8 x float> %.28, <8 x float> splat (float 0xFFF0000000000000)
+  %.31 = fcmp ugt <8 x float> %.30, %.29
+  %.32 = select <8 x i1> %.31, <8 x float> %.30, <8 x float> %.29
   store <8 x float> %.32, ptr %top.0
-  %.33 = load <8 x float>, ptr %top.0
-  %.34 = load <8 x float>, ptr %top.1
-  %.35 = fcmp ugt <8 x float> %.33, %.34
-  %.36 = select <8 x i1> %.35, <8 x float> %.33, <8 x float> %.34
-  %.37 = fcmp uno <8 x float> %.34, %.34
-  %.38 = select <8 x i1> %.37, <8 x float> %.34, <8 x float> %.36
-  %.39 = shufflevector <8 x float> %.38, <8 x float> %.38, <4 x i32> <i32 0, i32 1, i32 2, i32 3>
-  %.40 = shufflevector <8 x float> %.38, <8 x float> %.38, <4 x i32> <i32 4, i32 5, i32 6, i32 7>
-  %.41 = fcmp ugt <4 x float> %.39, %.40
-  %.42 = select <4 x i1> %.41, <4 x float> %.39, <4 x float> %.40
-  %.43 = fcmp uno <4 x float> %.40, %.40
-  %.44 = select <4 x i1> %.43, <4 x float> %.40, <4 x float> %.42
-  %.45 = shufflevector <4 x float> %.44, <4 x float> %.44, <2 x i32> <i32 0, i32 1>
-  %.46 = shufflevector <4 x float> %.44, <4 x float> %.44, <2 x i32> <i32 2, i32 3>
-  %.47 = fcmp ugt <2 x float> %.45, %.46
-  %.48 = select <2 x i1> %.47, <2 x float> %.45, <2 x float> %.46
-  %.49 = fcmp uno <2 x float> %.46, %.46
-  %.50 = select <2 x i1> %.49, <2 x float> %.46, <2 x float> %.48
-  %.51 = shufflevector <2 x float> %.50, <2 x float> %.50, <1 x i32> <i32 0>
-  %.52 = shufflevector <2 x float> %.50, <2 x float> %.50, <1 x i32> <i32 1>
-  %.53 = fcmp ugt <1 x float> %.51, %.52
-  %.54 = select <1 x i1> %.53, <1 x float> %.51, <1 x float> %.52
-  %.55 = fcmp uno <1 x float> %.52, %.52
-  %.56 = select <1 x i1> %.55, <1 x float> %.52, <1 x float> %.54
-  %.57 = extractelement <1 x float> %.56, i32 0
+  %.33 = load <8 x float>, ptr %top.nan
+  %.34 = fcmp uno <8 x float> %.30, %.30
+  %.35 = select <8 x i1> %.34, <8 x float> %.30, <8 x float> %.33
+  store <8 x float> %.35, ptr %top.nan
+  %.36 = load <8 x float>, ptr %top.0
+  %.37 = load <8 x float>, ptr %top.1
+  %.38 = fcmp ugt <8 x float> %.36, %.37
+  %.39 = select <8 x i1> %.38, <8 x float> %.36, <8 x float> %.37
+  %.40 = shufflevector <8 x float> %.39, <8 x float> %.39, <4 x i32> <i32 0, i32 1, i32 2, i32 3>
+  %.41 = shufflevector <8 x float> %.39, <8 x float> %.39, <4 x i32> <i32 4, i32 5, i32 6, i32 7>
+  %.42 = fcmp ugt <4 x float> %.40, %.41
+  %.43 = select <4 x i1> %.42, <4 x float> %.40, <4 x float> %.41
+  %.44 = shufflevector <4 x float> %.43, <4 x float> %.43, <2 x i32> <i32 0, i32 1>
+  %.45 = shufflevector <4 x float> %.43, <4 x float> %.43, <2 x i32> <i32 2, i32 3>
+  %.46 = fcmp ugt <2 x float> %.44, %.45
+  %.47 = select <2 x i1> %.46, <2 x float> %.44, <2 x float> %.45
+  %.48 = shufflevector <2 x float> %.47, <2 x float> %.47, <1 x i32> <i32 0>
+  %.49 = shufflevector <2 x float> %.47, <2 x float> %.47, <1 x i32> <i32 1>
+  %.50 = fcmp ugt <1 x float> %.48, %.49
+  %.51 = select <1 x i1> %.50, <1 x float> %.48, <1 x float> %.49
+  %.52 = extractelement <1 x float> %.51, i32 0
+  %.53 = load <8 x float>, ptr %top.nan
+  %.54 = fcmp uno <8 x float> %.53, %.53
+  %.55 = bitcast <8 x i1> %.54 to i8
+  %.56 = icmp ne i8 %.55, 0
+  %.57 = select i1 %.56, float 0x7FF8000000000000, float %.52
   store float %.57, ptr %top
   ; pass over c: x, t, total_body, total
   %.58 = mul i64 %.1, 100
@@ -212,8 +217,8 @@ c.end.1:
   %.166 = getelementptr inbounds float, ptr %scratch, i64 96
   store <8 x float> %.165, ptr %.166, align 4
   %.167 = load <8 x float>, ptr %total.0
-  %.168 = fadd contract <8 x float> %.165, %.167
-  %.169 = select <8 x i1> %.135, <8 x float> %.168, <8 x float> %.167
+  %.168 = select <8 x i1> %.135, <8 x float> %.165, <8 x float> splat (float 0x0000000000000000)
+  %.169 = fadd contract <8 x float> %.168, %.167
   store <8 x float> %.169, ptr %total.0
   %.170 = load <8 x float>, ptr %total.0
   %.171 = load <8 x float>, ptr %total.1
