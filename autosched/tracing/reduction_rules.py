@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
+
 from autosched.tracing.rules import (
     Result,
     UnsupportedError,
