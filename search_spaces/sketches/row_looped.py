@@ -15,11 +15,11 @@ from __future__ import annotations
 from search_spaces.column_walk import ColumnWalk
 from search_spaces.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest
 from search_spaces.lowering import Names, buffers
-from search_spaces.row_parts import RowTiles, row_tiling
+from search_spaces.row_parts import RowTiles, row_form_on, row_tiling
 from search_spaces.running_folds import groups, online_pair, reduce_columns
 from search_spaces.sketches.pointwise import PREFETCH_BYTES, launch
 from search_spaces.space import Sketch
-from search_spaces.structure import RowForm, row_form
+from search_spaces.structure import RowForm
 from search_spaces.target import Target
 from search_spaces.tile_program import Grid, Kernel, Slice, Statement, Tile, TileProgram
 from search_spaces.workload import Workload
@@ -36,9 +36,9 @@ _STARTS_ACROSS = ((64, 32, 4, 1), (128, 32, 4, 2), (256, 16, 4, 1), (32, 64, 4, 
 
 
 def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
-    """One sketch for reductions over one axis; where it lies across memory on a CPU, for all tensors alike."""
-    found = row_form(workload)
-    if found is None or (target.kind != "gpu" and not found[1].even):
+    """One sketch for reductions over one axis."""
+    found = row_form_on(workload, target)
+    if found is None:
         return ()
     workload, form = found
     knobs = _knobs(workload, form, target)

@@ -14,10 +14,10 @@ from search_spaces.expression import Affine
 from search_spaces.knobs import Choice, Knob, Values, nearest
 from search_spaces.lowering import Names, buffers
 from search_spaces.resources import WARP
-from search_spaces.row_parts import ROWS_ACROSS, RowTiles, fold, row_tiling
+from search_spaces.row_parts import ROWS_ACROSS, RowTiles, fold, row_form_on, row_tiling
 from search_spaces.sketches.pointwise import PERSISTENT_PROGRAMS_PER_UNIT, PREFETCH_BYTES, launch
 from search_spaces.space import Sketch
-from search_spaces.structure import RowForm, row_form
+from search_spaces.structure import RowForm
 from search_spaces.target import Target
 from search_spaces.tile_program import Grid, Kernel, Slice, Tile, TileProgram
 from search_spaces.workload import Workload
@@ -35,14 +35,14 @@ _NEARLY = 0.7
 
 def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     """One sketch for reductions over one axis whose rows fit a tile; on a CPU, of rows that lie along memory."""
-    found = row_form(workload)
+    found = row_form_on(workload, target)
     if found is None:
         return ()
     workload, form = found
     least = ROWS_ACROSS[0] if form.across else 1
     if target.kind == "gpu" and padded_columns(form, target) * least > MAX_ELEMENTS:
         return ()
-    if target.kind != "gpu" and (form.across or not form.even or form.column.extent > MAX_COLUMNS_CPU):
+    if target.kind != "gpu" and (form.across or form.column.extent > MAX_COLUMNS_CPU):
         return ()
     knobs = _gpu_knobs(form, target) if target.kind == "gpu" else _cpu_knobs(form, target)
     starts = _starts(form, target, {k.name: k for k in knobs}) if target.kind == "gpu" else ()
