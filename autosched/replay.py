@@ -15,8 +15,8 @@ from autosched.kernel import Kernel, load_kernel
 from autosched.reference import random_inputs
 from autosched.reproduction import why_not_reproduced
 from autosched.timing import Policy, policy_text
-from autosched.tracing import LoadedFunction, Traced, loaded
-from search_spaces import InputError, Target, Workload
+from autosched.tracing.traced import LoadedFunction, Traced, cuts_of, loaded
+from search_spaces import AutoschedError, EmptySearchSpaceError, InputError, Target, Workload
 from tuning_logs import TuningLog, TuningRecord, shipped_logs
 from tuning_logs.packing import may_hold
 
@@ -68,13 +68,33 @@ def replay(
         LogError: a log cannot be read.
     """
     if isinstance(op, Traced):
-        known = {w.key: replay(w, target, log=log, policy=policy, allow_stale=allow_stale) for w in op.workloads}
-        return loaded(op, known)
+        return loaded(op, _replayed(op, target, log, policy, allow_stale))
     check_workload(op)
     check_policy(policy)
     paths = log_paths(log)
     device = devices.resolve(target)
     return load_kernel(find_best(op, device, paths, policy, allow_stale))
+
+
+def _replayed(
+    op: Traced,
+    target: str | Target | None,
+    log: str | os.PathLike[str] | None,
+    policy: Policy,
+    allow_stale: bool,
+) -> dict[str, Kernel]:
+    """The kernels of everything traced: of all ways in which it was cut, as far as the logs have them."""
+    known: dict[str, Kernel] = {}
+    missing: list[AutoschedError] = []
+    for cut in cuts_of(op):
+        try:
+            for w in cut.workloads:
+                known[w.key] = known.get(w.key) or replay(w, target, log=log, policy=policy, allow_stale=allow_stale)
+        except (InputError, EmptySearchSpaceError) as error:
+            missing.append(error)
+    if len(missing) == len(cuts_of(op)):
+        raise missing[0]
+    return known
 
 
 def why_wrong_now(kernel: Kernel, seed: int) -> str | None:

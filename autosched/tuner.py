@@ -26,10 +26,10 @@ from autosched.progress import OnProgress
 from autosched.search import Ending, Search
 from autosched.text import duration_text, ratio_text
 from autosched.timing import Policy, check_timing
-from autosched.tracing.traced import Traced
+from autosched.tracing.traced import Traced, cuts_of
 from autosched.tracing.tuning import TracedTuneResult
 from autosched.warm_start import history
-from search_spaces import AutoschedError, InputError, Target, Workload
+from search_spaces import AutoschedError, EmptySearchSpaceError, InputError, Target, Workload
 from tuning_logs import Provenance, TuningLog, TuningRecord
 from tuning_logs.intervals import Interval, paired_ratio, ratio_interval
 from tuning_logs.ranking import standing
@@ -168,21 +168,25 @@ def tune(
     if isinstance(op, Traced):
         if measurer is not None:
             raise InputError("a measurer measures one workload; expected none for a traced function")
-        results = [
-            tune(
-                workload,
-                target,
-                trials,
-                strategy=strategy,
-                cost_model=cost_model,
-                seed=seed,
-                log=log,
-                policy=policy,
-                on_progress=on_progress,
-            )
-            for workload in op.workloads
-        ]
-        return TracedTuneResult(op, tuple(results))
+        found: dict[str, TuneResult] = {}
+        for cut in cuts_of(op):
+            try:
+                for workload in cut.workloads:
+                    found[workload.key] = found.get(workload.key) or tune(
+                        workload,
+                        target,
+                        trials,
+                        strategy=strategy,
+                        cost_model=cost_model,
+                        seed=seed,
+                        log=log,
+                        policy=policy,
+                        on_progress=on_progress,
+                    )
+            except EmptySearchSpaceError:
+                if cut is op:
+                    raise
+        return TracedTuneResult(op, tuple(found.values()))
     search = prepare(
         op,
         target,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -23,7 +23,8 @@ class TracedFunction:
 
     `sources` are its arguments and the constant tensors it uses, `steps` what is run, in order, `results` what it
     returns: `single` says that this is one tensor, not a tuple. `stored` has, for every result, the value in memory
-    that it is, or is a view of. `function` is what was traced.
+    that it is, or is a view of. `function` is what was traced. `other_cut`: the same with products fused, where that
+    makes other kernels; which is faster is measured.
     """
 
     name: str
@@ -33,6 +34,7 @@ class TracedFunction:
     results: tuple[Value, ...] = field(repr=False)
     stored: tuple[Value, ...] = field(repr=False)
     single: bool = True
+    other_cut: TracedFunction | None = field(default=None, repr=False)
 
     @property
     def arguments(self) -> tuple[Source, ...]:
@@ -44,6 +46,11 @@ class TracedFunction:
         """What its kernels compute, each once, in the order in which they run."""
         found = (step.assembled.workload for step in self.steps if step.assembled)
         return tuple({w.key: w for w in found}.values())
+
+    @property
+    def cuts(self) -> tuple[TracedFunction, ...]:
+        """The ways in which it was cut into kernels: itself, and the other one if there is one."""
+        return (self,) if self.other_cut is None else (self, self.other_cut)
 
     @property
     def left_to_pytorch(self) -> tuple[str, ...]:
@@ -96,7 +103,7 @@ def cut(
         translation = translate(captured, arguments, allow_fallback, eager)
         results = [r for r in translation.outputs if r is not None]
         try:
-            partition = Partition(name, results)
+            partitions = [Partition(name, results), Partition(name, results, fused_products=True)]
         except NoKernelError as error:
             if not allow_fallback or error.value.origin in eager or not error.value.origin:
                 line = f" ({error.value.line})" if error.value.line else ""
@@ -106,15 +113,19 @@ def cut(
                 ) from None
             eager |= {error.value.origin}
             continue
-        return TracedFunction(
-            name=name,
-            function=function,
-            sources=tuple(translation.sources),
-            steps=tuple(partition.steps),
-            results=tuple(results),
-            stored=tuple(partition.stored_as(r) for r in results),
-            single=captured.single,
+        plain, fused = (
+            TracedFunction(
+                name=name,
+                function=function,
+                sources=tuple(translation.sources),
+                steps=tuple(partition.steps),
+                results=tuple(results),
+                stored=tuple(partition.stored_as(r) for r in results),
+                single=captured.single,
+            )
+            for partition in partitions
         )
+        return plain if plain.workloads == fused.workloads else replace(plain, other_cut=fused)
 
 
 def argument_names(function: Callable[..., Any], count: int) -> Sequence[str]:

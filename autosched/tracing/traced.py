@@ -80,11 +80,26 @@ def trace(
     return trace_function(function, inputs, allow_fallback)
 
 
+def cuts_of(traced: Traced) -> tuple[Traced, ...]:
+    """The ways in which something traced was cut into kernels; the first one can be computed on every device."""
+    return traced.cuts if isinstance(traced, TracedFunction) else (traced,)
+
+
+def _seconds(cut: TracedFunction, kernels: Mapping[str, Kernel]) -> float:
+    """What the kernels of a cut took when they were measured, one after the other."""
+    steps = [step.assembled.workload.key for step in cut.steps if step.assembled]
+    return sum(kernels[key].record.measurement.latency_s for key in steps)
+
+
 def loaded(traced: Traced, kernels: Mapping[str, Kernel]) -> LoadedFunction:
-    """The function computed by these kernels, one for every one of its workloads, by the workload's key."""
+    """The function computed by these kernels, one for every one of its workloads, by the workload's key.
+
+    Where it was cut in two ways, the one whose kernels take less time in all, of those that have all of theirs.
+    """
     match traced:
         case TracedFunction():
-            return TracedKernel(traced, kernels)
+            complete = [cut for cut in traced.cuts if all(w.key in kernels for w in cut.workloads)]
+            return TracedKernel(min(complete or [traced], key=lambda cut: _seconds(cut, kernels)), kernels)
         case DifferentiableFunction():
             return DifferentiableKernel(traced, kernels)
         case DynamicFunction():

@@ -6,8 +6,8 @@
 ;   t: (r 1, c 100) float32 = sub(x, top)
 ;   total_body: (r 1, c 100) float32 = exp(t)
 ;   total: (r 1) float32 = sum of total_body over c
-;   out: (r 1, c 100) float32 = div(total_body, total)
-;   store out[r.0 : +1, 0 : +100] = out
+;   result: (r 1, c 100) float32 = div(total_body, total)
+;   store out[r.0 : +1, 0 : +100] = result
 
 define void @softmax(ptr noalias %x, ptr noalias %out, ptr noalias %scratch, i64 %first, i64 %count) nounwind "prefer-vector-width"="256" {
 entry:
@@ -135,11 +135,11 @@ c.2:
   %.90 = shl <8 x i32> %.89, splat (i32 23)
   %.91 = bitcast <8 x i32> %.90 to <8 x float>
   %.92 = fmul <8 x float> %.88, %.91
-  %.93 = getelementptr inbounds float, ptr %scratch, i64 %c.3
-  store <8 x float> %.92, ptr %.93, align 4
-  %.94 = load <8 x float>, ptr %total.0
-  %.95 = fadd contract <8 x float> %.92, %.94
-  store <8 x float> %.95, ptr %total.0
+  %.93 = load <8 x float>, ptr %total.0
+  %.94 = fadd contract <8 x float> %.92, %.93
+  store <8 x float> %.94, ptr %total.0
+  %.95 = getelementptr inbounds float, ptr %scratch, i64 %c.3
+  store <8 x float> %.92, ptr %.95, align 4
   %.96 = add i64 %c.3, 8
   %.97 = getelementptr inbounds float, ptr %.59, i64 %.96
   %.98 = load <8 x float>, ptr %.97, align 4
@@ -171,11 +171,11 @@ c.2:
   %.124 = shl <8 x i32> %.123, splat (i32 23)
   %.125 = bitcast <8 x i32> %.124 to <8 x float>
   %.126 = fmul <8 x float> %.122, %.125
-  %.127 = getelementptr inbounds float, ptr %scratch, i64 %.96
-  store <8 x float> %.126, ptr %.127, align 4
-  %.128 = load <8 x float>, ptr %total.1
-  %.129 = fadd contract <8 x float> %.126, %.128
-  store <8 x float> %.129, ptr %total.1
+  %.127 = load <8 x float>, ptr %total.1
+  %.128 = fadd contract <8 x float> %.126, %.127
+  store <8 x float> %.128, ptr %total.1
+  %.129 = getelementptr inbounds float, ptr %scratch, i64 %.96
+  store <8 x float> %.126, ptr %.129, align 4
   %.130 = add i64 %c.3, 16
   %.131 = icmp slt i64 %.130, 96
   br i1 %.131, label %c.2, label %c.end.1
@@ -214,12 +214,12 @@ c.end.1:
   %.163 = shl <8 x i32> %.162, splat (i32 23)
   %.164 = bitcast <8 x i32> %.163 to <8 x float>
   %.165 = fmul <8 x float> %.161, %.164
-  %.166 = getelementptr inbounds float, ptr %scratch, i64 96
-  store <8 x float> %.165, ptr %.166, align 4
-  %.167 = load <8 x float>, ptr %total.0
-  %.168 = select <8 x i1> %.135, <8 x float> %.165, <8 x float> splat (float 0x0000000000000000)
-  %.169 = fadd contract <8 x float> %.168, %.167
-  store <8 x float> %.169, ptr %total.0
+  %.166 = load <8 x float>, ptr %total.0
+  %.167 = select <8 x i1> %.135, <8 x float> %.165, <8 x float> splat (float 0x0000000000000000)
+  %.168 = fadd contract <8 x float> %.167, %.166
+  store <8 x float> %.168, ptr %total.0
+  %.169 = getelementptr inbounds float, ptr %scratch, i64 96
+  store <8 x float> %.165, ptr %.169, align 4
   %.170 = load <8 x float>, ptr %total.0
   %.171 = load <8 x float>, ptr %total.1
   %.172 = fadd contract <8 x float> %.170, %.171
@@ -234,7 +234,7 @@ c.end.1:
   %.181 = fadd contract <1 x float> %.179, %.180
   %.182 = extractelement <1 x float> %.181, i32 0
   store float %.182, ptr %total
-  ; pass over c: out
+  ; pass over c: result
   %.183 = load float, ptr %total
   %.184 = insertelement <8 x float> poison, float %.183, i32 0
   %.185 = shufflevector <8 x float> %.184, <8 x float> poison, <8 x i32> zeroinitializer
