@@ -62,7 +62,7 @@ from autosched.reference import (
     torch_dtype,
 )
 from search_spaces import Reduction, Stage, Workload
-from search_spaces.dtypes import FLOAT8, FLOAT8_CHAIN, dtype, is_integer
+from search_spaces.dtypes import FLOAT8, FLOAT8_CHAIN, dtype, is_integer, is_promoted
 from search_spaces.expression import ROUNDINGS, Access, Affine, Apply, Expression, Gather, Literal, Position
 
 UNIT = 2.0**-23
@@ -151,7 +151,8 @@ def _stage(stage: Stage, known: Mapping[str, Estimate], workload: Workload) -> E
         terms = [_cut_to_tf32(t) for t in terms]
     if workload.contracted[0] in FLOAT8:
         count = math.prod(reduced.values())
-        return _sum(terms, kept, reduced, count if workload.precision == "fast" else min(count, FLOAT8_CHAIN))
+        promoted = is_promoted(workload.contracted[0], workload.precision)
+        return _sum(terms, kept, reduced, min(count, FLOAT8_CHAIN) if promoted else count)
     return _sum(terms, kept, reduced)
 
 

@@ -73,6 +73,11 @@ def check_float(name: str) -> None:
         raise InputError(f"dtype {name}; expected one of {', '.join(FLOATS)}")
 
 
+def is_promoted(operand: str, precision: str) -> bool:
+    """Whether sums of products of such operands leave a tensor core's accumulator every `FLOAT8_CHAIN` products."""
+    return operand in FLOAT8 and precision != "fast"
+
+
 def accumulator_of(operand: str) -> str:
     """The element type in which products of such operands are summed: float32, int32 for integers."""
     return "int32" if is_integer(operand) else "float32"

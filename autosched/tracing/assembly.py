@@ -309,6 +309,8 @@ class _Assembly:
             base = views[-1].argument if views else value
             raise NotOneKernelError(f"{value.name} is multiplied", value if base in self.stored else base)
         operand = next(o for o in self.operands.values() if o.name == read.tensor)
+        if operand.value.dtype != value.dtype:
+            raise NotOneKernelError(f"{value.name} is multiplied, and is {operand.value.dtype} in memory", value)
         given = dict(operand.strides)
         missing = tuple((a, 0) for a in batch if a not in given)
         if not missing:

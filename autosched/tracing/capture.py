@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch._decomp import core_aten_decompositions, get_decompositions
 from torch.export.graph_signature import InputKind
 
 from search_spaces import InputError
@@ -75,7 +76,7 @@ def capture(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Captured:
         warnings.simplefilter("ignore")
         try:
             exported = torch.export.export(_module(function), tuple(inputs), strict=False)
-            exported = exported.rundecompositions(decompositions())
+            exported = exported.run_decompositions(decompositions())
         except Exception as error:
             # torch.export raises whatever the function, or one of its own layers, does.
             raise InputError(f"{name_of(function)} cannot be captured: {type(error).__name__}: {error}") from error

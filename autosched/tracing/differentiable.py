@@ -77,11 +77,11 @@ def trace_with_gradient(
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         fake = tuple(mode.from_tensor(t) for t in inputs)
         try:
-            joint = aot_export_joint_simple(called, fake, trace_joint=True, decompositions=decompositions())
+            joint: Any = aot_export_joint_simple(called, fake, trace_joint=True, decompositions=decompositions())
         except Exception as error:
             # PyTorch raises whatever the function, or one of its own layers, does.
             raise InputError(f"{name} cannot be captured with its gradient: {type(error).__name__}: {error}") from error
-    results = _results(joint) - len(inputs)
+    results = len(_output(joint)) - len(inputs)
     forward, backward = min_cut_rematerialization_partition(joint, (), num_fwd_outputs=results)
     kept = [n.name for n in backward.graph.nodes if n.op == "placeholder"]
     gradients = _output(backward)
@@ -116,7 +116,7 @@ class DifferentiableKernel:
                 raise InputError(
                     f"{argument.name} requires a gradient, and was traced without; trace with an example that does"
                 )
-        results = _Call.apply(self, *tensors)
+        results = _Call.apply(self, *tensors)  # type: ignore[no-untyped-call]  # PyTorch leaves it without types
         return results[0] if self.traced.single else results
 
 
@@ -149,7 +149,3 @@ def _captured(module: fx.GraphModule) -> Captured:
 def _output(module: fx.GraphModule) -> list[Any]:
     (node,) = (n for n in module.graph.nodes if n.op == "output")
     return list(node.args[0])
-
-
-def _results(module: fx.GraphModule) -> int:
-    return len(_output(module))
