@@ -51,7 +51,7 @@ def in_float64(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Any:
         return function(*tree_map(_widened, tuple(inputs)))
 
 
-class _InFloat64(TorchDispatchMode):
+class _InFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch leaves it without types
     def __torch_dispatch__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
