@@ -1,7 +1,4 @@
-"""`compare`: a tuned kernel, or those of a traced function, against everything else that computes the same.
-
-All are timed in turn, in one run.
-"""
+"""`compare`: tuned kernels against everything else that computes the same, timed interleaved in one run."""
 
 from __future__ import annotations
 
@@ -133,13 +130,14 @@ def compare(
     baselines: Sequence[BaselineName] = USUAL_BASELINES,
     inputs: Sequence[torch.Tensor] | None = None,
 ) -> Comparison:
-    """Time the best known kernel of `op`, or those of a traced function, against PyTorch, torch.compile and the vendor's library, and the roofline.
+    """Time the best known kernel of `op`, or those of a traced function, against everything else, and the roofline.
 
-    All are called in turn, `rounds` times over (None: what two seconds have time for, 30 to 200), on the same inputs
-    (random ones, unless they are given), timed by `policy`: with "cold" caches, with "hot" ones, or from a CUDA "graph"; on a CPU with as many threads on
-    both sides as the target has. The tuned kernel and the library write to a preallocated output. `baselines` are of
-    `autosched.contenders.BASELINES`: "cublaslt" is the library's call with cuBLASLt preferred, "max-autotune"
-    torch.compile in the mode that measures several kernels, without CUDA graphs; it may take minutes to compile.
+    That is PyTorch, torch.compile and the vendor's library. All are called in turn, `rounds` times over (None: what two
+    seconds have time for, 30 to 200), on the same `inputs` (None: random ones), timed by `policy`: with "cold" caches,
+    with "hot" ones, or from a CUDA "graph"; on a CPU with as many threads on both sides as the target has. The tuned
+    kernel and the library write to a preallocated output. `baselines` are of `autosched.contenders.BASELINES`:
+    "cublaslt" is the library's call with cuBLASLt preferred, "max-autotune" torch.compile in the mode that measures
+    several kernels, without CUDA graphs; it may take minutes to compile.
     PyTorch forgets what torch.compile has compiled in this process before, so that its limit on variants does not fall
     on this one.
 

@@ -124,8 +124,10 @@ def _case(path: Path, name: object, entry: object) -> FunctionCase:
 
 def _argument(given: object) -> Argument:
     match given:
-        case ([*shape], dtype) if all(type(size) is int and size >= 0 for size in shape):
-            return _of_type(tuple(shape), dtype)
+        case ([*shape], dtype):
+            sizes = tuple(size for size in shape if type(size) is int and size >= 0)
+            if len(sizes) == len(shape):
+                return _of_type(sizes, dtype)
     raise InputError(f"got {given!r}; expected (shape, dtype), such as ((4096, 768), torch.bfloat16)")
 
 
@@ -143,7 +145,7 @@ def _of_type(shape: tuple[int, ...], dtype: object) -> Argument:
 
 
 def _shapes(arguments: tuple[Argument, ...]) -> str:
-    """Every argument; a type stands once behind all that follow one another and have it: `8×16, 16 bfloat16, 8 int64`."""
+    """Every argument; of those in a row that have one type it stands behind the last: `8×16, 16 bfloat16, 8 int64`."""
     following = (*arguments[1:], None)
     return ", ".join(
         a.sizes if after is not None and after.dtype == a.dtype else f"{a.sizes} {str(a.dtype).removeprefix('torch.')}"

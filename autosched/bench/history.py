@@ -17,11 +17,11 @@ _PAUSE_S = 60.0
 @dataclass(frozen=True)
 class TuningHistory:
     """`trials` schedules were tried in `seconds`, finals included; after `near_trials` and `near_s` the fastest so far
-    was within 1/0.95 of the fastest of all.
+        was within 1/0.95 of the fastest of all. Of several kernels of one function, all four are sums.
 
-    Of several kernels of one function all four are sums. Trials are held against trials here: latencies of finals, where candidates are timed in turn, are figures of another
-    kind. The clock runs from the beginning of the first trial; the start of the workers, some seconds, and pauses
-    between runs are not in it.
+    Trials are held against trials here: latencies of finals, where candidates are timed in turn, are figures of another
+        kind. The clock runs from the beginning of the first trial; the start of the workers, some seconds, and pauses
+        between runs are not in it.
     """
 
     trials: int
