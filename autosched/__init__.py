@@ -16,7 +16,16 @@ from autosched.kernel import Kernel
 from autosched.measuring import Measurer
 from autosched.progress import Progress
 from autosched.replay import replay
-from autosched.tracing import TracedFunction, TracedKernel, TracedTuneResult, trace
+from autosched.tracing import (
+    DifferentiableFunction,
+    DifferentiableKernel,
+    DynamicFunction,
+    DynamicKernel,
+    TracedFunction,
+    TracedKernel,
+    TracedTuneResult,
+    trace,
+)
 from autosched.tuner import TuneResult, tune
 from search_spaces import (
     AutoschedError,
@@ -36,6 +45,10 @@ __version__ = "0.1.0"
 __all__ = [
     "AutoschedError",
     "Comparison",
+    "DifferentiableFunction",
+    "DifferentiableKernel",
+    "DynamicFunction",
+    "DynamicKernel",
     "EmptySearchSpaceError",
     "InputError",
     "Kernel",

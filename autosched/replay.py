@@ -15,7 +15,7 @@ from autosched.kernel import Kernel, load_kernel
 from autosched.reference import random_inputs
 from autosched.reproduction import why_not_reproduced
 from autosched.timing import Policy, policy_text
-from autosched.tracing import TracedFunction, TracedKernel
+from autosched.tracing import LoadedFunction, Traced, loaded
 from search_spaces import InputError, Target, Workload
 from tuning_logs import TuningLog, TuningRecord, shipped_logs
 from tuning_logs.packing import may_hold
@@ -38,23 +38,23 @@ def replay(
 
 @overload
 def replay(
-    op: TracedFunction,
+    op: Traced,
     target: str | Target | None = None,
     *,
     log: str | os.PathLike[str] | None = ...,
     policy: Policy = ...,
     allow_stale: bool = ...,
-) -> TracedKernel: ...
+) -> LoadedFunction: ...
 
 
 def replay(
-    op: Workload | TracedFunction,
+    op: Workload | Traced,
     target: str | Target | None = None,
     *,
     log: str | os.PathLike[str] | None = None,
     policy: Policy = "cold",
     allow_stale: bool = False,
-) -> Kernel | TracedKernel:
+) -> Kernel | LoadedFunction:
     """The kernel of the best record of `op` on `target`, built anew; for a traced function, all of its kernels.
 
     Looks in `log` when it is given, otherwise in the user's log and then in those that come with autosched. A record
@@ -67,9 +67,9 @@ def replay(
         TargetUnavailableError: this machine cannot run kernels for the target.
         LogError: a log cannot be read.
     """
-    if isinstance(op, TracedFunction):
+    if isinstance(op, Traced):
         known = {w.key: replay(w, target, log=log, policy=policy, allow_stale=allow_stale) for w in op.workloads}
-        return TracedKernel(op, known)
+        return loaded(op, known)
     check_workload(op)
     check_policy(policy)
     paths = log_paths(log)

@@ -26,7 +26,7 @@ from autosched.progress import OnProgress
 from autosched.search import Ending, Search
 from autosched.text import duration_text, ratio_text
 from autosched.timing import Policy, check_timing
-from autosched.tracing.function import TracedFunction
+from autosched.tracing.traced import Traced
 from autosched.tracing.tuning import TracedTuneResult
 from autosched.warm_start import history
 from search_spaces import AutoschedError, InputError, Target, Workload
@@ -123,7 +123,7 @@ def tune(
 
 @overload
 def tune(
-    op: TracedFunction,
+    op: Traced,
     target: str | Target | None = None,
     trials: int = 1000,
     *,
@@ -138,7 +138,7 @@ def tune(
 
 
 def tune(
-    op: Workload | TracedFunction,
+    op: Workload | Traced,
     target: str | Target | None = None,
     trials: int = 1000,
     *,
@@ -165,7 +165,7 @@ def tune(
         EmptySearchSpaceError: no schedule is legal.
         LogError: the log cannot be read or written.
     """
-    if isinstance(op, TracedFunction):
+    if isinstance(op, Traced):
         if measurer is not None:
             raise InputError("a measurer measures one workload; expected none for a traced function")
         results = [

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from autosched.tracing.axis_merging import Operand, merged_axes, reading
-from autosched.tracing.values import Counted, Index, LookedUp, Pointwise, Product, Reduced, Value, View
+from autosched.tracing.values import Counted, Index, LookedUp, Pointwise, Product, Reduced, Source, Value, View
 from autosched.tracing.view_rules import AxisCutError, NotAffineError, expanded, reshaped, scaled
 from search_spaces import Axis, InputError, Reduction, Stage, Tensor, Workload
 from search_spaces import expression as ex
@@ -101,7 +101,7 @@ class _Assembly:
         if not self.operands:
             raise NotOneKernelError(f"{self.value.name} is computed from nothing in memory")
         self._finish(result)
-        operands = list(self.operands.values())
+        operands = sorted(self.operands.values(), key=_place)
         if _ROW in self.output_axes:
             operands = [_in_row(o, self.extents) for o in operands]
             self.stages = [reading(s, operands) for s in self.stages]
@@ -269,7 +269,7 @@ class _Assembly:
         count = math.prod(sizes)
         if count == 1:
             return tuple(Affine() for _ in sizes)
-        free = [a for a in self.output_axes if a not in rows]
+        free = [a for a in self.output_axes if a not in rows and a != _ROW]
         shared = (tuple(free), self.columns)
         for axes in shared:
             extents = [self.extents[a] for a in axes]
@@ -360,6 +360,12 @@ def _in_row(operand: Operand, extents: Mapping[str, int]) -> Operand:
         return operand
     axis, stride = operand.strides[0]
     return replace(operand, strides=((_ROW, stride * extents[axis]), *operand.strides))
+
+
+def _place(operand: Operand) -> int:
+    """Arguments of the function come in its order, then everything else as it was met."""
+    value = operand.value
+    return value.position if isinstance(value, Source) and value.position is not None else 2**31
 
 
 def _as_value(at: Affine | Expression, step: int = 1, start: int = 0) -> Expression:

@@ -22,7 +22,6 @@ _COMPOSED = (
     "_log_softmax",
     "native_layer_norm",
     "native_group_norm",
-    "_fused_rms_norm",
     "gelu",
     "silu",
     "elu",

@@ -1,4 +1,4 @@
-"""`trace`: a PyTorch function as workloads, one for every kernel that it takes."""
+"""A traced function: workloads, one for every kernel that it takes."""
 
 from __future__ import annotations
 
@@ -87,27 +87,14 @@ class TracedFunction:
         return "\n".join(lines)
 
 
-def trace(function: Callable[..., Any], *inputs: Tensor, allow_fallback: bool = False) -> TracedFunction:
-    """The function cut into workloads, at the shapes, element types and strides of these inputs.
-
-    `function` takes tensors and returns a tensor or several; other arguments are to be bound before
-    (`functools.partial`). It is captured by torch.export, once, so it must not decide by the data. The inputs are not
-    computed with, and may be on any device. Tensors that it closes over are constants. Where an operator is not
-    supported, or no kernel computes something, `allow_fallback` leaves that to PyTorch.
-
-    Values are computed in float32, sums too, and are rounded where PyTorch eager rounds: after every operator whose
-    result is narrower. What PyTorch computes in one operator is rounded once, here too.
+def trace_function(function: Callable[..., Any], inputs: Sequence[Tensor], allow_fallback: bool) -> TracedFunction:
+    """The function cut into workloads.
 
     Raises:
-        InputError: the function cannot be captured, or something in it is not supported; the message names it, and the
-            line of the function.
+        InputError: as `trace`.
     """
-    for number, given in enumerate(inputs):
-        if not isinstance(given, Tensor):
-            raise InputError(f"example input {number} is {type(given).__name__}; expected a torch.Tensor")
-    return cut(
-        capture(function, inputs), function, name_of(function), argument_names(function, len(inputs)), allow_fallback
-    )
+    names = argument_names(function, len(inputs))
+    return cut(capture(function, inputs), function, name_of(function), names, allow_fallback)
 
 
 def cut(

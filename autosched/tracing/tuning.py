@@ -7,8 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from autosched.text import duration_text
-from autosched.tracing.function import TracedFunction
-from autosched.tracing.kernel import TracedKernel
+from autosched.tracing.traced import LoadedFunction, Traced, loaded
 
 if TYPE_CHECKING:
     from autosched.tuner import TuneResult
@@ -18,17 +17,17 @@ if TYPE_CHECKING:
 class TracedTuneResult:
     """The results of one search per workload of `traced`, in the order in which its kernels run."""
 
-    traced: TracedFunction
+    traced: Traced
     results: tuple[TuneResult, ...]
 
     @cached_property
-    def kernel(self) -> TracedKernel:
+    def kernel(self) -> LoadedFunction:
         """The function by its best kernels, built when first asked for.
 
         Raises:
             AutoschedError: no trial of a workload succeeded.
         """
-        return TracedKernel(self.traced, {r.workload.key: r.kernel for r in self.results})
+        return loaded(self.traced, {r.workload.key: r.kernel for r in self.results})
 
     @property
     def wall_s(self) -> float:
