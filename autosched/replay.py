@@ -15,7 +15,7 @@ from autosched.kernel import Kernel, load_kernel
 from autosched.reference import random_inputs
 from autosched.reproduction import why_not_reproduced
 from autosched.timing import Policy, policy_text
-from autosched.tracing import LoadedFunction, Traced, loaded
+from autosched.tracing import LoadedFunction, Traced, TracedFunction, TracedKernel, loaded
 from search_spaces import InputError, Target, Workload
 from tuning_logs import TuningLog, TuningRecord, shipped_logs
 from tuning_logs.packing import may_hold
@@ -34,6 +34,17 @@ def replay(
     policy: Policy = ...,
     allow_stale: bool = ...,
 ) -> Kernel: ...
+
+
+@overload
+def replay(
+    op: TracedFunction,
+    target: str | Target | None = None,
+    *,
+    log: str | os.PathLike[str] | None = ...,
+    policy: Policy = ...,
+    allow_stale: bool = ...,
+) -> TracedKernel: ...
 
 
 @overload
