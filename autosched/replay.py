@@ -15,7 +15,8 @@ from autosched.kernel import Kernel, load_kernel
 from autosched.reference import random_inputs
 from autosched.reproduction import why_not_reproduced
 from autosched.timing import Policy, policy_text
-from autosched.tracing.traced import LoadedFunction, Traced, cuts_of, loaded
+from autosched.tracing import LoadedFunction, Traced, TracedFunction, TracedKernel
+from autosched.tracing.traced import cuts_of, loaded
 from search_spaces import AutoschedError, EmptySearchSpaceError, InputError, Target, Workload
 from tuning_logs import TuningLog, TuningRecord, shipped_logs
 from tuning_logs.packing import may_hold
@@ -34,6 +35,17 @@ def replay(
     policy: Policy = ...,
     allow_stale: bool = ...,
 ) -> Kernel: ...
+
+
+@overload
+def replay(
+    op: TracedFunction,
+    target: str | Target | None = None,
+    *,
+    log: str | os.PathLike[str] | None = ...,
+    policy: Policy = ...,
+    allow_stale: bool = ...,
+) -> TracedKernel: ...
 
 
 @overload

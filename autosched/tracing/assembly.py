@@ -20,7 +20,7 @@ from autosched.tracing.view_rules import AxisCutError, NotAffineError, expanded,
 from search_spaces import Axis, InputError, Reduction, Stage, Tensor, Workload
 from search_spaces import expression as ex
 from search_spaces.expression import Access, Affine, Expression, Gather, Literal, Position
-from search_spaces.structure import contraction_form, fused_contraction_form, pointwise_form, row_form
+from search_spaces.structure import contraction_form, pointwise_form, row_form
 
 # The axis of a result without dimensions.
 _ROW = "row"
@@ -357,8 +357,7 @@ class _Assembly:
         except InputError as error:
             raise NotOneKernelError(str(error)) from None
         by_rows = not self.multiplies and (row_form(workload) or pointwise_form(workload))
-        fused = self.fused_products and fused_contraction_form(workload)
-        matched = by_rows or contraction_form(workload) or fused
+        matched = by_rows or contraction_form(workload)
         if not matched:
             raise NotOneKernelError(f"no sketch computes {workload}")
         return Assembled(self.value, workload, views)
@@ -387,9 +386,7 @@ def _with_common_names(stages: Sequence[Stage], operands: Sequence[Operand]) -> 
             case _:
                 return None
 
-    return tuple(
-        replace(s, name=names[s.name], expression=ex.rewritten(s.expression, change)) for s in stages
-    )
+    return tuple(replace(s, name=names[s.name], expression=ex.rewritten(s.expression, change)) for s in stages)
 
 
 def _place(operand: Operand) -> int:

@@ -42,10 +42,24 @@ class TracedFunction:
         return tuple(s for s in self.sources if s.position is not None)
 
     @cached_property
+    def launched(self) -> tuple[Workload, ...]:
+        """What its kernels compute, one for every launch, in order."""
+        return tuple(step.assembled.workload for step in self.steps if step.assembled)
+
+    @cached_property
     def workloads(self) -> tuple[Workload, ...]:
         """What its kernels compute, each once, in the order in which they run."""
-        found = (step.assembled.workload for step in self.steps if step.assembled)
-        return tuple({w.key: w for w in found}.values())
+        return tuple({w.key: w for w in self.launched}.values())
+
+    @property
+    def contracted(self) -> tuple[str, ...]:
+        """The element types of what contractions multiply, in order; none where there are no contractions."""
+        return tuple(dtype for workload in self.launched for dtype in workload.contracted)
+
+    @property
+    def precision(self) -> str:
+        """That of its contractions; "tf32" where one of them has that."""
+        return next((w.precision for w in self.launched if w.precision != "ieee"), "ieee")
 
     @property
     def cuts(self) -> tuple[TracedFunction, ...]:
@@ -65,7 +79,7 @@ class TracedFunction:
 
     @property
     def flops(self) -> int:
-        return sum(s.assembled.workload.flops for s in self.steps if s.assembled)
+        return sum(workload.flops for workload in self.launched)
 
     @property
     def min_bytes(self) -> int:

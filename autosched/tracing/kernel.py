@@ -14,7 +14,7 @@ from autosched.torch_internals import allocator
 from autosched.tracing.assembly import Assembled, ViewOf, chain, placed
 from autosched.tracing.function import TracedFunction
 from autosched.tracing.values import Eager, EagerOperation, Source, Value, View
-from search_spaces import InputError
+from search_spaces import InputError, Target
 from search_spaces import Tensor as TensorSpec
 from search_spaces.strides import dense_strides
 
@@ -50,6 +50,10 @@ class TracedKernel:
 
     def __repr__(self) -> str:
         return f"<TracedKernel {self.traced.label} of {len(self.traced.steps)} steps>"
+
+    @property
+    def target(self) -> Target:
+        return self.kernels[0].target
 
     @property
     def source(self) -> str:
