@@ -26,6 +26,8 @@ from search_spaces.workload import Tensor as TensorSpec
 
 # Takes the tensors and `out`; gives the output, or None when one of them needs a closer look.
 ReadyCall = Callable[[Sequence[Tensor], Tensor | None], Tensor | None]
+# What a tensor must have to be taken as it is: element type, shape, and strides where it is not contiguous.
+Expected = tuple[torch.dtype, torch.Size, tuple[int, ...] | None]
 
 
 class Argument:
@@ -42,6 +44,10 @@ class Argument:
         self.alignment = alignment
         self.span_bytes = tensor.span * self.dtype.itemsize
         self.empty = allocator(self.shape, self.strides, self.dtype, device)
+
+    @property
+    def expected(self) -> Expected:
+        return self.dtype, self.shape, None if self.dense else self.strides
 
     @property
     def description(self) -> str:
@@ -104,42 +110,53 @@ class Argument:
                 return self.empty()
 
 
+def ready_addresses(
+    given: Sequence[Tensor], expected: Sequence[Expected], device: torch.device, alignment: int
+) -> list[int] | None:
+    """Where the tensors lie, when all of them can be taken as they are; None when one needs a closer look."""
+    if len(given) != len(expected):
+        return None
+    addresses: list[int] = []
+    try:
+        for number, (dtype, shape, strides) in enumerate(expected):
+            tensor = given[number]
+            # Of other subclasses nobody knows what their attributes mean.
+            if type(tensor) is not Tensor and type(tensor) is not Parameter:
+                return None
+            if (
+                tensor.dtype is not dtype
+                or tensor.shape != shape
+                or (not tensor.is_contiguous() if strides is None else tensor.stride() != strides)
+                or tensor.device != device
+                or (tensor.requires_grad and torch.is_grad_enabled())
+            ):
+                return None
+            address = tensor.data_ptr()
+            if address % alignment:
+                return None
+            addresses.append(address)
+    except RuntimeError:
+        # Sparse tensors have no strides, and those within a functorch transform no address.
+        return None
+    return addresses
+
+
 def ready_call(inputs: Sequence[Argument], output: Argument, launch: Callable[[Sequence[int]], None]) -> ReadyCall:
     """The quick way of a call; `launch` runs generated code on the addresses of the inputs and of the output.
 
     A dense tensor is asked whether it is contiguous, which is cheaper than to compare its strides.
     """
-    of_inputs = tuple((a.dtype, a.shape, None if a.dense else a.strides) for a in inputs)
-    of_all = (*of_inputs, (output.dtype, output.shape, None if output.dense else output.strides))
+    of_inputs = tuple(a.expected for a in inputs)
+    of_all = (*of_inputs, output.expected)
     spans, out_span = tuple(a.span_bytes for a in inputs), output.span_bytes
     device, alignment, empty = output.device, output.alignment, output.empty
-    is_grad_enabled = torch.is_grad_enabled
 
     def call(tensors: Sequence[Tensor], out: Tensor | None) -> Tensor | None:
-        given, expected = (tensors, of_inputs) if out is None else ((*tensors, out), of_all)
-        if len(given) != len(expected):
-            return None
-        addresses: list[int] = []
-        try:
-            for number, (dtype, shape, strides) in enumerate(expected):
-                tensor = given[number]
-                # Of other subclasses nobody knows what their attributes mean.
-                if type(tensor) is not Tensor and type(tensor) is not Parameter:
-                    return None
-                if (
-                    tensor.dtype is not dtype
-                    or tensor.shape != shape
-                    or (not tensor.is_contiguous() if strides is None else tensor.stride() != strides)
-                    or tensor.device != device
-                    or (tensor.requires_grad and is_grad_enabled())
-                ):
-                    return None
-                address = tensor.data_ptr()
-                if address % alignment:
-                    return None
-                addresses.append(address)
-        except RuntimeError:
-            # Sparse tensors have no strides, and those within a functorch transform no address.
+        if out is None:
+            addresses = ready_addresses(tensors, of_inputs, device, alignment)
+        else:
+            addresses = ready_addresses((*tensors, out), of_all, device, alignment)
+        if addresses is None:
             return None
         if out is None:
             try:

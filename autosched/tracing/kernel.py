@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from autosched.dispatch import Argument
+from autosched.dispatch import Argument, ready_addresses
 from autosched.kernel import Kernel
 from autosched.torch_internals import allocator
 from autosched.tracing.assembly import Assembled, ViewOf, chain, placed
@@ -18,8 +19,15 @@ from search_spaces import InputError, Target
 from search_spaces import Tensor as TensorSpec
 from search_spaces.strides import dense_strides
 
-# What was computed so far, by the value's place in the list of all of them.
-_Memory = list[Any]
+
+@dataclass(slots=True)
+class _Memory:
+    """What was computed so far, and where it lies, by the value's place in the list of all of them."""
+
+    tensors: list[Any]
+    addresses: list[int]
+
+
 _Run = Callable[[_Memory], None]
 
 
@@ -42,9 +50,15 @@ class TracedKernel:
         self.kernels = tuple(kernels[w.key] for w in traced.workloads)
         self.device = _device(traced, self.kernels)
         self._places = {v: n for n, v in enumerate(dict.fromkeys([*traced.sources, *(s.value for s in traced.steps)]))}
-        alignment = self.kernels[0].inputs[0].alignment if self.kernels else 1
-        self.arguments = tuple(_argument(s, self.device, alignment) for s in traced.arguments)
-        self._constants = [(self._places[s], s.tensor.to(self.device)) for s in traced.sources if s.tensor is not None]
+        self._alignment = self.kernels[0].inputs[0].alignment
+        self.arguments = tuple(_argument(s, self.device, self._alignment) for s in traced.arguments)
+        self._expected = tuple(a.expected for a in self.arguments)
+        self._argument_places = tuple(self._places[s] for s in traced.arguments)
+        self._constants = [
+            (self._places[s], _argument(s, self.device, self._alignment).usable(s.tensor.to(self.device)))
+            for s in traced.sources
+            if s.tensor is not None
+        ]
         self._runs = [self._run_of(step.value, step.assembled, kernels) for step in traced.steps]
         self._results = [self._result(r, s) for r, s in zip(traced.results, traced.stored, strict=True)]
 
@@ -68,19 +82,28 @@ class TracedKernel:
             InputError: number, shape, dtype or device of the tensors is not what was traced, or one requires a
                 gradient. Nothing was computed.
         """
+        found = ready_addresses(tensors, self._expected, self.device, self._alignment)
+        if found is None:
+            tensors = self._usable(tensors)
+            found = [t.data_ptr() for t in tensors]
+        memory = _Memory([None] * len(self._places), [0] * len(self._places))
+        for number, place in enumerate(self._argument_places):
+            memory.tensors[place], memory.addresses[place] = tensors[number], found[number]
+        for place, tensor in self._constants:
+            memory.tensors[place], memory.addresses[place] = tensor, tensor.data_ptr()
+        for run in self._runs:
+            run(memory)
+        results = [result(memory.tensors) for result in self._results]
+        return results[0] if self.traced.single else tuple(results)
+
+    def _usable(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The tensors, or copies of them that kernels can read."""
         if len(tensors) != len(self.arguments):
             names = ", ".join(a.description for a in self.arguments)
             raise InputError(f"{self.traced.name} takes {len(self.arguments)} tensors ({names}), got {len(tensors)}")
-        memory: _Memory = [None] * len(self._places)
-        for number, argument in enumerate(self.arguments):
-            argument.check(tensors[number])
-            memory[number] = argument.usable(tensors[number])
-        for place, tensor in self._constants:
-            memory[place] = tensor
-        for run in self._runs:
-            run(memory)
-        results = [result(memory) for result in self._results]
-        return results[0] if self.traced.single else tuple(results)
+        for argument, tensor in zip(self.arguments, tensors, strict=True):
+            argument.check(tensor)
+        return tuple(a.usable(t) for a, t in zip(self.arguments, tensors, strict=True))
 
     def _run_of(self, value: Value, assembled: Assembled | None, kernels: Mapping[str, Kernel]) -> _Run:
         if assembled is not None:
@@ -93,30 +116,32 @@ class TracedKernel:
         here = self._places[value]
         dtype: torch.dtype = getattr(torch, value.dtype)
         empty = allocator(value.shape, dense_strides(value.shape), dtype, self.device)
-        reads = [
-            (self._places[v.value], v.offset * getattr(torch, v.value.dtype).itemsize, v, argument)
-            for v, argument in zip(assembled.inputs, kernel.inputs, strict=True)
+        places = [(self._places[v.value], v.offset * getattr(torch, v.value.dtype).itemsize) for v in assembled.inputs]
+        # Everything in memory is aligned, but parts of it may not be.
+        apart = [
+            (n, self._places[v.value], v, kernel.inputs[n])
+            for n, v in enumerate(assembled.inputs)
+            if places[n][1] % self._alignment
         ]
-        alignment, launch = kernel.output.alignment, kernel.launch
+        launch = kernel.launch
 
         def run(memory: _Memory) -> None:
-            addresses: list[int] = []
-            copies: list[Tensor] = []  # held until the launch
-            for place, offset, view, argument in reads:
-                address = memory[place].data_ptr() + offset
-                if address % alignment:
-                    copies.append(argument.usable(_viewed(memory[place], view)))
-                    address = copies[-1].data_ptr()
-                addresses.append(address)
-            memory[here] = out = empty()
-            addresses.append(out.data_ptr())
+            known = memory.addresses
+            addresses = [known[place] + offset for place, offset in places]
+            # Held until the launch.
+            copies = [(n, argument.usable(_viewed(memory.tensors[p], view))) for n, p, view, argument in apart]
+            for number, copy in copies:
+                addresses[number] = copy.data_ptr()
+            memory.tensors[here] = out = empty()
+            known[here] = address = out.data_ptr()
+            addresses.append(address)
             launch(addresses)
 
         return run
 
     def _call_of(self, value: Value, operation: EagerOperation, output: int | None) -> _Run:
         """A call of PyTorch; of several results of one operation, the first one asked for computes all."""
-        here, places = self._places[value], self._places
+        here, places, alignment = self._places[value], self._places, self._alignment
         same = [
             (places[s.value], s.value.output)
             for s in self.traced.steps
@@ -124,32 +149,34 @@ class TracedKernel:
         ]
 
         def run(memory: _Memory) -> None:
-            if memory[here] is not None:
+            if memory.tensors[here] is not None:
                 return
-            given = [_given(a, memory, places) for a in operation.arguments]
-            keywords = {k: _given(v, memory, places) for k, v in operation.keywords}
+            given = [_given(a, memory.tensors, places) for a in operation.arguments]
+            keywords = {k: _given(v, memory.tensors, places) for k, v in operation.keywords}
             if "device" in keywords:
                 keywords["device"] = self.device
             made = operation.target(*given, **keywords)
             for place, number in same:
-                memory[place] = (made if number is None else made[number]).contiguous()
+                tensor = (made if number is None else made[number]).contiguous()
+                tensor = tensor.clone() if tensor.data_ptr() % alignment else tensor
+                memory.tensors[place], memory.addresses[place] = tensor, tensor.data_ptr()
 
         return run
 
-    def _result(self, result: Value, stored: Value) -> Callable[[_Memory], Tensor]:
+    def _result(self, result: Value, stored: Value) -> Callable[[list[Any]], Tensor]:
         place = self._places[stored]
         if result is stored:
-            return lambda memory: memory[place]
+            return lambda tensors: tensors[place]
         assert isinstance(result, View)
         views = chain(result, {stored: ()})
         strides = stored.strides if isinstance(stored, Source) else dense_strides(stored.shape)
         lies = placed(views, strides)
         assert lies is not None
         shape, (steps, offset) = result.shape, lies
-        return lambda memory: memory[place].as_strided(shape, steps, memory[place].storage_offset() + offset)
+        return lambda tensors: tensors[place].as_strided(shape, steps, tensors[place].storage_offset() + offset)
 
 
-def _given(argument: Any, memory: _Memory, places: Mapping[Value, int]) -> Any:
+def _given(argument: Any, memory: list[Any], places: Mapping[Value, int]) -> Any:
     if isinstance(argument, Value):
         return memory[places[argument]]
     if isinstance(argument, list):
