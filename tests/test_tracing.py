@@ -185,7 +185,20 @@ def test_kernels_of_a_traced_function_compute_what_it_does(name: str, more: bool
 
 @pytest.mark.parametrize(
     "name",
-    ["const", "linear", "mmT", "bmm", "attn", "size1", "sumall", "scalar_out", "maxdim", "rounds", "bf16", "bn_train_stats"],
+    [
+        "const",
+        "linear",
+        "mmT",
+        "bmm",
+        "attn",
+        "size1",
+        "sumall",
+        "scalar_out",
+        "maxdim",
+        "rounds",
+        "bf16",
+        "bn_train_stats",
+    ],
 )
 def test_products_and_several_results_come_out_of_kernels_too(name: str) -> None:
     check_on_cpu(name, 0)

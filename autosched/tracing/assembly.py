@@ -104,7 +104,9 @@ class _Assembly:
         if not self.operands:
             raise NotOneKernelError(f"{self.value.name} is computed from nothing in memory")
         self._finish(result)
-        operands = sorted(self.operands.values(), key=_place)
+        parts = [e for s in self.stages for e in ex.walk(s.expression)]
+        read = {e.tensor for e in parts if isinstance(e, Access | Gather)}
+        operands = sorted((o for o in self.operands.values() if o.name in read), key=_place)
         if _ROW in self.output_axes:
             operands = [_in_row(o, self.extents) for o in operands]
             self.stages = [reading(s, operands) for s in self.stages]
@@ -223,7 +225,7 @@ class _Assembly:
         if any(stride < 0 for _, stride in by_stride):
             raise NotOneKernelError(f"{value.name} is read backwards")
         operand = self._operand(Operand(value.name, value, address.offset, by_stride))
-        return Access(operand.name, tuple(ex.axis_index(v) for v, _ in by_stride))
+        return _at_its_axes(operand)
 
     def _gathered(
         self, value: Value, shape: Sequence[int], strides: Sequence[int], offset: int, index: Index
@@ -295,9 +297,8 @@ class _Assembly:
         own = _variables((*batch, m, n))
         if self.multiplies and own != self.output_axes:
             raise NotOneKernelError("there are products over different axes", value)
-        shared = _variables(tuple(batch))
-        a = self._factor(value.a, (*batch, m, k), shared)
-        b = self._factor(value.b, (*batch, k, n), shared)
+        a = self._factor(value.a, (*batch, m, k))
+        b = self._factor(value.b, (*batch, k, n))
         if not set(self.output_axes) <= set(own):
             raise NotOneKernelError("a product is read at other axes than it has", value)
         # Rows of the output are what lies further apart.
@@ -308,25 +309,24 @@ class _Assembly:
         )
         return self._access(stage)
 
-    def _factor(self, value: Value, index: Index, batch: Sequence[str]) -> Expression:
-        """What a product multiplies: an element in memory, with every axis of the batch, if by a stride of 0."""
+    def _factor(self, value: Value, index: Index) -> Expression:
+        """What a product multiplies: an element in memory, by every axis of its index, if with a stride of 0."""
         read = self._element(value, index)
-        if self.fused_products and not isinstance(read, Access) and value.dtype != "float32":
+        operand = next((o for o in self.operands.values() if read == _at_its_axes(o)), None)
+        if operand is None and self.fused_products and value.dtype != "float32":
             return read
-        if not isinstance(read, Access):
+        if operand is None:
             views = chain(value, self.stored) if isinstance(value, View) else []
             base = views[-1].argument if views else value
             raise NotOneKernelError(f"{value.name} is multiplied", value if base in self.stored else base)
-        operand = next(o for o in self.operands.values() if o.name == read.tensor)
         if operand.value.dtype != value.dtype:
             raise NotOneKernelError(f"{value.name} is multiplied, and is {operand.value.dtype} in memory", value)
         given = dict(operand.strides)
-        missing = tuple((a, 0) for a in batch if a not in given)
+        missing = tuple((a, 0) for a in _variables(index) if a not in given)
         if not missing:
             return read
-        del self.operands[operand.value, operand.offset, operand.strides]
         operand = self._operand(replace(operand, strides=(*missing, *operand.strides)))
-        return Access(operand.name, tuple(ex.axis_index(v) for v, _ in operand.strides))
+        return _at_its_axes(operand)
 
     def _stage_name(self, wanted: str) -> str:
         taken = {s.name for s in self.stages} | {o.name for o in self.operands.values()} | {"out"}
@@ -404,8 +404,9 @@ def _as_value(at: Affine | Expression, step: int = 1, start: int = 0) -> Express
     return scale if start == 0 else ex.add(scale, Literal(float(start)))
 
 
-def _at_its_axes(stage: Stage) -> Access:
-    return Access(stage.name, tuple(ex.axis_index(a.name) for a in stage.axes))
+def _at_its_axes(tensor: Stage | Operand) -> Access:
+    names = [a.name for a in tensor.axes] if isinstance(tensor, Stage) else [v for v, _ in tensor.strides]
+    return Access(tensor.name, tuple(map(ex.axis_index, names)))
 
 
 def _variables(index: Index) -> tuple[str, ...]:

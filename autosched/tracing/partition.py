@@ -133,13 +133,16 @@ class Partition:
                 continue
             chosen = self._cheapest(value) or made.stored
             if chosen is None or chosen in self._stored:
-                if isinstance(value, View) or not value.operands:
-                    raise NoKernelError(value, str(made))
-                chosen = next((o for o in value.operands if _is_computed(o) and o not in self._stored), None)
+                chosen = self._operand_to_store(value)
                 if chosen is None:
                     raise NoKernelError(value, str(made))
             self._store(chosen)
             waiting += [value, chosen]
+
+    def _operand_to_store(self, value: Value) -> Value | None:
+        """The first operand that is not in memory: computed, or else a view, which is then copied into dense memory."""
+        missing = [o for o in value.operands if o.operands and o not in self._stored]
+        return next((o for o in missing if _is_computed(o)), next(iter(missing), None))
 
     def _cheapest(self, value: Value) -> Value | None:
         """The value whose storing makes one kernel of `value`, at the least cost of both; None where none does."""

@@ -9,11 +9,12 @@ from typing import Any, TypeVar
 
 import torch
 
-from autosched.tracing.values import EXACT_BELOW, Counted, Index, Pointwise, Reduced, Value, View
+from autosched.tracing.values import EXACT_BELOW, Counted, Index, Pointwise, Reduced, Source, Value, View
 from autosched.tracing.view_rules import NotAffineError, reshaped
 from search_spaces import expression as ex
 from search_spaces.dtypes import is_float
 from search_spaces.expression import Affine, Expression, Literal
+from search_spaces.strides import dense_strides
 
 V = TypeVar("V", bound=Value)
 
@@ -56,6 +57,9 @@ class Result:
         kept = tuple(n for d, n in enumerate(argument.shape) if d not in dims)
         if not dims:
             return argument
+        if isinstance(argument, Source) and argument.strides != dense_strides(argument.shape):
+            # A view can be copied where the reduced dimensions are not one range of memory.
+            argument = reshape(argument, argument.shape)
         last, *rest = _neighbours(dims)[::-1]
         own: dict[str, Any] = {"dtype": "float32", **fields}
         if rest:

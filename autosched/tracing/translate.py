@@ -19,6 +19,8 @@ from search_spaces import InputError
 from search_spaces.dtypes import DTYPES, is_float
 from search_spaces.expression import Expression, Literal
 
+# Quotients of integers up to here are cut to the right one although a GPU's division is 2 units in the last place off.
+_DIVIDED_BELOW = 2.0**21
 # Checks that torch.export leaves in a graph; what they check is fixed when a function is traced.
 _CHECKS = ("_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range_for_size")
 
@@ -208,6 +210,8 @@ def _limit(name: str, limits: Sequence[float]) -> float:
         return max(limits[1:] if name == "where" else limits)
     if name in ("add", "sub", "rsub"):
         return sum(limits[:2])
+    if name in ("remainder", "fmod", "div") and limits[0] <= _DIVIDED_BELOW:
+        return limits[0] if name == "div" else limits[1]
     return limits[0] * limits[1] if name == "mul" else float("inf")
 
 
