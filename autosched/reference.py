@@ -69,7 +69,7 @@ def random_inputs(workload: Workload, seed: int, device: str | torch.device = "c
     """
     generator = torch.Generator(device=device).manual_seed(seed)
     needed = sum(t.span * torch_dtype(t.dtype).itemsize for t in workload.inputs)
-    largest, sizes = _largest_integer(workload), _indexed_sizes(workload)
+    largest, sizes = _largest_integer(workload), index_sizes(workload)
     with memory_for(f"the inputs of {workload.label}", needed, generator.device):
         return [_drawn(t, generator, _range(t, largest, sizes)) for t in workload.inputs]
 
@@ -108,7 +108,7 @@ def _largest_integer(workload: Workload) -> int:
     return min(127, math.isqrt((2**31 - 1) // longest))
 
 
-def _indexed_sizes(workload: Workload) -> dict[str, int]:
+def index_sizes(workload: Workload) -> dict[str, int]:
     """The inputs whose elements are used as indices, and the size of the smallest dimension that they index."""
     shapes = {t.name: t.shape for t in workload.inputs}
     stages = {s.name: s for s in workload.stages}

@@ -26,7 +26,7 @@ import search_spaces
 from autosched import backends, ops, reproduction
 from autosched.build import build
 from autosched.cli import app
-from autosched.export import export, folder_name
+from autosched.log_export import export, folder_name
 from autosched.fingerprint import source_fingerprint
 from autosched.replay import find_best
 from autosched.reproduction import why_not_reproduced
