@@ -10,7 +10,7 @@ import ast
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -129,8 +129,8 @@ CASES = {
 
 
 @pytest.fixture(params=CASES)
-def case(request: pytest.FixtureRequest) -> Iterator[Tuned]:
-    yield tuned(*CASES[request.param])
+def case(request: pytest.FixtureRequest) -> Tuned:
+    return tuned(*CASES[request.param])
 
 
 def test_a_file_computes_what_the_workload_says_without_autosched(case: Tuned, tmp_path: Path) -> None:
@@ -172,11 +172,11 @@ def test_the_self_test_finds_a_kernel_that_is_wrong(tmp_path: Path) -> None:
 def test_a_function_refuses_other_shapes_types_and_strides(tmp_path: Path) -> None:
     text = workload_text(tuned(ops.pointwise(8, 16, "relu")))
     for wrong, told in (
-        (torch.ones(8, 15), "shape|8, 15"),
+        (torch.ones(8, 15), r"\[8, 15\]"),
         (torch.ones(16, 8).t(), "strides"),
         (torch.ones(8, 16).half(), "float16"),
     ):
-        with pytest.raises(AssertionError, match=f"ValueError: x.*({told})"):
+        with pytest.raises(AssertionError, match=f"ValueError: x: .*{told}"):
             interpreted(text, "pointwise", [wrong], tmp_path)
 
 
@@ -184,7 +184,7 @@ def test_the_text_of_a_file_is_stable(check_golden: Callable[[str, str], None]) 
     check_golden("standalone", workload_text(tuned(ops.softmax(64, 1000))))
 
 
-def test_every_kernel_of_the_golden_schedules_is_one_of_a_gpu() -> None:
+def test_records_of_a_cpu_are_refused() -> None:
     record = tuned(ops.softmax(8, 100)).record
     here = autosched.TuningRecord(
         record.workload, devices.cpu_target(), record.schedule, record.measurement, record.provenance
@@ -309,7 +309,7 @@ def test_look_ups_of_a_traced_function_are_drawn_within_range(tmp_path: Path) ->
 
 
 def test_shipped_records_are_exported_for_a_gpu_that_is_not_here(tmp_path: Path) -> None:
-    op = ops.matmul(4096, 4096, 4096, dtype="bfloat16")
+    op = ops.matmul(4096, 4096, 4096, dtype="float16")
     path = autosched.export(op, tmp_path / "product.py", "h200", allow_stale=True)
     assert path == tmp_path / "product.py"
     text = path.read_text(encoding="utf-8")
@@ -317,12 +317,9 @@ def test_shipped_records_are_exported_for_a_gpu_that_is_not_here(tmp_path: Path)
     assert "Tuned on NVIDIA H200" in text
 
 
-def test_kernels_for_the_cpu_are_refused(tmp_path: Path) -> None:
-    op = ops.pointwise(8, 16, "relu")
-    autosched.tune(op, target="cpu", trials=1, log=tmp_path / "log.jsonl")
-    with pytest.raises(InputError, match="LLVM IR needs autosched"):
-        autosched.export(op, tmp_path / "relu.py", target="cpu", log=tmp_path / "log.jsonl")
-    assert not (tmp_path / "relu.py").exists()
+def test_other_things_than_operators_and_kernels_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="expected a workload"):
+        autosched.export("matmul", tmp_path / "x.py")  # type: ignore[call-overload]
 
 
 @pytest.mark.gpu

@@ -75,15 +75,16 @@ def export(
         TargetUnavailableError, LogError: as `replay`.
     """
     file = Path(path)
+    saved: dict[str, torch.Tensor] = {}
 
     def found(workload: Workload) -> Tuned:
         return look_up(workload, target, log, policy, allow_stale)
 
     match op:
         case Workload():
-            text, saved = workload_text(found(op)), {}
+            text = workload_text(found(op))
         case Kernel():
-            text, saved = workload_text(Tuned(op.record, op.schedule)), {}
+            text = workload_text(Tuned(op.record, op.schedule))
         case TracedFunction():
             text, saved = traced_text(op, [found(w) for w in op.workloads])
         case TracedKernel():

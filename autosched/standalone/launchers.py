@@ -5,7 +5,7 @@ from __future__ import annotations
 from autosched.backends.triton_arguments import Descriptor
 from autosched.backends.triton_scope import Identifiers, call
 from autosched.backends.triton_source import is_gluon, kernel_arguments
-from search_spaces import TileProgram, Workload
+from search_spaces import Tensor, TileProgram, Workload
 from search_spaces.dtypes import dtype
 from search_spaces.resources import WARP_GROUP
 from search_spaces.tile_program import Buffer, Kernel
@@ -34,11 +34,15 @@ def launcher(function: str, workload: Workload, program: TileProgram, reserved: 
     for name in reserved:
         names.of(("reserved", name), name)
     variables = {b.name: names.of(b.name, b.name) for b in program.buffers}
-    inputs = [b for b in program.buffers if b.role == "input"]
-    taken = [variables[b.name] for b in inputs]
+    # Kernels may see the same memory in another shape: rows end to end, say.
+    taken = [variables[t.name] for t in workload.inputs]
     lines = [f'"""{_what(workload)}"""']
-    lines += [check(variables[b.name], b, f"{taken[0]}.device") for b in inputs]
-    lines += [_allocated(variables[b.name], b, taken[0]) for b in program.buffers if b.role != "input"]
+    lines += [check(variables[t.name], t, f"{taken[0]}.device") for t in workload.inputs]
+    lines.append(_allocated(variables[workload.output.name], workload.output, taken[0]))
+    for workspace in (b for b in program.buffers if b.role == "workspace"):
+        lines.append(
+            _allocated(variables[workspace.name], Tensor(workspace.name, workspace.shape, workspace.dtype), taken[0])
+        )
     lines += [f"{variables[name]}.zero_()" for name in program.zeroed]
     # On a CPU, where Triton's interpreter runs kernels, this does nothing.
     lines.append(f"with torch.cuda.device_of({taken[0]}):")
@@ -49,9 +53,10 @@ def launcher(function: str, workload: Workload, program: TileProgram, reserved: 
     return f"def {function}({', '.join(taken)}):\n{body}"
 
 
-def check(name: str, tensor: Buffer, device: str) -> str:
+def check(name: str, tensor: Tensor, device: str) -> str:
     """The call that looks at an argument."""
-    return call("_check", f'"{name}"', name, str(tensor.shape), str(tensor.strides), f"torch.{tensor.dtype}", device)
+    layout = [str(tensor.shape), str(tensor.effective_strides)]
+    return call("_check", f'"{name}"', name, *layout, f"torch.{tensor.dtype}", device)
 
 
 def _what(workload: Workload) -> str:
@@ -60,8 +65,9 @@ def _what(workload: Workload) -> str:
     return f"{made.name}{list(made.shape)} {made.dtype} of {given}."
 
 
-def _allocated(name: str, buffer: Buffer, like: str) -> str:
-    arguments = [str(buffer.shape), str(buffer.strides), f"dtype=torch.{buffer.dtype}", f"device={like}.device"]
+def _allocated(name: str, tensor: Tensor, like: str) -> str:
+    layout = [str(tensor.shape), str(tensor.effective_strides)]
+    arguments = [*layout, f"dtype=torch.{tensor.dtype}", f"device={like}.device"]
     return call("torch.empty_strided", *arguments, before=f"{name} = ")
 
 

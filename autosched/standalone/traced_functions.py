@@ -21,6 +21,7 @@ from torch import Tensor, fx
 from autosched.backends.triton_scope import Identifiers, call
 from autosched.reference import index_sizes
 from autosched.standalone.aten import call_text, value_text
+from autosched.standalone.launchers import check
 from autosched.tracing.assembly import Assembled, ViewOf, chain, placed
 from autosched.tracing.capture import capture
 from autosched.tracing.function import TracedFunction
@@ -86,7 +87,7 @@ class TracedText:
         """The function itself."""
         arguments = [self._name(s) for s in self.traced.arguments]
         lines = [f'"""{self.traced.label}"""', f"device = {arguments[0]}.device"]
-        lines += [self._check(s) for s in self.traced.arguments]
+        lines += [check(t.name, t, "device") for t in self.arguments]
         lines += self._constants_line()
         done: set[object] = set()
         for step in self.traced.steps:
@@ -98,11 +99,6 @@ class TracedText:
         results = [self._result(r, s) for r, s in zip(self.traced.results, self.traced.stored, strict=True)]
         returned = results[0] if self.traced.single else f"({', '.join(results)},)"
         return _function(self.function, arguments, [*lines, f"return {returned}"])
-
-    def _check(self, source: Source) -> str:
-        name = self._name(source)
-        given = [f'"{name}"', name, str(source.shape), str(source.strides), f"torch.{source.dtype}", "device"]
-        return call("_check", *given)
 
     def _constants_line(self) -> list[str]:
         named = [self._name(s) for s in self.constants]

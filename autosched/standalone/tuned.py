@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -31,8 +32,8 @@ class Tuned:
         target = self.record.target
         if target.kind != "gpu":
             raise InputError(
-                f"{self.workload.label}: the kernel is for the CPU {target.device}, and LLVM IR needs autosched to run; "
-                f"expected one for a GPU, such as target={next(reversed(GPUS))!r}"
+                f"{self.workload.label}: the kernel is for the CPU {target.device}, and LLVM IR needs autosched to "
+                'run; expected one for a GPU, such as target="h200"'
             )
 
     @property
@@ -40,7 +41,13 @@ class Tuned:
         return self.record.workload
 
 
-def look_up(op: Workload, target: str | Target | None, log: str | None, policy: Policy, allow_stale: bool) -> Tuned:
+def look_up(
+    op: Workload,
+    target: str | Target | None,
+    log: str | os.PathLike[str] | None,
+    policy: Policy,
+    allow_stale: bool,
+) -> Tuned:
     """What `replay` would build, for a GPU that need not be here if it is named.
 
     Raises:
