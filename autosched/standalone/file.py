@@ -91,6 +91,8 @@ def export(
             text, saved = traced_text(op.traced, [Tuned(k.record, k.schedule) for k in op.kernels])
         case _:
             raise InputError(f"got {type(op).__name__}; expected a workload, a traced function, or a kernel of either")
+    if not file.parent.is_dir():
+        raise InputError(f"{file}: there is no folder {file.parent}; expected one that exists")
     if saved:
         torch.save(saved, beside(file))
     file.write_text(text, encoding="utf-8")
