@@ -18,7 +18,16 @@ from autosched.measuring import Measurer
 from autosched.progress import Progress
 from autosched.replay import replay
 from autosched.standalone import export
-from autosched.tracing import TracedFunction, TracedKernel, TracedTuneResult, trace
+from autosched.tracing import (
+    DifferentiableFunction,
+    DifferentiableKernel,
+    DynamicFunction,
+    DynamicKernel,
+    TracedFunction,
+    TracedKernel,
+    TracedTuneResult,
+    trace,
+)
 from autosched.tuner import TuneResult, tune
 from search_spaces import (
     AutoschedError,
@@ -38,6 +47,10 @@ __version__ = "0.1.0"
 __all__ = [
     "AutoschedError",
     "Comparison",
+    "DifferentiableFunction",
+    "DifferentiableKernel",
+    "DynamicFunction",
+    "DynamicKernel",
     "EmptySearchSpaceError",
     "InputError",
     "Kernel",

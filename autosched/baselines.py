@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +20,9 @@ from autosched.reference import torch_dtype
 from search_spaces import Target, Workload, ops
 from search_spaces.dtypes import FLOAT8, dtype
 from search_spaces.workload import Scalar
+
+if TYPE_CHECKING:
+    from autosched.tracing import TracedFunction
 
 # Takes the inputs in calling order, returns the output.
 Eager = Callable[..., Tensor]
@@ -77,12 +81,12 @@ def library_call(workload: Workload, inputs: Sequence[Tensor], out: Tensor) -> C
 
 
 @contextmanager
-def library_settings(workload: Workload, target: Target) -> Iterator[None]:
-    """PyTorch with as many threads as the kernel, and with the precision of dots that the workload asks for."""
+def library_settings(op: Workload | TracedFunction, target: Target) -> Iterator[None]:
+    """PyTorch with as many threads as the kernel, and with the precision of dots that it asks for."""
     threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
     if target.kind == "cpu":
         torch.set_num_threads(target.threads)
-    torch.set_float32_matmul_precision("high" if workload.precision == "tf32" else "highest")
+    torch.set_float32_matmul_precision("high" if op.precision == "tf32" else "highest")
     try:
         yield
     finally:

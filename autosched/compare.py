@@ -1,4 +1,4 @@
-"""`compare`: a tuned kernel against everything else that computes the same, timed interleaved in one run."""
+"""`compare`: tuned kernels against everything else that computes the same, timed interleaved in one run."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from typing import Literal
 import torch
 
 from autosched import devices, reference, timing
+from autosched.agreement import why_disagrees
 from autosched.arguments import check_integer, check_policy, check_workload
 from autosched.baselines import library_settings
 from autosched.contenders import USUAL_BASELINES, BaselineName, Contender, check_baselines, contenders
-from autosched.kernel import Kernel, load_kernel
+from autosched.kernel import Kernel
 from autosched.noise import slowed_text
-from autosched.replay import find_best, log_paths
+from autosched.replay import replay
 from autosched.text import duration_text, ratio_text, table_lines
 from autosched.timing import Policy, Run, Timer, WatchedTimer, check_timing, policy_text, timer_for
+from autosched.tracing import TracedFunction, TracedKernel
 from cost_models import bound_s
-from search_spaces import InputError, Target, Workload
+from search_spaces import AutoschedError, InputError, Target, Workload
 from tuning_logs.intervals import Interval, paired_ratio, ratio_interval
 
 # Seed of the input data: any, but the same for every run.
@@ -40,7 +42,7 @@ Verdict = Literal["faster", "slower", "even", "too noisy", "too few rounds"]
 
 @dataclass(frozen=True)
 class Row:
-    """One way to compute the workload.
+    """One way to compute it.
 
     `latencies_s` are the measured repeats; empty when it was not measured, and then `note` says why. `predicted_s` is a
     bound or estimate, and never stands with the measured figures. `name` is "tuned", a baseline's, or "roofline";
@@ -75,7 +77,7 @@ class Comparison:
     the core was (`Timer.slowdown`).
     """
 
-    workload: Workload
+    op: Workload | TracedFunction
     target: Target
     threads: int
     rows: tuple[Row, ...]
@@ -119,72 +121,94 @@ class Comparison:
 
 
 def compare(
-    op: Workload,
+    op: Workload | TracedFunction,
     target: str | Target | None = None,
     *,
     log: str | os.PathLike[str] | None = None,
     policy: Policy = "cold",
     rounds: int | None = 30,
     baselines: Sequence[BaselineName] = USUAL_BASELINES,
+    inputs: Sequence[torch.Tensor] | None = None,
 ) -> Comparison:
-    """Time the best known kernel of `op` against PyTorch, torch.compile and the vendor's library, and the roofline.
+    """Time the best known kernel of `op`, or those of a traced function, against everything else, and the roofline.
 
-    All are called in turn, `rounds` times over (None: what two seconds have time for, 30 to 200), on the same inputs,
-    timed by `policy`: with "cold" caches, with "hot" ones, or from a CUDA "graph"; on a CPU with as many threads on
-    both sides as the target has. The tuned kernel and the library write to a preallocated output. `baselines` are of
-    `autosched.contenders.BASELINES`: "cublaslt" is the library's call with cuBLASLt preferred, "max-autotune"
-    torch.compile in the mode that measures several kernels, without CUDA graphs; it may take minutes to compile.
+    That is PyTorch, torch.compile and the vendor's library. All are called in turn, `rounds` times over (None: what two
+    seconds have time for, 30 to 200), on the same `inputs` (None: random ones), timed by `policy`: with "cold" caches,
+    with "hot" ones, or from a CUDA "graph"; on a CPU with as many threads on both sides as the target has. The tuned
+    kernel and the library write to a preallocated output. `baselines` are of `autosched.contenders.BASELINES`:
+    "cublaslt" is the library's call with cuBLASLt preferred, "max-autotune" torch.compile in the mode that measures
+    several kernels, without CUDA graphs; it may take minutes to compile.
     PyTorch forgets what torch.compile has compiled in this process before, so that its limit on variants does not fall
     on this one.
+
+    A traced function is compared with itself ("eager"), and itself compiled: all of them, and the kernels, allocate
+    what they return. Before anything is timed, the kernels' results are checked against the function in float64
+    (`autosched.agreement`).
 
     Raises:
         InputError: an argument is not allowed, or no log has a kernel (tune first).
         TargetUnavailableError: this machine cannot run kernels for the target.
         LogError: a log cannot be read.
+        AutoschedError: the kernels of a traced function do not compute what it does.
     """
-    check_workload(op)
+    if not isinstance(op, TracedFunction):
+        check_workload(op)
     check_policy(policy)
     _check_rounds(rounds)
     check_baselines(baselines)
-    paths = log_paths(log)
     device = devices.resolve(target)
     check_timing(policy, device)
-    kernel = load_kernel(find_best(op, device, paths, policy))
-    return compare_kernel(kernel, policy=policy, rounds=rounds, baselines=baselines)
+    kernel = replay(op, device, log=log, policy=policy)
+    return compare_kernel(kernel, policy=policy, rounds=rounds, baselines=baselines, inputs=inputs)
 
 
 def compare_kernel(
-    kernel: Kernel,
+    kernel: Kernel | TracedKernel,
     *,
     policy: Policy = "cold",
     rounds: int | None = 30,
     baselines: Sequence[BaselineName] = USUAL_BASELINES,
+    inputs: Sequence[torch.Tensor] | None = None,
 ) -> Comparison:
     """The same for a kernel at hand.
 
     Raises:
         InputError: an argument is not allowed.
+        AutoschedError: the kernels of a traced function do not compute what it does.
     """
-    workload, target = kernel.workload, kernel.target
+    op, target = kernel.workload if isinstance(kernel, Kernel) else kernel.traced, kernel.target
     check_timing(policy, target)
     _check_rounds(rounds)
     wanted = check_baselines(baselines)
-    inputs = reference.random_inputs(workload, _SEED, kernel.device)
-    with library_settings(workload, target), torch.no_grad():
-        found = list(contenders(kernel, inputs, wanted))
+    given = _random_inputs(op, kernel.device) if inputs is None else inputs
+    with library_settings(op, target), torch.no_grad():
+        if isinstance(kernel, TracedKernel) and (wrong := why_disagrees(kernel, given)):
+            raise AutoschedError(f"wrong results: {wrong}")
+        found = list(contenders(kernel, given, wanted))
         timed = [c for c in found if isinstance(c, Contender)]
         calls = {c.name: c.call for c in timed}
-        timer = timer_for(workload, target, policy)
+        timer = timer_for(op, target, policy)
         watched = WatchedTimer(timer)
         samples = timing.interleaved(calls, _rounds(calls, timer) if rounds is None else rounds, watched)
     measured = [Row(c.label, tuple(samples[c.name]), c.note, name=c.name, compile_s=c.compile_s) for c in timed]
     absent = [Row(c.label, note=c.why, name=c.name) for c in found if not isinstance(c, Contender)]
-    note = "predicted from nominal rates"
-    bound = Row("roofline", note=note, predicted_s=bound_s(workload, target), name="roofline")
     threads = target.threads if target.kind == "cpu" else 0
-    rows = (*measured, *absent, bound)
+    rows = (*measured, *absent, _roofline(op, target))
     slowdowns = tuple(watched.slowdowns)
-    return Comparison(workload, target, threads, rows, devices.environment(target), policy, slowdowns)
+    return Comparison(op, target, threads, rows, devices.environment(target), policy, slowdowns)
+
+
+def _random_inputs(op: Workload | TracedFunction, device: torch.device) -> list[torch.Tensor]:
+    if isinstance(op, TracedFunction):
+        return reference.random_arguments(op, _SEED, device)
+    return reference.random_inputs(op, _SEED, device)
+
+
+def _roofline(op: Workload | TracedFunction, target: Target) -> Row:
+    """The nominal bound; of several kernels the sum of theirs, what they hand on to each other included."""
+    kernels = op.launched if isinstance(op, TracedFunction) else (op,)
+    note = "predicted from nominal rates" + (f", {len(kernels)} kernels" if len(kernels) > 1 else "")
+    return Row("roofline", note=note, predicted_s=sum(bound_s(w, target) for w in kernels), name="roofline")
 
 
 def _check_rounds(rounds: int | None) -> None:
@@ -204,10 +228,10 @@ def _rounds(calls: Mapping[str, Run], timer: Timer) -> int:
 
 def _lines(comparison: Comparison) -> Iterator[str]:
     """The comparison as a plain table."""
-    workload, target = comparison.workload, comparison.target
-    rate_name, amount = ("GFLOP/s", workload.flops) if _is_compute_bound(workload) else ("GB/s", workload.min_bytes)
+    op, target = comparison.op, comparison.target
+    rate_name, amount = ("GFLOP/s", op.flops) if op.contracted else ("GB/s", op.min_bytes)
     on = f", {comparison.threads} thread{'s' * (comparison.threads != 1)}" if comparison.threads else ""
-    yield f"{workload.label} on {target.device}{on}, {policy_text(comparison.policy)}"
+    yield f"{op.label} on {target.device}{on}, {policy_text(comparison.policy)}"
     table = [("", "median", "p25 – p75", rate_name, "tuned is faster", "", "")]
     for row in comparison.rows:
         if row.latencies_s:
@@ -246,7 +270,3 @@ def _noise_lines(comparison: Comparison) -> Iterator[str]:
         yield f"this machine was too noisy to tell tuned from {', '.join(unclear)} ({wide}); more rounds narrow them"
     if slowed:
         yield slowed
-
-
-def _is_compute_bound(workload: Workload) -> bool:
-    return any(stage.is_contraction for stage in workload.stages)

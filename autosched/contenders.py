@@ -14,6 +14,7 @@ from autosched import reference
 from autosched.baselines import Baseline, baseline, library_name
 from autosched.kernel import Kernel
 from autosched.text import first_line
+from autosched.tracing import TracedKernel
 from search_spaces import InputError, Workload
 from search_spaces.errors import unknown_name
 
@@ -26,18 +27,21 @@ BaselineName = Literal[
     "max-autotune",  # torch.compile, which then measures several kernels
 ]
 BASELINES: tuple[BaselineName, ...] = get_args(BaselineName)
+# What there is of any PyTorch function.
+FUNCTION_BASELINES: tuple[BaselineName, ...] = ("eager", "compile", "max-autotune")
 # Not those that say little on most workloads (cublaslt), or take up to minutes to compile (max-autotune).
 USUAL_BASELINES: tuple[BaselineName, ...] = ("library", "eager", "parts", "compile")
 COMPILED_BASELINES: tuple[BaselineName, ...] = ("compile", "max-autotune")
 
 _INTO_OUT = "writes to a given output"
+_ALLOCATES = "allocates"
 # Without CUDA graphs, which would copy the inputs, and leave out the launches that all others pay for.
 _MAX_AUTOTUNE = "max-autotune-no-cudagraphs"
 
 
 @dataclass(frozen=True)
 class Contender:
-    """One way to compute a workload. `name` is "tuned" or a baseline's, `compile_s` what compiling it took, if that."""
+    """One way to compute something. `name` is "tuned" or a baseline's, `compile_s` what compiling it took, if that."""
 
     name: str
     label: str
@@ -55,38 +59,56 @@ class Absent:
     why: str
 
 
-def check_baselines(names: Iterable[str]) -> tuple[BaselineName, ...]:
-    """The names, in their order, sure to be baselines.
+def check_baselines(names: Iterable[str], allowed: Sequence[str] = BASELINES) -> tuple[BaselineName, ...]:
+    """The names, in their order, sure to be baselines, and among those allowed.
 
     Raises:
         InputError: one is none, or comes twice.
     """
     given = tuple(names)
     for name in given:
-        if name not in BASELINES:
-            raise unknown_name("baseline", str(name), BASELINES)
+        if name not in allowed:
+            raise unknown_name("baseline", str(name), allowed)
         if given.count(name) > 1:
             raise InputError(f"baseline {name} is named twice; expected each once")
     return tuple(cast(BaselineName, name) for name in given)
 
 
 def contenders(
-    kernel: Kernel, inputs: Sequence[Tensor], baselines: Sequence[BaselineName]
+    kernel: Kernel | TracedKernel, inputs: Sequence[Tensor], baselines: Sequence[BaselineName]
 ) -> Iterator[Contender | Absent]:
     """The tuned kernel, then the baselines in the order given, each called once; it yields nothing for what has no
-    meaning for the workload.
+    meaning for what is computed: of a traced function there is itself, and itself compiled.
 
     PyTorch forgets what torch.compile has compiled in this process before, so that its limit on variants does not fall
     on this one.
     """
-    tuned_out = _output(kernel)
-    yield Contender("tuned", "tuned", _INTO_OUT, lambda: kernel(*inputs, out=tuned_out))
+    yield _tuned(kernel, inputs)
     if set(baselines) & set(COMPILED_BASELINES):
         torch.compiler.reset()
-    known = baseline(kernel.workload)
     for name in baselines:
-        for contender in _ways(name, kernel, inputs, known):
+        if isinstance(kernel, TracedKernel):
+            found = _ways_of_function(name, kernel.traced.function, inputs)
+        else:
+            found = _ways(name, kernel, inputs, baseline(kernel.workload))
+        for contender in found:
             yield _called_once(contender, kernel.device)
+
+
+def _tuned(kernel: Kernel | TracedKernel, inputs: Sequence[Tensor]) -> Contender:
+    if isinstance(kernel, TracedKernel):
+        return Contender("tuned", "tuned", _ALLOCATES, lambda: kernel(*inputs))
+    out = _output(kernel)
+    return Contender("tuned", "tuned", _INTO_OUT, lambda: kernel(*inputs, out=out))
+
+
+def _ways_of_function(
+    name: BaselineName, function: Callable[..., object], inputs: Sequence[Tensor]
+) -> Iterator[Contender | Absent]:
+    if name == "eager":
+        yield Contender(name, "PyTorch eager", _ALLOCATES, lambda: function(*inputs))
+    elif name == "compile" or name == "max-autotune":
+        yield _compiled(name, function, inputs)
 
 
 def _ways(
@@ -95,7 +117,7 @@ def _ways(
     """The contender of that name, or nothing where the workload has none."""
     workload = kernel.workload
     if name == "parts":
-        note = "one PyTorch call per operation, allocates"
+        note = f"one PyTorch call per operation, {_ALLOCATES}"
         yield Contender(name, "as its parts", note, lambda: reference.as_written(workload, inputs))
     elif name == "compile" or name == "max-autotune":
         yield _compiled(name, _function(workload, known), inputs)
@@ -103,7 +125,7 @@ def _ways(
         return
     elif name == "eager":
         eager = known.eager
-        yield Contender(name, "PyTorch eager", f"{known.called}, allocates", lambda: eager(*inputs))
+        yield Contender(name, "PyTorch eager", f"{known.called}, {_ALLOCATES}", lambda: eager(*inputs))
     elif known.library is not None:
         yield _library(name, kernel, inputs, known)
 
@@ -135,7 +157,7 @@ def _function(workload: Workload, known: Baseline | None) -> Callable[..., Tenso
     return known.eager if known is not None else lambda *tensors: reference.as_written(workload, tensors)
 
 
-def _compiled(name: BaselineName, function: Callable[..., Tensor], inputs: Sequence[Tensor]) -> Contender | Absent:
+def _compiled(name: BaselineName, function: Callable[..., object], inputs: Sequence[Tensor]) -> Contender | Absent:
     """The function compiled by PyTorch, and called, which is when it compiles; or why it cannot be."""
     label, mode = ("torch.compile", None) if name == "compile" else ("max-autotune", _MAX_AUTOTUNE)
     begin = time.perf_counter()
@@ -146,7 +168,7 @@ def _compiled(name: BaselineName, function: Callable[..., Tensor], inputs: Seque
         # Inductor needs a C++ compiler or Triton; what it raises without one is a RuntimeError, of many kinds.
         return Absent(name, label, f"not available: {first_line(error)}")
     taken = time.perf_counter() - begin
-    note = f"mode {mode}, allocates" if mode else "allocates"
+    note = f"mode {mode}, {_ALLOCATES}" if mode else _ALLOCATES
     return Contender(name, label, f"{note}, compiled in {taken:.1f} s", lambda: compiled(*inputs), taken)
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -46,6 +47,9 @@ OPERATIONS: Mapping[str, Callable[..., torch.Tensor]] = {
     "where": lambda c, a, b: torch.where(c != 0, a, b),
     **{name: lambda x, to=to: x.to(getattr(torch, to)).to(x.dtype) for name, to in ROUNDINGS.items()},
 }
+if TYPE_CHECKING:
+    from autosched.tracing import TracedFunction
+
 # The integers that inputs are drawn from which are neither multiplied nor used as indices: few, so that some are equal.
 _SMALL_INTEGERS = 8
 
@@ -67,16 +71,44 @@ def random_inputs(workload: Workload, seed: int, device: str | torch.device = "c
     Raises:
         OutOfMemoryError: they do not fit in memory.
     """
-    generator = torch.Generator(device=device).manual_seed(seed)
-    needed = sum(t.span * torch_dtype(t.dtype).itemsize for t in workload.inputs)
-    largest, sizes = _largest_integer(workload), index_sizes(workload)
-    with memory_for(f"the inputs of {workload.label}", needed, generator.device):
-        return [_drawn(t, generator, _range(t, largest, sizes)) for t in workload.inputs]
+    largest, sizes = _largest_integer(workload), indexed_sizes(workload)
+    return _drawn_all(workload.label, workload.inputs, seed, device, largest, sizes)
+
+
+def random_arguments(traced: TracedFunction, seed: int, device: str | torch.device = "cpu") -> list[torch.Tensor]:
+    """The same for the arguments of a traced function; all integers that are no indices are from -8 to 8.
+
+    Raises:
+        OutOfMemoryError: they do not fit in memory.
+    """
+    sizes: dict[str, int] = {}
+    for assembled in (step.assembled for step in traced.steps if step.assembled):
+        indexed = indexed_sizes(assembled.workload)
+        for view, given in zip(assembled.inputs, assembled.workload.inputs, strict=True):
+            if given.name in indexed:
+                size = indexed[given.name]
+                sizes[view.value.name] = min(size, sizes.get(view.value.name, size))
+    tensors = [TensorSpec(a.name, a.shape, a.dtype, a.strides) for a in traced.arguments]
+    return _drawn_all(traced.label, tensors, seed, device, _SMALL_INTEGERS, sizes)
 
 
 def empty(tensor: TensorSpec, device: str | torch.device) -> torch.Tensor:
     """Memory for a tensor of a workload, with its strides and element type; its elements are not set."""
     return torch.empty_strided(tensor.shape, tensor.effective_strides, dtype=torch_dtype(tensor.dtype), device=device)
+
+
+def _drawn_all(
+    label: str,
+    tensors: Sequence[TensorSpec],
+    seed: int,
+    device: str | torch.device,
+    largest: int,
+    sizes: Mapping[str, int],
+) -> list[torch.Tensor]:
+    generator = torch.Generator(device=device).manual_seed(seed)
+    needed = sum(t.span * torch_dtype(t.dtype).itemsize for t in tensors)
+    with memory_for(f"the inputs of {label}", needed, generator.device):
+        return [_drawn(t, generator, _range(t, largest, sizes)) for t in tensors]
 
 
 def _range(tensor: TensorSpec, largest: int, sizes: Mapping[str, int]) -> tuple[int, int]:
@@ -108,7 +140,7 @@ def _largest_integer(workload: Workload) -> int:
     return min(127, math.isqrt((2**31 - 1) // longest))
 
 
-def index_sizes(workload: Workload) -> dict[str, int]:
+def indexed_sizes(workload: Workload) -> dict[str, int]:
     """The inputs whose elements are used as indices, and the size of the smallest dimension that they index."""
     shapes = {t.name: t.shape for t in workload.inputs}
     stages = {s.name: s for s in workload.stages}

@@ -15,8 +15,9 @@ from autosched.kernel import Kernel, load_kernel
 from autosched.reference import random_inputs
 from autosched.reproduction import why_not_reproduced
 from autosched.timing import Policy, policy_text
-from autosched.tracing import TracedFunction, TracedKernel
-from search_spaces import InputError, Target, Workload
+from autosched.tracing import LoadedFunction, Traced, TracedFunction, TracedKernel
+from autosched.tracing.traced import cuts_of, loaded
+from search_spaces import AutoschedError, EmptySearchSpaceError, InputError, Target, Workload
 from tuning_logs import TuningLog, TuningRecord, shipped_logs
 from tuning_logs.packing import may_hold
 
@@ -47,14 +48,25 @@ def replay(
 ) -> TracedKernel: ...
 
 
+@overload
 def replay(
-    op: Workload | TracedFunction,
+    op: Traced,
+    target: str | Target | None = None,
+    *,
+    log: str | os.PathLike[str] | None = ...,
+    policy: Policy = ...,
+    allow_stale: bool = ...,
+) -> LoadedFunction: ...
+
+
+def replay(
+    op: Workload | Traced,
     target: str | Target | None = None,
     *,
     log: str | os.PathLike[str] | None = None,
     policy: Policy = "cold",
     allow_stale: bool = False,
-) -> Kernel | TracedKernel:
+) -> Kernel | LoadedFunction:
     """The kernel of the best record of `op` on `target`, built anew; for a traced function, all of its kernels.
 
     Looks in `log` when it is given, otherwise in the user's log and then in those that come with autosched. A record
@@ -67,14 +79,34 @@ def replay(
         TargetUnavailableError: this machine cannot run kernels for the target.
         LogError: a log cannot be read.
     """
-    if isinstance(op, TracedFunction):
-        known = {w.key: replay(w, target, log=log, policy=policy, allow_stale=allow_stale) for w in op.workloads}
-        return TracedKernel(op, known)
+    if isinstance(op, Traced):
+        return loaded(op, _replayed(op, target, log, policy, allow_stale))
     check_workload(op)
     check_policy(policy)
     paths = log_paths(log)
     device = devices.resolve(target)
     return load_kernel(find_best(op, device, paths, policy, allow_stale))
+
+
+def _replayed(
+    op: Traced,
+    target: str | Target | None,
+    log: str | os.PathLike[str] | None,
+    policy: Policy,
+    allow_stale: bool,
+) -> dict[str, Kernel]:
+    """The kernels of everything traced: of all ways in which it was cut, as far as the logs have them."""
+    known: dict[str, Kernel] = {}
+    missing: list[AutoschedError] = []
+    for cut in cuts_of(op):
+        try:
+            for w in cut.workloads:
+                known[w.key] = known.get(w.key) or replay(w, target, log=log, policy=policy, allow_stale=allow_stale)
+        except (InputError, EmptySearchSpaceError) as error:
+            missing.append(error)
+    if len(missing) == len(cuts_of(op)):
+        raise missing[0]
+    return known
 
 
 def why_wrong_now(kernel: Kernel, seed: int) -> str | None:

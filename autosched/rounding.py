@@ -62,7 +62,7 @@ from autosched.reference import (
     torch_dtype,
 )
 from search_spaces import Reduction, Stage, Workload
-from search_spaces.dtypes import FLOAT8, FLOAT8_CHAIN, dtype, is_integer
+from search_spaces.dtypes import FLOAT8, FLOAT8_CHAIN, dtype, is_integer, is_promoted
 from search_spaces.expression import ROUNDINGS, Access, Affine, Apply, Expression, Gather, Literal, Position
 
 UNIT = 2.0**-23
@@ -151,7 +151,8 @@ def _stage(stage: Stage, known: Mapping[str, Estimate], workload: Workload) -> E
         terms = [_cut_to_tf32(t) for t in terms]
     if workload.contracted[0] in FLOAT8:
         count = math.prod(reduced.values())
-        return _sum(terms, kept, reduced, count if workload.precision == "fast" else min(count, FLOAT8_CHAIN))
+        promoted = is_promoted(workload.contracted[0], workload.precision)
+        return _sum(terms, kept, reduced, min(count, FLOAT8_CHAIN) if promoted else count)
     return _sum(terms, kept, reduced)
 
 
@@ -287,7 +288,7 @@ def _apply(operator: str, given: Sequence[Estimate]) -> Estimate:
         for slope, e in zip(_SLOPES[operator](f, *operands), errors, strict=True):
             if e is not None:
                 # Not by squares, which overflow for masks as large as float32 has them.
-                error = torch.hypot(error, e if slope is None else torch.where(e == 0, 0.0, slope * e))
+                error = torch.hypot(error, torch.where(e == 0, 0.0, _passed_on(slope, e)))
     error = _of_finite(error, result)
     if inherited:
         # An infinity that finite operands with errors make may be a number instead.
@@ -298,6 +299,17 @@ def _apply(operator: str, given: Sequence[Estimate]) -> Estimate:
             sure = sure & (e == 0)
         error = torch.where(finite & ~sure & ~result.isfinite(), math.inf, error)
     return Estimate(Named(axes, result), Named(axes, error.expand(result.shape)))
+
+
+def _passed_on(slope: _Slope, error: torch.Tensor) -> torch.Tensor:
+    """The error of an operand as it is in the result."""
+    if slope is None:
+        return error
+    if isinstance(slope, torch.Tensor):
+        return slope * error
+    # Not by the quotient itself, which may be too small for float32 where its product with the error is not.
+    numerator, denominator = slope
+    return numerator * (error / denominator)
 
 
 def _rounded(given: Estimate, narrow: str) -> Estimate:
@@ -411,7 +423,9 @@ _DECISIONS: Mapping[str, Callable[[str, Sequence[Estimate]], Estimate]] = {
 _ROUNDED_ONCE = frozenset({"add", "sub", "mul"})
 
 
-_Slopes = tuple[torch.Tensor | None, ...]
+# A partial derivative; as a numerator and a denominator where the quotient may be too small to hold.
+_Slope = torch.Tensor | tuple[torch.Tensor, torch.Tensor] | None
+_Slopes = tuple[_Slope, ...]
 
 # The error that the operator itself adds, given its result.
 _OWN: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -434,9 +448,9 @@ _SLOPES: Mapping[str, Callable[..., _Slopes]] = {
     "add": lambda f, a, b: (None, None),
     "sub": lambda f, a, b: (None, None),
     "mul": lambda f, a, b: (b, a),
-    "div": lambda f, a, b: (1 / b, f / b),
+    "div": lambda f, a, b: ((torch.ones_like(b), b), (f, b)),
     "sqrt": lambda f, a: (0.5 / f,),
-    "rsqrt": lambda f, a: (0.5 * f / a,),
+    "rsqrt": lambda f, a: ((0.5 * f, a),),
     "exp": lambda f, a: (f,),
     "log": lambda f, a: (1 / a,),
     "tanh": lambda f, a: (1 - f.square(),),

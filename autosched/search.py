@@ -195,7 +195,7 @@ class Search:
             elif error := future.exception():
                 broken = error
             else:
-                schedule, trial = batch.schedules[number], self.known + len(settled)
+                schedule, trial = batch.schedules[number], len(self.records) + len(settled)
                 record = self._record(schedule, future.result(), trial, propose_s=batch.propose_s)
                 batch.records[number] = record
                 settled.append((schedule, record))
@@ -213,7 +213,7 @@ class Search:
         if measurements is None:
             return
         # Two searches that share a log have finals of their own.
-        first, finals = self.known, time.time_ns() // 1_000_000
+        first, finals = len(self.records), time.time_ns() // 1_000_000
         pairs = enumerate(zip(finalists, measurements, strict=True))
         self._log([self._record(schedule, m, first + i, finals=finals) for i, (schedule, m) in pairs])
 

@@ -26,10 +26,10 @@ from autosched.progress import OnProgress
 from autosched.search import Ending, Search
 from autosched.text import duration_text, ratio_text
 from autosched.timing import Policy, check_timing
-from autosched.tracing.function import TracedFunction
+from autosched.tracing.traced import Traced, cuts_of
 from autosched.tracing.tuning import TracedTuneResult
 from autosched.warm_start import history
-from search_spaces import AutoschedError, InputError, Target, Workload
+from search_spaces import AutoschedError, EmptySearchSpaceError, InputError, Target, Workload
 from tuning_logs import Provenance, TuningLog, TuningRecord
 from tuning_logs.intervals import Interval, paired_ratio, ratio_interval
 from tuning_logs.ranking import standing
@@ -123,7 +123,7 @@ def tune(
 
 @overload
 def tune(
-    op: TracedFunction,
+    op: Traced,
     target: str | Target | None = None,
     trials: int = 1000,
     *,
@@ -138,7 +138,7 @@ def tune(
 
 
 def tune(
-    op: Workload | TracedFunction,
+    op: Workload | Traced,
     target: str | Target | None = None,
     trials: int = 1000,
     *,
@@ -165,24 +165,28 @@ def tune(
         EmptySearchSpaceError: no schedule is legal.
         LogError: the log cannot be read or written.
     """
-    if isinstance(op, TracedFunction):
+    if isinstance(op, Traced):
         if measurer is not None:
             raise InputError("a measurer measures one workload; expected none for a traced function")
-        results = [
-            tune(
-                workload,
-                target,
-                trials,
-                strategy=strategy,
-                cost_model=cost_model,
-                seed=seed,
-                log=log,
-                policy=policy,
-                on_progress=on_progress,
-            )
-            for workload in op.workloads
-        ]
-        return TracedTuneResult(op, tuple(results))
+        found: dict[str, TuneResult] = {}
+        for cut in cuts_of(op):
+            try:
+                for workload in cut.workloads:
+                    found[workload.key] = found.get(workload.key) or tune(
+                        workload,
+                        target,
+                        trials,
+                        strategy=strategy,
+                        cost_model=cost_model,
+                        seed=seed,
+                        log=log,
+                        policy=policy,
+                        on_progress=on_progress,
+                    )
+            except EmptySearchSpaceError:
+                if cut is op:
+                    raise
+        return TracedTuneResult(op, tuple(found.values()))
     search = prepare(
         op,
         target,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from search_spaces.dtypes import DTYPES, FLOAT8, is_float
+from search_spaces.dtypes import DTYPES, FLOAT8, is_float, is_promoted
 from search_spaces.expression import gathers
 from search_spaces.structure import contraction_form
 from search_spaces.target import Target
@@ -28,8 +28,8 @@ def why_unsupported(workload: Workload, target: Target) -> str | None:
         return _needs(float8, _FLOAT8_FROM, target)
     if "int8" in workload.contracted and target.capability < _INT8_FROM:
         return _needs("int8", _INT8_FROM, target)
-    multiplied = any(d in FLOAT8 for d in workload.contracted)
-    if multiplied and workload.precision != "fast" and target.capability not in _FLOAT8_EXACT:
+    promoted = any(is_promoted(d, workload.precision) for d in workload.contracted)
+    if promoted and target.capability not in _FLOAT8_EXACT:
         return (
             f"sums of products of {float8} are not kept in float32 on compute capability {target.capability}, but are "
             f"from {_FLOAT8_EXACT.start} below {_FLOAT8_EXACT.stop}; with fast_accum=True they need not be"

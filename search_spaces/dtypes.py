@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from search_spaces.errors import unknown_name
+from search_spaces.errors import InputError, unknown_name
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,17 @@ def is_integer(name: str) -> bool:
 def is_float(name: str) -> bool:
     """Whether the element type called `name` is one of floating-point numbers."""
     return dtype(name).kind == "float"
+
+
+def check_float(name: str) -> None:
+    """Raise InputError unless `name` is an element type of floating-point numbers."""
+    if not is_float(name):
+        raise InputError(f"dtype {name}; expected one of {', '.join(FLOATS)}")
+
+
+def is_promoted(operand: str, precision: str) -> bool:
+    """Whether sums of products of such operands leave a tensor core's accumulator every `FLOAT8_CHAIN` products."""
+    return operand in FLOAT8 and precision != "fast"
 
 
 def accumulator_of(operand: str) -> str:

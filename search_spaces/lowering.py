@@ -9,7 +9,7 @@ from functools import lru_cache
 from search_spaces import tile_program as tp
 from search_spaces.dtypes import dtype
 from search_spaces.expression import ROUNDINGS, Access, Affine, Apply, Expression, Gather, Literal, Position
-from search_spaces.tile_program import Buffer, Load, Map, Slice, Statement, Store, Tile
+from search_spaces.tile_program import Buffer, Fill, Load, Map, Slice, Statement, Store, Tile
 from search_spaces.workload import Workload
 
 # What one place of a tile holds for each axis: where the axis starts, and how many positions of it the tile has.
@@ -117,8 +117,14 @@ class Emitter:
         self.body.append(Map(dst, operator, tuple(a.name if isinstance(a, Tile) else a for a in arguments)))
 
     def store(self, buffer: str, index: tuple[str, ...], src: Tile, streaming: bool = False) -> None:
-        """`buffer[index axes at the place] = src`."""
+        """`buffer[index axes at the place] = src`, the same along axes that the tile does not have."""
         order = tuple(x for x in index if self.place[x].extent is not None)
+        missing = tuple(x for x in order if x not in src.axes)
+        if missing:
+            extents = tuple(e for x in missing if (e := self.place[x].extent) is not None)
+            zeros = Tile(self.names.fresh("everywhere"), missing, extents)
+            self.body.append(Fill(zeros, 0.0))
+            src = self.map("add", src, zeros)
         axes = order if set(order) == set(src.axes) and order != src.axes else ()
         slices = tuple(self.place[x] for x in index)
         self.body.append(Store(buffer, slices, src.name, streaming=streaming, axes=axes))

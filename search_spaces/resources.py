@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from search_spaces.dtypes import FLOAT8, dtype
-from search_spaces.target import Target
+from search_spaces.dtypes import dtype, is_promoted
+from search_spaces.target import HOPPER, Target
 from search_spaces.tile_program import (
     Dot,
     For,
@@ -27,9 +27,11 @@ MAX_TILE_ELEMENTS = 2**20
 MAX_THREADS = 1024
 # 32-bit registers one thread can have.
 MAX_REGISTERS = 255
+# Threads.
 WARP = 32
-# Warps that issue one dot together (PTX ISA, wgmma).
+# Warps that issue one dot together, and the rows of that dot (PTX ISA, wgmma).
 WARP_GROUP = 4
+GROUP_ROWS = 64
 # Rows of an accumulator that a warp has before others lie beside it along the columns (PTX ISA, shapes of mma, wgmma).
 WARP_ROWS = 16
 # Barriers of the pipeline, and the two of a slot of a ring, which say that it is full and that it is empty.
@@ -44,7 +46,10 @@ REGISTER_OVERHEAD = 24
 
 @dataclass(frozen=True)
 class Resources:
-    """What one program of a kernel needs on a GPU: estimates from its tiles, not what a compiler reported."""
+    """What one program of a kernel needs on a GPU: estimates from its tiles, not what a compiler reported.
+
+    `threads` are those that compute; a producer's, which have few registers, come beside them.
+    """
 
     shared_memory_bytes: int
     registers_per_thread: int
@@ -64,7 +69,7 @@ def resources(program: TileProgram, kernel: Kernel, target: Target) -> Resources
     dots = [s for s in body if isinstance(s, Dot)]
     threads = kernel.launch.num_warps * WARP
     # A peeled step adds to the accumulator that the loop has.
-    summed = {d.dst.name: d.dst.elements * (1 + PROMOTED * _promotes(d, tiles)) for d in dots}
+    summed = {d.dst.name: d.dst.elements * (1 + PROMOTED * is_promoted(tiles[d.a].dtype, d.precision)) for d in dots}
     live = int(sum(summed.values())) if dots else max([t.elements for t in tiles.values()], default=0)
     shared = _dot_bytes(program, kernel, tiles, dots[0], target) if dots else _row_bytes(body)
     return Resources(shared, REGISTER_OVERHEAD + live // threads, threads)
@@ -79,8 +84,8 @@ def _dot_bytes(program: TileProgram, kernel: Kernel, tiles: dict[str, Tile], dot
     operands = [tiles[dot.a], tiles[dot.b]]
     # Warp-group dots read their operands from shared memory; older ones copy them to registers a turn early.
     from_shared = (
-        target.capability >= 90
-        and dot.dst.shape[0] >= 64
+        target.capability >= HOPPER
+        and dot.dst.shape[0] >= GROUP_ROWS
         and warps % WARP_GROUP == 0
         and (dot.precision == "tf32" or all(dtype(t.dtype).bytes <= 2 for t in operands))
     )
@@ -118,11 +123,6 @@ def _ring_bytes(program: TileProgram, kernel: Kernel, tiles: dict[str, Tile], do
     extras = [s.dst.bytes for s in kernel.body if isinstance(s, Load) and s.via == "descriptor"]
     ring = stages * (tiles[dot.a].bytes + tiles[dot.b].bytes + SLOT_BARRIER_BYTES)
     return 3 * BARRIER_BYTES + ring + pieces * piece + (1 + alternating) * sum(extras)
-
-
-def _promotes(dot: Dot, tiles: dict[str, Tile]) -> bool:
-    """Whether partial sums are kept in an accumulator of their own before they are added up in float32."""
-    return tiles[dot.a].dtype in FLOAT8 and dot.precision != "fast"
 
 
 def _row_bytes(body: list[Statement]) -> int:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from search_spaces.expression import Access, Affine, Expression, walk
 from search_spaces.knobs import Tiling, cover
 from search_spaces.lowering import Emitter, Names
-from search_spaces.structure import RowForm, inline
+from search_spaces.structure import RowForm, inline, row_form
 from search_spaces.target import Target
 from search_spaces.tile_program import Bound, Fill, GridAxis, Reduce, Slice, Tile
 from search_spaces.workload import Stage, Workload
@@ -21,7 +21,18 @@ ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 # Rows that are neighbours in memory, so that a program reads pieces of memory that are so long: from a sector of a
 # GPU's cache up to several cache lines per warp; on a CPU, what a first-level cache holds one running value each of.
 ROWS_ACROSS = (8, 16, 32, 64, 128, 256, 512, 1024)
-ROWS_ACROSS_CPU = (64, 256, 1024, 4096, 16384)
+ROWS_ACROSS_CPU = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+
+
+def row_form_on(workload: Workload, target: Target) -> tuple[Workload, RowForm] | None:
+    """The row form of a workload as kernels for the target see it.
+
+    A CPU walks neighbours of all tensors alike, or else vectors of columns, which some tensors hold apart.
+    """
+    found = row_form(workload)
+    if found is None or target.kind == "gpu" or not found[1].across or found[1].even:
+        return found
+    return found[0], replace(found[1], across=False)
 
 
 @dataclass(frozen=True)

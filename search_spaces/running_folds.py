@@ -6,18 +6,18 @@
                                                     total = sum of points over c
                                                     total += sum of what is left of the columns
 By row needs few registers, and folds across threads in every turn; by point does that once, and masks nothing within
-the loop. Several folds share a walk where one is a maximum and the other a sum of exponentials that are shifted by it:
-the sum is rescaled when the maximum grows (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018,
-algorithm 3).
+the loop. Folds share a walk where none needs the result of another. A maximum shares it with the sum of exponentials
+that are shifted by it, which is rescaled when the maximum grows (Milakov and Gimelshein, "Online normalizer calculation
+for softmax", 2018, algorithm 3).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from search_spaces.column_walk import ColumnWalk
-from search_spaces.expression import Access, Apply
+from search_spaces.expression import Access, Affine, Apply
 from search_spaces.lowering import Emitter, Names
 from search_spaces.row_parts import RowTiles, combine_operator, fold, identity, reads
 from search_spaces.tile_program import Fill, Reduce, Slice, Statement, Tile
@@ -26,17 +26,31 @@ from search_spaces.workload import Stage
 # The start of a maximum that sums are shifted by: the lowest float32, not -inf, so that minus itself it is 0.
 _LOWEST = -3.4028234663852886e38
 
-# Reductions folded in one walk: one, or a maximum and the sum that is shifted by it.
-Group = tuple[Stage, ...]
+
+@dataclass(frozen=True)
+class Group:
+    """Reductions folded in one walk; `shifted`: a maximum and the sum that is shifted by it."""
+
+    stages: tuple[Stage, ...]
+    shifted: bool = False
 
 
 def groups(rows: RowTiles, online: bool) -> list[Group]:
     """The reductions in order, grouped into walks."""
     pair = online_pair(rows) if online else None
-    reductions = rows.form.reductions
-    if pair is None:
-        return [(s,) for s in reductions]
-    return [pair if s is pair[0] else (s,) for s in reductions if s is not pair[1]]
+    found: list[Group] = []
+    for stage in rows.form.reductions:
+        if pair and stage is pair[1]:
+            continue
+        if pair and stage is pair[0]:
+            found.append(Group(pair, shifted=True))
+            continue
+        before = found[-1] if found else Group((), shifted=True)
+        if before.shifted or any(reads(rows.body_of(stage), s.name) for s in before.stages):
+            found.append(Group((stage,)))
+        else:
+            found[-1] = Group((*before.stages, stage))
+    return found
 
 
 def online_pair(rows: RowTiles) -> tuple[Stage, Stage] | None:
@@ -62,14 +76,14 @@ def reduce_columns(
 ) -> list[Statement]:
     """The statistics of the group, added to `known` when they are complete."""
     folds = _Folds(rows, group, names, dict(known))
-    statistics = [rows.statistic(s) for s in group]
+    statistics = [rows.statistic(s) for s in group.stages]
     known.update({t.name: t for t in statistics})
     if walk.one_by_one:
         # A turn of one column adds a point to every row.
         return [*folds.start(statistics), *walk.over(lambda columns: folds.add_points(statistics, columns))]
     if not by_point:
         return [*folds.start(statistics), *walk.over(folds.add_rows)]
-    points = [rows.points(names.fresh(f"{s.name}_points"), walk.columns) for s in group]
+    points = [rows.points(names.fresh(f"{s.name}_points"), walk.columns) for s in group.stages]
     main = walk.whole(lambda columns: folds.add_points(points, columns))
     body = [*folds.start(points), *main, *folds.join(points, rows.form.column.name)] if main else []
     return [*(body or folds.start(statistics)), *walk.rest(folds.add_rows)]
@@ -80,7 +94,7 @@ def join_parts(
 ) -> list[Statement]:
     """The statistics of the group from tiles of partial ones, with their parts along the first axis."""
     folds = _Folds(rows, group, names, dict(known))
-    known.update({s.name: rows.statistic(s) for s in group})
+    known.update({s.name: rows.statistic(s) for s in group.stages})
     return [*load, *folds.join(parts, parts[0].axes[0])]
 
 
@@ -95,59 +109,49 @@ class _Folds:
 
     def start(self, running: Sequence[Tile]) -> list[Statement]:
         """Set the running values to what leaves every other value as it is."""
-        starts = [identity(s) for s in self.group]
-        if len(self.group) == 2:
+        starts = [identity(s) for s in self.group.stages]
+        if self.group.shifted:
             starts[0] = _LOWEST
         return [Fill(tile, value) for tile, value in zip(running, starts, strict=True)]
 
     def add_rows(self, columns: Slice) -> list[Statement]:
         """Fold the columns, and the results into the statistics."""
-        rows, emitter = self.rows, self.rows.emitter(columns, self.names, self.known)
-        first = fold(rows, emitter, self.group[0], columns, f"{self.group[0].name}_part")
-        running = [rows.statistic(s) for s in self.group]
-        if len(running) == 1:
-            emitter.assign(running[0], combine_operator(self.group[0]), running[0], first)
-            return emitter.body
-        rescale = self._raise(emitter, running[0], first)
-        added = fold(rows, emitter, self.group[1], columns, f"{running[1].name}_part")
-        return self._rescaled(emitter, running, rescale, added)
+        emitter = self.rows.emitter(columns, self.names, self.known)
+        running = [self.rows.statistic(s) for s in self.group.stages]
+        return self._add(emitter, running, lambda s: fold(self.rows, emitter, s, columns, f"{s.name}_part"))
 
     def add_points(self, running: Sequence[Tile], columns: Slice) -> list[Statement]:
         """Fold every point of the columns into the running value at its place."""
-        rows, emitter = self.rows, self.rows.emitter(columns, self.names, self.known)
-        first = emitter.tile(rows.body_of(self.group[0]), f"{self.group[0].name}_point")
-        if len(running) == 1:
-            emitter.assign(running[0], combine_operator(self.group[0]), running[0], first)
-            return emitter.body
-        rescale = self._raise(emitter, running[0], first)
-        added = emitter.tile(rows.body_of(self.group[1]), f"{self.group[1].name}_point")
-        return self._rescaled(emitter, running, rescale, added)
+        emitter = self.rows.emitter(columns, self.names, self.known)
+        return self._add(emitter, running, lambda s: emitter.tile(self.rows.body_of(s), f"{s.name}_point"))
 
     def join(self, partial: Sequence[Tile], axis: str) -> list[Statement]:
         """Fold running values along an axis, to the statistics."""
-        statistics = [self.rows.statistic(s) for s in self.group]
         body: list[Statement] = []
-        for stage, tile, statistic in zip(self.group, partial, statistics, strict=True):
+        statistics = [self.rows.statistic(s) for s in self.group.stages]
+        for stage, tile, statistic in zip(self.group.stages, partial, statistics, strict=True):
             assert stage.reduction is not None
             folded = tile
-            if stage is not self.group[0]:
-                emitter = Emitter(
-                    {x: Slice(self.rows.place[self.rows.row_axis].start) for x in tile.axes}, {}, self.names
-                )
+            if self.group.shifted and stage is not self.group.stages[0]:
+                emitter = Emitter({x: Slice(Affine(), tile.extent(x)) for x in tile.axes}, {}, self.names)
                 shift = emitter.map("exp", emitter.map("sub", partial[0], statistics[0]))
                 folded = emitter.map("mul", tile, shift)
                 body += emitter.body
             body.append(Reduce(statistic, folded.name, axis, stage.reduction.operator))
         return body
 
-    def _raise(self, emitter: Emitter, top: Tile, candidate: Tile) -> Tile:
-        """Let the emitter know the higher maximum; the factor that brings sums shifted by the old one to it."""
+    def _add(self, emitter: Emitter, running: Sequence[Tile], value: Callable[[Stage], Tile]) -> list[Statement]:
+        """Add what `value` makes of every stage to its running value."""
+        if not self.group.shifted:
+            for stage, tile in zip(self.group.stages, running, strict=True):
+                emitter.assign(tile, combine_operator(stage), tile, value(stage))
+            return emitter.body
+        (top_stage, total_stage), (top, total) = self.group.stages, running
+        candidate = value(top_stage)
         higher = emitter.map("maximum", top, candidate, name=f"{top.name}_next")
-        emitter.tiles[self.group[0].name] = higher
-        return emitter.map("exp", emitter.map("sub", top, higher), name="rescale")
-
-    def _rescaled(self, emitter: Emitter, running: Sequence[Tile], rescale: Tile, added: Tile) -> list[Statement]:
-        top, total = running
+        rescale = emitter.map("exp", emitter.map("sub", top, higher), name="rescale")
+        emitter.tiles[top_stage.name] = higher
+        added = value(total_stage)
         emitter.assign(total, "add", emitter.map("mul", total, rescale), added)
-        emitter.assign(top, "maximum", top, emitter.tiles[self.group[0].name])
+        emitter.assign(top, "maximum", top, candidate)
         return emitter.body

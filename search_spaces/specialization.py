@@ -8,16 +8,18 @@ The names are CUTLASS's (KernelTmaWarpSpecializedCooperative, KernelTmaWarpSpeci
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from search_spaces.dot_tiles import DotTile
-from search_spaces.dtypes import FLOAT8, FLOAT8_CHAIN, dtype, is_integer
+from search_spaces.dtypes import FLOAT8_CHAIN, dtype, is_integer, is_promoted
 from search_spaces.operand_copies import Operand
-from search_spaces.resources import WARP, WARP_GROUP
+from search_spaces.resources import GROUP_ROWS, WARP, WARP_GROUP
+from search_spaces.target import HOPPER
 
 KINDS = ("none", "cooperative", "pingpong")
-# Compute capability whose warp groups issue dots themselves (PTX ISA, wgmma: sm_90a).
-CAPABILITY = 90
-# Rows and columns of one dot instruction of a warp group (the same, shapes of wgmma).
-GROUP_ROWS = 64
+# The only compute capability whose warp groups issue dots themselves (PTX ISA, wgmma: sm_90a).
+CAPABILITY = HOPPER
+# Columns of one dot instruction of a warp group (the same, shapes of wgmma).
 MAX_COLUMNS = 256
 # Triton 3.6 knows the shapes of integer dots up to 224 columns, of which the largest power of two is left.
 MAX_INTEGER_COLUMNS = 128
@@ -25,6 +27,59 @@ MAX_INTEGER_COLUMNS = 128
 MIN_ROW_BYTES = 32
 # Of the 232 registers that a thread of a warp group has, the epilogue needs the rest.
 MAX_ACCUMULATOR_REGISTERS = 128
+
+
+@dataclass(frozen=True)
+class BroughtTile:
+    """A tile of an operand in shared memory. Its rows are so many neighbours in memory, along the reduction or not."""
+
+    buffer: str
+    neighbours: int
+    along_k: bool
+
+
+@dataclass(frozen=True)
+class GroupDots:
+    """What one warp group does in a turn: `rows` by `columns` sums of `depth` products each.
+
+    `a` has the rows of the sums, `b` their columns, whichever was written first.
+    """
+
+    dtype: str
+    precision: str
+    rows: int
+    columns: int
+    depth: int
+    a: BroughtTile
+    b: BroughtTile
+
+    def why_impossible(self) -> str | None:
+        """Why the dot units cannot do that, or None when they can."""
+        promoted = is_promoted(self.dtype, self.precision)
+        most = MAX_ACCUMULATOR_REGISTERS * WARP * WARP_GROUP // (1 + promoted)
+        widest = MAX_INTEGER_COLUMNS if is_integer(self.dtype) else MAX_COLUMNS
+        if self.dtype == "float32" and self.precision != "tf32":
+            return "warp groups have no dots of float32 as ieee"
+        if promoted and self.depth > FLOAT8_CHAIN:
+            return f"{self.depth} products of {self.dtype} in a row; expected at most {FLOAT8_CHAIN}"
+        if self.rows % GROUP_ROWS:
+            return f"{self.rows} rows for a warp group; expected a multiple of {GROUP_ROWS}"
+        if self.columns > widest:
+            return f"{self.columns} columns of sums of {self.dtype}; expected at most {widest}"
+        if self.rows * self.columns > most:
+            return f"{self.rows} x {self.columns} sums for a warp group; expected at most {most}"
+        return self._why_not_read()
+
+    def _why_not_read(self) -> str | None:
+        size = dtype(self.dtype).bytes
+        for tile in (self.a, self.b):
+            if tile.neighbours * size < MIN_ROW_BYTES:
+                return f"rows of tiles of {tile.buffer} have {tile.neighbours} elements; expected {MIN_ROW_BYTES} bytes"
+        if size != 2 and not self.b.along_k:
+            return f"{self.b.buffer} has to run along k where it is the dot's columns; swap makes it the rows"
+        if size == 1 and not self.a.along_k:
+            return f"{self.a.buffer} has to run along k for 8-bit types"
+        return None
 
 
 def why_not_specialized(tile: DotTile, a: Operand, b: Operand, units: int) -> str | None:
@@ -43,38 +98,16 @@ def why_not_specialized(tile: DotTile, a: Operand, b: Operand, units: int) -> st
         return f"specialize={kind} needs whole warp groups without a cap on registers, got {warps} warps"
     if kind == "pingpong" and (groups != 2 or tile.uneven or not tile.grid(units).walked):
         return "specialize=pingpong needs two warp groups, more tiles than programs, and equal parts of the reduction"
-    if group_rows % GROUP_ROWS or columns > MAX_COLUMNS:
-        return (
-            f"specialize={kind}: {group_rows} rows for a warp group and {columns} columns; "
-            f"expected a multiple of {GROUP_ROWS} and at most {MAX_COLUMNS}"
-        )
-    promotes = a.dtype in FLOAT8 and tile.workload.precision != "fast"
-    most = MAX_ACCUMULATOR_REGISTERS * WARP * WARP_GROUP // (1 + promotes)
-    if group_rows * columns > most:
-        return f"specialize={kind}: {group_rows} x {columns} sums for a warp group; it has registers for {most}"
-    if promotes and values.tile("k") > FLOAT8_CHAIN:
-        return f"specialize={kind} adds sums of 8-bit floats up every {FLOAT8_CHAIN} products; k has {values['k']}"
     if values.integer("stages") < 2:
         return f"specialize={kind} needs two stages at least, got {values['stages']}"
-    return _why_not_operands(tile, a, b)
+    a, b = (b, a) if values.flag("swap") else (a, b)
+    if dtype(a.dtype).bytes == 4 and not _along_k(tile, a) and tile.uneven:
+        return f"{a.buffer} goes through registers, which needs equal parts of the reduction, unless it runs along k"
+    brought = [BroughtTile(x.buffer, tile.extents[x.axes[-1]], _along_k(tile, x)) for x in (a, b)]
+    precision, depth = tile.workload.precision, values.tile("k")
+    return GroupDots(a.dtype, precision, group_rows, columns, depth, *brought).why_impossible()
 
 
-def _why_not_operands(tile: DotTile, a: Operand, b: Operand) -> str | None:
-    k = tile.form.k.name
-    rows, columns = (b, a) if tile.values.flag("swap") else (a, b)
-    for x in (a, b):
-        length = tile.extents[x.axes[-1]]
-        if length * dtype(x.dtype).bytes < MIN_ROW_BYTES:
-            return f"rows of tiles of {x.buffer} have {length} elements; expected {MIN_ROW_BYTES} bytes"
-    size = dtype(a.dtype).bytes
-    if a.dtype == "float32" and tile.workload.precision != "tf32":
-        return "warp groups have no dots of float32 as ieee"
-    if is_integer(a.dtype) and tile.shape[1] > MAX_INTEGER_COLUMNS:
-        return f"{tile.shape[1]} columns of integer sums; expected at most {MAX_INTEGER_COLUMNS}"
-    if size != 2 and columns.axes[-1] != k:
-        return f"{columns.buffer} has to run along k where it is the dot's columns; swap makes it the rows"
-    if size == 1 and rows.axes[-1] != k:
-        return f"{rows.buffer} has to run along k for 8-bit types"
-    if size == 4 and rows.axes[-1] != k and tile.uneven:
-        return f"{rows.buffer} goes through registers, which needs equal parts of the reduction, unless it runs along k"
-    return None
+def _along_k(tile: DotTile, x: Operand) -> bool:
+    """Whether neighbours in memory are neighbours along the reduction."""
+    return x.axes[-1] == tile.form.k.name

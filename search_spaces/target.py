@@ -9,6 +9,9 @@ from typing import Any, Literal
 from search_spaces.dtypes import FLOAT8
 from search_spaces.errors import unknown_name
 
+# The first compute capability with tensor memory accelerator, clusters and dots of warp groups.
+HOPPER = 90
+
 
 @dataclass(frozen=True)
 class Target:
@@ -16,9 +19,9 @@ class Target:
 
     `units` are streaming multiprocessors of a GPU and threads of a CPU; `threads` is the most that one program of a GPU
     may have, and what a kernel uses on a CPU; `registers_per_unit` counts 32-bit registers of a multiprocessor, and
-    vector registers of a CPU; `capability` is 90 for compute capability 9.0 and
-    0 for a CPU; `l2_bytes` is the GPU's L2 and one core's L2 of a CPU; `lanes` is the float32 elements of a CPU vector;
-    `matrix_flops` is the dense rate of 16-bit dots with float32 accumulation, `tf32_flops` that of tf32 dots.
+    vector registers of a CPU; `capability` is 90 for compute capability 9.0 and 0 for a CPU; `l2_bytes` is the GPU's L2
+    and one core's L2 of a CPU; `lanes` is the float32 elements of a CPU vector; `matrix_flops` is the dense rate of
+    16-bit dots with float32 accumulation, `tf32_flops` that of tf32 dots.
     """
 
     name: str
@@ -40,7 +43,12 @@ class Target:
     @property
     def has_tensor_descriptors(self) -> bool:
         """Whether tiles can be moved by the tensor memory accelerator (compute capability 9.0 and later)."""
-        return self.kind == "gpu" and self.capability >= 90
+        return self.kind == "gpu" and self.capability >= HOPPER
+
+    @property
+    def has_clusters(self) -> bool:
+        """Whether blocks can be launched as clusters (compute capability 9.0 and later)."""
+        return self.kind == "gpu" and self.capability >= HOPPER
 
     def flops_per_s(self, dtype: str, precision: str = "ieee") -> float:
         """The peak rate of dots with operands of this element type."""

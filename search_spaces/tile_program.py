@@ -101,7 +101,8 @@ class Slice:
     clamped: bool = False
 
     def __str__(self) -> str:
-        return str(self.start) if self.extent is None else f"{self.start} : +{self.extent}"
+        clamped = " clamped" if self.clamped else ""
+        return f"{self.start}{clamped}" if self.extent is None else f"{self.start} : +{self.extent}{clamped}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 import autosched
-from autosched.bench import BenchPlan, Case, Suite, draw, read_gemm_suite, run_bench, runner, saved_roofline
+from autosched.bench import BenchPlan, Case, GemmCase, Suite, draw, read_gemm_suite, run_bench, runner, saved_roofline
 from autosched.bench.history import TuningHistory, tuning_history
 from autosched.bench.labels import place_labels
 from autosched.bench.peaks import Peaks, dot_dtype, dot_flops, measure_peaks
@@ -43,8 +43,8 @@ def suite_file(folder: Path, *shapes: object) -> Path:
     return path
 
 
-def case(name: str = "one", workload: Workload = PRODUCT) -> Case:
-    return Case(name, workload, (("m", "100"), ("dtype", "float32")))
+def case(name: str = "one", workload: Workload = PRODUCT) -> GemmCase:
+    return GemmCase(name, workload, (("m", "100"), ("dtype", "float32")))
 
 
 def compared(tuned_s: float, *others: tuple[BaselineName, float | None]) -> Comparison:
@@ -79,7 +79,7 @@ def test_a_suite_names_its_shapes_and_takes_every_argument_of_matmul(tmp_path: P
     ]
     suite = read_gemm_suite(suite_file(tmp_path, *shapes))
     assert suite.name == "small"
-    assert [c.workload for c in suite.cases] == [
+    assert [c.op for c in suite.cases] == [
         ops.matmul(8, 16, 32, dtype="tf32", layout="nt"),
         ops.matmul(8, 16, 32, batch=4, epilogue="scale", scale=0.5),
         ops.matmul(8, 16, 32),
@@ -197,8 +197,12 @@ def test_a_search_without_success_has_no_history() -> None:
 
 
 def test_the_best_baseline_and_the_parts_of_the_peaks_are_read_off_a_row() -> None:
-    assert FASTER.best_baseline is not None
-    assert FASTER.best_baseline.name == "max-autotune"
+    best = FASTER.best_baseline(BASELINES)
+    assert best is not None
+    assert best.name == "max-autotune"
+    only = FASTER.best_baseline(["library", "eager"])
+    assert only is not None
+    assert only.name == "library"
     assert FASTER.part_of_peak(PEAKS) == pytest.approx(2 * 100 * 200 * 300 / 1e-3 / 120e9)
     assert FASTER.part_of_roofline(PEAKS) == pytest.approx(0.1)
     assert FAILED.ratio("library") is None
@@ -236,7 +240,7 @@ def test_the_table_is_written_as_markdown() -> None:
 
 def test_rows_are_printed_in_the_columns_of_the_header_as_they_come() -> None:
     rows = table(FASTER, FAILED, SLOWER)
-    streamed = StreamedTable([row.case for row in rows.rows], rows.baselines)
+    streamed = StreamedTable([row.case for row in rows.rows], rows)
     quick, broken, slow = (streamed.line(row, rows) for row in rows.rows)
     for line, cell in ((quick, "2 ms"), (slow, "1 ms")):
         assert line.index(cell) + len(cell) == streamed.header.index("library") + len("library")
@@ -397,7 +401,9 @@ def test_a_shape_that_fails_costs_its_own_row_only(
         raise RuntimeError("CUDA error: misaligned address\nand a long story")
 
     monkeypatch.setattr(runner, "_tune_case", refuse)
-    suite = Suite("small", (Case("even", ops.matmul(16, 32, 16), ()), Case("small", ops.matmul(16, 16, 16), ())))
+    suite = Suite(
+        "small", (GemmCase("even", ops.matmul(16, 32, 16), ()), GemmCase("small", ops.matmul(16, 16, 16), ()))
+    )
     plan = BenchPlan(autosched.cpu_target(), ("library",), trials=4, log=tuned, rounds=6)
     result = run_bench(suite, plan, tmp_path, Console(file=io.StringIO()), "test")
     assert [row.why_not for row in result.rows] == ["CUDA error: misaligned address", ""]
@@ -406,7 +412,7 @@ def test_a_shape_that_fails_costs_its_own_row_only(
 
 def test_a_kernel_with_wrong_results_is_not_timed(tuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "why_wrong_now", lambda kernel, seed: "max error 7")
-    suite = Suite("small", (Case("small", ops.matmul(16, 16, 16), ()),))
+    suite = Suite("small", (GemmCase("small", ops.matmul(16, 16, 16), ()),))
     plan = BenchPlan(autosched.cpu_target(), ("library",), trials=None, log=tuned)
     result = run_bench(suite, plan, tmp_path, Console(file=io.StringIO()), "test")
     assert [row.why_not for row in result.rows] == ["wrong results: max error 7"]
@@ -419,7 +425,7 @@ def test_ctrl_c_keeps_what_was_measured(tuned: Path, tmp_path: Path, monkeypatch
         return dataclasses.replace(FASTER, case=case)
 
     monkeypatch.setattr(runner, "_measure", measure)
-    suite = Suite("small", tuple(Case(name, PRODUCT, ()) for name in ("first", "second", "third")))
+    suite = Suite("small", tuple(GemmCase(name, PRODUCT, ()) for name in ("first", "second", "third")))
     plan = BenchPlan(autosched.cpu_target(), ("library",), trials=None, log=tuned)
     result = run_bench(suite, plan, tmp_path, Console(file=io.StringIO()), "test")
     assert result.ended == "interrupted after 1 of 3 shapes"

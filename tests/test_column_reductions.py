@@ -74,6 +74,18 @@ def middle_sum(outer: int, middle: int, inner: int, strides: tuple[int, ...] | N
     return Workload("middle_sum", (Tensor("x", (outer, middle, inner), "float32", strides),), (stage,))
 
 
+def cosine(rows: int, columns: int, across: bool) -> Workload:
+    """The cosine of the angle between x and y along the rows, or across them: three sums that need nothing else."""
+    i, j = Axis("i", rows), Axis("j", columns)
+    kept, folded = (j, i) if across else (i, j)
+    x, y = (Access(n, at("i", "j")) for n in "xy")
+    products = {"xy": ex.mul(x, y), "xx": ex.mul(x, x), "yy": ex.mul(y, y)}
+    sums = [Stage(n, (kept,), e, Reduction("sum", (folded,))) for n, e in products.items()]
+    dot, first, second = (Access(n, at(kept.name)) for n in products)
+    out = Stage("out", (kept,), ex.mul(dot, ex.call("rsqrt", ex.mul(first, second))))
+    return Workload("cosine", tuple(Tensor(n, (rows, columns), "float32") for n in "xy"), (*sums, out))
+
+
 def transposed_softmax(rows: int, columns: int) -> Workload:
     """out[j, i] = softmax over i of x[i, j]: read along the rows, written along the reduced axis."""
     i, j = Axis("i", rows), Axis("j", columns)
@@ -104,6 +116,7 @@ ODD = tuple(
         (lambda r, c: column_fold(r, c, "max"), ((1000, 3), (7, 1021))),
         (mean_and_variance, ((7, 3), (1000, 70), (130, 1021))),
         (softmax_over_rows, ((1, 3), (7, 1021), (1000, 70), (2100, 40))),
+        (cosine, ((300, 70, True), (30, 700, False))),
         (middle_sum, ((3, 1000, 70), (5, 7, 33))),
     )
     for shape in shapes
@@ -168,6 +181,7 @@ def test_narrow_columns_are_summed_in_float32_on_a_cpu(dtype: str) -> None:
 SMALL = (
     column_fold(300, 33),
     mean_and_variance(70, 40),
+    cosine(70, 40, across=True),
     softmax_over_rows(100, 33),
     middle_sum(2, 70, 33),
     transposed_softmax(70, 90),
@@ -221,6 +235,16 @@ def test_long_columns_are_shared_by_enough_programs_of_rows_that_are_neighbours_
         assert load.slices[-1].extent >= 32
         loop = next(s for s in body if isinstance(s, For))
         assert not any(isinstance(s, Reduce) for s in loop.body)
+
+
+@pytest.mark.parametrize("across", [True, False])
+def test_reductions_that_do_not_need_each_other_share_a_walk(across: bool) -> None:
+    space = search_spaces.build(cosine(3000, 3000, across), H200)
+    for sketch in ("row_looped", "row_split"):
+        for schedule in schedules(space, sketch, 3):
+            bodies = [s.body for s in statements(schedule.program.kernels[0].body) if isinstance(s, For)]
+            assert len(bodies) == 1
+            assert sum(isinstance(s, Load) for s in bodies[0]) == 2
 
 
 def test_strides_and_not_the_order_of_dimensions_say_what_is_contiguous() -> None:

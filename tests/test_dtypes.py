@@ -165,7 +165,11 @@ def test_the_label_says_what_is_read_and_what_is_made() -> None:
 @pytest.mark.parametrize(
     ("workload", "target", "message"),
     [
-        (ops.matmul(64, 64, 64, dtype="int8"), "cpu", "a is int8; kernels for CPUs take float32, float16, bfloat16"),
+        (
+            ops.matmul(64, 64, 64, dtype="int8"),
+            "cpu",
+            "products of int8; contractions for CPUs take those of float32",
+        ),
         (ops.matmul(64, 64, 64, dtype="float8_e5m2"), "cpu", "a is float8_e5m2; kernels for CPUs take"),
         (
             ops.matmul(64, 64, 64, dtype="float8_e4m3fn"),

@@ -320,9 +320,9 @@ class TestRefusing:
             (Product(launch=replace(Launch(8), producer_warps=1, max_registers=168)), "max_registers=168; expected 0"),
             (
                 Product(dtype="float32", layout="nn", tile=(128, 128, 32)),
-                r"b \(float32\) has neighbours along n; expected along k.*swap the operands",
+                "b has to run along k where it is the dot's columns; swap makes it the rows",
             ),
-            (Product(dtype="int8", layout="tt", tile=(128, 128, 128)), r"a \(int8\) has neighbours along m"),
+            (Product(dtype="int8", layout="tt", tile=(128, 128, 128)), "a has to run along k for 8-bit types"),
             (Product(dtype="int8", tile=(128, 256, 128)), "256 columns of sums of int8; expected at most 128"),
             (
                 Product(dtype="float32", layout="tt", tile=(128, 128, 32), splits=4, k=160),

@@ -458,3 +458,21 @@ def test_a_contraction_may_have_a_mask_of_booleans_and_positions_in_its_epilogue
     for got in computed(workload, a, b, keep, schedules=8):
         bound = 21 * HALF_UNIT * float((a.abs() @ b.abs()).max())
         torch.testing.assert_close(got.double(), expected, rtol=0.0, atol=bound)
+
+
+def test_a_lookup_beside_a_contraction_is_refused_with_a_reason() -> None:
+    m, n, k = Axis("m", 8), Axis("n", 16), Axis("k", 4)
+    acc = Stage("acc", (m, n), call("mul", at("a", "m", "k"), at("b", "k", "n")), Reduction("sum", (k,)))
+    bias = Gather("table", (at("token", "m"), axis_index("n")))
+    out = Stage("out", (m, n), call("add", at("acc", "m", "n"), bias))
+    shapes = {"a": (8, 4), "b": (4, 16), "table": (5, 16)}
+    inputs = tuple(Tensor(name, shape, "float32") for name, shape in shapes.items())
+    workload = Workload("looked_up_bias", (*inputs, Tensor("token", (8,), "int64")), (acc, out))
+    with pytest.raises(search_spaces.EmptySearchSpaceError, match="looked up beside a contraction"):
+        search_spaces.build(workload, HERE)
+
+
+def test_products_of_integers_are_refused_on_a_cpu() -> None:
+    workload = search_spaces.ops.matmul(16, 16, 16, dtype="int8")
+    with pytest.raises(search_spaces.EmptySearchSpaceError, match="products of int8; contractions for CPUs take"):
+        search_spaces.build(workload, HERE)

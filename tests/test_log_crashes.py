@@ -17,6 +17,7 @@ from log_records import WRITER, line_of, record, run_python, tiles
 
 from search_spaces import LogError
 from tuning_logs import TuningLog, TuningRecord, appending
+from tuning_logs.held_log import HeldLog
 from tuning_logs.indexed_log import IndexedLog
 from tuning_logs.parsed_log import ParsedLog
 from tuning_logs.reading import Filter
@@ -37,7 +38,7 @@ class DamagedLog:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.acknowledged: list[TuningRecord] = []
-        self.readers = ParsedLog(path), IndexedLog(path)
+        self.readers = HeldLog(ParsedLog(path)), IndexedLog(path)
 
     def append(self, count: int) -> None:
         new = [record(len(self.acknowledged) + i + 1) for i in range(count)]
@@ -70,7 +71,7 @@ class DamagedLog:
         """What is not cut away is read exactly once and in order, by whoever has read before and by who has not."""
         whole = self.content().split(b"\n")
         expected = [r for r in self.acknowledged if line_of(r) in whole]
-        for reader in (*self.readers, ParsedLog(self.path), IndexedLog(self.path)):
+        for reader in (*self.readers, HeldLog(ParsedLog(self.path)), IndexedLog(self.path)):
             assert list(reader) == expected
             assert reader.records(Filter(generator="g1")) == expected
 
@@ -188,6 +189,7 @@ def test_a_disk_without_room_for_an_index_still_answers(path: Path) -> None:
 import resource, signal, sys
 from log_records import H200, SMALL, tiles
 from pathlib import Path
+from tuning_logs.held_log import HeldLog
 from tuning_logs.indexed_log import IndexedLog
 from tuning_logs.reading import Filter
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

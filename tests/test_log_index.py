@@ -23,6 +23,7 @@ from log_records import A100, H200, SMALL, line_of, record, run_python, tiles
 from search_spaces import LogError, Schedule, Workload, ops
 from tuning_logs import Measurement, TuningLog, TuningRecord, index, indexed_log
 from tuning_logs import log as log_module
+from tuning_logs.held_log import HeldLog
 from tuning_logs.index import schedule_digest
 from tuning_logs.indexed_log import IndexedLog
 from tuning_logs.line_parser import LineParser
@@ -104,7 +105,7 @@ def shown(records: list[TuningRecord]) -> list[tuple[TuningRecord, object]]:
     return [(r, r.provenance) for r in records]
 
 
-def assert_same_answers(indexed: IndexedLog, plain: ParsedLog, wanted: Filter, limit: int) -> None:
+def assert_same_answers(indexed: IndexedLog, plain: HeldLog, wanted: Filter, limit: int) -> None:
     assert shown(list(indexed)) == shown(list(plain))
     assert shown(indexed.records(wanted)) == shown(plain.records(wanted))
     best = [[r] if r is not None else [] for r in (indexed.best(wanted), plain.best(wanted))]
@@ -113,7 +114,7 @@ def assert_same_answers(indexed: IndexedLog, plain: ParsedLog, wanted: Filter, l
         assert shown(indexed.nearest(workload, H200, limit)) == shown(plain.nearest(workload, H200, limit))
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(before=lines, after=lines, data=st.data(), wanted=filters, limit=st.integers(0, 30))
 def test_an_indexed_log_answers_what_a_parsed_one_does_whatever_is_done_to_the_file(
     path: Path, before: list[bytes], after: list[bytes], data: st.DataObject, wanted: Filter, limit: int
@@ -128,7 +129,7 @@ def test_an_indexed_log_answers_what_a_parsed_one_does_whatever_is_done_to_the_f
         patch.setattr(index, "_CONTENDERS", data.draw(st.sampled_from([1, 2, 64])))
         patch.setattr(indexed_log, "_STEP_BYTES", data.draw(st.sampled_from([3000, 1 << 20, 1 << 20])))
         kept = IndexedLog(path)
-        assert_same_answers(kept, ParsedLog(path), wanted, limit)
+        assert_same_answers(kept, HeldLog(ParsedLog(path)), wanted, limit)
         if change == "append":
             with path.open("ab") as file:
                 file.write(b"\n" * data.draw(st.integers(0, 1)) + b"\n".join(after))
@@ -141,8 +142,8 @@ def test_an_indexed_log_answers_what_a_parsed_one_does_whatever_is_done_to_the_f
         elif change == "rewrite":
             path.write_bytes(b"\n".join(after))
             os.utime(path, ns=(0, path.stat().st_mtime_ns + 1_000_000_000))
-        assert_same_answers(kept, ParsedLog(path), wanted, limit)
-        assert_same_answers(IndexedLog(path), ParsedLog(path), wanted, limit)
+        assert_same_answers(kept, HeldLog(ParsedLog(path)), wanted, limit)
+        assert_same_answers(IndexedLog(path), HeldLog(ParsedLog(path)), wanted, limit)
 
 
 # Trials and finals of six schedules of one search, mostly trials, with a few ties.
@@ -158,7 +159,7 @@ one_search = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(records=one_search)
 def test_the_contenders_of_a_search_have_the_best_of_all_its_records(path: Path, records: list[TuningRecord]) -> None:
     write(path, *records)

@@ -15,7 +15,7 @@ import torch
 
 from autosched import devices
 from autosched.measuring import Limits, LocalMeasurer
-from search_spaces import InputError, Schedule, TargetUnavailableError
+from search_spaces import InputError, Schedule
 
 sys.path.append(str(Path(__file__).parent))
 import fake_backend
@@ -73,9 +73,9 @@ def test_candidates_compile_in_parallel() -> None:
     with local_measurer(Limits(compile_workers=2)) as measurer:
         measurer.measure([schedule("compiles in ms:100", i) for i in range(2)])
         begin = time.perf_counter()
-        measurer.measure([schedule("compiles in ms:500", i) for i in range(8)])
+        measurer.measure([schedule("compiles in ms:500", i) for i in range(4)])
         # Half of it, were there nothing else; a busy machine adds its own.
-        assert time.perf_counter() - begin < 0.9 * 8 * 0.5
+        assert time.perf_counter() - begin < 0.9 * 4 * 0.5
 
 
 def test_remeasuring_gives_one_latency_per_round_and_keeps_failures(measurer: LocalMeasurer) -> None:
@@ -112,14 +112,6 @@ def test_workers_that_die_between_batches_are_replaced(measurer: LocalMeasurer) 
     assert _eventually(lambda: not any(_alive(pid) for pid in pids))
     (found,) = measurer.measure([schedule("is fine:after")])
     assert (found.status, found.timing == "shared") == ("ok", False)
-
-
-def test_a_backend_that_cannot_start_is_no_failed_trial() -> None:
-    with (
-        local_measurer(backend="fake_backend:create_broken") as measurer,
-        pytest.raises(TargetUnavailableError, match="the toolchain is not installed"),
-    ):
-        measurer.measure([schedule("is fine")])
 
 
 def test_an_unknown_policy_is_refused_before_anything_starts() -> None:

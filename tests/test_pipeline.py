@@ -12,7 +12,7 @@ import pytest
 from autosched import devices
 from autosched.measuring import Limits, LocalMeasurer
 from autosched.measuring.jobs import Candidate
-from autosched.measuring.pipeline import fingerprint, why_hopeless
+from autosched.measuring.pipeline import binary_hash, why_hopeless
 from search_spaces import TargetUnavailableError, TileProgram
 from search_spaces.target import GPUS
 from tuning_logs import CompileFacts, DeviceState
@@ -81,11 +81,9 @@ class Hot:
         pass
 
 
-@pytest.mark.parametrize(("hot", "readings", "thermal"), [(0, 1, False), (1, 2, False), (2, 3, False), (9, 3, True)])
-def test_a_trial_taken_in_thermal_slowdown_is_repeated_with_a_cap_and_says_so(
-    hot: int, readings: int, thermal: bool
-) -> None:
-    monitor = Hot(hot)
+@pytest.fixture(scope="module")
+def heated() -> Iterator[tuple[LocalMeasurer, Hot]]:
+    monitor = Hot(0)
     with LocalMeasurer(
         fake_backend.doubling(),
         devices.cpu_target(),
@@ -93,7 +91,16 @@ def test_a_trial_taken_in_thermal_slowdown_is_repeated_with_a_cap_and_says_so(
         backend=fake_backend.LOCATION,
         monitor=monitor,
     ) as measurer:
-        (found,) = measurer.measure([schedule("runs in ms:1")])
+        yield measurer, monitor
+
+
+@pytest.mark.parametrize(("hot", "readings", "thermal"), [(0, 1, False), (1, 2, False), (2, 3, False), (9, 3, True)])
+def test_a_trial_taken_in_thermal_slowdown_is_repeated_with_a_cap_and_says_so(
+    heated: tuple[LocalMeasurer, Hot], hot: int, readings: int, thermal: bool
+) -> None:
+    measurer, monitor = heated
+    monitor.left = hot
+    (found,) = measurer.measure([schedule(f"is fine:{hot}")])
     assert found.device is not None
     assert found.device.thermal == thermal
     assert hot - monitor.left == readings
@@ -133,11 +140,11 @@ def test_compile_facts_tell_what_need_not_be_run(facts: CompileFacts, reason: st
     assert found is None if reason is None else found is not None and reason in found
 
 
-def test_a_fingerprint_tells_apart_what_runs_differently() -> None:
+def test_the_hash_of_binaries_tells_apart_what_runs_differently() -> None:
     backend = fake_backend.create(H200)
 
     def printed(name: str) -> str:
         program = TileProgram(name, (), ())
-        return fingerprint(Candidate(backend.compile("source", program, H200), program))
+        return binary_hash(Candidate(backend.compile("source", program, H200), program))
 
     assert printed("a") == printed("a") != printed("b")

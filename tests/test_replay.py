@@ -1,15 +1,9 @@
-"""Replay: the best record becomes the kernel that was tuned, and a search that was killed resumes."""
+"""Replay: the best record becomes the kernel that was tuned."""
 
 from __future__ import annotations
 
 import dataclasses
-import os
 import pickle
-import signal
-import subprocess
-import sys
-import time
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -100,26 +94,3 @@ def test_the_users_log_comes_before_those_that_come_with_the_package() -> None:
 def test_the_generator_hash_differs_between_backends_and_is_stable() -> None:
     cpu, gpu = (backends.for_target(t) for t in (autosched.devices.resolve("cpu"), target_named("h200")))
     assert generator_hash(cpu) == generator_hash(cpu) != generator_hash(gpu)
-
-
-def test_a_search_that_is_killed_resumes_without_measuring_anything_twice(tmp_path: Path) -> None:
-    log = tmp_path / "tuning.jsonl"
-    script = f"""
-import autosched
-import search_spaces
-autosched.tune(autosched.ops.matmul(48, 40, 56), "cpu", 500, strategy="random", log={str(log)!r})
-"""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    process = subprocess.Popen([sys.executable, "-c", script], env=environment)
-    deadline = time.monotonic() + 120
-    while not list(TuningLog(log)) and time.monotonic() < deadline:
-        assert process.poll() is None
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    before = [r.schedule for r in TuningLog(log)]
-    assert before
-    result = autosched.tune(ops.matmul(48, 40, 56), "cpu", len(before) + 8, strategy="random", log=log)
-    assert (result.trials_known, result.trials_done) == (len(before), 8)
-    trials = Counter(r.schedule for r in TuningLog(log) if not r.provenance.finals)
-    assert set(trials.values()) == {1}

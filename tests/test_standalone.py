@@ -240,8 +240,8 @@ def check_reference(workload: Workload) -> None:
 # Traced functions
 
 
-def tuned_steps(traced: autosched.TracedFunction) -> list[Tuned]:
-    return [tuned(w) for w in traced.workloads]
+def tuned_steps(traced: autosched.TracedFunction) -> dict[str, Tuned]:
+    return {w.key: tuned(w) for w in traced.workloads}
 
 
 def check_traced(function: Callable[..., Any], inputs: list[Tensor], folder: Path, **options: bool) -> str:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from search_spaces import LogError, Target, Workload
 from tuning_logs.appending import append_lines, refuse_foreign
+from tuning_logs.held_log import HeldLog
 from tuning_logs.indexed_log import IndexedLog
 from tuning_logs.packed_log import PackedLog, refuse_foreign_packed
 from tuning_logs.packing import PACKED_SUFFIX, is_packed
@@ -57,7 +58,8 @@ class TuningLog:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self._last_reader: LogReader = ParsedLog(self.path)
+        self._last_kind: Callable[[Path], LogReader] = _parsed
+        self._last_reader = _parsed(self.path)
 
     def append(self, *records: TuningRecord) -> None:
         """Write the records at the end: all of them or none.
@@ -134,23 +136,31 @@ class TuningLog:
 
     def _reader(self) -> LogReader:
         kind = self._kind()
-        if not isinstance(self._last_reader, kind):
-            self._last_reader = kind(self.path)
+        if kind is not self._last_kind:
+            self._last_kind, self._last_reader = kind, kind(self.path)
         return self._last_reader
 
-    def _kind(self) -> type[PackedLog] | type[IndexedLog] | type[ParsedLog]:
+    def _kind(self) -> Callable[[Path], LogReader]:
         if is_packed(self.path):
-            return PackedLog
+            return _packed
         try:
             size = self.path.stat().st_size
         except FileNotFoundError:
             size = 0
         except OSError as error:
             raise LogError(f"cannot read {self.path}: {error.strerror or error}") from error
-        return IndexedLog if size >= INDEX_FROM_BYTES else ParsedLog
+        return IndexedLog if size >= INDEX_FROM_BYTES else _parsed
 
     def _refuse_packed(self) -> None:
         if is_packed(self.path):
             raise LogError(
                 f"{self.path} is compressed, and compressed logs are only read; write to one that ends in .jsonl"
             )
+
+
+def _parsed(path: Path) -> LogReader:
+    return HeldLog(ParsedLog(path))
+
+
+def _packed(path: Path) -> LogReader:
+    return HeldLog(PackedLog(path))

@@ -11,10 +11,9 @@ from typing import BinaryIO
 
 from search_spaces import LogError, Target, Workload
 from tuning_logs.line_parser import LineParser
-from tuning_logs.ranking import best_of, ranked_by_generator
-from tuning_logs.reading import FileState, Filter, opened, parse_line
+from tuning_logs.reading import FileState, opened, parse_line
 from tuning_logs.record import TuningRecord
-from tuning_logs.selection import admitted, are_alike, distance, nearest
+from tuning_logs.selection import are_alike, distance, nearest
 
 # Enough of a line to tell a record by.
 _HEAD_BYTES = 1 << 20
@@ -39,18 +38,6 @@ class PackedLog:
                 self._records = []
             self._state = now
         return iter(self._records)
-
-    def records(self, wanted: Filter) -> list[TuningRecord]:
-        return admitted(self, wanted)
-
-    def best(self, wanted: Filter) -> TuningRecord | None:
-        return best_of(self.records(wanted))
-
-    def ranked(self, wanted: Filter) -> dict[str, list[TuningRecord]]:
-        return ranked_by_generator(self.records(wanted))
-
-    def nearest(self, workload: Workload, target: Target, limit: int) -> list[TuningRecord]:
-        return nearest(self, workload, target, limit)
 
 
 def nearest_packed(paths: Iterable[Path], workload: Workload, target: Target, limit: int) -> list[TuningRecord]:

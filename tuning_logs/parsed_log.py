@@ -6,12 +6,9 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from search_spaces import Target, Workload
 from tuning_logs.line_parser import LineParser
-from tuning_logs.ranking import best_of, ranked_by_generator
-from tuning_logs.reading import Extent, FileState, Filter, lines_between, opened, parse_line, still_begins_with
+from tuning_logs.reading import Extent, FileState, lines_between, opened, parse_line, still_begins_with
 from tuning_logs.record import TuningRecord
-from tuning_logs.selection import admitted, nearest
 
 
 class ParsedLog:
@@ -35,18 +32,6 @@ class ParsedLog:
         yield from islice(self._records, len(self._records))
         if unended is not None:
             yield unended
-
-    def records(self, wanted: Filter) -> list[TuningRecord]:
-        return admitted(self, wanted)
-
-    def best(self, wanted: Filter) -> TuningRecord | None:
-        return best_of(self.records(wanted))
-
-    def ranked(self, wanted: Filter) -> dict[str, list[TuningRecord]]:
-        return ranked_by_generator(self.records(wanted))
-
-    def nearest(self, workload: Workload, target: Target, limit: int) -> list[TuningRecord]:
-        return nearest(self, workload, target, limit)
 
     def _read(self) -> None:
         with opened(self._path) as file:

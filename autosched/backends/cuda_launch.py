@@ -26,11 +26,11 @@ from autosched.backends.cuda_kernel import CudaKernel
 from autosched.backends.cuda_parameters import CallMemory, ParameterLayout
 from autosched.torch_internals import allocator, current_device, current_stream
 from search_spaces import OutOfMemoryError, TileProgram
+from search_spaces.resources import WARP
 
 # What a driver call that returns nothing else gives.
 _DONE = (driver.CUresult.CUDA_SUCCESS,)
 _NO_CONTEXT = (driver.CUresult.CUDA_ERROR_INVALID_CONTEXT,)
-_WARP_SIZE = 32
 # Kernels are compiled to load up to 16 bytes at once from where a buffer starts.
 _ALIGNMENT_BYTES = 16
 # More dynamic shared memory than this has to be asked for (CUDA programming guide, "Shared Memory" of 7.x and later).
@@ -181,7 +181,7 @@ class CudaLauncher:
         self._modules.append(module)
         (function,) = _loaded(driver.cuModuleGetFunction(module, kernel.name.encode()))
         attribute = driver.CUfunction_attribute
-        threads = kernel.num_warps * _WARP_SIZE
+        threads = kernel.num_warps * WARP
         (most,) = _loaded(driver.cuFuncGetAttribute(attribute.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, function))
         if threads > most:
             raise LoadError(f"{kernel.name} needs {threads} threads per block; its registers allow {most}")
@@ -198,7 +198,7 @@ def _launch_of(kernel: CudaKernel) -> Any:
     """The driver's description of a launch, on the default stream."""
     launch = driver.CUlaunchConfig()
     launch.gridDimX, launch.gridDimY, launch.gridDimZ = kernel.programs * kernel.num_ctas, 1, 1
-    launch.blockDimX, launch.blockDimY, launch.blockDimZ = kernel.num_warps * _WARP_SIZE, 1, 1
+    launch.blockDimX, launch.blockDimY, launch.blockDimZ = kernel.num_warps * WARP, 1, 1
     launch.sharedMemBytes = kernel.shared_bytes
     launch.hStream = driver.CUstream(0)
     launch.numAttrs = 0

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import json
 import mmap
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 
 import llvmlite.binding as llvm
 import torch
 
 from autosched.backends.backend import Artefact, CompileError, LoadError
+from autosched.backends.llvm_compiler import compiler, engine
 from autosched.backends.llvm_printer import SCRATCH_SUFFIX, print_program, symbols
+from autosched.backends.llvm_team import Team
 from search_spaces import Target, TileProgram
 from tuning_logs import CompileFacts
 
@@ -35,30 +35,31 @@ class LlvmBackend:
 
     def compile(self, source: str, program: TileProgram, target: Target) -> Artefact:
         started = time.perf_counter()
-        compiler = _compiler()
+        own = compiler()
         try:
             module = llvm.parse_assembly(source)
         except RuntimeError as error:
             raise CompileError(f"LLVM: {error}") from error
-        compiler.passes.run(module, compiler.builder)
-        binary = compiler.machine.emit_object(module)
+        own.passes.run(module, own.builder)
+        binary = own.machine.emit_object(module)
         facts = CompileFacts(seconds=time.perf_counter() - started)
         return Artefact(self.name, source, (binary,), facts, json.dumps({"threads": target.threads}))
 
     def load(self, artefact: Artefact, program: TileProgram) -> LlvmLauncher:
-        engine = _engine()
+        linker = engine()
         try:
-            engine.add_object_file(llvm.ObjectFileRef.from_data(artefact.binaries[0]))
-            engine.finalize_object()
+            linker.add_object_file(llvm.ObjectFileRef.from_data(artefact.binaries[0]))
+            linker.finalize_object()
         except RuntimeError as error:
             raise LoadError(f"LLVM: {error}") from error
-        return LlvmLauncher(engine, program, json.loads(artefact.launch)["threads"])
+        return LlvmLauncher(linker, program, json.loads(artefact.launch)["threads"])
 
 
 @dataclass(frozen=True)
 class _LoadedKernel:
     """A kernel's code, how many tiles its grid has, and a scratch buffer per thread."""
 
+    address: int
     function: Callable[..., None]
     tiles: int
     scratch: tuple[torch.Tensor, ...]
@@ -69,7 +70,7 @@ class _LoadedKernel:
 
 
 class LlvmLauncher:
-    """Runs the kernels of a loaded program; each thread takes one range of the grid."""
+    """Runs the kernels of a loaded program; threads share the tiles of a grid."""
 
     def __init__(self, engine: llvm.ExecutionEngine, program: TileProgram, threads: int) -> None:
         self._engine = engine
@@ -79,7 +80,7 @@ class LlvmLauncher:
             self._kernel(symbol, kernel.grid.tiles, len(program.buffers), threads)
             for symbol, kernel in zip(symbols(program), program.kernels, strict=True)
         ]
-        self._pool = ThreadPoolExecutor(threads - 1, "autosched") if threads > 1 else None
+        self._team = Team(threads, len(program.buffers)) if threads > 1 else None
         self._lock = threading.Lock()
         self._plain = threads == 1 and not self._zeroed
         self._fixed = [w.data_ptr() for w in self._workspaces]
@@ -89,7 +90,7 @@ class LlvmLauncher:
         size = ctypes.c_int64.from_address(self._engine.get_global_value_address(symbol + SCRATCH_SUFFIX)).value
         arguments = [ctypes.c_void_p] * (buffers + 1) + [ctypes.c_int64] * 2
         scratch = tuple(_bytes(size) for _ in range(threads))
-        return _LoadedKernel(ctypes.CFUNCTYPE(None, *arguments)(address), tiles, scratch)
+        return _LoadedKernel(address, ctypes.CFUNCTYPE(None, *arguments)(address), tiles, scratch)
 
     def __call__(self, buffers: Sequence[torch.Tensor]) -> None:
         self.launch([t.data_ptr() for t in buffers])
@@ -108,21 +109,14 @@ class LlvmLauncher:
                 self._run(kernel, pointers)
 
     def _run(self, kernel: _LoadedKernel, pointers: list[int]) -> None:
-        parts = min(len(kernel.scratch), kernel.tiles)
-        cuts = [kernel.tiles * i // parts for i in range(parts + 1)]
-        waiting = []
-        for part in range(1, parts):
-            assert self._pool is not None
-            count = cuts[part + 1] - cuts[part]
-            scratch = kernel.scratch_addresses[part]
-            waiting.append(self._pool.submit(partial(kernel.function, *pointers, scratch, cuts[part], count)))
-        kernel.function(*pointers, kernel.scratch_addresses[0], 0, cuts[1])
-        for future in waiting:
-            future.result()
+        if self._team is None or kernel.tiles == 1:
+            kernel.function(*pointers, kernel.scratch_addresses[0], 0, kernel.tiles)
+        else:
+            self._team.run(kernel.address, kernel.tiles, pointers, kernel.scratch_addresses)
 
     def unload(self) -> None:
-        if self._pool is not None:
-            self._pool.shutdown()
+        if self._team is not None:
+            self._team.dismiss()
         self._kernels.clear()
         self._engine.close()
 
@@ -134,44 +128,3 @@ def _bytes(size: int) -> torch.Tensor:
         memory.madvise(mmap.MADV_HUGEPAGE)
     raw = torch.frombuffer(memory, dtype=torch.uint8)
     return raw[-raw.data_ptr() % _HUGE_PAGE :][:size]
-
-
-@dataclass(frozen=True)
-class _Compiler:
-    """What every compilation needs of LLVM: code generation for this processor, and the passes before it."""
-
-    machine: llvm.TargetMachine
-    builder: llvm.PassBuilder
-    passes: llvm.ModulePassManager
-
-
-@functools.cache
-def _compiler() -> _Compiler:
-    """Made once in a process: it takes as long as the smaller kernels."""
-    target = _native_target()
-    # Loop strength reduction gives every row a pointer of its own, where two pointers with constant distances serve;
-    # without it code is better and is emitted in half the time. Blocks are not to be merged: see `transpose_4x4`.
-    llvm.set_option("autosched", "-disable-lsr")
-    llvm.set_option("autosched", "-disable-cgp-branch-opts")
-    features = llvm.get_host_cpu_features().flatten()
-    machine = target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=2, jit=True)
-    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=1))
-    passes = llvm.create_new_module_pass_manager()
-    # All that the printers leave to be done: stack slots to registers.
-    passes.add_sroa_pass()
-    return _Compiler(machine, builder, passes)
-
-
-def _engine() -> llvm.ExecutionEngine:
-    """What links an object file into this process. The module that it must be born with is taken away: it would be
-    compiled, which takes five times as long as the rest."""
-    module = llvm.parse_assembly("")
-    engine = llvm.create_mcjit_compiler(module, _native_target().create_target_machine(jit=True))
-    engine.remove_module(module)
-    return engine
-
-
-def _native_target() -> llvm.Target:
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    return llvm.Target.from_triple(llvm.get_process_triple())

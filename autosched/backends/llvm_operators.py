@@ -65,8 +65,36 @@ def apply(b: Builder, operator: str, x: Sequence[Value], lanes: int) -> Value:
 def _extreme(b: Builder, comparison: str, x: Value, y: Value) -> Value:
     """The larger or smaller one; NaN where either is, as in relu(NaN)."""
     # "Unordered or greater" lets a NaN on the left through; a constant on the right is none.
-    chosen = b.select(b.fcmp_unordered(comparison, x, y), x, y)
+    chosen = _chosen(b, comparison, x, y)
     return chosen if is_constant(y) else b.select(b.fcmp_unordered("uno", y, y), y, chosen)
+
+
+def _chosen(b: Builder, comparison: str, x: Value, y: Value) -> Value:
+    """x where the comparison with y holds or either is NaN, else y: one instruction on x86."""
+    return b.select(b.fcmp_unordered(comparison, x, y), x, y)
+
+
+def folded(b: Builder, reduction: str, value: Value, before: Value) -> Value:
+    """One step of a reduction. A maximum or minimum forgets NaN: see `found_nan`."""
+    match reduction:
+        case "sum" | "prod":
+            return b.binary(_FUSED["add" if reduction == "sum" else "mul"], value, before)
+        case "max" | "min":
+            return _chosen(b, ">" if reduction == "max" else "<", value, before)
+        case _:
+            raise KeyError(reduction)
+
+
+def found_nan(b: Builder, value: Value, before: Value) -> Value:
+    """The value where it is NaN, else what was there before: kept beside a maximum, whose steps do not wait for it."""
+    return b.select(b.fcmp_unordered("uno", value, value), value, before)
+
+
+def any_nan(b: Builder, x: Value, lanes: int) -> Value:
+    """Whether any lane is NaN."""
+    is_nan = b.fcmp_unordered("uno", x, x)
+    bits = f"i{lanes}"
+    return b.icmp_signed("!=", b.bitcast(is_nan, bits), Value(bits, "0"))
 
 
 def round_value(b: Builder, value: Value, dtype: str, lanes: int) -> Value:

@@ -13,7 +13,7 @@ from autosched.backends.backend import CompileError
 from autosched.backends.llvm_code import Code
 from autosched.backends.llvm_gathers import Lookup, looked_up, looked_up_once, lookup, strided, strided_offsets
 from autosched.backends.llvm_ir import F32, Value
-from autosched.backends.llvm_operators import apply, round_value
+from autosched.backends.llvm_operators import any_nan, apply, folded, found_nan, round_value
 from autosched.backends.llvm_passes import Pass, carried_tiles, pieces, used
 from autosched.backends.llvm_row_axes import RowAxes, row_axes
 from autosched.backends.llvm_values import (
@@ -46,7 +46,7 @@ from search_spaces.tile_program import (
 )
 
 _IDENTITY = {"sum": 0.0, "max": float("-inf"), "min": float("inf"), "prod": 1.0}
-_JOIN = {"sum": "add", "max": "maximum", "min": "minimum", "prod": "mul"}
+_FORGET_NAN = ("max", "min")
 
 
 @dataclass
@@ -251,6 +251,7 @@ class _PassEmission:
     reductions: list[Reduce]
     vectors: int
     partial: dict[tuple[str, int], Value] = field(default_factory=dict)
+    nans: dict[str, Value] = field(default_factory=dict)
     row_values: dict[str, Value] = field(default_factory=dict)
     bases: dict[int, tuple[Value, int]] = field(default_factory=dict)
     lookups: dict[int, Lookup] = field(default_factory=dict)
@@ -278,6 +279,9 @@ class _PassEmission:
                 slot = code.b.stack_slot(vector(F32, code.lanes), f"{r.dst.name}.{number}")
                 self.partial[r.dst.name, number] = slot
                 code.b.store(float_constant(_IDENTITY[r.operator], code.lanes), slot)
+            if r.operator in _FORGET_NAN:
+                self.nans[r.dst.name] = code.b.stack_slot(vector(F32, code.lanes), f"{r.dst.name}.nan")
+                code.b.store(float_constant(0.0, code.lanes), self.nans[r.dst.name])
 
     def vector(self, number: int, at: Value, mask: Value | None) -> None:
         """All statements of the pass for the vector of columns that starts at `at`."""
@@ -327,8 +331,12 @@ class _PassEmission:
         b, lanes = self.printer.code.b, self.printer.code.lanes
         slot = self.partial[s.dst.name, number]
         before = b.load(slot, vector(F32, lanes))
-        after = apply(b, _JOIN[s.operator], [value, before], lanes)
-        b.store(after if mask is None else b.select(mask, after, before), slot)
+        if mask is not None:
+            value = b.select(mask, value, float_constant(_IDENTITY[s.operator], lanes))
+        b.store(folded(b, s.operator, value, before), slot)
+        if s.dst.name in self.nans:
+            seen = self.nans[s.dst.name]
+            b.store(found_nan(b, value, b.load(seen, vector(F32, lanes))), seen)
 
     def _store(self, s: Store, base: Value, stride: int, at: Value, value: Value, mask: Value | None) -> None:
         p, code = self.printer, self.printer.code
@@ -347,14 +355,18 @@ class _PassEmission:
             parts = [b.load(self.partial[r.dst.name, n], vector(F32, lanes)) for n in range(self.vectors)]
             while len(parts) > 1:
                 half = len(parts) // 2
-                joined = [apply(b, _JOIN[r.operator], [x, y], lanes) for x, y in zip(parts, parts[half:], strict=False)]
+                joined = [folded(b, r.operator, x, y) for x, y in zip(parts, parts[half:], strict=False)]
                 parts = joined + parts[2 * half :]
             value, width = parts[0], lanes
             while width > 1:
                 width //= 2
                 low, high = shuffle(b, value, value, range(width)), shuffle(b, value, value, range(width, 2 * width))
-                value = apply(b, _JOIN[r.operator], [low, high], width)
-            p._set(r.dst.name, value if value.type == F32 else b.extract_element(value, 0, F32))
+                value = folded(b, r.operator, low, high)
+            value = value if value.type == F32 else b.extract_element(value, 0, F32)
+            if r.dst.name in self.nans:
+                seen = any_nan(b, b.load(self.nans[r.dst.name], vector(F32, lanes)), lanes)
+                value = b.select(seen, float_constant(float("nan"), 1), value)
+            p._set(r.dst.name, value)
 
 
 def row_printer(code: Code, kernel: Kernel) -> RowPrinter:

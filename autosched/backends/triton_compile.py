@@ -21,12 +21,12 @@ from triton.experimental.gluon._runtime import GluonASTSource
 from autosched.backends import triton_gluon_compile
 from autosched.backends.backend import CompileError
 from autosched.backends.triton_arguments import Arguments, Descriptor
+from search_spaces.resources import WARP
 from search_spaces.target import Target
 from search_spaces.tile_program import Launch
 
 # The name under which inspect.getsource, and so Triton, finds the text. Always the same: it goes into the cubin.
 _FILE_NAME = "<autosched>"
-_WARP_SIZE = 32
 # What buffers promise: torch allocates at multiples of 512 bytes, and vector loads need 16.
 POINTER_ALIGNMENT_BYTES = 16
 # What MLIR says of every failure, after or instead of the reason.
@@ -93,7 +93,7 @@ def compile_kernel(function: Any, taken: Arguments, launch: Launch, target: Targ
     }
     if launch.max_registers:
         options["maxnreg"] = launch.max_registers
-    device = GPUTarget("cuda", target.capability, _WARP_SIZE)
+    device = GPUTarget("cuda", target.capability, WARP)
     printed = Printed()
     try:
         with _own_cache(), _without_line_info(), printed.captured():

@@ -14,24 +14,20 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from autosched.backends.backend import CompileError
-from search_spaces.dtypes import FLOAT8, FLOAT8_CHAIN, dtype, is_integer
+from search_spaces.dtypes import dtype, is_promoted
 from search_spaces.expression import Affine
-from search_spaces.resources import WARP, WARP_GROUP
-from search_spaces.specialization import (
-    GROUP_ROWS,
-    MAX_ACCUMULATOR_REGISTERS,
-    MAX_COLUMNS,
-    MAX_INTEGER_COLUMNS,
-    MIN_ROW_BYTES,
-)
+from search_spaces.resources import WARP_GROUP
+from search_spaces.specialization import BroughtTile, GroupDots
 from search_spaces.tile_program import (
     Dot,
     Fill,
     For,
+    Gather,
     GridAxis,
     Kernel,
     Load,
     Map,
+    Position,
     Slice,
     Split,
     Statement,
@@ -117,7 +113,7 @@ class DotForm:
     @property
     def promotes(self) -> bool:
         """Whether the sums of a step are kept apart and added up in float32, since the dot units keep fewer bits."""
-        return self.a.dst.dtype in FLOAT8 and self.dot.precision != "fast"
+        return is_promoted(self.a.dst.dtype, self.dot.precision)
 
     @property
     def finishing(self) -> Kernel:
@@ -175,6 +171,13 @@ def _halved(s: Statement, axis: str, rows: int, tiles: dict[str, Tile]) -> State
     match s:
         case Load(dst=dst, slices=slices):
             return dataclasses.replace(s, dst=_tile(dst, axis, rows), slices=_slices(slices, dst.axes, axis, rows))
+        case Gather(dst=dst, index=index, axes=axes):
+            sliced = iter(_slices(tuple(i for i in index if isinstance(i, Slice)), axes, axis, rows))
+            moved = tuple(i if isinstance(i, str) else next(sliced) for i in index)
+            return dataclasses.replace(s, dst=_tile(dst, axis, rows), index=moved)
+        case Position(dst=dst, piece=piece):
+            (piece,) = _slices((piece,), dst.axes, axis, rows)
+            return dataclasses.replace(s, dst=_tile(dst, axis, rows), piece=piece)
         case Store(src=src, slices=slices, axes=axes):
             return dataclasses.replace(s, slices=_slices(slices, axes or tiles[src].axes, axis, rows))
         case Map(dst=dst) | Fill(dst=dst):
@@ -204,7 +207,7 @@ def _parts(kernel: Kernel) -> tuple[Fill, For, tuple[Statement, ...]]:
     match kernel.body:
         case (Fill() as fill, For() as loop, *epilogue):
             for s in epilogue:
-                if not isinstance(s, Load | Map | Fill | Split | Store):
+                if not isinstance(s, Load | Gather | Position | Map | Fill | Split | Store):
                     refuse(kernel, f"its epilogue has a {type(s).__name__}; expected Load, Map, Split or Store")
                 if isinstance(s, Load) and s.via == "descriptor":
                     _check_brought(kernel, s)
@@ -267,32 +270,12 @@ def _check_turns(form: DotForm) -> None:
 def _check_operands(form: DotForm) -> None:
     kernel, dot, a, b = form.kernel, form.dot, form.a, form.b
     operand = a.dst.dtype
-    size = dtype(operand).bytes
     if operand != b.dst.dtype:
         refuse(kernel, f"operands are {operand} and {b.dst.dtype}; expected equal types")
-    if operand == "float32" and dot.precision != "tf32":
-        refuse(kernel, f"float32 operands with precision {dot.precision!r}; expected 'tf32'")
-    if form.promotes and a.dst.extent(dot.axis) > FLOAT8_CHAIN:
-        refuse(kernel, f"{a.dst.extent(dot.axis)} products of {operand} in a row; expected at most {FLOAT8_CHAIN}")
-    if form.rows % GROUP_ROWS:
-        refuse(kernel, f"{form.rows} rows for a warp group; expected a multiple of {GROUP_ROWS}")
-    widest = MAX_INTEGER_COLUMNS if is_integer(operand) else MAX_COLUMNS
-    if form.columns > widest:
-        refuse(kernel, f"{form.columns} columns of sums of {operand}; expected at most {widest}")
-    most = MAX_ACCUMULATOR_REGISTERS * WARP * WARP_GROUP // (2 if form.promotes else 1)
-    if form.accumulator.elements > most:
-        refuse(kernel, f"{form.rows} x {form.columns} sums for a warp group; expected at most {most}")
-    if size != 2 and not k_major(b, dot):
-        refuse(
-            kernel,
-            f"{b.buffer} ({operand}) has neighbours along {b.dst.axes[-1]}; expected along {dot.axis}, "
-            f"which the operand of the columns needs; swap the operands",
-        )
-    if size == 1 and not k_major(a, dot):
-        refuse(kernel, f"{a.buffer} ({operand}) has neighbours along {a.dst.axes[-1]}; expected along {dot.axis}")
-    for load in (a, b):
-        if load.dst.shape[-1] * size < MIN_ROW_BYTES:
-            refuse(kernel, f"rows of {load.dst.shape[-1]} {operand} of {load.buffer}; expected {MIN_ROW_BYTES} bytes")
+    brought = [BroughtTile(load.buffer, load.dst.shape[-1], k_major(load, dot)) for load in (a, b)]
+    dots = GroupDots(operand, dot.precision, form.rows, form.columns, a.dst.extent(dot.axis), *brought)
+    if reason := dots.why_impossible():
+        refuse(kernel, reason)
     if form.a_through_registers and _fewest_turns(form) < 1:
         refuse(kernel, f"a part of the reduction over {dot.axis} is empty; expected fewer parts")
 

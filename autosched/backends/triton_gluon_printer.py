@@ -408,4 +408,4 @@ class _GroupMoves:
 
 def _gluon(text: str) -> str:
     """Triton's names of what both languages have, in Gluon."""
-    return re.sub(r"\btl\.", "gl.", text)
+    return re.sub(r"\btl\.(?!PropagateNan)", "gl.", text)

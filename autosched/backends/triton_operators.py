@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Callable, Mapping
 
@@ -82,6 +83,10 @@ IDENTITIES: Mapping[str, float] = {"sum": 0.0, "max": -math.inf, "min": math.inf
 COMBINING: Mapping[str, str] = {"max": _MAX, "min": _MIN, "prod": _PROD}
 
 
+# The normal numbers of float32.
+_SMALLEST_NORMAL, _LARGEST = 2.0**-126, (2 - 2.0**-23) * 2.0**127
+
+
 def apply(operator: str, arguments: list[str]) -> str:
     """The operator applied to printed arguments, each a name, a constant or an expression that binds tightly."""
     return _PRINTERS[operator](*arguments)
@@ -95,9 +100,13 @@ def fold(operator: str, values: str, axis: int) -> str:
 
 
 def constant(value: float) -> str:
-    """A float as Triton reads it."""
-    if math.isinf(value):
+    """A float32 as Triton reads it."""
+    held = ctypes.c_float(value).value
+    if 0 < abs(held) < _SMALLEST_NORMAL:
+        # Triton takes a number that is no normal float32 to be a float64.
+        return f"tl.full([], {held!r}, tl.float32)"
+    if math.isinf(held):
         return 'float("inf")' if value > 0 else '-float("inf")'
     if math.isnan(value):
         return 'float("nan")'
-    return repr(float(value))
+    return repr(held if abs(value) > _LARGEST else float(value))

@@ -16,7 +16,7 @@ from autosched.backends.triton_folds import folded_tiles
 from autosched.backends.triton_grid import print_grid, stream_turns
 from autosched.backends.triton_index import Along, Indexing, expand
 from autosched.backends.triton_scope import Block, Identifiers, Scope, call, identifier
-from search_spaces.dtypes import FLOAT8, FLOAT8_CHAIN, is_float
+from search_spaces.dtypes import FLOAT8_CHAIN, is_float, is_promoted
 from search_spaces.expression import Affine
 from search_spaces.tile_program import (
     Bound,
@@ -356,7 +356,7 @@ def _dot_precision(s: Dot, operand: str, products: int) -> list[str]:
     """How `tl.dot` of so many products a turn multiplies and adds, where its operands leave a choice."""
     if s.dst.dtype == "int32":
         return ["out_dtype=tl.int32"]
-    if operand in FLOAT8 and s.precision != "fast":
+    if is_promoted(operand, s.precision):
         # Of effect on Hopper only. By default Triton lets its tensor cores keep all sums.
         return [f"max_num_imprecise_acc={min(FLOAT8_CHAIN, products)}"]
     return [f'input_precision="{s.precision}"'] if operand == "float32" else []

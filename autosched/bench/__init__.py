@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+from autosched.bench.function_suite import FunctionCase, read_function_suite
+from autosched.bench.gemm_suite import GemmCase, read_gemm_suite
 from autosched.bench.plot import draw
 from autosched.bench.runner import BenchPlan, run_bench
 from autosched.bench.saved import saved_roofline
-from autosched.bench.suite import Case, Suite, read_gemm_suite
+from autosched.bench.suite import Case, Suite
 
-__all__ = ["BenchPlan", "Case", "Suite", "draw", "read_gemm_suite", "run_bench", "saved_roofline"]
+__all__ = [
+    "BenchPlan",
+    "Case",
+    "FunctionCase",
+    "GemmCase",
+    "Suite",
+    "draw",
+    "read_function_suite",
+    "read_gemm_suite",
+    "run_bench",
+    "saved_roofline",
+]

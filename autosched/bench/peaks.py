@@ -11,8 +11,11 @@ import torch
 from autosched import reference, timing
 from autosched.baselines import library_call, library_settings
 from autosched.timing import Run, Timer, timer_for
+from autosched.tracing import TracedFunction
 from search_spaces import AutoschedError, Target, Workload, ops
 from search_spaces.dtypes import FLOAT8
+
+Op = Workload | TracedFunction
 
 # Sides of the square products among which the fastest counts: large enough to hide the edges, and where power is what
 # limits, not the largest is fastest.
@@ -36,36 +39,55 @@ class Peaks:
     dots: tuple[tuple[str, float], ...]
     copied: float
 
-    def dot_rate(self, workload: Workload) -> float | None:
-        """The peak rate for the workload's dots; None where it has none, or the library none of that type."""
-        return dict(self.dots).get(dot_dtype(workload) or "")
+    def dot_rate(self, op: Op) -> float | None:
+        """The peak rate for its first dots; None where it has none, or the library none of that type."""
+        return dict(self.dots).get(dot_dtype(op) or "")
 
-    def bound_s(self, workload: Workload) -> float | None:
+    def bound_s(self, op: Op) -> float | None:
         """Seconds at these rates: its dots, or each byte from or to memory once, whichever takes longer.
 
-        None where it has dots of a type without a measured rate. Operands that lie in a cache can be faster.
+        Of a function, all of its dots, and the bytes of what it takes and returns: what its kernels hand on to each
+        other need not be in memory. None where it has dots of a type without a measured rate. Operands that lie in a
+        cache can be faster.
         """
-        rate, dots = self.dot_rate(workload), dot_flops(workload)
-        if dots and rate is None:
-            return None
-        return max(dots / rate if rate else 0.0, workload.min_bytes / self.copied)
+        dots = self._dots_s(op)
+        return None if dots is None else max(dots, op.min_bytes / self.copied)
+
+    def bounded_by_dots(self, op: Op) -> bool:
+        """Whether its dots are what takes longer."""
+        return (self._dots_s(op) or 0.0) > op.min_bytes / self.copied
+
+    def _dots_s(self, op: Op) -> float | None:
+        rates, seconds = dict(self.dots), 0.0
+        for workload in launched(op):
+            if dots := dot_flops(workload):
+                rate = rates.get(dot_dtype(workload) or "")
+                if rate is None:
+                    return None
+                seconds += dots / rate
+        return seconds
 
 
-def dot_flops(workload: Workload) -> int:
+def launched(op: Op) -> tuple[Workload, ...]:
+    """What the kernels compute, one for every launch."""
+    return op.launched if isinstance(op, TracedFunction) else (op,)
+
+
+def dot_flops(op: Op) -> int:
     """Operations of its contractions, a multiply-add being two; 0 when it has none."""
-    return sum(2 * stage.points for stage in workload.stages if stage.is_contraction)
+    return sum(2 * stage.points for workload in launched(op) for stage in workload.stages if stage.is_contraction)
 
 
-def dot_dtype(workload: Workload) -> str | None:
+def dot_dtype(op: Op) -> str | None:
     """The element type that its first contraction multiplies, "tf32" being one; None when it has none."""
-    if not workload.contracted:
+    if not op.contracted:
         return None
-    return "tf32" if workload.precision == "tf32" else workload.contracted[0]
+    return "tf32" if op.precision == "tf32" else op.contracted[0]
 
 
-def measure_peaks(workloads: Iterable[Workload], target: Target) -> Peaks:
-    """The peaks that bound these workloads, on a target that must be on this machine."""
-    dtypes = sorted({dtype for w in workloads if (dtype := dot_dtype(w)) is not None})
+def measure_peaks(computed: Iterable[Op], target: Target) -> Peaks:
+    """The peaks that bound these, on a target that must be on this machine."""
+    dtypes = sorted({dtype for op in computed for w in launched(op) if (dtype := dot_dtype(w)) is not None})
     # A CPU computes in float32 what is stored in fewer bits, and for such types its library may have no fast code.
     floor = {"float32"} if target.kind == "cpu" and dtypes else set()
     rates = {dtype: max(_dot_rates(dtype, target), default=0.0) for dtype in {*dtypes, *floor}}

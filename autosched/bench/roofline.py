@@ -59,14 +59,15 @@ def roofline(table: BenchTable, title: str) -> Roofline:
 
 
 def _point(row: BenchRow, baseline: str) -> Point:
-    workload, tuned = row.case.workload, row.tuned_s
+    op, tuned = row.op, row.tuned_s
+    assert op is not None
     assert tuned is not None
-    flops = dot_flops(workload) or workload.flops
+    flops = dot_flops(op) or op.flops
     ratio = row.ratio(baseline)
     return Point(
         name=row.case.name,
-        dtype=dot_dtype(workload) or "",
-        intensity=flops / workload.min_bytes,
+        dtype=dot_dtype(op) or "",
+        intensity=flops / op.min_bytes,
         tuned_rate=flops / tuned,
         baseline_rate=flops / tuned / ratio.value if ratio else None,
     )

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from autosched.bench.history import TuningHistory
 from autosched.bench.peaks import Peaks, dot_flops
-from autosched.bench.suite import Case
+from autosched.bench.suite import Case, SuiteKind
 from autosched.compare import Comparison, Row, Verdict
-from autosched.contenders import BaselineName
+from autosched.contenders import COMPILED_BASELINES, BaselineName
 from autosched.timing import Policy
-from search_spaces import Target
+from autosched.tracing import TracedFunction
+from search_spaces import Target, Workload
 from tuning_logs.intervals import Interval
 
 
@@ -57,19 +58,24 @@ class BenchRow:
         return self.comparison.verdict(name) if self.comparison and self.ratio(name) else None
 
     @property
-    def best_baseline(self) -> Row | None:
-        """The measured baseline with the lowest median."""
-        return min(self._measured, key=lambda row: row.median_s, default=None)
+    def op(self) -> Workload | TracedFunction | None:
+        """What was measured, if it was."""
+        return self.comparison.op if self.comparison else None
+
+    def best_baseline(self, among: Collection[str]) -> Row | None:
+        """The measured one of these with the lowest median."""
+        measured = [row for row in self._measured if row.name in among]
+        return min(measured, key=lambda row: row.median_s, default=None)
 
     def part_of_peak(self, peaks: Peaks) -> float | None:
         """The rate of the tuned kernel's dots as a part of the measured peak; None without dots."""
-        rate, tuned = peaks.dot_rate(self.case.workload), self.tuned_s
-        return dot_flops(self.case.workload) / tuned / rate if rate and tuned else None
+        rate = peaks.dot_rate(self.op) if self.op else None
+        return dot_flops(self.op) / self.tuned_s / rate if self.op and self.tuned_s and rate else None
 
     def part_of_roofline(self, peaks: Peaks) -> float | None:
         """The measured roofline's bound as a part of the tuned kernel's latency."""
-        bound, tuned = peaks.bound_s(self.case.workload), self.tuned_s
-        return bound / tuned if bound and tuned else None
+        bound = peaks.bound_s(self.op) if self.op else None
+        return bound / self.tuned_s if bound and self.tuned_s else None
 
     @property
     def _measured(self) -> Sequence[Row]:
@@ -94,9 +100,15 @@ class BenchTable:
     versions: tuple[tuple[str, str], ...]
     rows: tuple[BenchRow, ...] = ()
     ended: str = "not yet ended"
+    kind: SuiteKind = "gemm"
+
+    @property
+    def rivals(self) -> tuple[BaselineName, ...]:
+        """The baselines of which the best one is held against the tuned kernel: of functions, the compiled ones."""
+        return tuple(b for b in self.baselines if self.kind == "gemm" or b in COMPILED_BASELINES)
 
     def ratios(self, name: BaselineName | None) -> list[tuple[str, float]]:
-        """Case and ratio, of all cases where that baseline was measured; None for the best one of every case."""
+        """Case and ratio, of all cases where that baseline was measured; None for the best rival of every case."""
         return [(row.case.name, ratio.value) for row, against in self._against(name) if (ratio := row.ratio(against))]
 
     def verdicts(self, name: BaselineName | None) -> Counter[Verdict]:
@@ -107,5 +119,5 @@ class BenchTable:
         for row in self.rows:
             if name is not None:
                 yield row, name
-            elif best := row.best_baseline:
+            elif best := row.best_baseline(self.rivals):
                 yield row, best.name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,23 +13,24 @@ from rich.text import Text
 
 from autosched import devices
 from autosched.arguments import check_integer, log_path
-from autosched.bench.history import TuningHistory, tuning_history
+from autosched.bench.history import TuningHistory, all_of, tuning_history
 from autosched.bench.peaks import measure_peaks
 from autosched.bench.plot import draw
 from autosched.bench.roofline import roofline
 from autosched.bench.rows import BenchRow, BenchTable
 from autosched.bench.saved import save_table
-from autosched.bench.suite import Case, Suite
+from autosched.bench.suite import NOUNS, Case, Suite
 from autosched.bench.table import StreamedTable, summary_lines, title
 from autosched.compare import compare_kernel
 from autosched.contenders import BaselineName, check_baselines
-from autosched.kernel import load_kernel
+from autosched.kernel import Kernel
 from autosched.progress import progress_display
-from autosched.replay import find_best, log_paths, why_wrong_now
+from autosched.replay import replay, why_wrong_now
 from autosched.text import first_line
 from autosched.timing import Policy, check_timing
+from autosched.tracing import TracedFunction
 from autosched.tuner import prepare, run
-from search_spaces import AutoschedError, LogError, Target, Workload
+from search_spaces import AutoschedError, InputError, LogError, Target, Workload
 from tuning_logs import TuningLog, TuningRecord
 
 _INTERRUPTED = "interrupted"
@@ -76,10 +78,10 @@ def run_bench(suite: Suite, plan: BenchPlan, folder: Path, console: Console, com
     """
     folder.mkdir(parents=True, exist_ok=True)
     failures = _tune(suite, plan, console) if plan.trials else {}
-    peaks = measure_peaks([case.workload for case in suite.cases if case.name not in failures], plan.target)
+    peaks = measure_peaks(_ops(suite, failures), plan.target)
     versions = devices.environment(plan.target)
-    table = BenchTable(suite.name, plan.target, plan.policy, plan.baselines, peaks, command, versions)
-    streamed = StreamedTable(suite.cases, plan.baselines)
+    table = BenchTable(suite.name, plan.target, plan.policy, plan.baselines, peaks, command, versions, kind=suite.kind)
+    streamed = StreamedTable(suite.cases, table)
     _say(console, title(table), streamed.header)
     try:
         for row in _rows(suite, plan, failures):
@@ -88,7 +90,7 @@ def run_bench(suite: Suite, plan: BenchPlan, folder: Path, console: Console, com
             save_table(table, folder)
         ended = ""
     except KeyboardInterrupt:
-        ended = f"{_INTERRUPTED} after {len(table.rows)} of {len(suite.cases)} shapes"
+        ended = f"{_INTERRUPTED} after {len(table.rows)} of {len(suite.cases)} {NOUNS[suite.kind]}"
     table = dataclasses.replace(table, ended=ended)
     save_table(table, folder)
     _say(console, *summary_lines(table), f"saved in {folder}{_drawn(table, folder)}")
@@ -101,7 +103,7 @@ def _tune(suite: Suite, plan: BenchPlan, console: Console) -> Mapping[str, str]:
     for number, case in enumerate(suite.cases, 1):
         _say(console, f"[{number}/{len(suite.cases)}] {case.name}")
         try:
-            why_not = _tune_case(case.workload, plan, console)
+            why_not = _tune_case(case.op, plan, console)
         except LogError:
             raise
         except (AutoschedError, RuntimeError) as error:
@@ -112,8 +114,23 @@ def _tune(suite: Suite, plan: BenchPlan, console: Console) -> Mapping[str, str]:
     return failures
 
 
-def _tune_case(workload: Workload, plan: BenchPlan, console: Console) -> str | None:
-    """Tune one; why nothing came of it, if nothing did."""
+def _ops(suite: Suite, failures: Mapping[str, str]) -> Iterator[Workload | TracedFunction]:
+    """What can be measured."""
+    for case in suite.cases:
+        if case.name not in failures:
+            # Why it cannot be traced stands in its row.
+            with suppress(InputError):
+                yield case.op
+
+
+def _tune_case(op: Workload | TracedFunction, plan: BenchPlan, console: Console) -> str | None:
+    """Tune one, all of its kernels; why nothing came of it, if nothing did."""
+    workloads = op.workloads if isinstance(op, TracedFunction) else (op,)
+    failures = [failure for workload in workloads if (failure := _tune_workload(workload, plan, console))]
+    return failures[0] if failures else None
+
+
+def _tune_workload(workload: Workload, plan: BenchPlan, console: Console) -> str | None:
     assert plan.trials is not None
     search = prepare(
         workload,
@@ -145,18 +162,19 @@ def _rows(suite: Suite, plan: BenchPlan, failures: Mapping[str, str]) -> Iterato
 
 
 def _measure(case: Case, plan: BenchPlan) -> BenchRow:
-    """The row of a case whose kernel some log has.
+    """The row of a case whose kernels some log has.
 
     Raises:
-        AutoschedError: none has, or it cannot be built here.
+        AutoschedError: none has, or it cannot be built here, or a function's kernels do not compute what it does.
         RuntimeError: PyTorch's, of the device.
     """
-    record = find_best(case.workload, plan.target, log_paths(plan.log), plan.policy)
-    kernel = load_kernel(record)
-    if wrong := why_wrong_now(kernel, plan.seed):
+    kernel = replay(case.op, plan.target, log=plan.log, policy=plan.policy)
+    if isinstance(kernel, Kernel) and (wrong := why_wrong_now(kernel, plan.seed)):
         return BenchRow(case, why_not=f"wrong results: {wrong}")
-    comparison = compare_kernel(kernel, policy=plan.policy, rounds=plan.rounds, baselines=plan.baselines)
-    return BenchRow(case, comparison, _history(record, plan))
+    inputs = case.inputs(plan.seed, kernel.device)
+    comparison = compare_kernel(kernel, policy=plan.policy, rounds=plan.rounds, baselines=plan.baselines, inputs=inputs)
+    kernels = (kernel,) if isinstance(kernel, Kernel) else kernel.kernels
+    return BenchRow(case, comparison, all_of([_history(k.record, plan) for k in kernels]))
 
 
 def _history(record: TuningRecord, plan: BenchPlan) -> TuningHistory | None:

@@ -11,7 +11,8 @@ from autosched.bench.roofline import Roofline, roofline
 from autosched.bench.rows import BenchRow, BenchTable
 from autosched.bench.table import markdown, title
 from autosched.compare import Row
-from search_spaces import InputError
+from autosched.tracing import TracedFunction
+from search_spaces import InputError, Workload
 
 MARKDOWN, JSON = "table.md", "table.json"
 # Raised when a file written before can no longer be read as it was meant.
@@ -47,6 +48,7 @@ def table_json(table: BenchTable) -> dict[str, Any]:
     """All that was measured: the latencies of every round, from which ratios and intervals can be computed anew."""
     return {
         "schema": _SCHEMA_VERSION,
+        "kind": table.kind,
         "suite": table.suite,
         "target": table.target.to_json(),
         "policy": table.policy,
@@ -61,17 +63,29 @@ def table_json(table: BenchTable) -> dict[str, Any]:
 
 
 def _row_json(row: BenchRow, table: BenchTable) -> dict[str, Any]:
-    data: dict[str, Any] = {"name": row.case.name, **dict(row.case.facts), "workload": row.case.workload.to_json()}
+    data: dict[str, Any] = {"name": row.case.name, **dict(row.case.facts)}
     if row.comparison is None:
         return {**data, "why_not": row.why_not}
     return {
         **data,
+        **_op_json(row.comparison.op, table),
         "contenders": [_contender_json(r) for r in row.comparison.rows if r.predicted_s is None],
         "slowdowns": list(row.comparison.slowdowns),
         "ratios": {b: _ratio_json(row, b) for b in table.baselines},
         "part_of_measured_peak": row.part_of_peak(table.peaks),
         "part_of_measured_roofline": row.part_of_roofline(table.peaks),
         "tuning": dict(row.tuning.__dict__) if row.tuning else None,
+    }
+
+
+def _op_json(op: Workload | TracedFunction, table: BenchTable) -> dict[str, Any]:
+    if isinstance(op, Workload):
+        return {"workload": op.to_json()}
+    return {
+        "workloads": [workload.to_json() for workload in op.launched],
+        "left_to_pytorch": list(op.left_to_pytorch),
+        "min_bytes": op.min_bytes,
+        "bounded_by": "dots" if table.peaks.bounded_by_dots(op) else "bytes",
     }
 
 

@@ -1,39 +1,53 @@
-"""Suites: named workloads to be measured in one run, and the reader of suites of matrix products.
-
-{"what": "…", "shapes": [{"name": "odd-1000", "m": 1000, "n": 1000, "k": 1000, "dtype": "bfloat16", "layout": "nt"}, …]}
-
-An entry's fields are the arguments of `ops.matmul`, whatever these are, and a name.
-"""
+"""Suites: named things to compute that are tuned and measured in one run."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Literal, Protocol
 
-from search_spaces import InputError, Workload, ops
+import torch
+from torch import Tensor
+
+from autosched.tracing import TracedFunction
+from search_spaces import Workload
 from search_spaces.errors import unknown_name
 
-# What has a column of its own in every table of matrix products; other arguments share one.
-_GEMM_COLUMNS = ("m", "n", "k", "dtype", "layout")
+# What the cases are, and how they are called when there are several.
+SuiteKind = Literal["gemm", "fused"]
+NOUNS: Mapping[SuiteKind, str] = {"gemm": "shapes", "fused": "functions"}
 
 
-@dataclass(frozen=True)
-class Case:
-    """One workload of a suite. `facts` is what a table shows of it: a heading and a text for every column."""
+class Case(Protocol):
+    """One entry of a suite. `facts` is what a table shows of it: a heading and a text for every column."""
 
-    name: str
-    workload: Workload
-    facts: tuple[tuple[str, str], ...]
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def facts(self) -> tuple[tuple[str, str], ...]: ...
+
+    @property
+    def op(self) -> Workload | TracedFunction:
+        """What is tuned.
+
+        Raises:
+            InputError: the function cannot be traced.
+        """
+        ...
+
+    def inputs(self, seed: int, device: torch.device) -> list[Tensor]:
+        """Random ones, to be timed on."""
+        ...
 
 
 @dataclass(frozen=True)
 class Suite:
-    """Workloads that are measured in one run. All cases have the same headings."""
+    """What is measured in one run. All cases have the same headings."""
 
     name: str
     cases: tuple[Case, ...]
+    kind: SuiteKind = "gemm"
 
     def only(self, names: Sequence[str]) -> Suite:
         """The cases of these names, in the suite's order; all of them where no name is given.
@@ -44,59 +58,5 @@ class Suite:
         known = [case.name for case in self.cases]
         for name in names:
             if name not in known:
-                raise unknown_name(f"shape of {self.name}", name, known)
-        return Suite(self.name, tuple(c for c in self.cases if c.name in names)) if names else self
-
-
-def read_gemm_suite(path: Path) -> Suite:
-    """The matrix products of a suite file.
-
-    Raises:
-        InputError: the file cannot be read, is no suite, or an entry is not allowed; the message names it.
-    """
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot read the suite {path}: {error.strerror or error}") from None
-    except ValueError as error:
-        raise InputError(f"{path} is no JSON: {error}") from None
-    entries = data.get("shapes") if isinstance(data, dict) else None
-    if not isinstance(entries, list) or not entries:
-        raise InputError(f'{path}: expected {{"shapes": [{{"name": …, "m": …, "n": …, "k": …}}, …]}}')
-    cases = [_gemm_case(path, number, entry) for number, entry in enumerate(entries, 1)]
-    names = [case.name for case in cases]
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError(f"{path}: {names.count(name)} shapes are named {name!r}; expected names of their own")
-    return Suite(path.stem, tuple(cases) if any(c.facts[-1][1] for c in cases) else tuple(map(_without_rest, cases)))
-
-
-def _gemm_case(path: Path, number: int, entry: object) -> Case:
-    if not isinstance(entry, dict):
-        raise InputError(f'{path}, shape {number}: got {entry!r}; expected {{"name": …, "m": …, "n": …, "k": …}}')
-    name = entry.get("name")
-    if not isinstance(name, str) or not name.strip():
-        raise InputError(f"{path}, shape {number}: name={name!r}; expected a text")
-    try:
-        given = {key: _text(key, value) for key, value in entry.items() if key != "name" and value is not None}
-        return Case(name, ops.construct("matmul", given), _gemm_facts(given))
-    except InputError as error:
-        raise InputError(f"{path}, shape {number} ({name}): {error}") from None
-
-
-def _without_rest(case: Case) -> Case:
-    return Case(case.name, case.workload, case.facts[:-1])
-
-
-def _text(key: str, value: object) -> str:
-    """A value as `ops.construct` takes it."""
-    if not isinstance(value, bool | int | float | str):
-        raise InputError(f"{key}={value!r}; expected a number, true or false, or a text")
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _gemm_facts(given: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Its columns; arguments that have none, such as batch and epilogue, stand together in the last one."""
-    defaults = {"dtype": "float32", "layout": "nn"}
-    rest = " ".join(f"{k}={v}" for k, v in given.items() if k not in _GEMM_COLUMNS)
-    return (*((c, given.get(c, defaults.get(c, ""))) for c in _GEMM_COLUMNS), ("and", rest))
+                raise unknown_name(f"{NOUNS[self.kind].removesuffix('s')} of {self.name}", name, known)
+        return Suite(self.name, tuple(c for c in self.cases if c.name in names), self.kind) if names else self

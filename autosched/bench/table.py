@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from autosched.bench.history import NEARLY
+from autosched.bench.peaks import dot_dtype, launched
 from autosched.bench.rows import BenchRow, BenchTable, Ratio
-from autosched.bench.suite import Case
-from autosched.compare import Row
+from autosched.bench.suite import NOUNS, Case, SuiteKind
 from autosched.contenders import COMPILED_BASELINES, BaselineName
 from autosched.noise import slowed_text
 from autosched.text import duration_text, ratio_text
 from autosched.timing import policy_text
+from autosched.tracing import TracedFunction
 
 # As in a table's header: what the baselines are is said below it.
 _HEADINGS: dict[BaselineName, str] = {
@@ -39,19 +41,33 @@ _NOTES: dict[BaselineName, str] = {
 # As wide as cells come to be: `99.9 µs`, `12.34x (12.30–12.38)`, that and `max-autotune`, `104 %`, `shipped`,
 # `1234 s / 1000`.
 _TO_NEARLY = f"to {100 * NEARLY:.0f} %"
-_DURATION, _RATIO, _BEST, _PART, _COUNT, _NEAR = 7, 20, 33, 5, 7, 13
+_DURATION, _RATIO, _BEST, _PART, _BOUND, _COUNT, _NEAR = 7, 20, 33, 5, 14, 7, 13
+# What the best of the rivals is called, by the kind of suite.
+_BEST_OF: dict[SuiteKind, str] = {"gemm": "best baseline", "fused": "better compiled"}
+# A function slower than this against the better compiled one is named below the table, and one that is bound by memory,
+# moves more than the caches of a GPU hold, and is below that part of a copy.
+_BEHIND = 0.95
+_NEAR_COPY = 0.90
+_LARGE_BYTES = 32e6
+
+
+@dataclass(frozen=True)
+class _Column:
+    """Figures of every row; as wide as these come to be."""
+
+    heading: str
+    width: int
+    cell: Callable[[BenchRow, BenchTable], str]
 
 
 class StreamedTable:
     """A table whose lines are written before all of its rows are known."""
 
-    def __init__(self, cases: Sequence[Case], baselines: Sequence[BaselineName]) -> None:
+    def __init__(self, cases: Sequence[Case], table: BenchTable) -> None:
         facts = [_fact_cells(case) for case in cases]
-        figures = [_DURATION] * (len(baselines) + 1 + sum(b in COMPILED_BASELINES for b in baselines))
-        figures += [_RATIO, _BEST] if baselines else []
-        figures += [_PART, _PART, _COUNT, _DURATION, _NEAR]
-        names = headings(cases[0], baselines)
-        widest = [max(map(len, column)) for column in zip(*facts, strict=True)] + figures
+        columns = _columns(table)
+        names = (*_fact_headings(cases[0]), *(column.heading for column in columns))
+        widest = [max(map(len, texts)) for texts in zip(*facts, strict=True)] + [column.width for column in columns]
         self._facts = len(facts[0])
         self._widths = [max(len(name), width) for name, width in zip(names, widest, strict=True)]
         self.header = self._line(names)
@@ -70,24 +86,6 @@ class StreamedTable:
         return "  ".join(padded)
 
 
-def headings(case: Case, baselines: Sequence[BaselineName]) -> tuple[str, ...]:
-    """The names of the columns, for cases with facts like this one's."""
-    compiled = [f"{_HEADINGS[b]} compiled in" for b in baselines if b in COMPILED_BASELINES]
-    return (
-        "name",
-        *(heading for heading, _ in case.facts),
-        *(_HEADINGS[b] for b in baselines),
-        *compiled,
-        "tuned",
-        *((f"{_HEADINGS[baselines[0]]} / tuned", "best baseline / tuned") if baselines else ()),
-        "of peak",
-        "of roofline",
-        "trials",
-        "tuned in",
-        _TO_NEARLY,
-    )
-
-
 def summary_lines(table: BenchTable) -> Iterator[str]:
     """Below the rows: what the figures mean, what to hold against them, and what comes of all of them."""
     yield from (_NOTES[b] for b in table.baselines)
@@ -104,7 +102,7 @@ def markdown(table: BenchTable) -> str:
     """The whole of it as a document."""
     lines = [f"# {title(table)}", ""]
     if table.rows:
-        names = headings(table.rows[0].case, table.baselines)
+        names = (*_fact_headings(table.rows[0].case), *(column.heading for column in _columns(table)))
         lines += [_markdown_row(names), "|" + "---|" * len(names)]
         lines += [_markdown_row(_padded_cells(row, table, len(names))) for row in table.rows]
     lines += ["", *(f"- {line}" for line in summary_lines(table)), ""]
@@ -132,26 +130,58 @@ def _fact_cells(case: Case) -> tuple[str, ...]:
     return (case.name, *(text for _, text in case.facts))
 
 
+def _fact_headings(case: Case) -> tuple[str, ...]:
+    return ("name", *(heading for heading, _ in case.facts))
+
+
 def _figure_cells(row: BenchRow, table: BenchTable) -> tuple[str, ...]:
-    measured = [row.baseline(b) for b in table.baselines]
-    compiled = [row.baseline(b) for b in table.baselines if b in COMPILED_BASELINES]
-    return (
-        *(duration_text(b.median_s) if b else _NOTHING for b in measured),
-        *(f"{b.compile_s:.1f} s" if b and b.compile_s else _NOTHING for b in compiled),
-        duration_text(row.tuned_s) if row.tuned_s else _NOTHING,
-        *((_ratio_cell(row.ratio(table.baselines[0])), _best_cell(row)) if table.baselines else ()),
-        _part_cell(row.part_of_peak(table.peaks)),
-        _part_cell(row.part_of_roofline(table.peaks)),
-        *_tuning_cells(row),
-    )
+    return tuple(column.cell(row, table) for column in _columns(table))
+
+
+def _columns(table: BenchTable) -> list[_Column]:
+    """The columns of figures, from left to right."""
+    return [
+        *(_baseline_column(b) for b in table.baselines),
+        *(_compile_column(b) for b in table.baselines if b in COMPILED_BASELINES),
+        _Column("tuned", _DURATION, lambda row, _: duration_text(row.tuned_s) if row.tuned_s else _NOTHING),
+        *(_ratio_columns(table)),
+        *(_PARTS[table.kind]),
+        _Column("trials", _COUNT, lambda row, _: str(row.tuning.trials) if row.tuning else "shipped"),
+        _Column("tuned in", _DURATION, lambda row, _: f"{row.tuning.seconds:.0f} s" if row.tuning else _NOTHING),
+        _Column(_TO_NEARLY, _NEAR, lambda row, _: _near_cell(row)),
+    ]
+
+
+def _baseline_column(name: BaselineName) -> _Column:
+    def cell(row: BenchRow, table: BenchTable) -> str:
+        measured = row.baseline(name)
+        return duration_text(measured.median_s) if measured else _NOTHING
+
+    return _Column(_HEADINGS[name], _DURATION, cell)
+
+
+def _compile_column(name: BaselineName) -> _Column:
+    def cell(row: BenchRow, table: BenchTable) -> str:
+        measured = row.baseline(name)
+        return f"{measured.compile_s:.1f} s" if measured and measured.compile_s else _NOTHING
+
+    return _Column(f"{_HEADINGS[name]} compiled in", _DURATION, cell)
+
+
+def _ratio_columns(table: BenchTable) -> Iterator[_Column]:
+    if table.baselines:
+        first = table.baselines[0]
+        yield _Column(f"{_HEADINGS[first]} / tuned", _RATIO, lambda row, _: _ratio_cell(row.ratio(first)))
+    if table.rivals:
+        yield _Column(f"{_BEST_OF[table.kind]} / tuned", _BEST, _best_cell)
 
 
 def _ratio_cell(ratio: Ratio | None) -> str:
     return ratio_text(ratio.value, ratio.interval) if ratio else _NOTHING
 
 
-def _best_cell(row: BenchRow) -> str:
-    best: Row | None = row.best_baseline
+def _best_cell(row: BenchRow, table: BenchTable) -> str:
+    best = row.best_baseline(table.rivals)
     return f"{_ratio_cell(row.ratio(best.name))} {best.name}" if best else _NOTHING
 
 
@@ -159,11 +189,37 @@ def _part_cell(part: float | None) -> str:
     return f"{100 * part:.0f} %" if part is not None else _NOTHING
 
 
-def _tuning_cells(row: BenchRow) -> tuple[str, str, str]:
-    if row.tuning is None:
-        return "shipped", _NOTHING, _NOTHING
-    t = row.tuning
-    return str(t.trials), f"{t.seconds:.0f} s", f"{t.near_s:.1f} s / {t.near_trials}"
+def _bound_cell(row: BenchRow, table: BenchTable) -> str:
+    """The part of the measured roofline, and whose rate that is here."""
+    part = row.part_of_roofline(table.peaks)
+    if row.op is None or part is None:
+        return _NOTHING
+    return f"{_part_cell(part)} {dot_dtype(row.op) if table.peaks.bounded_by_dots(row.op) else 'copy'}"
+
+
+def _kernels_cell(row: BenchRow, table: BenchTable) -> str:
+    """How many kernels are launched, and how many operations PyTorch is left."""
+    if row.op is None:
+        return _NOTHING
+    left = len(row.op.left_to_pytorch) if isinstance(row.op, TracedFunction) else 0
+    return f"{len(launched(row.op))}" + (f" + {left}" if left else "")
+
+
+def _near_cell(row: BenchRow) -> str:
+    return f"{row.tuning.near_s:.1f} s / {row.tuning.near_trials}" if row.tuning else _NOTHING
+
+
+# How near the tuned kernel is to what can be reached.
+_PARTS: dict[SuiteKind, tuple[_Column, ...]] = {
+    "gemm": (
+        _Column("of peak", _PART, lambda row, table: _part_cell(row.part_of_peak(table.peaks))),
+        _Column("of roofline", _PART, lambda row, table: _part_cell(row.part_of_roofline(table.peaks))),
+    ),
+    "fused": (
+        _Column("of copy or dots", _BOUND, _bound_cell),
+        _Column("kernels", _COUNT, _kernels_cell),
+    ),
+}
 
 
 def _peaks_line(table: BenchTable) -> str:
@@ -182,6 +238,8 @@ def _doubts(table: BenchTable) -> Iterator[str]:
             f"tuned in: from the first trial to the end of the finals, without pauses and the start of the workers; "
             f"{_TO_NEARLY}: seconds and trials after which the best trial so far was within 1/{NEARLY} of the last"
         )
+    if table.kind == "fused":
+        yield from _function_notes(table)
     slowdowns = [s for row in table.rows if row.comparison for s in row.comparison.slowdowns]
     if slowed := slowed_text(slowdowns, "rounds"):
         yield slowed
@@ -192,15 +250,54 @@ def _doubts(table: BenchTable) -> Iterator[str]:
         yield from (f"{row.case.name}, {r.label}: {r.note}" for r in absent)
 
 
+def _function_notes(table: BenchTable) -> Iterator[str]:
+    """How functions were checked and called, and what of them no kernel computes."""
+    yield (
+        "tuned: all kernels of the function, output allocated; its results on these inputs (random, of the suite's "
+        "kinds) were first checked against the function in float64"
+    )
+    yield (
+        "of copy or dots: of the time in which what the function takes and returns is copied once, or its dots are "
+        "done, at the measured peaks, whichever is longer; kernels: launched, + operations left to PyTorch"
+    )
+    for row in table.rows:
+        if isinstance(row.op, TracedFunction):
+            yield from (f"{row.case.name}, left to PyTorch: {operation}" for operation in row.op.left_to_pytorch)
+
+
 def _means(table: BenchTable) -> Iterator[str]:
-    best: tuple[None, ...] = (None,) if len(table.baselines) > 1 else ()
+    best: tuple[None, ...] = (None,) if len(table.rivals) > 1 else ()
     for baseline in (*table.baselines, *best):
-        found, name = table.ratios(baseline), f"{_HEADINGS[baseline] if baseline else 'best baseline'} / tuned"
+        found = table.ratios(baseline)
+        name = f"{_HEADINGS[baseline] if baseline else _BEST_OF[table.kind]} / tuned"
         if not found:
             yield f"{name}: not measured"
             continue
         worst, smallest = min(found, key=lambda ratio: ratio[1])
         verdicts = ", ".join(f"{count} {verdict}" for verdict, count in table.verdicts(baseline).most_common())
         mean = statistics.geometric_mean(ratio for _, ratio in found)
-        of = f"{len(found)} of {len(table.rows)} shapes"
+        of = f"{len(found)} of {len(table.rows)} {NOUNS[table.kind]}"
         yield f"{name}: geometric mean {mean:.3f} over {of}, smallest {smallest:.3f} ({worst}); {verdicts}"
+    if table.kind == "fused":
+        yield from _behind(table)
+
+
+def _behind(table: BenchTable) -> Iterator[str]:
+    """The functions that are not where they should be, by name."""
+    found = [(name, ratio) for name, ratio in table.ratios(None) if ratio < _BEHIND]
+    if table.ratios(None):
+        yield f"below {_BEHIND:.2f} of the {_BEST_OF[table.kind]}: {_named(found)}"
+    large = [
+        (row.case.name, part)
+        for row in table.rows
+        if row.op and row.op.min_bytes > _LARGE_BYTES and not table.peaks.bounded_by_dots(row.op)
+        if (part := row.part_of_roofline(table.peaks))
+    ]
+    if large:
+        slow = [(name, part) for name, part in large if part < _NEAR_COPY]
+        over = f"{len(large)} bound by memory and over {_LARGE_BYTES / 1e6:.0f} MB"
+        yield f"below {_NEAR_COPY:.2f} of the bandwidth of a copy, among {over}: {_named(slow)}"
+
+
+def _named(found: Sequence[tuple[str, float]]) -> str:
+    return ", ".join(f"{name} {figure:.3f}" for name, figure in found) or "none"

@@ -10,7 +10,15 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from autosched.bench import BenchPlan, Suite, draw, read_gemm_suite, run_bench, saved_roofline
+from autosched.bench import (
+    BenchPlan,
+    Suite,
+    draw,
+    read_function_suite,
+    read_gemm_suite,
+    run_bench,
+    saved_roofline,
+)
 from autosched.cli.arguments import (
     INTERRUPTED,
     Baselines,
@@ -23,7 +31,7 @@ from autosched.cli.arguments import (
     chosen_target,
     console,
 )
-from autosched.contenders import BaselineName
+from autosched.contenders import FUNCTION_BASELINES, BaselineName, check_baselines
 from search_spaces import Target
 
 app = typer.Typer(no_args_is_help=True, help="Tune a suite, and measure all of it against everything else in one run.")
@@ -31,10 +39,14 @@ app = typer.Typer(no_args_is_help=True, help="Tune a suite, and measure all of i
 SuiteFile = Annotated[
     Path, typer.Option("--suite", metavar="FILE", help='JSON: {"shapes": [{"name": …, "m": …, "n": …, "k": …}, …]}.')
 ]
-Only = Annotated[
-    list[str] | None, typer.Option(metavar="NAME,…", help="Only these shapes of the suite; may be repeated.")
+FunctionSuiteFile = Annotated[
+    Path, typer.Option("--suite", metavar="FILE", help="A Python file that defines SUITE. It is executed.")
 ]
-Trials = Annotated[int, typer.Option(help="Schedules that the log knows of every shape in the end.")]
+Only = Annotated[
+    list[str] | None, typer.Option(metavar="NAME,…", help="Only these of the suite, by name; may be repeated.")
+]
+Trials = Annotated[int, typer.Option(help="Schedules that the log knows of every kernel in the end.")]
+Seed = Annotated[int, typer.Option(help="Seed of every random choice.")]
 Replay = Annotated[bool, typer.Option("--replay", help="Do not tune: measure what the logs have.")]
 Folder = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="By default ./autosched-bench/SUITE-TARGET.")]
 
@@ -52,7 +64,7 @@ def gemm_command(
     policy: PolicyName = "cold",
     rounds: Rounds = None,
     baselines: Baselines = None,
-    seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
+    seed: Seed = 0,
 ) -> None:
     """Tune every matrix product of a suite, then measure all of them against the library, interleaved, in one run.
 
@@ -79,7 +91,56 @@ def gemm_command(
         rounds=rounds,
         seed=seed,
     )
-    _run(read_gemm_suite(suite).only([name for names in only or () for name in names.split(",")]), plan, out)
+    _run(read_gemm_suite(suite).only(_names(only)), plan, out)
+
+
+@app.command("fused")
+def fused_command(
+    suite: FunctionSuiteFile,
+    trials: Trials = 1000,
+    replay: Replay = False,
+    only: Only = None,
+    out: Folder = None,
+    log: LogPath = None,
+    target: TargetName = None,
+    threads: Threads = None,
+    policy: PolicyName = "cold",
+    rounds: Rounds = None,
+    baselines: Baselines = None,
+    seed: Seed = 0,
+) -> None:
+    """Tune the kernels of every PyTorch function of a suite, then measure all of them against PyTorch, in one run.
+
+    The suite is a Python file, which is executed, with every right that you have: name only one that you trust. It
+    defines SUITE: by name, a function and the shape and element type of each of its arguments, which are drawn at
+    random. A type is one of PyTorch, or "positive f32" (from 0.5 to 1.5), or "int64 below 32000".
+
+    ```
+    SUITE = {"swiglu": (lambda a, b: F.silu(a) * b, [((4096, 11008), torch.bfloat16)] * 2)}
+    ```
+
+    Functions are traced; what no kernel computes is left to PyTorch, and named below the table. Before anything of a
+    function is timed, its results are checked against the function in float64. A function that fails costs its own
+    row. The table is saved after every row, as Markdown and as JSON; a roofline plot at the end (it needs matplotlib).
+
+    Baselines are eager, compile and max-autotune (torch.compile in both modes, each of which may take a minute a
+    function), unless named. The ratios are against the first, and against the better of the compiled ones.
+
+    ```
+    autosched bench fused --suite fused.py --only swiglu --trials 300
+    autosched bench fused --suite fused.py --replay
+    ```
+    """
+    plan = BenchPlan(
+        target=chosen_target(target, threads),
+        baselines=check_baselines(chosen_baselines(baselines, FUNCTION_BASELINES), FUNCTION_BASELINES),
+        trials=None if replay else trials,
+        log=log,
+        policy=policy,
+        rounds=rounds,
+        seed=seed,
+    )
+    _run(read_function_suite(suite).only(_names(only)), plan, out)
 
 
 @app.command("draw")
@@ -89,6 +150,10 @@ def draw_command(
     """Draw the roofline plot of a saved table, beside it; nothing is measured."""
     for path in draw(saved_roofline(table), table.parent):
         console().print(Text(str(path)), soft_wrap=True)
+
+
+def _names(only: list[str] | None) -> list[str]:
+    return [name for names in only or () for name in names.split(",")]
 
 
 def _library_baselines(target: Target) -> tuple[BaselineName, ...]:

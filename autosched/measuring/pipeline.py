@@ -82,7 +82,7 @@ class Pipeline:
         self._held.clear()
         self._running = {number: c for number, c in self._running.items() if number not in waiting}
         # Nobody may wait for the result of a binary that was given up.
-        self._twins = {fingerprint(candidate): [] for candidate in self._running.values()}
+        self._twins = {binary_hash(candidate): [] for candidate in self._running.values()}
         return waiting
 
     def step(self, ready: Container[object]) -> list[tuple[int, Measurement | Standings]]:
@@ -115,7 +115,7 @@ class Pipeline:
         facts = candidate.artefact.facts
         if reason := why_hopeless(facts, self._target):
             return [(number, Measurement("pruned", detail=reason, facts=facts))]
-        binary = fingerprint(candidate)
+        binary = binary_hash(candidate)
         if binary in self._measured:
             return [(number, _shared(self._measured[binary], candidate))]
         if binary in self._twins:
@@ -140,7 +140,7 @@ class Pipeline:
         """What the candidates get that waited for this binary; a failure is not shared, they try themselves."""
         if number in self._finalists:
             return []
-        binary = fingerprint(candidate)
+        binary = binary_hash(candidate)
         twins = self._twins.pop(binary, [])
         if measurement.ok:
             self._measured[binary] = measurement
@@ -149,7 +149,7 @@ class Pipeline:
         return []
 
 
-def fingerprint(candidate: Candidate) -> str:
+def binary_hash(candidate: Candidate) -> str:
     """A hash of everything that runs: the binaries, and how they are launched on which buffers."""
     artefact, program = candidate.artefact, candidate.program
     launched = [(kernel.name, kernel.grid) for kernel in program.kernels]

@@ -19,10 +19,10 @@ import torch
 from autosched.backends.backend import Backend
 from autosched.devices import usable_cores
 from autosched.measuring import memory
-from autosched.measuring.bench import Bench
 from autosched.measuring.compiler import Compiler
 from autosched.measuring.fork_server import FORK, MESSAGE_BYTES
 from autosched.measuring.jobs import Born, Job, Ready, Reply, Setup
+from autosched.measuring.trial_server import TrialServer
 from search_spaces import Target
 
 # From <sys/prctl.h>.
@@ -84,7 +84,7 @@ def _role(setup: Setup) -> Callable[[Job], Reply]:
         os.sched_setaffinity(0, setup.cores)
     torch.set_num_threads(setup.threads)
     if setup.role == "measure":
-        return Bench(load_backend(setup.backend, setup.target), setup).serve
+        return TrialServer(load_backend(setup.backend, setup.target), setup).serve
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     memory.limit_files()
     # As if there were as many compile workers as cores, which is what there are by default.

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import torch
 
 from autosched.backends.triton_scope import Identifiers
 from autosched.kernel import Kernel
-from autosched.reference import index_sizes
+from autosched.reference import indexed_sizes
 from autosched.standalone.launchers import CHECK, DESCRIPTOR, GLUON_DESCRIPTOR, launcher
 from autosched.standalone.references import HELPERS, reference
 from autosched.standalone.self_test import RANDOM, error_text, inputs_text, main_text
@@ -28,7 +28,7 @@ from autosched.standalone.tuned import Tuned, kernel_texts, look_up, named_kerne
 from autosched.text import duration_text
 from autosched.timing import Policy, policy_text
 from autosched.tracing import TracedFunction, TracedKernel
-from search_spaces import InputError, Target, Workload
+from search_spaces import AutoschedError, EmptySearchSpaceError, InputError, Target, Workload
 from search_spaces.tile_program_text import to_text
 
 # What a file imports where its text holds the pattern.
@@ -86,17 +86,46 @@ def export(
         case Kernel():
             text = workload_text(Tuned(op.record, op.schedule))
         case TracedFunction():
-            text, saved = traced_text(op, [found(w) for w in op.workloads])
+            text, saved = traced_text(*_fastest_cut(op, found))
         case TracedKernel():
-            text, saved = traced_text(op.traced, [Tuned(k.record, k.schedule) for k in op.kernels])
+            text, saved = traced_text(op.traced, {k.workload.key: Tuned(k.record, k.schedule) for k in op.kernels})
         case _:
-            raise InputError(f"got {type(op).__name__}; expected a workload, a traced function, or a kernel of either")
+            raise InputError(
+                f"got {type(op).__name__}; expected a workload, a function traced "
+                "without dynamic sizes or gradients, or a kernel of either"
+            )
     if not file.parent.is_dir():
         raise InputError(f"{file}: there is no folder {file.parent}; expected one that exists")
     if saved:
         torch.save(saved, beside(file))
     file.write_text(text, encoding="utf-8")
     return file
+
+
+def _fastest_cut(traced: TracedFunction, found: Callable[[Workload], Tuned]) -> tuple[TracedFunction, dict[str, Tuned]]:
+    """Of the ways in which the function was cut, the one that takes the least time, and its kernels.
+
+    Raises:
+        InputError: of none of them all kernels are found.
+    """
+    complete: list[tuple[float, TracedFunction, dict[str, Tuned]]] = []
+    missing: list[AutoschedError] = []
+    for cut in traced.cuts:
+        try:
+            kernels = {w.key: found(w) for w in cut.workloads}
+        except (InputError, EmptySearchSpaceError) as error:
+            missing.append(error)
+        else:
+            complete.append((_seconds(cut, kernels), cut, kernels))
+    if not complete:
+        raise missing[0]
+    _, cut, kernels = min(complete, key=lambda each: each[0])
+    return cut, kernels
+
+
+def _seconds(traced: TracedFunction, kernels: Mapping[str, Tuned]) -> float:
+    """What all launches take together, as measured one by one."""
+    return sum(kernels[w.key].record.measurement.latency_s for w in traced.launched)
 
 
 def workload_text(tuned: Tuned) -> str:
@@ -111,15 +140,16 @@ def workload_text(tuned: Tuned) -> str:
         launcher(function, workload, program, (*_RESERVED, *(k.name for k in program.kernels))),
         reference("_reference", workload),
         RANDOM,
-        inputs_text(workload.inputs, index_sizes(workload)),
+        inputs_text(workload.inputs, indexed_sizes(workload)),
         error_text([workload], "in float32"),
-        main_text(function, _COMPARED, workload.label, _tuned_text([tuned])),
+        main_text(function, _COMPARED, workload.label, _tuned_text([tuned], tuned.record.measurement.latency_s)),
     ]
     return _file(_head(f"{workload.label}: {_count(len(program.kernels))}", [tuned]), imports, parts)
 
 
-def traced_text(traced: TracedFunction, kernels: Sequence[Tuned]) -> tuple[str, dict[str, torch.Tensor]]:
-    """The file of a traced function, whose workloads these are, in order; and what is to be saved beside it."""
+def traced_text(traced: TracedFunction, found: Mapping[str, Tuned]) -> tuple[str, dict[str, torch.Tensor]]:
+    """The file of a traced function, whose workloads these are, by key; and what is to be saved beside it."""
+    kernels = [found[w.key] for w in traced.workloads]
     names = _names()
     function = names.of(traced, traced.name)
     programs = [named_kernels(t.schedule.program, names) for t in kernels]
@@ -140,7 +170,7 @@ def traced_text(traced: TracedFunction, kernels: Sequence[Tuned]) -> tuple[str, 
         RANDOM,
         inputs_text(whole.arguments, whole.sizes(), whole.safe_integers),
         error_text([t.workload for t in kernels], "in the function's own types"),
-        main_text(function, whole.compared(), traced.name, _tuned_text(kernels)),
+        main_text(function, whole.compared(), traced.name, _tuned_text(kernels, _seconds(traced, found))),
     ]
     title = f"{traced.label}: {_count(sum(len(p.kernels) for p in programs))}"
     left = [f"left to PyTorch: {text}" for text in traced.left_to_pytorch]
@@ -186,11 +216,10 @@ def _head(title: str, kernels: Sequence[Tuned], remarks: Iterable[str] = ()) -> 
     return "\n".join(f"# {line}".rstrip() for line in lines)
 
 
-def _tuned_text(kernels: Sequence[Tuned]) -> str:
-    total = sum(t.record.measurement.latency_s for t in kernels)
+def _tuned_text(kernels: Sequence[Tuned], seconds: float) -> str:
     records = [t.record for t in kernels]
     where = ", ".join(sorted({f"{policy_text(r.provenance.policy)} on {r.target.device}" for r in records}))
-    return f"tuned to {duration_text(total).replace('µ', 'u')} with {where}"
+    return f"tuned to {duration_text(seconds).replace('µ', 'u')} with {where}"
 
 
 def _file(head: str, imports: Sequence[str], parts: Sequence[str]) -> str:

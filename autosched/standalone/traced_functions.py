@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, fx
 
 from autosched.backends.triton_scope import Identifiers, call
-from autosched.reference import index_sizes
+from autosched.reference import indexed_sizes
 from autosched.standalone.aten import call_text, value_text
 from autosched.standalone.launchers import check
 from autosched.tracing.assembly import Assembled, ViewOf, chain, placed
@@ -177,10 +177,9 @@ class TracedText:
         for name in ("torch", "math", "operator", "exact", "device"):
             names.of(("reserved", name), name)
         placeholders = [n for n in captured.graph.nodes if n.op == "placeholder"]
-        held = list(zip(placeholders, captured.constants, strict=True))
-        given = [names.of(n, n.name) for n, c in held if c is None] + [
-            names.of(n, n.name) for n, c in held if c is not None
-        ]
+        constant = [n.name in captured.constants for n in placeholders]
+        ordered = sorted(zip(constant, placeholders, strict=True), key=lambda pair: pair[0])
+        given = [names.of(n, n.name) for _, n in ordered]
         lines = ['"""The same by PyTorch alone; `exact`: in float64 instead of any floating-point type."""']
         lines.append(f"device = {given[0]}.device")
         for node in captured.graph.nodes:
@@ -210,7 +209,7 @@ class TracedText:
         for step in self.traced.steps:
             if step.assembled is None:
                 continue
-            known = index_sizes(step.assembled.workload)
+            known = indexed_sizes(step.assembled.workload)
             for tensor, view in zip(step.assembled.workload.inputs, step.assembled.inputs, strict=True):
                 if tensor.name in known and isinstance(view.value, Source) and view.value.position is not None:
                     name = self._name(view.value)

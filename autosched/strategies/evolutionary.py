@@ -89,7 +89,7 @@ class Evolutionary:
 
     def ask(self, count: int) -> list[Schedule]:
         self._learn()
-        batch = _Batch(self._known, per_family=max(_CROWD, round(_FAMILY_PART * count)))
+        batch = _Selection(self._known, per_family=max(_CROWD, round(_FAMILY_PART * count)))
         explored = int(_RANDOM * count + self._rng.random())
         if not self._asked:
             batch.take(self._elite, round(_TRANSFER_PART * count))
@@ -163,7 +163,7 @@ class Evolutionary:
         return [schedules[i] for i in np.argsort(-scores, kind="stable") if not hopeless[i]]
 
 
-class _Batch:
+class _Selection:
     """The schedules chosen so far for one ask, in order."""
 
     def __init__(self, known: set[Schedule], per_family: int) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from autosched.tracing.axis_merging import Operand, merged_axes, reading
-from autosched.tracing.values import Counted, Index, LookedUp, Pointwise, Product, Reduced, Value, View
+from autosched.tracing.values import Counted, Index, LookedUp, Pointwise, Product, Reduced, Source, Value, View
 from autosched.tracing.view_rules import AxisCutError, NotAffineError, expanded, reshaped, scaled
 from search_spaces import Axis, InputError, Reduction, Stage, Tensor, Workload
 from search_spaces import expression as ex
@@ -55,8 +55,10 @@ class Assembled:
     inputs: tuple[ViewOf, ...]
 
 
-def assemble(value: Value, stored: Mapping[Value, tuple[int, ...]], name: str) -> Assembled:
+def assemble(value: Value, stored: Mapping[Value, tuple[int, ...]], name: str, fused_products: bool) -> Assembled:
     """The workload that computes `value` from the values that are in memory; `stored` has their strides.
+
+    `fused_products`: what is multiplied may be computed on the way, and there may be several products.
 
     Raises:
         NotOneKernelError: no sketch can compute it like that.
@@ -64,7 +66,7 @@ def assemble(value: Value, stored: Mapping[Value, tuple[int, ...]], name: str) -
     cuts: dict[str, int] = {}
     while True:
         try:
-            return _Assembly(value, stored, cuts).assembled(name)
+            return _Assembly(value, stored, cuts, fused_products).assembled(name)
         except AxisCutError as cut:
             cuts = {**cuts, cut.axis: cut.inner}
         except NotAffineError:
@@ -83,6 +85,7 @@ class _Assembly:
     value: Value
     stored: Mapping[Value, tuple[int, ...]]
     cuts: Mapping[str, int]
+    fused_products: bool
     extents: dict[str, int] = field(default_factory=dict)
     output_axes: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
@@ -101,7 +104,7 @@ class _Assembly:
         if not self.operands:
             raise NotOneKernelError(f"{self.value.name} is computed from nothing in memory")
         self._finish(result)
-        operands = list(self.operands.values())
+        operands = sorted(self.operands.values(), key=_place)
         if _ROW in self.output_axes:
             operands = [_in_row(o, self.extents) for o in operands]
             self.stages = [reading(s, operands) for s in self.stages]
@@ -269,7 +272,7 @@ class _Assembly:
         count = math.prod(sizes)
         if count == 1:
             return tuple(Affine() for _ in sizes)
-        free = [a for a in self.output_axes if a not in rows]
+        free = [a for a in self.output_axes if a not in rows and a != _ROW]
         shared = (tuple(free), self.columns)
         for axes in shared:
             extents = [self.extents[a] for a in axes]
@@ -286,8 +289,12 @@ class _Assembly:
         """A contraction: a stage with the axes of the product, of which there are at least m and n."""
         *batch, m, n = index
         m, n = self._unit(m, "m"), self._unit(n, "n")
+        if self.multiplies and not (self.fused_products and value.a.shape[-1] == self.extents.get("k")):
+            raise NotOneKernelError("there are several products", value)
         k = self._unit(self._dimension("k", value.a.shape[-1]), "k")
         own = _variables((*batch, m, n))
+        if self.multiplies and own != self.output_axes:
+            raise NotOneKernelError("there are products over different axes", value)
         shared = _variables(tuple(batch))
         a = self._factor(value.a, (*batch, m, k), shared)
         b = self._factor(value.b, (*batch, k, n), shared)
@@ -304,11 +311,15 @@ class _Assembly:
     def _factor(self, value: Value, index: Index, batch: Sequence[str]) -> Expression:
         """What a product multiplies: an element in memory, with every axis of the batch, if by a stride of 0."""
         read = self._element(value, index)
+        if self.fused_products and not isinstance(read, Access) and value.dtype != "float32":
+            return read
         if not isinstance(read, Access):
             views = chain(value, self.stored) if isinstance(value, View) else []
             base = views[-1].argument if views else value
             raise NotOneKernelError(f"{value.name} is multiplied", value if base in self.stored else base)
         operand = next(o for o in self.operands.values() if o.name == read.tensor)
+        if operand.value.dtype != value.dtype:
+            raise NotOneKernelError(f"{value.name} is multiplied, and is {operand.value.dtype} in memory", value)
         given = dict(operand.strides)
         missing = tuple((a, 0) for a in batch if a not in given)
         if not missing:
@@ -334,12 +345,12 @@ class _Assembly:
     ) -> Assembled:
         extents = {a.name: a.extent for s in stages for a in (*s.axes, *(s.reduction.axes if s.reduction else ()))}
         views = tuple(_view(o, extents) for o in operands)
-        inputs = zip(operands, views, strict=True)
+        inputs = enumerate(zip(operands, views, strict=True))
         try:
             workload = Workload(
                 name,
-                tuple(Tensor(o.name, v.shape, o.value.dtype, v.strides) for o, v in inputs),
-                tuple(stages),
+                tuple(Tensor(f"x{n}", v.shape, o.value.dtype, v.strides) for n, (o, v) in inputs),
+                _with_common_names(stages, operands),
                 self.precision,
                 output_strides=tuple(placed[a.name] or 1 for a in stages[-1].axes),
             )
@@ -358,6 +369,30 @@ def _in_row(operand: Operand, extents: Mapping[str, int]) -> Operand:
         return operand
     axis, stride = operand.strides[0]
     return replace(operand, strides=((_ROW, stride * extents[axis]), *operand.strides))
+
+
+def _with_common_names(stages: Sequence[Stage], operands: Sequence[Operand]) -> tuple[Stage, ...]:
+    """The stages with names that equal kernels share, whatever function they are of: x0, x1 … for what is read."""
+    names = {o.name: f"x{n}" for n, o in enumerate(operands)}
+    names |= {s.name: f"s{n}" for n, s in enumerate(stages[:-1])} | {stages[-1].name: "out"}
+
+    def change(e: Expression) -> Expression | None:
+        match e:
+            case Access(tensor, index):
+                return Access(names[tensor], index)
+            case Gather(tensor, index):
+                renamed = (i if isinstance(i, Affine) else ex.rewritten(i, change) for i in index)
+                return Gather(names[tensor], tuple(renamed))
+            case _:
+                return None
+
+    return tuple(replace(s, name=names[s.name], expression=ex.rewritten(s.expression, change)) for s in stages)
+
+
+def _place(operand: Operand) -> int:
+    """Arguments of the function come in its order, then everything else as it was met."""
+    value = operand.value
+    return value.position if isinstance(value, Source) and value.position is not None else 2**31
 
 
 def _as_value(at: Affine | Expression, step: int = 1, start: int = 0) -> Expression:

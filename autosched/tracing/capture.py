@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,6 @@ _COMPOSED = (
     "_log_softmax",
     "native_layer_norm",
     "native_group_norm",
-    "_fused_rms_norm",
     "gelu",
     "silu",
     "elu",
@@ -55,13 +54,13 @@ _COMPOSED = (
 
 @dataclass(frozen=True)
 class Captured:
-    """The graph of a function, in core ATen operators, and the constant tensors that its placeholders stand for.
+    """The graph of a function, in core ATen operators.
 
-    `constants` has, for every placeholder, its tensor, or None where it is an argument of the function.
+    `constants`: by name of a node, the tensor that it stands for; the other placeholders are arguments of the function.
     """
 
     graph: fx.Graph
-    constants: tuple[Tensor | None, ...]
+    constants: Mapping[str, Tensor]
     single: bool  # whether the function returns one tensor, not a sequence of them
 
 
@@ -76,16 +75,18 @@ def capture(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Captured:
         warnings.simplefilter("ignore")
         try:
             exported = torch.export.export(_module(function), tuple(inputs), strict=False)
-            exported = exported.run_decompositions(_decompositions())
+            exported = exported.run_decompositions(decompositions())
         except Exception as error:
             # torch.export raises whatever the function, or one of its own layers, does.
             raise InputError(f"{name_of(function)} cannot be captured: {type(error).__name__}: {error}") from error
-    constants = [_constant(exported, spec) for spec in exported.graph_signature.input_specs]
+    placeholders = [n.name for n in exported.graph.nodes if n.op == "placeholder"]
+    specs = zip(placeholders, exported.graph_signature.input_specs, strict=True)
+    constants = {name: _constant(exported, spec) for name, spec in specs if spec.kind != InputKind.USER_INPUT}
     if exported.graph_signature.buffers_to_mutate or exported.graph_signature.user_inputs_to_mutate:
         raise InputError(f"{name_of(function)} changes its inputs; expected one that returns new tensors")
     # The results are of one tensor where the function returned it bare.
     spec = exported.call_spec.out_spec
-    return Captured(exported.graph, tuple(constants), spec.is_leaf())
+    return Captured(exported.graph, constants, spec.is_leaf())
 
 
 def user_line(node: fx.Node) -> str:
@@ -99,16 +100,15 @@ def user_line(node: fx.Node) -> str:
     return ""
 
 
-def _constant(exported: torch.export.ExportedProgram, spec: Any) -> Tensor | None:
-    if spec.kind == InputKind.USER_INPUT:
-        return None
+def _constant(exported: torch.export.ExportedProgram, spec: Any) -> Tensor:
     held = exported.constants.get(spec.target)
     tensor = exported.state_dict[spec.target] if held is None else held
     assert isinstance(tensor, Tensor)
     return tensor.detach()
 
 
-def _decompositions() -> dict[Any, Callable[..., Any]]:
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """How operators are written by fewer others, by PyTorch's own rules."""
     table = core_aten_decompositions()
     known = [getattr(_aten, name) for name in _COMPOSED if hasattr(_aten, name)]
     return {**table, **get_decompositions(known)}

@@ -1,10 +1,10 @@
-"""`trace`: a PyTorch function as workloads, one for every kernel that it takes."""
+"""A traced function: workloads, one for every kernel that it takes."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from autosched.tracing.capture import Captured, capture, name_of
 from autosched.tracing.partition import NoKernelError, Partition, Step
-from autosched.tracing.translate import Translation, translate
+from autosched.tracing.translate import translate
 from autosched.tracing.values import Source, Value
 from search_spaces import InputError, Workload
 
@@ -23,7 +23,8 @@ class TracedFunction:
 
     `sources` are its arguments and the constant tensors it uses, `steps` what is run, in order, `results` what it
     returns: `single` says that this is one tensor, not a tuple. `stored` has, for every result, the value in memory
-    that it is, or is a view of. `function` is what was traced.
+    that it is, or is a view of. `function` is what was traced. `other_cut`: the same with products fused, where that
+    makes other kernels; which is faster is measured.
     """
 
     name: str
@@ -33,6 +34,7 @@ class TracedFunction:
     results: tuple[Value, ...] = field(repr=False)
     stored: tuple[Value, ...] = field(repr=False)
     single: bool = True
+    other_cut: TracedFunction | None = field(default=None, repr=False)
 
     @property
     def arguments(self) -> tuple[Source, ...]:
@@ -40,10 +42,29 @@ class TracedFunction:
         return tuple(s for s in self.sources if s.position is not None)
 
     @cached_property
+    def launched(self) -> tuple[Workload, ...]:
+        """What its kernels compute, one for every launch, in order."""
+        return tuple(step.assembled.workload for step in self.steps if step.assembled)
+
+    @cached_property
     def workloads(self) -> tuple[Workload, ...]:
         """What its kernels compute, each once, in the order in which they run."""
-        found = (step.assembled.workload for step in self.steps if step.assembled)
-        return tuple({w.key: w for w in found}.values())
+        return tuple({w.key: w for w in self.launched}.values())
+
+    @property
+    def contracted(self) -> tuple[str, ...]:
+        """The element types of what contractions multiply, in order; none where there are no contractions."""
+        return tuple(dtype for workload in self.launched for dtype in workload.contracted)
+
+    @property
+    def precision(self) -> str:
+        """That of its contractions; "tf32" where one of them has that."""
+        return next((w.precision for w in self.launched if w.precision != "ieee"), "ieee")
+
+    @property
+    def cuts(self) -> tuple[TracedFunction, ...]:
+        """The ways in which it was cut into kernels: itself, and the other one if there is one."""
+        return (self,) if self.other_cut is None else (self, self.other_cut)
 
     @property
     def left_to_pytorch(self) -> tuple[str, ...]:
@@ -58,7 +79,7 @@ class TracedFunction:
 
     @property
     def flops(self) -> int:
-        return sum(s.assembled.workload.flops for s in self.steps if s.assembled)
+        return sum(workload.flops for workload in self.launched)
 
     @property
     def min_bytes(self) -> int:
@@ -73,56 +94,56 @@ class TracedFunction:
         return "\n".join(lines)
 
 
-def trace(function: Callable[..., Any], *inputs: Tensor, allow_fallback: bool = False) -> TracedFunction:
-    """The function cut into workloads, at the shapes, element types and strides of these inputs.
-
-    `function` takes tensors and returns a tensor or several; other arguments are to be bound before
-    (`functools.partial`). It is captured by torch.export, once, so it must not decide by the data. The inputs are not
-    computed with, and may be on any device. Tensors that it closes over are constants. Where an operator is not
-    supported, or no kernel computes something, `allow_fallback` leaves that to PyTorch.
-
-    Values are computed in float32, sums too, and are rounded where PyTorch eager rounds: after every operator whose
-    result is narrower. What PyTorch computes in one operator is rounded once, here too.
+def trace_function(function: Callable[..., Any], inputs: Sequence[Tensor], allow_fallback: bool) -> TracedFunction:
+    """The function cut into workloads.
 
     Raises:
-        InputError: the function cannot be captured, or something in it is not supported; the message names it, and the
-            line of the function.
+        InputError: as `trace`.
     """
-    for number, given in enumerate(inputs):
-        if not isinstance(given, Tensor):
-            raise InputError(f"example input {number} is {type(given).__name__}; expected a torch.Tensor")
-    captured = capture(function, inputs)
+    names = argument_names(function, len(inputs))
+    return cut(capture(function, inputs), function, name_of(function), names, allow_fallback)
+
+
+def cut(
+    captured: Captured, function: Callable[..., Any], name: str, arguments: Sequence[str], allow_fallback: bool
+) -> TracedFunction:
+    """A captured graph cut into kernels; results that are None are left out.
+
+    Raises:
+        InputError: as `trace`.
+    """
     eager: frozenset[str] = frozenset()
     while True:
-        translation = translate(captured, _argument_names(function, len(inputs)), allow_fallback, eager)
+        translation = translate(captured, arguments, allow_fallback, eager)
+        results = [r for r in translation.outputs if r is not None]
         try:
-            return _cut(function, captured, translation)
+            partitions = [Partition(name, results), Partition(name, results, fused_products=True)]
         except NoKernelError as error:
             if not allow_fallback or error.value.origin in eager or not error.value.origin:
                 line = f" ({error.value.line})" if error.value.line else ""
                 raise InputError(
-                    f"{name_of(function)}: no kernel computes {error.value.name}{line}: {error}; "
+                    f"{name}: no kernel computes {error.value.name}{line}: {error}; "
                     "trace(..., allow_fallback=True) leaves what has no kernel to PyTorch"
                 ) from None
             eager |= {error.value.origin}
+            continue
+        plain, fused = (
+            TracedFunction(
+                name=name,
+                function=function,
+                sources=tuple(translation.sources),
+                steps=tuple(partition.steps),
+                results=tuple(results),
+                stored=tuple(partition.stored_as(r) for r in results),
+                single=captured.single,
+            )
+            for partition in partitions
+        )
+        return plain if plain.workloads == fused.workloads else replace(plain, other_cut=fused)
 
 
-def _cut(function: Callable[..., Any], captured: Captured, translation: Translation) -> TracedFunction:
-    name = name_of(function)
-    partition = Partition(name, translation.outputs)
-    return TracedFunction(
-        name=name,
-        function=function,
-        sources=tuple(translation.sources),
-        steps=tuple(partition.steps),
-        results=tuple(translation.outputs),
-        stored=tuple(partition.stored_as(r) for r in translation.outputs),
-        single=captured.single,
-    )
-
-
-def _argument_names(function: Callable[..., Any], count: int) -> Sequence[str]:
-    """What the function calls its arguments, where it says so."""
+def argument_names(function: Callable[..., Any], count: int) -> Sequence[str]:
+    """What the function calls its first arguments, where it says so."""
     target = getattr(function, "forward", function)
     try:
         named = [p.name for p in inspect.signature(target).parameters.values() if p.kind is not p.VAR_POSITIONAL]

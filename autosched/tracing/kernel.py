@@ -14,7 +14,7 @@ from autosched.torch_internals import allocator
 from autosched.tracing.assembly import Assembled, ViewOf, chain, placed
 from autosched.tracing.function import TracedFunction
 from autosched.tracing.values import Eager, EagerOperation, Source, Value, View
-from search_spaces import InputError
+from search_spaces import InputError, Target
 from search_spaces import Tensor as TensorSpec
 from search_spaces.strides import dense_strides
 
@@ -43,13 +43,17 @@ class TracedKernel:
         self.device = _device(traced, self.kernels)
         self._places = {v: n for n, v in enumerate(dict.fromkeys([*traced.sources, *(s.value for s in traced.steps)]))}
         alignment = self.kernels[0].inputs[0].alignment if self.kernels else 1
-        self._arguments = tuple(_argument(s, self.device, alignment) for s in traced.arguments)
+        self.arguments = tuple(_argument(s, self.device, alignment) for s in traced.arguments)
         self._constants = [(self._places[s], s.tensor.to(self.device)) for s in traced.sources if s.tensor is not None]
         self._runs = [self._run_of(step.value, step.assembled, kernels) for step in traced.steps]
         self._results = [self._result(r, s) for r, s in zip(traced.results, traced.stored, strict=True)]
 
     def __repr__(self) -> str:
         return f"<TracedKernel {self.traced.label} of {len(self.traced.steps)} steps>"
+
+    @property
+    def target(self) -> Target:
+        return self.kernels[0].target
 
     @property
     def source(self) -> str:
@@ -64,11 +68,11 @@ class TracedKernel:
             InputError: number, shape, dtype or device of the tensors is not what was traced, or one requires a
                 gradient. Nothing was computed.
         """
-        if len(tensors) != len(self._arguments):
-            names = ", ".join(a.description for a in self._arguments)
-            raise InputError(f"{self.traced.name} takes {len(self._arguments)} tensors ({names}), got {len(tensors)}")
+        if len(tensors) != len(self.arguments):
+            names = ", ".join(a.description for a in self.arguments)
+            raise InputError(f"{self.traced.name} takes {len(self.arguments)} tensors ({names}), got {len(tensors)}")
         memory: _Memory = [None] * len(self._places)
-        for number, argument in enumerate(self._arguments):
+        for number, argument in enumerate(self.arguments):
             argument.check(tensors[number])
             memory[number] = argument.usable(tensors[number])
         for place, tensor in self._constants:

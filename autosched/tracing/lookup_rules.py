@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from autosched.tracing.rules import Result, UnsupportedError, reshape
+from autosched.tracing.rules import Result, UnsupportedError, counted, reshape
 from autosched.tracing.values import EXACT_BELOW, LookedUp, Pointwise, Value
 from search_spaces import expression as ex
 from search_spaces.expression import Expression, Literal
@@ -59,6 +59,22 @@ def _index(result: Result, table: Value, indices: Sequence[Value | None]) -> Val
     return _looked_up(result, table, index)
 
 
+def _scatter(result: Result, x: Value, dim: int, index: Value, source: Any, **_: Any) -> Value:
+    """x with one element along `dim` replaced: the position is compared with the index everywhere."""
+    d, rank = dim % len(x.shape), len(x.shape)
+    whole = all(a == b for i, (a, b) in enumerate(zip(index.shape, x.shape, strict=True)) if i != d)
+    if index.shape[d] != 1 or not whole or (isinstance(source, Value) and source.shape != index.shape):
+        raise UnsupportedError("scattering of several elements along a dimension, or into a part of the others")
+    at = counted(x.shape[d], rank, d, f"{result.name}_at")
+    given = (source,) if isinstance(source, Value) else ()
+    number = Literal(0.0 if isinstance(source, Value) else float(source))
+
+    def combine(a: Expression, place: Expression, i: Expression, *new: Expression) -> Expression:
+        return ex.call("where", ex.call("eq", place, i), new[0] if new else number, a)
+
+    return result.pointwise(combine, x, at, index, *given, limit=x.limit)
+
+
 def _from_the_end(index: Value, size: int) -> Value:
     """Indices below 0 count from the end."""
 
@@ -75,5 +91,6 @@ RULES: Mapping[str, Callable[..., Any]] = {
     "embedding": _embedding,
     "index_select": _index_select,
     "gather": _gather,
+    "scatter": _scatter,
     "index": _index,
 }

@@ -40,7 +40,8 @@ class Step:
     @property
     def text(self) -> str:
         if self.assembled is not None:
-            return str(self.assembled.workload)
+            given = ", ".join(f"x{n} of {v.value.name}" for n, v in enumerate(self.assembled.inputs))
+            return f"{self.value.name}, from {given}\n{self.assembled.workload}"
         assert isinstance(self.value, Eager)
         line = f" ({self.value.line})" if self.value.line else ""
         return f"PyTorch's {self.value.operation.target}{line}: {self.value.operation.why}"
@@ -48,10 +49,14 @@ class Step:
 
 @dataclass
 class Partition:
-    """The steps of a function, each after those that it needs."""
+    """The steps of a function, each after those that it needs.
+
+    `fused_products`: see `assembly.assemble`.
+    """
 
     name: str
     results: Sequence[Value]
+    fused_products: bool = False
     steps: list[Step] = field(default_factory=list)
     _stored: dict[Value, tuple[int, ...]] = field(default_factory=dict)
     _assembled: dict[tuple[Value, frozenset[Value]], Assembled | NotOneKernelError] = field(default_factory=dict)
@@ -100,7 +105,7 @@ class Partition:
         key = (value, cone)
         if key not in self._assembled:
             try:
-                self._assembled[key] = assemble(value, stored, f"{self.name}_{value.name}")
+                self._assembled[key] = assemble(value, stored, f"{self.name}_{value.name}", self.fused_products)
             except NotOneKernelError as error:
                 self._assembled[key] = error
         return self._assembled[key]

@@ -115,6 +115,11 @@ def _scaled(change: str) -> Callable[..., Expression]:
     """add or sub, whose second argument may be scaled."""
 
     def combine(a: Expression, b: Expression, alpha: Expression | None = None) -> Expression:
+        match change, a, b, alpha:
+            case "add", Literal(1.0), ex.Apply("tanh", (x,)), None:
+                return activations.one_plus_tanh(x)
+            case "add", ex.Apply("tanh", (x,)), Literal(1.0), None:
+                return activations.one_plus_tanh(x)
         return ex.call(change, a, b if alpha is None or alpha == Literal(1.0) else ex.mul(alpha, b))
 
     return combine

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
+
 from autosched.tracing.rules import (
     Result,
     UnsupportedError,
@@ -176,6 +178,32 @@ def _batch_norm(
     return (result.pointwise(normalised, x, *given),)
 
 
+def _rms_norm(
+    result: Result, x: Value, shape: Any, weight: Value | None = None, eps: float | None = None
+) -> tuple[Value, ...]:
+    """Root-mean-square normalisation over the last dimensions, in float32 and rounded once."""
+    over = tuple(range(len(x.shape) - len(shape), len(x.shape)))
+    squares = result.of(
+        Pointwise,
+        name=f"{result.name}_squares",
+        shape=x.shape,
+        dtype="float32",
+        arguments=(x,),
+        combine=lambda a: ex.mul(a, a),
+    )
+    total = result.reduced("sum", squares, over, name=f"{result.name}_total")
+    kept = result.keeping(_divided(result, total, _count(x, over), "float32"), over, True)
+    # Without one it is that of the element type which PyTorch computes in.
+    added = torch.finfo(torch.float32).eps if eps is None else eps
+
+    def normalised(a: ex.Expression, mean: ex.Expression, *scale: ex.Expression) -> ex.Expression:
+        scaled = ex.mul(a, ex.call("rsqrt", ex.add(mean, Literal(added))))
+        return ex.mul(scaled, scale[0]) if scale else scaled
+
+    given = (x, kept) if weight is None else (x, kept, weight)
+    return (result.pointwise(normalised, *given),)
+
+
 RULES: Mapping[str, Callable[..., Any]] = {
     "sum": _sum,
     "mean": _mean,
@@ -189,6 +217,7 @@ RULES: Mapping[str, Callable[..., Any]] = {
     "all": _whether("min"),
     "prod": _prod,
     "_native_batch_norm_legit_no_training": _batch_norm,
+    "_fused_rms_norm": _rms_norm,
 }
 _PAIRS: Mapping[str, Callable[..., Any]] = {"max": _extreme_and_place("max"), "min": _extreme_and_place("min")}
 

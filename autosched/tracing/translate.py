@@ -25,10 +25,10 @@ _CHECKS = ("_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_co
 
 @dataclass
 class Translation:
-    """The values of a captured graph: its arguments, and its results in order."""
+    """The values of a captured graph: its arguments and constants, and its results in order, None where it has none."""
 
     sources: list[Source] = field(default_factory=list)
-    outputs: list[Value] = field(default_factory=list)
+    outputs: list[Value | None] = field(default_factory=list)
 
 
 def translate(
@@ -50,18 +50,17 @@ class _Translator:
         self._left = eager
         self._known: dict[fx.Node, Any] = {}
         self._allow_fallback = allow_fallback
-        placeholders = [n for n in captured.graph.nodes if n.op == "placeholder"]
         given = iter(names)
-        for node, constant in zip(placeholders, captured.constants, strict=True):
-            self._known[node] = self._source(node, constant, given)
         for node in captured.graph.nodes:
-            if node.op == "call_function":
+            if node.op in ("placeholder", "get_attr"):
+                self._known[node] = self._source(node, captured.constants.get(node.name), given)
+            elif node.op == "call_function":
                 self._known[node] = self._called(node)
             elif node.op == "output":
                 self.translation.outputs = [self._output(a) for a in node.args[0]]
 
     def _source(self, node: fx.Node, constant: Tensor | None, names: Any) -> Source:
-        meta = node.meta["val"]
+        meta = node.meta.get("val") if constant is None else constant
         if not isinstance(meta, Tensor):
             raise InputError(f"argument {node.name} is {type(meta).__name__}; expected a tensor")
         dtype = torch_name(meta.dtype)
@@ -81,7 +80,9 @@ class _Translator:
         self.translation.sources.append(source)
         return source
 
-    def _output(self, node: Any) -> Value:
+    def _output(self, node: Any) -> Value | None:
+        if node is None:
+            return None
         if not isinstance(node, fx.Node):
             raise InputError(f"the function returns {node!r}; expected tensors only")
         value = self._known[node]
@@ -252,4 +253,9 @@ _CREATED: dict[str, Callable[..., Value]] = {
     "ones": lambda result, arguments, keywords: result.constant(1.0),
     "ones_like": lambda result, arguments, keywords: result.constant(1.0),
     "arange": _arange,
+    # Elements that nobody has set may be anything.
+    **dict.fromkeys(
+        ("empty", "empty_like", "empty_permuted", "new_empty"),
+        lambda result, arguments, keywords: result.constant(0.0),
+    ),
 }

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from autosched.text import duration_text
-from autosched.tracing.function import TracedFunction
-from autosched.tracing.kernel import TracedKernel
+from autosched.tracing.traced import LoadedFunction, Traced, loaded
 
 if TYPE_CHECKING:
     from autosched.tuner import TuneResult
@@ -18,17 +16,19 @@ if TYPE_CHECKING:
 class TracedTuneResult:
     """The results of one search per workload of `traced`, in the order in which its kernels run."""
 
-    traced: TracedFunction
+    traced: Traced
     results: tuple[TuneResult, ...]
 
     @cached_property
-    def kernel(self) -> TracedKernel:
-        """The function by its best kernels, built when first asked for.
+    def kernel(self) -> LoadedFunction:
+        """The function by its best kernels, built when first asked for; the faster way to cut it, where there are two.
 
         Raises:
             AutoschedError: no trial of a workload succeeded.
         """
-        return TracedKernel(self.traced, {r.workload.key: r.kernel for r in self.results})
+        needed = {w.key for w in self.traced.workloads}
+        succeeded = (r for r in self.results if r.best is not None or r.workload.key in needed)
+        return loaded(self.traced, {r.workload.key: r.kernel for r in succeeded})
 
     @property
     def wall_s(self) -> float:
@@ -41,6 +41,4 @@ class TracedTuneResult:
         return "\n\n".join(f"{r.workload.label}\n{r.report}" for r in self.results)
 
     def __str__(self) -> str:
-        best = [r.best.measurement.latency_s for r in self.results if r.best]
-        total = f", {duration_text(sum(best))} in all" if len(best) == len(self.results) > 1 else ""
-        return "\n".join([f"{self.traced.label}{total}", *(f"  {result}" for result in self.results)])
+        return "\n".join([self.traced.label, *(f"  {result}" for result in self.results)])

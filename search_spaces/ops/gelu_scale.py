@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from search_spaces.activations import apply_chain
+from search_spaces.dtypes import check_float
 from search_spaces.expression import Access, axis_index
 from search_spaces.workload import Axis, Stage, Tensor, Workload
 
 
 def gelu_scale(elements: int, dtype: str = "float32", scale: float = 2.0) -> Workload:
     """out[i] = gelu(x[i]) * scale, the exact (erf) gelu; input x of shape (elements,)."""
+    check_float(dtype)
     axes = (Axis("i", elements),)
     out, _ = apply_chain(Access("x", (axis_index("i"),)), "gelu_scale", axes, dtype, scale)
     arguments = (("elements", elements), ("dtype", dtype), ("scale", scale))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from search_spaces.activations import apply_chain
+from search_spaces.dtypes import check_float
 from search_spaces.errors import InputError
 from search_spaces.expression import Access, axis_index
 from search_spaces.workload import Axis, Stage, Tensor, Workload
@@ -18,6 +19,7 @@ def pointwise(rows: int, columns: int, chain: str, dtype: str = "float32", scale
     """
     if not chain:
         raise InputError("empty chain; expected links joined by '_', such as 'bias_gelu_scale'")
+    check_float(dtype)
     axes = (Axis("r", rows), Axis("c", columns))
     x = Access("x", (axis_index("r"), axis_index("c")))
     out, extra = apply_chain(x, chain, axes, dtype, scale)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from search_spaces import expression as ex
+from search_spaces.dtypes import check_float
 from search_spaces.expression import Access, Literal, axis_index
 from search_spaces.workload import Axis, Reduction, Stage, Tensor, Workload
 
@@ -12,6 +13,7 @@ def rmsnorm(rows: int, columns: int, dtype: str = "float32", eps: float = 1e-6) 
 
     Inputs: x (rows, columns), weight (columns,).
     """
+    check_float(dtype)
     inputs = (Tensor("x", (rows, columns), dtype), Tensor("weight", (columns,), dtype))
     r, c = Axis("r", rows), Axis("c", columns)
     at, row, column = (axis_index("r"), axis_index("c")), (axis_index("r"),), (axis_index("c"),)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from search_spaces import expression as ex
+from search_spaces.dtypes import check_float
 from search_spaces.expression import Access, axis_index
 from search_spaces.workload import Axis, Reduction, Stage, Tensor, Workload
 
 
 def softmax(rows: int, columns: int, dtype: str = "float32") -> Workload:
     """out[r, c] = exp(x[r, c] - max over c) / sum over c of the same; input x of shape (rows, columns)."""
+    check_float(dtype)
     r, c = Axis("r", rows), Axis("c", columns)
     at, row = (axis_index("r"), axis_index("c")), (axis_index("r"),)
     x = Access("x", at)

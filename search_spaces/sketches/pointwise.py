@@ -9,8 +9,9 @@ Axes merge first where every tensor allows it, so that x, y and out of one shape
 from __future__ import annotations
 
 from search_spaces.expression import Affine
-from search_spaces.knobs import Choice, Knob, Tiling, Values, cover
+from search_spaces.knobs import Choice, Knob, Tiling, Values, cover, nearest
 from search_spaces.lowering import Emitter, Names, buffers
+from search_spaces.resources import WARP
 from search_spaces.space import Sketch
 from search_spaces.structure import inline, pointwise_form
 from search_spaces.target import Target
@@ -19,6 +20,9 @@ from search_spaces.workload import Axis, Workload
 
 # Persistent grids start this many programs per multiprocessor: enough to hide latency, few enough to stay resident.
 PERSISTENT_PROGRAMS_PER_UNIT = 4
+
+# (elements a thread, warps) of the tiles to start from: one to four vectors of 16 bytes of a narrow type a thread.
+_STARTS = ((8, 4), (16, 4), (16, 8), (32, 4))
 
 # How far ahead a CPU prefetches: not at all, or far enough to cover the latency of memory at its bandwidth.
 PREFETCH_BYTES = (0, 1024, 4096)
@@ -36,6 +40,7 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
             knobs,
             lambda values: _lower(merged, target, values),
             legality_knobs=("rows", "columns", "warps"),
+            starts=_starts({k.name: k for k in knobs}) if target.kind == "gpu" else (),
         ),
     )
 
@@ -50,7 +55,7 @@ def _split_axes(workload: Workload) -> tuple[tuple[Axis, ...], Axis, Axis]:
 
 def _gpu_knobs(workload: Workload) -> tuple[Knob, ...]:
     _, row, column = _split_axes(workload)
-    rows = [r for r in (1, 2, 4, 8, 16) if r < 2 * row.extent]
+    rows = [r for r in (1, 2, 4, 8, 16, 32, 64) if r < 2 * row.extent]
     columns = [c for c in (64, 128, 256, 512, 1024, 2048, 4096, 8192) if c < 2 * max(64, column.extent)]
     return (
         Tiling("rows", row.extent, ("grid", "tile"), tuple(cover(row.extent, (r,)) for r in rows)),
@@ -59,6 +64,18 @@ def _gpu_knobs(workload: Workload) -> tuple[Knob, ...]:
         Choice("persistent", (False, True)),
         Choice("streaming", (False, True)),
     )
+
+
+def _starts(knobs: dict[str, Knob]) -> tuple[Values, ...]:
+    """Whole rows or long pieces of them, as many as give every thread some vectors."""
+    starts = []
+    for elements, warps in _STARTS:
+        size = elements * WARP * warps
+        columns = nearest(knobs["columns"], size)
+        assert isinstance(columns, tuple)
+        values = {"rows": nearest(knobs["rows"], max(1, size / columns[-1])), "columns": columns, "warps": warps}
+        starts.append(Values({**values, "persistent": False, "streaming": False}))
+    return tuple(starts)
 
 
 def _cpu_knobs(workload: Workload, target: Target) -> tuple[Knob, ...]:

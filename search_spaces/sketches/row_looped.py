@@ -13,13 +13,13 @@ then has neighbours in memory as its rows.
 from __future__ import annotations
 
 from search_spaces.column_walk import ColumnWalk
-from search_spaces.knobs import Choice, Knob, Tiling, Values, cover, nearest
+from search_spaces.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest
 from search_spaces.lowering import Names, buffers
-from search_spaces.row_parts import RowTiles, row_tiling
+from search_spaces.row_parts import RowTiles, row_form_on, row_tiling
 from search_spaces.running_folds import groups, online_pair, reduce_columns
 from search_spaces.sketches.pointwise import PREFETCH_BYTES, launch
 from search_spaces.space import Sketch
-from search_spaces.structure import RowForm, row_form
+from search_spaces.structure import RowForm
 from search_spaces.target import Target
 from search_spaces.tile_program import Grid, Kernel, Slice, Statement, Tile, TileProgram
 from search_spaces.workload import Workload
@@ -28,15 +28,17 @@ COLUMNS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 # Columns of a turn where they lie across memory; a CPU takes them one by one, with running values in registers.
 COLUMNS_ACROSS = (1, 2, 4, 8, 16, 32, 64, 128)
 COLUMNS_ACROSS_CPU = (1, 2, 4, 8, 16)
-# (rows, columns, warps, stages) of tiles to start from: 8 to 64 elements a thread, in one turn or two at a time.
+# (rows, columns, warps, stages) of tiles to start from: 16 to 64 elements a thread, one turn after the other or two
+# and more in flight.
+_START_ROWS_CPU = 4096
 _STARTS = ((1, 2048, 4, 1), (1, 4096, 8, 2), (4, 512, 4, 2), (1, 8192, 16, 1))
 _STARTS_ACROSS = ((64, 32, 4, 1), (128, 32, 4, 2), (256, 16, 4, 1), (32, 64, 4, 1), (512, 16, 8, 2))
 
 
 def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
-    """One sketch for reductions over one axis; where it lies across memory on a CPU, for all tensors alike."""
-    found = row_form(workload)
-    if found is None or (target.kind != "gpu" and not found[1].even):
+    """One sketch for reductions over one axis."""
+    found = row_form_on(workload, target)
+    if found is None:
         return ()
     workload, form = found
     knobs = _knobs(workload, form, target)
@@ -46,7 +48,7 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
             knobs,
             lambda values: _lower(workload, form, target, values),
             ("rows", "columns", "warps", "stages"),
-            starts=_starts(form, knobs) if target.kind == "gpu" else (),
+            starts=_starts(form, knobs) if target.kind == "gpu" else _cpu_starts(form, target, knobs),
         ),
     )
 
@@ -81,7 +83,7 @@ def _knobs(workload: Workload, form: RowForm, target: Target) -> tuple[Knob, ...
 
 
 def _starts(form: RowForm, knobs: tuple[Knob, ...]) -> tuple[Values, ...]:
-    """Tiles of a few vectors a thread, folded by point, each row read as seldom as can be."""
+    """Tiles of a few vectors a thread, each row read as seldom as can be."""
     own = {k.name: k for k in knobs}
     starts = []
     for rows, columns, warps, stages in _STARTS_ACROSS if form.across else _STARTS:
@@ -89,13 +91,28 @@ def _starts(form: RowForm, knobs: tuple[Knob, ...]) -> tuple[Values, ...]:
             "rows": nearest(own["rows"], rows),
             "columns": nearest(own["columns"], columns),
             "online": own["online"].values[-1],
-            "accumulate": "point",
+            # By point an exponential more is computed for every element.
+            "accumulate": "row" if own["online"].values[-1] and not form.across else "point",
             "warps": warps,
             "stages": stages,
             "streaming": False,
         }
         starts.append(Values({name: values[name] for name in own}))
     return tuple(starts)
+
+
+def _cpu_starts(form: RowForm, target: Target, knobs: tuple[Knob, ...]) -> tuple[Values, ...]:
+    """Rows that lie across memory: long pieces of it, and running values of which a first-level cache holds all."""
+    if not form.across:
+        return ()
+    own = {k.name: k for k in knobs}
+    rows = nearest(own["rows"], min(_START_ROWS_CPU, form.tiled_row.extent / target.units))
+    others: dict[str, KnobValue] = {"rows": rows, "online": False, "streaming": False}
+    tried = ((4, 4, 0), (8, 4, 1024), (1, 1, 4096))
+    return tuple(
+        Values({n: {**others, "columns": nearest(own["columns"], c), "vectors": v, "prefetch": p}[n] for n in own})
+        for c, v, p in tried
+    )
 
 
 def _lower(workload: Workload, form: RowForm, target: Target, values: Values) -> TileProgram:

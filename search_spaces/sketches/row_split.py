@@ -9,6 +9,7 @@ Where the output has one value per row, the last kernel has programs of fewer ro
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from search_spaces.column_walk import ColumnWalk
@@ -43,8 +44,8 @@ MIN_PART = 1024
 _JOINED = 4096
 # (rows, columns, warps, stages), see `row_looped`; and programs per multiprocessor, enough to hide latency.
 _STARTS = ((1, 2048, 4, 1), (1, 4096, 8, 1), (1, 8192, 8, 1))
-_STARTS_ACROSS = ((64, 64, 4, 1), (128, 32, 4, 3), (256, 16, 4, 1), (128, 64, 8, 1), (512, 16, 8, 1))
-_PROGRAMS_PER_UNIT = (2, 4, 8)
+_STARTS_ACROSS = ((128, 32, 4, 1), (64, 64, 4, 1), (256, 32, 8, 1), (128, 32, 4, 3))
+_PROGRAMS_PER_UNIT = (4, 8)
 
 
 def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
@@ -87,17 +88,18 @@ def _knobs(workload: Workload, form: RowForm, target: Target) -> tuple[Knob, ...
 
 
 def _starts(form: RowForm, target: Target, knobs: dict[str, Knob]) -> tuple[Values, ...]:
-    """Tiles of a few vectors a thread, with programs enough to keep all of memory's channels busy."""
+    """Tiles of a few vectors a thread, where rows alone make too few programs to keep memory busy."""
     starts = []
-    outer = 1
-    for axis in form.rows[:-1]:
-        outer *= axis.extent
+    outer = math.prod(x.extent for x in form.rows[:-1])
     for rows, columns, warps, stages in _STARTS_ACROSS if form.across else _STARTS:
         height = nearest(knobs["rows"], rows)
         assert isinstance(height, tuple)
         for programs in _PROGRAMS_PER_UNIT:
+            split = programs * target.units / (outer * height[0])
+            if split < SPLITS[0]:
+                continue
             values = {
-                "split": nearest(knobs["split"], max(1.0, programs * target.units / (outer * height[0]))),
+                "split": nearest(knobs["split"], split),
                 "rows": height,
                 "columns": nearest(knobs["columns"], columns),
                 "online": knobs["online"].values[-1],
@@ -117,7 +119,7 @@ def _lower(workload: Workload, form: RowForm, target: Target, values: Values) ->
     walks = groups(rows, values.flag("online"))
     launched = launch(target, values)
     kernels = [
-        Kernel(f"{workload.name}_{group[-1].name}", parts.grid, tuple(parts.partial(group, walks[:i])), launched)
+        Kernel(f"{workload.name}_{group.stages[-1].name}", parts.grid, tuple(parts.partial(group, walks[:i])), launched)
         for i, group in enumerate(walks)
     ]
     last = parts if rows.writes_columns else parts.finishing()
@@ -156,7 +158,7 @@ class _Parts:
         body, known = self._joined(before, names)
         body += reduce_columns(self.rows, self.walk, group, names, known, by_point=True)
         where = (Slice(Affine.of(("s", 1))), *self.rows.place.values())
-        return [*body, *(Store(self._workspace_name(s), where, s.name) for s in group)]
+        return [*body, *(Store(self._workspace_name(s), where, s.name) for s in group.stages)]
 
     def finish(self, walks: list[Group], streaming: bool) -> list[Statement]:
         """The last kernel: join every reduction and write this program's part of the output."""
@@ -177,8 +179,8 @@ class _Parts:
         where = (Slice(Affine(), self.walk.split), *self.rows.place.values())
         shape = (self.walk.split, self.rows.height)
         for group in walks:
-            tiles = [Tile(names.fresh(f"{s.name}_parts"), ("s", self.rows.row_axis), shape) for s in group]
-            loads = [Load(t, self._workspace_name(s), where) for s, t in zip(group, tiles, strict=True)]
+            tiles = [Tile(names.fresh(f"{s.name}_parts"), ("s", self.rows.row_axis), shape) for s in group.stages]
+            loads = [Load(t, self._workspace_name(s), where) for s, t in zip(group.stages, tiles, strict=True)]
             body += join_parts(self.rows, group, names, known, tiles, [*loads])
         return body, known
 

@@ -13,10 +13,11 @@ from dataclasses import replace
 from search_spaces.expression import Affine
 from search_spaces.knobs import Choice, Knob, Values, nearest
 from search_spaces.lowering import Names, buffers
-from search_spaces.row_parts import ROWS_ACROSS, RowTiles, fold, row_tiling
+from search_spaces.resources import WARP
+from search_spaces.row_parts import ROWS_ACROSS, RowTiles, fold, row_form_on, row_tiling
 from search_spaces.sketches.pointwise import PERSISTENT_PROGRAMS_PER_UNIT, PREFETCH_BYTES, launch
 from search_spaces.space import Sketch
-from search_spaces.structure import RowForm, row_form
+from search_spaces.structure import RowForm
 from search_spaces.target import Target
 from search_spaces.tile_program import Grid, Kernel, Slice, Tile, TileProgram
 from search_spaces.workload import Workload
@@ -25,20 +26,23 @@ from search_spaces.workload import Workload
 MAX_ELEMENTS = 32768
 # A longer row does not stay in the second-level cache of a CPU between its passes.
 MAX_COLUMNS_CPU = 65536
-# (elements a thread, warps) of the tiles to start from: some vectors of 16 bytes each.
-_STARTS = ((16, 4), (32, 4), (16, 8), (32, 8), (8, 4), (64, 8))
+# (elements a thread, warps) of the tiles to start from, some vectors of 16 bytes a thread; the first few of them that
+# hold a row, or nearly.
+_STARTS = ((8, 4), (16, 4), (32, 4), (16, 8), (32, 8), (64, 8), (32, 16), (64, 16), (32, 32))
+_MOST_STARTS = 6
+_NEARLY = 0.7
 
 
 def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     """One sketch for reductions over one axis whose rows fit a tile; on a CPU, of rows that lie along memory."""
-    found = row_form(workload)
+    found = row_form_on(workload, target)
     if found is None:
         return ()
     workload, form = found
     least = ROWS_ACROSS[0] if form.across else 1
     if target.kind == "gpu" and padded_columns(form, target) * least > MAX_ELEMENTS:
         return ()
-    if target.kind != "gpu" and (form.across or not form.even or form.column.extent > MAX_COLUMNS_CPU):
+    if target.kind != "gpu" and (form.across or form.column.extent > MAX_COLUMNS_CPU):
         return ()
     knobs = _gpu_knobs(form, target) if target.kind == "gpu" else _cpu_knobs(form, target)
     starts = _starts(form, target, {k.name: k for k in knobs}) if target.kind == "gpu" else ()
@@ -51,12 +55,14 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
 
 def _starts(form: RowForm, target: Target, knobs: dict[str, Knob]) -> tuple[Values, ...]:
     """As many rows as give every thread some vectors, and one walk over the grid."""
-    starts = []
-    for elements, warps in _STARTS:
-        rows = max(1, elements * 32 * warps / padded_columns(form, target))
-        values = {"rows": nearest(knobs["rows"], rows), "warps": warps, "persistent": False, "streaming": False}
-        starts.append(Values({name: values[name] for name in knobs}))
-    return tuple(starts)
+    columns = padded_columns(form, target)
+    least = _NEARLY * (ROWS_ACROSS[0] if form.across else 1)
+    sizes = [(elements * WARP * warps / columns, warps) for elements, warps in _STARTS]
+    fitting = [(rows, warps) for rows, warps in sizes if rows >= least][:_MOST_STARTS]
+    return tuple(
+        Values({"rows": nearest(knobs["rows"], rows), "warps": warps, "persistent": False, "streaming": False})
+        for rows, warps in fitting
+    )
 
 
 def _gpu_knobs(form: RowForm, target: Target) -> tuple[Knob, ...]:

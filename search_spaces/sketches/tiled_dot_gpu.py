@@ -25,8 +25,9 @@ from search_spaces.expression import Access, accesses
 from search_spaces.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest
 from search_spaces.lowering import buffers, start_of
 from search_spaces.operand_copies import Operand, OperandCopy, operand, operand_copy
+from search_spaces.resources import GROUP_ROWS
 from search_spaces.space import Sketch
-from search_spaces.specialization import CAPABILITY, GROUP_ROWS, KINDS, why_not_specialized
+from search_spaces.specialization import CAPABILITY, KINDS, why_not_specialized
 from search_spaces.split_reduction import combine, partial_sums
 from search_spaces.structure import ContractionForm, contraction_form
 from search_spaces.target import Target
@@ -114,7 +115,6 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
 
 
 def _knobs(workload: Workload, form: ContractionForm, target: Target) -> tuple[Knob, ...]:
-    hopper = target.capability >= 90
     k = form.k.extent
     grids = ("tiles", "persistent", "persistent_flat", "stream_k")
     element_bytes = dtype(operand(workload, form.a).dtype).bytes
@@ -137,7 +137,7 @@ def _knobs(workload: Workload, form: ContractionForm, target: Target) -> tuple[K
         Choice("epilogue_load", _epilogue_addressing(workload, form, target)),
         Choice("parts", (1, 2, 4, 8)),
         Choice("specialize", KINDS if target.capability == CAPABILITY else KINDS[:1], ordered=False),
-        Choice("ctas", (1, 2) if hopper else (1,)),
+        Choice("ctas", (1, 2) if target.has_clusters else (1,)),
         Choice("max_registers", (0, 64, 96, 128, 168)),
         Choice("warps", (2, 4, 8)),
         Choice("stages", (1, 2, 3, 4, 5, 6, 8)),

@@ -36,7 +36,7 @@ def matmul(a_ptr, b_ptr, out_ptr):
             other=0.0,
         )
         acc = tl.dot(a_tile, b_tile, acc)
-    acc = tl.maximum(acc, 0.0)
+    acc = tl.maximum(acc, 0.0, tl.PropagateNan.ALL)
     tl.store(
         out_ptr + offs_m[:, None] * 60 + offs_n[None, :],
         acc.to(tl.float16),

@@ -26,6 +26,11 @@ import triton.language as tl
 
 
 @triton.jit
+def _max(a, b):
+    return tl.maximum(a, b, tl.PropagateNan.ALL)
+
+
+@triton.jit
 def softmax(x_ptr, out_ptr):
     pid = tl.program_id(0)
     r_0 = pid
@@ -41,8 +46,8 @@ def softmax(x_ptr, out_ptr):
             mask=mask_r[:, None] & mask_c[None, :],
             other=-float("inf"),
         )
-        part = tl.max(tl.where(mask_c[None, :], x, -float("inf")), axis=1)
-        new = tl.maximum(top, part)
+        part = tl.reduce(tl.where(mask_c[None, :], x, -float("inf")), 1, _max)
+        new = tl.maximum(top, part, tl.PropagateNan.ALL)
         scale = top - new
         scale = tl.exp(scale)
         total = total * scale
@@ -50,7 +55,7 @@ def softmax(x_ptr, out_ptr):
         e = tl.exp(e)
         part = tl.sum(tl.where(mask_c[None, :], e, 0.0), axis=1)
         total = total + part
-        top = tl.maximum(top, new)
+        top = tl.maximum(top, new, tl.PropagateNan.ALL)
     for c_0 in range(4):
         offs_c = c_0 * 32 + tl.arange(0, 32)
         mask_c = offs_c < 100

@@ -44,7 +44,7 @@ def matmul_finish(acc, bias_ptr, residual_ptr, out_desc, m_0, n_0, ring, half: g
     offs_m = half * 64 + m_0 * 128 + gl.arange(0, 64)
     bias0 = gl.load(bias_ptr + offs_n)
     biased0 = acc + bias0.to(gl.float32)[None, :]
-    positive0 = gl.maximum(biased0, 0.0)
+    positive0 = gl.maximum(biased0, 0.0, tl.PropagateNan.ALL)
     residual0 = gl.load(residual_ptr + offs_m[:, None] * 512 + offs_n[None, :])
     result0 = positive0 + residual0.to(gl.float32)
     hopper.tma.store_wait(0)

@@ -58,7 +58,7 @@ _LIBRARY = "library"
 _PLACEMENTS = 3
 
 
-class Bench:
+class TrialServer:
     """Serves `Prepare`, `Trial` and `Contest`."""
 
     def __init__(self, backend: Backend, setup: Setup) -> None:

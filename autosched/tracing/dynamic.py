@@ -1,0 +1,181 @@
+"""Functions of tensors with one size that changes from call to call, such as the batch.
+
+Kernels have their sizes as constants. A dynamic function is tuned at a few sizes; at any other it is traced again, and
+takes the schedules of the nearest tuned size, adapted. That costs the compiling of a kernel at the first call with a
+size, and nothing after it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import search_spaces
+from autosched.kernel import Kernel, load_kernel
+from autosched.strategies.transfer import adapted
+from autosched.tracing.capture import name_of
+from autosched.tracing.function import TracedFunction, argument_names, trace_function
+from autosched.tracing.kernel import TracedKernel
+from search_spaces import InputError, Workload
+from tuning_logs import TuningRecord
+
+# Sizes that are tuned when nobody says which: evenly apart in ratio, both ends included.
+_POINTS = 4
+
+
+@dataclass(frozen=True, eq=False)
+class DynamicFunction:
+    """A function at every size from `low` to `high` of some dimensions of its arguments, tuned at `points`.
+
+    `dims`: by the number of an argument, which of its dimensions has that size.
+    """
+
+    function: Callable[..., Any] = field(repr=False)
+    examples: tuple[Tensor, ...] = field(repr=False)
+    dims: Mapping[int, int]
+    low: int
+    high: int
+    points: tuple[int, ...]
+    allow_fallback: bool = False
+    _traced: dict[int, TracedFunction] = field(default_factory=dict, repr=False)
+
+    @property
+    def name(self) -> str:
+        return name_of(self.function)
+
+    @property
+    def label(self) -> str:
+        return f"{self.at(self.points[-1]).label} for sizes from {self.low} to {self.high}"
+
+    def at(self, size: int) -> TracedFunction:
+        """The function at that size.
+
+        Raises:
+            InputError: the size is out of range, or the function cannot be traced at it.
+        """
+        if not self.low <= size <= self.high:
+            raise InputError(f"{self.name}: size {size}; expected one from {self.low} to {self.high}")
+        if size not in self._traced:
+            examples = [_resized(t, self.dims.get(n), size) for n, t in enumerate(self.examples)]
+            self._traced[size] = trace_function(self.function, examples, self.allow_fallback)
+        return self._traced[size]
+
+    @cached_property
+    def workloads(self) -> tuple[Workload, ...]:
+        """What the kernels of all tuned sizes compute, each once."""
+        return tuple({w.key: w for point in self.points for w in self.at(point).workloads}.values())
+
+    def __str__(self) -> str:
+        shown, last = ", ".join(map(str, self.points)), self.points[-1]
+        return f"for sizes from {self.low} to {self.high}, tuned at {shown}; at {last}:\n{self.at(last)}"
+
+
+def trace_dynamic(
+    function: Callable[..., Any],
+    inputs: Sequence[Tensor],
+    dynamic: Mapping[str, int],
+    sizes: tuple[int, int],
+    points: Sequence[int] | None,
+    allow_fallback: bool,
+) -> DynamicFunction:
+    """The function with one size that changes: that of dimension `dynamic[name]` of every argument named.
+
+    Raises:
+        InputError: an argument is unknown, the sizes are no range, or the function cannot be traced at a point.
+    """
+    names = list(argument_names(function, len(inputs)))
+    low, high = sizes
+    if not 1 <= low <= high:
+        raise InputError(f"sizes={sizes}; expected (least, greatest) with 1 <= least <= greatest")
+    for name, dim in dynamic.items():
+        if name not in names:
+            raise InputError(
+                f"dynamic names {name!r}, which is no argument of {name_of(function)} ({', '.join(names)})"
+            )
+        if not 0 <= dim < inputs[names.index(name)].ndim:
+            raise InputError(f"{name} has no dimension {dim}; it has {inputs[names.index(name)].ndim}")
+    chosen = tuple(sorted(set(points))) if points else _between(low, high)
+    dims = {names.index(name): dim for name, dim in dynamic.items()}
+    examples = tuple(torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta") for t in inputs)
+    made = DynamicFunction(function, examples, dims, low, high, chosen, allow_fallback)
+    for point in chosen:
+        made.at(point)
+    return made
+
+
+class DynamicKernel:
+    """A dynamic function by tuned kernels: `kernel(*tensors)` at any size of its range.
+
+    The first call with a size compiles its kernels, unless the size was tuned.
+    """
+
+    def __init__(self, dynamic: DynamicFunction, kernels: Mapping[str, Kernel]) -> None:
+        """`kernels`: one for every workload of the tuned sizes, by the workload's key."""
+        self.dynamic = dynamic
+        self._tuned = {p: {w.key: kernels[w.key] for w in dynamic.at(p).workloads} for p in dynamic.points}
+        self._kernels = {p: TracedKernel(dynamic.at(p), known) for p, known in self._tuned.items()}
+
+    def __call__(self, *tensors: Tensor) -> Any:
+        """What the function returns.
+
+        Raises:
+            InputError: the size is out of range; or as `TracedKernel`.
+        """
+        argument, dim = next(iter(self.dynamic.dims.items()))
+        if len(tensors) <= argument or tensors[argument].ndim <= dim:
+            expected = f"{len(self.dynamic.examples)} tensors, of which number {argument} has a dimension {dim}"
+            raise InputError(f"{self.dynamic.name} takes {expected}")
+        return self.at(int(tensors[argument].shape[dim]))(*tensors)
+
+    def at(self, size: int) -> TracedKernel:
+        """The kernels for that size, compiled now if they were not yet."""
+        found = self._kernels.get(size)
+        if found is None:
+            found = self._kernels[size] = self._made(size)
+        return found
+
+    def _made(self, size: int) -> TracedKernel:
+        traced = self.dynamic.at(size)
+        nearest = sorted(self.dynamic.points, key=lambda p: abs(math.log(p / size)))
+        return TracedKernel(traced, {w.key: self._adapted(w, n, nearest) for n, w in enumerate(traced.workloads)})
+
+    def _adapted(self, workload: Workload, number: int, nearest: Sequence[int]) -> Kernel:
+        """The kernel of a workload by the schedule of the same step at the nearest size where there is such a one."""
+        space = search_spaces.build(workload, self._any_record.target)
+        same_step = [self.dynamic.at(p).workloads[number : number + 1] for p in nearest]
+        records = [self._tuned[p][w.key].record for p, found in zip(nearest, same_step, strict=True) for w in found]
+        for record in records:
+            schedule = adapted(space, record.schedule)
+            if schedule is not None:
+                return load_kernel(replace(record, workload=workload, schedule=schedule))
+        # Of another structure than at any tuned size: any legal schedule is right, if not fast.
+        first = (space.starts() or [space.sample(np.random.default_rng(0))])[0]
+        return load_kernel(replace(self._any_record, workload=workload, schedule=first))
+
+    @property
+    def _any_record(self) -> TuningRecord:
+        return next(iter(self._tuned[self.dynamic.points[0]].values())).record
+
+
+def _resized(example: Tensor, dim: int | None, size: int) -> Tensor:
+    """A tensor like the example with another size of that dimension, and as dense as it."""
+    if dim is None:
+        return example
+    shape = [*example.shape[:dim], size, *example.shape[dim + 1 :]]
+    strides = example.stride()
+    order = sorted(range(example.ndim), key=lambda d: -strides[d])
+    packed = torch.empty([shape[d] for d in order], dtype=example.dtype, device="meta")
+    return packed.permute([order.index(d) for d in range(example.ndim)])
+
+
+def _between(low: int, high: int) -> tuple[int, ...]:
+    """A few sizes from low to high, evenly apart in ratio."""
+    ratio = (high / low) ** (1 / (_POINTS - 1))
+    return tuple(sorted({round(low * ratio**n) for n in range(_POINTS)}))

@@ -1,0 +1,426 @@
+"""Traced functions: what their workloads compute, in float64 and by kernels, against the functions themselves."""
+
+from __future__ import annotations
+
+import functools
+import math
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import autosched
+from autosched import InputError, TracedFunction, trace
+from autosched.devices import cpu_target
+from autosched.tracing import loaded
+
+sys.path.append(str(Path(__file__).parent))
+from traced_reference import computed
+from untuned import untuned_kernels
+
+R = functools.partial(torch.randn, generator=torch.Generator().manual_seed(0))
+CLOSED_OVER = R(8)
+
+
+def I(below: int, *shape: int) -> Tensor:  # noqa: E743  # as short as R, for the table
+    return torch.randint(0, below, shape, generator=torch.Generator().manual_seed(1))
+
+
+# name: the function, and its arguments. Each must come out as the function itself does in float64.
+CASES: dict[str, tuple[Callable[..., Any], *tuple[Tensor, ...]]] = {
+    "gelu": (lambda x: F.gelu(x) * 2, R(4, 8)),
+    "softmax0": (lambda x: x.softmax(0), R(6, 8)),
+    "softmax1of3": (lambda x: x.softmax(1), R(3, 6, 8)),
+    "logsm": (lambda x: x.log_softmax(-1), R(6, 8)),
+    "ln": (lambda x, w, b: F.layer_norm(x, (8,), w, b), R(2, 3, 8), R(8), R(8)),
+    "ln2": (lambda x: F.layer_norm(x, (6, 8)), R(4, 6, 8)),
+    "gn": (lambda x: F.group_norm(x, 4), R(2, 8, 5)),
+    "bn": (lambda x, m, v: F.batch_norm(x, m, v), R(2, 8, 5), R(8), R(8).abs() + 0.1),
+    "bn_train_stats": (lambda x: (x.mean((0, 2)), x.var((0, 2))), R(4, 8, 5)),
+    "rms": (lambda x, w: F.rms_norm(x, (8,), w), R(4, 8), R(8)),
+    "ce": (lambda x, t: F.cross_entropy(x, t, reduction="none"), R(5, 9), I(9, 5)),
+    "ce_mean": (lambda x, t: F.cross_entropy(x, t), R(5, 9), I(9, 5)),
+    "nll": (lambda x, t: F.nll_loss(x, t), R(5, 9), I(9, 5)),
+    "colsum": (lambda x: x.sum(0), R(50, 9)),
+    "sumall": (lambda x: x.sum(), R(50, 9)),
+    "mean_mid": (lambda x: x.mean(1), R(5, 9, 7)),
+    "norm": (lambda x: x.norm(dim=-1), R(5, 9)),
+    "normalize": (lambda x: F.normalize(x, dim=-1), R(5, 9)),
+    "argmax": (lambda x: x.argmax(-1), R(5, 9)),
+    "argmin0": (lambda x: x.argmin(0), R(5, 9)),
+    "argmaxall": (lambda x: x.argmax(), R(5, 9)),
+    "maxdim": (lambda x: x.max(-1), R(5, 9)),
+    "any": (lambda x: (x > 1).any(-1), R(5, 9)),
+    "all": (lambda x: (x > -1).all(), R(5, 9)),
+    "prod": (lambda x: x.prod(-1), R(5, 9)),
+    "logsumexp": (lambda x: x.logsumexp(-1), R(5, 9)),
+    "var": (lambda x: x.var(-1), R(5, 9)),
+    "std": (lambda x: x.std(0), R(5, 9)),
+    "linear": (lambda x, w, b: F.relu(F.linear(x, w, b)), R(4, 5, 8), R(6, 8), R(6)),
+    "mm": (lambda a, b: a @ b, R(4, 8), R(8, 6)),
+    "mmT": (lambda a, b: (a @ b.t()).t(), R(4, 8), R(6, 8)),
+    "bmm": (lambda a, b: a @ b, R(3, 4, 8), R(3, 8, 6)),
+    "bmm_shared": (lambda a, b: a @ b, R(3, 4, 8), R(8, 6)),
+    "mv": (lambda a, b: a @ b, R(4, 8), R(8)),
+    "vm": (lambda b, a: b @ a, R(4), R(4, 8)),
+    "dot": (lambda a, b: a @ b, R(8), R(8)),
+    "attn": (
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
+        R(2, 3, 5, 8),
+        R(2, 3, 5, 8),
+        R(2, 3, 5, 8),
+    ),
+    "attn_heads": (
+        lambda x, w: (
+            F.scaled_dot_product_attention(*(t.view(2, 5, 2, 4).transpose(1, 2) for t in (x @ w).split(8, -1)))
+            .transpose(1, 2)
+            .reshape(2, 5, 8)
+        ),
+        R(2, 5, 8),
+        R(8, 24),
+    ),
+    "embed": (lambda i, w: F.embedding(i, w) * 2, I(9, 3, 4), R(9, 8)),
+    "embed_ln": (lambda i, w: F.layer_norm(F.embedding(i, w), (8,)), I(9, 3, 4), R(9, 8)),
+    "gather": (lambda x, i: x.gather(1, i), R(4, 9), I(9, 4, 3)),
+    "index": (lambda x, i: x[i], R(9, 4), I(9, 3)),
+    "index2": (lambda x, i, j: x[i, :, j], R(9, 4, 5), I(9, 3), I(5, 3)),
+    "index_adj": (lambda x, i, j: x[:, i, j], R(3, 9, 5), I(9, 3), I(5, 3)),
+    "index_sel": (lambda x, i: x.index_select(1, i), R(3, 9), I(9, 4)),
+    "masked": (lambda x, m: x.masked_fill(m, -math.inf).softmax(-1), R(4, 8), R(4, 8) > 0.5),
+    "tril": (lambda x: (x.tril(), x.triu(1)), R(6, 6)),
+    "where": (lambda x, y: torch.where(x > 0, x, y), R(4, 8), R(8)),
+    "clamp": (lambda x: x.clamp(-1, 1) + x.clamp(min=0), R(4, 8)),
+    "chain": (lambda x: x.sigmoid().tanh().exp().log1p().sqrt().sin().cos(), R(4, 8)),
+    "rounds": (lambda x: (x.floor(), x.ceil(), x.round(), x.trunc(), x.sign()), R(4, 8) * 3),
+    "pow": (lambda x: (x**3, x.abs() ** 1.7, x**2, x.abs() ** -0.5, 2**x), R(4, 8)),
+    "rem": (lambda x: (x % 3, torch.fmod(x, 2.0)), R(4, 8) * 5),
+    "slices": (lambda x: x[1:3, ::2] * 2 + x[2:4, 1::2], R(5, 8)),
+    "rot": (
+        lambda x: torch.stack([x[..., ::2], x[..., 1::2]], -1).flatten(-2) if False else x[..., :4] - x[..., 4:],
+        R(5, 8),
+    ),
+    "perm": (lambda x: (x * 2).permute(2, 0, 1), R(3, 4, 5)),
+    "perm_reshape": (lambda x: (x * 2).permute(2, 0, 1).reshape(5, 12) + 1, R(3, 4, 5)),
+    "viewonly": (lambda x: x.t(), R(3, 4)),
+    "ident": (lambda x: x, R(3, 4)),
+    "bcast": (lambda x, y: x[:, None] + y[None], R(3), R(4)),
+    "expand": (lambda x: x.expand(3, 4) * 2, R(4)),
+    "const": (lambda x: x + CLOSED_OVER, R(4, 8)),
+    "bf16": (lambda x, w: F.silu(x) * w, R(4, 8).bfloat16(), R(4, 8).bfloat16()),
+    "intsum": (lambda x: (x > 2).sum(-1), I(9, 4, 5)),
+    "ffn": (lambda x, a, b: F.gelu(x @ a, approximate="tanh") @ b, R(4, 8), R(8, 16), R(16, 8)),
+    "diag": (lambda x: x.diagonal() * 2, R(5, 5)),
+    "global_norm": (lambda x: x / x.sum(), R(4, 5)),
+    "two_red": (lambda x: x.sum(0) / x.sum(), R(4, 5)),
+    "outer_softmax_mm": (lambda x, y: (x @ y).softmax(-1), R(4, 5), R(5, 6)),
+    "size1": (lambda x: x.softmax(-1) + x.mean(0), R(1, 5)),
+    "size1b": (lambda x: x.softmax(-1), R(5, 1)),
+    "scalarin": (lambda x, s: x * s, R(4, 5), R(())),
+    "scalar_out": (lambda x, s: s * 2, R(4, 5), R(())),
+    "topmean": (lambda x: x - x.mean(-1, keepdim=True) - x.mean(0, keepdim=True) + x.mean(), R(4, 5)),
+    "mse": (lambda x, y: F.mse_loss(x, y), R(4, 5), R(4, 5)),
+    "kl": (lambda x, y: F.kl_div(x.log_softmax(-1), y.softmax(-1), reduction="batchmean"), R(4, 5), R(4, 5)),
+    "bce": (lambda x, y: F.binary_cross_entropy_with_logits(x, y), R(4, 5), R(4, 5).sigmoid()),
+    "huber": (lambda x, y: F.smooth_l1_loss(x, y), R(4, 5), R(4, 5)),
+    "acts": (
+        lambda x: (
+            F.elu(x),
+            F.leaky_relu(x),
+            F.hardswish(x),
+            F.softplus(x),
+            F.mish(x),
+            F.hardtanh(x),
+            F.relu6(x),
+            F.selu(x),
+            F.celu(x),
+        ),
+        R(4, 5),
+    ),
+    "einsum": (lambda x, y: torch.einsum("bij,bkj->bik", x, y), R(2, 4, 5), R(2, 6, 5)),
+    "addmmab": (lambda c, x, y: torch.addmm(c, x, y, beta=0.5, alpha=2), R(4, 6), R(4, 5), R(5, 6)),
+    "rope": (lambda x, c, s: x * c + (x.view(4, 2, 4).flip(1) if False else x) * s, R(4, 8), R(4, 8), R(4, 8)),
+    "arange": (lambda x: x * torch.arange(8), R(4, 8)),
+    "causal": (lambda x: x.masked_fill(torch.arange(8)[:, None] < torch.arange(8), -1e9).softmax(-1), R(2, 8, 8)),
+}
+# How many kernels some of them take, where that is what tracing is about.
+KERNELS = {"softmax0": 1, "ce": 1, "embed_ln": 1, "masked": 1, "linear": 1, "mmT": 1, "ffn": 2, "perm_reshape": 1}
+KERNELS |= {"viewonly": 0, "ident": 0, "size1": 1, "logsumexp": 1, "var": 1, "argmax": 1, "outer_softmax_mm": 2}
+
+
+def as_tuple(made: Any) -> tuple[Tensor, ...]:
+    return (made,) if isinstance(made, Tensor) else tuple(made)
+
+
+def expected(function: Callable[..., Any], inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """What the function gives in float64."""
+    return as_tuple(function(*(x.double() if x.dtype == torch.float32 else x for x in inputs)))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_workloads_of_a_function_compute_what_it_does(name: str) -> None:
+    function, *inputs = CASES[name]
+    traced = trace(function, *inputs)
+    low = any(x.dtype == torch.bfloat16 for x in inputs)
+    for got, want in zip(computed(traced, tuple(inputs)), expected(function, inputs), strict=True):
+        assert got.shape == want.shape
+        # Constants of the function are float32; bfloat16 is rounded after every operator, by the function alone.
+        tolerance = 2.0**-6 if low else 1e-6
+        torch.testing.assert_close(got.double(), want.double(), rtol=tolerance, atol=tolerance, equal_nan=True)
+    if name in KERNELS:
+        assert len(traced.steps) == KERNELS[name], str(traced)
+
+
+@pytest.mark.parametrize(
+    "name", ["gelu", "softmax0", "ln", "gn", "ce", "ce_mean", "argmax", "embed_ln", "index2", "masked"]
+)
+@pytest.mark.parametrize("more", [False, True], ids=["", "again"])
+def test_kernels_of_a_traced_function_compute_what_it_does(name: str, more: bool) -> None:
+    check_on_cpu(name, int(more))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["linear", "mmT", "bmm", "attn", "size1", "sumall", "scalar_out", "maxdim", "rounds", "bf16", "bn_train_stats"],
+)
+def test_products_and_several_results_come_out_of_kernels_too(name: str) -> None:
+    check_on_cpu(name, 0)
+
+
+def check_on_cpu(name: str, seed: int) -> None:
+    function, *inputs = CASES[name]
+    traced = trace(function, *inputs)
+    kernel = loaded(traced, untuned_kernels(traced.workloads, cpu_target(), seed))
+    made = kernel(*inputs)
+    assert isinstance(made, Tensor) == isinstance(function(*inputs), Tensor)
+    for got, want in zip(as_tuple(made), as_tuple(function(*inputs)), strict=True):
+        assert (got.shape, got.dtype) == (want.shape, want.dtype)
+        # Both are float32 of a few dozen operations: 1e-5. bfloat16 rounds at the same points.
+        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+
+
+def test_a_function_that_is_traced_is_not_run() -> None:
+    runs: list[Tensor] = []
+
+    def function(x: Tensor) -> Tensor:
+        runs.append(x)
+        return x * 2
+
+    trace(function, torch.full((4,), math.nan))
+    assert all(type(x) is not Tensor for x in runs), "only tensors without data may have gone through it"
+
+
+def test_what_is_not_supported_is_named_with_the_line_of_the_function() -> None:
+    def function(x: Tensor) -> Tensor:
+        shifted = x + 1
+        return shifted.cumsum(0)
+
+    with pytest.raises(InputError, match=r"aten.cumsum.default \(test_tracing.py:\d+: return shifted.cumsum\(0\)\)"):
+        trace(function, R(4, 8))
+
+
+def test_what_is_not_supported_is_left_to_pytorch_on_request() -> None:
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        values, places = (x * 2).sort(-1)
+        return values.exp(), places
+
+    x = R(4, 8)
+    traced = trace(function, x, allow_fallback=True)
+    assert len(traced.left_to_pytorch) == 2
+    assert "aten.sort" in traced.left_to_pytorch[0]
+    kernel = loaded(traced, untuned_kernels(traced.workloads, cpu_target()))
+    for got, want in zip(kernel(x), function(x), strict=True):
+        torch.testing.assert_close(got, want)
+
+
+def test_arithmetic_on_integers_that_float32_may_not_hold_is_refused() -> None:
+    with pytest.raises(InputError, match="integers that may exceed"):
+        trace(lambda i: i * 3, I(9, 4))
+    with pytest.raises(InputError, match="comparison of integers"):
+        trace(lambda i, j: i == j, I(9, 4), I(9, 4))
+    traced = trace(lambda i: i > 3, I(9, 4))
+    assert computed(traced, (I(9, 4),))[0].bool().equal(I(9, 4) > 3)
+
+
+def test_float64_is_refused() -> None:
+    with pytest.raises(InputError, match="float64; expected one of"):
+        trace(lambda x: x * 2, R(4).double())
+
+
+def test_data_dependent_functions_are_refused_in_the_words_of_pytorch() -> None:
+    with pytest.raises(InputError, match="cannot be captured"):
+        trace(lambda x: x * 2 if x.sum() > 0 else x, R(4))
+
+
+def test_functions_that_change_their_inputs_are_refused() -> None:
+    with pytest.raises(InputError, match="changes its inputs"):
+        trace(lambda x: x.mul_(2), R(4))
+
+
+def test_what_is_no_tensor_is_refused() -> None:
+    with pytest.raises(InputError, match=r"example input 1 is int; expected a torch\.Tensor"):
+        trace(lambda x, n: x * n, R(4), 3)  # type: ignore[arg-type]  # the mistake under test
+
+
+def test_strided_inputs_are_read_where_they_lie() -> None:
+    x = R(8, 6).t()
+    traced = trace(lambda x: x.softmax(-1), x)
+    assert traced.arguments[0].strides == (1, 6)
+    torch.testing.assert_close(computed(traced, (x,))[0], x.double().softmax(-1))
+    kernel = loaded(traced, untuned_kernels(traced.workloads, cpu_target()))
+    torch.testing.assert_close(kernel(x), x.softmax(-1))
+    # Another layout than the example's is copied, not misread.
+    torch.testing.assert_close(kernel(x.contiguous()), x.softmax(-1))
+
+
+def test_results_that_are_views_are_views_of_what_is_computed_once() -> None:
+    x = R(4, 6)
+    traced = trace(lambda x: ((x * 2).t(), (x * 2)[1:3]), x)
+    kernel = loaded(traced, untuned_kernels(traced.workloads, cpu_target()))
+    turned, cut = kernel(x)
+    assert turned.stride() == (1, 6)
+    torch.testing.assert_close(turned, (x * 2).t())
+    torch.testing.assert_close(cut, (x * 2)[1:3])
+
+
+def test_tensors_without_elements_go_through() -> None:
+    x = R(4, 6)
+    traced = trace(lambda x: (x[:0] * 2, x + 1), x)
+    kernel = loaded(traced, untuned_kernels(traced.workloads, cpu_target()))
+    empty, more = kernel(x)
+    assert empty.shape == (0, 6)
+    torch.testing.assert_close(more, x + 1)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-3, 1e4, 1e17])
+def test_softmax_and_variance_are_stable_at_any_magnitude(scale: float) -> None:
+    x = R(5, 64) * scale
+    for function in (lambda x: x.softmax(-1), lambda x: x.logsumexp(-1), lambda x: F.layer_norm(x + scale, (64,))):
+        traced = trace(function, x)
+        kernel = loaded(traced, untuned_kernels(traced.workloads, cpu_target()))
+        torch.testing.assert_close(kernel(x), function(x), rtol=1e-4, atol=1e-4)
+
+
+def test_rows_that_are_masked_throughout_are_what_pytorch_makes_of_them() -> None:
+    x = R(4, 8)
+    x[1] = -math.inf
+    x[2, :5] = -math.inf
+    for function in (lambda x: x.softmax(-1), lambda x: x.amax(-1), lambda x: x.logsumexp(-1)):
+        traced = trace(function, x)
+        for seed in range(3):
+            kernel = loaded(traced, untuned_kernels(traced.workloads, cpu_target(), seed))
+            torch.testing.assert_close(kernel(x), function(x), equal_nan=True)
+
+
+def test_the_cut_is_where_the_fewest_bytes_are() -> None:
+    """The narrow tensor between two products is stored, not the wide ones beside it."""
+
+    def function(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        return F.relu(x @ a) @ b
+
+    traced = trace(function, R(64, 256), R(256, 8), R(8, 256))
+    assert [step.value.shape for step in traced.steps] == [(64, 8), (64, 256)]
+
+
+def test_what_two_kernels_need_and_is_dear_is_computed_once() -> None:
+    def function(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        y = x @ w
+        return y.exp(), y.sum(0)
+
+    traced = trace(function, R(512, 512), R(512, 512))
+    products = [s for s in traced.steps if s.assembled and any(t.is_contraction for t in s.assembled.workload.stages)]
+    assert len(products) == 1
+
+
+def test_rounding_points_are_those_of_eager() -> None:
+    x, w = R(64, 64).bfloat16(), R(64, 64).bfloat16()
+    for function in (lambda x, w: (x * w) * w, lambda x, w: F.silu(x) * w + x, lambda x, w: (x + w).softmax(-1)):
+        traced = trace(function, x, w)
+        kernel = loaded(traced, untuned_kernels(traced.workloads, cpu_target()))
+        different = (kernel(x, w) != function(x, w)).float().mean()
+        # exp and division may differ in the last place of float32, which seldom reaches bfloat16.
+        assert different < 0.01
+
+
+def test_kernels_are_forward_only_unless_traced_with_the_gradient() -> None:
+    x = R(4, 8).requires_grad_()
+    traced = trace(lambda x: x.exp(), x)
+    kernel = loaded(traced, untuned_kernels(traced.workloads, cpu_target()))
+    with pytest.raises(InputError, match="requires a gradient"):
+        kernel(x)
+    with torch.no_grad():
+        torch.testing.assert_close(kernel(x), x.exp())
+
+
+@pytest.mark.parametrize("name", ["gelu", "softmax0", "ln", "rms", "ce_mean", "linear", "embed_ln", "mse", "acts"])
+def test_gradients_are_those_of_pytorch(name: str) -> None:
+    function, *given = CASES[name]
+    inputs = [x.clone().requires_grad_(x.is_floating_point()) for x in given]
+    # The gradient of a table is a sum of rows at indices that are data, which is left to PyTorch.
+    traced = trace(function, *inputs, backward=True, allow_fallback=name == "embed_ln")
+    kernel = loaded(traced, untuned_kernels(traced.workloads, cpu_target()))
+    made, wanted = as_tuple(kernel(*inputs)), as_tuple(function(*inputs))
+    weights = [torch.randn_like(w) for w in wanted]
+    differentiable = [x for x in inputs if x.requires_grad]
+    got = torch.autograd.grad(made, differentiable, weights)
+    want = torch.autograd.grad(wanted, differentiable, weights)
+    for a, b in zip((*made, *got), (*wanted, *want), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_a_gradient_that_was_not_traced_is_refused() -> None:
+    x, w = R(4, 8).requires_grad_(), R(8)
+    traced = trace(lambda x, w: x * w, x, w, backward=True)
+    kernel = loaded(traced, untuned_kernels(traced.workloads, cpu_target()))
+    with pytest.raises(InputError, match="w requires a gradient, and was traced without"):
+        kernel(x, w.requires_grad_())
+    with pytest.raises(InputError, match="no example input requires a gradient"):
+        trace(lambda x: x * 2, R(4), backward=True)
+
+
+def test_a_dynamic_function_is_right_at_every_size() -> None:
+    def function(x: Tensor, w: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:
+        return F.gelu(F.layer_norm(x @ w, (16,))) + r, x.amax(0)
+
+    w = R(8, 16)
+    traced = trace(function, R(4, 8), w, R(4, 16), dynamic={"x": 0, "r": 0}, sizes=(1, 40), points=(1, 8, 40))
+    kernel = loaded(traced, untuned_kernels(traced.workloads, cpu_target()))
+    for size in (1, 2, 3, 8, 17, 40):
+        x, r = R(size, 8), R(size, 16)
+        for got, want in zip(kernel(x, w, r), function(x, w, r), strict=True):
+            torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+    with pytest.raises(InputError, match="size 41; expected one from 1 to 40"):
+        kernel(R(41, 8), w, R(41, 16))
+
+
+def test_dynamic_arguments_that_do_not_go_together_are_refused() -> None:
+    x = R(4, 8)
+    with pytest.raises(InputError, match="no argument of"):
+        trace(lambda x: x * 2, x, dynamic={"y": 0}, sizes=(1, 4))
+    with pytest.raises(InputError, match="has no dimension 2"):
+        trace(lambda x: x * 2, x, dynamic={"x": 2}, sizes=(1, 4))
+    with pytest.raises(InputError, match="needs sizes"):
+        trace(lambda x: x * 2, x, dynamic={"x": 0})  # type: ignore[call-overload]  # the mistake under test
+    with pytest.raises(InputError, match="1 <= least"):
+        trace(lambda x: x * 2, x, dynamic={"x": 0}, sizes=(0, 4))
+
+
+def test_a_traced_function_is_tuned_replayed_and_called(tmp_path: Any) -> None:
+    def function(x: Tensor, w: Tensor) -> Tensor:
+        return F.relu(x @ w).softmax(-1)
+
+    x, w, log = R(16, 8), R(8, 16), tmp_path / "log.jsonl"
+    traced = trace(function, x, w)
+    result = autosched.tune(traced, target="cpu", trials=2, log=log)
+    assert len(result.results) == len(traced.workloads) == 2
+    torch.testing.assert_close(result.kernel(x, w), function(x, w))
+    replayed = autosched.replay(traced, target="cpu", log=log)
+    torch.testing.assert_close(replayed(x, w), function(x, w))
+    again = trace(function, x, w)
+    assert isinstance(again, TracedFunction)
+    assert [w.key for w in again.workloads] == [w.key for w in traced.workloads]
+    assert str(result).startswith("function(x[16, 8] float32, w[8, 16] float32)")

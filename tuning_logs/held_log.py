@@ -1,0 +1,33 @@
+"""What a log answers whose records are all in memory: they are looked through for every question."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from search_spaces import Target, Workload
+from tuning_logs.ranking import best_of, ranked_by_generator
+from tuning_logs.reading import Filter
+from tuning_logs.record import TuningRecord
+from tuning_logs.selection import admitted, nearest
+
+
+class HeldLog:
+    """Answers from `held`, which gives the records anew, oldest first, whenever it is iterated over."""
+
+    def __init__(self, held: Iterable[TuningRecord]) -> None:
+        self._held = held
+
+    def __iter__(self) -> Iterator[TuningRecord]:
+        return iter(self._held)
+
+    def records(self, wanted: Filter) -> list[TuningRecord]:
+        return admitted(self._held, wanted)
+
+    def best(self, wanted: Filter) -> TuningRecord | None:
+        return best_of(self.records(wanted))
+
+    def ranked(self, wanted: Filter) -> dict[str, list[TuningRecord]]:
+        return ranked_by_generator(self.records(wanted))
+
+    def nearest(self, workload: Workload, target: Target, limit: int) -> list[TuningRecord]:
+        return nearest(self._held, workload, target, limit)
