@@ -12,6 +12,7 @@ Every axis is a tensor of its indices along a dimension of its own, so that an a
 from __future__ import annotations
 
 import math
+import re
 import string
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -50,6 +51,8 @@ _COMPARED = {"lt": "<", "le": "<=", "eq": "=="}
 _FUNCTIONS = ("abs", "exp", "log", "sqrt", "rsqrt", "tanh", "erf", "sin", "cos", "floor")
 _CLAMPED = {"maximum": "min", "minimum": "max"}
 _FOLDS = {"sum": "sum", "max": "amax", "min": "amin"}
+# What a method can be called on without parentheses.
+_CALL_OR_ACCESS = re.compile(r"\w+\[[^][]*\]|[\w.]+\([^()]*\)")
 # Deeper expressions than this are printed in several statements.
 _DEEPEST = 8
 
@@ -65,6 +68,7 @@ class _Reference:
     workload: Workload
     names: Identifiers = field(default_factory=Identifiers)
     lines: list[str] = field(default_factory=list)
+    axes: str = ""  # the line that the variables of axes were last defined by
 
     def text(self) -> str:
         for name in ("torch", "math", "dtype"):
@@ -98,8 +102,10 @@ class _Reference:
         used = [v if axis in needed else "_" for axis, v in variables.items()]
         like = self.names.of(self.workload.inputs[0].name, "")
         sizes = ", ".join(map(str, stage.extents.values()))
-        if needed:
-            self.lines.append(f"{', '.join(used)}{',' if len(used) == 1 else ''} = _axes({like}, {sizes})")
+        axes = f"{', '.join(used)}{',' if len(used) == 1 else ''} = _axes({like}, {sizes})"
+        if needed and axes != self.axes:
+            self.lines.append(axes)
+            self.axes = axes
         printer = _Expressions(self, stage, variables)
         products = factors(stage.expression) if reduction and reduction.operator == "sum" else []
         if len(products) > 1 and self._is_sparse(stage, products):
@@ -113,7 +119,7 @@ class _Reference:
         if needed != frozenset(stage.extents):
             value = f"torch.broadcast_to({value}, [{sizes}])"
         if reduction:
-            value = value if value.endswith(")") and value.startswith(("torch.", "_")) else f"({value})"
+            value = value if _CALL_OR_ACCESS.fullmatch(value) else f"({value})"
             dims = range(len(stage.axes), len(stage.extents))
             if reduction.operator == "prod":
                 value += "".join(f".prod({d})" for d in reversed(dims))

@@ -27,7 +27,7 @@ _SUMS = {sums}
 def _error(got, exact, usual):
     """The largest error as a fraction of what is allowed.
 
-    That is 8 times the largest error of PyTorch {usual}, one rounding to the type of the result, and `_SUMS` of the
+    That is 4 times the largest error of PyTorch {usual}, one rounding to the type of the result, and `_SUMS` of the
     largest value. Integers are compared where PyTorch has the same ones in float64.
     """
     dtype, got, exact, usual = got.dtype, got.double(), exact.double(), usual.double()
@@ -41,7 +41,7 @@ def _error(got, exact, usual):
     if not bool(finite.any()):
         return 0.0 if bool(same.all()) else math.inf
     usual_error = (usual - exact).abs()[finite].max()
-    allowed = 8 * usual_error + kind.eps * exact.abs() + _SUMS * exact[finite].abs().max() + kind.tiny
+    allowed = 4 * usual_error + kind.eps * exact.abs() + _SUMS * exact[finite].abs().max() + kind.tiny
     errors = torch.where(finite, (got - exact).abs() / allowed, torch.where(same, 0.0, math.inf))
     return errors.nan_to_num(math.inf, math.inf).max().item()'''
 
