@@ -5,6 +5,7 @@ result = autosched.tune(op, trials=200)        search, measure, log; a second ca
 kernel = autosched.replay(op)                  the best kernel in the logs, without searching
 y = kernel(a, b)                               on PyTorch tensors
 print(autosched.compare(op))                   against PyTorch and the vendor's library
+autosched.export(op, "fast.py")                a file that needs only PyTorch and Triton
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from autosched.kernel import Kernel
 from autosched.measuring import Measurer
 from autosched.progress import Progress
 from autosched.replay import replay
+from autosched.standalone import export
 from autosched.tracing import (
     DifferentiableFunction,
     DifferentiableKernel,
@@ -70,6 +72,7 @@ __all__ = [
     "compare",
     "compare_kernel",
     "cpu_target",
+    "export",
     "ops",
     "register",
     "replay",

@@ -19,7 +19,7 @@ from search_spaces.tile_program import Buffer
 
 _HERE = Path(__file__).parent
 # What a backend prints.
-_SUFFIXES = {"triton": ".py", "llvm": ".ll"}
+_SUFFIXES = {"triton": ".py", "llvm": ".ll", "standalone": ".py"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -52,7 +52,7 @@ def test_the_help_of_a_command_has_an_example(command: str) -> None:
     assert f"autosched {command} matmul m=512" in run(command, "--help").output
 
 
-@pytest.mark.parametrize("command", ["tune", "replay", "compare"])
+@pytest.mark.parametrize("command", ["tune", "replay", "compare", "export"])
 def test_the_help_of_a_command_lists_dtypes_layouts_and_links(command: str) -> None:
     shown = run(command, "--help").output
     for word in (*OPERANDS, "int32", "nn, nt, tn, tt", *CHAIN_LINKS, "fast_accum=False"):
@@ -99,6 +99,20 @@ def test_replay_checks_the_kernel_and_shows_its_loop_nest(log: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "kernel softmax: grid" in result.output
     assert "results agree with the float64 reference" in result.output
+
+
+def test_export_writes_a_file_for_a_gpu_that_need_not_be_here(tmp_path: Path) -> None:
+    product = ["matmul", "m=4096", "n=4096", "k=4096", "dtype=float16"]
+    result = run("export", *product, "--target", "h200", "--to", str(tmp_path / "product.py"))
+    assert result.exit_code == 0, result.output
+    assert "def matmul(a, b):" in (tmp_path / "product.py").read_text(encoding="utf-8")
+
+
+def test_export_refuses_kernels_for_the_cpu(log: Path, tmp_path: Path) -> None:
+    result = run("export", *SOFTMAX, "--log", str(log), "--to", str(tmp_path / "softmax.py"))
+    assert result.exit_code == 2
+    assert "LLVM IR needs autosched" in result.output
+    assert not (tmp_path / "softmax.py").exists()
 
 
 def test_replay_prints_the_source_alone_for_other_programs_to_read(log: Path) -> None:

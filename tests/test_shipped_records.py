@@ -26,8 +26,8 @@ import search_spaces
 from autosched import backends, ops, reproduction
 from autosched.build import build
 from autosched.cli import app
-from autosched.export import export, folder_name
 from autosched.fingerprint import source_fingerprint
+from autosched.log_export import export, folder_name
 from autosched.replay import find_best
 from autosched.reproduction import why_not_reproduced
 from search_spaces import InputError, Schedule, TileProgram, target_named

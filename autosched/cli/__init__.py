@@ -1,4 +1,4 @@
-"""The command line: `autosched demo | tune | replay | compare | bench | repro | log | targets`."""
+"""The command line: `autosched demo | tune | replay | export | compare | bench | repro | log | targets`."""
 
 from __future__ import annotations
 

@@ -35,6 +35,7 @@ from autosched.demo import run_demo
 from autosched.measuring.repro import repeat
 from autosched.progress import progress_display
 from autosched.replay import replay, why_wrong_now
+from autosched.standalone import export
 from autosched.text import duration_text
 from autosched.timing import policy_text
 from autosched.tuner import TuneResult, prepare, run
@@ -161,6 +162,28 @@ def replay_command(
         out.print(Text(f"wrong results: {wrong}", style="red"))
         raise typer.Exit(1)
     out.print(Text("results agree with the float64 reference on fresh inputs", style="green"))
+
+
+@app.command("export", epilog=OPERATORS_EPILOG)
+def export_command(
+    operator: Operator,
+    sizes: Sizes,
+    to: Annotated[Path, typer.Option(help="The Python file to write.")],
+    target: TargetName = None,
+    log: LogPath = None,
+    policy: PolicyName = "cold",
+    allow_stale: Annotated[
+        bool, typer.Option("--allow-stale", help="Also when this version makes another kernel of its schedule.")
+    ] = False,
+) -> None:
+    """Write the best GPU kernel of an operator to a Python file that needs PyTorch and Triton, and not autosched.
+
+    ```
+    autosched export matmul m=4096 n=4096 k=4096 dtype=bfloat16 --target h200 --to matmul_4096.py
+    ```
+    """
+    path = export(workload(operator, sizes), to, target, log=log, policy=policy, allow_stale=allow_stale)
+    console().print(Text(f"{path}; run it to check and time it"), soft_wrap=True)
 
 
 @app.command("compare", epilog=OPERATORS_EPILOG)

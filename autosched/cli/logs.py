@@ -13,7 +13,7 @@ from rich.text import Text
 from autosched.arguments import log_path
 from autosched.cli.arguments import LogPath, console
 from autosched.effort import WorkSeconds
-from autosched.export import export
+from autosched.log_export import export
 from autosched.text import duration_text, table_lines
 from autosched.timing import policy_text
 from search_spaces import InputError

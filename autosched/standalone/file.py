@@ -1,0 +1,237 @@
+"""`autosched.export`: a tuned kernel as a Python file that needs only PyTorch and Triton.
+
+# what it computes, where it was tuned, its schedule
+imports
+@triton.jit kernels
+def matmul(a, b, bias): …           checks, allocates, launches
+def _reference(a, b, bias): …       the same by PyTorch
+if __name__ == "__main__": …        compares them in float64, and times the kernel
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+import torch
+
+from autosched.backends.triton_scope import Identifiers
+from autosched.kernel import Kernel
+from autosched.reference import indexed_sizes
+from autosched.standalone.launchers import CHECK, DESCRIPTOR, GLUON_DESCRIPTOR, launcher
+from autosched.standalone.references import HELPERS, reference
+from autosched.standalone.self_test import RANDOM, error_text, inputs_text, main_text
+from autosched.standalone.traced_functions import ALIGNED, TYPE, VIEW, TracedText, beside
+from autosched.standalone.tuned import Tuned, kernel_texts, look_up, named_kernels
+from autosched.text import duration_text
+from autosched.timing import Policy, policy_text
+from autosched.tracing import TracedFunction, TracedKernel
+from search_spaces import AutoschedError, EmptySearchSpaceError, InputError, Target, Workload
+from search_spaces.tile_program_text import to_text
+
+# What a file imports where its text holds the pattern.
+_IMPORTS = (
+    (r"functools\.", "import functools"),
+    (r"math\.", "import math"),
+    (r"pathlib\.", "import pathlib"),
+    (r"sys\.", "import sys"),
+)
+_DESCRIPTORS = (
+    (rf"\b{DESCRIPTOR}\(", f"from triton.tools.tensor_descriptor import {DESCRIPTOR}"),
+    (
+        rf"\b{GLUON_DESCRIPTOR}\(",
+        f"from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as {GLUON_DESCRIPTOR}",
+    ),
+)
+# Names at the top of every file that no other function or argument may have.
+_RESERVED = ("torch", "math", "sys", "functools", "pathlib", "triton", "tl", DESCRIPTOR, GLUON_DESCRIPTOR)
+
+
+def export(
+    op: Workload | TracedFunction | Kernel | TracedKernel,
+    path: str | os.PathLike[str],
+    target: str | Target | None = None,
+    *,
+    log: str | os.PathLike[str] | None = None,
+    policy: Policy = "cold",
+    allow_stale: bool = False,
+) -> Path:
+    """Write a kernel to a Python file that needs PyTorch and Triton 3.6 to 3.9 and nothing of autosched; its path.
+
+    The file has a function named after the workload or the traced function, which takes the same tensors, with these
+    shapes, element types and strides, and launches the kernels; above it stand what it computes and its schedule. Run
+    as a script it compares its results with PyTorch's in float64 and times itself. On a CPU it runs with
+    TRITON_INTERPRET=1 only.
+
+    A workload or traced function is looked up as by `replay`, with the same arguments; a GPU that is named, "h200",
+    need not be here. Constants of a traced function that have over 1024 elements are saved beside the file, under its
+    name with the suffix `.pt`.
+
+    Raises:
+        InputError: the kernel is for a CPU, no log holds a usable record, or a traced function calls something that
+            cannot be written out.
+        TargetUnavailableError, LogError: as `replay`.
+    """
+    file = Path(path)
+    saved: dict[str, torch.Tensor] = {}
+
+    def found(workload: Workload) -> Tuned:
+        return look_up(workload, target, log, policy, allow_stale)
+
+    match op:
+        case Workload():
+            text = workload_text(found(op))
+        case Kernel():
+            text = workload_text(Tuned(op.record, op.schedule))
+        case TracedFunction():
+            text, saved = traced_text(*_fastest_cut(op, found))
+        case TracedKernel():
+            text, saved = traced_text(op.traced, {k.workload.key: Tuned(k.record, k.schedule) for k in op.kernels})
+        case _:
+            raise InputError(
+                f"got {type(op).__name__}; expected a workload, a function traced "
+                "without dynamic sizes or gradients, or a kernel of either"
+            )
+    if not file.parent.is_dir():
+        raise InputError(f"{file}: there is no folder {file.parent}; expected one that exists")
+    if saved:
+        torch.save(saved, beside(file))
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def _fastest_cut(traced: TracedFunction, found: Callable[[Workload], Tuned]) -> tuple[TracedFunction, dict[str, Tuned]]:
+    """Of the ways in which the function was cut, the one that takes the least time, and its kernels.
+
+    Raises:
+        InputError: of none of them all kernels are found.
+    """
+    complete: list[tuple[float, TracedFunction, dict[str, Tuned]]] = []
+    missing: list[AutoschedError] = []
+    for cut in traced.cuts:
+        try:
+            kernels = {w.key: found(w) for w in cut.workloads}
+        except (InputError, EmptySearchSpaceError) as error:
+            missing.append(error)
+        else:
+            complete.append((_seconds(cut, kernels), cut, kernels))
+    if not complete:
+        raise missing[0]
+    _, cut, kernels = min(complete, key=lambda each: each[0])
+    return cut, kernels
+
+
+def _seconds(traced: TracedFunction, kernels: Mapping[str, Tuned]) -> float:
+    """What all launches take together, as measured one by one."""
+    return sum(kernels[w.key].record.measurement.latency_s for w in traced.launched)
+
+
+def workload_text(tuned: Tuned) -> str:
+    """The file of one workload."""
+    workload, names = tuned.workload, _names()
+    function = names.of(workload, workload.name)
+    program = named_kernels(tuned.schedule.program, names)
+    imports, kernels = kernel_texts([program])
+    parts = [
+        *kernels,
+        CHECK,
+        launcher(function, workload, program, (*_RESERVED, *(k.name for k in program.kernels))),
+        reference("_reference", workload),
+        RANDOM,
+        inputs_text(workload.inputs, indexed_sizes(workload)),
+        error_text([workload], "in float32"),
+        main_text(function, _COMPARED, workload.label, _tuned_text([tuned], tuned.record.measurement.latency_s)),
+    ]
+    return _file(_head(f"{workload.label}: {_count(len(program.kernels))}", [tuned]), imports, parts)
+
+
+def traced_text(traced: TracedFunction, found: Mapping[str, Tuned]) -> tuple[str, dict[str, torch.Tensor]]:
+    """The file of a traced function, whose workloads these are, by key; and what is to be saved beside it."""
+    kernels = [found[w.key] for w in traced.workloads]
+    names = _names()
+    function = names.of(traced, traced.name)
+    programs = [named_kernels(t.schedule.program, names) for t in kernels]
+    launchers = {t.workload.key: names.of(t.workload.key, t.workload.name) for t in kernels}
+    called = [k.name for p in programs for k in p.kernels]
+    whole = TracedText(traced, function, launchers, (*_RESERVED, *called, *launchers.values()))
+    imports, functions = kernel_texts(programs)
+    parts = [
+        *functions,
+        CHECK,
+        *(
+            launcher(launchers[t.workload.key], t.workload, p, (*_RESERVED, *called))
+            for t, p in zip(kernels, programs, strict=True)
+        ),
+        *([whole.constants_text()] if whole.constants else []),
+        whole.computed(),
+        whole.reference(),
+        RANDOM,
+        inputs_text(whole.arguments, whole.sizes(), whole.safe_integers),
+        error_text([t.workload for t in kernels], "in the function's own types"),
+        main_text(function, whole.compared(), traced.name, _tuned_text(kernels, _seconds(traced, found))),
+    ]
+    title = f"{traced.label}: {_count(sum(len(p.kernels) for p in programs))}"
+    left = [f"left to PyTorch: {text}" for text in traced.left_to_pytorch]
+    return _file(_head(title, kernels, left), imports, parts), whole.saved
+
+
+_COMPARED = (
+    "got = [got]",
+    "exact = [_reference(*[x.double() for x in inputs])]",
+    "usual = [_reference(*[x.float() for x in inputs])]",
+)
+
+
+def _names() -> Identifiers:
+    names = Identifiers()
+    for name in _RESERVED:
+        names.of(("reserved", name), name)
+    return names
+
+
+def _count(kernels: int) -> str:
+    return "one Triton kernel" if kernels == 1 else f"{kernels} Triton kernels"
+
+
+def _head(title: str, kernels: Sequence[Tuned], remarks: Iterable[str] = ()) -> str:
+    lines = [
+        f"{title}, by autosched.",
+        "",
+        "Needs PyTorch and Triton 3.6 to 3.9. Run as a script, it compares its results with PyTorch's in float64, and",
+        "times itself; without a GPU, that needs TRITON_INTERPRET=1.",
+        *remarks,
+    ]
+    for tuned in kernels:
+        record = tuned.record
+        taken, made = record.measurement.latency_s, record.provenance
+        versions = ", ".join(f"{name} {version}" for name, version in made.versions if name != "device")
+        lines += ["", *str(tuned.workload).splitlines(), ""]
+        lines.append(
+            f"Tuned on {record.target.device}: {duration_text(taken)} with {policy_text(made.policy)} "
+            f"({versions or 'versions unknown'}; generator {made.generator})."
+        )
+        lines += ["", tuned.schedule.one_line, *to_text(tuned.schedule.program).splitlines()]
+    return "\n".join(f"# {line}".rstrip() for line in lines)
+
+
+def _tuned_text(kernels: Sequence[Tuned], seconds: float) -> str:
+    records = [t.record for t in kernels]
+    where = ", ".join(sorted({f"{policy_text(r.provenance.policy)} on {r.target.device}" for r in records}))
+    return f"tuned to {duration_text(seconds).replace('µ', 'u')} with {where}"
+
+
+def _file(head: str, imports: Sequence[str], parts: Sequence[str]) -> str:
+    """Everything in order, with the functions and imports that it needs."""
+    body = "\n\n\n".join(parts)
+    helpers = {**HELPERS, "_view": VIEW, "_aligned": ALIGNED, "_type": TYPE}
+    used = [text for name, text in helpers.items() if re.search(rf"\b{name}\(", body)]
+    before = body.index(CHECK)
+    body = body[:before] + "\n\n\n".join([*used, body[before:]])
+    standard = [line for pattern, line in _IMPORTS if re.search(rf"\b{pattern}", body)]
+    descriptors = [line for pattern, line in _DESCRIPTORS if re.search(pattern, body)]
+    modules = [line for line in imports if line.startswith(("import ", "from "))]
+    settings = [line for line in imports if line not in modules]
+    blocks = ["\n".join(standard), "\n".join(["import torch", *modules, *descriptors]), "\n".join(settings)]
+    return f"{head}\n\n" + "\n\n".join(b for b in blocks if b) + f"\n\n\n{body}\n"

@@ -1,0 +1,101 @@
+"""The function of a stand-alone file that launches the kernels of one workload, through Triton's own launcher."""
+
+from __future__ import annotations
+
+from autosched.backends.triton_arguments import Descriptor
+from autosched.backends.triton_scope import Identifiers, call
+from autosched.backends.triton_source import is_gluon, kernel_arguments
+from search_spaces import Tensor, TileProgram, Workload
+from search_spaces.dtypes import dtype
+from search_spaces.resources import WARP_GROUP
+from search_spaces.tile_program import Buffer, Kernel
+
+# What files call the two classes of tensor descriptors.
+DESCRIPTOR = "TensorDescriptor"
+GLUON_DESCRIPTOR = "GluonTensorDescriptor"
+# As in `autosched.backends.triton_gluon_compile`: the widths of rows in shared memory whose banks are permuted.
+_SWIZZLES = (128, 64, 32)
+
+CHECK = '''\
+def _check(name, tensor, shape, strides, dtype, device):
+    """Raise ValueError unless the kernels, which have shapes and strides built in, can take the tensor."""
+    if tuple(tensor.shape) != shape or tensor.dtype != dtype or tensor.device != device:
+        got = f"{list(tensor.shape)} {tensor.dtype} on {tensor.device}"
+        raise ValueError(f"{name}: got {got}; expected {list(shape)} {dtype} on {device}")
+    if any(size > 1 and got != want for size, got, want in zip(shape, tensor.stride(), strides)):
+        raise ValueError(f"{name}: strides {tensor.stride()}; expected {strides}")
+    if tensor.data_ptr() % 16:
+        raise ValueError(f"{name} begins at {tensor.data_ptr():#x}; expected a multiple of 16, as of {name}.clone()")'''
+
+
+def launcher(function: str, workload: Workload, program: TileProgram, reserved: tuple[str, ...]) -> str:
+    """A function of the workload's inputs that returns its output. `reserved`: names of the file that it uses."""
+    names = Identifiers()
+    for name in reserved:
+        names.of(("reserved", name), name)
+    variables = {b.name: names.of(b.name, b.name) for b in program.buffers}
+    # Kernels may see the same memory in another shape: rows end to end, say.
+    taken = [variables[t.name] for t in workload.inputs]
+    lines = [f'"""{_what(workload)}"""']
+    lines += [check(variables[t.name], t, f"{taken[0]}.device") for t in workload.inputs]
+    lines.append(_allocated(variables[workload.output.name], workload.output, taken[0]))
+    for workspace in (b for b in program.buffers if b.role == "workspace"):
+        lines.append(
+            _allocated(variables[workspace.name], Tensor(workspace.name, workspace.shape, workspace.dtype), taken[0])
+        )
+    lines += [f"{variables[name]}.zero_()" for name in program.zeroed]
+    # On a CPU, where Triton's interpreter runs kernels, this does nothing.
+    lines.append(f"with torch.cuda.device_of({taken[0]}):")
+    for kernel in program.kernels:
+        lines += [f"    {line}" for line in _launch(program, kernel, variables).split("\n")]
+    lines.append(f"return {variables[workload.output.name]}")
+    body = "\n".join(f"    {line}" for text in lines for line in text.split("\n"))
+    return f"def {function}({', '.join(taken)}):\n{body}"
+
+
+def check(name: str, tensor: Tensor, device: str) -> str:
+    """The call that looks at an argument."""
+    layout = [str(tensor.shape), str(tensor.effective_strides)]
+    return call("_check", f'"{name}"', name, *layout, f"torch.{tensor.dtype}", device)
+
+
+def _what(workload: Workload) -> str:
+    given = ", ".join(f"{t.name}{list(t.shape)} {t.dtype}" for t in workload.inputs)
+    made = workload.output
+    return f"{made.name}{list(made.shape)} {made.dtype} of {given}."
+
+
+def _allocated(name: str, tensor: Tensor, like: str) -> str:
+    layout = [str(tensor.shape), str(tensor.effective_strides)]
+    arguments = [*layout, f"dtype=torch.{tensor.dtype}", f"device={like}.device"]
+    return call("torch.empty_strided", *arguments, before=f"{name} = ")
+
+
+def _launch(program: TileProgram, kernel: Kernel, variables: dict[str, str]) -> str:
+    taken = kernel_arguments(program, kernel)
+    gluon = is_gluon(kernel)
+    arguments = [_passed(variables[b.name], b) for b in taken.pointers]
+    arguments += [_descriptor(variables[d.buffer.name], d, gluon) for d in taken.descriptors]
+    launch = kernel.launch
+    # Of a Gluon kernel these are the warps of the first warp group; those of the others stand in its text.
+    arguments += [f"num_warps={WARP_GROUP if gluon else launch.num_warps}", f"num_stages={launch.num_stages}"]
+    arguments += [f"num_ctas={launch.num_ctas}"] if launch.num_ctas > 1 else []
+    arguments += [f"maxnreg={launch.max_registers}"] if launch.max_registers else []
+    return call(f"{kernel.name}[({kernel.grid.programs},)]", *arguments)
+
+
+def _passed(name: str, buffer: Buffer) -> str:
+    """The tensor as the kernel takes it: booleans as bytes."""
+    return f"{name}.view(torch.int8)" if buffer.dtype == "bool" else name
+
+
+def _descriptor(name: str, descriptor: Descriptor, gluon: bool) -> str:
+    layout = [list(descriptor.shape), list(descriptor.strides), list(descriptor.block)]
+    arguments = [_passed(name, descriptor.buffer), *map(str, layout)]
+    if not gluon:
+        return f"{DESCRIPTOR}({', '.join(arguments)})"
+    size = dtype(descriptor.buffer.dtype).bytes
+    swizzle = next((s for s in _SWIZZLES if s <= descriptor.block[-1] * size), 0)
+    bits, rank = 8 * size, len(descriptor.block)
+    shared = f"gl.NVMMASharedLayout(swizzle_byte_width={swizzle}, element_bitwidth={bits}, rank={rank})"
+    return f"{GLUON_DESCRIPTOR}({', '.join([*arguments, shared])})"

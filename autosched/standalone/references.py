@@ -1,0 +1,268 @@
+"""A workload as plain PyTorch code, straight from its expressions: what a stand-alone file compares its kernel with.
+
+    # acc[m, n] = sum over k of mul(a[m, k], b[k, n])
+    acc = torch.einsum("mk,kn->mn", a, b)
+    # out[m, n] = maximum(acc[m, n], 0)
+    m, n = _axes(a, 128, 256)
+    out = acc[m, n].clamp(min=0.0)
+
+Every axis is a tensor of its indices along a dimension of its own, so that an access is printed as it stands.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import string
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from autosched.backends.triton_scope import Identifiers
+from autosched.reference import factors, outside
+from search_spaces import Stage, Workload
+from search_spaces import expression as ex
+from search_spaces.expression import ROUNDINGS, Access, Affine, Apply, Expression, Gather, Literal, Position
+
+AXES = '''\
+def _axes(like, *sizes):
+    """The indices along each dimension of a tensor of these sizes, as tensors that broadcast with each other."""
+    rank = len(sizes)
+    ranges = [torch.arange(size, device=like.device) for size in sizes]
+    return [r.reshape([-1 if i == d else 1 for i in range(rank)]) for d, r in enumerate(ranges)]'''
+LOOK_UP = '''\
+def _look_up(outside, table, *index):
+    """Elements of a table; `outside` where an index is none of its dimension."""
+    found, inside = [], torch.ones((), dtype=torch.bool, device=table.device)
+    for at, size in zip(map(torch.as_tensor, index), table.shape):
+        within = (at >= 0) & (at < size)
+        inside = inside & within.to(table.device)
+        found.append(torch.where(within, at, 0).long())
+    return torch.where(inside, table[tuple(found)], outside)'''
+ROUNDED = '''\
+def _rounded(x, dtype):
+    """As the kernel rounds in between; in float64 nothing is rounded."""
+    return x if x.dtype == torch.float64 else x.to(dtype).to(x.dtype)'''
+# Functions that references call, by name.
+HELPERS: Mapping[str, str] = {"_axes": AXES, "_look_up": LOOK_UP, "_rounded": ROUNDED}
+
+_BINARY = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
+_COMPARED = {"lt": "<", "le": "<=", "eq": "=="}
+_FUNCTIONS = ("abs", "exp", "log", "sqrt", "rsqrt", "tanh", "erf", "sin", "cos", "floor")
+_CLAMPED = {"maximum": "min", "minimum": "max"}
+_FOLDS = {"sum": "sum", "max": "amax", "min": "amin"}
+# What a method can be called on without parentheses.
+_CALL_OR_ACCESS = re.compile(r"\w+\[[^][]*\]|[\w.]+\([^()]*\)")
+# Deeper expressions than this are printed in several statements.
+_DEEPEST = 8
+
+
+def reference(function: str, workload: Workload) -> str:
+    """A function of the workload's inputs, all of one floating-point type, in which it computes."""
+    return _Reference(function, workload).text()
+
+
+@dataclass
+class _Reference:
+    function: str
+    workload: Workload
+    names: Identifiers = field(default_factory=Identifiers)
+    lines: list[str] = field(default_factory=list)
+    axes: str = ""  # the line that the variables of axes were last defined by
+
+    def text(self) -> str:
+        for name in ("torch", "math", "dtype"):
+            self.names.of(("reserved", name), name)
+        taken = [self.names.of(t.name, t.name) for t in self.workload.inputs]
+        for stage in self.workload.stages:
+            self.names.of(stage.name, stage.name)
+        self.lines.append(f"dtype = {taken[0]}.dtype")
+        for stage in self.workload.stages:
+            self._stage(stage)
+        self.lines.append(f"return {self.names.of(self.workload.output.name, '')}")
+        if not any("dtype" in line for line in self.lines[1:]):
+            del self.lines[0]
+        body = "\n".join(f"    {line}" for line in self.lines)
+        doc = "The same by PyTorch alone, computed in the element type of the arguments."
+        return f'def {self.function}({", ".join(taken)}):\n    """{doc}"""\n{body}'
+
+    def _stage(self, stage: Stage) -> None:
+        reduction = stage.reduction
+        fold = f"{reduction.operator} over {', '.join(a.name for a in reduction.axes)} of " if reduction else ""
+        said = ex.to_text(stage.expression)
+        where = ", ".join(a.name for a in stage.axes)
+        self.lines.append(f"# {stage.name}[{where}] = {fold}{said if len(said) <= 90 else said[:87] + '...'}")
+        result = self.names.of(stage.name, "")
+        contracted = self._contracted(stage)
+        if contracted is not None:
+            self.lines.append(f"{result} = {contracted}")
+            return
+        variables = {a: self.names.of(("axis", a), a) for a in stage.extents}
+        needed = ex.variables(stage.expression)
+        used = [v if axis in needed else "_" for axis, v in variables.items()]
+        like = self.names.of(self.workload.inputs[0].name, "")
+        sizes = ", ".join(map(str, stage.extents.values()))
+        axes = f"{', '.join(used)}{',' if len(used) == 1 else ''} = _axes({like}, {sizes})"
+        if needed and axes != self.axes:
+            self.lines.append(axes)
+            self.axes = axes
+        printer = _Expressions(self, stage, variables)
+        products = factors(stage.expression) if reduction and reduction.operator == "sum" else []
+        if len(products) > 1 and self._is_sparse(stage, products):
+            letters = _letters(list(stage.extents))
+            every, left = "".join(letters.values()), "".join(letters[a.name] for a in stage.axes)
+            operands = [printer.tensor(p) for p in products]
+            subscripts = f'"{",".join([every] * len(operands))}->{left}"'
+            self.lines.append(f"{result} = torch.einsum({subscripts}, {', '.join(operands)})")
+            return
+        value = _bare(printer.tensor(stage.expression))
+        if needed != frozenset(stage.extents):
+            value = f"torch.broadcast_to({value}, [{sizes}])"
+        if reduction:
+            value = value if _CALL_OR_ACCESS.fullmatch(value) else f"({value})"
+            dims = range(len(stage.axes), len(stage.extents))
+            if reduction.operator == "prod":
+                value += "".join(f".prod({d})" for d in reversed(dims))
+            else:
+                value += f".{_FOLDS[reduction.operator]}({tuple(dims)})"
+        self.lines.append(f"{result} = {value}")
+
+    def _is_sparse(self, stage: Stage, products: Sequence[Expression]) -> bool:
+        """Whether no factor has all axes, though each is of some: their product is never to be held in memory."""
+        axes = [ex.variables(p) for p in products]
+        every = frozenset(stage.extents)
+        return not any(a == every for a in axes) and frozenset().union(*axes) == every
+
+    def _contracted(self, stage: Stage) -> str | None:
+        """The stage as one einsum of whole tensors, where it is that."""
+        if not stage.is_contraction:
+            return None
+        letters = _letters(list(stage.extents))
+        shapes = {t.name: t.shape for t in self.workload.inputs} | {s.name: s.shape for s in self.workload.stages}
+        operands: list[str] = []
+        subscripts: list[str] = []
+        for access in ex.accesses(stage.expression):
+            axes = [i.terms[0][0] for i in access.index if len(i.terms) == 1 and i == ex.axis_index(i.terms[0][0])]
+            if len(axes) < len(access.index) or tuple(stage.extents[a] for a in axes) != shapes[access.tensor]:
+                return None
+            if len(set(axes)) < len(axes):
+                return None
+            operands.append(self.names.of(access.tensor, ""))
+            subscripts.append("".join(letters[a] for a in axes))
+        if set("".join(subscripts)) != set(letters.values()):
+            return None
+        if stage.dtype == "int32":
+            # Exact, which float32 is not.
+            operands = [f"{o}.double()" for o in operands]
+        made = "".join(letters[a.name] for a in stage.axes)
+        return f'torch.einsum("{",".join(subscripts)}->{made}", {", ".join(operands)})'
+
+
+def _letters(axes: Sequence[str]) -> dict[str, str]:
+    """A letter for every axis: its first, if no other has it."""
+    found: dict[str, str] = {}
+    for axis in axes:
+        wanted = [c for c in axis.lower() if c in string.ascii_lowercase] + list(string.ascii_letters)
+        found[axis] = next(c for c in wanted if c not in found.values())
+    return found
+
+
+@dataclass
+class _Expressions:
+    """Prints the expressions of a stage; what occurs several times, or is nested deeply, gets a name first."""
+
+    whole: _Reference
+    stage: Stage
+    variables: Mapping[str, str]
+    named: dict[Expression, str] = field(default_factory=dict)
+    counts: Counter[Expression] = field(default_factory=Counter)
+
+    def tensor(self, expression: Expression) -> str:
+        """The expression, never a plain number."""
+        self.counts.update(e for e in ex.walk(expression) if isinstance(e, Apply | Gather))
+        return self._tensor(expression)
+
+    def _tensor(self, expression: Expression) -> str:
+        if isinstance(expression, Literal):
+            return f"torch.tensor({_number(expression.value)}, dtype=dtype)"
+        return self._printed(expression)[0]
+
+    def _printed(self, expression: Expression) -> tuple[str, int]:
+        """The text, and how deeply it nests."""
+        if expression in self.named:
+            return self.named[expression], 0
+        text, depth = self._made(expression)
+        if isinstance(expression, Apply | Gather) and (self.counts[expression] > 1 or depth > _DEEPEST):
+            name = self.whole.names.of((self.stage.name, expression), "t")
+            self.whole.lines.append(f"{name} = {_bare(text)}")
+            self.named[expression] = name
+            return name, 0
+        return text, depth
+
+    def _made(self, expression: Expression) -> tuple[str, int]:
+        match expression:
+            case Literal(value):
+                return _number(value), 0
+            case Access(tensor, index):
+                return f"{self.whole.names.of(tensor, '')}[{', '.join(map(self._affine, index))}]", 0
+            case Position(index):
+                return f"torch.as_tensor({self._affine(index)}).to(dtype)", 1
+            case Gather(tensor, index):
+                parts = [(self._affine(i), 0) if isinstance(i, Affine) else self._printed(i) for i in index]
+                lost = outside(next(t for t in self.whole.workload.inputs if t.name == tensor))
+                table = self.whole.names.of(tensor, "")
+                text = f"_look_up({', '.join([_number(lost), table, *(t for t, _ in parts)])})"
+                return text, 1 + max(d for _, d in parts)
+            case Apply(operator, arguments):
+                parts = [self._printed(a) for a in arguments]
+                return self._applied(operator, arguments, [t for t, _ in parts]), 1 + max(d for _, d in parts)
+
+    def _applied(self, operator: str, arguments: Sequence[Expression], texts: list[str]) -> str:
+        constant = [isinstance(a, Literal) for a in arguments]
+        if operator in _CLAMPED and constant == [False, True]:
+            return f"{texts[0]}.clamp({_CLAMPED[operator]}={texts[1]})"
+        if operator in _CLAMPED and constant == [True, False]:
+            return f"{texts[1]}.clamp({_CLAMPED[operator]}={texts[0]})"
+        if operator == "where":
+            condition = self._tensor(arguments[0])
+            first = self._tensor(arguments[1]) if all(constant[1:]) else texts[1]
+            return f"torch.where({condition} != 0, {_bare(first)}, {_bare(texts[2])})"
+        if all(constant):
+            texts = [self._tensor(a) for a in arguments]
+        if operator in _BINARY:
+            return f"({texts[0]} {_BINARY[operator]} {texts[1]})"
+        if operator in _COMPARED:
+            return f"({texts[0]} {_COMPARED[operator]} {texts[1]}).to(dtype)"
+        if operator == "neg":
+            return f"(-{texts[0]})"
+        if operator in ROUNDINGS:
+            return f"_rounded({_bare(texts[0])}, torch.{ROUNDINGS[operator]})"
+        if operator in _CLAMPED or operator in _FUNCTIONS:
+            return f"torch.{operator}({', '.join(map(_bare, texts))})"
+        raise AssertionError(f"no PyTorch for {operator}")
+
+    def _affine(self, form: Affine) -> str:
+        parts = [self.variables[v] if c == 1 else f"{c} * {self.variables[v]}" for v, c in form.terms]
+        if form.offset or not parts:
+            parts.append(str(form.offset))
+        return " + ".join(parts)
+
+
+def _number(value: float) -> str:
+    if math.isnan(value):
+        return "math.nan"
+    if math.isinf(value):
+        return "math.inf" if value > 0 else "-math.inf"
+    return repr(float(value)) if value >= 0 else f"({float(value)!r})"
+
+
+def _bare(text: str) -> str:
+    """Without parentheses around the whole."""
+    if not (text.startswith("(") and text.endswith(")")):
+        return text
+    depth = 0
+    for place, character in enumerate(text):
+        depth += (character == "(") - (character == ")")
+        if depth == 0:
+            return text[1:-1] if place == len(text) - 1 else text
+    return text

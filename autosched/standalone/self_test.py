@@ -1,0 +1,137 @@
+"""What a stand-alone file does when it is run: random inputs, the same by PyTorch in float64, and a latency."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+from search_spaces import Tensor, Workload
+from search_spaces.dtypes import FLOAT8, is_float
+
+RANDOM = '''\
+def _random(shape, strides, dtype, device, integers=(-8, 9)):
+    """Standard normal numbers, or integers from the first of `integers` below the second."""
+    span = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides))
+    if dtype.is_floating_point:
+        drawn = torch.randn(span, device=device).to(dtype)
+    else:
+        drawn = torch.randint(*integers, (span,), device=device).to(dtype)
+    return drawn.as_strided(shape, strides)'''
+
+_ERROR = '''\
+# Float32 sums of at most {longest} terms, in whatever order, are off by the root of that many roundings, 2^-24 of the
+# largest each; twice that is allowed{dots}.
+_SUMS = {sums}
+
+
+def _error(got, exact, usual):
+    """The largest error as a fraction of what is allowed.
+
+    That is 4 times the largest error of PyTorch {usual}, one rounding to the type of the result, and `_SUMS` of the
+    largest value. Integers are compared where PyTorch has the same ones in float64.
+    """
+    dtype, got, exact, usual = got.dtype, got.double(), exact.double(), usual.double()
+    same = (got == exact) | (got == usual) | (got.isnan() & exact.isnan())
+    if not dtype.is_floating_point:
+        return 0.0 if bool((same | (usual != exact)).all()) else math.inf
+    kind = torch.finfo(dtype)
+    if dtype.itemsize == 1:
+        exact, usual = exact.clamp(kind.min, kind.max), usual.clamp(kind.min, kind.max)
+    finite = exact.isfinite() & usual.isfinite()
+    if not bool(finite.any()):
+        return 0.0 if bool(same.all()) else math.inf
+    usual_error = (usual - exact).abs()[finite].max()
+    allowed = 4 * usual_error + kind.eps * exact.abs() + _SUMS * exact[finite].abs().max() + kind.tiny
+    errors = torch.where(finite, (got - exact).abs() / allowed, torch.where(same, 0.0, math.inf))
+    return errors.nan_to_num(math.inf, math.inf).max().item()'''
+
+_LATENCY = '''\
+def _latency_us(call):
+    """What a call takes amid others, caches hot. In a CUDA graph, where no launch waits for Python."""
+    call()
+    torch.cuda.synchronize()
+    graph, calls = torch.cuda.CUDAGraph(), 20
+    with torch.cuda.graph(graph):
+        for _ in range(calls):
+            call()
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    graph.replay()
+    start.record()
+    graph.replay()
+    end.record()
+    torch.cuda.synchronize()
+    return start.elapsed_time(end) * 1e3 / calls'''
+
+_MAIN = '''\
+def _self_test():
+    """Print one line; whether the results are right."""
+    torch.manual_seed(0)
+    device = "cuda" if torch.cuda.is_available() else "cpu"  # On a CPU with TRITON_INTERPRET=1 only.
+    inputs = _inputs(device)
+    got = {function}(*inputs)
+{compared}
+    worst = max(_error(*tensors) for tensors in zip(got, exact, usual))
+    verdict = "right" if worst <= 1 else "WRONG"
+    label = "{label}"
+    line = f"{{label}}: {{verdict}}, the largest error is {{worst:.2g}} of what is allowed"
+    if device == "cuda":
+        took = _latency_us(lambda: {function}(*inputs))
+        line += f"; {{took:.1f}} us with hot caches on {{torch.cuda.get_device_name()}}"
+        line += " ({tuned})"
+    print(line)
+    return worst <= 1
+
+
+if __name__ == "__main__":
+    sys.exit(0 if _self_test() else 1)'''
+
+# How far sums of dots may be off, as a fraction of the largest result, where products or sums keep fewer bits.
+_DOTS: Mapping[str, tuple[float, str]] = {
+    "tf32": (2.0**-7, "; operands of dots are cut to tf32, which keeps 10 bits"),
+    "fast": (2.0**-4, "; sums of 8-bit floats stay in tensor cores, which keep 13 bits of them"),
+    "float8": (2.0**-8, "; sums of 8-bit floats keep 13 bits in tensor cores, for 128 products at a time"),
+}
+
+
+def error_text(workloads: Iterable[Workload], usual: str) -> str:
+    """The function that judges results. `usual`: in which types PyTorch makes the usual
+    error."""
+    longest, allowed, dots = 1, 0.0, ""
+    for workload in workloads:
+        sums = [math.prod(a.extent for a in s.reduction.axes) for s in workload.stages if s.reduction]
+        longest = max([longest, *sums])
+        kind = "float8" if any(d in FLOAT8 for d in workload.contracted) else ""
+        kind = workload.precision if workload.precision in _DOTS else kind
+        if kind and _DOTS[kind][0] > allowed:
+            allowed, dots = _DOTS[kind]
+    sums_text = f"{max(allowed, math.sqrt(longest) * 2.0**-23):.1e}"
+    return _ERROR.format(longest=longest, dots=dots, sums=sums_text, usual=usual)
+
+
+def inputs_text(tensors: Iterable[Tensor], sizes: Mapping[str, int], integers: tuple[int, int] | None = None) -> str:
+    """The function that draws inputs. `sizes`: of those that are indices, what they index; `integers`: the range of
+    other integers that are wider than 8 bits."""
+    lines = ["def _inputs(device):", "    return ["]
+    for t in tensors:
+        given = [str(t.shape), str(t.effective_strides), f"torch.{t.dtype}", "device"]
+        if t.name in sizes:
+            given.append(f"(0, {sizes[t.name]})")
+        elif t.dtype == "bool":
+            given.append("(0, 2)")
+        elif not is_float(t.dtype) and integers is not None:
+            given.append(str(integers))
+        lines.append(f"        _random({', '.join(given)}),  # {t.name}")
+    return "\n".join([*lines, "    ]"])
+
+
+def main_text(function: str, compared: Iterable[str], label: str, tuned: str) -> str:
+    """The self-test. `compared`: lines that define `exact` and `usual`, and make sequences of all results."""
+    lines = "\n".join(f"    {line}" for line in compared)
+    return "\n\n\n".join(
+        [_LATENCY, _MAIN.format(function=function, compared=lines, label=_quoted(label), tuned=_quoted(tuned))]
+    )
+
+
+def _quoted(text: str) -> str:
+    """Within a string in double quotes."""
+    return text.replace("\\", "\\\\").replace('"', '\\"')

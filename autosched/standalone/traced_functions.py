@@ -1,0 +1,265 @@
+"""A traced function in a stand-alone file: its steps one after the other, and the same as calls of ATen.
+
+def swiglu(x, gate):                              def _reference(exact, x, gate):
+    _check("x", x, …)                                 sigmoid = torch.ops.aten.sigmoid.default(gate)
+    mul = swiglu_mul(_view(x, …), gate)               mul = torch.ops.aten.mul.Tensor(x, sigmoid)
+    return mul                                        return [mul]
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from autosched.backends.triton_scope import Identifiers, call
+from autosched.reference import indexed_sizes
+from autosched.standalone.aten import call_text, value_text
+from autosched.standalone.launchers import check
+from autosched.tracing.assembly import Assembled, ViewOf, chain, placed
+from autosched.tracing.capture import capture
+from autosched.tracing.function import TracedFunction
+from autosched.tracing.values import Eager, Source, Value, View
+from search_spaces import InputError
+from search_spaces import Tensor as TensorSpec
+from search_spaces.strides import dense_strides, span
+
+# Constants of so many elements stand in the text; larger ones, in a file beside it.
+LARGEST_INLINED = 1024
+
+VIEW = """\
+def _view(tensor, shape, strides, offset=0):
+    return tensor.as_strided(shape, strides, tensor.storage_offset() + offset)"""
+# Tensor descriptors, and loads of several elements at once, want addresses like those that PyTorch allocates.
+ALIGNED = '''\
+def _aligned(tensor, span, offset):
+    """A copy of a part of a tensor's memory, which does not begin at a multiple of 16 bytes."""
+    return tensor.as_strided((span,), (1,), tensor.storage_offset() + offset).clone()'''
+TYPE = """\
+def _type(dtype, exact):
+    return torch.float64 if exact else dtype"""
+_ALIGNMENT_BYTES = 16
+
+
+@dataclass
+class TracedText:
+    """The functions of a file that stand for a traced function. `launchers`: by the workload's key."""
+
+    traced: TracedFunction
+    function: str
+    launchers: Mapping[str, str]
+    reserved: tuple[str, ...]
+    names: Identifiers = field(default_factory=Identifiers)
+
+    def __post_init__(self) -> None:
+        if not self.traced.arguments:
+            raise InputError(f"{self.traced.name} takes no tensor; expected a function of at least one")
+        for name in (*self.reserved, "device"):
+            self.names.of(("reserved", name), name)
+        for source in self.traced.sources:
+            self.names.of(source, source.name)
+
+    @property
+    def arguments(self) -> tuple[TensorSpec, ...]:
+        """What the function takes, as tensors of a workload."""
+        return tuple(TensorSpec(self._name(s), s.shape, s.dtype, s.strides) for s in self.traced.arguments)
+
+    @property
+    def constants(self) -> tuple[Source, ...]:
+        return tuple(s for s in self.traced.sources if s.tensor is not None)
+
+    @property
+    def saved(self) -> dict[str, Tensor]:
+        """The memory of the constants that are too large for the text, by name."""
+        large = (s for s in self.constants if _span(s) > LARGEST_INLINED)
+        return {self._name(s): _memory(s) for s in large}
+
+    def _name(self, value: Value) -> str:
+        return self.names.of(value, value.name)
+
+    def computed(self) -> str:
+        """The function itself."""
+        arguments = [self._name(s) for s in self.traced.arguments]
+        lines = [f'"""{self.traced.label}"""', f"device = {arguments[0]}.device"]
+        lines += [check(t.name, t, "device") for t in self.arguments]
+        lines += self._constants_line()
+        done: set[object] = set()
+        for step in self.traced.steps:
+            if step.assembled is not None:
+                lines.append(self._launched(step.value, step.assembled))
+            elif isinstance(step.value, Eager) and step.value.operation not in done:
+                done.add(step.value.operation)
+                lines += self._called(step.value)
+        results = [self._result(r, s) for r, s in zip(self.traced.results, self.traced.stored, strict=True)]
+        returned = results[0] if self.traced.single else f"({', '.join(results)},)"
+        return _function(self.function, arguments, [*lines, f"return {returned}"])
+
+    def _constants_line(self) -> list[str]:
+        named = [self._name(s) for s in self.constants]
+        return [f"{', '.join(named)}{',' if len(named) == 1 else ''} = _constants(device)"] if named else []
+
+    def _launched(self, value: Value, assembled: Assembled) -> str:
+        made, target = assembled.workload.output, self.launchers[assembled.workload.key]
+        given = [self._viewed(v) for v in assembled.inputs]
+        name, dense = self._name(value), dense_strides(value.shape)
+        if (made.shape, made.effective_strides) == (value.shape, dense):
+            return call(target, *given, before=f"{name} = ")
+        return f"{call(target, *given, before=f'{name} = ')}\n{name} = _view({name}, {value.shape}, {dense})"
+
+    def _viewed(self, view: ViewOf) -> str:
+        value, name = view.value, self._name(view.value)
+        strides = value.strides if isinstance(value, Source) else dense_strides(value.shape)
+        if (view.shape, view.strides, view.offset) == (value.shape, strides, 0):
+            return name
+        if view.offset * getattr(torch, value.dtype).itemsize % _ALIGNMENT_BYTES:
+            part = f"_aligned({name}, {span(view.shape, view.strides)}, {view.offset})"
+            return f"_view({part}, {view.shape}, {view.strides})"
+        offset = f", {view.offset}" if view.offset else ""
+        return f"_view({name}, {view.shape}, {view.strides}{offset})"
+
+    def _called(self, value: Eager) -> list[str]:
+        """A call of PyTorch, and all of its results that are used."""
+        operation = value.operation
+        text = call_text(operation.target, operation.arguments, dict(operation.keywords), self._known, exact=False)
+        same = [s.value for s in self.traced.steps if isinstance(s.value, Eager) and s.value.operation is operation]
+        if value.output is None:
+            return [f"{self._name(value)} = {text}.contiguous()"]
+        made = self.names.of(operation, "results")
+        return [f"{made} = {text}", *(f"{self._name(v)} = {made}[{v.output}].contiguous()" for v in same)]
+
+    def _known(self, argument: Any) -> str | None:
+        return self._name(argument) if isinstance(argument, Value) else None
+
+    def _result(self, result: Value, stored: Value) -> str:
+        if result is stored:
+            return self._name(stored)
+        assert isinstance(result, View)
+        strides = stored.strides if isinstance(stored, Source) else dense_strides(stored.shape)
+        lies = placed(chain(result, {stored: ()}), strides)
+        assert lies is not None
+        offset = f", {lies[1]}" if lies[1] else ""
+        return f"_view({self._name(stored)}, {result.shape}, {lies[0]}{offset})"
+
+    def constants_text(self) -> str:
+        """The function that makes the constants, once for a device; "" where there are none."""
+        if not self.constants:
+            return ""
+        lines = ['"""Tensors that the function closed over."""']
+        lines += ["saved = torch.load(pathlib.Path(__file__).with_suffix('.pt'), map_location=device)"] * bool(
+            self.saved
+        )
+        made = []
+        for source in self.constants:
+            name = self._name(source)
+            if name in self.saved:
+                memory = f'saved["{name}"]'
+            else:
+                values = f"[{', '.join(map(value_text, _memory(source).tolist()))}]"
+                memory = f"torch.tensor({values}, dtype=torch.{source.dtype}, device=device)"
+            lines.append(f"{name} = {memory}.as_strided({source.shape}, {source.strides})")
+            made.append(name)
+        lines.append(f"return {', '.join(made)}{',' if len(made) == 1 else ''}")
+        return "@functools.cache\n" + _function("_constants", ["device"], lines)
+
+    # The same by PyTorch
+
+    def reference(self) -> str:
+        """The function's own graph, captured anew: it has never seen a kernel."""
+        examples = [torch.empty_strided(s.shape, s.strides, dtype=_dtype(s)) for s in self.traced.arguments]
+        captured = capture(self.traced.function, examples)
+        names = Identifiers()
+        for name in ("torch", "math", "operator", "exact", "device"):
+            names.of(("reserved", name), name)
+        placeholders = [n for n in captured.graph.nodes if n.op == "placeholder"]
+        constant = [n.name in captured.constants for n in placeholders]
+        ordered = sorted(zip(constant, placeholders, strict=True), key=lambda pair: pair[0])
+        given = [names.of(n, n.name) for _, n in ordered]
+        lines = ['"""The same by PyTorch alone; `exact`: in float64 instead of any floating-point type."""']
+        lines.append(f"device = {given[0]}.device")
+        for node in captured.graph.nodes:
+            if node.op == "call_function":
+                lines.append(f"{names.of(node, node.name)} = {_node_text(node, names)}")
+            elif node.op == "output":
+                results = [names.of(n, n.name) for n in node.args[0]]
+            elif node.op != "placeholder":
+                raise InputError(f"{self.traced.name}: {node.op} {node.target} cannot be written to a stand-alone file")
+        if not any("device=device" in line for line in lines):
+            del lines[1]
+        return _function("_reference", ["exact", *given], [*lines, f"return [{', '.join(results)}]"])
+
+    def compared(self) -> list[str]:
+        """What the self-test compares its results with."""
+        constants = ["given = [*inputs, *_constants(inputs[0].device)]"] if self.constants else ["given = inputs"]
+        return [
+            *(["got = [got]"] if self.traced.single else []),
+            *constants,
+            "exact = _reference(True, *[x.double() if x.is_floating_point() else x for x in given])",
+            "usual = _reference(False, *given)",
+        ]
+
+    def sizes(self) -> dict[str, int]:
+        """The arguments that are used as indices, and what they index."""
+        found: dict[str, int] = {}
+        for step in self.traced.steps:
+            if step.assembled is None:
+                continue
+            known = indexed_sizes(step.assembled.workload)
+            for tensor, view in zip(step.assembled.workload.inputs, step.assembled.inputs, strict=True):
+                if tensor.name in known and isinstance(view.value, Source) and view.value.position is not None:
+                    name = self._name(view.value)
+                    found[name] = min(known[tensor.name], found.get(name, known[tensor.name]))
+        return found
+
+    @property
+    def safe_integers(self) -> tuple[int, int] | None:
+        """The range of other integers, where PyTorch may use them as indices and nobody knows of what."""
+        return (0, 2) if self.traced.left_to_pytorch else None
+
+
+def beside(path: Path) -> Path:
+    """Where large constants lie."""
+    return path.with_suffix(".pt")
+
+
+def _node_text(node: fx.Node, names: Identifiers) -> str:
+    if node.target is operator.getitem:
+        several, place = node.args
+        assert isinstance(several, fx.Node)
+        return f"{names.of(several, several.name)}[{place}]"
+    return call_text(
+        node.target,
+        node.args,
+        dict(node.kwargs),
+        lambda a: names.of(a, a.name) if isinstance(a, fx.Node) else None,
+        exact=True,
+    )
+
+
+def _function(name: str, arguments: list[str], lines: list[str]) -> str:
+    body = "\n".join(f"    {line}" for text in lines for line in text.split("\n"))
+    return f"def {name}({', '.join(arguments)}):\n{body}"
+
+
+def _dtype(source: Source) -> torch.dtype:
+    found = getattr(torch, source.dtype)
+    assert isinstance(found, torch.dtype)
+    return found
+
+
+def _span(source: Source) -> int:
+    return span(source.shape, source.strides) if math.prod(source.shape) else 0
+
+
+def _memory(source: Source) -> Tensor:
+    """From its first element to its last, whatever lies between them."""
+    assert source.tensor is not None
+    tensor = source.tensor.detach()
+    if tensor.stride() != source.strides:
+        tensor = torch.empty_strided(source.shape, source.strides, dtype=tensor.dtype).copy_(tensor)
+    return tensor.as_strided((_span(source),), (1,), tensor.storage_offset()).cpu().clone()

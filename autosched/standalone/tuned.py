@@ -1,0 +1,86 @@
+"""A tuned workload as far as a stand-alone file goes: no cubin, so that no device is needed to write one."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autosched import devices
+from autosched.arguments import check_policy, check_workload
+from autosched.backends.triton_scope import Identifiers
+from autosched.backends.triton_source import print_module
+from autosched.replay import find_best, log_paths
+from autosched.timing import Policy
+from search_spaces import InputError, Schedule, Target, TileProgram, Workload, build, target_named
+from search_spaces.target import GPUS
+from tuning_logs import TuningRecord
+
+# How `print_module` sets its parts apart: comment and imports, then functions.
+_BETWEEN = "\n\n\n"
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A record and its schedule, bound to the search space."""
+
+    record: TuningRecord
+    schedule: Schedule
+
+    def __post_init__(self) -> None:
+        target = self.record.target
+        if target.kind != "gpu":
+            raise InputError(
+                f"{self.workload.label}: the kernel is for the CPU {target.device}, and LLVM IR needs autosched to "
+                'run; expected one for a GPU, such as target="h200"'
+            )
+
+    @property
+    def workload(self) -> Workload:
+        return self.record.workload
+
+
+def look_up(
+    op: Workload,
+    target: str | Target | None,
+    log: str | os.PathLike[str] | None,
+    policy: Policy,
+    allow_stale: bool,
+) -> Tuned:
+    """What `replay` would build, for a GPU that need not be here if it is named.
+
+    Raises:
+        InputError, TargetUnavailableError, LogError: as `replay`.
+    """
+    check_workload(op)
+    check_policy(policy)
+    record = find_best(op, _target(target), log_paths(log), policy, allow_stale)
+    return Tuned(record, build(record.workload, record.target).bind(record.schedule))
+
+
+def _target(target: str | Target | None) -> Target:
+    if isinstance(target, Target) and target.kind == "gpu":
+        return target
+    if isinstance(target, str) and target.lower() in GPUS:
+        return target_named(target)
+    return devices.resolve(target)
+
+
+def named_kernels(program: TileProgram, names: Identifiers) -> TileProgram:
+    """The program with names of their own, in the file, for its kernels: `matmul` becomes `matmul_kernel`."""
+    kernels = tuple(
+        dataclasses.replace(k, name=names.of((program, k.name), f"{k.name}_kernel")) for k in program.kernels
+    )
+    return dataclasses.replace(program, kernels=kernels)
+
+
+def kernel_texts(programs: Sequence[TileProgram]) -> tuple[list[str], list[str]]:
+    """Import lines, and functions: the kernels of the programs and what they call, each once."""
+    imports: dict[str, None] = {}
+    functions: dict[str, None] = {}
+    for program in programs:
+        head, *parts = print_module(program, "").rstrip("\n").split(_BETWEEN)
+        imports |= dict.fromkeys(line for line in head.splitlines() if line and not line.startswith("#"))
+        functions |= dict.fromkeys(parts)
+    return list(imports), list(functions)

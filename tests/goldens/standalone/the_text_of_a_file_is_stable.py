@@ -1,0 +1,177 @@
+# softmax rows=64 columns=1000 float32: one Triton kernel, by autosched.
+#
+# Needs PyTorch and Triton 3.6 to 3.9. Run as a script, it compares its results with PyTorch's in float64, and
+# times itself; without a GPU, that needs TRITON_INTERPRET=1.
+#
+# workload softmax rows=64 columns=1000 float32
+#   input x[64, 1000] float32
+#   top[r] = max over c of x[r, c]  : float32
+#   e[r, c] = exp(sub(x[r, c], top[r]))  : float32
+#   total[r] = sum over c of e[r, c]  : float32
+#   out[r, c] = div(e[r, c], total[r])  : float32
+#
+# Tuned on NVIDIA H200: 12.3 µs with cold caches (torch 2.9, triton 3.6; generator 0123456789ab).
+#
+# row_whole rows=8x8 warps=8 persistent=False streaming=False
+# kernel softmax: grid r.0 in 8  [warps 8, stages 1]
+#   x: (r 8, c 1024) float32 = load x[r.0*8 : +8, 0 : +1024]
+#   top: (r 8) float32 = max of x over c
+#   t: (r 8, c 1024) float32 = sub(x, top)
+#   total_body: (r 8, c 1024) float32 = exp(t)
+#   total: (r 8) float32 = sum of total_body over c
+#   result: (r 8, c 1024) float32 = div(total_body, total)
+#   store out[r.0*8 : +8, 0 : +1024] = result
+
+import math
+import sys
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _max(a, b):
+    return tl.maximum(a, b, tl.PropagateNan.ALL)
+
+
+@triton.jit
+def softmax_kernel(x_ptr, out_ptr):
+    pid = tl.program_id(0)
+    r_0 = pid
+    offs_r = r_0 * 8 + tl.arange(0, 8)
+    offs_c = tl.arange(0, 1024)
+    mask_c = offs_c < 1000
+    x = tl.load(x_ptr + offs_r[:, None] * 1000 + offs_c[None, :], mask=mask_c[None, :], other=0.0)
+    top = tl.reduce(tl.where(mask_c[None, :], x, -float("inf")), 1, _max)
+    t = x - top[:, None]
+    total_body = tl.exp(t)
+    total = tl.sum(tl.where(mask_c[None, :], total_body, 0.0), axis=1)
+    result = total_body / total[:, None]
+    tl.store(out_ptr + offs_r[:, None] * 1000 + offs_c[None, :], result, mask=mask_c[None, :])
+
+
+def _axes(like, *sizes):
+    """The indices along each dimension of a tensor of these sizes, as tensors that broadcast with each other."""
+    rank = len(sizes)
+    ranges = [torch.arange(size, device=like.device) for size in sizes]
+    return [r.reshape([-1 if i == d else 1 for i in range(rank)]) for d, r in enumerate(ranges)]
+
+
+def _check(name, tensor, shape, strides, dtype, device):
+    """Raise ValueError unless the kernels, which have shapes and strides built in, can take the tensor."""
+    if tuple(tensor.shape) != shape or tensor.dtype != dtype or tensor.device != device:
+        got = f"{list(tensor.shape)} {tensor.dtype} on {tensor.device}"
+        raise ValueError(f"{name}: got {got}; expected {list(shape)} {dtype} on {device}")
+    if any(size > 1 and got != want for size, got, want in zip(shape, tensor.stride(), strides)):
+        raise ValueError(f"{name}: strides {tensor.stride()}; expected {strides}")
+    if tensor.data_ptr() % 16:
+        raise ValueError(f"{name} begins at {tensor.data_ptr():#x}; expected a multiple of 16, as of {name}.clone()")
+
+
+def softmax(x):
+    """out[64, 1000] float32 of x[64, 1000] float32."""
+    _check("x", x, (64, 1000), (1000, 1), torch.float32, x.device)
+    out = torch.empty_strided((64, 1000), (1000, 1), dtype=torch.float32, device=x.device)
+    with torch.cuda.device_of(x):
+        softmax_kernel[(8,)](x, out, num_warps=8, num_stages=1)
+    return out
+
+
+def _reference(x):
+    """The same by PyTorch alone, computed in the element type of the arguments."""
+    # top[r] = max over c of x[r, c]
+    r, c = _axes(x, 64, 1000)
+    top = x[r, c].amax((1,))
+    # e[r, c] = exp(sub(x[r, c], top[r]))
+    e = torch.exp(x[r, c] - top[r])
+    # total[r] = sum over c of e[r, c]
+    total = e[r, c].sum((1,))
+    # out[r, c] = div(e[r, c], total[r])
+    out = e[r, c] / total[r]
+    return out
+
+
+def _random(shape, strides, dtype, device, integers=(-8, 9)):
+    """Standard normal numbers, or integers from the first of `integers` below the second."""
+    span = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides))
+    if dtype.is_floating_point:
+        drawn = torch.randn(span, device=device).to(dtype)
+    else:
+        drawn = torch.randint(*integers, (span,), device=device).to(dtype)
+    return drawn.as_strided(shape, strides)
+
+
+def _inputs(device):
+    return [
+        _random((64, 1000), (1000, 1), torch.float32, device),  # x
+    ]
+
+
+# Float32 sums of at most 1000 terms, in whatever order, are off by the root of that many roundings, 2^-24 of the
+# largest each; twice that is allowed.
+_SUMS = 3.8e-06
+
+
+def _error(got, exact, usual):
+    """The largest error as a fraction of what is allowed.
+
+    That is 4 times the largest error of PyTorch in float32, one rounding to the type of the result, and `_SUMS` of the
+    largest value. Integers are compared where PyTorch has the same ones in float64.
+    """
+    dtype, got, exact, usual = got.dtype, got.double(), exact.double(), usual.double()
+    same = (got == exact) | (got == usual) | (got.isnan() & exact.isnan())
+    if not dtype.is_floating_point:
+        return 0.0 if bool((same | (usual != exact)).all()) else math.inf
+    kind = torch.finfo(dtype)
+    if dtype.itemsize == 1:
+        exact, usual = exact.clamp(kind.min, kind.max), usual.clamp(kind.min, kind.max)
+    finite = exact.isfinite() & usual.isfinite()
+    if not bool(finite.any()):
+        return 0.0 if bool(same.all()) else math.inf
+    usual_error = (usual - exact).abs()[finite].max()
+    allowed = 4 * usual_error + kind.eps * exact.abs() + _SUMS * exact[finite].abs().max() + kind.tiny
+    errors = torch.where(finite, (got - exact).abs() / allowed, torch.where(same, 0.0, math.inf))
+    return errors.nan_to_num(math.inf, math.inf).max().item()
+
+
+def _latency_us(call):
+    """What a call takes amid others, caches hot. In a CUDA graph, where no launch waits for Python."""
+    call()
+    torch.cuda.synchronize()
+    graph, calls = torch.cuda.CUDAGraph(), 20
+    with torch.cuda.graph(graph):
+        for _ in range(calls):
+            call()
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    graph.replay()
+    start.record()
+    graph.replay()
+    end.record()
+    torch.cuda.synchronize()
+    return start.elapsed_time(end) * 1e3 / calls
+
+
+def _self_test():
+    """Print one line; whether the results are right."""
+    torch.manual_seed(0)
+    device = "cuda" if torch.cuda.is_available() else "cpu"  # On a CPU with TRITON_INTERPRET=1 only.
+    inputs = _inputs(device)
+    got = softmax(*inputs)
+    got = [got]
+    exact = [_reference(*[x.double() for x in inputs])]
+    usual = [_reference(*[x.float() for x in inputs])]
+    worst = max(_error(*tensors) for tensors in zip(got, exact, usual))
+    verdict = "right" if worst <= 1 else "WRONG"
+    label = "softmax rows=64 columns=1000 float32"
+    line = f"{label}: {verdict}, the largest error is {worst:.2g} of what is allowed"
+    if device == "cuda":
+        took = _latency_us(lambda: softmax(*inputs))
+        line += f"; {took:.1f} us with hot caches on {torch.cuda.get_device_name()}"
+        line += " (tuned to 12.3 us with cold caches on NVIDIA H200)"
+    print(line)
+    return worst <= 1
+
+
+if __name__ == "__main__":
+    sys.exit(0 if _self_test() else 1)
