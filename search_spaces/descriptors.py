@@ -34,19 +34,19 @@ def why_not_describable(tensor: Tensor | Buffer) -> str | None:
     return None
 
 
-def descriptor_remarks(workload: Workload, names: Iterable[str], target: Target) -> tuple[str, ...]:
+def descriptor_remarks(
+    workload: Workload, names: Iterable[str], target: Target, instead: str = "read by pointers, or copied first"
+) -> tuple[str, ...]:
     """A line for each of the named tensors that has no descriptor on a target that has them.
 
     b: rows of 4093 bfloat16 are 8186 bytes apart; descriptors need multiples of 16, so b is read
     by pointers, or copied first
+
+    `instead`: what is done with an input.
     """
     if not target.has_tensor_descriptors:
         return ()
     tensors = {t.name: t for t in (*workload.inputs, workload.output)}
     found = [(name, why_not_describable(tensors[name])) for name in names]
     ways = {workload.output.name: "written by pointers"}
-    return tuple(
-        f"{name}: {why}, so {name} is {ways.get(name, 'read by pointers, or copied first')}"
-        for name, why in found
-        if why
-    )
+    return tuple(f"{name}: {why}, so {name} is {ways.get(name, instead)}" for name, why in found if why)

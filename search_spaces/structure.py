@@ -57,12 +57,12 @@ def contraction_form(workload: Workload) -> ContractionForm | None:
         return None
     names = {x.name: "b" if len(found.batch) == 1 else f"b{i}" for i, x in enumerate(found.batch)}
     names |= {found.m.name: "m", found.n.name: "n", found.k.name: "k"}
-    return _contraction_form(_renamed(workload, names))
+    return _contraction_form(with_axes_named(workload, names))
 
 
 def _contraction_form(workload: Workload) -> ContractionForm | None:
     first, *rest = workload.stages
-    if not first.is_contraction or not _plain(workload) or any(s.reduction for s in rest):
+    if not first.is_contraction or not is_plain(workload) or any(s.reduction for s in rest):
         return None
     assert first.reduction is not None
     assert isinstance(first.expression, Apply)
@@ -105,7 +105,7 @@ def row_form(workload: Workload) -> tuple[Workload, RowForm] | None:
     if found is None:
         return None
     names = {x.name: "r" if len(found.rows) == 1 else f"r{i}" for i, x in enumerate(found.rows)}
-    renamed = _renamed(workload, names | {found.column.name: "c"})
+    renamed = with_axes_named(workload, names | {found.column.name: "c"})
     form = _row_form(renamed)
     assert form is not None
     return renamed, form
@@ -115,7 +115,7 @@ def _row_form(workload: Workload) -> RowForm | None:
     reductions = tuple(s for s in workload.stages if s.reduction)
     if (
         not reductions
-        or not _plain(workload)
+        or not is_plain(workload)
         or any(s.is_contraction and contraction_form(workload) for s in reductions)
         # Rows are reduced in float32, which would round sums of integers.
         or any(s.is_contraction and is_integer(s.dtype) for s in reductions)
@@ -172,7 +172,7 @@ def pointwise_form(workload: Workload) -> Workload | None:
     """The workload with axes merged as far as its accesses allow, or None when a stage reduces."""
     if not workload.stages[-1].axes:
         return None
-    if any(s.reduction or s.axes != workload.stages[-1].axes for s in workload.stages) or not _plain(workload):
+    if any(s.reduction or s.axes != workload.stages[-1].axes for s in workload.stages) or not is_plain(workload):
         return None
     return _merge_axes(workload)
 
@@ -190,7 +190,7 @@ def inline(expression: Expression, stages: dict[str, Stage]) -> Expression:
     return ex.rewritten(expression, inlined)
 
 
-def _plain(workload: Workload) -> bool:
+def is_plain(workload: Workload) -> bool:
     """Whether every index is just an axis, and stages are read at their own axes."""
     stages = {s.name: s for s in workload.stages}
     for stage in workload.stages:
@@ -210,7 +210,7 @@ def _is_axis(index: ex.Affine) -> bool:
     return index.offset == 0 and len(index.terms) == 1 and index.terms[0][1] == 1
 
 
-def _renamed(workload: Workload, names: dict[str, str]) -> Workload:
+def with_axes_named(workload: Workload, names: dict[str, str]) -> Workload:
     """The same workload with other names for its axes."""
 
     def axes(given: tuple[Axis, ...]) -> tuple[Axis, ...]:

@@ -18,11 +18,20 @@ from __future__ import annotations
 
 import math
 
-from search_spaces.descriptors import DESCRIPTOR_ALIGNMENT_BYTES, descriptor_remarks, why_not_describable
+from search_spaces.descriptors import descriptor_remarks, why_not_describable
+from search_spaces.dot_knobs import (
+    MIN_ROWS,
+    REDUCTION_TILES,
+    addressing,
+    epilogue_addressing,
+    fastest,
+    tilings,
+    why_too_narrow,
+)
 from search_spaces.dot_tiles import DotTile
 from search_spaces.dtypes import dtype
-from search_spaces.expression import Access, accesses
-from search_spaces.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest
+from search_spaces.expression import Access
+from search_spaces.knobs import Choice, Knob, KnobValue, Values, nearest
 from search_spaces.lowering import buffers, start_of
 from search_spaces.operand_copies import Operand, OperandCopy, operand, operand_copy
 from search_spaces.resources import GROUP_ROWS
@@ -32,18 +41,8 @@ from search_spaces.split_reduction import combine, partial_sums
 from search_spaces.structure import ContractionForm, contraction_form
 from search_spaces.target import Target
 from search_spaces.tile_program import Kernel, Slice, TileProgram
-from search_spaces.workload import Tensor, Workload
+from search_spaces.workload import Workload
 
-# A dot needs rows of at least 16, and columns of at least 8 (PTX ISA, shapes of mma and wgmma).
-TILES = (16, 32, 64, 128, 256)
-THIN_TILES = (8, *TILES)
-MIN_ROWS = 16
-# Tiles along the reduction, and the bytes that their rows may have: two dot instructions at least, up to the sixteen
-# that are in flight anyway.
-REDUCTION_TILES = (16, 32, 64, 128, 256)
-REDUCTION_BYTES = (64, 512)
-# Axes up to here are worth tiles smaller than any other has: the rest of a larger one would be padding.
-THIN = 16
 # Reductions are cut into at most so many parts, of at least two of the smaller reduction tiles each.
 SPLITS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 MIN_SPLIT = 128
@@ -117,12 +116,8 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
 def _knobs(workload: Workload, form: ContractionForm, target: Target) -> tuple[Knob, ...]:
     k = form.k.extent
     grids = ("tiles", "persistent", "persistent_flat", "stream_k")
-    element_bytes = dtype(operand(workload, form.a).dtype).bytes
-    least, most = REDUCTION_BYTES
     return (
-        _tiling("m", form.m.extent, THIN_TILES if form.m.extent <= THIN else TILES, "grid"),
-        _tiling("n", form.n.extent, THIN_TILES if form.n.extent <= THIN else TILES, "grid"),
-        _tiling("k", k, tuple(s for s in REDUCTION_TILES if least <= s * element_bytes <= most), "loop"),
+        *tilings(form.m, form.n, form.k, dtype(operand(workload, form.a).dtype).bytes),
         Choice("tail", ("masked", "peeled") if k % REDUCTION_TILES[-1] else ("masked",)),
         Choice("swap", (False, True)),
         Choice("split_k", tuple(s for s in SPLITS if s == 1 or s * MIN_SPLIT <= k)),
@@ -133,8 +128,8 @@ def _knobs(workload: Workload, form: ContractionForm, target: Target) -> tuple[K
         Choice("per_unit", (1, 2, 3, 4)),
         Choice("a_load", _ways_to_load(workload, form, form.a, target), ordered=False),
         Choice("b_load", _ways_to_load(workload, form, form.b, target), ordered=False),
-        Choice("store", _addressing(workload.output, target)),
-        Choice("epilogue_load", _epilogue_addressing(workload, form, target)),
+        Choice("store", addressing(workload.output, target)),
+        Choice("epilogue_load", epilogue_addressing(workload, form.result, target)),
         Choice("parts", (1, 2, 4, 8)),
         Choice("specialize", KINDS if target.capability == CAPABILITY else KINDS[:1], ordered=False),
         Choice("ctas", (1, 2) if target.has_clusters else (1,)),
@@ -144,25 +139,6 @@ def _knobs(workload: Workload, form: ContractionForm, target: Target) -> tuple[K
     )
 
 
-def _tiling(name: str, extent: int, sizes: tuple[int, ...], level: str) -> Tiling:
-    # A tile may exceed the extent, but not by a whole smaller tile; the rows of a dot of 8 x 8 have to.
-    fitting = [s for s in sizes if s < 2 * extent or s == MIN_ROWS] or [sizes[0]]
-    return Tiling(name, extent, (level, "tile"), tuple(cover(extent, (s,)) for s in fitting))
-
-
-def _addressing(tensor: Tensor, target: Target) -> tuple[KnobValue, ...]:
-    """How tiles of a tensor can be moved where it lies."""
-    describable = target.has_tensor_descriptors and why_not_describable(tensor) is None
-    return ("pointer", "descriptor") if describable else ("pointer",)
-
-
-def _epilogue_addressing(workload: Workload, form: ContractionForm, target: Target) -> tuple[KnobValue, ...]:
-    """How the epilogue reads what has as many elements as the output: a residual, a gate."""
-    whole = {x.tensor for x in accesses(form.result) if {form.m.name, form.n.name} <= {i.terms[0][0] for i in x.index}}
-    ways = {_addressing(t, target) for t in workload.inputs if t.name in whole}
-    return ("pointer", "descriptor") if ways == {("pointer", "descriptor")} else ("pointer",)
-
-
 def _ways_to_load(workload: Workload, form: ContractionForm, access: Access, target: Target) -> tuple[KnobValue, ...]:
     """The same, or by way of a copy whose rows descriptors can address, or whose rows run along k.
 
@@ -170,7 +146,7 @@ def _ways_to_load(workload: Workload, form: ContractionForm, access: Access, tar
     (PTX ISA, "Strides" of wgmma); Triton then turns every tile round in the loop.
     """
     (tensor,) = (t for t in workload.inputs if t.name == access.tensor)
-    ways = _addressing(tensor, target)
+    ways = addressing(tensor, target)
     if not target.has_tensor_descriptors:
         return ways
     k_major = operand(workload, access).axes[-1] == form.k.name
@@ -187,7 +163,7 @@ def _starts(workload: Workload, form: ContractionForm, target: Target, knobs: di
         tiles = {
             name: nearest(knobs[name], size) for name, size in (("m", m), ("n", n), ("k", k_bytes / element_bytes))
         }
-        values = {**_USUAL_START, **{x: _fastest(knobs[x]) for x in ("a_load", "b_load", "store")}, **tiles, **others}
+        values = {**_USUAL_START, **{x: fastest(knobs[x]) for x in ("a_load", "b_load", "store")}, **tiles, **others}
         if values["grid"] == "tiles":
             values["split_k"] = nearest(knobs["split_k"], max(1, target.units / _tiles(form, values)))
         return Values({name: values[name] for name in knobs})
@@ -212,10 +188,6 @@ def _tiles(form: ContractionForm, values: dict[str, KnobValue]) -> int:
     """Tiles of the output in all batches."""
     counts = [value[0] for value in (values["m"], values["n"]) if isinstance(value, tuple)]
     return math.prod([*counts, *(x.extent for x in form.batch)])
-
-
-def _fastest(loads: Knob) -> KnobValue:
-    return "descriptor" if "descriptor" in loads.values else loads.values[-1]
 
 
 def _why_illegal(workload: Workload, form: ContractionForm, target: Target, values: Values) -> str | None:
@@ -256,10 +228,8 @@ def _why_not_described(tile: DotTile, a: Operand, b: Operand) -> str | None:
     values, workload, form = tile.values, tile.workload, tile.form
     moved = [(x.axes[-1], x.dtype) for x, way in ((a, "a_load"), (b, "b_load")) if values[way] != "pointer"]
     moved += [(form.n.name, workload.output.dtype)] if values["store"] == "descriptor" else []
-    for axis, element in moved:
-        if tile.extents[axis] * dtype(element).bytes < DESCRIPTOR_ALIGNMENT_BYTES:
-            got = f"{tile.extents[axis]} {element} along {axis}"
-            return f"descriptors move rows of {DESCRIPTOR_ALIGNMENT_BYTES} bytes at least, got {got}"
+    if reason := why_too_narrow(moved, tile.extents):
+        return reason
     if values["store"] == "pointer" or (tile.splits == 1 and not tile.streamed):
         return None
     reason = why_not_describable(partial_sums(workload, form, 1))
