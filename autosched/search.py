@@ -225,8 +225,9 @@ class Search:
     def _finalists(self) -> list[Schedule]:
         """The fastest so far; of those that share a binary, the one that was timed."""
         timed = [r for r in standing(self.records) if r.measurement.ok and r.measurement.timing != "shared"]
-        fastest = sorted(timed, key=lambda r: r.measurement.undisturbed_s)[:_FINALISTS]
-        return [self.space.bind(r.schedule) for r in fastest]
+        fastest = {r.schedule for r in sorted(timed, key=lambda r: r.measurement.undisturbed_s)[:_FINALISTS]}
+        # In the order of the trials, by which a tie is decided.
+        return [self.space.bind(r.schedule) for r in timed if r.schedule in fastest]
 
     def _record(
         self, schedule: Schedule, measurement: Measurement, trial: int, *, finals: int = 0, propose_s: float = 0.0

@@ -75,15 +75,15 @@ class TuneResult:
 
     @property
     def speedup(self) -> float | None:
-        """How many times faster than the vendor's library: the median ratio of the finals' rounds; None without it."""
+        """How many times faster than the vendor's library: the median ratio of rounds of both; None without it."""
         best = self.best.measurement if self.best else None
-        return paired_ratio(best.library_s, best.latencies_s) if best and best.library_s else None
+        return paired_ratio(best.library_s, best.paired_s) if best and best.library_s else None
 
     @property
     def speedup_interval(self) -> Interval | None:
         """The 95 % confidence interval of `speedup`; None with fewer than six rounds."""
         best = self.best.measurement if self.best else None
-        return ratio_interval(best.library_s, best.latencies_s) if best and best.library_s else None
+        return ratio_interval(best.library_s, best.paired_s) if best and best.library_s else None
 
     @property
     def report(self) -> str:

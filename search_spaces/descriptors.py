@@ -2,7 +2,8 @@
 
 A descriptor names a base address, and the size and stride of every dimension. Rows that begin where it cannot say are
 read and written by pointers, which take whatever strides there are. A dimension of stride 0, one matrix shared by a
-batch, is left out of the descriptor: its tiles are the same at every index.
+batch, is left out of the descriptor: its tiles are the same at every index. Where there is a single row or matrix, no
+stride is ever followed, and any will do.
 """
 
 from __future__ import annotations
@@ -25,19 +26,22 @@ def why_not_describable(tensor: Tensor | Buffer) -> str | None:
     *outer, inner = zip(tensor.shape, strides, strict=True)
     if inner[1] != 1 and inner[0] > 1:
         return f"elements of its last dimension are {inner[1]} apart; descriptors need neighbours"
-    for _, stride in reversed(outer):
-        if stride * size % DESCRIPTOR_ALIGNMENT_BYTES:
+    for distance, (extent, stride) in enumerate(reversed(outer)):
+        if extent > 1 and stride * size % DESCRIPTOR_ALIGNMENT_BYTES:
+            what = f"rows of {tensor.shape[-1]}" if distance == 0 else "matrices of"
             return (
-                f"rows of {tensor.shape[-1]} {tensor.dtype} are {stride * size} bytes apart; "
+                f"{what} {tensor.dtype} are {stride * size} bytes apart; "
                 f"descriptors need multiples of {DESCRIPTOR_ALIGNMENT_BYTES}"
             )
     return None
 
 
 def descriptor_remarks(
-    workload: Workload, names: Iterable[str], target: Target, instead: str = "read by pointers, or copied first"
+    workload: Workload, operands: Iterable[str], target: Target, instead: str = "read by pointers, or copied first"
 ) -> tuple[str, ...]:
-    """A line for each of the named tensors that has no descriptor on a target that has them.
+    """A line for each tensor of two dimensions and more that has no descriptor on a target that has them.
+
+    `operands` are those of the product, moved as `instead` says; the other inputs are what its epilogue reads.
 
     b: rows of 4093 bfloat16 are 8186 bytes apart; descriptors need multiples of 16, so b is read
     by pointers, or copied first
@@ -46,7 +50,8 @@ def descriptor_remarks(
     """
     if not target.has_tensor_descriptors:
         return ()
-    tensors = {t.name: t for t in (*workload.inputs, workload.output)}
-    found = [(name, why_not_describable(tensors[name])) for name in names]
-    ways = {workload.output.name: "written by pointers"}
-    return tuple(f"{name}: {why}, so {name} is {ways.get(name, instead)}" for name, why in found if why)
+    moved = [t for t in (*workload.inputs, workload.output) if len(t.shape) > 1]
+    ways = dict.fromkeys(operands, instead)
+    ways[workload.output.name] = "written by pointers"
+    found = [(t.name, why_not_describable(t)) for t in moved]
+    return tuple(f"{name}: {why}, so {name} is {ways.get(name, 'read by pointers')}" for name, why in found if why)

@@ -13,22 +13,22 @@ from search_spaces.workload import Axis, Tensor, Workload
 
 # A dot needs rows of at least 16, and columns of at least 8 (PTX ISA, shapes of mma and wgmma).
 TILES = (16, 32, 64, 128, 256)
-THIN_TILES = (8, *TILES)
+SHORT_AXIS_TILES = (8, *TILES)
 MIN_ROWS = 16
 # Tiles along the reduction, and the bytes that their rows may have: two dot instructions at least, up to the sixteen
 # that are in flight anyway.
 REDUCTION_TILES = (16, 32, 64, 128, 256)
 REDUCTION_BYTES = (64, 512)
 # Axes up to here are worth tiles smaller than any other has: the rest of a larger one would be padding.
-THIN = 16
+SHORT_AXIS = 16
 
 
 def tilings(m: Axis, n: Axis, k: Axis, element_bytes: int) -> tuple[Tiling, Tiling, Tiling]:
     """The knobs m, n and k."""
     least, most = REDUCTION_BYTES
     return (
-        _tiling("m", m.extent, THIN_TILES if m.extent <= THIN else TILES, "grid"),
-        _tiling("n", n.extent, THIN_TILES if n.extent <= THIN else TILES, "grid"),
+        _tiling("m", m.extent, SHORT_AXIS_TILES if m.extent <= SHORT_AXIS else TILES, "grid"),
+        _tiling("n", n.extent, SHORT_AXIS_TILES if n.extent <= SHORT_AXIS else TILES, "grid"),
         _tiling("k", k.extent, tuple(s for s in REDUCTION_TILES if least <= s * element_bytes <= most), "loop"),
     )
 

@@ -138,6 +138,10 @@ class FakeLauncher:
                 time.sleep(FOREVER_S)
             case ["runs in ms", duration]:
                 time.sleep(float(duration) * 1e-3)
+            case ["warms up in calls", calls]:
+                until = time.perf_counter() + (60e-6 if self._calls > int(calls) else 300e-6)
+                while time.perf_counter() < until:
+                    pass
             case ["crashes"]:
                 os.kill(os.getpid(), signal.SIGSEGV)
             case ["reads an illegal address"]:

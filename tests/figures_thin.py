@@ -60,14 +60,15 @@ def fastest(schedules: Sequence[Schedule], measured: dict[Schedule, Measurement]
 
 
 def against(space: SearchSpace, finals: Sequence[Measurement]) -> tuple[str, str, str, str]:
-    """The winner of the finals, the library in the same rounds, their ratio, and the bandwidth."""
-    best = min((m for m in finals if m.ok), key=lambda m: m.latency_s, default=None)
+    """The winner of the finals, the library in turn with it, their ratio, and the bandwidth."""
+    ranked = sorted((m for m in finals if m.ok), key=lambda m: m.latency_s)
+    best = next((m for m in ranked if m.library_s), ranked[0] if ranked else None)
     if best is None:
         return ("none", "", "", "")
     part = space.workload.min_bytes / best.latency_s / space.target.memory_bytes_per_s
     if not best.library_s:
         return (duration_text(best.latency_s), "none", "", f"{part:.0%}")
-    ratio = ratio_text(paired_ratio(best.library_s, best.latencies_s), ratio_interval(best.library_s, best.latencies_s))
+    ratio = ratio_text(paired_ratio(best.library_s, best.paired_s), ratio_interval(best.library_s, best.paired_s))
     return (duration_text(best.latency_s), duration_text(float(np.median(best.library_s))), ratio, f"{part:.0%}")
 
 

@@ -16,15 +16,17 @@ import autosched
 import search_spaces
 from autosched import baselines, devices, reference
 from autosched.backends.llvm_backend import LlvmBackend
+from autosched.backends.triton_arguments import descriptor
 from autosched.correctness import error_ratio, expect
 from autosched.reference import random_inputs
 from search_spaces import Axis, EmptySearchSpaceError, InputError, Stage, Target, Tensor, Workload, ops
 from search_spaces import expression as ex
 from search_spaces.descriptors import descriptor_remarks, why_not_describable
-from search_spaces.expression import Access, axis_index
+from search_spaces.expression import Access, Affine, axis_index
 from search_spaces.interpreter import interpret
 from search_spaces.structure import pointwise_form
 from search_spaces.target import GPUS
+from search_spaces.tile_program import Buffer, Slice
 
 HERE = devices.cpu_target()
 H200 = GPUS["h200"]
@@ -220,7 +222,9 @@ def test_the_library_takes_strided_operands(workload: Workload) -> None:
         ),
         (Tensor("b", (4096, 4093), "bfloat16", (4096, 1)), None),
         (Tensor("b", (8, 64, 64), "float8_e4m3fn", (0, 64, 1)), None),
-        (Tensor("b", (8, 64, 64), "float8_e4m3fn", (4100, 64, 1)), "rows of 64 float8_e4m3fn are 4100 bytes apart"),
+        (Tensor("b", (8, 64, 64), "float8_e4m3fn", (4100, 64, 1)), "matrices of float8_e4m3fn are 4100 bytes apart"),
+        (Tensor("b", (1, 4093), "bfloat16"), None),
+        (Tensor("b", (1, 64, 64), "float8_e4m3fn", (4100, 64, 1)), None),
         (Tensor("b", (64, 64), "float32", (1, 64)), "elements of its last dimension are 64 apart"),
     ],
 )
@@ -233,11 +237,23 @@ def test_descriptors_need_aligned_strides(tensor: Tensor, reason: str | None) ->
 def test_a_space_says_why_a_tensor_has_no_descriptor() -> None:
     workload = ops.matmul(4096, 4093, 512, dtype="bfloat16")
     because = "rows of 4093 bfloat16 are 8186 bytes apart; descriptors need multiples of 16"
-    assert descriptor_remarks(workload, ("a", "b", "out"), H200) == (
+    assert descriptor_remarks(workload, ("a", "b"), H200) == (
         f"b: {because}, so b is read by pointers, or copied first",
         f"out: {because}, so out is written by pointers",
     )
-    assert descriptor_remarks(workload, ("a", "b", "out"), GPUS["a100"]) == ()
+    assert descriptor_remarks(workload, ("a", "b"), GPUS["a100"]) == ()
+
+
+def test_a_space_says_why_what_an_epilogue_reads_has_no_descriptor() -> None:
+    workload = ops.matmul(4096, 4093, 512, dtype="bfloat16", epilogue="bias_residual")
+    assert [r.partition(":")[0] for r in descriptor_remarks(workload, ("a", "b"), H200)] == ["b", "residual", "out"]
+    assert descriptor_remarks(workload, ("a", "b"), H200)[1].endswith("so residual is read by pointers")
+
+
+def test_a_single_row_of_any_length_is_described_with_a_stride_that_is_allowed() -> None:
+    row = Buffer("out", (1, 4093), "bfloat16", "output")
+    assert row.strides == (4093, 1)
+    assert descriptor(row, (Slice(Affine(), 16), Slice(Affine(), 64))).strides == (4096, 1)
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,14 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+import search_spaces
 from autosched import devices
 from autosched.measuring import Limits, LocalMeasurer
-from search_spaces import InputError, Schedule
+from search_spaces import InputError, Schedule, ops
 
 sys.path.append(str(Path(__file__).parent))
 import fake_backend
@@ -67,6 +69,26 @@ def test_a_candidate_much_slower_than_the_best_is_abandoned_after_two_repeats(me
     assert len(slow.latencies_s) == 2
     assert slow.latency_s >= 0.025
     assert slow.timing == "short"
+
+
+def test_a_short_candidate_is_judged_by_samples_taken_when_it_is_warm() -> None:
+    with local_measurer() as measurer:
+        warm, warming_up = measurer.measure([schedule("warms up in calls:0"), schedule("warms up in calls:3")])
+    assert warm.ok
+    assert warming_up.timing == "full"
+    assert warming_up.latencies_s[0] < 0.3e-3
+
+
+def test_the_winner_of_finals_is_timed_in_turn_with_the_library_and_nobody_else() -> None:
+    space = search_spaces.build(ops.softmax(16, 64), devices.cpu_target())
+    candidates = [space.sample(np.random.default_rng(seed)) for seed in range(3)]
+    with LocalMeasurer(space.workload, space.target, limits=Limits(compile_workers=1)) as measurer:
+        found = measurer.remeasure(candidates, rounds=6)
+    assert found is not None
+    beside = [m for m in found if m.library_s]
+    assert len(beside) == 1
+    assert len(beside[0].library_s) == len(beside[0].beside_library_s) == len(beside[0].paired_s) == 30
+    assert beside[0].paired_s != beside[0].latencies_s
 
 
 def test_candidates_compile_in_parallel() -> None:

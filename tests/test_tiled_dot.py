@@ -380,3 +380,21 @@ def test_what_a_program_needs_is_looked_at_far_less_often_than_schedules_are_dra
     drawn = [counting.sample(rng) for _ in range(200)]
     candidates = len(drawn) + counting.rejected
     assert len(lowered) < candidates / 10
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "int8"])
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn"])
+def test_8_bit_types_have_warp_specialised_kernels_to_start_from_in_every_layout(dtype: str, layout: str) -> None:
+    starts = tiled_space(ops.matmul(4096, 4096, 4096, dtype=dtype, layout=layout), H200).starts()
+    specialised = [s for s in starts if s.knobs["specialize"] != "none"]
+    assert len(specialised) >= 6
+    turned = {"a_load": layout[0] == "t", "b_load": layout[1] == "n"}
+    assert all((s.knobs[x] == "transposed") == wanted for s in specialised for x, wanted in turned.items())
+
+
+@pytest.mark.parametrize("target", ["t4", "v100", "rtx4090"])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_gpus_with_little_shared_memory_have_points_to_start_from_too(target: str, dtype: str) -> None:
+    space = tiled_space(ops.matmul(512, 512, 512, dtype=dtype), target_named(target))
+    assert len(space.starts()) >= 6
+    assert all(not space.why_illegal(s) for s in space.starts())

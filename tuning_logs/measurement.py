@@ -98,7 +98,8 @@ class Measurement:
     trial took of the measuring worker, `load_s` and `timing_s` of that to load the binary and to time it. `slowdown`
     says that the device was found so many times slower than at its best while the repeats were taken (1: undisturbed):
     the latencies are what was measured, disturbed or not. `device` is the GPU's state at the time, where NVML tells.
-    `library_s` is what the vendor's library took in the same rounds: in finals only, where all are timed interleaved.
+    `library_s` is what the vendor's library took in rounds with the winner of finals, and `beside_library_s` the winner
+    itself; records of earlier versions have no such rounds, but the library's latencies in those of `latencies_s`.
     """
 
     status: Status
@@ -113,6 +114,7 @@ class Measurement:
     load_s: float = 0.0
     timing_s: float = 0.0
     library_s: tuple[float, ...] = ()
+    beside_library_s: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if (self.status == "ok") != bool(self.latencies_s):
@@ -130,6 +132,11 @@ class Measurement:
         return statistics.median(self.latencies_s)
 
     @property
+    def paired_s(self) -> tuple[float, ...]:
+        """The latencies in the rounds of `library_s`."""
+        return self.beside_library_s or self.latencies_s
+
+    @property
     def check_s(self) -> float:
         """What checking against the reference took of `seconds`."""
         return max(0.0, self.seconds - self.load_s - self.timing_s)
@@ -145,6 +152,8 @@ class Measurement:
             data["latencies_s"] = [float(f"{t:.6g}") for t in self.latencies_s]
         if self.library_s:
             data["library_s"] = [float(f"{t:.6g}") for t in self.library_s]
+        if self.beside_library_s:
+            data["beside_library_s"] = [float(f"{t:.6g}") for t in self.beside_library_s]
         if self.detail:
             data["detail"] = self.detail
         if self.facts:
@@ -180,6 +189,7 @@ class Measurement:
             load_s=data.get("load_s", 0.0),
             timing_s=data.get("timing_s", 0.0),
             library_s=tuple(float(t) for t in data.get("library_s", ())),
+            beside_library_s=tuple(float(t) for t in data.get("beside_library_s", ())),
             timing=data.get("timing", "full"),
             device=DeviceState.from_json(data["device"]) if "device" in data else None,
         )

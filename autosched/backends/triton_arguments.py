@@ -34,8 +34,11 @@ class Descriptor:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """In elements; the last is 1."""
-        return described(self.buffer, self.buffer.strides)
+        """In elements; the last is 1. What lies between a single row and no other is rounded up to what is allowed."""
+        aligned = max(1, DESCRIPTOR_ALIGNMENT_BYTES // dtype(self.buffer.dtype).bytes)
+        *outer, inner = zip(self.buffer.shape, self.buffer.strides, strict=True)
+        strides = [stride if extent > 1 else -(-stride // aligned) * aligned for extent, stride in outer]
+        return described(self.buffer, (*strides, inner[1]))
 
 
 @dataclass(frozen=True)

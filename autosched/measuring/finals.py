@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from autosched.measuring.jobs import Standings
-from tuning_logs.ranking import still_in, undecided
+from tuning_logs.ranking import still_in, undecided, winner
 
 # Contests at most: eight times 15 rounds tell apart latencies that differ by 1 % where single ones scatter by 2 %. What
 # is even then is a tie.
@@ -23,17 +23,22 @@ HoldContest = Callable[[Sequence[int], int], Standings]
 class Finals:
     """The latencies of every candidate, by number: who dropped out has those of the first rounds only.
 
-    `library_s` is what the vendor's library took in every round; `failures` says why a candidate could not compete.
+    `failures` says why a candidate could not compete.
     """
 
     latencies_s: dict[int, tuple[float, ...]] = field(default_factory=dict)
-    library_s: tuple[float, ...] = ()
     failures: dict[int, str] = field(default_factory=dict)
 
     def add(self, numbers: Sequence[int], standings: Standings) -> None:
         for number, latencies in zip(numbers, standings.latencies_s, strict=True):
             self.latencies_s[number] = self.latencies_s.get(number, ()) + latencies
-        self.library_s += standings.library_s
+
+    @property
+    def winner(self) -> int:
+        """The number of the candidate that won, of several that cannot be told apart the first."""
+        most = max(map(len, self.latencies_s.values()))
+        last = [number for number, taken in self.latencies_s.items() if len(taken) == most]
+        return last[winner([self.latencies_s[number] for number in last])]
 
 
 def hold(candidates: Sequence[int], rounds: int, contest: HoldContest) -> Finals:

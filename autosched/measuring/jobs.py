@@ -98,10 +98,14 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Contest:
-    """To the measuring worker: load candidates that came through a trial, and time them interleaved."""
+    """To the measuring worker: load candidates that came through a trial, and time them interleaved.
+
+    With `library`, the vendor's takes part.
+    """
 
     candidates: tuple[Candidate, ...]
     rounds: int
+    library: bool = False
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,8 @@ DEFAULT_BACKEND = "autosched.backends:for_target"
 _PERFECT_RUNS_PER_TRIAL = 100
 # Compile workers beyond this many keep a GPU no busier: it times about as many candidates a second as they compile.
 _MOST_COMPILE_WORKERS = 16
+# Of the winner and the library: from thirty on, an interval of the median is a matter of noise and no longer of luck.
+_MATCH_ROUNDS = 30
 
 
 class Measurer(Protocol):
@@ -184,7 +186,9 @@ class LocalMeasurer:
     def remeasure(self, schedules: Sequence[Schedule], rounds: int) -> list[Measurement] | None:
         """The schedules checked once more, then timed in finals: one latency from every round that they took part in.
 
-        None when no round could be held.
+        The winner is then timed in turn with the library alone, and its measurement has what both took: among many
+        others, a small call of the library finds its code and scratch memory gone from the caches. None when no round
+        could be held.
 
         Raises:
             InputError, TargetUnavailableError: as `submit`.
@@ -193,14 +197,20 @@ class LocalMeasurer:
         measurements = {number: future.result() for number, future in futures.items()}
         fit = [number for number, m in measurements.items() if m.ok]
         finals = hold(fit, rounds, lambda numbers, count: self._contest(numbers, count).result())
+        match = Standings(())
+        if finals.latencies_s:
+            match = self._contest([finals.winner], _MATCH_ROUNDS, library=True).result()
         with self._lock:
             self._pipeline.forget_finalists()
         if fit and not finals.latencies_s:
             return None
         for number, latencies in finals.latencies_s.items():
-            library_s = finals.library_s[: len(latencies)]
             measurements[number] = dataclasses.replace(
-                measurements[number], latencies_s=latencies, library_s=library_s, slowdown=1.0, timing="full"
+                measurements[number], latencies_s=latencies, slowdown=1.0, timing="full"
+            )
+        if match.library_s:
+            measurements[finals.winner] = dataclasses.replace(
+                measurements[finals.winner], library_s=match.library_s, beside_library_s=match.latencies_s[0]
             )
         failures = {number: Measurement("run_error", detail=detail) for number, detail in finals.failures.items()}
         return list((measurements | failures).values())
@@ -246,12 +256,12 @@ class LocalMeasurer:
             self._wake.send(None)
         return futures
 
-    def _contest(self, finalists: Sequence[int], rounds: int) -> Future[Standings]:
+    def _contest(self, finalists: Sequence[int], rounds: int, library: bool = False) -> Future[Standings]:
         with self._lock:
             self._raise_if_broken()
             number, future = next(self._numbers), Future[Standings]()
             self._contests[number] = future
-            self._pipeline.contest(number, finalists, rounds)
+            self._pipeline.contest(number, finalists, rounds, library)
             self._wake.send(None)
         return future
 

@@ -14,7 +14,7 @@ import hashlib
 from collections.abc import Callable, Container, Sequence
 
 from autosched.measuring.compile_pool import Compiled, CompilePool
-from autosched.measuring.jobs import Candidate, Standings
+from autosched.measuring.jobs import Candidate, Contest, Standings
 from autosched.measuring.trial_runner import TrialRunner
 from autosched.measuring.worker_process import WorkerProcess
 from search_spaces import Schedule, Target
@@ -65,10 +65,10 @@ class Pipeline:
         if again:
             self._finalists[number] = None
 
-    def contest(self, number: int, finalists: Sequence[int], rounds: int) -> None:
+    def contest(self, number: int, finalists: Sequence[int], rounds: int, library: bool) -> None:
         """Time candidates that were submitted `again`, and came through their trials, interleaved."""
         candidates = [self._finalists[finalist] for finalist in finalists]
-        self._runner.contest(number, tuple(c for c in candidates if c is not None), rounds)
+        self._runner.contest(number, Contest(tuple(c for c in candidates if c is not None), rounds, library))
 
     def forget_finalists(self) -> None:
         self._finalists.clear()

@@ -56,9 +56,9 @@ class TrialRunner:
         # What is to be beaten is filled in when its turn comes.
         self._waiting.append((number, Trial(candidate, None)))
 
-    def contest(self, number: int, candidates: tuple[Candidate, ...], rounds: int) -> None:
+    def contest(self, number: int, contest: Contest) -> None:
         """Time candidates that came through a trial interleaved."""
-        self._waiting.append((number, Contest(candidates, rounds)))
+        self._waiting.append((number, contest))
 
     def collect(self, ready: Container[object]) -> list[tuple[int, Measurement | Standings]]:
         """What is done or lost; `ready` holds the connections with a reply.
@@ -128,7 +128,7 @@ class TrialRunner:
             case Trial(candidate):
                 job, timeout_s = Trial(candidate, self.best_s), self._timeout_s
             case Contest(candidates, rounds):
-                timeout_s = self._timeout_s * len(candidates) * (1 + rounds // 5)
+                timeout_s = self._timeout_s * (len(candidates) + job.library) * (1 + rounds // 5)
         self._running = number, job
         self._worker.send(job, timeout_s)
 

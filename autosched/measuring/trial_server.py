@@ -51,6 +51,10 @@ class Repeats:
 # A CPU's clock and neighbours are noisy; a GPU's kernels are short, and the cache flushes between them are not.
 REPEATS = {"cpu": Repeats(least=5, most=50, budget_s=10e-3), "gpu": Repeats(least=5, most=20, budget_s=5e-3)}
 
+# A CPU kernel shorter than that is warm so many calls after the first one that follows the check, during which others
+# had the caches and predictors: below some 40 µs the first two samples show it.
+_SHORT_S = 1e-3
+_WARM_UP = 2
 
 # The library's place among the names of a contest; candidates have numbers.
 _LIBRARY = "library"
@@ -83,8 +87,8 @@ class TrialServer:
                 return Ready(self._library_latency())
             case Trial(candidate, best_s):
                 return self._trial(candidate, best_s)
-            case Contest(candidates, rounds):
-                return self._contest(candidates, rounds)
+            case Contest():
+                return self._contest(job)
             case _:
                 raise AssertionError(f"a measuring worker has no use for {type(job).__name__}")
 
@@ -162,6 +166,8 @@ class TrialServer:
         hopeless = math.inf if best_s is None else best_s * self._setup.abandon_factor
         with self._memory_limit():
             latencies = self._timer.sample([run])
+            if self._device.type == "cpu" and latencies[0] < _SHORT_S:
+                latencies = self._timer.sample([run] * _WARM_UP)[-1:]
             if latencies[0] > hopeless:
                 latencies += self._timer.sample([run])
             # What disturbed the core is no fault of the candidate.
@@ -170,19 +176,20 @@ class TrialServer:
             more = self._repeats.count(min(latencies)) - len(latencies)
             return (*latencies, *self._timer.sample([run] * more)), "full"
 
-    def _contest(self, candidates: tuple[Candidate, ...], rounds: int) -> Standings:
-        """The candidates, and the library, in turn; at several places in memory, so that none wins by a lucky one."""
-        setup = self._setup
+    def _contest(self, contest: Contest) -> Standings:
+        """All in turn; at several places in memory, so that none wins by a lucky one."""
+        setup, rounds = self._setup, contest.rounds
         try:
             with ExitStack() as stack, _failing_as("run_error"):
-                runs = {str(n): stack.enter_context(self._loaded(c)) for n, c in enumerate(candidates)}
+                runs = {str(n): stack.enter_context(self._loaded(c)) for n, c in enumerate(contest.candidates)}
                 stack.enter_context(library_settings(setup.workload, setup.target))
                 stack.enter_context(torch.no_grad())
                 taken: dict[str, list[float]] = {name: [] for name in (*runs, _LIBRARY)}
                 for place in range(_PLACEMENTS):
                     self._prepared = self._data.moved(place)
                     share = rounds * (place + 1) // _PLACEMENTS - rounds * place // _PLACEMENTS
-                    for name, latencies in interleaved({**runs, **self._library()}, share, self._timer).items():
+                    library = self._library() if contest.library else {}
+                    for name, latencies in interleaved({**runs, **library}, share, self._timer).items():
                         taken[name] += latencies
                 library_s = tuple(taken.pop(_LIBRARY))
                 return Standings(tuple(map(tuple, taken.values())), library_s=library_s)

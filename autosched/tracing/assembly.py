@@ -20,6 +20,7 @@ from autosched.tracing.view_rules import AxisCutError, NotAffineError, expanded,
 from search_spaces import Axis, InputError, Reduction, Stage, Tensor, Workload
 from search_spaces import expression as ex
 from search_spaces.expression import Access, Affine, Expression, Gather, Literal, Position
+from search_spaces.fused_contraction import fused_contraction_form
 from search_spaces.structure import contraction_form, pointwise_form, row_form
 
 # The axis of a result without dimensions.
@@ -357,7 +358,8 @@ class _Assembly:
         except InputError as error:
             raise NotOneKernelError(str(error)) from None
         by_rows = not self.multiplies and (row_form(workload) or pointwise_form(workload))
-        matched = by_rows or contraction_form(workload)
+        fused = self.fused_products and fused_contraction_form(workload)
+        matched = by_rows or contraction_form(workload) or fused
         if not matched:
             raise NotOneKernelError(f"no sketch computes {workload}")
         return Assembled(self.value, workload, views)

@@ -29,12 +29,12 @@ from search_spaces.dot_knobs import (
     why_too_narrow,
 )
 from search_spaces.dot_tiles import DotTile
-from search_spaces.dtypes import dtype
+from search_spaces.dtypes import dtype, is_integer, is_promoted
 from search_spaces.expression import Access
 from search_spaces.knobs import Choice, Knob, KnobValue, Values, nearest
 from search_spaces.lowering import buffers, start_of
 from search_spaces.operand_copies import Operand, OperandCopy, operand, operand_copy
-from search_spaces.resources import GROUP_ROWS
+from search_spaces.resources import GROUP_ROWS, resources
 from search_spaces.space import Sketch
 from search_spaces.specialization import CAPABILITY, KINDS, why_not_specialized
 from search_spaces.split_reduction import combine, partial_sums
@@ -46,6 +46,7 @@ from search_spaces.workload import Workload
 # Reductions are cut into at most so many parts, of at least two of the smaller reduction tiles each.
 SPLITS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 MIN_SPLIT = 128
+STAGES = (1, 2, 3, 4, 5, 6, 8)
 # (m, n, k bytes, warps, stages) of the tiles to start from: large ones for much work, small ones for little.
 _START_TILES = (
     (128, 256, 128, 8, 3),
@@ -67,6 +68,13 @@ _WARP_GROUP_STARTS = (
     (256, 128, 128, "cooperative", 8, 4, 8),
     (128, 128, 128, "cooperative", 8, 6, 2),
 )
+# The same where sums take twice the registers (promoted ones), or are narrow (integers).
+_NARROW_WARP_GROUP_STARTS = (
+    (128, 128, 128, "cooperative", 8, 4, 4),
+    (64, 128, 128, "pingpong", 8, 6, 2),
+    (128, 64, 128, "pingpong", 8, 6, 2),
+    (64, 128, 128, "cooperative", 4, 6, 2),
+)
 # (wide side, k bytes, warps, stages) for thin products, swapped so that the wide side is the dot's rows.
 _THIN_STARTS = ((64, 256, 4, 6), (64, 512, 4, 4), (128, 128, 4, 6), (128, 256, 8, 4))
 # What starting points have in common unless they say otherwise.
@@ -84,11 +92,11 @@ _USUAL_START: dict[str, KnobValue] = {
     "ctas": 1,
     "max_registers": 0,
 }
-# From here on a product counts as thin.
-_THIN_START = 64
-# What neither legality nor the needs of a program depend on, and what its needs alone do not depend on.
+# A product whose shorter side is at most that counts as thin: its starting points are others.
+_THIN_PRODUCT = 64
+# What legality does not depend on; and, with these, what the needs of a program do not depend on, though legality may.
 _ORDER_KNOBS = ("order", "group")
-_NEEDLESS_KNOBS = (*_ORDER_KNOBS, "tail", "partials", "a_load", "b_load")
+_KNOBS_BESIDE_NEEDS = (*_ORDER_KNOBS, "tail", "partials", "a_load", "b_load")
 # Elements of partial sums that a program of the second kernel adds: all loads of four warps in flight at once.
 _COMBINED = 4096
 
@@ -107,8 +115,8 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
             tuple(k.name for k in knobs if k.name not in _ORDER_KNOBS),
             lambda values: _why_illegal(workload, form, target, values),
             _starts(workload, form, target, {k.name: k for k in knobs}),
-            resource_knobs=tuple(k.name for k in knobs if k.name not in _NEEDLESS_KNOBS),
-            remarks=descriptor_remarks(workload, (form.a.tensor, form.b.tensor, workload.output.name), target),
+            resource_knobs=tuple(k.name for k in knobs if k.name not in _KNOBS_BESIDE_NEEDS),
+            remarks=descriptor_remarks(workload, (form.a.tensor, form.b.tensor), target),
         ),
     )
 
@@ -135,7 +143,7 @@ def _knobs(workload: Workload, form: ContractionForm, target: Target) -> tuple[K
         Choice("ctas", (1, 2) if target.has_clusters else (1,)),
         Choice("max_registers", (0, 64, 96, 128, 168)),
         Choice("warps", (2, 4, 8)),
-        Choice("stages", (1, 2, 3, 4, 5, 6, 8)),
+        Choice("stages", STAGES),
     )
 
 
@@ -156,8 +164,12 @@ def _ways_to_load(workload: Workload, form: ContractionForm, access: Access, tar
 
 
 def _starts(workload: Workload, form: ContractionForm, target: Target, knobs: dict[str, Knob]) -> tuple[Values, ...]:
-    """Tiles that fill the dot units of recent GPUs, in a grouped order; with little to do, the reduction is split."""
-    element_bytes = dtype(operand(workload, form.a).dtype).bytes
+    """Tiles that fill the dot units of recent GPUs, in a grouped order; with little to do, the reduction is split.
+
+    Pipelines are as deep as shared memory allows, up to what is wished for.
+    """
+    element = operand(workload, form.a).dtype
+    element_bytes = dtype(element).bytes
 
     def start(m: int, n: int, k_bytes: int, **others: KnobValue) -> Values:
         tiles = {
@@ -166,19 +178,23 @@ def _starts(workload: Workload, form: ContractionForm, target: Target, knobs: di
         values = {**_USUAL_START, **{x: fastest(knobs[x]) for x in ("a_load", "b_load", "store")}, **tiles, **others}
         if values["grid"] == "tiles":
             values["split_k"] = nearest(knobs["split_k"], max(1, target.units / _tiles(form, values)))
-        return Values({name: values[name] for name in knobs})
+        return _as_deep_as_fits(workload, form, target, Values({name: values[name] for name in knobs}))
 
     swap = form.m.extent <= form.n.extent
     thin = min(form.m.extent, form.n.extent)
     starts = []
-    for m, n, k_bytes, kind, warps, stages, parts in _WARP_GROUP_STARTS if target.capability == CAPABILITY else ():
+    narrow = is_integer(element) or is_promoted(element, workload.precision)
+    warp_group_starts = _WARP_GROUP_STARTS + (_NARROW_WARP_GROUP_STARTS if narrow else ())
+    for m, n, k_bytes, kind, warps, stages, parts in warp_group_starts if target.capability == CAPABILITY else ():
         for swapped in (False, True):
             own: dict[str, KnobValue] = {"specialize": kind, "warps": warps, "stages": stages, "parts": parts}
+            columns = "a_load" if swapped else "b_load"
+            own |= {x: _along_k(knobs[x]) for x in ("a_load", "b_load") if x == columns or element_bytes == 1}
             starts.append(start(m, n, k_bytes, grid="persistent", swap=swapped, **own))
     for m, n, k_bytes, warps, stages in _START_TILES:
         starts.append(start(m, n, k_bytes, grid="tiles", warps=warps, stages=stages, store="pointer"))
         starts.append(start(m, n, k_bytes, grid="persistent_flat", warps=warps, stages=stages, parts=2))
-    for wide, k_bytes, warps, stages in _THIN_STARTS if thin <= _THIN_START else ():
+    for wide, k_bytes, warps, stages in _THIN_STARTS if thin <= _THIN_PRODUCT else ():
         m, n = (thin, wide) if swap else (wide, thin)
         starts.append(start(m, n, k_bytes, grid="tiles", swap=swap, warps=warps, stages=stages, store="pointer"))
     return tuple(starts)
@@ -188,6 +204,24 @@ def _tiles(form: ContractionForm, values: dict[str, KnobValue]) -> int:
     """Tiles of the output in all batches."""
     counts = [value[0] for value in (values["m"], values["n"]) if isinstance(value, tuple)]
     return math.prod([*counts, *(x.extent for x in form.batch)])
+
+
+def _as_deep_as_fits(workload: Workload, form: ContractionForm, target: Target, values: Values) -> Values:
+    """The same with as many stages as there is shared memory for, where there is for any."""
+    if _why_illegal(workload, form, target, values) is not None:
+        return values
+    for stages in sorted((s for s in STAGES if s <= values.integer("stages")), reverse=True):
+        fewer = Values({**values, "stages": stages})
+        program = _lower(workload, form, target, fewer)
+        needs = [resources(program, kernel, target).shared_memory_bytes for kernel in program.kernels]
+        if max(needs) <= target.shared_memory_bytes:
+            return fewer
+    return values
+
+
+def _along_k(loads: Knob) -> KnobValue:
+    """How the operand comes to lie along k, where the dot units want it so."""
+    return "transposed" if "transposed" in loads.values else fastest(loads)
 
 
 def _why_illegal(workload: Workload, form: ContractionForm, target: Target, values: Values) -> str | None:
