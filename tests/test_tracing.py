@@ -146,6 +146,13 @@ CASES: dict[str, tuple[Callable[..., Any], *tuple[Tensor, ...]]] = {
     "rope": (lambda x, c, s: x * c + (x.view(4, 2, 4).flip(1) if False else x) * s, R(4, 8), R(4, 8), R(4, 8)),
     "arange": (lambda x: x * torch.arange(8), R(4, 8)),
     "causal": (lambda x: x.masked_fill(torch.arange(8)[:, None] < torch.arange(8), -1e9).softmax(-1), R(2, 8, 8)),
+    "strided_factor": (lambda x: x[:, :, 0] @ x[:, :, 1].t(), R(4, 6, 5)),
+    "strided_sum": (lambda x: x[:, :3].sum(), R(4, 6)),
+    "repeated_factor": (lambda x: x[:, None].expand(4, 3, 5).transpose(1, 2) @ x[:, None].expand(4, 3, 5), R(4, 5)),
+    "sums_multiplied": (lambda x, w: x.sum(-1) @ w, R(4, 6, 5), R(6, 3)),
+    "modulo": (lambda x: x[torch.arange(3) * 5 % 4], R(4, 6)),
+    "prologue": (lambda x, w: F.relu(x) @ w, R(4, 6).bfloat16(), R(6, 3).bfloat16()),
+    "two_products": (lambda x, a, b: F.silu(x @ a) * (x @ b), *(R(4, 4).bfloat16() for _ in range(3))),
 }
 # How many kernels some of them take, where that is what tracing is about.
 KERNELS = {"softmax0": 1, "ce": 1, "embed_ln": 1, "masked": 1, "linear": 1, "mmT": 1, "ffn": 2, "perm_reshape": 1}

@@ -322,6 +322,10 @@ class _Assembly:
             raise NotOneKernelError(f"{value.name} is multiplied", value if base in self.stored else base)
         if operand.value.dtype != value.dtype:
             raise NotOneKernelError(f"{value.name} is multiplied, and is {operand.value.dtype} in memory", value)
+        steps = [s for v, s in operand.strides if self.extents[v] > 1]
+        if steps and min(steps) > 1 and isinstance(value, View):
+            # Elements that all lie apart are better copied together once than read by every tile.
+            raise NotOneKernelError(f"{value.name} is multiplied, and none of its elements are neighbours", value)
         given = dict(operand.strides)
         missing = tuple((a, 0) for a in _variables(index) if a not in given)
         if not missing:

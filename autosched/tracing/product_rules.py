@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from autosched.tracing.rules import Result, UnsupportedError, reshape
+from autosched.tracing.rules import Result, UnsupportedError, copyable, reshape
 from autosched.tracing.values import Product, Value
 from search_spaces import expression as ex
 from search_spaces.expression import Expression, Literal
@@ -26,7 +26,13 @@ def _product(result: Result, a: Value, b: Value) -> Value:
         raise UnsupportedError(f"a product of {a.dtype} and {b.dtype}; expected two of {', '.join(_MULTIPLIED)}")
     shape = (*a.shape[:-1], b.shape[-1])
     return result.of(
-        Product, name=f"{result.name}_sums", shape=shape, dtype="float32", a=a, b=b, precision=precision(a.dtype)
+        Product,
+        name=f"{result.name}_sums",
+        shape=shape,
+        dtype="float32",
+        a=copyable(a),
+        b=copyable(b),
+        precision=precision(a.dtype),
     )
 
 

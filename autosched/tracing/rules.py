@@ -57,9 +57,7 @@ class Result:
         kept = tuple(n for d, n in enumerate(argument.shape) if d not in dims)
         if not dims:
             return argument
-        if isinstance(argument, Source) and argument.strides != dense_strides(argument.shape):
-            # A view can be copied where the reduced dimensions are not one range of memory.
-            argument = reshape(argument, argument.shape)
+        argument = copyable(argument)
         last, *rest = _neighbours(dims)[::-1]
         own: dict[str, Any] = {"dtype": "float32", **fields}
         if rest:
@@ -78,6 +76,12 @@ class Result:
         for d in sorted(dims):
             shape.insert(d, 1)
         return reshape(value, tuple(shape), f"{value.name}_kept")
+
+
+def copyable(value: Value) -> Value:
+    """The value, as a view where it is an argument that is not dense: a view can be copied into dense memory."""
+    dense = not isinstance(value, Source) or value.strides == dense_strides(value.shape)
+    return value if dense else reshape(value, value.shape)
 
 
 def rounding(combine: Callable[..., Expression], dtype: str) -> Callable[..., Expression]:
