@@ -108,7 +108,7 @@ def element_type(expression: Expression, dtypes: dict[str, str]) -> str | None:
 
 def _holds(dtype: str, value: float) -> bool:
     with np.errstate(over="ignore"):
-        return bool((round_to(np.array([value], np.float32), dtype) == value).all())
+        return float(round_to(np.array([value], np.float32), dtype)[0]) == value
 
 
 def _found(workload: Workload) -> FusedContractionForm | None:

@@ -115,7 +115,7 @@ class TestMatching:
         ]
 
     def test_dots_may_stand_after_pointwise_stages_that_they_do_not_read(self) -> None:
-        whole = gated(8, 16, 32)
+        whole = gated(8, 32, 32)
         gate, up, out = whole.stages
         early = Stage("early", gate.axes, ex.call("tanh", Access("gate", at("m", "n"))))
         late = replace(out, expression=ex.mul(Access("early", at("m", "n")), Access("up", at("m", "n"))))
