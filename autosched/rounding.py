@@ -64,6 +64,7 @@ from autosched.reference import (
 from search_spaces import Reduction, Stage, Workload
 from search_spaces.dtypes import FLOAT8, FLOAT8_CHAIN, dtype, is_integer, is_promoted
 from search_spaces.expression import ROUNDINGS, Access, Affine, Apply, Expression, Gather, Literal, Position
+from search_spaces.fused_contraction import multiplied
 
 UNIT = 2.0**-23
 _TF32_UNITS = 2.0**-10 / UNIT
@@ -141,6 +142,10 @@ def _stage(stage: Stage, known: Mapping[str, Estimate], workload: Workload) -> E
     terms = [_expression(f, stage, known) for f in factors(stage.expression)]
     kept, reduced = [a.name for a in stage.axes], {a.name: a.extent for a in stage.reduction.axes}
     if not stage.is_contraction:
+        if workload.precision == "tf32" and stage.name in multiplied(workload):
+            # A dot cuts what is computed for it, not what that is computed from.
+            assert isinstance(stage.expression, Apply)
+            terms = [_cut_to_tf32(_expression(a, stage, known)) for a in stage.expression.arguments]
         return _sum(terms, kept, reduced)
     if is_integer(workload.contracted[0]):
         exact = sum_of_products([t.value for t in terms], kept, reduced)

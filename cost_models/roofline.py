@@ -7,12 +7,13 @@ architectures", CACM 52(4), 2009; wave quantisation as in NVIDIA's "Matrix multi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cost_models.program_counts import KernelCounts, count
 from cost_models.reuse import Nest
 from search_spaces import Target, TileProgram, Workload
+from search_spaces.expression import flops
+from search_spaces.fused_contraction import multiplied
 from search_spaces.resources import Resources, resources
 
 # Seconds to launch one kernel: about 3 µs back to back on a GPU; a function call handed to waiting threads on a CPU.
@@ -38,25 +39,15 @@ def bound_s(workload: Workload, target: Target) -> float:
     """Seconds at nominal rates: all operations at the peak, or each byte from or to memory once, whichever is longer.
 
     No kernel is faster whose operands come from memory; those that lie in a cache can be.
-    Operations of contractions run at the rate of their operands' dtype, all others at the float32 rate.
+    Operations of dots run at the rate of their operands' dtype, all others at the float32 rate.
     """
-    dots = rest = 0.0
-    dtypes = {t.name: t.dtype for t in workload.inputs}
-    for stage in workload.stages:
-        if stage.is_contraction:
-            operand = next(iter(_operands(stage.expression, dtypes)), "float32")
-            dots += 2.0 * stage.points / target.flops_per_s(operand, workload.precision)
-        dtypes[stage.name] = stage.dtype
-    plain = workload.flops - sum(2 * s.points for s in workload.stages if s.is_contraction)
-    rest = max(0.0, plain) / target.fp32_flops
+    operands = multiplied(workload)
+    multiplying = [s for s in workload.stages if s.name in operands]
+    dots = sum(2 * s.points / target.flops_per_s(operands[s.name], workload.precision) for s in multiplying)
+    # How often an operand of a dot is computed is the schedule's choice: the fewest times count for nothing.
+    plain = workload.flops - sum(s.points * (flops(s.expression) + 1) for s in multiplying)
+    rest = plain / target.fp32_flops
     return max(dots, rest, workload.min_bytes / target.memory_bytes_per_s)
-
-
-def _operands(expression: object, dtypes: dict[str, str]) -> Sequence[str]:
-    from search_spaces.expression import Access, Apply
-
-    arguments = expression.arguments if isinstance(expression, Apply) else ()
-    return [dtypes[a.tensor] for a in arguments if isinstance(a, Access)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,11 +69,15 @@ def fused_contraction_form(workload: Workload) -> FusedContractionForm | None:
     return _found(with_axes_named(workload, names))
 
 
-def dot_stages(workload: Workload) -> tuple[Stage, ...]:
-    """The stages that dot units can compute: sums of products of two tensors, or of what is computed from some."""
+def multiplied(workload: Workload) -> dict[str, str]:
+    """The stages that dot units can compute, and the element type of what each multiplies.
+
+    They are sums of products of two tensors, and, in a fused contraction, of what is computed from tensors.
+    """
+    dtypes = {t.name: t.dtype for t in workload.inputs} | {s.name: s.dtype for s in workload.stages}
+    plain = {s.name: dtypes[ex.accesses(s.expression)[0].tensor] for s in workload.stages if s.is_contraction}
     form = fused_contraction_form(workload)
-    fused = {d.stage for d in form.dots} if form else set()
-    return tuple(s for s in workload.stages if s.is_contraction or s.name in fused)
+    return plain | ({d.stage: form.dtype for d in form.dots} if form else {})
 
 
 def is_computed(operand: Expression) -> bool:

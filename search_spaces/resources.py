@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from search_spaces.dtypes import dtype, is_promoted
@@ -70,7 +71,10 @@ def resources(program: TileProgram, kernel: Kernel, target: Target) -> Resources
     threads = kernel.launch.num_warps * WARP
     # A peeled step adds to the accumulator that the loop has.
     summed = {d.dst.name: d.dst.elements * (1 + PROMOTED * is_promoted(tiles[d.a].dtype, d.precision)) for d in dots}
+    # What is computed for a dot is there in float32 beside all accumulators, one operand after the other.
+    prologues = [tiles[x].elements for x in _operands(dots) if not _is_loaded(x, body)]
     live = int(sum(summed.values())) if dots else max([t.elements for t in tiles.values()], default=0)
+    live += max(prologues, default=0)
     shared = _dot_bytes(program, kernel, tiles, dots[0], target) if dots else _row_bytes(body)
     return Resources(shared, REGISTER_OVERHEAD + live // threads, threads)
 
@@ -89,12 +93,36 @@ def _dot_bytes(program: TileProgram, kernel: Kernel, tiles: dict[str, Tile], dot
         and warps % WARP_GROUP == 0
         and (dot.precision == "tf32" or all(dtype(t.dtype).bytes <= 2 for t in operands))
     )
-    staged = (stages if from_shared else max(1, stages - 1)) * sum(t.bytes for t in operands)
+    staged = sum(_staged_bytes(s, tiles, stages, from_shared) for s in body if isinstance(s, For))
     # A flattened loop brings the operands of the next tile while this one is stored; others wait, unless for copies.
     flat = kernel.grid.walked and any(s.flatten for s in body if isinstance(s, For))
     copied = kernel.grid.walked and any(isinstance(s, Store) and s.via == "descriptor" for s in body)
     leaving = _leaving_bytes(program, kernel, tiles, dot, flat)
     return BARRIER_BYTES + (staged + leaving if flat or copied else max(staged, leaving))
+
+
+def _staged_bytes(loop: For, tiles: dict[str, Tile], stages: int, from_shared: bool) -> int:
+    """What a loop with dots has in shared memory: the loads of the turns in flight, and columns that it computes.
+
+    Rows that are computed go from registers to the dot. What they are computed from is copied to registers a turn
+    early, as are operands of older dots.
+    """
+    dots = [s for s in loop.body if isinstance(s, Dot)]
+    operands, early = _operands(dots), max(1, stages - 1)
+    loaded = {s.dst.name: s.dst for s in loop.body if isinstance(s, Load | Gather)} if dots else {}
+    brought = sum((stages if from_shared and x in operands else early) * t.bytes for x, t in loaded.items())
+    computed = [tiles[x] for x in operands if x not in loaded]
+    columns = dots[0].dst.axes[1] if dots else ""
+    return brought + sum(t.bytes for t in computed if from_shared and columns in t.axes)
+
+
+def _operands(dots: Sequence[Dot]) -> tuple[str, ...]:
+    """The tiles that dots multiply, each once."""
+    return tuple(dict.fromkeys(x for d in dots for x in (d.a, d.b)))
+
+
+def _is_loaded(tile: str, body: Sequence[Statement]) -> bool:
+    return any(isinstance(s, Load) and s.dst.name == tile for s in body)
 
 
 def _leaving_bytes(program: TileProgram, kernel: Kernel, tiles: dict[str, Tile], dot: Dot, flat: bool) -> int:

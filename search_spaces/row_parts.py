@@ -6,7 +6,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from search_spaces.dot_knobs import THIN
 from search_spaces.expression import Access, Affine, Expression, walk
+from search_spaces.fused_contraction import fused_contraction_form
 from search_spaces.knobs import Tiling, cover
 from search_spaces.lowering import Emitter, Names
 from search_spaces.structure import RowForm, inline, row_form
@@ -27,10 +29,14 @@ ROWS_ACROSS_CPU = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 def row_form_on(workload: Workload, target: Target) -> tuple[Workload, RowForm] | None:
     """The row form of a workload as kernels for the target see it.
 
-    A CPU walks neighbours of all tensors alike, or else vectors of columns, which some tensors hold apart.
+    A CPU walks neighbours of all tensors alike, or else vectors of columns, which some tensors hold apart. What a GPU
+    has dots for is no reduction of rows there, unless one side is thin.
     """
     found = row_form(workload)
-    if found is None or target.kind == "gpu" or not found[1].across or found[1].even:
+    if target.kind == "gpu":
+        fused = fused_contraction_form(workload) if found else None
+        return None if fused and min(fused.m.extent, fused.n.extent) > THIN else found
+    if found is None or not found[1].across or found[1].even:
         return found
     return found[0], replace(found[1], across=False)
 

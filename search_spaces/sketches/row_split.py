@@ -16,12 +16,12 @@ from search_spaces.column_walk import ColumnWalk
 from search_spaces.expression import Affine
 from search_spaces.knobs import Choice, Knob, Values, nearest
 from search_spaces.lowering import Names, buffers, workspace_name
-from search_spaces.row_parts import ROWS_ACROSS, RowTiles, row_tiling
+from search_spaces.row_parts import ROWS_ACROSS, RowTiles, row_form_on, row_tiling
 from search_spaces.running_folds import Group, groups, join_parts, online_pair, reduce_columns
 from search_spaces.sketches.pointwise import launch
 from search_spaces.sketches.row_looped import column_tiling
 from search_spaces.space import Sketch
-from search_spaces.structure import RowForm, row_form
+from search_spaces.structure import RowForm
 from search_spaces.target import Target
 from search_spaces.tile_program import (
     Buffer,
@@ -50,7 +50,7 @@ _PROGRAMS_PER_UNIT = (4, 8)
 
 def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     """One sketch for reductions over an axis long enough to share, on a GPU: a CPU has few threads and many rows."""
-    found = row_form(workload)
+    found = row_form_on(workload, target)
     if found is None or target.kind != "gpu" or not _splits(found[1]):
         return ()
     workload, form = found
