@@ -180,6 +180,8 @@ def compare_kernel(
     measured = [Row(c.label, tuple(samples[c.name]), c.note, name=c.name, compile_s=c.compile_s) for c in timed]
     absent = [Row(c.label, note=c.why, name=c.name) for c in found if not isinstance(c, Contender)]
     note = "predicted from nominal rates"
+    if target.kind == "cpu":
+        note = "estimated from nominal rates and memory, no bound: a clock may be faster, operands may lie in a cache"
     bound = Row("roofline", note=note, predicted_s=bound_s(workload, target), name="roofline")
     threads = target.threads if target.kind == "cpu" else 0
     rows = (*measured, *absent, bound)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import sys
+import textwrap
 import warnings
 from pathlib import Path
 from typing import Annotated, TextIO
@@ -27,13 +28,21 @@ _USAGE_ERROR = 2
 # What a shell reports for a command that Ctrl-C ended: 128 + SIGINT.
 INTERRUPTED = 130
 
-_OPERATORS = "\n".join(ops.usage(name) for name in sorted(ops.CONSTRUCTORS))
+# What is left of 80 columns within the frame.
+_WIDTH = 76
+_OPERATORS = "\n".join(
+    textwrap.fill(ops.usage(name), _WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+    for name in sorted(ops.CONSTRUCTORS)
+)
 _VALUES = f"""\
 dtype            {", ".join(FLOATS)}
   of matmul      these, {", ".join(name for name in OPERANDS if name not in FLOATS)}
-out_dtype        a dtype; by default that of the operands, bfloat16 for 8-bit floats, int32 for int8
+out_dtype        a dtype; by default that of the operands, bfloat16 for
+                 8-bit floats, int32 for int8; int8 with an epilogue
+                 has none: float32, float16 or bfloat16
 layout           {", ".join(LAYOUTS)}
-epilogue, chain  joined by "_": {", ".join(CHAIN_LINKS)}"""
+epilogue, chain  joined by "_": {", ".join(CHAIN_LINKS[:4])},
+                 {", ".join(CHAIN_LINKS[4:])}"""
 # What stands below the help of every command that takes an operator.
 OPERATORS_EPILOG = f"""
 Operators and their arguments:
@@ -60,7 +69,10 @@ TargetName = Annotated[
 ]
 Threads = Annotated[int | None, typer.Option(help="Threads that a CPU kernel uses; by default one.")]
 LogPath = Annotated[
-    Path | None, typer.Option("--log", help="The tuning log; by default ~/.local/share/autosched/tuning.jsonl.")
+    Path | None,
+    typer.Option(
+        "--log", help="The tuning log; by default autosched/tuning.jsonl under XDG_DATA_HOME, or else ~/.local/share."
+    ),
 ]
 PolicyName = Annotated[
     Policy,
