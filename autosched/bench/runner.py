@@ -125,6 +125,7 @@ def _tune_case(workload: Workload, plan: BenchPlan, console: Console) -> str | N
         log=plan.log,
         policy=plan.policy,
     )
+    _say(console, *(f"  {remark}" for remark in search.space.remarks))
     with progress_display(console) as search.on_progress:
         result = run(search)
     _say(console, f"  {result}")

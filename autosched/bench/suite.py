@@ -38,6 +38,8 @@ class Suite:
     def only(self, names: Sequence[str]) -> Suite:
         """The cases of these names, in the suite's order; all of them where no name is given.
 
+        Fewer than all are a suite called `…-part`: its table takes a place of its own.
+
         Raises:
             InputError: the suite has no case of that name.
         """
@@ -45,7 +47,9 @@ class Suite:
         for name in names:
             if name not in known:
                 raise unknown_name(f"shape of {self.name}", name, known)
-        return Suite(self.name, tuple(c for c in self.cases if c.name in names)) if names else self
+        if not set(names) or set(names) == set(known):
+            return self
+        return Suite(f"{self.name}-part", tuple(c for c in self.cases if c.name in names))
 
 
 def read_gemm_suite(path: Path) -> Suite:

@@ -11,6 +11,7 @@ import typer
 from rich.text import Text
 
 from autosched.bench import BenchPlan, Suite, draw, read_gemm_suite, run_bench, saved_roofline
+from autosched.bench.shipped import SHIPPED_SUITES, suite_path
 from autosched.cli.arguments import (
     INTERRUPTED,
     Baselines,
@@ -29,14 +30,25 @@ from search_spaces import Target
 app = typer.Typer(no_args_is_help=True, help="Tune a suite, and measure all of it against everything else in one run.")
 
 SuiteFile = Annotated[
-    Path, typer.Option("--suite", metavar="FILE", help='JSON: {"shapes": [{"name": …, "m": …, "n": …, "k": …}, …]}.')
+    Path,
+    typer.Option(
+        "--suite",
+        metavar="FILE",
+        help='JSON: {"shapes": [{"name": …, "m": …, "n": …, "k": …}, …]}. '
+        f"Or the name of one that ships: {', '.join(SHIPPED_SUITES)}.",
+    ),
 ]
 Only = Annotated[
     list[str] | None, typer.Option(metavar="NAME,…", help="Only these shapes of the suite; may be repeated.")
 ]
 Trials = Annotated[int, typer.Option(help="Schedules that the log knows of every shape in the end.")]
 Replay = Annotated[bool, typer.Option("--replay", help="Do not tune: measure what the logs have.")]
-Folder = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="By default ./autosched-bench/SUITE-TARGET.")]
+Folder = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", metavar="DIR", help="By default ./autosched-bench/SUITE-TARGET; with --only SUITE-part-TARGET."
+    ),
+]
 
 
 @app.command("gemm")
@@ -65,8 +77,8 @@ def gemm_command(
     shape. The ratios are against the first. Peaks and roofline are measured in the same run.
 
     ```
-    autosched bench gemm --suite gemm.json --only square-512,square-1024 --trials 1000
-    autosched bench gemm --suite gemm.json --replay --baselines library,cublaslt,max-autotune
+    autosched bench gemm --suite gemm --only square-512,odd-1000 --trials 1000
+    autosched bench gemm --suite gemm --replay --baselines library,cublaslt
     ```
     """
     device = chosen_target(target, threads)
@@ -79,7 +91,9 @@ def gemm_command(
         rounds=rounds,
         seed=seed,
     )
-    _run(read_gemm_suite(suite).only([name for names in only or () for name in names.split(",")]), plan, out)
+    _run(
+        read_gemm_suite(suite_path(suite)).only([name for names in only or () for name in names.split(",")]), plan, out
+    )
 
 
 @app.command("draw")
