@@ -18,10 +18,11 @@ from typer.core import TyperGroup
 from autosched import devices
 from autosched.contenders import BASELINES, BaselineName, check_baselines
 from autosched.timing import Policy
-from search_spaces import AutoschedError, InputError, Target, Workload, ops
+from search_spaces import AutoschedError, InputError, Target, TargetUnavailableError, Workload, ops
 from search_spaces.activations import CHAIN_LINKS
 from search_spaces.dtypes import FLOATS
 from search_spaces.ops.matmul import LAYOUTS, OPERANDS
+from search_spaces.target import GPUS
 
 # What a shell and its scripts take for "used wrongly".
 _USAGE_ERROR = 2
@@ -109,6 +110,17 @@ def chosen_target(name: str | None, threads: int | None) -> Target:
     if target.kind != "cpu":
         raise InputError(f"--threads {threads} is for CPUs; the target is {target.device}")
     return devices.cpu_target(threads)
+
+
+def printed_target(name: str | None, threads: int | None) -> Target:
+    """The same for what is only printed: a GPU need not be here."""
+    listed = GPUS.get(name.lower()) if name and threads is None else None
+    try:
+        return chosen_target(name, threads)
+    except TargetUnavailableError:
+        if listed is None:
+            raise
+        return listed
 
 
 def workload(operator: str, sizes: list[str]) -> Workload:
