@@ -207,7 +207,10 @@ def _random_inputs(op: Workload | TracedFunction, device: torch.device) -> list[
 def _roofline(op: Workload | TracedFunction, target: Target) -> Row:
     """The nominal bound; of several kernels the sum of theirs, what they hand on to each other included."""
     kernels = op.launched if isinstance(op, TracedFunction) else (op,)
-    note = "predicted from nominal rates" + (f", {len(kernels)} kernels" if len(kernels) > 1 else "")
+    note = "predicted from nominal rates"
+    if target.kind == "cpu":
+        note = "estimated from nominal rates and memory, no bound: a clock may be faster, operands may lie in a cache"
+    note += f", {len(kernels)} kernels" if len(kernels) > 1 else ""
     return Row("roofline", note=note, predicted_s=sum(bound_s(w, target) for w in kernels), name="roofline")
 
 

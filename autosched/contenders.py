@@ -63,8 +63,10 @@ def check_baselines(names: Iterable[str], allowed: Sequence[str] = BASELINES) ->
     """The names, in their order, sure to be baselines, and among those allowed.
 
     Raises:
-        InputError: one is none, or comes twice.
+        InputError: one is none, or comes twice; or a text is given for a sequence of them.
     """
+    if isinstance(names, str):
+        raise InputError(f"baselines={names!r} is a text; expected a sequence of names, such as ({names!r},)")
     given = tuple(names)
     for name in given:
         if name not in allowed:

@@ -77,8 +77,9 @@ def cpu_target(threads: int = 1) -> Target:
     """The CPU of this machine, for kernels that run on `threads` threads.
 
     The vector width is what the CPU's flags allow. The peak rate is an estimate: lanes × 2 units × 2 (multiply, add) ×
-    the highest frequency the system names, which a turbo mode may exceed and heavy vector code may not reach. The
-    bandwidth is a round figure for one core of a server.
+    the highest frequency the system names, which a turbo mode may exceed and heavy vector code may not reach. Where it
+    names none, as in virtual machines, the frequency is what /proc/cpuinfo shows just now, often the base one, so that
+    kernels come out above the "peak". The bandwidth is a round figure for one core of a server.
 
     Raises:
         InputError: not at least one thread, or more than this process may use.

@@ -10,6 +10,19 @@ from search_spaces import AutoschedError, InputError
 from tuning_logs import TuningRecord
 
 
+def printed(record: TuningRecord) -> str:
+    """The source that this version generates for a record's schedule, which needs neither a compiler nor the device.
+
+    Raises:
+        AutoschedError: the schedule is not of the search space any more, or cannot be printed.
+    """
+    schedule = search_spaces.build(record.workload, record.target).bind(record.schedule)
+    try:
+        return backends.for_target(record.target).render(schedule.program, schedule.one_line)
+    except CompileError as error:
+        raise AutoschedError(f"{record.workload.label}: its schedule cannot be printed: {error}") from error
+
+
 def why_not_reproduced(record: TuningRecord) -> str | None:
     """Why this version does not make the kernel of a successful record, or None when it does, byte for byte.
 

@@ -38,6 +38,8 @@ def silu(x: Expression) -> Expression:
 
 
 _ACTIVATIONS = {"relu": relu, "gelu": gelu, "gelutanh": gelu_tanh, "silu": silu}
+# What constructors have by default, whether a link uses it or not.
+UNUSED_SCALE = 2.0
 CHAIN_LINKS = (*_ACTIVATIONS, "bias", "residual", "gate", "scale", "rowscale", "colscale")
 
 
@@ -51,10 +53,13 @@ def apply_chain(
     one and along the last, as quantised operands need it; the others are activations. A link may stand more than once.
 
     Raises:
-        InputError: a link is unknown, or there is one axis and a row to scale.
+        InputError: a link is unknown, or there is one axis and a row to scale, or `scale` is given without its link.
     """
     if not isinstance(chain, str):
         raise InputError(f"chain {chain!r}; expected links joined by '_', such as 'bias_gelu'")
+    # Records name it as None where it is not used.
+    if scale not in (None, UNUSED_SCALE) and "scale" not in chain.split("_"):
+        raise InputError(f"scale={scale} without a link 'scale' in {chain!r}; such as {f'{chain}_scale'.lstrip('_')!r}")
     extra: list[Tensor] = []
 
     def operand(link: str, over: tuple[Axis, ...], element: str = dtype) -> Expression:

@@ -117,7 +117,6 @@ def _row_form(workload: Workload) -> RowForm | None:
         not reductions
         or not is_plain(workload)
         or any(s.is_contraction and contraction_form(workload) for s in reductions)
-        or any(map(_is_dot, reductions))
         # Rows are reduced in float32, which would round sums of integers.
         or any(s.is_contraction and is_integer(s.dtype) for s in reductions)
     ):
@@ -145,15 +144,6 @@ def _row_form(workload: Workload) -> RowForm | None:
         rows = tuple(sorted(rows, key=lambda x: x == inner))
     even = all(s.get(inner, 1) == 1 for s in strides)
     return RowForm(rows, column, reductions, across, even)
-
-
-def _is_dot(stage: Stage) -> bool:
-    """Whether it sums products of two sides that have rows of their own each: worth a dot, not a walk."""
-    e = stage.expression
-    if stage.reduction is None or stage.reduction.operator != "sum" or not isinstance(e, Apply) or e.operator != "mul":
-        return False
-    left, right = map(ex.variables, e.arguments)
-    return bool(left - right) and bool(right - left)
 
 
 def _strides(workload: Workload) -> list[dict[Axis, int]]:

@@ -56,9 +56,9 @@ def _body_text(body: tuple[Statement, ...], indent: str) -> Iterator[str]:
             yield from _body_text(s.body, indent + "  ")
         if isinstance(s, If):
             yield from _body_text(s.then, indent + "  ")
-            if s.otherwise:
+            if s.then and s.otherwise:
                 yield indent + "else:"
-                yield from _body_text(s.otherwise, indent + "  ")
+            yield from _body_text(s.otherwise, indent + "  ")
 
 
 def _statement_text(s: Statement) -> str:
@@ -101,7 +101,7 @@ def _statement_text(s: Statement) -> str:
             marks += [f"while {s.bound.start} < {s.bound.size}"] if s.bound else []
             return f"for {s.variable} in {s.extent}:" + (f"  # {', '.join(marks)}" if marks else "")
         case If():
-            return f"if {s.variable} == {s.value}:"
+            return f"if {s.variable} {'==' if s.then else '!='} {s.value}:"
 
 
 def _note(how: list[str]) -> str:

@@ -21,11 +21,12 @@ from autosched.bench.peaks import Peaks, dot_dtype, dot_flops, measure_peaks
 from autosched.bench.roofline import Point, Roofline, roofline
 from autosched.bench.rows import BenchRow, BenchTable
 from autosched.bench.saved import save_table, table_json
+from autosched.bench.shipped import suite_path
 from autosched.bench.table import StreamedTable, markdown, summary_lines
 from autosched.cli import app
 from autosched.compare import Comparison, Row
 from autosched.contenders import BASELINES, BaselineName
-from search_spaces import InputError, Schedule, Target, Workload, ops
+from search_spaces import InputError, Schedule, SearchSpace, Target, Workload, ops
 from search_spaces.target import cpu
 from tuning_logs import Measurement, Provenance, TuningRecord
 
@@ -127,9 +128,36 @@ def test_two_shapes_of_one_name_are_refused(tmp_path: Path) -> None:
 def test_part_of_a_suite_is_chosen_by_name() -> None:
     suite = Suite("small", (case("a"), case("b"), case("c")))
     assert [c.name for c in suite.only(["c", "a"]).cases] == ["a", "c"]
-    assert suite.only([]) == suite
+    assert suite.only([]) == suite.only(["a", "b", "c"]) == suite
+    assert suite.only(["a"]).name == "small-part"
     with pytest.raises(InputError, match=r"unknown shape of small 'd'.*allowed: a, b, c"):
         suite.only(["d"])
+
+
+def test_a_suite_that_ships_is_named_without_a_path_unless_a_file_is_called_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    suite = read_gemm_suite(suite_path(Path("gemm")))
+    assert (suite.name, len(suite.cases)) == ("gemm", 22)
+    (tmp_path / "gemm").write_text("{}")
+    assert suite_path(Path("gemm")) == Path("gemm")
+    assert suite_path(Path("other.json")) == Path("other.json")
+
+
+def test_a_table_leaves_no_picture_of_another_one_beside_it(tmp_path: Path) -> None:
+    for name in ("roofline.png", "roofline.svg"):
+        (tmp_path / name).write_text("of an earlier table")
+    save_table(table(FASTER), tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"table.md", "table.json"}
+
+
+def test_a_rate_above_the_peak_is_explained() -> None:
+    said = "of peak: above 100 %"
+    fast, slow = table(FASTER), table(SLOWER)
+    low = dataclasses.replace(fast, peaks=dataclasses.replace(fast.peaks, dots=(("float32", 1e3),)))
+    assert any(line.startswith(said) for line in summary_lines(low))
+    assert not any(line.startswith(said) for line in summary_lines(slow))
 
 
 def test_dots_are_counted_without_what_surrounds_them() -> None:
@@ -373,15 +401,18 @@ def test_replay_measures_what_the_log_has_and_names_what_it_has_not(tuned: Path,
     assert "| small | 16 | 16 | 16 | float32 | nn |" in (out / "table.md").read_text()
 
 
-def test_every_shape_is_tuned_and_measured_and_a_second_run_tunes_nothing(tuned: Path, tmp_path: Path) -> None:
+def test_every_shape_is_tuned_and_measured_and_a_second_run_tunes_nothing(
+    tuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("matplotlib")
+    monkeypatch.setattr(SearchSpace, "remarks", ("b: read by pointers",))
     log, out = tmp_path / "log.jsonl", tmp_path / "out"
     log.write_bytes(tuned.read_bytes())
     suite = suite_file(tmp_path, SMALL, EVEN)
     where = ("--suite", str(suite), "--log", str(log), "--out", str(out), "--target", "cpu", "--rounds", "6")
     result = run("gemm", *where, "--trials", "4")
     assert result.exit_code == 0, result.output
-    assert "[2/2] even" in result.output
+    assert "[2/2] even\n  b: read by pointers\n" in result.output
     assert {path.name for path in out.iterdir()} == {"table.md", "table.json", "roofline.png", "roofline.svg"}
     before = log.read_bytes()
     again = run("gemm", *where, "--trials", "4", "--only", "even,small")

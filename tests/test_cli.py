@@ -121,6 +121,18 @@ def test_replay_prints_the_source_alone_for_other_programs_to_read(log: Path) ->
     assert "results agree" not in result.stdout
 
 
+def test_the_source_of_a_shipped_kernel_is_printed_where_its_gpu_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    shipped = ("matmul", "m=1000", "n=1000", "k=1000", "dtype=bfloat16", "layout=nt", "--target", "h200")
+    result = run("replay", *shipped, "--source")
+    assert result.exit_code == 0, result.output
+    assert "@triton.jit" in result.stdout
+    refused = run("replay", *shipped)
+    assert refused.exit_code == 2
+    assert "target 'h200' is NVIDIA H200" in refused.stderr
+
+
 def test_compare_prints_the_table_and_says_what_is_not_available(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: object, **options: object) -> None:
         raise RuntimeError("no C++ compiler\nand a long story")

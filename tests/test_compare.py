@@ -196,7 +196,7 @@ def test_a_tuned_kernel_is_compared_with_everything_in_one_run(tuned: tuple[Work
         measured = row.label not in ("roofline", "torch.compile")
         assert len(row.latencies_s) == 3 if measured else row.note
     assert table.row("roofline").predicted_s
-    assert table.row("roofline").note == "predicted from nominal rates"
+    assert table.row("roofline").note.startswith("estimated from nominal rates")
     assert table.speedup("PyTorch eager") > 0
 
 
@@ -213,6 +213,11 @@ def test_graphs_are_refused_on_a_cpu(tuned: tuple[Workload, Path]) -> None:
         autosched.compare(op, "cpu", log=log, policy="graph")
     with pytest.raises(InputError, match="'graph' launches CUDA graphs"):
         autosched.compare_kernel(autosched.replay(op, "cpu", log=log), policy="graph")
+
+
+def test_a_text_is_no_sequence_of_baselines(tuned: tuple[Workload, Path]) -> None:
+    with pytest.raises(InputError, match="baselines='library' is a text; expected a sequence of names"):
+        autosched.compare(tuned[0], "cpu", log=tuned[1], baselines="library")  # type: ignore[arg-type]
 
 
 def test_baselines_are_chosen_and_stand_in_that_order(tuned: tuple[Workload, Path]) -> None:

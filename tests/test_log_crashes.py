@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import sys
+import time
 import warnings
 from pathlib import Path
 
@@ -141,6 +142,14 @@ def test_an_append_waits_for_the_one_before_it_but_not_forever(path: Path, monke
     with FileLock(f"{path}.lock"), pytest.raises(LogError, match="another process has held its lock"):
         TuningLog(path).append(record(32))
     assert tiles(TuningLog(path)) == [16]
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder in which nobody can make a file")
+def test_a_folder_that_takes_no_files_is_said_at_once() -> None:
+    begin = time.monotonic()
+    with pytest.raises(LogError, match=r"cannot append to /proc/tuning\.jsonl: "):
+        appending.append_lines(Path("/proc/tuning.jsonl"), b"")
+    assert time.monotonic() - begin < 5.0
 
 
 FULL_DISK = """

@@ -331,7 +331,7 @@ def test_only_the_target_that_is_asked_for_is_exported(
     assert len(list(export(TuningLog(tuned[1]), tmp_path / "cpu", target="CPU"))) == 1
     result = run("log", "export", "--log", str(tuned[1]), "--to", str(tmp_path), "--target", "h200")
     assert result.exit_code == 2
-    assert "no successful record of h200" in result.output
+    assert "no successful record of 'h200' (its targets: cpu); nothing was written" in result.output
 
 
 def test_what_has_no_successful_record_is_not_exported(tmp_path: Path) -> None:
@@ -402,7 +402,7 @@ def test_what_ships_is_replayed_without_tuning(path: Path) -> None:
     assert sum(why_not_reproduced(r) is None for r in sampled) >= 0.9 * len(sampled)
 
 
-def test_a_wheel_holds_the_records(tmp_path: Path) -> None:
+def test_a_wheel_holds_the_records_and_the_suites(tmp_path: Path) -> None:
     root = Path(__file__).parent.parent
     shutil.copy(root / "pyproject.toml", tmp_path)
     for name in ("README.md", "LICENSE"):
@@ -411,6 +411,9 @@ def test_a_wheel_holds_the_records(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text('__version__ = "0"')
     write_packed(tmp_path / "tuning_logs" / "records" / "h200" / "some.jsonl.gz", [record(1)])
+    (tmp_path / "autosched/bench/suites").mkdir(parents=True)
+    (tmp_path / "autosched/bench/suites/some.json").touch()
     command = [sys.executable, "-c", "import setuptools; setuptools.setup()", "build_py", "--build-lib", "built"]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
     assert (tmp_path / "built/tuning_logs/records/h200/some.jsonl.gz").exists()
+    assert (tmp_path / "built/autosched/bench/suites/some.json").exists()

@@ -13,6 +13,7 @@ from search_spaces.tile_program import (
     Buffer,
     Grid,
     GridAxis,
+    If,
     Kernel,
     Launch,
     Load,
@@ -40,6 +41,20 @@ def test_a_program_is_shown_as_a_loop_nest() -> None:
         "kernel copy: grid s in 3  [warps 4, stages 1]",
         "  t: (i 4) float32 = load x[0 : +4]",
         "  store out[0 : +4] = t",
+    ]
+
+
+def test_a_branch_with_nothing_to_do_is_not_shown() -> None:
+    (kernel,) = program().kernels
+    only_else, both = If("s", 0, (), (STORE,)), If("s", 0, (STORE,), (STORE,))
+    shown = to_text(dataclasses.replace(program(), kernels=(dataclasses.replace(kernel, body=(LOAD, only_else)),)))
+    assert shown.splitlines()[2:] == ["  if s != 0:", "    store out[0 : +4] = t"]
+    shown = to_text(dataclasses.replace(program(), kernels=(dataclasses.replace(kernel, body=(LOAD, both)),)))
+    assert [line.strip() for line in shown.splitlines()[2:]] == [
+        "if s == 0:",
+        "store out[0 : +4] = t",
+        "else:",
+        "store out[0 : +4] = t",
     ]
 
 

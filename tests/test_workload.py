@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from search_spaces import Axis, InputError, Reduction, Stage, Tensor, Workload, ops
@@ -10,11 +12,28 @@ from search_spaces.expression import Access, Affine, Apply, axis_index
 
 
 def test_the_key_depends_on_structure_and_not_on_names_for_people() -> None:
-    a, b = ops.matmul(8, 8, 8), ops.matmul(8, 8, 8, scale=3.0)
+    a, b = ops.matmul(8, 8, 8), ops.matmul(8, 8, 8, out_dtype="float32")
+    assert a.arguments != b.arguments
     assert a.key == b.key
     assert a.key != ops.matmul(8, 8, 16).key
     assert a.key != ops.matmul(8, 8, 8, dtype="tf32").key
     assert a.key != ops.matmul(8, 8, 8, dtype="float16").key
+
+
+@pytest.mark.parametrize(
+    "build", [lambda **s: ops.matmul(8, 8, 8, epilogue="bias", **s), lambda **s: ops.pointwise(8, 8, "gelu", **s)]
+)
+def test_a_constant_without_a_link_that_it_is_for_is_refused(build: Callable[..., Workload]) -> None:
+    with pytest.raises(
+        InputError, match=r"scale=3\.0 without a link 'scale' in '(bias|gelu)'; such as '(bias|gelu)_scale'"
+    ):
+        build(scale=3.0)
+    assert build(scale=2.0) == build()
+
+
+def test_integers_with_an_epilogue_need_a_type_for_the_output() -> None:
+    with pytest.raises(InputError, match="int8 operands with an epilogue, and no out_dtype; expected one of float32, "):
+        ops.matmul(16, 16, 16, dtype="int8", epilogue="bias")
 
 
 def test_gelu_of_a_matrix_costs_more_than_its_copy() -> None:

@@ -30,7 +30,11 @@ def append_lines(path: Path, data: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         refuse_foreign(path)
-        with FileLock(f"{path}.lock", timeout=LOCK_TIMEOUT_S):
+        lock = Path(f"{path}.lock")
+        if not lock.exists():
+            # Where no file can be made, FileLock may wait for one to be.
+            os.close(os.open(lock, os.O_RDWR | os.O_CREAT, 0o644))
+        with FileLock(lock, timeout=LOCK_TIMEOUT_S):
             _append_locked(path, data)
     except Timeout:
         raise LogError(f"{path}: another process has held its lock for {LOCK_TIMEOUT_S:.0f} s") from None

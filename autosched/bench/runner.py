@@ -142,6 +142,7 @@ def _tune_workload(workload: Workload, plan: BenchPlan, console: Console) -> str
         log=plan.log,
         policy=plan.policy,
     )
+    _say(console, *(f"  {remark}" for remark in search.space.remarks))
     with progress_display(console) as search.on_progress:
         result = run(search)
     _say(console, f"  {result}")

@@ -15,12 +15,18 @@ from autosched.tracing import TracedFunction
 from search_spaces import InputError, Workload
 
 MARKDOWN, JSON = "table.md", "table.json"
+_PICTURES = ("roofline.png", "roofline.svg")
 # Raised when a file written before can no longer be read as it was meant.
 _SCHEMA_VERSION = 1
 
 
 def save_table(table: BenchTable, folder: Path) -> None:
-    """Write the table, over what an earlier run or an earlier row left there; whoever reads it finds it whole."""
+    """Write the table, over what an earlier run or an earlier row left there; whoever reads it finds it whole.
+
+    A picture that is there is of another table, and goes.
+    """
+    for picture in _PICTURES:
+        (folder / picture).unlink(missing_ok=True)
     _replace(folder / MARKDOWN, markdown(table))
     _replace(folder / JSON, json.dumps(table_json(table), indent=1) + "\n")
 

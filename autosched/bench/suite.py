@@ -52,6 +52,8 @@ class Suite:
     def only(self, names: Sequence[str]) -> Suite:
         """The cases of these names, in the suite's order; all of them where no name is given.
 
+        Fewer than all are a suite called `…-part`: its table takes a place of its own.
+
         Raises:
             InputError: the suite has no case of that name.
         """
@@ -59,4 +61,6 @@ class Suite:
         for name in names:
             if name not in known:
                 raise unknown_name(f"{NOUNS[self.kind].removesuffix('s')} of {self.name}", name, known)
-        return Suite(self.name, tuple(c for c in self.cases if c.name in names), self.kind) if names else self
+        if not set(names) or set(names) == set(known):
+            return self
+        return Suite(f"{self.name}-part", tuple(c for c in self.cases if c.name in names), self.kind)

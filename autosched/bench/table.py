@@ -243,6 +243,11 @@ def _doubts(table: BenchTable) -> Iterator[str]:
     slowdowns = [s for row in table.rows if row.comparison for s in row.comparison.slowdowns]
     if slowed := slowed_text(slowdowns, "rounds"):
         yield slowed
+    if any((row.part_of_peak(table.peaks) or 0.0) > 1.0 for row in table.rows):
+        yield (
+            "of peak: above 100 %, because the peak is what the library reaches in square products, which is less than "
+            "this device can do"
+        )
     for row in table.rows:
         absent = (
             [r for r in row.comparison.rows if not r.latencies_s and r.predicted_s is None] if row.comparison else []

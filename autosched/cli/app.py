@@ -26,6 +26,7 @@ from autosched.cli.arguments import (
     chosen_baselines,
     chosen_target,
     console,
+    printed_target,
     workload,
 )
 from autosched.cli.targets import target_lines
@@ -34,7 +35,8 @@ from autosched.contenders import USUAL_BASELINES
 from autosched.demo import run_demo
 from autosched.measuring.repro import repeat
 from autosched.progress import progress_display
-from autosched.replay import replay, why_wrong_now
+from autosched.replay import find_best, log_paths, replay, why_wrong_now
+from autosched.reproduction import printed
 from autosched.standalone import export
 from autosched.text import duration_text
 from autosched.timing import policy_text
@@ -142,17 +144,18 @@ def replay_command(
 ) -> None:
     """Rebuild the best kernel of an operator from the log, without searching, and check its results.
 
+    With --source nothing is compiled, and a GPU need not be here.
+
     ```
     autosched replay matmul m=512 n=512 k=512 --source
     ```
     """
-    kernel = replay(
-        workload(operator, sizes), chosen_target(target, threads), log=log, policy=policy, allow_stale=allow_stale
-    )
-    out = console()
+    out, op = console(), workload(operator, sizes)
     if source:
-        out.print(Text(kernel.source), soft_wrap=True)
+        record = find_best(op, printed_target(target, threads), log_paths(log), policy, allow_stale)
+        out.print(Text(printed(record)), soft_wrap=True)
         return
+    kernel = replay(op, chosen_target(target, threads), log=log, policy=policy, allow_stale=allow_stale)
     tuned = kernel.record.measurement.latency_s
     out.print(Text(f"{kernel.workload.label} on {kernel.target.device}"), soft_wrap=True)
     out.print(Text(f"tuned to {duration_text(tuned)} with {policy_text(policy)}", style="bold"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import sys
+import textwrap
 import warnings
 from pathlib import Path
 from typing import Annotated, TextIO
@@ -17,23 +18,32 @@ from typer.core import TyperGroup
 from autosched import devices
 from autosched.contenders import BASELINES, BaselineName, check_baselines
 from autosched.timing import Policy
-from search_spaces import AutoschedError, InputError, Target, Workload, ops
+from search_spaces import AutoschedError, InputError, Target, TargetUnavailableError, Workload, ops
 from search_spaces.activations import CHAIN_LINKS
 from search_spaces.dtypes import FLOATS
 from search_spaces.ops.matmul import LAYOUTS, OPERANDS
+from search_spaces.target import GPUS
 
 # What a shell and its scripts take for "used wrongly".
 _USAGE_ERROR = 2
 # What a shell reports for a command that Ctrl-C ended: 128 + SIGINT.
 INTERRUPTED = 130
 
-_OPERATORS = "\n".join(ops.usage(name) for name in sorted(ops.CONSTRUCTORS))
+# What is left of 80 columns within the frame.
+_WIDTH = 76
+_OPERATORS = "\n".join(
+    textwrap.fill(ops.usage(name), _WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+    for name in sorted(ops.CONSTRUCTORS)
+)
 _VALUES = f"""\
 dtype            {", ".join(FLOATS)}
   of matmul      these, {", ".join(name for name in OPERANDS if name not in FLOATS)}
-out_dtype        a dtype; by default that of the operands, bfloat16 for 8-bit floats, int32 for int8
+out_dtype        a dtype; by default that of the operands, bfloat16 for
+                 8-bit floats, int32 for int8; int8 with an epilogue
+                 has none: float32, float16 or bfloat16
 layout           {", ".join(LAYOUTS)}
-epilogue, chain  joined by "_": {", ".join(CHAIN_LINKS)}"""
+epilogue, chain  joined by "_": {", ".join(CHAIN_LINKS[:4])},
+                 {", ".join(CHAIN_LINKS[4:])}"""
 # What stands below the help of every command that takes an operator.
 OPERATORS_EPILOG = f"""
 Operators and their arguments:
@@ -60,7 +70,10 @@ TargetName = Annotated[
 ]
 Threads = Annotated[int | None, typer.Option(help="Threads that a CPU kernel uses; by default one.")]
 LogPath = Annotated[
-    Path | None, typer.Option("--log", help="The tuning log; by default ~/.local/share/autosched/tuning.jsonl.")
+    Path | None,
+    typer.Option(
+        "--log", help="The tuning log; by default autosched/tuning.jsonl under XDG_DATA_HOME, or else ~/.local/share."
+    ),
 ]
 PolicyName = Annotated[
     Policy,
@@ -97,6 +110,17 @@ def chosen_target(name: str | None, threads: int | None) -> Target:
     if target.kind != "cpu":
         raise InputError(f"--threads {threads} is for CPUs; the target is {target.device}")
     return devices.cpu_target(threads)
+
+
+def printed_target(name: str | None, threads: int | None) -> Target:
+    """The same for what is only printed: a GPU need not be here."""
+    listed = GPUS.get(name.lower()) if name and threads is None else None
+    try:
+        return chosen_target(name, threads)
+    except TargetUnavailableError:
+        if listed is None:
+            raise
+        return listed
 
 
 def workload(operator: str, sizes: list[str]) -> Workload:

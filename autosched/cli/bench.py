@@ -19,6 +19,7 @@ from autosched.bench import (
     run_bench,
     saved_roofline,
 )
+from autosched.bench.shipped import SHIPPED_SUITES, suite_path
 from autosched.cli.arguments import (
     INTERRUPTED,
     Baselines,
@@ -37,7 +38,13 @@ from search_spaces import Target
 app = typer.Typer(no_args_is_help=True, help="Tune a suite, and measure all of it against everything else in one run.")
 
 SuiteFile = Annotated[
-    Path, typer.Option("--suite", metavar="FILE", help='JSON: {"shapes": [{"name": …, "m": …, "n": …, "k": …}, …]}.')
+    Path,
+    typer.Option(
+        "--suite",
+        metavar="FILE",
+        help='JSON: {"shapes": [{"name": …, "m": …, "n": …, "k": …}, …]}. '
+        f"Or the name of one that ships: {', '.join(SHIPPED_SUITES)}.",
+    ),
 ]
 FunctionSuiteFile = Annotated[
     Path, typer.Option("--suite", metavar="FILE", help="A Python file that defines SUITE. It is executed.")
@@ -48,7 +55,12 @@ Only = Annotated[
 Trials = Annotated[int, typer.Option(help="Schedules that the log knows of every kernel in the end.")]
 Seed = Annotated[int, typer.Option(help="Seed of every random choice.")]
 Replay = Annotated[bool, typer.Option("--replay", help="Do not tune: measure what the logs have.")]
-Folder = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="By default ./autosched-bench/SUITE-TARGET.")]
+Folder = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", metavar="DIR", help="By default ./autosched-bench/SUITE-TARGET; with --only SUITE-part-TARGET."
+    ),
+]
 
 
 @app.command("gemm")
@@ -77,8 +89,8 @@ def gemm_command(
     shape. The ratios are against the first. Peaks and roofline are measured in the same run.
 
     ```
-    autosched bench gemm --suite gemm.json --only square-512,square-1024 --trials 1000
-    autosched bench gemm --suite gemm.json --replay --baselines library,cublaslt,max-autotune
+    autosched bench gemm --suite gemm --only square-512,odd-1000 --trials 1000
+    autosched bench gemm --suite gemm --replay --baselines library,cublaslt
     ```
     """
     device = chosen_target(target, threads)
@@ -91,7 +103,7 @@ def gemm_command(
         rounds=rounds,
         seed=seed,
     )
-    _run(read_gemm_suite(suite).only(_names(only)), plan, out)
+    _run(read_gemm_suite(suite_path(suite)).only(_names(only)), plan, out)
 
 
 @app.command("fused")

@@ -117,7 +117,7 @@ def export_command(
     files stay. Logs under tuning_logs/records ship with the package.
 
     ```
-    autosched log export --log tuning.jsonl --to tuning_logs/records --target h200
+    autosched log export --log tuning.jsonl --to records --target h200
     ```
     """
     if best < 1:
@@ -125,8 +125,9 @@ def export_command(
     out, tuning_log = console(), TuningLog(log_path(log))
     exported = list(export(tuning_log, to, best, target))
     if not exported:
-        wanted = "" if target is None else f" of {target}"
-        raise InputError(f"{tuning_log.path} holds no successful record{wanted}; nothing was written")
+        known = sorted({record.target.name for record in tuning_log})
+        of = "" if target is None or target.lower() in known else f" of {target!r} (its targets: {', '.join(known)})"
+        raise InputError(f"{tuning_log.path} holds no successful record{of}; nothing was written")
     for one in exported:
         latency = duration_text(one.best.measurement.latency_s)
         held = f"{one.records} records" + ("" if one.changed else ", as before")

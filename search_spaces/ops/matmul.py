@@ -36,9 +36,9 @@ def matmul(
     """out[m, n] = epilogue(A[m, k] @ B[k, n]), accumulated in float32 (int8 in int32) and rounded once.
 
     `dtype`: of the operands; "tf32" is float32 with dots in tf32. `out_dtype`: of the output, by default that of the
-    operands, bfloat16 for 8-bit floats and int32 for int8 without epilogue. `layout`: how A and B are stored, "n" as
-    written above, "t" transposed: "nt" takes B as [n, k], which is torch.nn.functional.linear. `batch`: a leading
-    dimension of A, B and out.
+    operands, bfloat16 for 8-bit floats and int32 for int8; with an epilogue it must be given for int8. `layout`: how A
+    and B are stored, "n" as written above, "t" transposed: "nt" takes B as [n, k], which is torch.nn.functional.linear.
+    `batch`: a leading dimension of A, B and out.
 
     `epilogue`: links joined by "_", of bias, relu, gelu, gelutanh, silu, residual, gate, scale, rowscale (a float32
     vector along m) and colscale (one along n), applied in that order in float32. Inputs in order: a, b, then what the
@@ -115,6 +115,10 @@ def _output_dtype(operand: str, wanted: str | None, epilogue: str) -> str:
     """The element type of the output, as asked for or by default. Raises InputError."""
     if is_integer(operand):
         allowed = tuple(f for f in FLOATS if f not in FLOAT8) + (() if epilogue else ("int32",))
+        if epilogue and wanted is None:
+            raise InputError(
+                f"{operand} operands with an epilogue, and no out_dtype; expected one of {', '.join(allowed)}"
+            )
         found = wanted or "int32"
     else:
         allowed = FLOATS
