@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from search_spaces.dot_knobs import THIN
+from search_spaces.dot_knobs import SHORT_AXIS
 from search_spaces.expression import Access, Affine, Expression, walk
 from search_spaces.fused_contraction import fused_contraction_form
 from search_spaces.knobs import Tiling, cover
@@ -35,7 +35,7 @@ def row_form_on(workload: Workload, target: Target) -> tuple[Workload, RowForm] 
     found = row_form(workload)
     if target.kind == "gpu":
         fused = fused_contraction_form(workload) if found else None
-        return None if fused and min(fused.m.extent, fused.n.extent) > THIN else found
+        return None if fused and min(fused.m.extent, fused.n.extent) > SHORT_AXIS else found
     if found is None or not found[1].across or found[1].even:
         return found
     return found[0], replace(found[1], across=False)
