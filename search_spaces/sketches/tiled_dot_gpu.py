@@ -17,6 +17,7 @@ first (`operand_copies`).
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 from search_spaces.descriptors import descriptor_remarks, why_not_describable
 from search_spaces.dot_knobs import (
@@ -114,7 +115,7 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
             lambda values: _lower(workload, form, target, values),
             tuple(k.name for k in knobs if k.name not in _ORDER_KNOBS),
             lambda values: _why_illegal(workload, form, target, values),
-            _starts(workload, form, target, {k.name: k for k in knobs}),
+            _starts(workload, form, target),
             resource_knobs=tuple(k.name for k in knobs if k.name not in _KNOBS_BESIDE_NEEDS),
             remarks=descriptor_remarks(workload, (form.a.tensor, form.b.tensor), target),
         ),
@@ -163,11 +164,13 @@ def _ways_to_load(workload: Workload, form: ContractionForm, access: Access, tar
     return ways if "descriptor" in ways else (*ways, "copied")
 
 
-def _starts(workload: Workload, form: ContractionForm, target: Target, knobs: dict[str, Knob]) -> tuple[Values, ...]:
+@lru_cache(64)  # One per workload: replay builds the space of every record that it looks at.
+def _starts(workload: Workload, form: ContractionForm, target: Target) -> tuple[Values, ...]:
     """Tiles that fill the dot units of recent GPUs, in a grouped order; with little to do, the reduction is split.
 
     Pipelines are as deep as shared memory allows, up to what is wished for.
     """
+    knobs = {knob.name: knob for knob in _knobs(workload, form, target)}
     element = operand(workload, form.a).dtype
     element_bytes = dtype(element).bytes
 
