@@ -19,12 +19,13 @@ _ERF = """\
 @triton.jit
 def _erf(x):
     # 1 - erf(a) = 2^(-a p(a)): one polynomial for every a up to where erf rounds to 1. NaN stays NaN.
-    a = tl.abs(x)
-    a = tl.where(a > 3.95, 3.95, a)
+    a = tl.minimum(tl.abs(x), 3.95, propagate_nan=tl.PropagateNan.ALL)
     p = 0.0023022927 + a * (0.00046155107 - 0.00010021780 * a)
     p = 1.6279137 + a * (0.91832864 + a * (0.14896370 + a * (-0.029452579 + a * p)))
     y = 1.0 - tl.exp2(-a * p)
-    return tl.where(x < 0.0, -y, y)
+    # The sign of x: y has none, as its magnitude is rounded to 0 at least.
+    sign = x.to(tl.int32, bitcast=True) & -2147483648
+    return (y.to(tl.int32, bitcast=True) | sign).to(tl.float32, bitcast=True)
 """
 
 # Triton's own folds leave NaN out; PyTorch's do not.
