@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from autosched import TracedFunction, reference
-from autosched.tracing.assembly import chain, placed
+from autosched.tracing.operands import chain, placed
 from autosched.tracing.values import Eager, Source, Value
 from search_spaces.strides import dense_strides
 

@@ -22,9 +22,10 @@ from autosched.backends.triton_scope import Identifiers, call
 from autosched.reference import indexed_sizes
 from autosched.standalone.aten import call_text, value_text
 from autosched.standalone.launchers import check
-from autosched.tracing.assembly import Assembled, ViewOf, chain, placed
+from autosched.tracing.assembly import Assembled
 from autosched.tracing.capture import capture
 from autosched.tracing.function import TracedFunction
+from autosched.tracing.operands import ViewOf, chain, placed
 from autosched.tracing.values import Eager, Source, Value, View
 from search_spaces import InputError
 from search_spaces import Tensor as TensorSpec

@@ -7,32 +7,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from autosched.tracing.values import Value
+from autosched.tracing.operands import Operand
 from search_spaces import Axis, Stage
 from search_spaces import expression as ex
 from search_spaces.expression import Access, Expression, Gather, Position
 
 Strides = Mapping[str, int]
-
-
-@dataclass(frozen=True)
-class Operand:
-    """A tensor in memory as a kernel reads it: from which element on, and by which axes with which strides.
-
-    One that is `looked_up` in is read as a whole: the names of its axes mean nothing, `shape` is its own.
-    """
-
-    name: str
-    value: Value
-    offset: int
-    strides: tuple[tuple[str, int], ...]
-    shape: tuple[int, ...] = ()
-
-    @property
-    def looked_up(self) -> bool:
-        return bool(self.shape)
 
 
 def merged_axes(

@@ -12,8 +12,9 @@ from torch import Tensor
 from autosched.dispatch import Argument, ready_addresses
 from autosched.kernel import Kernel
 from autosched.torch_internals import allocator
-from autosched.tracing.assembly import Assembled, ViewOf, chain, placed
+from autosched.tracing.assembly import Assembled
 from autosched.tracing.function import TracedFunction
+from autosched.tracing.operands import ViewOf, chain, placed
 from autosched.tracing.values import Eager, EagerOperation, Source, Value, View
 from search_spaces import InputError, Target
 from search_spaces import Tensor as TensorSpec

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from autosched.tracing.assembly import Assembled, NotOneKernelError, assemble, chain, placed
+from autosched.tracing.assembly import Assembled, assemble
+from autosched.tracing.elements import NotOneKernelError
+from autosched.tracing.operands import chain, placed
 from autosched.tracing.values import Eager, Product, Source, Value, View
 from search_spaces import Workload
 from search_spaces.strides import dense_strides

@@ -1,0 +1,276 @@
+"""Elements of traced values as expressions of what is in memory, pulled from the output of a kernel downwards.
+
+Reductions and products that are met on the way become stages; views only change the index.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from autosched.tracing.operands import Operand, chain, placed
+from autosched.tracing.values import Counted, Index, LookedUp, Pointwise, Product, Reduced, Value, View
+from autosched.tracing.view_rules import NotAffineError, expanded, reshaped, scaled
+from search_spaces import Axis, Reduction, Stage
+from search_spaces import expression as ex
+from search_spaces.expression import Access, Affine, Expression, Gather, Literal, Position
+
+# The axis of a result without dimensions.
+ROW = "row"
+# Parts that the expressions of one kernel may have. More takes longer to compile than it saves.
+_MOST_PARTS = 3000
+
+
+class NotOneKernelError(Exception):
+    """A value and what it is computed from do not fit one kernel; with `stored` in memory they might."""
+
+    def __init__(self, reason: str, stored: Value | None = None) -> None:
+        super().__init__(reason)
+        self.stored = stored
+
+
+@dataclass
+class Elements:
+    """What is known while the elements of one output are pulled from the values that are `stored`, with their strides.
+
+    `cuts`: axes that are two, by the positions of the inner one. `output_axes` are those of the output, in order;
+    `columns` those along what is reduced, whichever dimensions these are: there is one such range in a kernel.
+    `fused_products`: see `assembly.assemble`.
+    """
+
+    stored: Mapping[Value, tuple[int, ...]]
+    cuts: Mapping[str, int]
+    fused_products: bool
+    extents: dict[str, int] = field(default_factory=dict)
+    output_axes: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    operands: dict[tuple[Value, int, tuple[tuple[str, int], ...]], Operand] = field(default_factory=dict)
+    stages: list[Stage] = field(default_factory=list)
+    precision: str = "ieee"
+    multiplies: bool = False
+    _known: dict[tuple[Value, Index], Expression] = field(default_factory=dict)
+
+    def dimension(self, axis: str, size: int) -> Affine:
+        """The index along a dimension: an axis, or the axes it is cut into; 0 where there is only one index."""
+        if size == 1:
+            return Affine()
+        inner = self.cuts.get(axis)
+        if inner is not None:
+            return scaled(self.dimension(f"{axis}o", size // inner), inner) + self.dimension(f"{axis}i", inner)
+        self.extents[axis] = size
+        return ex.axis_index(axis)
+
+    def _unit(self, at: Affine | Expression, axis: str) -> Affine:
+        """The index, with an axis of extent 1 where it has none."""
+        if not isinstance(at, Affine):
+            raise NotOneKernelError("an element of a product is looked up")
+        if at.terms:
+            return at
+        self.extents[axis] = 1
+        return at + ex.axis_index(axis)
+
+    def axes(self, names: Iterable[str]) -> tuple[Axis, ...]:
+        return tuple(Axis(n, self.extents[n]) for n in names)
+
+    def ordered(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Rows before columns."""
+        return (*(n for n in names if n not in self.columns), *(n for n in self.columns if n in names))
+
+    def element(self, value: Value, index: Index) -> Expression:
+        """The element of the value at the index, as an expression of what is in memory."""
+        key = (value, index)
+        if key not in self._known:
+            made = self._made(value, index)
+            if sum(1 for _ in ex.walk(made)) > _MOST_PARTS:
+                raise NotOneKernelError(f"the expression of {value.name} has over {_MOST_PARTS} parts", value)
+            self._known[key] = made
+        return self._known[key]
+
+    def _made(self, value: Value, index: Index) -> Expression:
+        if value in self.stored:
+            return self._read(value, value.shape, self.stored[value], 0, index)
+        match value:
+            case View():
+                return self._viewed(value, index)
+            case Pointwise(arguments=arguments, combine=combine):
+                return combine(*(self.element(a, expanded(index, a.shape)) for a in arguments))
+            case Counted(start=start, step=step):
+                return _as_value(index[0], step, start)
+            case Reduced():
+                return self._folded(value, index)
+            case Product():
+                return self._multiplied(value, index)
+            case LookedUp(table=table, index=chosen):
+                return self.element(table, tuple(self._chosen(i, index) for i in chosen))
+            case _:
+                raise NotOneKernelError(f"{value.name} is left to PyTorch", value)
+
+    def _chosen(self, i: Value | int, index: Index) -> Affine | Expression:
+        return index[i] if isinstance(i, int) else self.element(i, expanded(index, i.shape))
+
+    def _viewed(self, view: View, index: Index) -> Expression:
+        views = chain(view, self.stored)
+        base = views[-1].argument
+        if base in self.stored:
+            lies = placed(views, self.stored[base])
+            if lies is not None:
+                strides, offset = lies
+                return self._read(base, view.shape, strides, offset, index)
+        try:
+            return self.element(view.argument, view.source_index(index, self.extents))
+        except NotAffineError:
+            stored = None if base in self.stored else base
+            raise NotOneKernelError(f"{view.name} is no affine view", stored) from None
+
+    def _read(
+        self, value: Value, shape: Sequence[int], strides: Sequence[int], offset: int, index: Index
+    ) -> Expression:
+        """An element of a tensor in memory."""
+        address = Affine(offset=offset)
+        for at, stride in zip(index, strides, strict=True):
+            if not isinstance(at, Affine):
+                return self._gathered(value, shape, strides, offset, index)
+            address += scaled(at, stride)
+        by_stride = tuple(sorted(address.terms, key=lambda term: -term[1]))
+        if any(stride < 0 for _, stride in by_stride):
+            raise NotOneKernelError(f"{value.name} is read backwards")
+        operand = self._operand(Operand(value.name, value, address.offset, by_stride))
+        return at_its_axes(operand)
+
+    def _gathered(
+        self, value: Value, shape: Sequence[int], strides: Sequence[int], offset: int, index: Index
+    ) -> Expression:
+        """An element at indices that are data: the tensor is an input with its own dimensions."""
+        named = tuple((f"dimension{d}", stride) for d, stride in enumerate(strides))
+        operand = self._operand(Operand(value.name, value, offset, named, tuple(shape)))
+        plain = (isinstance(i, Affine) and i.offset == 0 and [c for _, c in i.terms] == [1] for i in index)
+        return Gather(operand.name, tuple(i if p else _as_value(i) for i, p in zip(index, plain, strict=True)))
+
+    def _operand(self, wanted: Operand) -> Operand:
+        key = (wanted.value, wanted.offset, wanted.strides)
+        if key not in self.operands:
+            taken = {o.name for o in self.operands.values()} | {"out"}
+            name = wanted.name
+            while name in taken:
+                name += "_"
+            self.operands[key] = replace(wanted, name=name)
+        return self.operands[key]
+
+    # Stages
+
+    def _folded(self, value: Reduced, index: Index) -> Expression:
+        """A reduction: a stage over the axes of its index."""
+        rows = variables(index)
+        sizes = [value.argument.shape[d] for d in value.dims]
+        columns = self._along_columns(sizes, rows)
+        whole: list[Affine | Expression] = list(index)
+        for d, at in zip(value.dims, columns, strict=True):
+            whole.insert(d, at)
+        body = self.element(value.argument, tuple(whole))
+        folded = variables(columns)
+        if not folded:
+            return body
+        rows = tuple(a for a in self.output_axes if a in rows) + tuple(a for a in rows if a not in self.output_axes)
+        if not rows:
+            self.extents[ROW] = 1
+            rows = (ROW,)
+            self.output_axes = (ROW, *(a for a in self.output_axes if a != ROW))
+        reduction = Reduction(value.operator, self.axes(folded))
+        stage = Stage(self._stage_name(value.name), self.axes(rows), body, reduction)
+        return self._access(stage)
+
+    def _along_columns(self, sizes: Sequence[int], rows: Sequence[str]) -> Index:
+        """The index along reduced dimensions of these sizes, for rows with these axes."""
+        count = math.prod(sizes)
+        if count == 1:
+            return tuple(Affine() for _ in sizes)
+        free = [a for a in self.output_axes if a not in rows and a != ROW]
+        shared = (tuple(free), self.columns)
+        for axes in shared:
+            extents = [self.extents[a] for a in axes]
+            if axes and math.prod(extents) == count:
+                self.columns = tuple(axes)
+                return reshaped([ex.axis_index(a) for a in axes], extents, sizes, self.extents)
+        if self.columns:
+            raise NotOneKernelError("it reduces over two different extents")
+        index = tuple(self.dimension(f"r{n}", size) for n, size in enumerate(sizes))
+        self.columns = variables(index)
+        return index
+
+    def _multiplied(self, value: Product, index: Index) -> Expression:
+        """A contraction: a stage with the axes of the product, of which there are at least m and n."""
+        *batch, m, n = index
+        m, n = self._unit(m, "m"), self._unit(n, "n")
+        if self.multiplies and not (self.fused_products and value.a.shape[-1] == self.extents.get("k")):
+            raise NotOneKernelError("there are several products", value)
+        k = self._unit(self.dimension("k", value.a.shape[-1]), "k")
+        own = variables((*batch, m, n))
+        if self.multiplies and own != self.output_axes:
+            raise NotOneKernelError("there are products over different axes", value)
+        a = self._factor(value.a, (*batch, m, k))
+        b = self._factor(value.b, (*batch, k, n))
+        if not set(self.output_axes) <= set(own):
+            raise NotOneKernelError("a product is read at other axes than it has", value)
+        # With those of size 1 that the output leaves out.
+        self.output_axes = own
+        self.precision, self.multiplies = value.precision, True
+        stage = Stage(
+            self._stage_name(value.name), self.axes(own), ex.mul(a, b), Reduction("sum", self.axes(variables((k,))))
+        )
+        return self._access(stage)
+
+    def _factor(self, value: Value, index: Index) -> Expression:
+        """What a product multiplies: an element in memory, by every axis of its index, if with a stride of 0."""
+        read = self.element(value, index)
+        operand = next((o for o in self.operands.values() if read == at_its_axes(o)), None)
+        if operand is None and self.fused_products and value.dtype != "float32":
+            return read
+        if operand is None:
+            views = chain(value, self.stored) if isinstance(value, View) else []
+            base = views[-1].argument if views else value
+            raise NotOneKernelError(f"{value.name} is multiplied", value if base in self.stored else base)
+        if operand.value.dtype != value.dtype:
+            raise NotOneKernelError(f"{value.name} is multiplied, and is {operand.value.dtype} in memory", value)
+        steps = [s for v, s in operand.strides if self.extents[v] > 1]
+        if steps and min(steps) > 1 and isinstance(value, View):
+            # Elements that all lie apart are better copied together once than read by every tile.
+            raise NotOneKernelError(f"{value.name} is multiplied, and none of its elements are neighbours", value)
+        given = dict(operand.strides)
+        missing = tuple((a, 0) for a in variables(index) if a not in given)
+        if not missing:
+            return read
+        operand = self._operand(replace(operand, strides=(*missing, *operand.strides)))
+        return at_its_axes(operand)
+
+    def _stage_name(self, wanted: str) -> str:
+        taken = {s.name for s in self.stages} | {o.name for o in self.operands.values()} | {"out"}
+        while wanted in taken:
+            wanted += "_"
+        return wanted
+
+    def _access(self, stage: Stage) -> Expression:
+        self.stages.append(stage)
+        return at_its_axes(stage)
+
+
+def _as_value(at: Affine | Expression, step: int = 1, start: int = 0) -> Expression:
+    """`start + step * at`, as a value."""
+    if isinstance(at, Affine):
+        form = scaled(at, step) + Affine(offset=start)
+        return Position(form) if form.terms else Literal(float(form.offset))
+    scale = at if step == 1 else ex.mul(at, Literal(float(step)))
+    return scale if start == 0 else ex.add(scale, Literal(float(start)))
+
+
+def at_its_axes(tensor: Stage | Operand) -> Access:
+    names = [a.name for a in tensor.axes] if isinstance(tensor, Stage) else [v for v, _ in tensor.strides]
+    return Access(tensor.name, tuple(map(ex.axis_index, names)))
+
+
+def variables(index: Index) -> tuple[str, ...]:
+    """The axes of the index, in order."""
+    forms = (at for at in index if isinstance(at, Affine))
+    found = [v for form in forms for v, _ in sorted(form.terms, key=lambda term: -term[1])]
+    inner = [v for at in index if not isinstance(at, Affine) for v in sorted(ex.variables(at))]
+    return tuple(dict.fromkeys([*found, *inner]))
