@@ -376,6 +376,16 @@ def test_kernels_are_forward_only_unless_traced_with_the_gradient() -> None:
         torch.testing.assert_close(kernel(x), x.exp())
 
 
+def test_parameters_of_a_module_are_constants_and_no_gradient_is_lost_in_silence() -> None:
+    module, x = torch.nn.Sequential(torch.nn.Linear(8, 6), torch.nn.GELU()), R(4, 8)
+    traced = trace(module, x)
+    kernel = loaded(traced, untuned_kernels(traced.workloads, cpu_target()))
+    with torch.no_grad():
+        torch.testing.assert_close(kernel(x), module(x), rtol=1e-5, atol=1e-5)
+    with pytest.raises(InputError, match="which a gradient is wanted of"):
+        kernel(x)
+
+
 @pytest.mark.parametrize("name", ["gelu", "softmax0", "ln", "rms", "ce_mean", "linear", "embed_ln", "mse", "acts"])
 def test_gradients_are_those_of_pytorch(name: str) -> None:
     function, *given = CASES[name]

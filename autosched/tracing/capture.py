@@ -104,7 +104,7 @@ def _constant(exported: torch.export.ExportedProgram, spec: Any) -> Tensor:
     held = exported.constants.get(spec.target)
     tensor = exported.state_dict[spec.target] if held is None else held
     assert isinstance(tensor, Tensor)
-    return tensor.detach()
+    return tensor
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:

@@ -111,6 +111,7 @@ class DifferentiableKernel:
             OutOfMemoryError: there is no memory for a result.
             InputError: as `TracedKernel`, or a tensor requires a gradient that was not traced.
         """
+        self.forward.check_constants()
         for argument, tensor, place in zip(self.forward.arguments, tensors, self.traced.gradients, strict=False):
             if place is None and isinstance(tensor, Tensor) and tensor.requires_grad and torch.is_grad_enabled():
                 raise InputError(

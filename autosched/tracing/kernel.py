@@ -56,10 +56,11 @@ class TracedKernel:
         self._expected = tuple(a.expected for a in self.arguments)
         self._argument_places = tuple(self._places[s] for s in traced.arguments)
         self._constants = [
-            (self._places[s], _argument(s, self.device, self._alignment).usable(s.tensor.to(self.device)))
+            (self._places[s], _argument(s, self.device, self._alignment).usable(s.tensor.detach().to(self.device)))
             for s in traced.sources
             if s.tensor is not None
         ]
+        self._trained = tuple(s.name for s in traced.sources if s.trained)
         self._runs = [self._run_of(step.value, step.assembled, kernels) for step in traced.steps]
         self._results = [self._result(r, s) for r, s in zip(traced.results, traced.stored, strict=True)]
 
@@ -83,6 +84,7 @@ class TracedKernel:
             InputError: number, shape, dtype or device of the tensors is not what was traced, or one requires a
                 gradient. Nothing was computed.
         """
+        self.check_constants()
         found = ready_addresses(tensors, self._expected, self.device, self._alignment)
         if found is None:
             tensors = self._usable(tensors)
@@ -96,6 +98,14 @@ class TracedKernel:
             run(memory)
         results = [result(memory.tensors) for result in self._results]
         return results[0] if self.traced.single else tuple(results)
+
+    def check_constants(self) -> None:
+        """Raise InputError where a tensor that the function closes over would get a gradient."""
+        if self._trained and torch.is_grad_enabled():
+            raise InputError(
+                f"{self.traced.name} uses {', '.join(self._trained)}, which a gradient is wanted of, and kernels compute "
+                "forward only; call it under torch.no_grad(), or make them arguments and trace with backward=True"
+            )
 
     def _usable(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """The tensors, or copies of them that kernels can read."""

@@ -58,12 +58,16 @@ class Value:
 class Source(Value):
     """An input of the function, or a constant tensor: it is in memory, with these strides.
 
-    `position`: which argument it is; a constant has a `tensor` instead.
+    `position`: which argument it is; a constant has a `tensor` instead, which is `trained` when it requires a gradient.
     """
 
     strides: tuple[int, ...]
     position: int | None = None
     tensor: torch.Tensor | None = field(default=None, repr=False)
+
+    @property
+    def trained(self) -> bool:
+        return self.tensor is not None and self.tensor.requires_grad
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
