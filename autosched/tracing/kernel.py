@@ -103,7 +103,7 @@ class TracedKernel:
         """Raise InputError where a tensor that the function closes over would get a gradient."""
         if self._trained and torch.is_grad_enabled():
             raise InputError(
-                f"{self.traced.name} uses {', '.join(self._trained)}, which a gradient is wanted of, and kernels compute "
+                fX
                 "forward only; call it under torch.no_grad(), or make them arguments and trace with backward=True"
             )
 
