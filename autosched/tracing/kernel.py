@@ -102,9 +102,10 @@ class TracedKernel:
     def check_constants(self) -> None:
         """Raise InputError where a tensor that the function closes over would get a gradient."""
         if self._trained and torch.is_grad_enabled():
+            names = ", ".join(self._trained)
             raise InputError(
-                fX
-                "forward only; call it under torch.no_grad(), or make them arguments and trace with backward=True"
+                f"{self.traced.name} uses {names}, which a gradient is wanted of, and kernels compute forward only; "
+                "call it under torch.no_grad(), or make them arguments and trace with backward=True"
             )
 
     def _usable(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
