@@ -314,7 +314,8 @@ def test_shared_memory_and_registers_are_foreseen(workload: Workload, chosen: di
     foreseen = resources(made.program, made.program.kernels[0], H200)
     assert facts.spill_bytes == 0
     assert abs(foreseen.shared_memory_bytes - facts.shared_memory_bytes) <= 64
-    assert 0.75 * facts.registers <= foreseen.registers_per_thread <= 1.1 * facts.registers
+    # Triton 3.9 takes up to a fifth less than 3.6 and 3.7, which the estimate is made for.
+    assert 0.75 * facts.registers <= foreseen.registers_per_thread <= 1.3 * facts.registers
 
 
 def test_accumulators_that_do_not_fit_the_registers_are_refused() -> None:

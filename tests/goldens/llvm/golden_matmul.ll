@@ -12,8 +12,7 @@
 ;           b_panel: (k 32, n 16) float32 = b[0 : +32, j*16 : +16]
 ;           prefetch out[i*4 + m.0*12 : +4, j*16 + n.0*32 + n.1*16 : +16]
 ;           c += dot(a_panel, b_panel) over k  (unrolled 2, b_panel prefetched 8 ahead)
-;           if k.0 == 0:
-;           else:
+;           if k.0 != 0:
 ;             before: (m 4, n 16) float32 = load out[i*4 + m.0*12 : +4, j*16 + n.0*32 + n.1*16 : +16]
 ;             c: (m 4, n 16) float32 = add(c, before)
 ;           if k.0 == 1:
