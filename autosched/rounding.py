@@ -42,49 +42,30 @@ u K sqrt(2): 8.6e-5 for K = 512, on results of size 22.6.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 import torch
 
 from autosched.free_memory import memory_for
 from autosched.named_tensors import Named, count, look_up, read, sum_of_products, union
 from autosched.reference import (
-    OPERATIONS,
     check_shapes,
     extreme,
     factors,
     literal,
     outside,
-    overflow,
-    overflowed,
     product_along,
-    torch_dtype,
 )
+from autosched.rounding_rules import DECIDED, UNIT, Estimate, applied, of_finite, rounded
 from search_spaces import Reduction, Stage, Workload
 from search_spaces.dtypes import FLOAT8, FLOAT8_CHAIN, dtype, is_integer, is_promoted
 from search_spaces.expression import ROUNDINGS, Access, Affine, Apply, Expression, Gather, Literal, Position
 from search_spaces.fused_contraction import multiplied
 
-UNIT = 2.0**-23
 _TF32_UNITS = 2.0**-10 / UNIT
 _FLOAT8_UNITS = 2.0**-13 / UNIT
-# How many standard deviations apart two numbers are compared rightly.
-_DECIDED = 8.0
 # Integers up to here, and so sums of them, are exact in float32.
 _EXACT_INTEGERS = 2.0**24
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A value in float64, and the standard deviation of its error in units of 2^-23, in float32; None when exact.
-
-    `outside`: of an input, what a look-up yields where an index is none of its dimension.
-    """
-
-    value: Named
-    error: Named | None
-    outside: float = math.nan
 
 
 def rounding_error(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -170,7 +151,7 @@ def _extreme(given: Estimate, reduction: Reduction) -> Estimate:
     axes = union([given.value, given.error])
     sign = 1 if reduction.operator == "max" else -1
     signed, error = sign * given.value.aligned(axes), given.error.aligned(axes)
-    reach = (_DECIDED * UNIT) * error
+    reach = (DECIDED * UNIT) * error
     surely = extreme(Named(axes, signed - reach), reduction.axes, torch.amax)
     possible = torch.where(signed + reach >= surely.aligned(axes), error, 0.0)
     return Estimate(result, extreme(Named(axes, possible), reduction.axes, torch.amax))
@@ -193,7 +174,7 @@ def _sum(terms: Sequence[Estimate], kept: Sequence[str], reduced: Mapping[str, i
     error = variance.sqrt()
     if len(terms) == 1 and bool((terms[0].value.values == terms[0].value.values.floor()).all()):
         error = torch.where(_sums_exactly(terms[0], q.axes, kept, reduced), 0.0, error)
-    return Estimate(total, Named(q.axes, _of_finite(error, total.aligned(q.axes))))
+    return Estimate(total, Named(q.axes, of_finite(error, total.aligned(q.axes))))
 
 
 def _sums_exactly(term: Estimate, axes: Sequence[str], kept: Sequence[str], reduced: Mapping[str, int]) -> torch.Tensor:
@@ -223,12 +204,7 @@ def _product(term: Estimate, stage: Stage) -> Estimate:
     inexact = sum_of_products([exact], [a.name for a in stage.axes], {a.name: a.extent for a in axes})
     kept = (inexact.aligned(total.axes) == 0) & (size <= _EXACT_INTEGERS)
     error = torch.where(kept, 0.0, size * relative.sqrt())
-    return Estimate(total, Named(total.axes, _of_finite(error, total.values)))
-
-
-def _of_finite(error: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """The error where there is a finite value, infinite where the analysis has no answer; and none of other values."""
-    return torch.where(values.isfinite(), error.nan_to_num(nan=math.inf, posinf=math.inf), 0.0)
+    return Estimate(total, Named(total.axes, of_finite(error, total.values)))
 
 
 def _chain_variance(q: torch.Tensor, s: torch.Tensor, count: int, chain: int) -> torch.Tensor:
@@ -266,74 +242,9 @@ def _expression(expression: Expression, stage: Stage, known: Mapping[str, Estima
             device = next(iter(known.values())).value.values.device
             return Estimate(count(index, stage.extents, device, torch.float64), None)
         case Apply(operator, (argument,)) if operator in ROUNDINGS:
-            return _rounded(_expression(argument, stage, known), ROUNDINGS[operator])
-        case Apply(operator, arguments) if operator in _DECISIONS:
-            return _DECISIONS[operator](operator, [_expression(a, stage, known) for a in arguments])
+            return rounded(_expression(argument, stage, known), ROUNDINGS[operator])
         case Apply(operator, arguments):
-            return _apply(operator, [_expression(a, stage, known) for a in arguments])
-
-
-def _apply(operator: str, given: Sequence[Estimate]) -> Estimate:
-    axes = union([g.value for g in given])
-    result = OPERATIONS[operator](*(g.value.aligned(axes) for g in given))
-    errors = [None if g.error is None else g.error.aligned(axes) for g in given]
-    inherited = [e for e in errors if e is not None]
-    if operator in ("neg", "abs"):
-        return Estimate(Named(axes, result), None if not inherited else Named(axes, inherited[0].expand(result.shape)))
-    f = result.to(torch.float32)
-    error = _OWN[operator](f)
-    if operator in _ROUNDED_ONCE:
-        # A number that float32 holds is computed without an error from operands that have none.
-        exact = f == result
-        for own in inherited:
-            exact = exact & (own == 0)
-        error = torch.where(exact, 0.0, error)
-    if inherited:
-        operands = [g.value.aligned(axes).to(torch.float32) for g in given]
-        for slope, e in zip(_SLOPES[operator](f, *operands), errors, strict=True):
-            if e is not None:
-                # Not by squares, which overflow for masks as large as float32 has them.
-                error = torch.hypot(error, torch.where(e == 0, 0.0, _passed_on(slope, e)))
-    error = _of_finite(error, result)
-    if inherited:
-        # An infinity that finite operands with errors make may be a number instead.
-        finite, sure = torch.ones_like(result, dtype=torch.bool), torch.ones_like(result, dtype=torch.bool)
-        for g in given:
-            finite = finite & g.value.aligned(axes).isfinite()
-        for e in inherited:
-            sure = sure & (e == 0)
-        error = torch.where(finite & ~sure & ~result.isfinite(), math.inf, error)
-    return Estimate(Named(axes, result), Named(axes, error.expand(result.shape)))
-
-
-def _passed_on(slope: _Slope, error: torch.Tensor) -> torch.Tensor:
-    """The error of an operand as it is in the result."""
-    if slope is None:
-        return error
-    if isinstance(slope, torch.Tensor):
-        return slope * error
-    # Not by the quotient itself, which may be too small for float32 where its product with the error is not.
-    numerator, denominator = slope
-    return numerator * (error / denominator)
-
-
-def _rounded(given: Estimate, narrow: str) -> Estimate:
-    """A rounding that the workload asks for: left out of the value, half a unit in the last place in the error."""
-    axes, value = given.value.axes, given.value.values
-    result = overflowed(value, narrow)
-    size, kind = value.to(torch.float32).abs(), torch.finfo(torch_dtype(narrow))
-    error = ((size * kind.eps).clamp(min=kind.smallest_normal * kind.eps) / 2) / UNIT
-    # Zero is zero in every type, and so are infinities; a value of the narrower type itself stays what it is.
-    stays = value.to(torch_dtype(narrow)).to(torch.float64) == value
-    if given.error is None:
-        error = torch.where(stays, 0.0, error)
-    else:
-        inherited = given.error.aligned(axes)
-        error = torch.where(stays & (inherited == 0), 0.0, torch.hypot(error, inherited))
-        undecided = (size - overflow(narrow)).abs() <= _DECIDED * UNIT * inherited
-        error = torch.where(undecided & (inherited > 0), math.inf, error)
-        return Estimate(Named(axes, result), Named(axes, torch.where(result.isfinite() | undecided, error, 0.0)))
-    return Estimate(Named(axes, result), Named(axes, torch.where(result.isfinite(), error, 0.0)))
+            return applied(operator, [_expression(a, stage, known) for a in arguments])
 
 
 def _looked_up(
@@ -352,114 +263,3 @@ def _looked_up(
         doubt = torch.where(e.aligned(found.axes) > 0, math.inf, 0.0)
         error = doubt if error is None else torch.maximum(error, doubt)
     return Estimate(found, None if error is None else Named(found.axes, error.expand(found.values.shape)))
-
-
-def _compared(operator: str, given: Sequence[Estimate]) -> Estimate:
-    axes = union([g.value for g in given])
-    a, b = (g.value.aligned(axes) for g in given)
-    result = OPERATIONS[operator](a, b)
-    inherited = [g.error.aligned(axes) for g in given if g.error is not None]
-    if not inherited:
-        return Estimate(Named(axes, result), None)
-    error = inherited[0] if len(inherited) == 1 else torch.hypot(inherited[0], inherited[1])
-    undecided = _within((a - b).to(torch.float32), error)
-    return Estimate(Named(axes, result), Named(axes, torch.where(undecided, 1 / UNIT, 0.0)))
-
-
-def _larger(operator: str, given: Sequence[Estimate]) -> Estimate:
-    """maximum and minimum: the error of the operand that it is, the larger error where it may be either."""
-    axes = union([g.value for g in given])
-    a, b = (g.value.aligned(axes) for g in given)
-    result = OPERATIONS[operator](a, b)
-    if all(g.error is None for g in given):
-        return Estimate(Named(axes, result), None)
-    of_a, of_b = (_error_at(g, axes) for g in given)
-    either = _within((a - b).to(torch.float32), of_a + of_b)
-    error = torch.where(either, torch.maximum(of_a, of_b), torch.where(result == a, of_a, of_b))
-    return Estimate(Named(axes, result), Named(axes, torch.where(result.isnan(), 0.0, error)))
-
-
-def _error_at(given: Estimate, axes: Sequence[str]) -> torch.Tensor:
-    if given.error is None:
-        return torch.zeros((), device=given.value.values.device)
-    return given.error.aligned(axes)
-
-
-def _chosen(operator: str, given: Sequence[Estimate]) -> Estimate:
-    axes = union([g.value for g in given])
-    c, a, b = (g.value.aligned(axes) for g in given)
-    result = OPERATIONS[operator](c, a, b)
-    if all(g.error is None for g in given):
-        return Estimate(Named(axes, result), None)
-    of_c, of_a, of_b = (_error_at(g, axes) for g in given)
-    error = torch.where(c != 0, of_a, of_b)
-    apart = torch.where((a == b) | (a.isnan() & b.isnan()), 0.0, (a - b).abs()).to(torch.float32) / UNIT
-    error = torch.where(_within(c.to(torch.float32), of_c), error + apart.nan_to_num(nan=math.inf), error)
-    return Estimate(Named(axes, result), Named(axes, error.expand(result.shape)))
-
-
-def _floored(operator: str, given: Sequence[Estimate]) -> Estimate:
-    (a,) = given
-    result = OPERATIONS[operator](a.value.values)
-    if a.error is None:
-        return Estimate(Named(a.value.axes, result), None)
-    error = a.error.aligned(a.value.axes)
-    undecided = _within((a.value.values - a.value.values.round()).to(torch.float32), error)
-    doubt = torch.where(undecided, error.clamp(min=1 / UNIT), 0.0)
-    return Estimate(Named(a.value.axes, result), Named(a.value.axes, doubt.expand(result.shape)))
-
-
-def _within(distance: torch.Tensor, error: torch.Tensor) -> torch.Tensor:
-    """Where a distance may be 0, or have the other sign, for all that is known: never of numbers without an error."""
-    return (distance.abs() <= _DECIDED * UNIT * error) & (error > 0)
-
-
-# Operators that decide: what they yield, or how large its error is, depends on which operand is the larger.
-_DECISIONS: Mapping[str, Callable[[str, Sequence[Estimate]], Estimate]] = {
-    "lt": _compared,
-    "le": _compared,
-    "eq": _compared,
-    "where": _chosen,
-    "maximum": _larger,
-    "minimum": _larger,
-    "floor": _floored,
-}
-# Operators that every device rounds to nearest.
-_ROUNDED_ONCE = frozenset({"add", "sub", "mul"})
-
-
-# A partial derivative; as a numerator and a denominator where the quotient may be too small to hold.
-_Slope = torch.Tensor | tuple[torch.Tensor, torch.Tensor] | None
-_Slopes = tuple[_Slope, ...]
-
-# The error that the operator itself adds, given its result.
-_OWN: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "add": torch.abs,
-    "sub": torch.abs,
-    "mul": torch.abs,
-    "div": lambda f: 2 * f.abs(),
-    "sqrt": lambda f: 2 * f.abs(),
-    "rsqrt": lambda f: 2 * f.abs(),
-    "exp": lambda f: 4 * f.abs(),
-    "log": lambda f: 4 * f.abs().clamp(min=1.0),
-    "tanh": lambda f: torch.full_like(f, 4.0),
-    "erf": lambda f: torch.full_like(f, 4.0),
-    "sin": lambda f: torch.full_like(f, 4.0),
-    "cos": lambda f: torch.full_like(f, 4.0),
-}
-
-# The partial derivative by every operand, given the result and the operands; None is 1 or -1.
-_SLOPES: Mapping[str, Callable[..., _Slopes]] = {
-    "add": lambda f, a, b: (None, None),
-    "sub": lambda f, a, b: (None, None),
-    "mul": lambda f, a, b: (b, a),
-    "div": lambda f, a, b: ((torch.ones_like(b), b), (f, b)),
-    "sqrt": lambda f, a: (0.5 / f,),
-    "rsqrt": lambda f, a: ((0.5 * f, a),),
-    "exp": lambda f, a: (f,),
-    "log": lambda f, a: (1 / a,),
-    "tanh": lambda f, a: (1 - f.square(),),
-    "erf": lambda f, a: (2 / math.sqrt(math.pi) * torch.exp(-a.square()),),
-    "sin": lambda f, a: (torch.cos(a),),
-    "cos": lambda f, a: (torch.sin(a),),
-}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
@@ -168,25 +170,18 @@ def tune(
     if isinstance(op, Traced):
         if measurer is not None:
             raise InputError("a measurer measures one workload; expected none for a traced function")
-        found: dict[str, TuneResult] = {}
-        for cut in cuts_of(op):
-            try:
-                for workload in cut.workloads:
-                    found[workload.key] = found.get(workload.key) or tune(
-                        workload,
-                        target,
-                        trials,
-                        strategy=strategy,
-                        cost_model=cost_model,
-                        seed=seed,
-                        log=log,
-                        policy=policy,
-                        on_progress=on_progress,
-                    )
-            except EmptySearchSpaceError:
-                if cut is op:
-                    raise
-        return TracedTuneResult(op, tuple(found.values()))
+        search_one = functools.partial(
+            tune,
+            target=target,
+            trials=trials,
+            strategy=strategy,
+            cost_model=cost_model,
+            seed=seed,
+            log=log,
+            policy=policy,
+            on_progress=on_progress,
+        )
+        return TracedTuneResult(op, _all_tuned(op, search_one))
     search = prepare(
         op,
         target,
@@ -200,6 +195,19 @@ def tune(
     )
     search.on_progress = on_progress
     return run(search, measurer)
+
+
+def _all_tuned(traced: Traced, search: Callable[[Workload], TuneResult]) -> tuple[TuneResult, ...]:
+    """The results for every workload of everything it was cut into that can be computed on the target."""
+    found: dict[str, TuneResult] = {}
+    for cut in cuts_of(traced):
+        try:
+            for workload in cut.workloads:
+                found[workload.key] = found.get(workload.key) or search(workload)
+        except EmptySearchSpaceError:
+            if cut is traced:
+                raise
+    return tuple(found.values())
 
 
 def prepare(
