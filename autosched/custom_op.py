@@ -43,6 +43,8 @@ def register(kernel: Kernel, name: str | None = None) -> Any:
     Raises:
         InputError: the name is no `namespace::name`, or is taken.
     """
+    if not hasattr(kernel, "workload"):
+        raise InputError(f"expected the kernel of one workload, got {type(kernel).__name__}")
     if name is None:
         name = own_name(kernel)
     if name != own_name(kernel) or not _is_registered(name):

@@ -77,7 +77,7 @@ class Argument:
         if tensor.requires_grad and torch.is_grad_enabled():
             raise InputError(
                 f"{self.name} requires a gradient, and kernels compute forward only; "
-                f"pass {self.name}.detach(), or call under torch.no_grad()"
+                f"pass {self.name}.detach(), call under torch.no_grad(), or trace a function with backward=True"
             )
 
     def _expect(self, what: str, expected: object, got: object) -> None:

@@ -266,6 +266,84 @@ def test_arithmetic_on_integers_that_float32_may_not_hold_is_refused() -> None:
     assert computed(traced, (I(9, 4),))[0].bool().equal(I(9, 4) > 3)
 
 
+def test_integers_that_float32_may_not_hold_are_not_stored() -> None:
+    large = torch.tensor([2**24 + 1, 5])
+    moved = (lambda i: i.abs(), lambda i: i.clamp(min=0), lambda i: i.amax(0), lambda i: i.expand(3, 2).t().contiguous())
+    for function in moved:
+        with pytest.raises(InputError, match="exact in float32"):
+            trace(function, large)
+    with pytest.raises(InputError, match="comparing integers"):
+        trace(lambda i: i.argmax(), large)
+    # What is only looked up with, or comes from float32, may be of any size.
+    x, i, y = R(9, 3), I(9, 4), R(5)
+    assert computed(trace(lambda x, i: x[i.abs()], x, i), (x, i))[0].equal(x.double()[i])
+    assert computed(trace(lambda y: (y * 1e9).long(), y), (y,))[0].long().equal((y.double() * 1e9).long())
+
+
+TWO_TABLES = (R(9, 4), torch.tensor([8, 7, 1]), torch.tensor([2, 1, 0]))
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs"),
+    [
+        (lambda a, b: a**b, (torch.tensor([0.0, -2.0, -3.0, -2.0, 2.0]), torch.tensor([0.0, 3.0, 2.0, 0.5, -1.0]))),
+        (lambda a: a % 0.1, (torch.tensor([1.0, -1.0, 0.35, 5.0]),)),
+        (lambda a: torch.fmod(a, 0.3), (torch.tensor([100.0, -100.0, 0.3]),)),
+        (lambda a: a % math.inf, (torch.tensor([1.0, -1.0, 0.0]),)),
+        (lambda a: torch.div(a, 0.1, rounding_mode="floor"), (torch.tensor([5.0, -5.0, 0.35]),)),
+        (lambda a: a.argmax(-1), (torch.tensor([[1.0, math.nan, 3.0], [1.0, 2.0, 2.0]]),)),
+        (lambda a, b: (a + b).float(), (torch.tensor([True, True, False]), torch.tensor([True, False, False]))),
+        (lambda a: a.clamp(min=0.1).float(), (torch.tensor([0.0, 1.0], dtype=torch.bfloat16),)),
+        (lambda a: a.masked_fill(a > 0, 0.1).float(), (torch.tensor([0.0, 1.0], dtype=torch.bfloat16),)),
+        (lambda a: torch.full((2,), 0.1, dtype=torch.bfloat16).float() + a, (torch.zeros(2),)),
+        (lambda w, i, j: F.embedding(j, w[:3]) + F.embedding(i, w), TWO_TABLES),
+        (lambda a: F.group_norm(a, 2, torch.arange(4.0), torch.ones(4)), (R(2, 4, 5),)),
+        (lambda a: a.repeat(2, 3) + 1, (R(2, 3),)),
+        (lambda a, b: (a.sum(0) + b, b * 2), (R(0, 4), R(4))),
+        (lambda a: (a, a.t()), (R(3, 4),)),
+        (lambda a: a.sort(-1)[0], (R(3, 4),)),
+    ],
+)
+def test_a_function_and_its_kernels_agree_where_it_is_easy_not_to(
+    function: Callable[..., Any], inputs: tuple[Tensor, ...]
+) -> None:
+    traced = trace(function, *inputs, allow_fallback=True)
+    kernel = loaded(traced, untuned_kernels(traced.workloads, cpu_target()))
+    for got, want in zip(as_tuple(kernel(*inputs)), as_tuple(function(*inputs)), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-5, atol=2e-6, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda a: a.scatter(1, torch.zeros(3, 1, dtype=torch.int64), a[:, :1], reduce="add"), "reduce='add'"),
+        (lambda a: a.view(torch.int32), "the bits of one element type"),
+        (lambda a: a.to(torch.float8_e4m3fn).float(), "float8_e4m3fn; expected one of"),
+        (lambda a: a.to(torch.int8), "may wrap around"),
+        (lambda a: {"b": a + 1}, "expected a tensor, or a tuple or list of tensors"),
+        (lambda a: (a + 1, (a, a * 2)), "expected a tensor, or a tuple or list of tensors"),
+        (lambda a: (a + 1, None), "expected tensors"),
+        (lambda a: a[a > 0] * 2, "depends on data|cannot be captured"),
+    ],
+)
+def test_what_would_come_out_wrong_is_refused(function: Callable[..., Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        trace(function, R(3, 4))
+
+
+def test_the_line_is_the_users_in_partial_functions_and_methods() -> None:
+    class Owner:
+        def method(self, x: Tensor) -> Tensor:
+            return x.cumsum(0)
+
+    def function(n: int, x: Tensor) -> Tensor:
+        return x.cumsum(n)
+
+    for called in (Owner().method, functools.partial(function, 0)):
+        with pytest.raises(InputError, match=r"test_tracing\.py:\d+: return x\.cumsum"):
+            trace(called, R(3, 4))
+
+
 def test_float64_is_refused() -> None:
     with pytest.raises(InputError, match="float64; expected one of"):
         trace(lambda x: x * 2, R(4).double())
@@ -400,6 +478,19 @@ def test_gradients_are_those_of_pytorch(name: str) -> None:
     want = torch.autograd.grad(wanted, differentiable, weights)
     for a, b in zip((*made, *got), (*wanted, *want), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_belong_to_the_results_that_have_one() -> None:
+    a, b = R(4, 5).requires_grad_(), R(4, 5)
+    for function in (lambda a, b: (b * 2, a * b), lambda a, b: (a.argmax(-1), a * a), lambda a, b: (a, a.t(), a * b)):
+        traced = trace(function, a, b, backward=True)
+        kernel = loaded(traced, untuned_kernels(traced.workloads, cpu_target()))
+        made, wanted = kernel(a, b), function(a, b)
+        assert [m.requires_grad for m in made] == [w.requires_grad for w in wanted]
+        weights = [torch.randn_like(w) for w in wanted if w.requires_grad]
+        (got,) = torch.autograd.grad([m for m in made if m.requires_grad], [a], weights)
+        (want,) = torch.autograd.grad([w for w in wanted if w.requires_grad], [a], weights)
+        torch.testing.assert_close(got, want)
 
 
 def test_a_gradient_that_was_not_traced_is_refused() -> None:

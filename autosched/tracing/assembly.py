@@ -60,6 +60,8 @@ class _Assembly:
     pulled: Elements
 
     def assembled(self, name: str) -> Assembled:
+        if not self.value.is_held:
+            raise NotOneKernelError(f"{self.value.name} has integers that may exceed what is exact in float32")
         index = tuple(self.pulled.dimension(f"d{d}", size) for d, size in enumerate(self.value.shape))
         self.pulled.output_axes = variables(index)
         strides = self._output_strides(index)

@@ -67,7 +67,8 @@ def _merged_operand(operand: Operand, outer: str, inner: str) -> Operand:
     if operand.looked_up or inner not in strides:
         return operand
     strides[outer] = strides.pop(inner)
-    return replace(operand, strides=tuple(sorted(strides.items(), key=lambda item: -item[1])))
+    # Axes along which it is the same come first: the last one should be that of neighbours in memory.
+    return replace(operand, strides=tuple(sorted(strides.items(), key=lambda item: (item[1] != 0, -item[1]))))
 
 
 def _merged_stage(stage: Stage, outer: str, inner: str, extents: Mapping[str, int]) -> Stage:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import logging
 import types
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +20,7 @@ from torch.export.graph_signature import InputKind
 from search_spaces import InputError
 
 _aten = torch.ops.aten
+_TORCH = Path(torch.__file__).parent
 # Core ATen operators that others compute as well: of these PyTorch has decompositions, which are taken here.
 _COMPOSED = (
     "_softmax",
@@ -70,7 +75,7 @@ def capture(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Captured:
     Raises:
         InputError: it cannot be captured, or returns something else than tensors. The message is PyTorch's.
     """
-    with torch.no_grad(), warnings.catch_warnings():
+    with torch.no_grad(), _quiet(), warnings.catch_warnings():
         # Of deprecations within torch.export, which a caller can do nothing about.
         warnings.simplefilter("ignore")
         try:
@@ -86,6 +91,8 @@ def capture(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Captured:
         raise InputError(f"{name_of(function)} changes its inputs; expected one that returns new tensors")
     # The results are of one tensor where the function returned it bare.
     spec = exported.call_spec.out_spec
+    if not spec.is_leaf() and not (issubclass(spec.type, tuple | list) and all(c.is_leaf() for c in spec.children())):
+        raise InputError(f"{name_of(function)} returns {spec}; expected a tensor, or a tuple or list of tensors")
     return Captured(exported.graph, constants, spec.is_leaf())
 
 
@@ -95,8 +102,10 @@ def user_line(node: fx.Node) -> str:
     for place, code in zip(reversed(lines[:-1]), reversed(lines[1:]), strict=True):
         if place.strip().startswith("File "):
             file, line, *_ = place.strip().removeprefix("File ").split(", ")
-            path = file.strip('"')
-            return f"{path.rsplit('/', 1)[-1]}:{line.removeprefix('line ')}: {code.strip()}"
+            path = Path(file.strip('"'))
+            # What modules of PyTorch do is done for a line above.
+            if not {_TORCH, Path(__file__).parent} & set(path.parents):
+                return f"{path.name}:{line.removeprefix('line ')}: {code.strip()}"
     return ""
 
 
@@ -118,23 +127,40 @@ def _module(function: Callable[..., Any]) -> torch.nn.Module:
     """The function as the module that torch.export wants."""
     if isinstance(function, torch.nn.Module):
         return function
-    called = function
-    if isinstance(function, types.FunctionType):
-        # PyTorch records the lines of functions called `forward`, and of no others.
-        called = types.FunctionType(
-            function.__code__.replace(co_name="forward"),
-            function.__globals__,
-            "forward",
-            function.__defaults__,
-            function.__closure__,
-        )
-        called.__kwdefaults__ = function.__kwdefaults__
+    called = _called_forward(function)
 
     class Wrapped(torch.nn.Module):
         def forward(self, *arguments: Tensor) -> Any:
             return called(*arguments)
 
     return Wrapped()
+
+
+def _called_forward(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function under the name `forward`: PyTorch records the lines of functions of that name, and of no others."""
+    match function:
+        case functools.partial():
+            return functools.partial(_called_forward(function.func), *function.args, **function.keywords)
+        case types.MethodType():
+            return types.MethodType(_called_forward(function.__func__), function.__self__)
+        case types.FunctionType():
+            code, values = function.__code__.replace(co_name="forward"), function.__globals__
+            named = types.FunctionType(code, values, "forward", function.__defaults__, function.__closure__)
+            named.__kwdefaults__ = function.__kwdefaults__
+            return named
+        case _:
+            return function
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what torch.export logs of an error that it raises as well."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 def name_of(function: Callable[..., Any]) -> str:

@@ -15,6 +15,7 @@ from torch import Tensor, fx
 from torch._functorch.aot_autograd import aot_export_joint_simple
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._subclasses import FakeTensorMode
+from torch.autograd.function import once_differentiable
 
 from autosched.kernel import Kernel
 from autosched.tracing.capture import Captured, decompositions, name_of
@@ -28,13 +29,16 @@ class DifferentiableFunction:
     """A traced function with its gradient.
 
     `forward` returns the function's results, and after them what is kept for `backward`, which takes that and the
-    gradients of the results. `gradients`: for every argument, which result of `backward` is its gradient, or None.
+    gradients of the `differentiable` ones of the results. `gradients`: for every argument, which result of `backward`
+    is its gradient, or None; `required`: whether one was wanted of it when the function was traced.
     """
 
     forward: TracedFunction
     backward: TracedFunction
     results: int
+    differentiable: tuple[int, ...]
     gradients: tuple[int | None, ...]
+    required: tuple[bool, ...]
     single: bool
 
     @property
@@ -65,19 +69,21 @@ def trace_with_gradient(
     """
     if not any(t.requires_grad for t in inputs):
         raise InputError("backward=True, but no example input requires a gradient; expected one with requires_grad")
-    single = True
 
     def called(*arguments: Tensor) -> tuple[Tensor, ...]:
-        nonlocal single
-        made = function(*arguments)
-        single = isinstance(made, Tensor)
-        return (made,) if single else tuple(made)
+        # AOTAutograd wants results that are tensors of their own.
+        made = _listed(function(*arguments))
+        return tuple(m.clone() if m._base is not None or any(m is a for a in arguments) else m for m in made)
 
     name, names = name_of(function), argument_names(function, len(inputs))
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         fake = tuple(mode.from_tensor(t) for t in inputs)
         try:
+            example = function(*fake)
+            _check_results(name, example)
             joint: Any = aot_export_joint_simple(called, fake, trace_joint=True, decompositions=decompositions())
+        except InputError:
+            raise
         except Exception as error:
             # PyTorch raises whatever the function, or one of its own layers, does.
             raise InputError(f"{name} cannot be captured with its gradient: {type(error).__name__}: {error}") from error
@@ -88,10 +94,12 @@ def trace_with_gradient(
     places = iter(range(len(gradients)))
     return DifferentiableFunction(
         forward=cut(_captured(forward), function, name, names, allow_fallback),
-        backward=cut(_captured(backward), function, f"{name}_backward", kept, allow_fallback),
+        backward=cut(_captured(backward), function, f"{name}_backward", kept, allow_fallback, gradients=True),
         results=results,
+        differentiable=tuple(n for n, r in enumerate(_listed(example)) if r.requires_grad),
         gradients=tuple(None if g is None else next(places) for g in gradients),
-        single=single,
+        required=tuple(t.requires_grad for t in inputs),
+        single=isinstance(example, Tensor),
     )
 
 
@@ -112,8 +120,8 @@ class DifferentiableKernel:
             InputError: as `TracedKernel`, or a tensor requires a gradient that was not traced.
         """
         self.forward.check_constants()
-        for argument, tensor, place in zip(self.forward.arguments, tensors, self.traced.gradients, strict=False):
-            if place is None and isinstance(tensor, Tensor) and tensor.requires_grad and torch.is_grad_enabled():
+        for argument, tensor, required in zip(self.forward.arguments, tensors, self.traced.required, strict=False):
+            if not required and isinstance(tensor, Tensor) and tensor.requires_grad and torch.is_grad_enabled():
                 raise InputError(
                     f"{argument.name} requires a gradient, and was traced without; trace with an example that does"
                 )
@@ -130,16 +138,30 @@ class _Call(torch.autograd.Function):
         results, kept = made[: kernel.traced.results], made[kernel.traced.results :]
         ctx.kernel = kernel
         ctx.save_for_backward(*kept)
-        ctx.mark_non_differentiable(*(r for r in results if not r.is_floating_point()))
+        ctx.mark_non_differentiable(*(r for n, r in enumerate(results) if n not in kernel.traced.differentiable))
         return tuple(results)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         kernel: DifferentiableKernel = ctx.kernel
-        # Of results that have none, AOTAutograd asks for none either.
-        wanted = gradients[: len(kernel.backward.arguments) - len(ctx.saved_tensors)]
+        wanted = [gradients[n] for n in kernel.traced.differentiable]
         made = kernel.backward(*ctx.saved_tensors, *wanted)
         return (None, *(None if place is None else made[place] for place in kernel.traced.gradients))
+
+
+def _listed(made: Any) -> Sequence[Tensor]:
+    return (made,) if isinstance(made, Tensor) else made
+
+
+def _check_results(name: str, made: Any) -> None:
+    """Raise InputError unless a function returned what can be differentiated: a tensor, or a sequence of them."""
+    if not isinstance(made, Tensor) and not (
+        isinstance(made, tuple | list) and all(isinstance(m, Tensor) for m in made)
+    ):
+        raise InputError(f"{name} returns {type(made).__name__}; expected a tensor, or a tuple or list of tensors")
+    if not any(m.requires_grad for m in _listed(made)):
+        raise InputError(f"no result of {name} has a gradient")
 
 
 def _captured(module: fx.GraphModule) -> Captured:

@@ -90,6 +90,8 @@ def trace_dynamic(
     Raises:
         InputError: an argument is unknown, the sizes are no range, or the function cannot be traced at a point.
     """
+    if not dynamic:
+        raise InputError("dynamic names no argument; expected {argument: dimension}")
     names = list(argument_names(function, len(inputs)))
     low, high = sizes
     if not 1 <= low <= high:

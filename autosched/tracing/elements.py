@@ -45,7 +45,9 @@ class Elements:
     extents: dict[str, int] = field(default_factory=dict)
     output_axes: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
-    operands: dict[tuple[Value, int, tuple[tuple[str, int], ...]], Operand] = field(default_factory=dict)
+    operands: dict[tuple[Value, int, tuple[tuple[str, int], ...], tuple[int, ...]], Operand] = field(
+        default_factory=dict
+    )
     stages: list[Stage] = field(default_factory=list)
     precision: str = "ieee"
     multiplies: bool = False
@@ -148,9 +150,9 @@ class Elements:
         return Gather(operand.name, tuple(i if p else _as_value(i) for i, p in zip(index, plain, strict=True)))
 
     def _operand(self, wanted: Operand) -> Operand:
-        key = (wanted.value, wanted.offset, wanted.strides)
+        key = (wanted.value, wanted.offset, wanted.strides, wanted.shape)
         if key not in self.operands:
-            taken = {o.name for o in self.operands.values()} | {"out"}
+            taken = {o.name for o in self.operands.values()} | {s.name for s in self.stages} | {"out"}
             name = wanted.name
             while name in taken:
                 name += "_"

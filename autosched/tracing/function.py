@@ -105,9 +105,14 @@ def trace_function(function: Callable[..., Any], inputs: Sequence[Tensor], allow
 
 
 def cut(
-    captured: Captured, function: Callable[..., Any], name: str, arguments: Sequence[str], allow_fallback: bool
+    captured: Captured,
+    function: Callable[..., Any],
+    name: str,
+    arguments: Sequence[str],
+    allow_fallback: bool,
+    gradients: bool = False,
 ) -> TracedFunction:
-    """A captured graph cut into kernels; results that are None are left out.
+    """A captured graph cut into kernels. Of `gradients`, those that are None are left out.
 
     Raises:
         InputError: as `trace`.
@@ -116,6 +121,8 @@ def cut(
     while True:
         translation = translate(captured, arguments, allow_fallback, eager)
         results = [r for r in translation.outputs if r is not None]
+        if len(results) < len(translation.outputs) and not gradients:
+            raise InputError(f"{name} returns None among its results; expected tensors")
         try:
             partitions = [Partition(name, results), Partition(name, results, fused_products=True)]
         except NoKernelError as error:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autosched.dispatch import Argument, ready_addresses
+from autosched.dispatch import Argument, Expected, ready_addresses
 from autosched.kernel import Kernel
 from autosched.torch_internals import allocator
 from autosched.tracing.assembly import Assembled
@@ -45,24 +45,30 @@ class TracedKernel:
         """`kernels`: one for every workload of the function, by the workload's key.
 
         Raises:
-            InputError: they are for different devices, or there are none.
+            InputError: they are for different devices.
         """
         self.traced = traced
         self.kernels = tuple(kernels[w.key] for w in traced.workloads)
-        self.device = _device(traced, self.kernels)
+        self._by_key = kernels
+        self._trained = tuple(s.name for s in traced.sources if s.trained)
         self._places = {v: n for n, v in enumerate(dict.fromkeys([*traced.sources, *(s.value for s in traced.steps)]))}
-        self._alignment = self.kernels[0].inputs[0].alignment
-        self.arguments = tuple(_argument(s, self.device, self._alignment) for s in traced.arguments)
-        self._expected = tuple(a.expected for a in self.arguments)
         self._argument_places = tuple(self._places[s] for s in traced.arguments)
+        self._results = [self._result(r, s) for r, s in zip(traced.results, traced.stored, strict=True)]
+        # Without kernels it runs wherever its tensors are.
+        self._bind(_device(traced, self.kernels) if self.kernels else torch.device("cpu"))
+
+    def _bind(self, device: torch.device) -> None:
+        """Lay out everything that calls on this device share."""
+        self.device = device
+        self._alignment = self.kernels[0].inputs[0].alignment if self.kernels else 1
+        self.arguments = tuple(_argument(s, device, self._alignment) for s in self.traced.arguments)
+        self._expected = tuple(a.expected for a in self.arguments)
         self._constants = [
-            (self._places[s], _argument(s, self.device, self._alignment).usable(s.tensor.detach().to(self.device)))
-            for s in traced.sources
+            (self._places[s], _argument(s, device, self._alignment).usable(s.tensor.detach().to(device)))
+            for s in self.traced.sources
             if s.tensor is not None
         ]
-        self._trained = tuple(s.name for s in traced.sources if s.trained)
-        self._runs = [self._run_of(step.value, step.assembled, kernels) for step in traced.steps]
-        self._results = [self._result(r, s) for r, s in zip(traced.results, traced.stored, strict=True)]
+        self._runs = [self._run_of(step.value, step.assembled, self._by_key) for step in self.traced.steps]
 
     def __repr__(self) -> str:
         return f"<TracedKernel {self.traced.label} of {len(self.traced.steps)} steps>"
@@ -85,6 +91,8 @@ class TracedKernel:
                 gradient. Nothing was computed.
         """
         self.check_constants()
+        if not self.kernels and tensors and isinstance(tensors[0], Tensor) and tensors[0].device != self.device:
+            self._bind(tensors[0].device)
         found = ready_addresses(tensors, self._expected, self.device, self._alignment)
         if found is None:
             tensors = self._usable(tensors)
@@ -200,7 +208,28 @@ def _viewed(tensor: Tensor, view: ViewOf) -> Tensor:
     return tensor.as_strided(view.shape, view.strides, tensor.storage_offset() + view.offset)
 
 
-def _argument(source: Source, device: torch.device, alignment: int) -> Argument:
+class _EmptyArgument:
+    """An argument without elements: nothing is read of it."""
+
+    def __init__(self, source: Source, device: torch.device) -> None:
+        self.name = source.name
+        self.description = f"{source.name}{list(source.shape)} {source.dtype}"
+        # No tensor is ready without a closer look.
+        self.expected: Expected = (torch.float64, torch.Size([-1]), None)
+        self._shape, self._dtype, self._device = source.shape, getattr(torch, source.dtype), device
+
+    def check(self, tensor: Tensor) -> None:
+        """Raise InputError unless it is such a tensor."""
+        if (tuple(tensor.shape), tensor.dtype, tensor.device) != (self._shape, self._dtype, self._device):
+            raise InputError(f"expected {self.description} on {self._device}, got {tensor.dtype} {list(tensor.shape)}")
+
+    def usable(self, tensor: Tensor) -> Tensor:
+        return tensor
+
+
+def _argument(source: Source, device: torch.device, alignment: int) -> Argument | _EmptyArgument:
+    if 0 in source.shape:
+        return _EmptyArgument(source, device)
     return Argument(TensorSpec(source.name, source.shape, source.dtype, source.strides), device, alignment)
 
 

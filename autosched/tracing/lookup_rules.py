@@ -59,8 +59,10 @@ def _index(result: Result, table: Value, indices: Sequence[Value | None]) -> Val
     return _looked_up(result, table, index)
 
 
-def _scatter(result: Result, x: Value, dim: int, index: Value, source: Any, **_: Any) -> Value:
+def _scatter(result: Result, x: Value, dim: int, index: Value, source: Any, *, reduce: str | None = None) -> Value:
     """x with one element along `dim` replaced: the position is compared with the index everywhere."""
+    if reduce is not None:
+        raise UnsupportedError(f"scattering with reduce={reduce!r}")
     d, rank = dim % len(x.shape), len(x.shape)
     whole = all(a == b for i, (a, b) in enumerate(zip(index.shape, x.shape, strict=True)) if i != d)
     if index.shape[d] != 1 or not whole or (isinstance(source, Value) and source.shape != index.shape):

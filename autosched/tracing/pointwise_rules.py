@@ -20,16 +20,16 @@ def _not(a: Expression) -> Expression:
     return ex.call("eq", a, Literal(0.0))
 
 
-def _truth(a: Expression) -> Expression:
+def truth(a: Expression) -> Expression:
     return _not(_not(a))
 
 
 def _and(a: Expression, b: Expression) -> Expression:
-    return ex.mul(_truth(a), _truth(b))
+    return ex.mul(truth(a), truth(b))
 
 
 def _or(a: Expression, b: Expression) -> Expression:
-    return ex.call("maximum", _truth(a), _truth(b))
+    return ex.call("maximum", truth(a), truth(b))
 
 
 def _ne(a: Expression, b: Expression) -> Expression:
@@ -98,17 +98,51 @@ def power(x: Expression, exponent: float) -> Expression:
 
 
 def _pow(x: Expression, y: Expression) -> Expression:
+    """x to a power that is data: exp(y log |x|), with the sign of odd powers and NaN for other powers below 0."""
     if isinstance(y, Literal):
         return power(x, y.value)
-    return ex.call("exp", ex.mul(y, ex.call("log", x)))
+    size = ex.call("exp", ex.mul(y, ex.call("log", ex.call("abs", x))))
+    whole = ex.call("eq", ex.call("floor", y), y)
+    even = ex.call("eq", ex.mul(Literal(2.0), ex.call("floor", ex.mul(Literal(0.5), y))), y)
+    signed = ex.call("where", even, size, ex.call("neg", size))
+    below = ex.call("where", whole, signed, ex.div(Literal(0.0), Literal(0.0)))
+    result = ex.call("where", ex.call("lt", x, Literal(0.0)), below, size)
+    return ex.call("where", ex.call("eq", y, Literal(0.0)), Literal(1.0), result)
+
+
+def _within(r: Expression, a: Expression, step: Expression) -> Expression:
+    """A remainder r of a brought between 0 and `step`, which has the sign that it must have, and back to one that fits.
+
+    The quotient may have been rounded to the next integer: then r is off by one step.
+    """
+    r = ex.call("where", ex.call("lt", ex.mul(r, step), Literal(0.0)), ex.add(r, step), r)
+    return ex.call("where", ex.call("le", ex.call("abs", step), ex.call("abs", r)), ex.sub(r, step), r)
+
+
+def _is_infinite(b: Expression) -> Expression:
+    return ex.call("eq", ex.call("abs", b), Literal(math.inf))
 
 
 def _remainder(a: Expression, b: Expression) -> Expression:
-    return ex.sub(a, ex.mul(b, ex.call("floor", ex.div(a, b))))
+    """What is left of a after whole b, with the sign of b."""
+    r = _within(ex.sub(a, ex.mul(b, ex.call("floor", ex.div(a, b)))), a, b)
+    opposite = ex.call("lt", ex.mul(a, b), Literal(0.0))
+    return ex.call("where", _is_infinite(b), ex.call("where", opposite, b, a), r)
 
 
 def _fmod(a: Expression, b: Expression) -> Expression:
-    return ex.sub(a, ex.mul(b, _trunc(ex.div(a, b))))
+    """What is left of a after whole b, with the sign of a."""
+    size = ex.call("abs", b)
+    step = ex.call("where", ex.call("lt", a, Literal(0.0)), ex.call("neg", size), size)
+    r = _within(ex.sub(a, ex.mul(b, _trunc(ex.div(a, b)))), a, step)
+    return ex.call("where", _is_infinite(b), a, r)
+
+
+def quotient(a: Expression, b: Expression, mode: str) -> Expression:
+    """a / b, cut towards zero ("trunc") or down ("floor"), the latter by way of the remainder, as in PyTorch."""
+    if mode == "trunc":
+        return _trunc(ex.div(a, b))
+    return _round(ex.div(ex.sub(a, _remainder(a, b)), b))
 
 
 def _scaled(change: str) -> Callable[..., Expression]:
@@ -160,8 +194,8 @@ RULES: Mapping[str, Callable[..., Expression]] = {
     "bitwise_and": _and,
     "logical_or": _or,
     "bitwise_or": _or,
-    "logical_xor": lambda a, b: _ne(_truth(a), _truth(b)),
-    "bitwise_xor": lambda a, b: _ne(_truth(a), _truth(b)),
+    "logical_xor": lambda a, b: _ne(truth(a), truth(b)),
+    "bitwise_xor": lambda a, b: _ne(truth(a), truth(b)),
     "isnan": lambda x: _ne(x, x),
     "isinf": lambda x: ex.call("eq", ex.call("abs", x), Literal(math.inf)),
     "ceil": _ceil,
@@ -175,6 +209,7 @@ RULES: Mapping[str, Callable[..., Expression]] = {
     "relu": activations.relu,
     "log1p": _log1p,
     "expm1": _expm1,
+    "erfc": lambda x: ex.sub(Literal(1.0), ex.call("erf", x)),
     "exp2": lambda x: ex.call("exp", ex.mul(x, Literal(math.log(2.0)))),
     "log2": lambda x: ex.mul(ex.call("log", x), Literal(1.0 / math.log(2.0))),
     "log10": lambda x: ex.mul(ex.call("log", x), Literal(1.0 / math.log(10.0))),

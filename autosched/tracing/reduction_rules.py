@@ -117,6 +117,8 @@ def _arg_extreme(operator: str) -> Callable[..., Value]:
         (d,) = dims_of(dim, len(x.shape)) or (None,)
         if d is None:
             return result.constant(0.0)
+        if not x.is_held:
+            raise UnsupportedError("comparing integers that may exceed what is exact in float32")
         extent = x.shape[d]
         top = result.reduced(operator, x, (d,), name=f"{result.name}_top", dtype=x.dtype)
         at = counted(extent, len(x.shape), d, f"{result.name}_at")
@@ -127,12 +129,18 @@ def _arg_extreme(operator: str) -> Callable[..., Value]:
             dtype="int64",
             limit=float(extent),
             arguments=(x, result.keeping(top, (d,), True), at),
-            combine=lambda a, t, p: ex.call("where", ex.call("eq", a, t), p, Literal(float(extent))),
+            combine=lambda a, t, p: ex.call("where", _is_extreme(a, t), p, Literal(float(extent))),
         )
         folded = result.reduced("min", where, (d,), name=f"{result.name}_first", limit=float(extent))
         return result.keeping(_exactly(folded, "int64", float(extent)), (d,), keepdim)
 
     return rule
+
+
+def _is_extreme(a: ex.Expression, extreme: ex.Expression) -> ex.Expression:
+    """Whether an element is the extreme: it equals that, or is NaN, which then is the extreme too."""
+    unordered = ex.call("eq", ex.call("eq", a, a), Literal(0.0))
+    return ex.call("maximum", ex.call("eq", a, extreme), unordered)
 
 
 def _extreme_and_place(operator: str) -> Callable[..., tuple[Value, Value]]:

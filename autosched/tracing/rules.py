@@ -48,6 +48,7 @@ class Result:
         return self.of(Pointwise, arguments=arguments, combine=combine, **fields)
 
     def constant(self, number: float, **fields: Any) -> Value:
+        number = as_held(number, str(fields.get("dtype", self.dtype)))
         # There is no literal that is no number.
         element = ex.div(Literal(0.0), Literal(0.0)) if math.isnan(number) else Literal(number)
         return self.of(Pointwise, arguments=(), combine=lambda: element, limit=abs(number), **fields)
@@ -56,7 +57,7 @@ class Result:
         """A fold in float32 over these dimensions, which the result does not have."""
         kept = tuple(n for d, n in enumerate(argument.shape) if d not in dims)
         if not dims:
-            return argument
+            return self.of(Pointwise, arguments=(argument,), combine=lambda x: x, **{"dtype": "float32", **fields})
         argument = copyable(argument)
         last, *rest = _neighbours(dims)[::-1]
         own: dict[str, Any] = {"dtype": "float32", **fields}
@@ -94,15 +95,24 @@ def converted(value: Value, dtype: str, name: str = "") -> Value:
     if value.dtype == dtype:
         return value
     result = Result(name or f"{value.name}_{dtype}", value.shape, dtype, value.line, value.origin)
+    if dtype == "int8" and (is_float(value.dtype) or value.limit > 127):
+        raise UnsupportedError("a conversion to int8, which may wrap around")
     if dtype == "bool":
         return result.pointwise(lambda x: ex.call("eq", ex.call("eq", x, Literal(0.0)), Literal(0.0)), value, limit=1.0)
     if is_float(value.dtype) and not is_float(dtype):
-        return result.pointwise(truncated, value, limit=value.limit)
+        return result.pointwise(truncated, value, representable=True)
     widening = (value.dtype, dtype) in (("float16", "float32"), ("bfloat16", "float32"))
     limit = 1.0 if value.dtype == "bool" else value.limit
     if widening or not is_float(dtype):
         return result.of(Pointwise, arguments=(value,), combine=lambda x: x, limit=limit)
     return result.pointwise(lambda x: x, value, limit=limit)
+
+
+def as_held(number: float, dtype: str) -> float:
+    """The number as a tensor of that element type holds it."""
+    if not is_float(dtype) and not math.isfinite(number):
+        raise UnsupportedError(f"{number} as {dtype}")
+    return float(torch.tensor(number, dtype=getattr(torch, dtype)))
 
 
 def truncated(x: Expression) -> Expression:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -12,15 +13,17 @@ from torch import Tensor, fx
 
 from autosched.tracing import lookup_rules, product_rules, reduction_rules, view_translation
 from autosched.tracing.capture import Captured, user_line
-from autosched.tracing.pointwise_rules import COMPARING, RULES, SELECTING
-from autosched.tracing.rules import Result, UnsupportedError, converted, torch_name, truncated
+from autosched.tracing.pointwise_rules import COMPARING, RULES, SELECTING, quotient, truth
+from autosched.tracing.rules import Result, UnsupportedError, as_held, converted, torch_name
 from autosched.tracing.values import EXACT_BELOW, Counted, Eager, EagerOperation, Pointwise, Source, Value
 from search_spaces import InputError
-from search_spaces.dtypes import DTYPES, is_float
+from search_spaces.dtypes import DTYPES, FLOAT8, is_float
 from search_spaces.expression import Expression, Literal
 
 # Quotients of integers up to here are cut to the right one although a GPU's division is 2 units in the last place off.
 _DIVIDED_BELOW = 2.0**21
+# Operators whose result is 1 or 0 as it is.
+_TRUE_OR_FALSE = {*COMPARING, *SELECTING, *(n for n in RULES if n.startswith(("logical", "bitwise", "is")))}
 # Checks that torch.export leaves in a graph; what they check is fixed when a function is traced.
 _CHECKS = ("_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range_for_size")
 
@@ -66,12 +69,13 @@ class _Translator:
         if not isinstance(meta, Tensor):
             raise InputError(f"argument {node.name} is {type(meta).__name__}; expected a tensor")
         dtype = torch_name(meta.dtype)
+        name = node.name if constant is not None else next(names)
         if dtype not in DTYPES:
-            raise InputError(f"argument {node.name} is {dtype}; expected one of {', '.join(DTYPES)}")
+            raise InputError(f"argument {name} is {dtype}; expected one of {', '.join(DTYPES)}")
         position = None if constant is not None else sum(s.position is not None for s in self.translation.sources)
         limit = {"bool": 1.0, "int8": 128.0}.get(dtype, float("inf"))
         source = Source(
-            name=node.name if constant is not None else next(names),
+            name=name,
             shape=tuple(meta.shape),
             dtype=dtype,
             limit=limit,
@@ -125,11 +129,17 @@ class _Translator:
     def _translated(
         self, node: fx.Node, name: str, overload: str, arguments: tuple[Any, ...], keywords: dict[str, Any]
     ) -> Any:
-        first = _results(node)[0]
-        if first.dtype not in DTYPES:
-            raise UnsupportedError(f"its result is {first.dtype}; expected one of {', '.join(DTYPES)}")
+        results = _results(node)
+        if not results:
+            raise InputError(f"{node.target} ({user_line(node)}) gives a number that depends on data; expected tensors")
+        first = results[0]
+        if first.dtype not in DTYPES or first.dtype in FLOAT8:
+            allowed = ", ".join(d for d in DTYPES if d not in FLOAT8)
+            raise UnsupportedError(f"its result is {first.dtype}; expected one of {allowed}")
         if 0 in first.shape or any(0 in v.shape for v in arguments if isinstance(v, Value)):
             return self._eager(node, arguments, keywords, "a tensor without elements")
+        if (name, overload) == ("view", "dtype"):
+            raise UnsupportedError("the bits of one element type as those of another")
         if name in _CREATED:
             return _CREATED[name](first, arguments, keywords)
         if name in RULES:
@@ -162,6 +172,8 @@ def _results(node: fx.Node) -> list[Result]:
     meta = node.meta["val"]
     line = user_line(node)
     several = list(meta) if isinstance(meta, list | tuple) else [meta]
+    if any(not isinstance(n, int) for t in several if isinstance(t, Tensor) for n in t.shape):
+        raise InputError(f"{node.target} ({line}) gives a shape that depends on data; expected one that does not")
     return [
         Result(
             f"{node.name}_{i}" if len(several) > 1 else node.name, tuple(t.shape), torch_name(t.dtype), line, node.name
@@ -173,19 +185,26 @@ def _results(node: fx.Node) -> list[Result]:
 
 def _pointwise(result: Result, name: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Value:
     """A pointwise operator: tensors become the arguments of its rule, numbers constants in it."""
-    if name == "_to_copy":
+    if name == "_to_copy" and arguments[0].dtype != result.dtype:
         return converted(arguments[0], result.dtype, result.name)
     mode = keywords.pop("rounding_mode", None)
     given = [*arguments, *(v for k, v in keywords.items() if k in ("alpha", "min", "max"))]
     tensors = tuple(v for v in given if isinstance(v, Value))
-    places = [_Place() if isinstance(v, Value) else None if v is None else Literal(float(v)) for v in given]
+    # A number that is chosen becomes an element; one that is computed with is not rounded before.
+    held = result.dtype if name in SELECTING else "float32"
+    places = [_Place() if isinstance(v, Value) else None if v is None else Literal(as_held(v, held)) for v in given]
     limit = _limit(name, [v.limit if isinstance(v, Value) else abs(v) for v in given if v is not None])
+    alpha = keywords.get("alpha", 1)
+    limit = limit * max(abs(alpha), 1.0) if name in ("add", "sub", "rsub") else limit
+    limit = math.inf if is_float(result.dtype) else 1.0 if result.dtype == "bool" else limit
     _check_exact(result, name, given, limit)
 
     def combine(*elements: Expression) -> Expression:
         rest = iter(elements)
-        made = RULES[name](*(next(rest) if isinstance(p, _Place) else p for p in places))
-        return _cut(made, mode)
+        filled: list[Any] = [next(rest) if isinstance(p, _Place) else p for p in places]
+        made = RULES[name](*filled) if mode is None else quotient(filled[0], filled[1], mode)
+        # Sums and products of booleans are True or False, too.
+        return truth(made) if result.dtype == "bool" and name not in _TRUE_OR_FALSE else made
 
     if name in SELECTING and all(t.dtype == result.dtype for t in tensors[1 if name == "where" else 0 :]):
         return result.of(Pointwise, arguments=tensors, combine=combine, limit=limit)
@@ -194,12 +213,6 @@ def _pointwise(result: Result, name: str, arguments: tuple[Any, ...], keywords: 
 
 class _Place:
     """Where the element of a tensor goes."""
-
-
-def _cut(value: Expression, mode: str | None) -> Expression:
-    if mode is None:
-        return value
-    return RULES["floor"](value) if mode == "floor" else truncated(value)
 
 
 def _limit(name: str, limits: Sequence[float]) -> float:
@@ -224,6 +237,8 @@ def _check_exact(result: Result, name: str, given: Sequence[Any], limit: float) 
             raise UnsupportedError(f"a comparison of integers that may both exceed {EXACT_BELOW:g}")
     elif name.startswith("bitwise") and any(v.dtype != "bool" for v in tensors):
         raise UnsupportedError("arithmetic on the bits of integers")
+    elif result.dtype == "int8" and limit > 127:
+        raise UnsupportedError("arithmetic on int8, which may wrap around")
     elif not is_float(result.dtype) and result.dtype != "bool" and name not in SELECTING and limit > EXACT_BELOW:
         raise UnsupportedError(f"arithmetic on integers that may exceed {EXACT_BELOW:g}")
 
@@ -244,6 +259,9 @@ def _arange(result: Result, arguments: tuple[Any, ...], keywords: dict[str, Any]
     limit = float(max(abs(start), abs(end)))
     if limit > EXACT_BELOW:
         raise UnsupportedError(f"positions up to {limit:g}; they are exact up to {EXACT_BELOW:g} only")
+    if result.dtype in ("float16", "bfloat16"):
+        counted_up = result.of(Counted, start=int(start), step=int(step), name=f"{result.name}_exact", dtype="float32")
+        return result.pointwise(lambda x: x, counted_up)
     return result.of(Counted, start=int(start), step=int(step), limit=limit)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from autosched.tracing.rules import Result, UnsupportedError, reshape
 from autosched.tracing.values import Index, Value, View
 from autosched.tracing.view_rules import NotAffineError, expanded, permuted, scaled
 from search_spaces.expression import Affine
+from search_spaces.strides import dense_strides
 
 
 def view(
@@ -101,6 +103,22 @@ def _diagonal(result: Result, x: Value, offset: int = 0, dim1: int = 0, dim2: in
     return view(result, x, lambda t: t.diagonal(offset, dim1, dim2), index)
 
 
+def _as_strided(result: Result, x: Value, size: Sequence[int], stride: Sequence[int], offset: int = 0) -> Value:
+    """Strides that say nothing more than the shape, as PyTorch leaves them behind."""
+    if offset or tuple(stride) != dense_strides(tuple(size)) or math.prod(size) != x.elements:
+        raise UnsupportedError(f"elements by strides {list(stride)}")
+    return reshape(x, result.shape, result.name)
+
+
+def _repeat(result: Result, x: Value, times: Sequence[int]) -> Value:
+    """Every dimension so many times over."""
+    sizes = (*(1,) * (len(times) - len(x.shape)), *x.shape)
+    apart = tuple(n for size in sizes for n in (1, size))
+    whole = tuple(n for t, size in zip(times, sizes, strict=True) for n in (t, size))
+    spread = Result(f"{result.name}_apart", whole, x.dtype, result.line, result.origin)
+    return reshape(_expand(spread, reshape(x, apart)), result.shape, result.name)
+
+
 def _flip(result: Result, x: Value, dims: Any) -> Value:
     raise UnsupportedError("elements in reverse order")
 
@@ -116,6 +134,8 @@ RULES: Mapping[str, Callable[..., Any]] = {
     "split": _split,
     "split_with_sizes": _split,
     "diagonal": _diagonal,
+    "as_strided": _as_strided,
+    "repeat": _repeat,
     "flip": _flip,
     **dict.fromkeys(("view", "_unsafe_view", "reshape", "squeeze", "unsqueeze"), _reshape),
 }
