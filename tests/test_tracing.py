@@ -268,7 +268,12 @@ def test_arithmetic_on_integers_that_float32_may_not_hold_is_refused() -> None:
 
 def test_integers_that_float32_may_not_hold_are_not_stored() -> None:
     large = torch.tensor([2**24 + 1, 5])
-    moved = (lambda i: i.abs(), lambda i: i.clamp(min=0), lambda i: i.amax(0), lambda i: i.expand(3, 2).t().contiguous())
+    moved = (
+        lambda i: i.abs(),
+        lambda i: i.clamp(min=0),
+        lambda i: i.amax(0),
+        lambda i: i.expand(3, 2).t().contiguous(),
+    )
     for function in moved:
         with pytest.raises(InputError, match="exact in float32"):
             trace(function, large)

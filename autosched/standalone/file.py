@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 
 from autosched.backends.triton_scope import Identifiers
+from autosched.backends.triton_source import is_gluon
 from autosched.kernel import Kernel
 from autosched.reference import indexed_sizes
 from autosched.standalone.launchers import CHECK, DESCRIPTOR, GLUON_DESCRIPTOR, launcher
@@ -196,11 +197,14 @@ def _count(kernels: int) -> str:
 
 
 def _head(title: str, kernels: Sequence[Tuned], remarks: Iterable[str] = ()) -> str:
+    gluon = any(is_gluon(kernel) for tuned in kernels for kernel in tuned.schedule.program.kernels)
+    alone = "without a GPU, that needs TRITON_INTERPRET=1"
+    where = "Gluon has no interpreter, so that needs the GPU" if gluon else alone
     lines = [
         f"{title}, by autosched.",
         "",
         "Needs PyTorch and Triton 3.6 to 3.9. Run as a script, it compares its results with PyTorch's in float64, and",
-        "times itself; without a GPU, that needs TRITON_INTERPRET=1.",
+        f"times itself; {where}.",
         *remarks,
     ]
     for tuned in kernels:
