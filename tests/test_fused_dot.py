@@ -357,5 +357,6 @@ def machine_code(cubin: bytes, folder: Path) -> list[str]:
 @pytest.mark.parametrize("target", [H200, A100], ids=lambda t: t.name)
 def test_a_search_has_points_to_start_from_and_room_to_move(target: Target, workload: Workload) -> None:
     space = fused_space(workload, target)
+    rng = np.random.default_rng(0)
     assert len(space.starts()) >= 4
-    assert space.size > 5000
+    assert len({space.sample(rng) for _ in range(40)}) > 30
