@@ -189,6 +189,7 @@ SMALL = (
 
 @pytest.mark.parametrize("workload", SMALL, ids=name_of)
 def test_printed_kernels_agree_with_the_reference_under_tritons_interpreter(workload, triton_interpreter) -> None:  # type: ignore[no-untyped-def]
+    # Without a type: the fixture is a class of conftest, which cannot be imported here.
     space = search_spaces.build(workload, H200)
     inputs = reference.random_inputs(workload, seed=3)
     expected = expect(workload, inputs)

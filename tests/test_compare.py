@@ -217,7 +217,7 @@ def test_graphs_are_refused_on_a_cpu(tuned: tuple[Workload, Path]) -> None:
 
 def test_a_text_is_no_sequence_of_baselines(tuned: tuple[Workload, Path]) -> None:
     with pytest.raises(InputError, match="baselines='library' is a text; expected a sequence of names"):
-        autosched.compare(tuned[0], "cpu", log=tuned[1], baselines="library")  # type: ignore[arg-type]
+        autosched.compare(tuned[0], "cpu", log=tuned[1], baselines="library")  # type: ignore[arg-type]  # the mistake under test
 
 
 def test_baselines_are_chosen_and_stand_in_that_order(tuned: tuple[Workload, Path]) -> None:

@@ -74,6 +74,7 @@ def schedule(space: SearchSpace, **chosen: KnobValue) -> Schedule:
     for name, value in {"m": 16, "n": 32, "k": 64, "warps": 4, **chosen}.items():
         knob = next(k for k in sketch.knobs if k.name == name)
         is_size = isinstance(values[name], tuple)
+        # Sizes are those of tilings, whose values are tuples.
         values[name] = next(v for v in knob.values if v[-1] == value) if is_size else value  # type: ignore[index,misc]
     return space.bind(Schedule(sketch.name, tuple(values.items())))
 

@@ -355,7 +355,7 @@ def test_one_element_of_every_row_is_looked_up_beside_a_reduction() -> None:
 
 def reduced(operator: str, x: torch.Tensor, expression: Expression, dtype: str = "float32") -> Workload:
     r, c = Axis("i", x.shape[0]), Axis("j", x.shape[1])
-    folded = Stage("folded", (r,), expression, Reduction(operator, (c,)))  # type: ignore[arg-type]
+    folded = Stage("folded", (r,), expression, Reduction(operator, (c,)))  # type: ignore[arg-type]  # a parameter
     out = Stage("out", (r,), at("folded", "i"), dtype=dtype)
     return Workload(operator, (tensor("x", x),), (folded, out))
 

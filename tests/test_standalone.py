@@ -314,7 +314,7 @@ def test_shipped_records_are_exported_for_a_gpu_that_is_not_here(tmp_path: Path)
 
 def test_other_things_than_operators_and_kernels_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="expected a workload"):
-        autosched.export("matmul", tmp_path / "x.py")  # type: ignore[call-overload]
+        autosched.export("matmul", tmp_path / "x.py")  # type: ignore[call-overload]  # the mistake under test
 
 
 @pytest.mark.gpu

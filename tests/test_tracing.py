@@ -31,6 +31,11 @@ def I(below: int, *shape: int) -> Tensor:  # noqa: E743  # as short as R, for th
     return torch.randint(0, below, shape, generator=torch.Generator().manual_seed(1))
 
 
+def grouped_queries(q: Tensor, k: Tensor) -> Tensor:
+    """Scores of attention whose keys are shared by two heads each: a batch axis along which an operand is the same."""
+    return q @ k[:, :, None].expand(2, 3, 2, 6, 4).reshape(2, 6, 6, 4).transpose(-1, -2)
+
+
 # name: the function, and its arguments. Each must come out as the function itself does in float64.
 CASES: dict[str, tuple[Callable[..., Any], *tuple[Tensor, ...]]] = {
     "gelu": (lambda x: F.gelu(x) * 2, R(4, 8)),
@@ -150,6 +155,7 @@ CASES: dict[str, tuple[Callable[..., Any], *tuple[Tensor, ...]]] = {
     "strided_sum": (lambda x: x[:, :3].sum(), R(4, 6)),
     "repeated_factor": (lambda x: x[:, None].expand(4, 3, 5).transpose(1, 2) @ x[:, None].expand(4, 3, 5), R(4, 5)),
     "sums_multiplied": (lambda x, w: x.sum(-1) @ w, R(4, 6, 5), R(6, 3)),
+    "grouped_queries": (grouped_queries, R(2, 6, 5, 4), R(2, 3, 6, 4)),
     "modulo": (lambda x: x[torch.arange(3) * 5 % 4], R(4, 6)),
     "prologue": (lambda x, w: F.relu(x) @ w, R(4, 6).bfloat16(), R(6, 3).bfloat16()),
     "two_products": (lambda x, a, b: F.silu(x @ a) * (x @ b), *(R(4, 4).bfloat16() for _ in range(3))),
