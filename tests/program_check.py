@@ -68,9 +68,8 @@ def _checked(program: Program, target: Target, device: torch.device, schedules: 
     except Exception as error:
         return Finding(program.seed, "no_program", f"{type(error).__name__}: {error}")
     try:
-        traced: Any = trace(
-            program.function, *inputs, allow_fallback=allow_fallback, **({"backward": True} if expected.gradients else {})
-        )
+        backward: Any = {"backward": True} if expected.gradients else {}
+        traced: Any = trace(program.function, *inputs, allow_fallback=allow_fallback, **backward)
     except InputError as error:
         return Finding(program.seed, "refused", str(error))
     kernels: dict[str, Kernel] = {}
@@ -88,9 +87,11 @@ def _checked(program: Program, target: Target, device: torch.device, schedules: 
             return Finding(program.seed, "untunable", f"{workload}\n{shown}", len(traced.workloads), tried)
         kernels[workload.key] = tally.kernel
     kind: Kind = "faulty" if faulty else "right"
-    finding = Finding(program.seed, kind, "\n".join(faulty), len(kernels), tried, tuple(f.split(":")[0] for f in faulty))
+    statuses = tuple(fault.split(":")[0] for fault in faulty)
     reason = expected.why_wrong(_outcome(loaded(traced, kernels), expected.fresh(), expected.cotangents))
-    return Finding(program.seed, "wrong", f"{reason}\n{traced}", len(kernels), tried, finding.faulty) if reason else finding
+    if reason:
+        return Finding(program.seed, "wrong", f"{reason}\n{traced}", len(kernels), tried, statuses)
+    return Finding(program.seed, kind, "\n".join(faulty), len(kernels), tried, statuses)
 
 
 @dataclass
@@ -238,12 +239,14 @@ def _first(wrong: Tensor, ours: Tensor, eager: Tensor, right: Tensor) -> str | N
         return None
     at = tuple(wrong.nonzero()[0].tolist())
     return (
-        f"{int(wrong.sum())} of {wrong.numel()} are wrong; the first, {list(at)}, is {float(ours[at]):.9g}; PyTorch has "
-        f"{float(eager[at]):.9g}, in float64 {float(right[at]):.9g}"
+        f"{int(wrong.sum())} of {wrong.numel()} are wrong; the first, {list(at)}, is {float(ours[at]):.9g}; "
+        f"PyTorch has {float(eager[at]):.9g}, in float64 {float(right[at]):.9g}"
     )
 
 
-def _outcome(function: Callable[..., Any], inputs: Sequence[Tensor], cotangents: Sequence[Tensor]) -> tuple[Tensor, ...]:
+def _outcome(
+    function: Callable[..., Any], inputs: Sequence[Tensor], cotangents: Sequence[Tensor]
+) -> tuple[Tensor, ...]:
     """The results, and the gradients of the inputs where cotangents are given for the results."""
     results = _tensors(function(*inputs))
     if not cotangents:

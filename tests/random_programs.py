@@ -36,7 +36,7 @@ _UNARY = (
     "{x}.abs() ** 1.7", "2 ** {x}", "{x}.exp2()", "{x}.expm1()", "{x}.abs().log1p()", "{x}.abs().log2()",
     "{x}.erfc()", "({x} * 0.1).tan()", "({x} * 0.5).sinh()", "({x} * 0.5).cosh()", "{x}.reciprocal()",
     "{x}.clamp(-1, 1)", "{x}.clamp(min=0.1)", "{x} % 3", "torch.fmod({x}, 2.5)", "{x}.atan()", "{x}.frac()",
-    "{x}.logit(eps=0.1)", "{x}.round(decimals=1)", "{x}.nan_to_num()", "{x}.heaviside(torch.zeros((), dtype={x}.dtype))",
+    "{x}.logit(eps=0.1)", "{x}.round(decimals=1)", "{x}.nan_to_num()", "F.hardtanh({x}, -0.5, 2.0)",
 )  # fmt: skip
 _BINARY = (
     "{x} + {y}", "{x} - {y}", "{x} * {y}", "{x} / ({y}.abs() + 0.5)", "torch.maximum({x}, {y})",
