@@ -13,7 +13,7 @@ import autosched
 from search_spaces import Axis, Stage, Tensor, Workload
 from search_spaces.expression import Access, axis_index, call
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parent))
 from schedule_checks import faults
 
 FLOATS = [torch.float32, torch.float16, torch.bfloat16]
