@@ -39,8 +39,8 @@ def why_not_describable(tensor: Tensor | Buffer) -> str | None:
 def why_not_storable(tensor: Tensor | Buffer) -> str | None:
     """Why no descriptor writes tiles of the tensor, or None when one does.
 
-    A row that is the only one may have any length as far as descriptors go, but what is written of its end is a whole
-    piece of them: on an H200, a row of 31 float16 was written with an element behind it.
+    What is read beyond the end of a row is 0, but what is written of it is whole pieces of 16 bytes: seen on an H200,
+    where a row of 31 float16 was written with the element behind it, and one of 17 int8 with fifteen.
     """
     row = tensor.shape[-1] * dtype(tensor.dtype).bytes
     if (reason := why_not_describable(tensor)) or row % DESCRIPTOR_ALIGNMENT_BYTES == 0:

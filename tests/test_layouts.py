@@ -236,8 +236,9 @@ def test_descriptors_need_aligned_strides(tensor: Tensor, reason: str | None) ->
 
 @pytest.mark.parametrize(("columns", "possible"), [(31, False), (33, False), (24, True)])
 def test_a_descriptor_writes_no_row_that_ends_within_a_piece_of_it(columns: int, possible: bool) -> None:
-    # The only row of a matrix has no stride that would say so.
+    # The only row of a matrix has no stride that would say so, nor have padded rows.
     assert (why_not_storable(Tensor("out", (1, columns), "float16")) is None) == possible
+    assert (why_not_storable(Tensor("out", (64, columns), "float16", (64, 1))) is None) == possible
     space = search_spaces.build(ops.matmul(1, columns, 512, dtype="float16"), H200)
     stores = [k.values for s in space.sketches if s.name == "tiled_dot_gpu" for k in s.knobs if k.name == "store"]
     assert [("descriptor" in values) for values in stores] == [possible]

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from search_spaces.descriptors import descriptor_remarks, why_not_storable
+from search_spaces.descriptors import descriptor_remarks
 from search_spaces.dot_knobs import (
     MIN_ROWS,
     REDUCTION_TILES,
@@ -262,17 +262,12 @@ def _why_illegal(workload: Workload, form: ContractionForm, target: Target, valu
 
 
 def _why_not_described(tile: DotTile, a: Operand, b: Operand) -> str | None:
-    """Why descriptors cannot move what the schedule has them move: tiles too narrow, or partial sums in odd rows."""
+    """Why descriptors cannot move what the schedule has them move: tiles too narrow."""
     values, workload, form = tile.values, tile.workload, tile.form
     moved = [(x.axes[-1], x.dtype) for x, way in ((a, "a_load"), (b, "b_load")) if values[way] != "pointer"]
     moved += [(form.n.name, workload.output.dtype)] if values["store"] == "descriptor" else []
     # A tile is at one index of the batch.
-    if reason := why_too_narrow(moved, {**tile.extents, **{x.name: 1 for x in form.batch}}):
-        return reason
-    if values["store"] == "pointer" or (tile.splits == 1 and not tile.streamed):
-        return None
-    reason = why_not_storable(partial_sums(workload, form, 1))
-    return reason and f"store=descriptor of partial sums: {reason}"
+    return why_too_narrow(moved, {**tile.extents, **{x.name: 1 for x in form.batch}})
 
 
 def _lower(workload: Workload, form: ContractionForm, target: Target, values: Values) -> TileProgram:
