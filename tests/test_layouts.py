@@ -20,9 +20,9 @@ from autosched.backends.llvm_backend import LlvmBackend
 from autosched.backends.triton_arguments import descriptor
 from autosched.correctness import error_ratio, expect
 from autosched.reference import random_inputs
-from search_spaces import Axis, InputError, Stage, Target, Tensor, Workload, ops
+from search_spaces import Axis, InputError, Reduction, Stage, Target, Tensor, Workload, ops
 from search_spaces import expression as ex
-from search_spaces.descriptors import descriptor_remarks, why_not_describable
+from search_spaces.descriptors import descriptor_remarks, why_not_describable, why_not_storable
 from search_spaces.expression import Access, Affine, axis_index
 from search_spaces.interpreter import interpret
 from search_spaces.structure import pointwise_form
@@ -235,6 +235,28 @@ def test_descriptors_need_aligned_strides(tensor: Tensor, reason: str | None) ->
     found = why_not_describable(tensor)
     assert (found is None) == (reason is None)
     assert reason is None or str(found).startswith(reason)
+
+
+@pytest.mark.parametrize(("columns", "possible"), [(31, False), (33, False), (24, True)])
+def test_a_descriptor_writes_no_row_that_ends_within_a_piece_of_it(columns: int, possible: bool) -> None:
+    # The only row of a matrix has no stride that would say so, nor have padded rows.
+    assert (why_not_storable(Tensor("out", (1, columns), "float16")) is None) == possible
+    assert (why_not_storable(Tensor("out", (64, columns), "float16", (64, 1))) is None) == possible
+    space = search_spaces.build(ops.matmul(1, columns, 512, dtype="float16"), H200)
+    stores = [k.values for s in space.sketches if s.name == "tiled_dot_gpu" for k in s.knobs if k.name == "store"]
+    assert [("descriptor" in values) for values in stores] == [possible]
+
+
+def test_a_batch_that_is_innermost_in_memory_has_schedules() -> None:
+    # The last dimension of an operand is then the batch, of which a tile has one index.
+    axes = tuple(Axis(name, extent) for name, extent in (("z", 33), ("m", 13), ("n", 13)))
+    a, b = (Access(name, tuple(map(axis_index, index))) for name, index in (("a", "kmz"), ("b", "zkn")))
+    stage = Stage("out", axes, ex.mul(a, b), Reduction("sum", (Axis("k", 65),)), "float16")
+    inputs = (Tensor("a", (65, 13, 33), "float16"), Tensor("b", (33, 65, 13), "float16"))
+    space = search_spaces.build(Workload("batch_innermost", inputs, (stage,)), H200)
+    assert space.starts()
+    rng = np.random.default_rng(0)
+    assert all(space.sample(rng).program.kernels for _ in range(20))
 
 
 def test_a_space_says_why_a_tensor_has_no_descriptor() -> None:
