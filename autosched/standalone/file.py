@@ -24,7 +24,7 @@ from autosched.backends.triton_source import is_gluon
 from autosched.kernel import Kernel
 from autosched.reference import indexed_sizes
 from autosched.standalone.first_call import first_call_text
-from autosched.standalone.launchers import CHECK, DESCRIPTOR, FIRST_CALL, GLUON_DESCRIPTOR, entry, launcher
+from autosched.standalone.launchers import CHECK, DESCRIPTOR, GLUON_DESCRIPTOR, entry, launcher
 from autosched.standalone.references import HELPERS, reference
 from autosched.standalone.self_test import RANDOM, error_text, inputs_text, main_text
 from autosched.standalone.traced_functions import ALIGNED, TYPE, VIEW, TracedText, beside
@@ -49,10 +49,8 @@ _DESCRIPTORS = (
         f"from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as {GLUON_DESCRIPTOR}",
     ),
 )
-# Names at the top of every file that no other function or argument may have.
-_MODULES = ("torch", "math", "sys", "functools", "pathlib", "triton", "tl", DESCRIPTOR, GLUON_DESCRIPTOR)
-_FUNCTIONS = ("_check", FIRST_CALL, "_worst", "_Guards", "_reference", "_random", "_inputs", "_error", "_self_test")
-_RESERVED = (*_MODULES, *_FUNCTIONS, "_latency_us")
+# Names at the top of every file that no other function or argument may have; those of its own begin with "_".
+_RESERVED = ("torch", "math", "sys", "functools", "pathlib", "triton", "tl", DESCRIPTOR, GLUON_DESCRIPTOR)
 
 
 def export(
