@@ -8,7 +8,7 @@ llvm.fma, so a result does not depend on the optimisation level. Errors against 
     log   within 1.6 ulp   denormal arguments, 0, negative, infinity and NaN are right
     tanh  within 1.5 ulp   exactly 1 from 9.02 on
     erf   within 1.5 ulp   exactly 1 from 3.95 on
-    sin   within 1.6 ulp   to 2^51 on both sides of 0; NaN beyond, rather than a wrong number
+    sin   within 1.6 ulp   to 2^51 on both sides of 0; NaN beyond: see `formulas.angles` for those
     cos   within 1.6 ulp   likewise
 
 NaN passes every clamp, because a clamp is `limit < x ? limit : x`: an ordered comparison whose false arm is x, which is

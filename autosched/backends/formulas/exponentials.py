@@ -45,15 +45,17 @@ _LOG = (
     0.18121854943489604,
     0.1683856145556722,
 )
-# (exp(r) - 1 - r) / r^2 on |r| <= ln(2) / 2; the error of exp(r) - 1 is 2^-32 of it.
+# (exp(r) - 1 - r) / r^2 for 3/4 <= exp(r) <= 3/2; the error of exp(r) - 1 is 2^-31 of it.
 _EXPM1 = (
-    0.5000000046817548,
-    0.1666666635224229,
-    0.04166634871665319,
-    0.008333391670620227,
-    0.0013941652176985046,
-    0.00019845941301991921,
+    0.500000001918849,
+    0.16666670008805337,
+    0.041666509669673425,
+    0.008332107202091326,
+    0.0013924336937719054,
+    0.00020852881076634648,
 )
+# log2(1.5) - 1/2: by so much lower a number is rounded up, so that e^r - 1 is no more than a half.
+_LOWERED = 0.0849625
 # (log(1 + f) - f + f^2 / 2) / f^3 on sqrt(1/2) - 1 <= f <= sqrt(2) - 1.
 _LOG1P = (
     0.3333333134651184,
@@ -143,9 +145,13 @@ def power(x: Term, y: Term) -> Term:
 
 
 def expm1(x: Term) -> Term:
-    """2^n (e^r - 1) + (2^n - 1) with x = n ln 2 + r; all by half, so that 2^128 need not be held."""
+    """2^n (e^r - 1) + (2^n - 1) with x = n ln 2 + r; all by half, so that 2^128 need not be held.
+
+    What e^r - 1 was rounded by counts most for n = 1 and n = -1, where the sum is smaller: r is such that it is within
+    1/4 and 1/2 there, which is at most a quarter of a unit in the last place of the sum.
+    """
     t = at_least(at_most(x, 89.0), -25.0)
-    biased = fused(t, constant(_LOG2E, "float32"), _ROUND_SINGLE)
+    biased = fused(t, constant(_LOG2E, "float32"), -_LOWERED) + _ROUND_SINGLE
     n = biased - _ROUND_SINGLE
     r = fused(n, constant(-_LN2_LO, "float32"), fused(n, constant(-_LN2_HI, "float32"), t))
     p = fused(r * r, polynomial(r, _EXPM1), r)
@@ -165,7 +171,10 @@ def log1p(x: Term) -> Term:
     f2 = f * f
     low = fused(f2 * f, polynomial(f, _LOG1P), fused(e, constant(_LN2_LO, "float32"), c / u))
     low = fused(f2, constant(-0.5, "float32"), low)
-    log = fused(e, constant(_LN2_HI, "float32"), f) + low
+    # The first product is exact, so that this is what the sum was rounded by (Dekker, 1971).
+    upper = e * _LN2_HI
+    total = upper + f
+    log = total + (low + (f - (total - upper)))
     # What 1 + x rounds to 1 of is x itself; infinity and NaN are, too.
     log = choose(u.equals(1.0), x, choose(u < math.inf, log, u))
     return choose(u.equals(0.0), -math.inf, choose(u < 0.0, math.nan, log))
