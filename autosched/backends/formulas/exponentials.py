@@ -156,7 +156,9 @@ def expm1(x: Term) -> Term:
     r = fused(n, constant(-_LN2_LO, "float32"), fused(n, constant(-_LN2_HI, "float32"), t))
     p = fused(r * r, polynomial(r, _EXPM1), r)
     half = ((biased.bits() << _FRACTION_SINGLE) + (126 << _FRACTION_SINGLE)).bits()
-    scaled = fused(half, p, half - 0.5)
+    less = half - 0.5
+    # What that was rounded by (Dekker, 1971), which counts beside the product.
+    scaled = fused(half, p, (half - less) - 0.5) + less
     # Half of a denormal number may be none, and -0 stays -0.
     return choose(x.abs() < _TINY, x, scaled + scaled)
 
