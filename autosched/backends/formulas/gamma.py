@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from autosched.backends.formulas.exponentials import exp_wide, ln_wide
-from autosched.backends.formulas.terms import Term, at_most, choose, constant, is_negative, limit_below, polynomial
+from autosched.backends.formulas.terms import Term, at_most, choose, constant, is_negative, polynomial
 
 # lgamma(2 + d) / (d (1 + d)) on |d| <= 1/2; relative error 2^-41.
 _NEAR_TWO = (
