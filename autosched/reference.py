@@ -15,12 +15,36 @@ from autosched.named_tensors import Named, count, look_up, read, sum_of_products
 from search_spaces import Axis, InputError, Stage, Workload
 from search_spaces import Tensor as TensorSpec
 from search_spaces.dtypes import is_float, is_integer
-from search_spaces.expression import ROUNDINGS, Access, Affine, Apply, Expression, Gather, Literal, Position, gathers
+from search_spaces.expression import (
+    ROUNDINGS,
+    WRAPPINGS,
+    Access,
+    Affine,
+    Apply,
+    Expression,
+    Gather,
+    Integer,
+    Literal,
+    Position,
+    gathers,
+    is_integral,
+)
 
 
 def _compared(compare: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """The comparison as 1 or 0, in the type that arithmetic on its operands has."""
-    return lambda a, b: compare(a, b).to(torch.result_type(a, b))
+    """The comparison as 1 or 0, in the type that arithmetic on its operands has; in float64 of integers."""
+    return lambda a, b: compare(a, b).to(torch.result_type(a, b) if a.is_floating_point() else torch.float64)
+
+
+def _quotient(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    # PyTorch raises where a divisor is 0, and a processor traps on -2^63 / -1.
+    safe = torch.where((b == 0) | (b == -1), 1, b)
+    return torch.where(b == -1, -a, torch.div(a, safe, rounding_mode="trunc"))
+
+
+def cut(x: torch.Tensor) -> torch.Tensor:
+    """Floating-point numbers without their fraction, as integers; 0 where they are none of 64 bits."""
+    return torch.where(x.abs() < 2.0**63, x, 0.0).to(torch.int64)
 
 
 OPERATIONS: Mapping[str, Callable[..., torch.Tensor]] = {
@@ -45,7 +69,15 @@ OPERATIONS: Mapping[str, Callable[..., torch.Tensor]] = {
     "le": _compared(torch.le),
     "eq": _compared(torch.eq),
     "where": lambda c, a, b: torch.where(c != 0, a, b),
-    **{name: lambda x, to=to: x.to(getattr(torch, to)).to(x.dtype) for name, to in ROUNDINGS.items()},
+    "quotient": _quotient,
+    "bitwise_and": torch.bitwise_and,
+    "bitwise_or": torch.bitwise_or,
+    "bitwise_xor": torch.bitwise_xor,
+    # Shifts out of range are defined: they shift everything out.
+    "shift_left": torch.bitwise_left_shift,
+    "shift_right": torch.bitwise_right_shift,
+    "to_integer": lambda x: cut(x) if x.is_floating_point() else x.to(torch.int64),
+    **{name: lambda x, to=to: x.to(getattr(torch, to)).to(x.dtype) for name, to in (ROUNDINGS | WRAPPINGS).items()},
 }
 if TYPE_CHECKING:
     from autosched.tracing import TracedFunction
@@ -166,12 +198,19 @@ def indexed_sizes(workload: Workload) -> dict[str, int]:
 def evaluate(workload: Workload, inputs: Sequence[torch.Tensor], dtype: torch.dtype = torch.float64) -> torch.Tensor:
     """The output computed in `dtype` throughout, on the device of the inputs and not rounded to the output's type.
 
-    In float64 no operator rounds: `round_float16` yields its argument, or an infinity where that overflows.
+    Integers are computed in int64, and the output is of that type where it is an expression of integers. In float64 no
+    operator rounds: `round_float16` yields its argument, or an infinity where that overflows.
 
     Raises:
         InputError: the number of inputs or a shape is not the workload's.
     """
-    return _run(workload, [x.to(dtype) for x in inputs], dtype)
+    return _run(workload, [computable(x, dtype) for x in inputs], dtype)
+
+
+def computable(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The tensor in the type that its elements are read from: `dtype`, int64 where they are integers."""
+    whole = not tensor.is_floating_point() and tensor.dtype != torch.bool
+    return tensor.to(torch.int64 if whole else dtype)
 
 
 def as_written(workload: Workload, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -204,8 +243,13 @@ def factors(expression: Expression) -> list[Expression]:
     return [expression]
 
 
+def multiplied_factors(summed: Expression) -> list[Expression]:
+    """The factors of what is summed, as sums of products have them; integers, which no dot multiplies, as a whole."""
+    return [summed] if is_integral(summed) else factors(summed)
+
+
 @lru_cache(maxsize=1024)
-def literal(value: float, device: torch.device, dtype: torch.dtype = torch.float64) -> Named:
+def literal(value: float | int, device: torch.device, dtype: torch.dtype = torch.float64) -> Named:
     """A constant. It has no dimension, so that it never widens the element type of what it meets.
 
     Remembered: to send a number to a GPU takes longer than many a kernel, and a baseline is not to be timed doing that.
@@ -241,7 +285,7 @@ def _stage(stage: Stage, known: _Known) -> torch.Tensor:
     if stage.reduction is None:
         result = _expression(stage.expression, stage, known)
     elif stage.reduction.operator == "sum":
-        terms = [_expression(f, stage, known) for f in factors(stage.expression)]
+        terms = [_expression(f, stage, known) for f in multiplied_factors(stage.expression)]
         result = sum_of_products(terms, names, {a.name: a.extent for a in stage.reduction.axes})
     elif stage.reduction.operator == "prod":
         result = product_along(_expression(stage.expression, stage, known), stage.reduction.axes)
@@ -284,13 +328,17 @@ def _expression(expression: Expression, stage: Stage, known: _Known) -> Named:
     match expression:
         case Literal(value):
             return literal(value, _device(known.tensors), known.constants)
-        case Access(tensor):
-            return read(expression, known.tensors[tensor], stage.extents)
-        case Gather(tensor, index):
-            at = [i if isinstance(i, Affine) else _expression(i, stage, known) for i in index]
-            return look_up(known.tensors[tensor], at, stage.extents, known.outside[tensor])
-        case Position(index):
-            return count(index, stage.extents, _device(known.tensors), known.constants)
+        case Integer(value):
+            return literal(value, _device(known.tensors), torch.int64)
+        case Access() | Gather() | Position():
+            exact = _leaf(expression, stage, known)
+            return Named(exact.axes, exact.values.to(known.constants))
+        case Apply("to_integer", (Access() | Gather() | Position() as leaf,)):
+            exact = _leaf(leaf, stage, known)
+            return Named(exact.axes, OPERATIONS["to_integer"](exact.values))
+        case Apply("to_float", (argument,)):
+            whole = _expression(argument, stage, known)
+            return Named(whole.axes, whole.values.to(known.constants))
         case Apply(operator, (argument,)) if operator in ROUNDINGS and known.constants == torch.float64:
             exact = _expression(argument, stage, known)
             return Named(exact.axes, overflowed(exact.values, ROUNDINGS[operator]))
@@ -298,6 +346,18 @@ def _expression(expression: Expression, stage: Stage, known: _Known) -> Named:
             given = [_expression(a, stage, known) for a in arguments]
             axes = union(given)
             return Named(axes, OPERATIONS[operator](*(g.aligned(axes) for g in given)))
+
+
+def _leaf(expression: Access | Gather | Position, stage: Stage, known: _Known) -> Named:
+    """What is read or counted, in the type that holds it exactly."""
+    match expression:
+        case Access(tensor):
+            return read(expression, known.tensors[tensor], stage.extents)
+        case Gather(tensor, index):
+            at = [i if isinstance(i, Affine) else _expression(i, stage, known) for i in index]
+            return look_up(known.tensors[tensor], at, stage.extents, known.outside[tensor])
+        case Position(index):
+            return count(index, stage.extents, _device(known.tensors), torch.int64)
 
 
 def _device(tensors: Mapping[str, torch.Tensor]) -> torch.device:

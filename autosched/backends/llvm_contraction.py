@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from autosched.backends.backend import CompileError
 from autosched.backends.llvm_code import Code
+from autosched.backends.llvm_integers import constant, tiles_of_integers
 from autosched.backends.llvm_ir import F32, I64, PTR, Value
 from autosched.backends.llvm_operands import Operand, Panel, operand, panel
-from autosched.backends.llvm_operators import apply, round_value
-from autosched.backends.llvm_values import broadcast, float_constant, fma, index, minus, plus, vector
+from autosched.backends.llvm_operators import mapped
+from autosched.backends.llvm_values import broadcast, fma, index, minus, plus, vector
 from search_spaces.tile_program import (
     Dot,
     Fill,
@@ -54,6 +56,7 @@ class ContractionPrinter:
     rows: int
     columns: int
     sizes: dict[Slice, int]
+    integral: frozenset[str]
     operands: dict[str, Operand] = field(default_factory=dict)
     panels: dict[str, Panel] = field(default_factory=dict)
     tiles: dict[str, RegisterTile] = field(default_factory=dict)
@@ -79,7 +82,7 @@ class ContractionPrinter:
             case View():
                 self._view(s)
             case Fill():
-                zero = float_constant(s.value, self.code.lanes)
+                zero = constant(s.value, s.dst.name in self.integral, self.code.lanes)
                 self.tiles[s.dst.name] = RegisterTile(s.dst, dict.fromkeys(self._cells(s.dst), zero))
             case Dot():
                 self._dot(s)
@@ -168,13 +171,14 @@ class ContractionPrinter:
     def _load(self, s: Load) -> None:
         code, values = self.code, dict[Cell, Value]()
         dtype, has_columns = code.buffers[s.buffer].dtype, self._column_axis in s.dst.axes
+        whole = s.dst.name in self.integral
         for cell, address, left in self._at(s.buffer, s.slices, s.dst):
             if has_columns and left > 0:
-                values[cell] = code.load(address, dtype, code.lanes, code.mask(left))
+                values[cell] = code.load(address, dtype, code.lanes, code.mask(left), whole)
             elif has_columns:
-                values[cell] = code.zeros(code.lanes)
+                values[cell] = constant(0.0, whole, code.lanes)
             else:
-                values[cell] = broadcast(code.b, code.load(address, dtype, 1), code.lanes)
+                values[cell] = broadcast(code.b, code.load(address, dtype, 1, integral=whole), code.lanes)
         self.tiles[s.dst.name] = RegisterTile(s.dst, values)
 
     def _store(self, s: Store) -> None:
@@ -191,28 +195,23 @@ class ContractionPrinter:
             start = code.affine(piece.start)
         else:
             start = code.start(piece.start, piece.extent, size)
+        whole = s.dst.name in self.integral
         for r, v in self._cells(s.dst):
             if self._column_axis in s.dst.axes:
-                values[r, v] = code.position(plus(code.b, start, index(v * code.lanes)), code.lanes)
+                values[r, v] = code.position(plus(code.b, start, index(v * code.lanes)), code.lanes, whole)
             else:
-                values[r, v] = broadcast(code.b, code.position(plus(code.b, start, index(r)), 1), code.lanes)
+                values[r, v] = broadcast(code.b, code.position(plus(code.b, start, index(r)), 1, whole), code.lanes)
         self.tiles[s.dst.name] = RegisterTile(s.dst, values)
 
     def _map(self, s: Map) -> None:
         b, lanes = self.code.b, self.code.lanes
         values: dict[Cell, Value] = {}
         for row, vec in self._cells(s.dst):
-            operands = [self._operand(a, row, vec) for a in s.arguments]
-            if s.operator == "cast":
-                values[row, vec] = round_value(b, operands[0], s.dst.dtype, lanes)
-            else:
-                values[row, vec] = apply(b, s.operator, operands, lanes)
+            values[row, vec] = mapped(b, s, partial(self._operand, row, vec), lanes)
         self.tiles[s.dst.name] = RegisterTile(s.dst, values)
 
-    def _operand(self, argument: str | float, row: int, vec: int) -> Value:
-        if not isinstance(argument, str):
-            return float_constant(argument, self.code.lanes)
-        source = self.tiles[argument]
+    def _operand(self, row: int, vec: int, tile: str) -> Value:
+        source = self.tiles[tile]
         cell = (row if self._row_axis in source.tile.axes else 0, vec if self._column_axis in source.tile.axes else 0)
         return source.values[cell]
 
@@ -324,4 +323,4 @@ def contraction_printer(code: Code, kernel: Kernel) -> ContractionPrinter | None
     rows, columns = dots[0].dst.shape
     stores = [s for s in statements(kernel.body) if isinstance(s, Store)]
     sizes = {p: n for s in stores for p, n in zip(s.slices, code.buffers[s.buffer].shape, strict=True)}
-    return ContractionPrinter(code, dots[0], rows, columns, sizes)
+    return ContractionPrinter(code, dots[0], rows, columns, sizes, tiles_of_integers(kernel))

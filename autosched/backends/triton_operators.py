@@ -47,11 +47,36 @@ def _prod(a, b):
     return a * b
 """
 
+_QUOTIENT = """\
+@triton.jit
+def _quotient(a, b):
+    # By 0 the dividend; by -1 without a division, which -2^63 overflows.
+    return tl.where(b == -1, -a, a // tl.where((b == 0) | (b == -1), 1, b))
+"""
+
+_SHIFT_LEFT = """\
+@triton.jit
+def _shift_left(a, b):
+    return tl.where((b < 0) | (b > 63), 0, a << (b & 63))
+"""
+
+_SHIFT_RIGHT = """\
+@triton.jit
+def _shift_right(a, b):
+    return a >> tl.where((b < 0) | (b > 63), 63, b)
+"""
+
 # Operators that Triton itself does not have (tanh is only in the vendor's library), as functions of the module.
 # The series of tanh is cut after x^11, which is exact to float32 below 0.3 (the next term is 6e-10 of the value).
 # Triton's erf is the vendor's, right to the last place at twice the instructions; this one is within 1.3 * 2^-23: the
 # fit makes the largest absolute error least, which is what gelu asks for, and what `autosched.rounding` allows.
-FUNCTIONS: Mapping[str, str] = {"tanh": _TANH, "erf": _ERF}
+FUNCTIONS: Mapping[str, str] = {
+    "tanh": _TANH,
+    "erf": _ERF,
+    "quotient": _QUOTIENT,
+    "shift_left": _SHIFT_LEFT,
+    "shift_right": _SHIFT_RIGHT,
+}
 
 _PRINTERS: Mapping[str, Callable[..., str]] = {
     "add": lambda a, b: f"{a} + {b}",
@@ -75,6 +100,12 @@ _PRINTERS: Mapping[str, Callable[..., str]] = {
     "le": lambda a, b: f"({a} <= {b}).to(tl.float32)",
     "eq": lambda a, b: f"({a} == {b}).to(tl.float32)",
     "where": lambda c, a, b: f"tl.where({c} != 0.0, {a}, {b})",
+    "quotient": lambda a, b: f"_quotient({a}, {b})",
+    "bitwise_and": lambda a, b: f"{a} & {b}",
+    "bitwise_or": lambda a, b: f"{a} | {b}",
+    "bitwise_xor": lambda a, b: f"{a} ^ {b}",
+    "shift_left": lambda a, b: f"_shift_left({a}, {b})",
+    "shift_right": lambda a, b: f"_shift_right({a}, {b})",
     "cast": lambda a: a,
 }
 

@@ -37,6 +37,8 @@ PATTERNS: dict[torch.dtype, Patterns] = {
     torch.float8_e4m3fn: Patterns(torch.int8, poison=-1, beside=-1),
     torch.float8_e5m2: Patterns(torch.int8, poison=0x7D, beside=0x7E),
     torch.int8: Patterns(torch.int8, poison=-(2**7), beside=-(2**7)),
+    torch.int16: Patterns(torch.int16, poison=-(2**15), beside=-(2**15)),
+    torch.uint8: Patterns(torch.int8, poison=0x5A, beside=0x5A),
     torch.int32: Patterns(torch.int32, poison=-(2**31), beside=-(2**31)),
     torch.int64: Patterns(torch.int64, poison=-(2**63), beside=-(2**63)),
     # Kernels write 0 and 1.
