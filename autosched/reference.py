@@ -204,10 +204,10 @@ def evaluate(workload: Workload, inputs: Sequence[torch.Tensor], dtype: torch.dt
     Raises:
         InputError: the number of inputs or a shape is not the workload's.
     """
-    return _run(workload, [computable(x, dtype) for x in inputs], dtype)
+    return _run(workload, [held_exactly(x, dtype) for x in inputs], dtype)
 
 
-def computable(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def held_exactly(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """The tensor in the type that its elements are read from: `dtype`, int64 where they are integers."""
     whole = not tensor.is_floating_point() and tensor.dtype != torch.bool
     return tensor.to(torch.int64 if whole else dtype)

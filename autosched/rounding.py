@@ -50,9 +50,9 @@ from autosched.free_memory import memory_for
 from autosched.named_tensors import Named, count, look_up, read, sum_of_products, union
 from autosched.reference import (
     check_shapes,
-    computable,
     extreme,
     factors,
+    held_exactly,
     literal,
     outside,
     product_along,
@@ -99,7 +99,7 @@ def rounding_error(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[
 
 def _analysed(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
     known = {
-        t.name: Estimate(Named(_dims(x), computable(x, torch.float64)), None, outside(t))
+        t.name: Estimate(Named(_dims(x), held_exactly(x, torch.float64)), None, outside(t))
         for t, x in zip(workload.inputs, inputs, strict=True)
     }
     for stage in workload.stages:

@@ -28,7 +28,7 @@ from autosched.backends.llvm_values import (
     vector,
 )
 from search_spaces.dtypes import is_float
-from search_spaces.tile_program import Gather, Slice, Tile
+from search_spaces.tile_program import Gather, Slice
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def looked_up(code: Code, found: Lookup, at: Value, values: Mapping[str, Value],
     assert readable is not None
     offsets = b.select(readable, offsets, int_constant(0, lanes, I64))
     each = [b.extract_element(offsets, i, I64) for i in range(lanes)]
-    value = code.load_each(found.base, each, found.dtype, found.integral)
+    value = code.load_each(found.base, each, found.dtype, integral=found.integral)
     return _or_nothing(b, inside, value, found.dtype, lanes)
 
 
@@ -128,20 +128,15 @@ def strided(
         return broadcast(b, code.load(base, dtype, 1, integral=integral), lanes)
     if mask is None:
         first = code.address(base, code.scaled(at, stride), dtype)
-        return code.load_each(first, [index(i * stride) for i in range(lanes)], dtype, integral)
+        return code.load_each(first, [index(i * stride) for i in range(lanes)], dtype, integral=integral)
     offsets = b.select(mask, strided_offsets(b, stride, at, lanes), int_constant(0, lanes, I64))
-    return code.load_each(base, [b.extract_element(offsets, i, I64) for i in range(lanes)], dtype, integral)
+    return code.load_each(base, [b.extract_element(offsets, i, I64) for i in range(lanes)], dtype, integral=integral)
 
 
 def strided_offsets(b: Builder, stride: int, at: Value, lanes: int) -> Value:
     """Where the columns from `at` on are, in elements from the row's first."""
     columns = b.add(broadcast(b, at, lanes), in_order(lanes, I64))
     return b.mul(columns, int_constant(stride, lanes, I64))
-
-
-def index_axes(s: Gather, tiles: Mapping[str, Tile]) -> frozenset[str]:
-    """The axes of the tiles that hold a gather's indices."""
-    return frozenset(x for i in s.index if isinstance(i, str) for x in tiles[i].axes)
 
 
 def _index_of(b: Builder, value: Value, size: int, lanes: int) -> tuple[Value, Value]:
