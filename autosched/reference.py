@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from autosched import random_integers
 from autosched.free_memory import memory_for
 from autosched.named_tensors import Named, count, look_up, read, sum_of_products, union
 from search_spaces import Axis, InputError, Stage, Workload
 from search_spaces import Tensor as TensorSpec
-from search_spaces.dtypes import is_float, is_integer
+from search_spaces.dtypes import is_float, is_integer, range_of
 from search_spaces.expression import (
     ROUNDINGS,
     WRAPPINGS,
@@ -97,18 +98,23 @@ def random_inputs(workload: Workload, seed: int, device: str | torch.device = "c
     """Fresh data for every input, in order, of the declared shapes, element types and strides.
 
     Standard normal, rounded to the type. Integers are uniform: those that are used as indices within the dimension, of
-    the others those of 8 bits symmetric about 0, as large as they may be with no sum of their products beyond int32,
-    and wider ones from -8 to 8. Booleans are as often true as not.
+    the others, where integers are computed with, any that the type has, and where they are multiplied or computed with
+    in float32, those of 8 bits symmetric about 0, as large as they may be with no sum of their products beyond int32,
+    and other ones from -8 to 8. Booleans are as often true as not.
 
     Raises:
         OutOfMemoryError: they do not fit in memory.
     """
-    largest, sizes = _largest_integer(workload), indexed_sizes(workload)
-    return _drawn_all(workload.label, workload.inputs, seed, device, largest, sizes)
+    sizes, exact = indexed_sizes(workload), random_integers.exactly_read(workload)
+    ranges = {t.name: _range(t, _largest_integer(workload), sizes) for t in workload.inputs}
+    anything = dict.fromkeys(exact - sizes.keys())
+    return _drawn_all(workload.label, workload.inputs, seed, device, {**ranges, **anything})
 
 
 def random_arguments(traced: TracedFunction, seed: int, device: str | torch.device = "cpu") -> list[torch.Tensor]:
     """The same for the arguments of a traced function; all integers that are no indices are from -8 to 8.
+
+    From 1 to 8 where it divides integers.
 
     Raises:
         OutOfMemoryError: they do not fit in memory.
@@ -121,7 +127,10 @@ def random_arguments(traced: TracedFunction, seed: int, device: str | torch.devi
                 size = indexed[given.name]
                 sizes[view.value.name] = min(size, sizes.get(view.value.name, size))
     tensors = [TensorSpec(a.name, a.shape, a.dtype, a.strides) for a in traced.arguments]
-    return _drawn_all(traced.label, tensors, seed, device, _SMALL_INTEGERS, sizes)
+    ranges = {t.name: _range(t, _SMALL_INTEGERS, sizes) for t in tensors}
+    if any(random_integers.divides(s.assembled.workload) for s in traced.steps if s.assembled):
+        ranges = {n: (max(first, 1), end) if first < 0 else (first, end) for n, (first, end) in ranges.items()}
+    return _drawn_all(traced.label, tensors, seed, device, ranges)
 
 
 def empty(tensor: TensorSpec, device: str | torch.device) -> torch.Tensor:
@@ -134,29 +143,31 @@ def _drawn_all(
     tensors: Sequence[TensorSpec],
     seed: int,
     device: str | torch.device,
-    largest: int,
-    sizes: Mapping[str, int],
+    ranges: Mapping[str, tuple[int, int] | None],
 ) -> list[torch.Tensor]:
     generator = torch.Generator(device=device).manual_seed(seed)
     needed = sum(t.span * torch_dtype(t.dtype).itemsize for t in tensors)
     with memory_for(f"the inputs of {label}", needed, generator.device):
-        return [_drawn(t, generator, _range(t, largest, sizes)) for t in tensors]
+        return [_drawn(t, generator, ranges[t.name]) for t in tensors]
 
 
 def _range(tensor: TensorSpec, largest: int, sizes: Mapping[str, int]) -> tuple[int, int]:
     """The integers, the first and the one after the last, that such an input is drawn from."""
     if tensor.name in sizes:
-        return 0, sizes[tensor.name]
-    if tensor.dtype == "bool":
-        return 0, 2
+        return 0, min(sizes[tensor.name], range_of(tensor.dtype)[1] + 1)
+    if tensor.dtype in ("bool", "uint8"):
+        return 0, 2 if tensor.dtype == "bool" else _SMALL_INTEGERS + 1
     bound = largest if tensor.dtype == "int8" else _SMALL_INTEGERS
     return -bound, bound + 1
 
 
-def _drawn(tensor: TensorSpec, generator: torch.Generator, integers: tuple[int, int]) -> torch.Tensor:
+def _drawn(tensor: TensorSpec, generator: torch.Generator, integers: tuple[int, int] | None) -> torch.Tensor:
+    """`integers`: the range that they are drawn from; None for any of their type."""
     # What lies between strided rows is drawn with them: a kernel that reads it computes something else.
     shape = tensor.shape if tensor.strides is None else (tensor.span,)
-    if not is_float(tensor.dtype):
+    if integers is None:
+        drawn = random_integers.drawn(shape, torch_dtype(tensor.dtype), generator)
+    elif not is_float(tensor.dtype):
         held = torch_dtype(tensor.dtype) if is_integer(tensor.dtype) else torch.uint8
         drawn = torch.randint(*integers, shape, generator=generator, device=generator.device, dtype=held)
         drawn = drawn.to(torch_dtype(tensor.dtype))
@@ -332,7 +343,7 @@ def _expression(expression: Expression, stage: Stage, known: _Known) -> Named:
             return literal(value, _device(known.tensors), torch.int64)
         case Access() | Gather() | Position():
             exact = _leaf(expression, stage, known)
-            return Named(exact.axes, exact.values.to(known.constants))
+            return exact if exact.values.is_floating_point() else Named(exact.axes, exact.values.to(known.constants))
         case Apply("to_integer", (Access() | Gather() | Position() as leaf,)):
             exact = _leaf(leaf, stage, known)
             return Named(exact.axes, OPERATIONS["to_integer"](exact.values))
