@@ -45,6 +45,11 @@ def is_integral(value: Value) -> bool:
     return value.type.endswith((I64, f"{I64}>"))
 
 
+def first_element(b: Builder, value: Value) -> Value:
+    """That of a vector of either kind."""
+    return b.extract_element(value, 0, I64 if is_integral(value) else F32)
+
+
 def constant(number: float | int, integral: bool, lanes: int) -> Value:
     return int_constant(int(number), lanes, I64) if integral else float_constant(number, lanes)
 

@@ -14,7 +14,7 @@ from autosched.tracing.values import Counted, Index, Pointwise, Reduced, Source,
 from autosched.tracing.view_rules import NotAffineError, reshaped
 from search_spaces import expression as ex
 from search_spaces.dtypes import is_float
-from search_spaces.expression import Affine, Expression
+from search_spaces.expression import Affine, Expression, Integer, Literal
 from search_spaces.strides import dense_strides
 
 V = TypeVar("V", bound=Value)
@@ -28,13 +28,17 @@ class UnsupportedError(Exception):
 
 @dataclass(frozen=True)
 class Result:
-    """One result of an operator: what its value must be called, its shape and element type, the user's line."""
+    """One result of an operator: what its value must be called, its shape and element type, the user's line.
+
+    `on_cpu`: whether eager computes it on a CPU, in the graph that was captured.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     line: str
     origin: str = ""
+    on_cpu: bool = True
 
     def of(self, kind: Callable[..., V], **fields: Any) -> V:
         """A value of this kind with this name, shape, element type and line, unless `fields` say others."""
@@ -95,6 +99,14 @@ def converted(value: Value, dtype: str, name: str = "") -> Value:
         return value
     result = Result(name or f"{value.name}_{dtype}", value.shape, dtype, value.line, value.origin)
     return result.of(Pointwise, arguments=(value,), combine=lambda x: conversions.converted(x, value.dtype, dtype))
+
+
+def constant_number(value: Value) -> float | None:
+    """The number that all elements of the value are; None where it is no such constant."""
+    if not isinstance(value, Pointwise) or value.arguments:
+        return None
+    element = value.combine()
+    return element.value if isinstance(element, Literal | Integer) else math.nan
 
 
 def as_held(number: float, dtype: str) -> Expression:

@@ -182,7 +182,12 @@ def _results(node: fx.Node) -> list[Result]:
         raise InputError(f"{node.target} ({line}) gives a shape that depends on data; expected one that does not")
     return [
         Result(
-            f"{node.name}_{i}" if len(several) > 1 else node.name, tuple(t.shape), torch_name(t.dtype), line, node.name
+            f"{node.name}_{i}" if len(several) > 1 else node.name,
+            tuple(t.shape),
+            torch_name(t.dtype),
+            line,
+            node.name,
+            t.device.type == "cpu",
         )
         for i, t in enumerate(several)
         if isinstance(t, Tensor)
