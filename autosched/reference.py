@@ -78,7 +78,7 @@ OPERATIONS: Mapping[str, Callable[..., torch.Tensor]] = {
     "shift_left": torch.bitwise_left_shift,
     "shift_right": torch.bitwise_right_shift,
     "to_integer": lambda x: cut(x) if x.is_floating_point() else x.to(torch.int64),
-    **{name: lambda x, to=to: x.to(getattr(torch, to)).to(x.dtype) for name, to in (ROUNDINGS | WRAPPINGS).items()},
+    **{name: lambda x, to=to: x.to(getattr(torch, to)).to(x.dtype) for name, to in {**ROUNDINGS, **WRAPPINGS}.items()},
 }
 if TYPE_CHECKING:
     from autosched.tracing import TracedFunction

@@ -68,7 +68,7 @@ ROUNDINGS: Mapping[str, str] = {"round_float16": "float16", "round_bfloat16": "b
 # The same of integers: the operators that keep the lower bits, as an integer of that element type.
 WRAPPINGS: Mapping[str, str] = {f"wrap_{name}": name for name in ("int32", "int16", "int8", "uint8")}
 # Operators on integers alone (`quotient` is cut towards 0), on one kind or the other, and of either kind to a truth.
-_OF_INTEGERS = frozenset(
+OF_INTEGERS = frozenset(
     {"quotient", "bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right", *WRAPPINGS}
 )
 _OF_EITHER = frozenset({"add", "sub", "mul", "neg", "abs", "maximum", "minimum", "where"})
@@ -225,7 +225,7 @@ def is_integral(expression: Expression) -> bool:
     while isinstance(expression, Apply) and expression.operator in _OF_EITHER:
         expression = expression.arguments[-1]
     if isinstance(expression, Apply):
-        return expression.operator == "to_integer" or expression.operator in _OF_INTEGERS
+        return expression.operator == "to_integer" or expression.operator in OF_INTEGERS
     return isinstance(expression, Integer)
 
 
@@ -240,7 +240,7 @@ def check_kinds(expression: Expression) -> None:
 def _why_not_of_kind(e: Apply) -> str | None:
     condition, arguments = (e.arguments[0], e.arguments[1:]) if e.operator == "where" else (None, e.arguments)
     kinds = {is_integral(a) for a in arguments}
-    if e.operator in _OF_INTEGERS or e.operator == "to_float":
+    if e.operator in OF_INTEGERS or e.operator == "to_float":
         return "expected integers" if False in kinds else None
     if e.operator in _OF_EITHER or e.operator in COMPARISONS:
         mixed = len(kinds) > 1 or (condition is not None and is_integral(condition))

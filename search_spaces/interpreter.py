@@ -66,7 +66,7 @@ def _shift_left(a: Array, b: Array) -> Array:
 
 
 def _shift_right(a: Array, b: Array) -> Array:
-    return np.right_shift(a, np.where((b < 0) | (b > 63), 63, b))
+    return np.asarray(np.right_shift(a, np.where((b < 0) | (b > 63), 63, b)))
 
 
 OPERATIONS: dict[str, Callable[..., Array]] = {

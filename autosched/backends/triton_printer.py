@@ -310,8 +310,8 @@ class KernelPrinter:
         if mask:
             of_integers = s.dst.dtype == "int64"
             identity = INTEGER_IDENTITIES[s.operator] if of_integers else operators.IDENTITIES[s.operator]
-            identity = _constant(identity, s.dst.dtype)
-            text = f"tl.where({mask}{expand((s.axis,), source.axes)}, {text}, {identity})"
+            left_out = _constant(identity, s.dst.dtype)
+            text = f"tl.where({mask}{expand((s.axis,), source.axes)}, {text}, {left_out})"
         self._assign(s.dst, operators.fold(s.operator, text, source.axes.index(s.axis)))
 
     def _bound_mask(self, bound: Bound, axis: str, extent: int) -> str:

@@ -10,7 +10,7 @@ A vector has twice as many float32 as integers of 64 bits, and kernels of masks 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from search_spaces import Stage
@@ -178,7 +178,7 @@ def _product(a: _Range, b: _Range) -> _Range:
     return min(ends), max(ends)
 
 
-_RANGES = {
+_RANGES: Mapping[str, Callable[..., _Range]] = {
     "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
     "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
     "mul": _product,
