@@ -12,7 +12,9 @@ read as float32, whatever the tensor holds, and exactly by `to_integer`; constan
 arguments of arithmetic and comparisons are integers, so is the arithmetic, which wraps around; one operator never has
 arguments of both kinds. A comparison is 1 or 0, as a float32, and `where` takes its second argument where the first is
 not 0. `round_float16` and `round_bfloat16` round to what the narrower type holds, `wrap_int32` and the like keep the
-lower bits. An integer divided by 0 is itself, shifts by less than 0 or more than 63 shift everything out.
+lower bits. An integer divided by 0 is itself, shifts by less than 0 or more than 63 shift everything out. `erf` is
+right to the last places of 1, as sums with 1 ask for, `erf_relative` to its own. Powers, `fmod` and angles are those of
+C.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from typing import Any
 from search_spaces.errors import InputError, unknown_name
 
 # name -> (number of arguments, floating-point operations charged for one element).
-# Transcendental functions are charged what a polynomial evaluation of them costs, about 10 to 20 operations.
+# Transcendental functions are charged what evaluating them costs: a polynomial of 10 to 20 operations, or several.
 OPERATORS: Mapping[str, tuple[int, int]] = {
     "add": (2, 1),
     "sub": (2, 1),
@@ -41,8 +43,30 @@ OPERATORS: Mapping[str, tuple[int, int]] = {
     "rsqrt": (1, 6),
     "tanh": (1, 14),
     "erf": (1, 18),
+    "erf_relative": (1, 24),
     "sin": (1, 18),
     "cos": (1, 18),
+    "exp2": (1, 12),
+    "log2": (1, 18),
+    "log10": (1, 18),
+    "expm1": (1, 16),
+    "log1p": (1, 20),
+    "pow": (2, 40),
+    "sinh": (1, 20),
+    "cosh": (1, 20),
+    "asinh": (1, 24),
+    "acosh": (1, 24),
+    "atanh": (1, 24),
+    "tan": (1, 50),
+    "asin": (1, 24),
+    "acos": (1, 24),
+    "atan": (1, 24),
+    "atan2": (2, 30),
+    "hypot": (2, 6),
+    "erfc": (1, 36),
+    "lgamma": (1, 80),
+    "digamma": (1, 80),
+    "fmod": (2, 60),
     "floor": (1, 1),
     "lt": (2, 1),
     "le": (2, 1),
