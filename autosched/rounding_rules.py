@@ -167,7 +167,8 @@ def of_finite(error: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """The error where there is a finite value, infinite where the analysis has no answer; and none of other values."""
     error = error.nan_to_num(nan=math.inf, posinf=math.inf)
     if _all_finite(values):
-        return torch.broadcast_tensors(error, values)[0]
+        shape = torch.broadcast_shapes(error.shape, values.shape)  # type: ignore[no-untyped-call]  # PyTorch's lack
+        return error.expand(shape)
     return torch.where(values.isfinite(), error, 0.0)
 
 
