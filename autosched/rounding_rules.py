@@ -66,7 +66,7 @@ def applied(operator: str, given: Sequence[Estimate]) -> Estimate:
                 # Not by squares, which overflow for masks as large as float32 has them.
                 error = torch.hypot(error, torch.where(e == 0, 0.0, _passed_on(slope, e)))
     error = of_finite(error, result)
-    if inherited:
+    if inherited and not _all_finite(result):
         # An infinity that finite operands with errors make may be a number instead.
         finite, sure = torch.ones_like(result, dtype=torch.bool), torch.ones_like(result, dtype=torch.bool)
         for g in given:
@@ -236,7 +236,16 @@ def within(distance: torch.Tensor, error: torch.Tensor) -> torch.Tensor:
 # Operators that decide: what they yield, or how large its error is, depends on which operand is the larger.
 def of_finite(error: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """The error where there is a finite value, infinite where the analysis has no answer; and none of other values."""
-    return torch.where(values.isfinite(), error.nan_to_num(nan=math.inf, posinf=math.inf), 0.0)
+    error = error.nan_to_num(nan=math.inf, posinf=math.inf)
+    if _all_finite(values):
+        shape = torch.broadcast_shapes(error.shape, values.shape)  # type: ignore[no-untyped-call]  # PyTorch's lack
+        return error.expand(shape)
+    return torch.where(values.isfinite(), error, 0.0)
+
+
+def _all_finite(values: torch.Tensor) -> bool:
+    """Whether their sum is finite, which no infinity or NaN among them leaves it: a tenth of the time to ask each."""
+    return bool(values.sum().isfinite())
 
 
 _DECISIONS: Mapping[str, Callable[[str, Sequence[Estimate]], Estimate]] = {
