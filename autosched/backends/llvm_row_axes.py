@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from autosched.backends.backend import CompileError
+from search_spaces.dtypes import is_integer
 from search_spaces.tile_program import (
     For,
     Gather,
@@ -66,7 +67,8 @@ def with_whole_stores(kernel: Kernel) -> Kernel:
             elif isinstance(s, Store):
                 place = {of[p]: p.extent for p in s.slices if p.extent is not None}
                 if len(place) > len(tiles[s.src].axes):
-                    dst = Tile(f"{s.src}.whole", tuple(place), tuple(place.values()))
+                    dtype = "int64" if is_integer(tiles[s.src].dtype) else "float32"
+                    dst = Tile(f"{s.src}.whole", tuple(place), tuple(place.values()), dtype)
                     yield Map(dst, "cast", (s.src,))
                     s = replace(s, src=dst.name)
                 yield s
@@ -86,12 +88,11 @@ def _axes_of_slices(kernel: Kernel, tiles: Mapping[str, Tile]) -> dict[Slice, st
         elif isinstance(s, Position) and s.dst.axes:
             of[s.piece] = s.dst.axes[0]
         elif isinstance(s, Gather):
-            pieces = (i for i in s.index if isinstance(i, Slice) and i.extent is not None)
-            of.update(zip(pieces, s.axes, strict=True))
+            of.update(zip((i for i in s.index if isinstance(i, Slice) and i.extent is not None), s.axes, strict=True))
     for s in body:
         if isinstance(s, Store):
             pieces = [p for p in s.slices if p.extent is not None]
-            _share_out(of, pieces, list(tiles[s.src].axes))
+            _share_out(of, pieces, list(s.axes or tiles[s.src].axes))
             # Nothing is known along an axis that only the output has.
             of.update({p: f"{s.buffer}.{d}" for d, p in enumerate(pieces) if p not in of})
     return of
