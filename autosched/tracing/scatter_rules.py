@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from autosched.tracing.conversions import wrapped
 from autosched.tracing.lookup_rules import from_the_end
 from autosched.tracing.rules import Result, UnsupportedError, converted, counted, reshape
 from autosched.tracing.values import LookedUp, Pointwise, Value
 from autosched.tracing.view_translation import expand, permute
 from search_spaces import expression as ex
-from search_spaces.expression import Expression, Literal
+from search_spaces.dtypes import is_integer
+from search_spaces.expression import Expression, Integer, Literal
 
 # So many comparisons for an element of the result take as long as reading it does, and a few times more.
 _MOST_COMPARED = 1024
@@ -37,31 +39,29 @@ def _slice_scatter(
     at = counted(extent, len(x.shape), d, f"{result.name}_at")
 
     def place(p: Expression) -> Expression:
-        """The position in the source, which may be none of it."""
-        return ex.div(ex.sub(p, Literal(float(begin))), Literal(float(step)))
-
-    def within(p: Expression) -> Expression:
-        return ex.call("maximum", Literal(0.0), ex.call("minimum", ex.call("floor", p), Literal(count - 1.0)))
+        """The position in the source: the nearest one, where there is none."""
+        steps = ex.call("quotient", ex.sub(p, Integer(begin)), Integer(step))
+        return ex.call("maximum", Integer(0), ex.call("minimum", steps, Integer(count - 1)))
 
     def chosen(p: Expression, new: Expression, old: Expression) -> Expression:
-        return ex.call("where", ex.call("eq", within(place(p)), place(p)), new, old)
+        here = ex.add(ex.mul(place(p), Integer(step)), Integer(begin))
+        return ex.call("where", ex.call("eq", here, p), new, old)
 
-    index = _integers(result, "place", at, lambda p: within(place(p)), count)
+    index = _integers(result, "place", at, place)
     looked_up = result.of(
         LookedUp,
         name=f"{result.name}_new",
-        limit=source.limit,
         table=converted(source, result.dtype),
         index=tuple(index if i == d else i for i in range(len(x.shape))),
     )
-    return result.of(Pointwise, arguments=(at, looked_up, x), combine=chosen, limit=max(x.limit, source.limit))
+    return result.of(Pointwise, arguments=(at, looked_up, x), combine=chosen)
 
 
 def _select_scatter(result: Result, x: Value, source: Value, dim: int, index: int) -> Value:
     d = dim % len(x.shape)
     at = counted(x.shape[d], len(x.shape), d, f"{result.name}_at")
     new = reshape(converted(source, result.dtype), (*x.shape[:d], 1, *x.shape[d + 1 :]))
-    return _replaced(result, x, at, Literal(float(index % x.shape[d])), new)
+    return _replaced(result, x, at, Integer(index % x.shape[d]), new)
 
 
 def _diagonal_scatter(
@@ -72,25 +72,22 @@ def _diagonal_scatter(
     row = counted(x.shape[first], rank, first, f"{result.name}_row")
     column = counted(x.shape[second], rank, second, f"{result.name}_column")
     top, left = max(-offset, 0), max(offset, 0)
-    place = _integers(
-        result,
-        "place",
-        row,
-        lambda p: ex.call(
-            "maximum", Literal(0.0), ex.call("minimum", ex.sub(p, Literal(float(top))), Literal(source.shape[-1] - 1.0))
-        ),
-        source.shape[-1],
-    )
+
+    def nearest(p: Expression) -> Expression:
+        below = ex.call("minimum", ex.sub(p, Integer(top)), Integer(source.shape[-1] - 1))
+        return ex.call("maximum", Integer(0), below)
+
+    place = _integers(result, "place", row, nearest)
     others = [d for d in range(rank) if d not in (first, second)]
     table = converted(source, result.dtype)
-    new = result.of(LookedUp, name=f"{result.name}_new", limit=source.limit, table=table, index=(*others, place))
+    new = result.of(LookedUp, name=f"{result.name}_new", table=table, index=(*others, place))
 
     def chosen(r: Expression, c: Expression, new: Expression, old: Expression) -> Expression:
-        here = ex.call("eq", ex.sub(c, Literal(float(left))), ex.sub(r, Literal(float(top))))
-        inside = ex.call("le", Literal(float(top)), r)
+        here = ex.call("eq", ex.sub(c, Integer(left)), ex.sub(r, Integer(top)))
+        inside = ex.call("le", Integer(top), r)
         return ex.call("where", ex.mul(here, inside), new, old)
 
-    return result.of(Pointwise, arguments=(row, column, new, x), combine=chosen, limit=max(x.limit, source.limit))
+    return result.of(Pointwise, arguments=(row, column, new, x), combine=chosen)
 
 
 def _replaced(result: Result, x: Value, at: Value, place: Expression, new: Value) -> Value:
@@ -98,7 +95,6 @@ def _replaced(result: Result, x: Value, at: Value, place: Expression, new: Value
         Pointwise,
         arguments=(at, new, x),
         combine=lambda p, n, old: ex.call("where", ex.call("eq", p, place), n, old),
-        limit=max(x.limit, new.limit),
     )
 
 
@@ -129,12 +125,12 @@ def _masked(result: Result, x: Value, mask: Value, values: Value, accumulate: bo
     new = reshape(converted(values, result.dtype), ())
 
     def chosen(m: Expression, n: Expression, old: Expression) -> Expression:
-        return ex.call("where", m, ex.add(old, n) if accumulate else n, old)
+        return ex.call("where", m, n, old)
 
-    arguments = (reshape(mask, shape), new, x)
     if accumulate:
-        return result.pointwise(chosen, *arguments)
-    return result.of(Pointwise, arguments=arguments, combine=chosen, limit=max(x.limit, values.limit))
+        new = _added(_part(result, "added", x.shape, x.dtype), x, new)
+    arguments = (reshape(mask, shape), new, x)
+    return result.of(Pointwise, arguments=arguments, combine=chosen)
 
 
 def _put(result: Result, x: Value, d: int, index: Value, values: Value, accumulate: bool) -> Value:
@@ -150,18 +146,34 @@ def _put(result: Result, x: Value, d: int, index: Value, values: Value, accumula
     if not accumulate:
         return _last(result, x, d, at, places, values)
     # Every element adds the values whose position is its own.
-    moved = _values_last(result, values, d)
+    return _summed(result, x, at, places, _values_last(result, values, d))
+
+
+def _summed(result: Result, x: Value, at: Value, places: Value, values: Value) -> Value:
+    """x and, for every element, the sum over the last dimension of the values whose position is its own."""
+    whole = is_integer(result.dtype)
+    nothing = Integer(0) if whole else Literal(0.0)
     terms = Pointwise(
         name=f"{result.name}_terms",
-        shape=(*x.shape, count),
-        dtype="float32",
+        shape=(*x.shape, values.shape[-1]),
+        dtype="int64" if whole else "float32",
         line=result.line,
         origin=result.origin,
-        arguments=(at, places, moved),
-        combine=lambda p, i, v: ex.call("where", ex.call("eq", p, i), v, Literal(0.0)),
+        arguments=(at, places, values),
+        combine=lambda p, i, v: ex.call("where", ex.call("eq", p, i), v, nothing),
     )
-    total = result.reduced("sum", terms, (rank,), name=f"{result.name}_sums")
-    return result.pointwise(ex.add, x, total)
+    rank = len(x.shape)
+    total = result.reduced("sum", terms, (rank,), name=f"{result.name}_sums", dtype=terms.dtype)
+    return _added(result, x, total)
+
+
+def _added(result: Result, *terms: Value) -> Value:
+    """The sum, which wraps around in the type of the result where that is one of integers."""
+    if result.dtype == "bool":
+        raise UnsupportedError("sums of booleans that are put somewhere")
+    if is_integer(result.dtype):
+        return result.of(Pointwise, arguments=terms, combine=lambda a, b: wrapped(ex.add(a, b), result.dtype))
+    return result.pointwise(ex.add, *terms)
 
 
 def _values_last(result: Result, values: Value, d: int) -> Value:
@@ -177,14 +189,11 @@ def _part(result: Result, name: str, shape: tuple[int, ...], dtype: str) -> Resu
     return Result(f"{result.name}_{name}", shape, dtype, result.line, result.origin, result.on_cpu)
 
 
-def _integers(
-    result: Result, name: str, argument: Value, combine: Callable[[Expression], Expression], limit: float
-) -> Value:
+def _integers(result: Result, name: str, argument: Value, combine: Callable[[Expression], Expression]) -> Value:
     return Pointwise(
         name=f"{result.name}_{name}",
         shape=argument.shape,
         dtype="int64",
-        limit=float(limit),
         line=result.line,
         origin=result.origin,
         arguments=(argument,),
@@ -196,12 +205,12 @@ def _once(result: Result, x: Value, at: Value, index: Value, values: Value, accu
     place = reshape(index, (1,) * len(x.shape))
 
     def chosen(p: Expression, i: Expression, new: Expression, old: Expression) -> Expression:
-        return ex.call("where", ex.call("eq", p, i), ex.add(old, new) if accumulate else new, old)
+        return ex.call("where", ex.call("eq", p, i), new, old)
 
     if accumulate:
-        return result.pointwise(chosen, at, place, values, x)
+        values = _added(_part(result, "added", x.shape, x.dtype), x, values)
     arguments = (at, place, values, x)
-    return result.of(Pointwise, arguments=arguments, combine=chosen, limit=max(x.limit, values.limit))
+    return result.of(Pointwise, arguments=arguments, combine=chosen)
 
 
 def _last(result: Result, x: Value, d: int, at: Value, places: Value, values: Value) -> Value:
@@ -213,34 +222,31 @@ def _last(result: Result, x: Value, d: int, at: Value, places: Value, values: Va
         name=f"{result.name}_found",
         shape=(*line, count),
         dtype="int64",
-        limit=float(count),
         line=result.line,
         origin=result.origin,
         arguments=(at, places, numbers),
-        combine=lambda p, i, n: ex.call("where", ex.call("eq", p, i), n, Literal(-1.0)),
+        combine=lambda p, i, n: ex.call("where", ex.call("eq", p, i), n, Integer(-1)),
     )
     # Integers, so that whoever draws data for the second kernel draws positions.
-    last = result.reduced("max", found, (rank,), name=f"{result.name}_last", dtype="int64", limit=float(count))
-    place = _integers(result, "place", last, lambda n: ex.call("maximum", n, Literal(0.0)), count)
+    last = result.reduced("max", found, (rank,), name=f"{result.name}_last", dtype="int64")
+    place = _integers(result, "place", last, lambda n: ex.call("maximum", n, Integer(0)))
     new = result.of(
         LookedUp,
         name=f"{result.name}_new",
-        limit=values.limit,
         table=values,
         index=tuple(place if i == d else i for i in range(rank)),
     )
     return result.of(
         Pointwise,
         arguments=(last, new, x),
-        combine=lambda n, v, old: ex.call("where", ex.call("lt", n, Literal(0.0)), old, v),
-        limit=max(x.limit, values.limit),
+        combine=lambda n, v, old: ex.call("where", ex.call("lt", n, Integer(0)), old, v),
     )
 
 
 def _scatter_add(result: Result, x: Value, dim: int, index: Value, source: Value) -> Value:
     """x with the source added along `dim` where the index says: an index for every element of the source."""
     if not x.shape:
-        return result.pointwise(ex.add, x, reshape(source, ()))
+        return _added(result, x, reshape(source, ()))
     d, rank = dim % len(x.shape), len(x.shape)
     whole = all(a == b for i, (a, b) in enumerate(zip(index.shape, x.shape, strict=True)) if i != d)
     if not whole or source.shape != index.shape:
@@ -249,16 +255,7 @@ def _scatter_add(result: Result, x: Value, dim: int, index: Value, source: Value
     if count > _MOST_COMPARED:
         raise UnsupportedError(f"scattering {count} elements along a dimension; at most {_MOST_COMPARED} are compared")
     at = counted(x.shape[d], rank + 1, d, f"{result.name}_at")
-    terms = Pointwise(
-        name=f"{result.name}_terms",
-        shape=(*x.shape, count),
-        dtype="float32",
-        line=result.line,
-        origin=result.origin,
-        arguments=(at, _values_last(result, index, d), _values_last(result, source, d)),
-        combine=lambda p, i, v: ex.call("where", ex.call("eq", p, i), v, Literal(0.0)),
-    )
-    return result.pointwise(ex.add, x, result.reduced("sum", terms, (rank,), name=f"{result.name}_sums"))
+    return _summed(result, x, at, _values_last(result, index, d), _values_last(result, source, d))
 
 
 RULES: Mapping[str, Callable[..., Any]] = {

@@ -25,7 +25,6 @@ def view(
     return result.of(
         View,
         argument=argument,
-        limit=argument.limit,
         apply=apply,
         source_index=lambda at, _: source_index(at),
     )
