@@ -7,7 +7,8 @@ taken as independent). To first order, for f(a, b):
     error(f)^2 = (df/da error(a))^2 + (df/db error(b))^2 + (c f)^2
 
 with c = 1 for additions and multiplications, 2 for division and square roots, 4 for transcendental functions, which
-GPUs approximate; tanh, erf and log are charged 4 u of absolute error, since polynomials for them are accurate to that.
+GPUs approximate; tanh, erf and log are charged 4 u of absolute error, since polynomials for them are accurate to that,
+and functions with a formula 2 (see `autosched.accuracy`).
 A sum of K terms t in any order rounds each partial sum, which is at most of the order of S (the sum) or of the root of
 Q (the sum of squares, which rules when terms cancel):
 
