@@ -22,16 +22,27 @@ from autosched.backends.formulas import FORMULAS
 from autosched.backends.llvm_backend import LlvmBackend
 from autosched.backends.triton_backend import TritonBackend
 from search_spaces import Axis, Stage, Tensor, Workload, ops, target_named
-from search_spaces.expression import OPERATORS, ROUNDINGS, Access, Expression, Literal, add, axis_index, call
+from search_spaces.expression import (
+    COMPARISONS,
+    OF_INTEGERS,
+    OPERATORS,
+    ROUNDINGS,
+    Access,
+    Expression,
+    Literal,
+    add,
+    axis_index,
+    call,
+)
 from search_spaces.interpreter import interpret
 from search_spaces.tile_program import TileProgram
 
 HERE = devices.cpu_target()
 H100 = target_named("h100")
 LLVM, TRITON = LlvmBackend(), TritonBackend()
-# Those that compare and choose are exact, and tested where they decide something.
-CHOOSING = {"lt", "le", "eq", "where", *ROUNDINGS}
-MEASURED = [name for name in OPERATORS if name not in CHOOSING]
+# Those that compare, choose and convert are exact, and tested where they decide something.
+CHOOSING = {*COMPARISONS, "where", *ROUNDINGS, "to_integer", "to_float"}
+MEASURED = [name for name in OPERATORS if name not in CHOOSING | OF_INTEGERS]
 
 
 def program_of(operator: str, elements: int, target: search_spaces.Target) -> TileProgram:
