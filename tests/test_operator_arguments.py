@@ -83,6 +83,11 @@ MANY = torch.linspace(-30, 30, 16).view(4, 4)
         (lambda x: x.sum(-1, dtype=torch.float16), (MANY / 7,)),
         (lambda x: x.mean(dtype=torch.float32), (MANY.bfloat16() / 7,)),
         (lambda x, y: torch.max(x, y), (MANY, MANY.t())),
+        (lambda c, a: torch.addbmm(c, a.view(2, 2, 4), a.view(2, 4, 2), beta=2), (MANY[:2, :2], MANY)),
+        (lambda c, a: torch.addmv(c[0], a, c[1], beta=2, alpha=3), (MANY, MANY)),
+        (lambda x, y: torch.dist(x, y, p=3), (MANY, MANY.t())),
+        (lambda x: x.angle(), (MANY,)),
+        (lambda x, y: torch.ldexp(x, y.int()), (MANY, MANY)),
     ],
 )
 def test_arguments_that_are_not_what_they_are_by_default_are_used(

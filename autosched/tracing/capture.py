@@ -54,6 +54,9 @@ _COMPOSED = (
     "softplus",
     "mish",
     "std",
+    "dist",
+    "ldexp",
+    "narrow_copy",
 )
 
 

@@ -115,6 +115,12 @@ def _relation(operator: str, swapped: bool = False) -> Callable[[Expression, Exp
     return lambda a, b: ex.call(operator, b, a) if swapped else ex.call(operator, a, b)
 
 
+def _angle(x: Expression) -> Expression:
+    """That of a real number: half a turn below 0, and NaN where it is none."""
+    number = ex.call("where", ex.call("eq", x, x), Literal(0.0), x)
+    return ex.call("where", ex.call("lt", x, Literal(0.0)), Literal(math.pi), number)
+
+
 def _same(x: Expression) -> Expression:
     return x
 
@@ -155,6 +161,7 @@ RULES: Mapping[str, Callable[..., Expression]] = {
     "sgn": _sign,
     "reciprocal": lambda x: ex.div(Literal(1.0), x),
     "square": lambda x: ex.mul(x, x),
+    "angle": _angle,
     "sigmoid": _sigmoid,
     "relu": activations.relu,
     "clamp": _clamp,

@@ -9,6 +9,7 @@ import torch
 
 from autosched.tracing.rules import Result, UnsupportedError, copyable, reshape
 from autosched.tracing.values import Product, Value
+from autosched.tracing.view_translation import permute
 from search_spaces import expression as ex
 from search_spaces.expression import Expression, Literal
 
@@ -71,6 +72,14 @@ def _addmv(result: Result, bias: Value, a: Value, v: Value, *, beta: float = 1, 
     return reshape(_addmm(whole, row, a, column, beta=beta, alpha=alpha), result.shape, result.name)
 
 
+def _addbmm(result: Result, bias: Value, a: Value, b: Value, *, beta: float = 1, alpha: float = 1) -> Value:
+    """Products that are summed over their batch: one product of what stands side by side."""
+    batch, m, k = a.shape
+    turned = Result(f"{result.name}_beside", (m, batch, k), a.dtype, result.line, result.origin, result.on_cpu)
+    beside = reshape(permute(turned, a, (1, 0, 2)), (m, batch * k))
+    return _addmm(result, bias, beside, reshape(b, (batch * k, b.shape[-1])), beta=beta, alpha=alpha)
+
+
 def _dot(result: Result, u: Value, v: Value) -> Value:
     product = result.of(
         Product,
@@ -92,5 +101,6 @@ RULES: Mapping[str, Callable[..., Any]] = {
     "baddbmm": _addmm,
     "mv": _mv,
     "addmv": _addmv,
+    "addbmm": _addbmm,
     "dot": _dot,
 }

@@ -1,0 +1,45 @@
+"""PyTorch's samples of its operators: none that was supported is refused, and none comes out wrong or crashes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+sys.path.append(str(Path(__file__).parent))
+from op_db import STORED, classified, op_db
+
+# So many entries of each status and element type are tried: a few seconds in all.
+_TRIED = {"supported": 10, "refused": 3}
+# What an entry that was once so may have become.
+_NO_WORSE = {"supported": ("supported",), "refused": ("supported", "refused")}
+
+
+def chosen(names: list[str], count: int) -> list[str]:
+    """The same entries in every run, from everywhere in the list."""
+    order = torch.randperm(len(names), generator=torch.Generator().manual_seed(0)).tolist()
+    return [names[n] for n in order[:count]]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64", "bool"])
+def test_samples_of_operators_come_out_no_worse_than_before(dtype: str) -> None:
+    stored: dict[str, Any] = json.loads(STORED.read_text())[dtype]
+    entries = {op.formatted_name: op for op in op_db()}
+    worse = []
+    for status, count in _TRIED.items():
+        # An entry of another version of PyTorch may not be there.
+        for name in chosen([n for n in stored[status] if n in entries], count):
+            found = classified(entries[name], dtype, samples=1)
+            if found.status not in _NO_WORSE[status]:
+                worse.append(found)
+    assert not worse
+
+
+def test_no_sample_was_wrong_or_crashed_when_the_table_was_stored() -> None:
+    for dtype, stored in json.loads(STORED.read_text()).items():
+        assert not stored["wrong"], dtype
+        assert not stored["crashed"], dtype
