@@ -281,8 +281,8 @@ def _expression(expression: Expression, stage: Stage, known: Mapping[str, Estima
             return rounded(_expression(argument, stage, known), ROUNDINGS[operator])
         case Apply("eq", (a, b)) if a == b:
             # Whether a value is a number, which its error does not change.
-            value = _expression(a, stage, known).value
-            return Estimate(Named(value.axes, (value.values == value.values).to(torch.float64)), None)
+            held = _expression(a, stage, known).value
+            return Estimate(Named(held.axes, (held.values == held.values).to(torch.float64)), None)
         case Apply(operator, arguments):
             return applied(operator, [_expression(a, stage, known) for a in arguments])
 
