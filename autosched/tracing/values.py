@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 
 from search_spaces.dtypes import dtype, is_float
-from search_spaces.expression import Affine, Expression
+from search_spaces.expression import Access, Affine, Expression
 
 # Integers up to here are exact in float32, which all values are computed in.
 EXACT_BELOW = 2.0**24
@@ -87,6 +87,14 @@ class Pointwise(Value):
     @property
     def operands(self) -> tuple[Value, ...]:
         return self.arguments
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether it has the elements of its argument as they are."""
+        if [(a.shape, a.dtype) for a in self.arguments] != [(self.shape, self.dtype)]:
+            return False
+        element = Access("", ())
+        return self.combine(element) == element
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
