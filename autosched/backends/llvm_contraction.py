@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from autosched.backends.backend import CompileError
 from autosched.backends.llvm_code import Code
+from autosched.backends.llvm_gathers import looked_up, looked_up_once, lookup, strided_offsets
 from autosched.backends.llvm_ir import F32, I64, PTR, Value
 from autosched.backends.llvm_operands import Operand, Panel, operand, panel
 from autosched.backends.llvm_operators import apply, round_value
@@ -19,6 +20,7 @@ from search_spaces.tile_program import (
     Dot,
     Fill,
     For,
+    Gather,
     If,
     Kernel,
     Load,
@@ -87,10 +89,13 @@ class ContractionPrinter:
                 self._map(s)
             case Position():
                 self._position(s)
+            case Gather():
+                self._gather(s)
             case Store():
                 self._store(s)
             case Prefetch():
-                for _, address, left in self._at(s.buffer, s.slices, s.tile):
+                cells, _ = self._at(s.buffer, s.slices, s.tile)
+                for _, address, left in cells:
                     if left > 0:
                         self.code.prefetch(address, write=True)
             case _:
@@ -143,8 +148,11 @@ class ContractionPrinter:
     def _column_axis(self) -> str:
         return self.dot.dst.axes[1]
 
-    def _at(self, buffer: str, slices: Sequence[Slice], tile: Tile) -> Iterator[tuple[Cell, Value, int]]:
-        """Every cell of a tile at its place in a buffer: the address, and how many columns of it exist."""
+    def _at(self, buffer: str, slices: Sequence[Slice], tile: Tile) -> tuple[Iterator[tuple[Cell, Value, int]], int]:
+        """Every cell of a tile at its place in a buffer: the address, and how many columns of it exist.
+
+        And how far apart the columns are.
+        """
         code, shape, strides = self.code, self.code.buffers[buffer].shape, self.code.buffers[buffer].strides
         axes, offset = iter(tile.axes), index(0)
         stride_of, valid = {self._row_axis: 0, self._column_axis: 0}, self.columns
@@ -157,40 +165,72 @@ class ContractionPrinter:
                 stride_of[axis] = stride
                 valid = min(valid, size) if axis == self._column_axis else valid
             offset = plus(code.b, offset, code.scaled(start, stride))
-        if stride_of[self._column_axis] not in (0, 1):
-            raise CompileError(f"{buffer}: columns of a register tile must be neighbours in memory")
-        dtype = code.buffers[buffer].dtype
+        dtype, between = code.buffers[buffer].dtype, stride_of[self._column_axis]
         first = code.address(code.base[buffer], offset, dtype)
-        for r, v in self._cells(tile):
-            at = r * stride_of[self._row_axis] + v * code.lanes
-            yield (r, v), code.address(first, at, dtype), valid - v * code.lanes
+        places = (
+            ((r, v), code.address(first, r * stride_of[self._row_axis] + v * code.lanes * between, dtype))
+            for r, v in self._cells(tile)
+        )
+        return (((r, v), address, valid - v * code.lanes) for (r, v), address in places), between
 
     def _load(self, s: Load) -> None:
         code, values = self.code, dict[Cell, Value]()
         dtype, has_columns = code.buffers[s.buffer].dtype, self._column_axis in s.dst.axes
-        for cell, address, left in self._at(s.buffer, s.slices, s.dst):
-            if has_columns and left > 0:
-                values[cell] = code.load(address, dtype, code.lanes, code.mask(left))
-            elif has_columns:
+        cells, between = self._at(s.buffer, s.slices, s.dst)
+        for cell, address, left in cells:
+            if has_columns and left <= 0:
                 values[cell] = code.zeros(code.lanes)
+            elif has_columns and between == 1:
+                values[cell] = code.load(address, dtype, code.lanes, code.mask(left))
             else:
-                values[cell] = broadcast(code.b, code.load(address, dtype, 1), code.lanes)
+                values[cell] = code.load_apart(address, between, dtype, left)
         self.tiles[s.dst.name] = RegisterTile(s.dst, values)
 
     def _store(self, s: Store) -> None:
         code, source = self.code, self.tiles[s.src]
         dtype = code.buffers[s.buffer].dtype
-        for cell, address, left in self._at(s.buffer, s.slices, source.tile):
-            if left > 0:
+        cells, between = self._at(s.buffer, s.slices, source.tile)
+        for cell, address, left in cells:
+            if left > 0 and between == 1:
                 code.store(source.values[cell], address, dtype, code.lanes, code.mask(left))
+            elif left > 0:
+                apart = strided_offsets(code.b, between, index(0), code.lanes)
+                code.store_each(source.values[cell], address, apart, dtype, code.mask(left))
 
-    def _position(self, s: Position) -> None:
-        code, piece, values = self.code, s.piece, dict[Cell, Value]()
+    def _start(self, piece: Slice) -> Value:
+        """Where a slice begins: one of the output's is moved back where it would stick out."""
         size = self.sizes.get(piece)
         if piece.extent is None or size is None:
-            start = code.affine(piece.start)
-        else:
-            start = code.start(piece.start, piece.extent, size)
+            return self.code.affine(piece.start)
+        return self.code.start(piece.start, piece.extent, size)
+
+    def _gather(self, s: Gather) -> None:
+        """Each row of the register tile is looked up like the row of a row kernel."""
+        code, column = self.code, self._column_axis
+        sliced = dict(zip((i for i in s.index if isinstance(i, Slice) and i.extent is not None), s.axes, strict=True))
+        chosen = [i for i in s.index if isinstance(i, str)]
+        in_lanes = [t for t in chosen if column in self.tiles[t].tile.axes]
+        has_columns, values = column in s.dst.axes, dict[Cell, Value]()
+        for r, v in self._cells(s.dst):
+
+            def start(piece: Slice, row: int = r) -> Value:
+                begin = self._start(piece)
+                return plus(code.b, begin, index(row)) if sliced.get(piece) == self._row_axis else begin
+
+            def is_columns(piece: Slice) -> bool:
+                return sliced.get(piece) == column
+
+            whole = {t: code.b.extract_element(self._operand(t, r, 0), 0, F32) for t in chosen if t not in in_lanes}
+            found = lookup(code, s, code.lanes if has_columns else 1, is_columns, start, whole)
+            if has_columns:
+                by_lane = {t: self._operand(t, r, v) for t in in_lanes}
+                values[r, v] = looked_up(code, found, index(v * code.lanes), by_lane, None)
+            else:
+                values[r, v] = broadcast(code.b, looked_up_once(code, found), code.lanes)
+        self.tiles[s.dst.name] = RegisterTile(s.dst, values)
+
+    def _position(self, s: Position) -> None:
+        code, start, values = self.code, self._start(s.piece), dict[Cell, Value]()
         for r, v in self._cells(s.dst):
             if self._column_axis in s.dst.axes:
                 values[r, v] = code.position(plus(code.b, start, index(v * code.lanes)), code.lanes)
@@ -312,8 +352,7 @@ class ContractionPrinter:
         if left <= 0:
             return code.zeros(code.lanes)
         address = code.address(b_at, step * c.reduction_stride + v * code.lanes, c.dtype)
-        packed = c.dtype == "float32" and c.reduction_stride == self.columns
-        return code.load(address, c.dtype, code.lanes, None if packed else code.mask(left))
+        return code.load(address, c.dtype, code.lanes, None if c.packed else code.mask(left))
 
 
 def contraction_printer(code: Code, kernel: Kernel) -> ContractionPrinter | None:

@@ -24,7 +24,7 @@ def _beside(index: Value, before: int, after: int) -> Value:
     return reshape(index, (*(1,) * before, *index.shape, *(1,) * after))
 
 
-def _embedding(result: Result, table: Value, index: Value, *_: Any, **__: Any) -> Value:
+def _embedding(result: Result, table: Value, index: Value) -> Value:
     return _looked_up(result, table, (_beside(index, 0, 1), len(index.shape)))
 
 
@@ -34,7 +34,7 @@ def _index_select(result: Result, table: Value, dim: int, index: Value) -> Value
     return _looked_up(result, table, [_beside(one, d, rank - 1 - d) if i == d else i for i in range(rank)])
 
 
-def _gather(result: Result, table: Value, dim: int, index: Value, **_: Any) -> Value:
+def _gather(result: Result, table: Value, dim: int, index: Value) -> Value:
     d = dim % len(table.shape)
     return _looked_up(result, table, [index if i == d else i for i in range(len(table.shape))])
 

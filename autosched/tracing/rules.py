@@ -27,13 +27,17 @@ class UnsupportedError(Exception):
 
 @dataclass(frozen=True)
 class Result:
-    """One result of an operator: what its value must be called, its shape and element type, the user's line."""
+    """One result of an operator: what its value must be called, its shape and element type, the user's line.
+
+    `on_cpu`: whether eager computes it on a CPU, in the graph that was captured.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     line: str
     origin: str = ""
+    on_cpu: bool = True
 
     def of(self, kind: Callable[..., V], **fields: Any) -> V:
         """A value of this kind with this name, shape, element type and line, unless `fields` say others."""
@@ -106,6 +110,14 @@ def converted(value: Value, dtype: str, name: str = "") -> Value:
     if widening or not is_float(dtype):
         return result.of(Pointwise, arguments=(value,), combine=lambda x: x, limit=limit)
     return result.pointwise(lambda x: x, value, limit=limit)
+
+
+def constant_number(value: Value) -> float | None:
+    """The number that all elements of the value are; None where it is no such constant."""
+    if not isinstance(value, Pointwise) or value.arguments:
+        return None
+    element = value.combine()
+    return element.value if isinstance(element, Literal) else math.nan
 
 
 def as_held(number: float, dtype: str) -> float:

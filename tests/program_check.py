@@ -1,0 +1,279 @@
+"""Whether a random program comes out right: its kernels under the checks of a trial, its results against PyTorch's.
+
+What a program should give is known only as far as PyTorch's own rounding goes. It is run in its element type, in
+float64, and in float64 on inputs that are changed by as much as they are rounded. What moves much there, such as the
+position of a maximum among equals, is not compared; of the rest a result may be a few times as far off as PyTorch's.
+"""
+
+from __future__ import annotations
+
+import math
+import traceback
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from random_programs import Program
+from torch import Tensor
+
+import search_spaces
+from autosched import InputError, Kernel, Target, Workload, backends, trace
+from autosched.backends.backend import CompileError, LoadError
+from autosched.build import build
+from autosched.kernel import load_kernel
+from autosched.measuring.trial_data import Failed, TrialData
+from autosched.tracing import loaded
+from search_spaces import EmptySearchSpaceError
+from tuning_logs import Measurement, Provenance, TuningRecord
+
+Kind = Literal["right", "refused", "wrong", "untunable", "faulty", "crashed", "no_program"]
+# How many times PyTorch's own error a result may be off, and how many units in the last place in any case.
+_TIMES, _UNITS = 12.0, 24.0
+_PERTURBED = 4
+# So many schedules are tried at most until one of them works.
+_MOST_TRIED = 24
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What became of a program. `faulty`: kernels that the checks of a trial caught, by status, though others work."""
+
+    seed: int
+    kind: Kind
+    detail: str = ""
+    kernels: int = 0
+    schedules: int = 0
+    faulty: tuple[str, ...] = ()
+
+
+def check(program: Program, target: Target, schedules: int, allow_fallback: bool = False) -> Finding:
+    """Trace the program, build and check so many schedules of each of its kernels, and compare its results."""
+    device = torch.device("cuda" if target.kind == "gpu" else "cpu")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return _checked(program, target, device, schedules, allow_fallback)
+        except Exception:
+            # Whatever it is, it is what is looked for.
+            return Finding(program.seed, "crashed", traceback.format_exc(limit=-4))
+
+
+def _checked(program: Program, target: Target, device: torch.device, schedules: int, allow_fallback: bool) -> Finding:
+    inputs = [_like(x, device, program.differentiated) for x in program.inputs]
+    try:
+        expected = Expected.of(program, inputs)
+    except Exception as error:
+        return Finding(program.seed, "no_program", f"{type(error).__name__}: {error}")
+    try:
+        backward: Any = {"backward": True} if expected.gradients else {}
+        traced: Any = trace(program.function, *inputs, allow_fallback=allow_fallback, **backward)
+    except InputError as error:
+        return Finding(program.seed, "refused", str(error))
+    kernels: dict[str, Kernel] = {}
+    faulty: list[str] = []
+    tried = 0
+    for workload in traced.workloads:
+        try:
+            tally = try_schedules(workload, target, schedules, program.seed)
+        except EmptySearchSpaceError as error:
+            return Finding(program.seed, "untunable", f"{error}\n{workload}", len(traced.workloads))
+        tried += tally.tried
+        faulty += tally.faults
+        if tally.kernel is None:
+            shown = "\n".join(dict.fromkeys(tally.faults))
+            return Finding(program.seed, "untunable", f"{workload}\n{shown}", len(traced.workloads), tried)
+        kernels[workload.key] = tally.kernel
+    kind: Kind = "faulty" if faulty else "right"
+    statuses = tuple(fault.split(":")[0] for fault in faulty)
+    reason = expected.why_wrong(_outcome(loaded(traced, kernels), expected.fresh(), expected.cotangents))
+    if reason:
+        return Finding(program.seed, "wrong", f"{reason}\n{traced}", len(kernels), tried, statuses)
+    return Finding(program.seed, kind, "\n".join(faulty), len(kernels), tried, statuses)
+
+
+@dataclass
+class Tally:
+    """What became of the schedules of one workload: the first kernel that works, and what was wrong with others."""
+
+    kernel: Kernel | None
+    tried: int
+    faults: list[str]
+
+
+def try_schedules(workload: Workload, target: Target, wanted: int, seed: int) -> Tally:
+    """Build schedules until so many were run under the checks of a trial and one of them works.
+
+    Raises:
+        EmptySearchSpaceError: there are none.
+    """
+    space, backend = search_spaces.build(workload, target), backends.for_target(target)
+    rng = np.random.default_rng(seed)
+    data = TrialData.drawn(workload, seed % 2**31, torch.device("cuda" if target.kind == "gpu" else "cpu"))
+    starts = space.starts()
+    rng.shuffle(starts)
+    tally, run = Tally(None, 0, []), 0
+    for number in range(_MOST_TRIED):
+        if run >= wanted and tally.kernel is not None:
+            break
+        schedule = starts[number] if number < min(len(starts), wanted // 2) else space.sample(rng)
+        tally.tried += 1
+        try:
+            launcher = backend.load(build(schedule, target, backend), schedule.program)
+        except (CompileError, LoadError) as error:
+            # Registers and shared memory are estimates; what does not fit is no fault, what does not compile is one.
+            if target.kind == "cpu":
+                tally.faults.append(f"compile_error: {str(error)[:300]}\n  {schedule.one_line}\n  {workload}")
+            continue
+        run += 1
+        try:
+            data.output.poison()
+            launcher(data.operands)
+            if target.kind == "gpu":
+                torch.cuda.synchronize()
+            data.judge()
+            data.judge_surroundings()
+        except Failed as failure:
+            tally.faults.append(f"{failure.status}: {failure}\n  {schedule.one_line}\n  {workload}")
+            data = TrialData.drawn(workload, seed % 2**31, data.output.tensor.device)
+            continue
+        finally:
+            launcher.unload()
+        if tally.kernel is None:
+            provenance = Provenance("untuned", "cold", 0.0, 0, 0)
+            tally.kernel = load_kernel(TuningRecord(workload, target, schedule, Measurement("ok", (1e-6,)), provenance))
+    return tally
+
+
+# What a program should give
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What PyTorch gives for a program: its results, and after them the gradients of its inputs."""
+
+    inputs: tuple[Tensor, ...]
+    gradients: bool
+    cotangents: tuple[Tensor, ...]
+    native: tuple[Tensor, ...]
+    exact: tuple[Tensor, ...]
+    perturbed: tuple[tuple[Tensor, ...], ...]
+    epsilon: float
+
+    @staticmethod
+    def of(program: Program, inputs: Sequence[Tensor]) -> Expected:
+        function = program.function
+        generator = torch.Generator().manual_seed(program.seed % 2**31)
+        results = _tensors(function(*map(_leaf, inputs)))
+        gradients = program.differentiated and any(r.requires_grad for r in results)
+        cotangents = tuple(
+            torch.randn(r.shape, generator=generator).to(r) if r.requires_grad else torch.zeros(0) for r in results
+        )
+        names = {x.dtype for x in (*inputs, *results)} | {t for n, t in _NARROW.items() if n in program.text}
+        epsilon = max(torch.finfo(t).eps for t in names | {torch.float32} if t.is_floating_point)
+        wanted = cotangents if gradients else ()
+        native = _outcome(function, [_leaf(x) for x in inputs], wanted)
+        exact, *perturbed = (
+            _outcome(function, [_wide(x, generator, amount) for x in inputs], wanted)
+            for amount in (0.0, *[2 * epsilon] * _PERTURBED)
+        )
+        return Expected(tuple(inputs), gradients, wanted, native, exact, tuple(perturbed), epsilon)
+
+    def fresh(self) -> list[Tensor]:
+        """The inputs, which gradients can be asked of anew."""
+        return [_leaf(x) if self.gradients else x.detach() for x in self.inputs]
+
+    def why_wrong(self, got: Sequence[Tensor]) -> str | None:
+        """What is wrong with these results and gradients, or None."""
+        if len(got) != len(self.native):
+            return f"{len(got)} results and gradients, expected {len(self.native)}"
+        for number, values in enumerate(zip(got, self.native, self.exact, *self.perturbed, strict=True)):
+            if reason := _why_wrong(*values[:3], values[3:], self.epsilon):
+                return f"result {number}: {reason}"
+        return None
+
+
+_NARROW = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def _why_wrong(got: Tensor, native: Tensor, exact: Tensor, perturbed: Sequence[Tensor], epsilon: float) -> str | None:
+    if got.shape != native.shape or got.dtype != native.dtype:
+        return f"{got.dtype} {list(got.shape)}, expected {native.dtype} {list(native.shape)}"
+    ours, eager, right = (t.detach().double().cpu() for t in (got, native, exact))
+    spread = torch.zeros_like(right)
+    for other in perturbed:
+        spread = torch.maximum(spread, _apart(other.detach().double().cpu(), right))
+    if not got.dtype.is_floating_point:
+        wrong = (ours != eager) & (spread == 0) & (eager == right)
+        return _first(wrong, ours, eager, right)
+    size = right.abs() + 1e-3 * _usual(right)
+    own = _apart(eager, right)
+    typical = torch.nan_to_num(own / size, nan=0.0, posinf=0.0).flatten()
+    quantile = float(typical.quantile(0.9)) if typical.numel() else 0.0
+    allowed = _TIMES * (own + spread + quantile * size) + _UNITS * epsilon * size + 1e-30
+    if got.dtype == torch.float16:
+        allowed += 2.0**-22
+    # Where float64 and the element type do not agree on what is finite, nothing is known.
+    decided = (eager.isfinite() == right.isfinite()) & spread.isfinite()
+    same = (ours == eager) | (ours.isnan() & eager.isnan())
+    distance = (ours - right).abs()
+    wrong = decided & ~same & ~(distance <= allowed)
+    return _first(wrong, ours, eager, right)
+
+
+def _apart(a: Tensor, b: Tensor) -> Tensor:
+    """How far two are apart: 0 where both are the same infinity or NaN, infinite where one of them only is."""
+    same = (a == b) | (a.isnan() & b.isnan())
+    return torch.where(same, 0.0, torch.nan_to_num((a - b).abs(), nan=math.inf, posinf=math.inf))
+
+
+def _usual(values: Tensor) -> float:
+    finite = values[values.isfinite()]
+    return float(finite.square().mean().sqrt()) if finite.numel() else 0.0
+
+
+def _first(wrong: Tensor, ours: Tensor, eager: Tensor, right: Tensor) -> str | None:
+    if not bool(wrong.any()):
+        return None
+    at = tuple(wrong.nonzero()[0].tolist())
+    return (
+        f"{int(wrong.sum())} of {wrong.numel()} are wrong; the first, {list(at)}, is {float(ours[at]):.9g}; "
+        f"PyTorch has {float(eager[at]):.9g}, in float64 {float(right[at]):.9g}"
+    )
+
+
+def _outcome(
+    function: Callable[..., Any], inputs: Sequence[Tensor], cotangents: Sequence[Tensor]
+) -> tuple[Tensor, ...]:
+    """The results, and the gradients of the inputs where cotangents are given for the results."""
+    results = _tensors(function(*inputs))
+    if not cotangents:
+        return results
+    pairs = [(r, c.to(r)) for r, c in zip(results, cotangents, strict=True) if c.numel() and r.requires_grad]
+    torch.autograd.backward([r for r, _ in pairs], [c for _, c in pairs])
+    return (*results, *(x.grad for x in inputs if x.grad is not None))
+
+
+def _tensors(made: Any) -> tuple[Tensor, ...]:
+    return (made,) if isinstance(made, Tensor) else tuple(made)
+
+
+def _like(tensor: Tensor, device: torch.device, differentiated: bool) -> Tensor:
+    """The input on that device, with the strides it has."""
+    made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device).copy_(tensor)
+    return made.requires_grad_(differentiated and tensor.dtype.is_floating_point)
+
+
+def _leaf(tensor: Tensor) -> Tensor:
+    return tensor.detach().requires_grad_(tensor.requires_grad)
+
+
+def _wide(tensor: Tensor, generator: torch.Generator, amount: float) -> Tensor:
+    """The input in float64, every element changed by a random part of itself."""
+    if not tensor.dtype.is_floating_point:
+        return tensor
+    changes = 1 + amount * (2 * torch.rand(tensor.shape, generator=generator, dtype=torch.float64) - 1)
+    made: Tensor = tensor.detach().double() * changes.to(tensor.device)
+    return made.requires_grad_(tensor.requires_grad)
