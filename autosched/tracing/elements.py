@@ -52,8 +52,8 @@ class Elements:
 
     `cuts`: axes that are two, by the positions of the inner one. `output_axes` are those of the output, in order;
     `columns` those along what is reduced, whichever dimensions these are: there is one such range in a kernel.
-    `fused_products`: see `assembly.assemble`. `factors`: what is pulled for a product at the moment. `reached`: what was
-    looked at.
+    `fused_products`: see `assembly.assemble`. `factors`: what is pulled for a product at the moment. `reached`: what
+    was looked at.
     """
 
     stored: Mapping[Value, tuple[int, ...]]

@@ -22,7 +22,7 @@ from autosched.tracing.sharing import drop_unneeded, shared
 from autosched.tracing.values import Eager, Product, Reduced, Source, Value, View
 from search_spaces.strides import dense_strides
 
-# Costs are alike that differ by no more than this: of what is stored at such costs, that is best which most others read.
+# Costs that differ by no more than this are alike: what is stored at such costs had best be what most others read.
 _ALIKE = 1.001
 
 

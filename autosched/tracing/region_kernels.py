@@ -15,7 +15,7 @@ from autosched.tracing.values import Value
 
 @dataclass(frozen=True)
 class Fit:
-    """What became of a region: its kernel, or why it has none. `first`: the region of this signature it was tried for."""
+    """What became of a region: its kernel, or why it has none. `first`: the one of this signature that was tried."""
 
     first: Region
     made: Assembled | NotOneKernelError
@@ -56,9 +56,7 @@ class RegionKernels:
         return Assembled(region.members[0], replace(fit.made.workload, name=name), tuple(inputs))
 
 
-def _assembled(
-    region: Region, stored: Mapping[Value, Strides], fused_products: bool
-) -> Assembled | NotOneKernelError:
+def _assembled(region: Region, stored: Mapping[Value, Strides], fused_products: bool) -> Assembled | NotOneKernelError:
     value, *rest = region.members
     try:
         return assemble(value, {v: stored[v] for v in rest if v in stored}, value.name, fused_products)
