@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import torch
 
+from autosched import function_errors
+from autosched.function_errors import Slope, Slopes
 from autosched.named_tensors import Named, union
 from autosched.reference import (
     OPERATIONS,
@@ -61,7 +63,7 @@ def applied(operator: str, given: Sequence[Estimate]) -> Estimate:
                 # Not by squares, which overflow for masks as large as float32 has them.
                 error = torch.hypot(error, torch.where(e == 0, 0.0, _passed_on(slope, e)))
     error = of_finite(error, result)
-    if inherited:
+    if inherited and not _all_finite(result):
         # An infinity that finite operands with errors make may be a number instead.
         finite, sure = torch.ones_like(result, dtype=torch.bool), torch.ones_like(result, dtype=torch.bool)
         for g in given:
@@ -72,7 +74,7 @@ def applied(operator: str, given: Sequence[Estimate]) -> Estimate:
     return Estimate(Named(axes, result), Named(axes, error.expand(result.shape)))
 
 
-def _passed_on(slope: _Slope, error: torch.Tensor) -> torch.Tensor:
+def _passed_on(slope: Slope, error: torch.Tensor) -> torch.Tensor:
     """The error of an operand as it is in the result."""
     if slope is None:
         return error
@@ -157,6 +159,22 @@ def _floored(operator: str, given: Sequence[Estimate]) -> Estimate:
     return Estimate(Named(a.value.axes, result), Named(a.value.axes, doubt.expand(result.shape)))
 
 
+def _wrapped(operator: str, given: Sequence[Estimate]) -> Estimate:
+    """fmod: exact of exact operands, and in doubt by the divisor where the quotient may be another integer."""
+    axes = union([g.value for g in given])
+    a, b = (g.value.aligned(axes) for g in given)
+    result = OPERATIONS[operator](a, b)
+    if all(g.error is None for g in given):
+        return Estimate(Named(axes, result), None)
+    of_a, of_b = (error_at(g, axes) for g in given)
+    times = (a / b).trunc().to(torch.float32)
+    error = torch.hypot(of_a, torch.where(of_b == 0, 0.0, times * of_b))
+    left = result.abs().to(torch.float32)
+    undecided = within(torch.minimum(left, b.abs().to(torch.float32) - left), error)
+    error = error + torch.where(undecided, b.abs().to(torch.float32) / UNIT, 0.0)
+    return Estimate(Named(axes, result), Named(axes, of_finite(error, result).expand(result.shape)))
+
+
 def within(distance: torch.Tensor, error: torch.Tensor) -> torch.Tensor:
     """Where a distance may be 0, or have the other sign, for all that is known: never of numbers without an error."""
     return (distance.abs() <= DECIDED * UNIT * error) & (error > 0)
@@ -165,7 +183,16 @@ def within(distance: torch.Tensor, error: torch.Tensor) -> torch.Tensor:
 # Operators that decide: what they yield, or how large its error is, depends on which operand is the larger.
 def of_finite(error: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """The error where there is a finite value, infinite where the analysis has no answer; and none of other values."""
-    return torch.where(values.isfinite(), error.nan_to_num(nan=math.inf, posinf=math.inf), 0.0)
+    error = error.nan_to_num(nan=math.inf, posinf=math.inf)
+    if _all_finite(values):
+        shape = torch.broadcast_shapes(error.shape, values.shape)  # type: ignore[no-untyped-call]  # PyTorch's lack
+        return error.expand(shape)
+    return torch.where(values.isfinite(), error, 0.0)
+
+
+def _all_finite(values: torch.Tensor) -> bool:
+    """Whether their sum is finite, which no infinity or NaN among them leaves it: a tenth of the time to ask each."""
+    return bool(values.sum().isfinite())
 
 
 _DECISIONS: Mapping[str, Callable[[str, Sequence[Estimate]], Estimate]] = {
@@ -176,14 +203,11 @@ _DECISIONS: Mapping[str, Callable[[str, Sequence[Estimate]], Estimate]] = {
     "maximum": _larger,
     "minimum": _larger,
     "floor": _floored,
+    "fmod": _wrapped,
 }
 # Operators that every device rounds to nearest.
 _ROUNDED_ONCE = frozenset({"add", "sub", "mul"})
 
-
-# A partial derivative; as a numerator and a denominator where the quotient may be too small to hold.
-_Slope = torch.Tensor | tuple[torch.Tensor, torch.Tensor] | None
-_Slopes = tuple[_Slope, ...]
 
 # The error that the operator itself adds, given its result.
 _OWN: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -199,10 +223,11 @@ _OWN: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "erf": lambda f: torch.full_like(f, 4.0),
     "sin": lambda f: torch.full_like(f, 4.0),
     "cos": lambda f: torch.full_like(f, 4.0),
+    **function_errors.OWN,
 }
 
 # The partial derivative by every operand, given the result and the operands; None is 1 or -1.
-_SLOPES: Mapping[str, Callable[..., _Slopes]] = {
+_SLOPES: Mapping[str, Callable[..., Slopes]] = {
     "add": lambda f, a, b: (None, None),
     "sub": lambda f, a, b: (None, None),
     "mul": lambda f, a, b: (b, a),
@@ -215,4 +240,5 @@ _SLOPES: Mapping[str, Callable[..., _Slopes]] = {
     "erf": lambda f, a: (2 / math.sqrt(math.pi) * torch.exp(-a.square()),),
     "sin": lambda f, a: (torch.cos(a),),
     "cos": lambda f, a: (torch.sin(a),),
+    **function_errors.SLOPES,
 }

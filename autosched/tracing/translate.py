@@ -20,6 +20,7 @@ from autosched.tracing import (
 )
 from autosched.tracing.binding import bind, check_declared
 from autosched.tracing.capture import Captured, user_line
+from autosched.tracing.constant_nodes import ConstantNodes
 from autosched.tracing.pointwise_translation import pointwise
 from autosched.tracing.rules import Result, UnsupportedError, torch_name
 from autosched.tracing.values import Eager, EagerOperation, Source, Value
@@ -28,6 +29,8 @@ from search_spaces.dtypes import DTYPES, FLOAT8
 
 # Checks that torch.export leaves in a graph; what they check is fixed when a function is traced.
 _CHECKS = ("_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range_for_size")
+# Arguments of operators that are in memory, computed before: what is multiplied, and what is looked up in.
+_FROM_MEMORY = {**dict.fromkeys(product_rules.RULES, range(3)), **dict.fromkeys(lookup_rules.RULES, range(1))}
 
 
 @dataclass
@@ -51,12 +54,20 @@ def translate(
     return _Translator(captured, names, allow_fallback, eager).translation
 
 
+@dataclass(frozen=True)
+class _Unread:
+    """A constant that no kernel reads, for this reason. What is computed from it alone may be read again."""
+
+    reason: str
+
+
 class _Translator:
     def __init__(self, captured: Captured, names: Sequence[str], allow_fallback: bool, eager: frozenset[str]) -> None:
         self.translation = Translation()
         self._left = eager
         self._known: dict[fx.Node, Any] = {}
         self._allow_fallback = allow_fallback
+        self._constants = ConstantNodes(captured.graph)
         given = iter(names)
         for node in captured.graph.nodes:
             if node.op in ("placeholder", "get_attr"):
@@ -93,6 +104,11 @@ class _Translator:
             return None
         if not isinstance(node, fx.Node):
             raise InputError(f"the function returns {node!r}; expected tensors only")
+        constant = self._constants.result(node) if node in self._constants else None
+        if constant is not None:
+            made, source = constant
+            self.translation.sources += [] if source is None else [source]
+            return made
         value = self._known[node]
         assert isinstance(value, Value)
         return value
@@ -105,13 +121,18 @@ class _Translator:
         name, overload = _operator_name(node)
         if name in _CHECKS:
             return None
-        arguments = tuple(self._given(a) for a in node.args)
+        arguments = tuple(self._as_read(a, name, n) for n, a in enumerate(node.args))
         keywords = {k: self._given(v) for k, v in node.kwargs.items()}
         if node.name in self._left:
             return self._eager(node, arguments, keywords, "no kernel computes it")
         try:
             return self._translated(node, name, overload, arguments, keywords)
         except UnsupportedError as error:
+            constant = self._in_memory(node)
+            if constant is not None:
+                return constant
+            if node in self._constants and not self._allow_fallback:
+                return _Unread(str(error))
             if not self._allow_fallback:
                 line = user_line(node)
                 where = f" ({line})" if line else ""
@@ -120,6 +141,17 @@ class _Translator:
                     "trace(..., allow_fallback=True) leaves it to PyTorch"
                 ) from None
             return self._eager(node, arguments, keywords, str(error))
+
+    def _in_memory(self, node: Any) -> Source | None:
+        """What the node computes as a constant tensor, where it depends on nothing."""
+        made = self._constants.source(node) if node in self._constants else None
+        self.translation.sources += [] if made is None else [made]
+        return made
+
+    def _as_read(self, argument: Any, name: str, place: int) -> Any:
+        """An argument of an operator: one that it cannot compute on the way is in memory if it is constant."""
+        constant = self._in_memory(argument) if place in _FROM_MEMORY.get(name, ()) else None
+        return self._given(argument) if constant is None else constant
 
     def _given(self, argument: Any) -> Any:
         if isinstance(argument, fx.Node):
@@ -131,6 +163,9 @@ class _Translator:
     def _translated(
         self, node: fx.Node, name: str, overload: str, arguments: tuple[Any, ...], keywords: dict[str, Any]
     ) -> Any:
+        unread = next((a for a in arguments if isinstance(a, _Unread)), None)
+        if unread is not None:
+            raise UnsupportedError(unread.reason)
         results = _results(node)
         if not results:
             raise InputError(f"{node.target} ({user_line(node)}) gives a number that depends on data; expected tensors")
@@ -142,6 +177,9 @@ class _Translator:
             return self._eager(node, arguments, keywords, "a tensor without elements")
         if (name, overload) == ("view", "dtype"):
             raise UnsupportedError("the bits of one element type as those of another")
+        constant = self._in_memory(node) if name in _FROM_MEMORY or name in reduction_rules.RULES else None
+        if constant is not None:
+            return constant
         found = rule_of(name, overload)
         if found is None and name not in pointwise_rules.RULES:
             raise UnsupportedError("no rule says what it computes")
