@@ -10,10 +10,11 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from autosched.tracing.operands import Operand, base_of, chain, placed
-from autosched.tracing.values import Counted, Index, LookedUp, Pointwise, Product, Reduced, Value, View
+from autosched.tracing.values import Counted, Index, LookedUp, Pointwise, Product, Reduced, Value, View, as_read
 from autosched.tracing.view_rules import NotAffineError, expanded, reshaped, scaled
 from search_spaces import Axis, Reduction, Stage
 from search_spaces import expression as ex
+from search_spaces.dtypes import is_integer
 from search_spaces.expression import Access, Affine, Expression, Gather, Literal, Position
 
 # The axis of a result without dimensions.
@@ -143,7 +144,7 @@ class Elements:
                     elements.append((yield argument, expanded(index, argument.shape)))
                 return combine(*elements)
             case Counted(start=start, step=step):
-                return _as_value(index[0], step, start)
+                return _as_value(index[0], step, start, is_integer(value.dtype))
             case Reduced():
                 return (yield from self._folded(value, index))
             case Product():
@@ -182,7 +183,7 @@ class Elements:
         if any(stride < 0 for _, stride in by_stride):
             raise NotOneKernelError(f"{value.name} is read backwards")
         operand = self._operand(Operand(value.name, value, address.offset, by_stride))
-        return at_its_axes(operand)
+        return as_read(at_its_axes(operand), value.dtype)
 
     def _gathered(
         self, value: Value, shape: Sequence[int], strides: Sequence[int], offset: int, index: Index
@@ -191,7 +192,8 @@ class Elements:
         named = tuple((f"dimension{d}", stride) for d, stride in enumerate(strides))
         operand = self._operand(Operand(value.name, value, offset, named, tuple(shape)))
         plain = (isinstance(i, Affine) and i.offset == 0 and [c for _, c in i.terms] == [1] for i in index)
-        return Gather(operand.name, tuple(i if p else _as_value(i) for i, p in zip(index, plain, strict=True)))
+        at = tuple(i if p else _as_value(i, 1, 0, True) for i, p in zip(index, plain, strict=True))
+        return as_read(Gather(operand.name, at), value.dtype)
 
     def _operand(self, wanted: Operand) -> Operand:
         key = (wanted.value, wanted.offset, wanted.strides, wanted.shape)
@@ -223,8 +225,9 @@ class Elements:
             rows = (ROW,)
             self.output_axes = (ROW, *(a for a in self.output_axes if a != ROW))
         reduction = Reduction(value.operator, self.axes(folded))
-        stage = Stage(self._stage_name(value.name), self.axes(rows), body, reduction)
-        return self._access(stage)
+        dtype = "int64" if ex.is_integral(body) else "float32"
+        stage = Stage(self._stage_name(value.name), self.axes(rows), body, reduction, dtype)
+        return self._access(stage, value)
 
     def _along_columns(self, sizes: Sequence[int], rows: Sequence[str]) -> Index:
         """The index along reduced dimensions of these sizes, for rows with these axes."""
@@ -268,13 +271,16 @@ class Elements:
         stage = Stage(
             self._stage_name(value.name), self.axes(own), ex.mul(a, b), Reduction("sum", self.axes(variables((k,))))
         )
-        return self._access(stage)
+        return self._access(stage, value)
 
     def _factor(self, value: Value, index: Index) -> Pulling:
         """What a product multiplies: an element in memory, by every axis of its index, if with a stride of 0."""
         self.factors.append(value)
         read = yield value, index
         self.factors.pop()
+        if isinstance(read, ex.Apply) and read.operator == "to_integer":
+            # Dots take integers as they are in memory.
+            (read,) = read.arguments
         operand = next((o for o in self.operands.values() if read == at_its_axes(o)), None)
         if operand is None and self.fused_products and value.dtype != "float32":
             return read
@@ -310,18 +316,21 @@ class Elements:
             wanted += "_"
         return wanted
 
-    def _access(self, stage: Stage) -> Expression:
+    def _access(self, stage: Stage, value: Value) -> Expression:
         self.stages.append(stage)
-        return at_its_axes(stage)
+        return as_read(at_its_axes(stage), value.dtype)
 
 
-def _as_value(at: Affine | Expression, step: int = 1, start: int = 0) -> Expression:
-    """`start + step * at`, as a value."""
+def _as_value(at: Affine | Expression, step: int, start: int, whole: bool) -> Expression:
+    """`start + step * at`, as an integer if it is `whole`, or else as a float32; data is an integer."""
     if isinstance(at, Affine):
         form = scaled(at, step) + Affine(offset=start)
-        return Position(form) if form.terms else Literal(float(form.offset))
-    scale = at if step == 1 else ex.mul(at, Literal(float(step)))
-    return scale if start == 0 else ex.add(scale, Literal(float(start)))
+        if not form.terms:
+            return ex.Integer(form.offset) if whole else Literal(float(form.offset))
+        return ex.call("to_integer", Position(form)) if whole else Position(form)
+    scale = at if step == 1 else ex.mul(at, ex.Integer(step))
+    number = scale if start == 0 else ex.add(scale, ex.Integer(start))
+    return number if whole else ex.call("to_float", number)
 
 
 def at_its_axes(tensor: Stage | Operand) -> Access:

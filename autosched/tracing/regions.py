@@ -11,7 +11,7 @@ from collections.abc import Container, Hashable, Mapping
 from dataclasses import dataclass, field
 
 from autosched.tracing.operands import placed
-from autosched.tracing.values import Counted, LookedUp, Pointwise, Product, Reduced, Source, Value, View
+from autosched.tracing.values import Counted, LookedUp, Pointwise, Product, Reduced, Source, Value, View, as_read
 from autosched.tracing.view_rules import AxisCutError, NotAffineError
 from search_spaces import expression as ex
 from search_spaces.expression import Access, Affine
@@ -64,7 +64,7 @@ class Structures:
 
     def _of(self, value: Value) -> int:
         if value not in self._known:
-            own = (value.shape, value.dtype, value.is_held, _meaning(value))
+            own = (value.shape, value.dtype, _meaning(value))
             self._known[value] = self._number(own)
         return self._known[value]
 
@@ -87,7 +87,7 @@ def _meaning(value: Value) -> Hashable:
     """What a value is, of operands that are not named."""
     match value:
         case Pointwise(arguments=arguments, combine=combine):
-            return combine(*(Access(str(n), ()) for n in range(len(arguments))))
+            return combine(*(as_read(Access(str(n), ()), a.dtype) for n, a in enumerate(arguments)))
         case Counted(start=start, step=step):
             return "counted", start, step
         case Reduced(operator=operator, dims=dims):

@@ -13,7 +13,6 @@ from torch import Tensor, fx
 from autosched.tracing import (
     creation_rules,
     lookup_rules,
-    pointwise_rules,
     product_rules,
     reduction_rules,
     view_translation,
@@ -21,7 +20,7 @@ from autosched.tracing import (
 from autosched.tracing.binding import bind, check_declared
 from autosched.tracing.capture import Captured, user_line
 from autosched.tracing.constant_nodes import ConstantNodes
-from autosched.tracing.pointwise_translation import pointwise
+from autosched.tracing.pointwise_translation import NAMES, pointwise
 from autosched.tracing.rules import Result, UnsupportedError, torch_name
 from autosched.tracing.values import Eager, EagerOperation, Source, Value
 from search_spaces import InputError
@@ -86,12 +85,10 @@ class _Translator:
         if dtype not in DTYPES:
             raise InputError(f"argument {name} is {dtype}; expected one of {', '.join(DTYPES)}")
         position = None if constant is not None else sum(s.position is not None for s in self.translation.sources)
-        limit = {"bool": 1.0, "int8": 128.0}.get(dtype, float("inf"))
         source = Source(
             name=name,
             shape=tuple(meta.shape),
             dtype=dtype,
-            limit=limit,
             strides=tuple(meta.stride()),
             position=position,
             tensor=constant,
@@ -181,7 +178,7 @@ class _Translator:
         if constant is not None:
             return constant
         found = rule_of(name, overload)
-        if found is None and name not in pointwise_rules.RULES:
+        if found is None and name not in NAMES:
             raise UnsupportedError("no rule says what it computes")
         assert isinstance(node.target, torch._ops.OpOverload)
         bound = bind(node.target, arguments, keywords)

@@ -13,11 +13,8 @@ from typing import Any, Literal
 
 import torch
 
-from search_spaces.dtypes import dtype, is_float
-from search_spaces.expression import Access, Affine, Expression
-
-# Integers up to here are exact in float32, which all values are computed in.
-EXACT_BELOW = 2.0**24
+from search_spaces.dtypes import dtype, is_integer
+from search_spaces.expression import Access, Affine, Expression, call
 
 # Where an element is, per dimension: an affine form of the axes of a kernel, or data (see `LookedUp`).
 Index = tuple[Affine | Expression, ...]
@@ -29,16 +26,12 @@ Extents = Mapping[str, int]
 class Value:
     """A tensor of the function: `name` as in the captured graph, `dtype` as `search_spaces.dtypes` calls it.
 
-    `limit`: no integer in it is larger in magnitude, as far as one knows; of floating-point values it says nothing.
-    `representable`: its integers come from float32 and so are held by it, however large.
     `line`: the user's line that it comes from, "" where that is unknown. `origin`: the operation that it is made for.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
-    limit: float = math.inf
-    representable: bool = False
     line: str = field(default="", repr=False)
     origin: str = ""
 
@@ -46,11 +39,6 @@ class Value:
     def operands(self) -> tuple[Value, ...]:
         """What it is computed from."""
         return ()
-
-    @property
-    def is_held(self) -> bool:
-        """Whether float32, which kernels compute in, holds every element exactly, if they are integers."""
-        return is_float(self.dtype) or self.limit <= EXACT_BELOW or self.representable
 
     @property
     def elements(self) -> int:
@@ -79,7 +67,10 @@ class Source(Value):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Pointwise(Value):
-    """`combine` of the elements of its arguments, broadcast as PyTorch does; a constant has none."""
+    """`combine` of the elements of its arguments, broadcast as PyTorch does; a constant has none.
+
+    Elements of a value of integers are expressions of integers, all others are float32.
+    """
 
     arguments: tuple[Value, ...]
     combine: Callable[..., Expression]
@@ -93,7 +84,7 @@ class Pointwise(Value):
         """Whether it has the elements of its argument as they are."""
         if [(a.shape, a.dtype) for a in self.arguments] != [(self.shape, self.dtype)]:
             return False
-        element = Access("", ())
+        element = as_read(Access("", ()), self.dtype)
         return self.combine(element) == element
 
 
@@ -191,6 +182,11 @@ class EagerOperation:
     @property
     def operands(self) -> tuple[Value, ...]:
         return tuple(_values_in((self.arguments, self.keywords)))
+
+
+def as_read(element: Expression, dtype: str) -> Expression:
+    """What is read of a tensor of that element type: as an integer, if it is one."""
+    return call("to_integer", element) if is_integer(dtype) else element
 
 
 def _values_in(nested: Any) -> Iterator[Value]:
