@@ -7,6 +7,7 @@ from typing import Any
 
 from autosched.tracing.rules import Result, UnsupportedError, as_held, counted, reshape
 from autosched.tracing.values import LookedUp, Pointwise, Value
+from autosched.tracing.view_translation import expand, select
 from search_spaces import expression as ex
 from search_spaces.expression import Expression, Integer
 
@@ -25,14 +26,32 @@ def _embedding(result: Result, table: Value, index: Value) -> Value:
 
 
 def _index_select(result: Result, table: Value, dim: int, index: Value) -> Value:
+    if not table.shape:
+        return _only(result, table)
     d, rank = dim % len(table.shape), len(table.shape)
     one = reshape(index, (index.elements,))
     return _looked_up(result, table, [_beside(one, d, rank - 1 - d) if i == d else i for i in range(rank)])
 
 
 def _gather(result: Result, table: Value, dim: int, index: Value) -> Value:
+    if not table.shape:
+        return _only(result, table)
     d = dim % len(table.shape)
+    index = reshape(index, index.shape or (1,))
     return _looked_up(result, table, [index if i == d else i for i in range(len(table.shape))])
+
+
+def _only(result: Result, table: Value) -> Value:
+    """What is looked up in a tensor of one element without dimensions: that, wherever the index points."""
+    return expand(result, table, result.shape)
+
+
+def _select(result: Result, x: Value, dim: int, index: int | Value) -> Value:
+    if isinstance(index, int):
+        return select(result, x, dim, index)
+    d, rank = dim % len(x.shape), len(x.shape)
+    at = from_the_end(index, x.shape[d])
+    return _looked_up(result, x, [at if i == d else i - (i > d) for i in range(rank)])
 
 
 def _index(result: Result, table: Value, indices: Sequence[Value | None]) -> Value:
@@ -51,7 +70,7 @@ def _index(result: Result, table: Value, indices: Sequence[Value | None]) -> Val
         if i is None:
             index.append(kept.pop(0))
         else:
-            index.append(_from_the_end(_beside(i, 0, after), table.shape[d]))
+            index.append(from_the_end(_beside(i, 0, after), table.shape[d]))
     return _looked_up(result, table, index)
 
 
@@ -59,6 +78,11 @@ def _scatter(result: Result, x: Value, dim: int, index: Value, source: Any, *, r
     """x with one element along `dim` replaced: the position is compared with the index everywhere."""
     if reduce is not None:
         raise UnsupportedError(f"scattering with reduce={reduce!r}")
+    if not x.shape:
+        x, index = reshape(x, (1,)), reshape(index, (1,))
+        source = reshape(source, (1,)) if isinstance(source, Value) else source
+        one = Result(f"{result.name}_one", (1,), result.dtype, result.line, result.origin, result.on_cpu)
+        return reshape(_scatter(one, x, 0, index, source), ())
     d, rank = dim % len(x.shape), len(x.shape)
     whole = all(a == b for i, (a, b) in enumerate(zip(index.shape, x.shape, strict=True)) if i != d)
     if index.shape[d] != 1 or not whole or (isinstance(source, Value) and source.shape != index.shape):
@@ -73,7 +97,7 @@ def _scatter(result: Result, x: Value, dim: int, index: Value, source: Any, *, r
     return result.of(Pointwise, arguments=(x, at, index, *given), combine=combine)
 
 
-def _from_the_end(index: Value, size: int) -> Value:
+def from_the_end(index: Value, size: int) -> Value:
     """Indices below 0 count from the end."""
 
     def combine(i: Expression) -> Expression:
@@ -87,6 +111,7 @@ RULES: Mapping[str, Callable[..., Any]] = {
     "embedding": _embedding,
     "index_select": _index_select,
     "gather": _gather,
+    "select": _select,
     "scatter": _scatter,
     "index": _index,
 }

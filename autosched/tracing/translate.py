@@ -15,13 +15,14 @@ from autosched.tracing import (
     lookup_rules,
     product_rules,
     reduction_rules,
+    scatter_rules,
     view_translation,
 )
 from autosched.tracing.binding import bind, check_declared
 from autosched.tracing.capture import Captured, user_line
-from autosched.tracing.constant_nodes import ConstantNodes
+from autosched.tracing.constant_nodes import ConstantNodes, filled
 from autosched.tracing.pointwise_translation import NAMES, pointwise
-from autosched.tracing.rules import Result, UnsupportedError, torch_name
+from autosched.tracing.rules import Result, UnsupportedError, constant_number, reshape, torch_name
 from autosched.tracing.values import Eager, EagerOperation, Source, Value
 from search_spaces import InputError
 from search_spaces.dtypes import DTYPES, FLOAT8
@@ -30,6 +31,13 @@ from search_spaces.dtypes import DTYPES, FLOAT8
 _CHECKS = ("_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range_for_size")
 # Arguments of operators that are in memory, computed before: what is multiplied, and what is looked up in.
 _FROM_MEMORY = {**dict.fromkeys(product_rules.RULES, range(3)), **dict.fromkeys(lookup_rules.RULES, range(1))}
+_TABLES = (
+    creation_rules.RULES,
+    view_translation.RULES,
+    product_rules.RULES,
+    lookup_rules.RULES,
+    scatter_rules.RULES,
+)
 
 
 @dataclass
@@ -107,8 +115,12 @@ class _Translator:
             self.translation.sources += [] if source is None else [source]
             return made
         value = self._known[node]
+        if isinstance(value, _Unread) or not isinstance(node.meta["val"], Tensor):
+            given = value.reason if isinstance(value, _Unread) else "a number that depends on data"
+            raise InputError(f"the function returns {node}: {given}; expected tensors that kernels compute")
         assert isinstance(value, Value)
-        return value
+        number = constant_number(value)
+        return value if number is None else filled(value.name, value.shape, node.meta["val"].dtype, number)
 
     def _called(self, node: fx.Node) -> Any:
         if node.target is operator.getitem:
@@ -164,6 +176,9 @@ class _Translator:
         if unread is not None:
             raise UnsupportedError(unread.reason)
         results = _results(node)
+        if name == "_local_scalar_dense" and isinstance(arguments[0], Value):
+            # The element as a number, which operators take as they take a tensor of one element.
+            return reshape(arguments[0], ())
         if not results:
             raise InputError(f"{node.target} ({user_line(node)}) gives a number that depends on data; expected tensors")
         first = results[0]
@@ -189,6 +204,8 @@ class _Translator:
 
     def _eager(self, node: fx.Node, arguments: tuple[Any, ...], keywords: dict[str, Any], why: str) -> Any:
         assert callable(node.target)
+        # What is constant is computed nowhere else: it has to be in memory.
+        arguments = tuple(self._in_memory(n) or a for n, a in zip(node.args, arguments, strict=True))
         operation = EagerOperation(node.target, arguments, tuple(keywords.items()), why)
         results = _results(node)
         if isinstance(node.meta["val"], Tensor):
@@ -199,7 +216,7 @@ class _Translator:
 def rule_of(name: str, overload: str) -> Callable[..., Any] | None:
     """The rule of an ATen operator that is not pointwise, or None."""
     found = reduction_rules.rule_of(name, overload)
-    for rules in (creation_rules.RULES, view_translation.RULES, product_rules.RULES, lookup_rules.RULES):
+    for rules in _TABLES:
         found = found or rules.get(name)
     return found
 
