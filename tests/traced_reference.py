@@ -19,7 +19,8 @@ def computed(traced: TracedFunction, inputs: tuple[Tensor, ...]) -> tuple[Tensor
     for source in traced.sources:
         given = source.tensor if source.position is None else inputs[source.position]
         assert given is not None
-        memory[source] = given.double() if given.is_floating_point() else given
+        dtype = torch.float64 if given.is_floating_point() else given.dtype
+        memory[source] = torch.empty_strided(source.shape, source.strides, dtype=dtype).copy_(given)
     for step in traced.steps:
         if step.assembled is None:
             memory[step.value] = _called(step.value, memory)
@@ -40,7 +41,8 @@ def _called(value: Value, memory: dict[Value, Tensor]) -> Tensor:
     def given(argument: Any) -> Any:
         if isinstance(argument, list):
             return [given(a) for a in argument]
-        return memory[argument] if isinstance(argument, Value) else argument
+        # PyTorch computes in the element types of the graph.
+        return memory[argument].to(getattr(torch, argument.dtype)) if isinstance(argument, Value) else argument
 
     made = operation.target(*map(given, operation.arguments), **{k: given(v) for k, v in operation.keywords})
     result = made if value.output is None else made[value.output]

@@ -11,7 +11,8 @@ from typing import Any
 from torch import Tensor
 
 from autosched.tracing.capture import Captured, capture, name_of
-from autosched.tracing.partition import NoKernelError, Partition, Step
+from autosched.tracing.partition import NoKernelError, Partition, Step, may_fuse_products
+from autosched.tracing.region_kernels import RegionKernels
 from autosched.tracing.translate import translate
 from autosched.tracing.values import Source, Value
 from search_spaces import InputError, Workload
@@ -118,13 +119,15 @@ def cut(
         InputError: as `trace`.
     """
     eager: frozenset[str] = frozenset()
+    kernels = RegionKernels()
     while True:
         translation = translate(captured, arguments, allow_fallback, eager)
         results = [r for r in translation.outputs if r is not None]
         if len(results) < len(translation.outputs) and not gradients:
             raise InputError(f"{name} returns None among its results; expected tensors")
         try:
-            partitions = [Partition(name, results), Partition(name, results, fused_products=True)]
+            ways = (False, True) if may_fuse_products(results) else (False,)
+            partitions = [Partition(name, results, fused, kernels) for fused in ways]
         except NoKernelError as error:
             if not allow_fallback or error.value.origin in eager or not error.value.origin:
                 line = f" ({error.value.line})" if error.value.line else ""
@@ -134,7 +137,7 @@ def cut(
                 ) from None
             eager |= {error.value.origin}
             continue
-        plain, fused = (
+        plain, *fused = (
             TracedFunction(
                 name=name,
                 function=function,
@@ -146,7 +149,8 @@ def cut(
             )
             for partition in partitions
         )
-        return plain if plain.workloads == fused.workloads else replace(plain, other_cut=fused)
+        other = next((f for f in fused if f.workloads != plain.workloads), None)
+        return replace(plain, other_cut=other)
 
 
 def argument_names(function: Callable[..., Any], count: int) -> Sequence[str]:

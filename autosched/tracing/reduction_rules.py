@@ -190,7 +190,9 @@ def _batch_norm(
             scaled = ex.mul(scaled, rest.pop(0))
         return ex.add(scaled, rest.pop(0)) if bias is not None else scaled
 
-    return (result.pointwise(normalised, x, *given),)
+    # What training would have kept is empty.
+    nothing = result.constant(0.0, name=f"{result.name}_nothing", shape=(0,), dtype="float32")
+    return result.pointwise(normalised, x, *given), nothing, nothing
 
 
 def _batch_norm_of_batch(
@@ -199,7 +201,7 @@ def _batch_norm_of_batch(
     """Batch normalisation with the statistics of the batch, and these: the mean, and one over the deviation."""
     over = tuple(d for d in range(len(x.shape)) if d != 1)
     variance, mean = _moments(result, x, over, 0.0)
-    (normalised,) = _batch_norm(result, x, weight, bias, mean, variance, momentum, eps)
+    normalised, *_ = _batch_norm(result, x, weight, bias, mean, variance, momentum, eps)
     deviation = result.of(
         Pointwise,
         name=f"{result.name}_deviation",

@@ -88,6 +88,8 @@ class _Translator:
         meta = node.meta.get("val") if constant is None else constant
         if not isinstance(meta, Tensor):
             raise InputError(f"argument {node.name} is {type(meta).__name__}; expected a tensor")
+        if meta.layout != torch.strided:
+            raise InputError(f"argument {node.name} is laid out as {meta.layout}; expected a dense tensor")
         dtype = torch_name(meta.dtype)
         name = node.name if constant is not None else next(names)
         if dtype not in DTYPES:

@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 import torch
 
-from search_spaces.dtypes import dtype
-from search_spaces.expression import Affine, Expression
+from search_spaces.dtypes import dtype, is_integer
+from search_spaces.expression import Access, Affine, Expression, call
 
 # Where an element is, per dimension: an affine form of the axes of a kernel, or data (see `LookedUp`).
 Index = tuple[Affine | Expression, ...]
@@ -78,6 +78,14 @@ class Pointwise(Value):
     @property
     def operands(self) -> tuple[Value, ...]:
         return self.arguments
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether it has the elements of its argument as they are."""
+        if [(a.shape, a.dtype) for a in self.arguments] != [(self.shape, self.dtype)]:
+            return False
+        element = as_read(Access("", ()), self.dtype)
+        return self.combine(element) == element
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -174,6 +182,11 @@ class EagerOperation:
     @property
     def operands(self) -> tuple[Value, ...]:
         return tuple(_values_in((self.arguments, self.keywords)))
+
+
+def as_read(element: Expression, dtype: str) -> Expression:
+    """What is read of a tensor of that element type: as an integer, if it is one."""
+    return call("to_integer", element) if is_integer(dtype) else element
 
 
 def _values_in(nested: Any) -> Iterator[Value]:
