@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from autosched.kernel import Kernel
 from autosched.tracing.capture import Captured, decompositions, name_of
 from autosched.tracing.function import TracedFunction, argument_names, cut
 from autosched.tracing.kernel import TracedKernel
+from autosched.tracing.structure import Structure, flattened
 from search_spaces import InputError, Workload
 
 
@@ -29,8 +31,9 @@ class DifferentiableFunction:
     """A traced function with its gradient.
 
     `forward` returns the function's results, and after them what is kept for `backward`, which takes that and the
-    gradients of the `differentiable` ones of the results. `gradients`: for every argument, which result of `backward`
-    is its gradient, or None; `required`: whether one was wanted of it when the function was traced.
+    gradients of the `differentiable` ones of the results; `structure` is what the results are returned in.
+    `gradients`: for every argument, which result of `backward` is its gradient, or None; `required`: whether one was
+    wanted of it when the function was traced.
     """
 
     forward: TracedFunction
@@ -39,7 +42,7 @@ class DifferentiableFunction:
     differentiable: tuple[int, ...]
     gradients: tuple[int | None, ...]
     required: tuple[bool, ...]
-    single: bool
+    structure: Structure
 
     @property
     def name(self) -> str:
@@ -72,15 +75,16 @@ def trace_with_gradient(
 
     def called(*arguments: Tensor) -> tuple[Tensor, ...]:
         # AOTAutograd wants results that are tensors of their own.
-        made = _listed(function(*arguments))
+        made, _ = flattened(function(*arguments))
         return tuple(m.clone() if m._base is not None or any(m is a for a in arguments) else m for m in made)
 
     name, names = name_of(function), argument_names(function, len(inputs))
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         fake = tuple(mode.from_tensor(t) for t in inputs)
         try:
-            example = function(*fake)
-            _check_results(name, example)
+            example, structure = flattened(function(*fake))
+            if not any(m.requires_grad for m in example):
+                raise InputError(f"no result of {name} has a gradient")
             joint: Any = aot_export_joint_simple(called, fake, trace_joint=True, decompositions=decompositions())
         except InputError:
             raise
@@ -94,12 +98,12 @@ def trace_with_gradient(
     places = iter(range(len(gradients)))
     return DifferentiableFunction(
         forward=cut(_captured(forward), function, name, names, allow_fallback),
-        backward=cut(_captured(backward), function, f"{name}_backward", kept, allow_fallback, gradients=True),
+        backward=cut(_captured(backward), function, f"{name}_backward", kept, allow_fallback),
         results=results,
-        differentiable=tuple(n for n, r in enumerate(_listed(example)) if r.requires_grad),
+        differentiable=tuple(n for n, r in enumerate(example) if r.requires_grad),
         gradients=tuple(None if g is None else next(places) for g in gradients),
         required=tuple(t.requires_grad for t in inputs),
-        single=isinstance(example, Tensor),
+        structure=structure,
     )
 
 
@@ -113,7 +117,7 @@ class DifferentiableKernel:
         self.backward = TracedKernel(traced.backward, kernels)
 
     def __call__(self, *tensors: Tensor) -> Any:
-        """What the function returns: a tensor, or a tuple of tensors.
+        """What the function returns, in the same structure.
 
         Raises:
             OutOfMemoryError: there is no memory for a result.
@@ -126,7 +130,7 @@ class DifferentiableKernel:
                     f"{argument.name} requires a gradient, and was traced without; trace with an example that does"
                 )
         results = _Call.apply(self, *tensors)  # type: ignore[no-untyped-call]  # PyTorch leaves it without types
-        return results[0] if self.traced.single else results
+        return self.traced.structure.of(results)
 
 
 class _Call(torch.autograd.Function):
@@ -150,23 +154,12 @@ class _Call(torch.autograd.Function):
         return (None, *(None if place is None else made[place] for place in kernel.traced.gradients))
 
 
-def _listed(made: Any) -> Sequence[Tensor]:
-    return (made,) if isinstance(made, Tensor) else made
-
-
-def _check_results(name: str, made: Any) -> None:
-    """Raise InputError unless a function returned what can be differentiated: a tensor, or a sequence of them."""
-    if not isinstance(made, Tensor) and not (
-        isinstance(made, tuple | list) and all(isinstance(m, Tensor) for m in made)
-    ):
-        raise InputError(f"{name} returns {type(made).__name__}; expected a tensor, or a tuple or list of tensors")
-    if not any(m.requires_grad for m in _listed(made)):
-        raise InputError(f"no result of {name} has a gradient")
-
-
 def _captured(module: fx.GraphModule) -> Captured:
-    constants = {n.name: getattr(module, str(n.target)) for n in module.graph.nodes if n.op == "get_attr"}
-    return Captured(module.graph, constants, single=False)
+    named = {n.name: attrgetter(str(n.target))(module) for n in module.graph.nodes if n.op == "get_attr"}
+    # What is None among gradients is no result.
+    made = [m for m in _output(module) if m is not None]
+    _, structure = flattened(tuple(torch.empty(()) for _ in made))
+    return Captured(module.graph, named, structure)
 
 
 def _output(module: fx.GraphModule) -> list[Any]:

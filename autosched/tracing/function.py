@@ -12,6 +12,7 @@ from torch import Tensor
 
 from autosched.tracing.capture import Captured, capture, name_of
 from autosched.tracing.partition import NoKernelError, Partition, Step
+from autosched.tracing.structure import Structure
 from autosched.tracing.translate import translate
 from autosched.tracing.values import Source, Value
 from search_spaces import InputError, Workload
@@ -21,10 +22,10 @@ from search_spaces import InputError, Workload
 class TracedFunction:
     """A function at the shapes, element types and strides of its example inputs, cut into kernels.
 
-    `sources` are its arguments and the constant tensors it uses, `steps` what is run, in order, `results` what it
-    returns: `single` says that this is one tensor, not a tuple. `stored` has, for every result, the value in memory
-    that it is, or is a view of. `function` is what was traced. `other_cut`: the same with products fused, where that
-    makes other kernels; which is faster is measured.
+    `sources` are its arguments and the constant tensors it uses, `steps` what is run, in order, `results` the tensors
+    that it returns, in this `structure`. `stored` has, for every result, the value in memory that it is, or is a view
+    of. `function` is what was traced. `other_cut`: the same with products fused, where that makes other kernels; which
+    is faster is measured.
     """
 
     name: str
@@ -33,7 +34,7 @@ class TracedFunction:
     steps: tuple[Step, ...] = field(repr=False)
     results: tuple[Value, ...] = field(repr=False)
     stored: tuple[Value, ...] = field(repr=False)
-    single: bool = True
+    structure: Structure
     other_cut: TracedFunction | None = field(default=None, repr=False)
 
     @property
@@ -110,9 +111,8 @@ def cut(
     name: str,
     arguments: Sequence[str],
     allow_fallback: bool,
-    gradients: bool = False,
 ) -> TracedFunction:
-    """A captured graph cut into kernels. Of `gradients`, those that are None are left out.
+    """A captured graph cut into kernels.
 
     Raises:
         InputError: as `trace`.
@@ -120,19 +120,20 @@ def cut(
     eager: frozenset[str] = frozenset()
     while True:
         translation = translate(captured, arguments, allow_fallback, eager)
-        results = [r for r in translation.outputs if r is not None]
-        if len(results) < len(translation.outputs) and not gradients:
-            raise InputError(f"{name} returns None among its results; expected tensors")
+        results = [r for r in translation.outputs if isinstance(r, Value)]
+        wanted = [*results, *translation.effects]
         try:
-            partitions = [Partition(name, results), Partition(name, results, fused_products=True)]
+            partitions = [Partition(name, wanted), Partition(name, wanted, fused_products=True)]
         except NoKernelError as error:
-            if not allow_fallback or error.value.origin in eager or not error.value.origin:
+            origin = translation.origins[error.value]
+            if not allow_fallback:
                 line = f" ({error.value.line})" if error.value.line else ""
                 raise InputError(
                     f"{name}: no kernel computes {error.value.name}{line}: {error}; "
                     "trace(..., allow_fallback=True) leaves what has no kernel to PyTorch"
                 ) from None
-            eager |= {error.value.origin}
+            assert origin not in eager
+            eager |= {origin}
             continue
         plain, fused = (
             TracedFunction(
@@ -142,7 +143,7 @@ def cut(
                 steps=tuple(partition.steps),
                 results=tuple(results),
                 stored=tuple(partition.stored_as(r) for r in results),
-                single=captured.single,
+                structure=captured.structure,
             )
             for partition in partitions
         )

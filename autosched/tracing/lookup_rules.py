@@ -34,6 +34,14 @@ def _index_select(result: Result, table: Value, dim: int, index: Value) -> Value
     return _looked_up(result, table, [_beside(one, d, rank - 1 - d) if i == d else i for i in range(rank)])
 
 
+def _select_at(result: Result, table: Value, dim: int, index: Value) -> Value:
+    """One position of a dimension, at an index that is data: x[i]."""
+    rank = len(table.shape)
+    d, kept = dim % rank, iter(range(rank - 1))
+    one = _from_the_end(reshape(index, (1,) * (rank - 1)), table.shape[d])
+    return _looked_up(result, table, [one if i == d else next(kept) for i in range(rank)])
+
+
 def _gather(result: Result, table: Value, dim: int, index: Value, **_: Any) -> Value:
     d = dim % len(table.shape)
     return _looked_up(result, table, [index if i == d else i for i in range(len(table.shape))])
@@ -92,6 +100,7 @@ def _from_the_end(index: Value, size: int) -> Value:
 RULES: Mapping[str, Callable[..., Any]] = {
     "embedding": _embedding,
     "index_select": _index_select,
+    "select_at": _select_at,
     "gather": _gather,
     "scatter": _scatter,
     "index": _index,

@@ -47,7 +47,7 @@ def _sum(result: Result, x: Value, dims: Any = None, keepdim: bool = False, *, d
 
 def _exactly(folded: Value, dtype: str, limit: float) -> Value:
     """A fold of integers, held in float32, as integers."""
-    return Result(f"{folded.name}_{dtype}", folded.shape, dtype, folded.line, folded.origin).of(
+    return Result(f"{folded.name}_{dtype}", folded.shape, dtype, folded.line).of(
         Pointwise, arguments=(folded,), combine=lambda x: x, limit=limit
     )
 

@@ -27,17 +27,20 @@ class UnsupportedError(Exception):
 
 @dataclass(frozen=True)
 class Result:
-    """One result of an operator: what its value must be called, its shape and element type, the user's line."""
+    """One result of an operator: what its value must be called, its shape and element type, the user's line.
+
+    `strides`: PyTorch's, where it makes them dense in another order than that of the dimensions.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     line: str
-    origin: str = ""
+    strides: tuple[int, ...] | None = None
 
     def of(self, kind: Callable[..., V], **fields: Any) -> V:
         """A value of this kind with this name, shape, element type and line, unless `fields` say others."""
-        own = {"name": self.name, "shape": self.shape, "dtype": self.dtype, "line": self.line, "origin": self.origin}
+        own = {"name": self.name, "shape": self.shape, "dtype": self.dtype, "line": self.line}
         return kind(**{**own, **fields})
 
     def pointwise(self, combine: Callable[..., Expression], *arguments: Value, **fields: Any) -> Value:
@@ -94,7 +97,7 @@ def converted(value: Value, dtype: str, name: str = "") -> Value:
     """The value in another element type, as PyTorch converts it."""
     if value.dtype == dtype:
         return value
-    result = Result(name or f"{value.name}_{dtype}", value.shape, dtype, value.line, value.origin)
+    result = Result(name or f"{value.name}_{dtype}", value.shape, dtype, value.line)
     if dtype == "int8" and (is_float(value.dtype) or value.limit > 127):
         raise UnsupportedError("a conversion to int8, which may wrap around")
     if dtype == "bool":
@@ -140,7 +143,6 @@ def reshape(value: Value, shape: tuple[int, ...], name: str = "") -> Value:
         dtype=value.dtype,
         limit=value.limit,
         line=value.line,
-        origin=value.origin,
         argument=value,
         apply=lambda t: t.view(shape),
         source_index=index,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,27 +14,56 @@ from torch import Tensor, fx
 
 from autosched.tracing import lookup_rules, product_rules, reduction_rules, view_translation
 from autosched.tracing.capture import Captured, user_line
+from autosched.tracing.nodes import (
+    READ_NUMBER,
+    given_to,
+    is_effect,
+    is_sequence,
+    needed_nodes,
+    operator_name,
+    results_of,
+    where,
+)
 from autosched.tracing.pointwise_rules import COMPARING, RULES, SELECTING, quotient, truth
 from autosched.tracing.rules import Result, UnsupportedError, as_held, converted, torch_name
-from autosched.tracing.values import EXACT_BELOW, Counted, Eager, EagerOperation, Pointwise, Source, Value
+from autosched.tracing.values import (
+    EXACT_BELOW,
+    NUMBER,
+    Counted,
+    Eager,
+    EagerOperation,
+    Pointwise,
+    Source,
+    Value,
+    values_in,
+)
 from search_spaces import InputError
 from search_spaces.dtypes import DTYPES, FLOAT8, is_float
-from search_spaces.expression import Expression, Literal
+from search_spaces.expression import Access, Expression, Literal
 
 # Quotients of integers up to here are cut to the right one although a GPU's division is 2 units in the last place off.
 _DIVIDED_BELOW = 2.0**21
 # Operators whose result is 1 or 0 as it is.
 _TRUE_OR_FALSE = {*COMPARING, *SELECTING, *(n for n in RULES if n.startswith(("logical", "bitwise", "is")))}
-# Checks that torch.export leaves in a graph; what they check is fixed when a function is traced.
-_CHECKS = ("_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range_for_size")
+
+
+class DefectWarning(RuntimeWarning):
+    """A rule failed in a way that says nothing about the operator: a defect of this package."""
 
 
 @dataclass
 class Translation:
-    """The values of a captured graph: its arguments and constants, and its results in order, None where it has none."""
+    """The values of a captured graph.
+
+    `sources`: its arguments and the constants that it uses; `outputs`: its results in order, and what is no tensor as
+    it is; `effects`: what is called though nothing comes of it, because it may raise. `origins`: by value, the
+    operation that it is made for.
+    """
 
     sources: list[Source] = field(default_factory=list)
-    outputs: list[Value | None] = field(default_factory=list)
+    outputs: list[Any] = field(default_factory=list)
+    effects: list[Value] = field(default_factory=list)
+    origins: dict[Value, str] = field(default_factory=dict)
 
 
 def translate(
@@ -52,26 +82,28 @@ def translate(
 class _Translator:
     def __init__(self, captured: Captured, names: Sequence[str], allow_fallback: bool, eager: frozenset[str]) -> None:
         self.translation = Translation()
-        self._left = eager
+        self._left = eager | captured.laid_out
         self._known: dict[fx.Node, Any] = {}
         self._allow_fallback = allow_fallback
         given = iter(names)
+        needed = needed_nodes(captured.graph, allow_fallback)
         for node in captured.graph.nodes:
             if node.op in ("placeholder", "get_attr"):
-                self._known[node] = self._source(node, captured.constants.get(node.name), given)
-            elif node.op == "call_function":
+                self._known[node] = self._held(node, captured.constants.get(node.name), given)
+            elif node.op == "call_function" and node in needed:
                 self._known[node] = self._called(node)
             elif node.op == "output":
                 self.translation.outputs = [self._output(a) for a in node.args[0]]
 
-    def _source(self, node: fx.Node, constant: Tensor | None, names: Any) -> Source:
+    def _held(self, node: fx.Node, constant: Tensor | torch.nn.Module | None, names: Iterator[str]) -> Any:
+        if isinstance(constant, torch.nn.Module):
+            return constant
         meta = node.meta.get("val") if constant is None else constant
-        if not isinstance(meta, Tensor):
-            raise InputError(f"argument {node.name} is {type(meta).__name__}; expected a tensor")
-        dtype = torch_name(meta.dtype)
         name = node.name if constant is not None else next(names)
-        if dtype not in DTYPES:
-            raise InputError(f"argument {name} is {dtype}; expected one of {', '.join(DTYPES)}")
+        if not isinstance(meta, Tensor) or meta.layout is not torch.strided:
+            what = f"{meta.layout}" if isinstance(meta, Tensor) else type(meta).__name__
+            raise InputError(f"argument {name} is {what}; expected a tensor with strides")
+        dtype = torch_name(meta.dtype)
         position = None if constant is not None else sum(s.position is not None for s in self.translation.sources)
         limit = {"bool": 1.0, "int8": 128.0}.get(dtype, float("inf"))
         source = Source(
@@ -86,58 +118,77 @@ class _Translator:
         self.translation.sources.append(source)
         return source
 
-    def _output(self, node: Any) -> Value | None:
-        if node is None:
-            return None
-        if not isinstance(node, fx.Node):
-            raise InputError(f"the function returns {node!r}; expected tensors only")
-        value = self._known[node]
-        assert isinstance(value, Value)
+    def _output(self, given: Any) -> Any:
+        if not isinstance(given, fx.Node):
+            return given
+        value = self._known[given]
+        if isinstance(value, Eager) and value.dtype == NUMBER and not self._allow_fallback:
+            raise self._refused(given, "it gives a number that depends on data, which is returned")
         return value
 
     def _called(self, node: fx.Node) -> Any:
-        if node.target is operator.getitem:
+        if node.target is operator.getitem and is_sequence(node.args[0]):
             several, place = node.args
             assert isinstance(several, fx.Node)
             return self._known[several][place]
-        name, overload = _operator_name(node)
-        if name in _CHECKS:
+        if is_effect(node):
+            self.translation.effects.append(self._eager(node, "it may raise an error"))
             return None
-        arguments = tuple(self._given(a) for a in node.args)
-        keywords = {k: self._given(v) for k, v in node.kwargs.items()}
+        if node.target is READ_NUMBER:
+            # Of use to who can look up with it.
+            return self._eager(node, "a number that depends on data")
         if node.name in self._left:
-            return self._eager(node, arguments, keywords, "no kernel computes it")
+            return self._left_to_pytorch(node, "no kernel computes it", None)
         try:
-            return self._translated(node, name, overload, arguments, keywords)
+            made = self._translated(node, *given_to(node, self._known))
+            self._note_origin(made, node.name)
         except UnsupportedError as error:
-            if not self._allow_fallback:
-                line = user_line(node)
-                where = f" ({line})" if line else ""
-                raise InputError(
-                    f"{node.target}{where} is not supported: {error}; "
-                    "trace(..., allow_fallback=True) leaves it to PyTorch"
-                ) from None
-            return self._eager(node, arguments, keywords, str(error))
+            return self._left_to_pytorch(node, str(error), None)
+        except Exception as error:
+            # Whatever a rule raises besides is its defect, and no reason to leave a caller without the line.
+            why = f"its rule failed with {type(error).__name__}: {error}"
+            warnings.warn(f"{where(node)}: {why}; this is a defect of autosched", DefectWarning, stacklevel=2)
+            return self._left_to_pytorch(node, why, error)
+        return made
 
-    def _given(self, argument: Any) -> Any:
-        if isinstance(argument, fx.Node):
-            return self._known[argument]
-        if isinstance(argument, list | tuple):
-            return [self._given(a) for a in argument]
-        return argument
+    def _left_to_pytorch(self, node: fx.Node, why: str, defect: Exception | None) -> Any:
+        if not self._allow_fallback:
+            raise self._refused(node, why) from defect
+        return self._eager(node, why)
 
-    def _translated(
-        self, node: fx.Node, name: str, overload: str, arguments: tuple[Any, ...], keywords: dict[str, Any]
-    ) -> Any:
-        results = _results(node)
-        if not results:
-            raise InputError(f"{node.target} ({user_line(node)}) gives a number that depends on data; expected tensors")
+    def _refused(self, node: fx.Node, why: str) -> InputError:
+        return InputError(
+            f"{where(node)} is not supported: {why}; trace(..., allow_fallback=True) leaves it to PyTorch"
+        )
+
+    def _note_origin(self, made: Any, origin: str) -> None:
+        """Everything that was made now is made for this operation; expressions are tried: no rule is to fail later."""
+        rest = list(values_in(made))
+        while rest:
+            value = rest.pop()
+            if value not in self.translation.origins and not isinstance(value, Source):
+                self.translation.origins[value] = origin
+                if isinstance(value, Pointwise):
+                    value.combine(*(Access("x", ()) for _ in value.arguments))
+                rest += value.operands
+
+    def _translated(self, node: fx.Node, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        name, overload = operator_name(node)
+        if name == "select" and _is_read_number(arguments[2]):
+            arguments = (*arguments[:2], arguments[2].operation.arguments[0])
+            name = "select_at"
+        for value in values_in((arguments, keywords)):
+            if not value.readable:
+                raise UnsupportedError(_why_unreadable(value))
+        results = [r for r in results_of(node) if r is not None]
+        if not results or not results[0].of(Value).readable:
+            raise UnsupportedError(_why_unreadable(results[0].of(Value)) if results else "it gives no tensor")
         first = results[0]
         if first.dtype not in DTYPES or first.dtype in FLOAT8:
             allowed = ", ".join(d for d in DTYPES if d not in FLOAT8)
             raise UnsupportedError(f"its result is {first.dtype}; expected one of {allowed}")
         if 0 in first.shape or any(0 in v.shape for v in arguments if isinstance(v, Value)):
-            return self._eager(node, arguments, keywords, "a tensor without elements")
+            return self._eager(node, "a tensor without elements")
         if (name, overload) == ("view", "dtype"):
             raise UnsupportedError("the bits of one element type as those of another")
         if name in _CREATED:
@@ -151,36 +202,33 @@ class _Translator:
             raise UnsupportedError("no rule says what it computes")
         return found(first, *arguments, **keywords)
 
-    def _eager(self, node: fx.Node, arguments: tuple[Any, ...], keywords: dict[str, Any], why: str) -> Any:
+    def _eager(self, node: fx.Node, why: str) -> Any:
+        """A call of PyTorch with exactly what the graph gives it."""
         assert callable(node.target)
+        arguments, keywords = given_to(node, self._known)
         operation = EagerOperation(node.target, arguments, tuple(keywords.items()), why)
-        results = _results(node)
-        if isinstance(node.meta["val"], Tensor):
-            return results[0].of(Eager, operation=operation)
-        return tuple(r.of(Eager, operation=operation, output=i) for i, r in enumerate(results))
-
-
-def _operator_name(node: fx.Node) -> tuple[str, str]:
-    """`aten.sum.dim_IntList` as ("sum", "dim_IntList")."""
-    if not isinstance(node.target, torch._ops.OpOverload):
-        raise InputError(f"{node.target} is not supported: expected an operator of PyTorch")
-    name, _, overload = str(node.target).removeprefix(f"{node.target.namespace}.").rpartition(".")
-    return name if node.target.namespace == "aten" else str(node.target), overload
-
-
-def _results(node: fx.Node) -> list[Result]:
-    meta = node.meta["val"]
-    line = user_line(node)
-    several = list(meta) if isinstance(meta, list | tuple) else [meta]
-    if any(not isinstance(n, int) for t in several if isinstance(t, Tensor) for n in t.shape):
-        raise InputError(f"{node.target} ({line}) gives a shape that depends on data; expected one that does not")
-    return [
-        Result(
-            f"{node.name}_{i}" if len(several) > 1 else node.name, tuple(t.shape), torch_name(t.dtype), line, node.name
+        if is_effect(node):
+            return Eager(name=node.name, shape=(), dtype=NUMBER, line=user_line(node), operation=operation)
+        results = results_of(node)
+        several = isinstance(node.meta["val"], list | tuple)
+        made = tuple(
+            None if r is None else r.of(Eager, operation=operation, output=i if several else None, strides=r.strides)
+            for i, r in enumerate(results)
         )
-        for i, t in enumerate(several)
-        if isinstance(t, Tensor)
-    ]
+        self._note_origin(made, node.name)
+        return made if several else made[0]
+
+
+def _is_read_number(argument: Any) -> bool:
+    return isinstance(argument, Eager) and argument.operation.target is READ_NUMBER
+
+
+def _why_unreadable(value: Value) -> str:
+    if value.dtype == NUMBER:
+        return f"{value.name} is a number that depends on data; expected tensors"
+    if value.dtype in DTYPES:
+        return f"{value.name} has a shape that depends on data; expected one that does not"
+    return f"{value.name} is {value.dtype}; expected one of {', '.join(DTYPES)}"
 
 
 def _pointwise(result: Result, name: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Value:
