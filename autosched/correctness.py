@@ -99,8 +99,12 @@ def error_ratio(actual: torch.Tensor, expectation: Expectation) -> float:
 
 def why_wrong(actual: torch.Tensor, expectation: Expectation) -> str | None:
     """The first element outside the tolerance, and how many there are; None when all are within it."""
-    wrong = _ratios(actual, expectation.values, expectation.allowed) > 1
-    return _first(wrong, "are wrong", actual, expectation)
+    return _first(~is_right(actual, expectation), "are wrong", actual, expectation)
+
+
+def is_right(actual: torch.Tensor, expectation: Expectation) -> torch.Tensor:
+    """Where an element is within the tolerance: booleans of the output's shape."""
+    return _ratios(actual, expectation.values, expectation.allowed) <= 1
 
 
 def why_not_finite(actual: torch.Tensor, expectation: Expectation) -> str | None:

@@ -66,7 +66,7 @@ CASES: dict[str, tuple[Callable[..., Any], *tuple[Tensor, ...]]] = {
     "complex in between": (lambda x: torch.fft.rfft(x).abs() + 1, R(4, 8)),
     "complex argument": (rotated, R(4, 6), torch.polar(torch.ones(4, 3), R(4, 3))),
     "lazily negated": (lambda x: torch.fft.rfft(x).conj().imag * 2, R(4, 8)),
-    "nan": (lambda x: x * math.nan, R(4, 5)),
+    "nan and powers of infinity": (lambda x: (x * math.nan, x**math.inf, x**-math.inf), R(4, 5)),
     "cond": (either, R(4, 5)),
     "checked inverse": (lambda x: torch.inverse(x) + 1, positive(5)),
     "cholesky": (lambda x: torch.linalg.cholesky(x) @ x, positive(5)),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from autosched.backends.llvm_ir import F16, F32, I8, I16, I32, I64, Block, Builder, Phi, Value
+from autosched.backends.llvm_ir import F16, F32, I8, I16, I32, I64, Block, Builder, Mask, Phi, Value
 from autosched.backends.llvm_values import (
     bfloat16_bits,
     broadcast,
@@ -39,6 +39,10 @@ _STORED: Mapping[str, str] = {
     "int64": I64,
     "bool": I8,
 }
+# What becomes of a float32 on its way to memory without a truncation of integers. With one, LLVM 22 turns the masked
+# store of a single lane into a store of that lane as it was before: of four bytes where two or one are meant, on
+# processors with AVX-512 (the truncating store that it makes first is not seen as one by what follows).
+_NOT_TRUNCATED = frozenset({"float32", "float16", "bool"})
 
 
 @dataclass
@@ -152,9 +156,16 @@ class Code:
             value = self.b.call(name, stored, [address, align, mask, zero])
         return self._widen(value, dtype, lanes)
 
-    def load_each(self, base: Value, offsets: Sequence[Value], dtype: str) -> Value:
-        """The elements at these offsets as the lanes of a vector of float32, loaded one by one."""
-        lanes = len(offsets)
+    def load_apart(self, address: Value, stride: int, dtype: str, present: int) -> Value:
+        """So many elements, `stride` apart, as the first lanes of a vector of float32; the others are arbitrary."""
+        if stride == 0:
+            return broadcast(self.b, self.load(address, dtype, 1), self.lanes)
+        offsets = [index(lane * stride) for lane in range(min(present, self.lanes))]
+        return self.load_each(address, offsets, dtype, self.lanes)
+
+    def load_each(self, base: Value, offsets: Sequence[Value], dtype: str, lanes: int | None = None) -> Value:
+        """The elements at these offsets as the first lanes of a vector of float32, loaded one by one."""
+        lanes = lanes or len(offsets)
         stored = poison(lanes, _STORED[dtype])
         for lane, offset in enumerate(offsets):
             element = self.b.load(self.address(base, offset, dtype), _STORED[dtype], DTYPES[dtype].bytes)
@@ -181,6 +192,8 @@ class Code:
     ) -> None:
         """Write `lanes` neighbouring elements; `streaming` needs whole, aligned vectors of float32."""
         narrow = self._narrow(value, dtype, lanes)
+        if isinstance(mask, Mask) and mask.active == 1 and dtype not in _NOT_TRUNCATED:
+            narrow, mask, lanes = self.b.extract_element(narrow, 0, _STORED[dtype]), None, 1
         if mask is not None:
             name = f"llvm.masked.store.{overload(lanes, _element_suffix(dtype))}.p0"
             self.b.call_void(name, [narrow, address, int_constant(DTYPES[dtype].bytes, 1), mask])
@@ -199,7 +212,7 @@ class Code:
             numbers = self.b.add(numbers, in_order(lanes, I32))
         return self.b.sitofp(numbers, vector(F32, lanes))
 
-    def mask(self, active: int) -> Value | None:
+    def mask(self, active: int) -> Mask | None:
         """The mask of a vector with so many valid lanes, None when all are."""
         return None if active >= self.lanes else constant_mask(active, self.lanes)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from autosched.backends.backend import CompileError
 from autosched.backends.llvm_code import Code
+from autosched.backends.llvm_gathers import strided_offsets
 from autosched.backends.llvm_ir import F32, I64, PTR, Value
 from autosched.backends.llvm_operands import Operand, Panel, operand, panel
 from autosched.backends.llvm_operators import apply, round_value
@@ -90,7 +91,8 @@ class ContractionPrinter:
             case Store():
                 self._store(s)
             case Prefetch():
-                for _, address, left in self._at(s.buffer, s.slices, s.tile):
+                cells, _ = self._at(s.buffer, s.slices, s.tile)
+                for _, address, left in cells:
                     if left > 0:
                         self.code.prefetch(address, write=True)
             case _:
@@ -143,8 +145,11 @@ class ContractionPrinter:
     def _column_axis(self) -> str:
         return self.dot.dst.axes[1]
 
-    def _at(self, buffer: str, slices: Sequence[Slice], tile: Tile) -> Iterator[tuple[Cell, Value, int]]:
-        """Every cell of a tile at its place in a buffer: the address, and how many columns of it exist."""
+    def _at(self, buffer: str, slices: Sequence[Slice], tile: Tile) -> tuple[Iterator[tuple[Cell, Value, int]], int]:
+        """Every cell of a tile at its place in a buffer: the address, and how many columns of it exist.
+
+        And how far apart the columns are.
+        """
         code, shape, strides = self.code, self.code.buffers[buffer].shape, self.code.buffers[buffer].strides
         axes, offset = iter(tile.axes), index(0)
         stride_of, valid = {self._row_axis: 0, self._column_axis: 0}, self.columns
@@ -157,32 +162,37 @@ class ContractionPrinter:
                 stride_of[axis] = stride
                 valid = min(valid, size) if axis == self._column_axis else valid
             offset = plus(code.b, offset, code.scaled(start, stride))
-        if stride_of[self._column_axis] not in (0, 1):
-            raise CompileError(f"{buffer}: columns of a register tile must be neighbours in memory")
-        dtype = code.buffers[buffer].dtype
+        dtype, between = code.buffers[buffer].dtype, stride_of[self._column_axis]
         first = code.address(code.base[buffer], offset, dtype)
-        for r, v in self._cells(tile):
-            at = r * stride_of[self._row_axis] + v * code.lanes
-            yield (r, v), code.address(first, at, dtype), valid - v * code.lanes
+        places = (
+            ((r, v), code.address(first, r * stride_of[self._row_axis] + v * code.lanes * between, dtype))
+            for r, v in self._cells(tile)
+        )
+        return (((r, v), address, valid - v * code.lanes) for (r, v), address in places), between
 
     def _load(self, s: Load) -> None:
         code, values = self.code, dict[Cell, Value]()
         dtype, has_columns = code.buffers[s.buffer].dtype, self._column_axis in s.dst.axes
-        for cell, address, left in self._at(s.buffer, s.slices, s.dst):
-            if has_columns and left > 0:
-                values[cell] = code.load(address, dtype, code.lanes, code.mask(left))
-            elif has_columns:
+        cells, between = self._at(s.buffer, s.slices, s.dst)
+        for cell, address, left in cells:
+            if has_columns and left <= 0:
                 values[cell] = code.zeros(code.lanes)
+            elif has_columns and between == 1:
+                values[cell] = code.load(address, dtype, code.lanes, code.mask(left))
             else:
-                values[cell] = broadcast(code.b, code.load(address, dtype, 1), code.lanes)
+                values[cell] = code.load_apart(address, between, dtype, left)
         self.tiles[s.dst.name] = RegisterTile(s.dst, values)
 
     def _store(self, s: Store) -> None:
         code, source = self.code, self.tiles[s.src]
         dtype = code.buffers[s.buffer].dtype
-        for cell, address, left in self._at(s.buffer, s.slices, source.tile):
-            if left > 0:
+        cells, between = self._at(s.buffer, s.slices, source.tile)
+        for cell, address, left in cells:
+            if left > 0 and between == 1:
                 code.store(source.values[cell], address, dtype, code.lanes, code.mask(left))
+            elif left > 0:
+                apart = strided_offsets(code.b, between, index(0), code.lanes)
+                code.store_each(source.values[cell], address, apart, dtype, code.mask(left))
 
     def _position(self, s: Position) -> None:
         code, piece, values = self.code, s.piece, dict[Cell, Value]()
@@ -312,8 +322,7 @@ class ContractionPrinter:
         if left <= 0:
             return code.zeros(code.lanes)
         address = code.address(b_at, step * c.reduction_stride + v * code.lanes, c.dtype)
-        packed = c.dtype == "float32" and c.reduction_stride == self.columns
-        return code.load(address, c.dtype, code.lanes, None if packed else code.mask(left))
+        return code.load(address, c.dtype, code.lanes, None if c.packed else code.mask(left))
 
 
 def contraction_printer(code: Code, kernel: Kernel) -> ContractionPrinter | None:

@@ -27,7 +27,7 @@ from autosched.backends.llvm_values import (
     vector,
 )
 from search_spaces.dtypes import is_float
-from search_spaces.tile_program import Gather, Slice, Tile
+from search_spaces.tile_program import Gather, Slice
 
 
 @dataclass(frozen=True)
@@ -130,11 +130,6 @@ def strided_offsets(b: Builder, stride: int, at: Value, lanes: int) -> Value:
     """Where the columns from `at` on are, in elements from the row's first."""
     columns = b.add(broadcast(b, at, lanes), in_order(lanes, I64))
     return b.mul(columns, int_constant(stride, lanes, I64))
-
-
-def index_axes(s: Gather, tiles: Mapping[str, Tile]) -> frozenset[str]:
-    """The axes of the tiles that hold a gather's indices."""
-    return frozenset(x for i in s.index if isinstance(i, str) for x in tiles[i].axes)
 
 
 def _index_of(b: Builder, value: Value, size: int, lanes: int) -> tuple[Value, Value]:

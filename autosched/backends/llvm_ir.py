@@ -51,6 +51,13 @@ class Truth(Value):
 
 
 @dataclass(slots=True, eq=False)
+class Mask(Value):
+    """Which lanes take part; `active` says how many of the first ones do, where that is known."""
+
+    active: int | None = None
+
+
+@dataclass(slots=True, eq=False)
 class Phi(Value):
     """A value that depends on the block that was left last."""
 

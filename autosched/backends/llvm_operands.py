@@ -24,7 +24,8 @@ ROW_PADDING = 16
 class Panel:
     """Element (x, k) of a panel is at `base + x * own_stride + k * reduction_stride`, stored as `dtype`.
 
-    `valid` positions of the panel exist; the others lie outside the buffer and may not be touched.
+    `valid` positions of the panel exist; the others lie outside the buffer and may not be touched, unless it is
+    `packed`.
     """
 
     base: Value
@@ -32,6 +33,7 @@ class Panel:
     reduction_stride: int
     dtype: str
     valid: int
+    packed: bool
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,8 @@ class Operand:
 
     @property
     def own_stride(self) -> int:
-        return self.buffer.strides[self.slice_of(self.own)[0]]
+        """Of a single position there is none, and it may as well be that of neighbours."""
+        return 1 if self.own_size == 1 else self.buffer.strides[self.slice_of(self.own)[0]]
 
     @property
     def reduction_stride(self) -> int:
@@ -101,13 +104,13 @@ def panel(code: Code, source: Operand, view: View | None, width: int) -> Panel:
     panels = source.load.panels
     if panels is None or source.packed is None:
         base = _address_in_place(code, source, piece.start + offset, width)
-        return Panel(base, source.own_stride, source.reduction_stride, source.buffer.dtype, valid)
+        return Panel(base, source.own_stride, source.reduction_stride, source.buffer.dtype, valid, packed=False)
     number = Affine(tuple((v, c // width) for v, c in offset.terms))
     start = code.scaled(code.affine(number), _panel_elements(source, panels)) if number.terms else 0
     base = code.address(source.packed, start)
     if panels.interleaved:
-        return Panel(base, 1, width, "float32", valid)
-    return Panel(base, source.steps + ROW_PADDING, 1, "float32", valid)
+        return Panel(base, 1, width, "float32", valid, packed=True)
+    return Panel(base, source.steps + ROW_PADDING, 1, "float32", valid, packed=True)
 
 
 def _packed_elements(load: Load, own: str, reduction: str, panels: Panels) -> int:
@@ -138,7 +141,7 @@ def _pack(code: Code, source: Operand, panels: Panels) -> None:
     kind = "panels" if panels.interleaved else "padded rows"
     code.b.comment(f"pack {source.load.buffer} in {kind} of {panels.width} along {panels.axis}")
     steps, valid = source.remaining_steps(code), min(panels.width, source.own_size)
-    if panels.interleaved and source.own_stride == 1:
+    if panels.interleaved and (source.own_stride == 1 or source.reduction_stride != 1):
         with code.loop(steps, "pack.k") as k, _each_panel(code, source, panels) as (begin, target):
             row = code.address(begin, code.scaled(k, source.reduction_stride), source.buffer.dtype)
             _copy_step(code, source, row, code.address(target, code.scaled(k, panels.width)), panels.width, valid)
@@ -169,12 +172,14 @@ def _each_panel(code: Code, source: Operand, panels: Panels) -> Iterator[tuple[V
 
 
 def _copy_step(code: Code, source: Operand, row: Value, out: Value, width: int, valid: int) -> None:
-    """One reduction step of one panel whose elements are neighbours in memory."""
-    dtype, lanes = source.buffer.dtype, code.lanes
+    """One reduction step of one panel: neighbours in memory, or elements that are loaded one by one."""
+    dtype, lanes, stride = source.buffer.dtype, code.lanes, source.own_stride
     for at in range(0, width, lanes):
-        values = code.zeros(lanes)
-        if valid > at:
-            values = code.load(code.address(row, at, dtype), dtype, lanes, code.mask(valid - at))
+        values, address = code.zeros(lanes), code.address(row, at * stride, dtype)
+        if valid > at and stride == 1:
+            values = code.load(address, dtype, lanes, code.mask(valid - at))
+        elif valid > at:
+            values = code.load_apart(address, stride, dtype, valid - at)
         code.store(values, code.address(out, at), "float32", lanes, code.mask(width - at))
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from autosched.backends.backend import CompileError
-from autosched.backends.llvm_gathers import index_axes
 from search_spaces.tile_program import (
     For,
     Gather,
@@ -78,7 +77,7 @@ def with_whole_stores(kernel: Kernel) -> Kernel:
 
 
 def _axes_of_slices(kernel: Kernel, tiles: Mapping[str, Tile]) -> dict[Slice, str]:
-    """The axis of every slice that cuts one: as the loads say, else what is left for it."""
+    """The axis of every slice that cuts one: as what is read says, else what is left for it."""
     of: dict[Slice, str] = {}
     body = list(statements(kernel.body))
     for s in body:
@@ -86,10 +85,9 @@ def _axes_of_slices(kernel: Kernel, tiles: Mapping[str, Tile]) -> dict[Slice, st
             of.update(zip((p for p in s.slices if p.extent is not None), s.dst.axes, strict=True))
         elif isinstance(s, Position) and s.dst.axes:
             of[s.piece] = s.dst.axes[0]
-    for s in body:
-        if isinstance(s, Gather):
-            pieces = [i for i in s.index if isinstance(i, Slice) and i.extent is not None]
-            _share_out(of, pieces, [x for x in s.dst.axes if x not in index_axes(s, tiles)])
+        elif isinstance(s, Gather):
+            pieces = (i for i in s.index if isinstance(i, Slice) and i.extent is not None)
+            of.update(zip(pieces, s.axes, strict=True))
     for s in body:
         if isinstance(s, Store):
             pieces = [p for p in s.slices if p.extent is not None]

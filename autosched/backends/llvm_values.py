@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from autosched.backends.llvm_ir import F32, F64, I1, I32, I64, Builder, Truth, Value
+from autosched.backends.llvm_ir import F32, F64, I1, I32, I64, Builder, Mask, Truth, Value
 
 
 def vector(element: str, lanes: int) -> str:
@@ -152,16 +152,17 @@ def shuffle(b: Builder, x: Value, y: Value, lanes: Sequence[int]) -> Value:
     return b.shuffle_vector(x, y, Value(f"<{len(lanes)} x i32>", f"<{mask}>"))
 
 
-def constant_mask(active: int, lanes: int) -> Value:
+def constant_mask(active: int, lanes: int) -> Mask:
     """True in the first `active` lanes."""
     bits = ", ".join(f"i1 {int(i < active)}" for i in range(lanes))
-    return Value(f"<{lanes} x {I1}>", f"<{bits}>")
+    return Mask(f"<{lanes} x {I1}>", f"<{bits}>", active=active)
 
 
-def first_lanes(b: Builder, active: Value, lanes: int) -> Value:
+def first_lanes(b: Builder, active: Value, lanes: int) -> Mask:
     """True in the first `active` lanes; `active` is a 64-bit integer of any size."""
     count = b.trunc(smaller(b, active, index(lanes)), I32)
-    return b.icmp_signed("<", in_order(lanes, I32), broadcast(b, count, lanes))
+    found = b.icmp_signed("<", in_order(lanes, I32), broadcast(b, count, lanes))
+    return Mask(found.type, found.text, active=active.number)
 
 
 def transpose_4x4(b: Builder, rows: Sequence[Value], lanes: int) -> list[Value]:

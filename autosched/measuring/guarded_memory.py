@@ -2,8 +2,10 @@
 
 The patterns are signalling NaNs where the type has them. Arithmetic that meets one yields a quiet NaN (IEEE 754-2019,
 section 6.2; NVIDIA GPUs yield 0x7fffffff). No calculation makes these bits: where they are found, nobody wrote. Of the
-NaNs of 8-bit floats conversions yield only 0x7f (PTX ISA, cvt), so the others serve. Integers have none: the smallest
-one is further from 0 than `random_inputs` draws operands, and than any sum of products of theirs can be.
+NaNs of 8-bit floats conversions yield only 0x7f (PTX ISA, cvt), so the others serve. Integers have none. Of 32 and 64
+bits, one serves that is no float32 (nor float64), so that no conversion yields it: the smallest integer is what NaN
+becomes. It is further from 0 than `random_inputs` draws operands, and than sums of products of theirs can be. Of 8 bits
+every integer may be computed; the one that serves is the furthest from 0.
 """
 
 from __future__ import annotations
@@ -22,11 +24,15 @@ from search_spaces.strides import span
 
 @dataclass(frozen=True)
 class Patterns:
-    """Bits that no kernel computes, as integers of the size of an element: of the output, and of what lies beside."""
+    """Bits that no kernel computes, as integers of the size of an element: of the output, and of what lies beside.
+
+    `computable`: there are no such bits of this type, and these are only rare.
+    """
 
     integer: torch.dtype
     poison: int
     beside: int
+    computable: bool = False
 
 
 PATTERNS: dict[torch.dtype, Patterns] = {
@@ -36,9 +42,10 @@ PATTERNS: dict[torch.dtype, Patterns] = {
     # The other of the two NaNs of this type: 0xff.
     torch.float8_e4m3fn: Patterns(torch.int8, poison=-1, beside=-1),
     torch.float8_e5m2: Patterns(torch.int8, poison=0x7D, beside=0x7E),
-    torch.int8: Patterns(torch.int8, poison=-(2**7), beside=-(2**7)),
-    torch.int32: Patterns(torch.int32, poison=-(2**31), beside=-(2**31)),
-    torch.int64: Patterns(torch.int64, poison=-(2**63), beside=-(2**63)),
+    torch.int8: Patterns(torch.int8, poison=-(2**7), beside=-(2**7), computable=True),
+    # Between the smallest integer and the next float32, 2^7 from it; of 64 bits, the next float64, 2^10 from it.
+    torch.int32: Patterns(torch.int32, poison=-(2**31) + 0x5B, beside=-(2**31) + 0x5B),
+    torch.int64: Patterns(torch.int64, poison=-(2**63) + 0x25B, beside=-(2**63) + 0x25B),
     # Kernels write 0 and 1.
     torch.bool: Patterns(torch.int8, poison=0x5A, beside=0x5A),
 }

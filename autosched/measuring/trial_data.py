@@ -17,8 +17,8 @@ from collections.abc import Sequence
 
 import torch
 
-from autosched.correctness import Expectation, error_ratio, expect, why_not_finite, why_wrong
-from autosched.measuring.guarded_memory import PAGE_BYTES, GuardedInputs, GuardedOutput
+from autosched.correctness import Expectation, error_ratio, expect, is_right, why_not_finite, why_wrong
+from autosched.measuring.guarded_memory import PAGE_BYTES, PATTERNS, GuardedInputs, GuardedOutput
 from autosched.reference import random_inputs
 from search_spaces import Workload
 from tuning_logs import Status
@@ -109,6 +109,8 @@ class TrialData:
 
     def _judge_output(self, max_error: float | None) -> None:
         actual, unwritten = self.output.tensor, self.output.unwritten()
+        if PATTERNS[actual.dtype].computable:
+            unwritten &= ~is_right(actual, self._expectation)
         if count := int(unwritten.sum()):
             first = unwritten.nonzero()[0].tolist()
             detail = f"{count} of {actual.numel()} elements were not written; the first is {first}"

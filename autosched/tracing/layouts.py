@@ -1,7 +1,7 @@
 """Orders of dimensions in memory: results lie there as PyTorch's do.
 
-Pointwise operators of PyTorch keep the order of their arguments, channels_last for one; what a kernel stores is dense in
-the order of its dimensions. A result in another order is stored as a copy of its transposition, and is a view of that:
+Pointwise operators of PyTorch keep the order of their arguments, channels_last for one; what a kernel stores is dense
+in the order of its dimensions. A result in another order is stored transposed, and is a view of that:
 
 Before:  result[n, c, h, w]
 After:   stored[n, h, w, c] = result[n, c, h, w]; returned = stored.permute(0, 3, 1, 2)

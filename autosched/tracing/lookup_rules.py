@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from autosched.tracing.rules import Result, UnsupportedError, counted, reshape
+from autosched.tracing.rules import Result, UnsupportedError, counted, literal, reshape
 from autosched.tracing.values import EXACT_BELOW, LookedUp, Pointwise, Value
 from search_spaces import expression as ex
 from search_spaces.expression import Expression, Literal
@@ -24,14 +25,16 @@ def _beside(index: Value, before: int, after: int) -> Value:
     return reshape(index, (*(1,) * before, *index.shape, *(1,) * after))
 
 
-def _embedding(result: Result, table: Value, index: Value, *_: Any, **__: Any) -> Value:
+def _embedding(result: Result, table: Value, index: Value) -> Value:
     return _looked_up(result, table, (_beside(index, 0, 1), len(index.shape)))
 
 
 def _index_select(result: Result, table: Value, dim: int, index: Value) -> Value:
+    table = _with_dimensions(table)
     d, rank = dim % len(table.shape), len(table.shape)
     one = reshape(index, (index.elements,))
-    return _looked_up(result, table, [_beside(one, d, rank - 1 - d) if i == d else i for i in range(rank)])
+    places = [_beside(one, d, rank - 1 - d) if i == d else i for i in range(rank)]
+    return _shaped(_looked_up(_of_rank(result, rank), table, places), result)
 
 
 def _select_at(result: Result, table: Value, dim: int, index: Value) -> Value:
@@ -42,9 +45,23 @@ def _select_at(result: Result, table: Value, dim: int, index: Value) -> Value:
     return _looked_up(result, table, [one if i == d else next(kept) for i in range(rank)])
 
 
-def _gather(result: Result, table: Value, dim: int, index: Value, **_: Any) -> Value:
-    d = dim % len(table.shape)
-    return _looked_up(result, table, [index if i == d else i for i in range(len(table.shape))])
+def _gather(result: Result, table: Value, dim: int, index: Value) -> Value:
+    table, index = _with_dimensions(table), _with_dimensions(index)
+    d, rank = dim % len(table.shape), len(table.shape)
+    return _shaped(_looked_up(_of_rank(result, rank), table, [index if i == d else i for i in range(rank)]), result)
+
+
+def _with_dimensions(value: Value) -> Value:
+    """What has no dimension is indexed as if it had one."""
+    return value if value.shape else reshape(value, (1,))
+
+
+def _of_rank(result: Result, rank: int) -> Result:
+    return result if len(result.shape) == rank else replace(result, shape=(1,) * rank)
+
+
+def _shaped(value: Value, result: Result) -> Value:
+    return value if value.shape == result.shape else reshape(value, result.shape, result.name)
 
 
 def _index(result: Result, table: Value, indices: Sequence[Value | None]) -> Value:
@@ -71,18 +88,21 @@ def _scatter(result: Result, x: Value, dim: int, index: Value, source: Any, *, r
     """x with one element along `dim` replaced: the position is compared with the index everywhere."""
     if reduce is not None:
         raise UnsupportedError(f"scattering with reduce={reduce!r}")
+    x, index = _with_dimensions(x), _with_dimensions(index)
+    source = _with_dimensions(source) if isinstance(source, Value) else source
     d, rank = dim % len(x.shape), len(x.shape)
     whole = all(a == b for i, (a, b) in enumerate(zip(index.shape, x.shape, strict=True)) if i != d)
     if index.shape[d] != 1 or not whole or (isinstance(source, Value) and source.shape != index.shape):
         raise UnsupportedError("scattering of several elements along a dimension, or into a part of the others")
     at = counted(x.shape[d], rank, d, f"{result.name}_at")
     given = (source,) if isinstance(source, Value) else ()
-    number = Literal(0.0 if isinstance(source, Value) else float(source))
+    number = literal(0.0 if isinstance(source, Value) else float(source))
 
     def combine(a: Expression, place: Expression, i: Expression, *new: Expression) -> Expression:
         return ex.call("where", ex.call("eq", place, i), new[0] if new else number, a)
 
-    return result.pointwise(combine, x, at, index, *given, limit=x.limit)
+    replaced = replace(result, shape=x.shape).pointwise(combine, x, at, index, *given, limit=x.limit)
+    return _shaped(replaced, result)
 
 
 def _from_the_end(index: Value, size: int) -> Value:

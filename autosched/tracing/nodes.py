@@ -20,8 +20,23 @@ _CHECKED_BEFORE = ("_assert_tensor_metadata", "sym_constrain_range", "sym_constr
 
 def given_to(node: fx.Node, known: Mapping[fx.Node, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments and keywords of a node, with what is known of other nodes in the place of these."""
-    arguments: Any = fx.node.map_arg((node.args, node.kwargs), lambda n: known[n])
-    return tuple(arguments[0]), dict(arguments[1])
+    return tuple(_mapped(a, known) for a in node.args), {k: _mapped(v, known) for k, v in node.kwargs.items()}
+
+
+def _mapped(argument: Any, known: Mapping[fx.Node, Any]) -> Any:
+    match argument:
+        case fx.Node():
+            return known[argument]
+        case list():
+            return [_mapped(a, known) for a in argument]
+        case tuple():
+            return tuple(_mapped(a, known) for a in argument)
+        case dict():
+            return {k: _mapped(v, known) for k, v in argument.items()}
+        case slice(start=start, stop=stop, step=step):
+            return slice(*(_mapped(a, known) for a in (start, stop, step)))
+        case _:
+            return argument
 
 
 def needed_nodes(graph: fx.Graph, effects: bool) -> set[fx.Node]:

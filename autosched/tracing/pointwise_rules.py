@@ -48,8 +48,18 @@ def _trunc(x: Expression) -> Expression:
     return ex.call("where", ex.call("lt", x, Literal(0.0)), _ceil(x), ex.call("floor", x))
 
 
-def _round(x: Expression) -> Expression:
-    """To nearest, ties to even: half more and cut, and one less where that was a tie that came out odd."""
+def _round(x: Expression, *, decimals: int = 0) -> Expression:
+    """To nearest, ties to even, of so many decimals: those before the point where they are below 0."""
+    if decimals == 0:
+        return _nearest(x)
+    power_of_ten = Literal(10.0 ** abs(decimals))
+    if decimals > 0:
+        return ex.div(_nearest(ex.mul(x, power_of_ten)), power_of_ten)
+    return ex.mul(_nearest(ex.div(x, power_of_ten)), power_of_ten)
+
+
+def _nearest(x: Expression) -> Expression:
+    """The nearest integer: half more and cut, and one less where that was a tie that came out odd."""
     more = ex.add(x, Literal(0.5))
     up = ex.call("floor", more)
     odd = ex.sub(up, ex.mul(Literal(2.0), ex.call("floor", ex.mul(Literal(0.5), up))))
@@ -79,6 +89,8 @@ def _expm1(x: Expression) -> Expression:
 
 def power(x: Expression, exponent: float) -> Expression:
     """x to a constant power: by multiplications and roots where it is a small multiple of a half."""
+    if math.isinf(exponent):
+        return _infinite_power(x, exponent)
     doubled = 2 * exponent
     if doubled == int(doubled) and abs(exponent) <= 8:
         whole, half = divmod(abs(int(doubled)), 2)
@@ -95,6 +107,14 @@ def power(x: Expression, exponent: float) -> Expression:
         return ex.call("exp", ex.mul(Literal(exponent), ex.call("log", x)))
     odd = int(exponent) % 2 == 1
     return ex.call("where", ex.call("lt", x, Literal(0.0)), ex.call("neg", size), size) if odd else size
+
+
+def _infinite_power(x: Expression, exponent: float) -> Expression:
+    """0, 1 or infinity, by whether x is nearer to 0 than 1 is."""
+    size = ex.call("abs", x)
+    below, beyond = (Literal(0.0), Literal(math.inf))[:: 1 if exponent > 0 else -1]
+    apart = ex.call("where", ex.call("lt", size, Literal(1.0)), below, size)
+    return ex.call("where", ex.call("lt", Literal(1.0), size), beyond, apart)
 
 
 def _pow(x: Expression, y: Expression) -> Expression:
@@ -142,26 +162,34 @@ def quotient(a: Expression, b: Expression, mode: str) -> Expression:
     """a / b, cut towards zero ("trunc") or down ("floor"), the latter by way of the remainder, as in PyTorch."""
     if mode == "trunc":
         return _trunc(ex.div(a, b))
-    return _round(ex.div(ex.sub(a, _remainder(a, b)), b))
+    return _nearest(ex.div(ex.sub(a, _remainder(a, b)), b))
+
+
+def _div(a: Expression, b: Expression, *, rounding_mode: str | None = None) -> Expression:
+    return ex.div(a, b) if rounding_mode is None else quotient(a, b, rounding_mode)
 
 
 def _scaled(change: str) -> Callable[..., Expression]:
     """add or sub, whose second argument may be scaled."""
 
-    def combine(a: Expression, b: Expression, alpha: Expression | None = None) -> Expression:
+    def combine(a: Expression, b: Expression, *, alpha: Expression | None = None) -> Expression:
         match change, a, b, alpha:
             case "add", Literal(1.0), ex.Apply("tanh", (x,)), None:
                 return activations.one_plus_tanh(x)
             case "add", ex.Apply("tanh", (x,)), Literal(1.0), None:
                 return activations.one_plus_tanh(x)
-        return ex.call(change, a, b if alpha is None or alpha == Literal(1.0) else ex.mul(alpha, b))
+        return ex.call(change, a, b if alpha is None else ex.mul(alpha, b))
 
     return combine
 
 
-def _clamp(x: Expression, low: Expression | None = None, high: Expression | None = None) -> Expression:
-    raised = x if low is None else ex.call("maximum", x, low)
-    return raised if high is None else ex.call("minimum", raised, high)
+def _reversed_difference(a: Expression, b: Expression, *, alpha: Expression | None = None) -> Expression:
+    return ex.sub(b, a if alpha is None else ex.mul(alpha, a))
+
+
+def _clamp(x: Expression, *, min: Expression | None = None, max: Expression | None = None) -> Expression:
+    raised = x if min is None else ex.call("maximum", x, min)
+    return raised if max is None else ex.call("minimum", raised, max)
 
 
 def _relation(operator: str, swapped: bool = False) -> Callable[[Expression, Expression], Expression]:
@@ -180,11 +208,12 @@ def _unary(operator: str) -> Callable[[Expression], Expression]:
 RULES: Mapping[str, Callable[..., Expression]] = {
     **{name: _unary(name) for name in ("abs", "neg", "exp", "log", "sqrt", "rsqrt", "tanh", "erf", "sin", "cos")},
     **{name: _unary(name) for name in ("floor",)},
-    **{name: _relation(name) for name in ("maximum", "minimum", "mul", "div", "lt", "le", "eq")},
-    **dict.fromkeys(("clone", "alias", "_to_copy", "detach", "lift_fresh_copy", "_conj"), _same),
+    **{name: _relation(name) for name in ("maximum", "minimum", "mul", "lt", "le", "eq")},
+    **dict.fromkeys(("clone", "alias", "detach", "_conj"), _same),
     "add": _scaled("add"),
     "sub": _scaled("sub"),
-    "rsub": lambda a, b: ex.sub(b, a),
+    "rsub": _reversed_difference,
+    "div": _div,
     "gt": _relation("lt", swapped=True),
     "ge": _relation("le", swapped=True),
     "ne": _ne,
@@ -220,13 +249,13 @@ RULES: Mapping[str, Callable[..., Expression]] = {
     "remainder": _remainder,
     "fmod": _fmod,
     "clamp": _clamp,
-    "clamp_min": _clamp,
-    "clamp_max": lambda x, high: _clamp(x, None, high),
+    "clamp_min": lambda x, low: _clamp(x, min=low),
+    "clamp_max": lambda x, high: _clamp(x, max=high),
     "where": lambda c, a, b: ex.call("where", c, a, b),
 }
 
 # Operators whose result is one of their arguments, or 0 or 1: nothing is rounded.
 SELECTING = frozenset({"where", "maximum", "minimum", "clamp", "clamp_min", "clamp_max", "relu", "neg", "abs", "clone"})
-SELECTING |= {"alias", "detach", "lift_fresh_copy"}
+SELECTING |= {"alias", "detach"}
 # Operators that integers of any size are compared by, exactly as long as one side is below 2^24.
 COMPARING = frozenset({"lt", "le", "eq", "ne", "gt", "ge"})

@@ -46,13 +46,17 @@ def _same(x: Expression) -> Expression:
 
 
 def _addmm(result: Result, bias: Value, a: Value, b: Value, *, beta: float = 1, alpha: float = 1) -> Value:
-    """beta bias + alpha (a @ b), rounded once."""
+    """beta bias + alpha (a @ b), rounded once. What is scaled by 0 is not read, so that no NaN comes of it."""
 
-    def combine(added: Expression, sums: Expression) -> Expression:
-        scaled = sums if alpha == 1 else ex.mul(sums, Literal(float(alpha)))
-        return ex.add(scaled, added if beta == 1 else ex.mul(added, Literal(float(beta))))
+    def scaled(x: Expression, factor: float) -> Expression:
+        return x if factor == 1 else ex.mul(x, Literal(float(factor)))
 
-    return result.pointwise(combine, bias, _product(result, a, b))
+    if alpha == 0:
+        return result.pointwise(lambda added: scaled(added, beta), bias) if beta else result.constant(0.0)
+    sums = _product(result, a, b)
+    if beta == 0:
+        return result.pointwise(lambda total: scaled(total, alpha), sums)
+    return result.pointwise(lambda added, total: ex.add(scaled(total, alpha), scaled(added, beta)), bias, sums)
 
 
 def _mv(result: Result, a: Value, v: Value) -> Value:

@@ -15,6 +15,7 @@ from autosched.tracing.rules import (
     counted,
     dims_of,
     reshape,
+    torch_name,
 )
 from autosched.tracing.values import EXACT_BELOW, Pointwise, Value
 from search_spaces import expression as ex
@@ -34,8 +35,8 @@ def _finished(result: Result, folded: Value, dims: tuple[int, ...], keep: bool) 
     return result.keeping(folded, dims, keep)
 
 
-def _sum(result: Result, x: Value, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Value:
-    over = dims_of(dims, len(x.shape))
+def _sum(result: Result, x: Value, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Value:
+    over, x = dims_of(dim, len(x.shape)), _as_summed(x, dtype)
     if is_float(result.dtype):
         return _finished(result, result.reduced("sum", x, over), over, keepdim)
     limit = (1.0 if x.dtype == "bool" else x.limit) * _count(x, over)
@@ -45,6 +46,11 @@ def _sum(result: Result, x: Value, dims: Any = None, keepdim: bool = False, *, d
     return result.keeping(_exactly(folded, result.dtype, limit), over, keepdim)
 
 
+def _as_summed(x: Value, dtype: torch.dtype | None) -> Value:
+    """The argument of a fold in the element type that was asked for: it is converted before anything is added."""
+    return x if dtype is None else converted(x, torch_name(dtype))
+
+
 def _exactly(folded: Value, dtype: str, limit: float) -> Value:
     """A fold of integers, held in float32, as integers."""
     return Result(f"{folded.name}_{dtype}", folded.shape, dtype, folded.line).of(
@@ -52,8 +58,8 @@ def _exactly(folded: Value, dtype: str, limit: float) -> Value:
     )
 
 
-def _mean(result: Result, x: Value, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Value:
-    over = dims_of(dims, len(x.shape))
+def _mean(result: Result, x: Value, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Value:
+    over, x = dims_of(dim, len(x.shape)), _as_summed(x, dtype)
     return result.keeping(_divided(result, result.reduced("sum", x, over), _count(x, over)), over, keepdim)
 
 
@@ -84,22 +90,20 @@ def _moments(result: Result, x: Value, over: tuple[int, ...], correction: float)
 
 
 def _var_mean(
-    result: Result, x: Value, dims: Any = None, *, correction: float | None = None, keepdim: bool = False
+    result: Result, x: Value, dim: Any = None, *, correction: float | None = None, keepdim: bool = False
 ) -> tuple[Value, Value]:
-    over = dims_of(dims, len(x.shape))
+    over = dims_of(dim, len(x.shape))
     variance, mean = _moments(result, x, over, 1.0 if correction is None else correction)
     return _finished(result, variance, over, keepdim), _finished(result, mean, over, keepdim)
 
 
-def _var(
-    result: Result, x: Value, dims: Any = None, *, correction: float | None = None, keepdim: bool = False
-) -> Value:
-    return _var_mean(result, x, dims, correction=correction, keepdim=keepdim)[0]
+def _var(result: Result, x: Value, dim: Any = None, *, correction: float | None = None, keepdim: bool = False) -> Value:
+    return _var_mean(result, x, dim, correction=correction, keepdim=keepdim)[0]
 
 
 def _extreme(operator: str) -> Callable[..., Value]:
-    def rule(result: Result, x: Value, dims: Any = None, keepdim: bool = False) -> Value:
-        over = dims_of(dims, len(x.shape))
+    def rule(result: Result, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
+        over = dims_of(dim, len(x.shape))
         folded = result.reduced(operator, x, over, limit=x.limit, dtype=x.dtype)
         return result.keeping(folded, over, keepdim)
 
@@ -153,8 +157,8 @@ def _extreme_and_place(operator: str) -> Callable[..., tuple[Value, Value]]:
 def _whether(operator: str) -> Callable[..., Value]:
     """any or all: the maximum or the minimum of what is 1 where an element is not 0."""
 
-    def rule(result: Result, x: Value, dims: Any = None, keepdim: bool = False) -> Value:
-        over = dims_of(dims, len(x.shape))
+    def rule(result: Result, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
+        over = dims_of(dim, len(x.shape))
         truth = converted(x, "bool", f"{result.name}_truth")
         folded = result.reduced(operator, truth, over, dtype="bool", limit=1.0)
         return result.keeping(folded, over, keepdim)
@@ -165,14 +169,24 @@ def _whether(operator: str) -> Callable[..., Value]:
 def _prod(result: Result, x: Value, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Value:
     if not is_float(result.dtype):
         raise UnsupportedError("products of integers, which may exceed what is exact in float32")
-    over = dims_of(dim, len(x.shape))
+    over, x = dims_of(dim, len(x.shape)), _as_summed(x, dtype)
     return _finished(result, result.reduced("prod", x, over), over, keepdim)
 
 
 def _batch_norm(
-    result: Result, x: Value, weight: Value | None, bias: Value | None, mean: Value, var: Value, _: float, eps: float
+    result: Result,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    mean: Value,
+    var: Value,
+    momentum: float,
+    eps: float,
 ) -> tuple[Value, ...]:
-    """Batch normalisation with given statistics, one per position of the second dimension."""
+    """Batch normalisation with given statistics, one per position of the second dimension.
+
+    `momentum` is how fast they follow the data, which they do not do here.
+    """
     shape = (1, x.shape[1], *(1,) * (len(x.shape) - 2))
     given = [reshape(v, shape) for v in (mean, var, weight, bias) if v is not None]
 
@@ -227,11 +241,11 @@ RULES: Mapping[str, Callable[..., Any]] = {
     "_native_batch_norm_legit_no_training": _batch_norm,
     "_fused_rms_norm": _rms_norm,
 }
-_PAIRS: Mapping[str, Callable[..., Any]] = {"max": _extreme_and_place("max"), "min": _extreme_and_place("min")}
+PAIRS: Mapping[str, Callable[..., Any]] = {"max": _extreme_and_place("max"), "min": _extreme_and_place("min")}
 
 
 def rule_of(operator: str, overload: str) -> Callable[..., Any] | None:
     """The rule of an ATen operator, or None."""
-    if operator in _PAIRS:
-        return _PAIRS[operator] if overload == "dim" else RULES[f"a{operator}"]
+    if operator in PAIRS:
+        return {"dim": PAIRS[operator], "default": RULES[f"a{operator}"]}.get(overload)
     return RULES.get(operator)

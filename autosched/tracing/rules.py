@@ -52,8 +52,7 @@ class Result:
 
     def constant(self, number: float, **fields: Any) -> Value:
         number = as_held(number, str(fields.get("dtype", self.dtype)))
-        # There is no literal that is no number.
-        element = ex.div(Literal(0.0), Literal(0.0)) if math.isnan(number) else Literal(number)
+        element = literal(number)
         return self.of(Pointwise, arguments=(), combine=lambda: element, limit=abs(number), **fields)
 
     def reduced(self, operator: str, argument: Value, dims: Sequence[int], **fields: Any) -> Value:
@@ -109,6 +108,11 @@ def converted(value: Value, dtype: str, name: str = "") -> Value:
     if widening or not is_float(dtype):
         return result.of(Pointwise, arguments=(value,), combine=lambda x: x, limit=limit)
     return result.pointwise(lambda x: x, value, limit=limit)
+
+
+def literal(number: float) -> Expression:
+    """The number as an element. There is no literal that is no number."""
+    return ex.div(Literal(0.0), Literal(0.0)) if math.isnan(number) else Literal(number)
 
 
 def as_held(number: float, dtype: str) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from autosched.tracing import lookup_rules, product_rules, reduction_rules, view_translation
+from autosched.tracing import (
+    creation_rules,
+    lookup_rules,
+    pointwise_rules,
+    product_rules,
+    reduction_rules,
+    view_translation,
+)
+from autosched.tracing.binding import bind, check_declared
 from autosched.tracing.capture import Captured, user_line
 from autosched.tracing.nodes import (
     READ_NUMBER,
@@ -24,27 +31,12 @@ from autosched.tracing.nodes import (
     results_of,
     where,
 )
-from autosched.tracing.pointwise_rules import COMPARING, RULES, SELECTING, quotient, truth
-from autosched.tracing.rules import Result, UnsupportedError, as_held, converted, torch_name
-from autosched.tracing.values import (
-    EXACT_BELOW,
-    NUMBER,
-    Counted,
-    Eager,
-    EagerOperation,
-    Pointwise,
-    Source,
-    Value,
-    values_in,
-)
+from autosched.tracing.pointwise_translation import pointwise
+from autosched.tracing.rules import UnsupportedError, torch_name
+from autosched.tracing.values import NUMBER, Eager, EagerOperation, Pointwise, Source, Value, values_in
 from search_spaces import InputError
-from search_spaces.dtypes import DTYPES, FLOAT8, is_float
-from search_spaces.expression import Access, Expression, Literal
-
-# Quotients of integers up to here are cut to the right one although a GPU's division is 2 units in the last place off.
-_DIVIDED_BELOW = 2.0**21
-# Operators whose result is 1 or 0 as it is.
-_TRUE_OR_FALSE = {*COMPARING, *SELECTING, *(n for n in RULES if n.startswith(("logical", "bitwise", "is")))}
+from search_spaces.dtypes import DTYPES, FLOAT8
+from search_spaces.expression import Access
 
 
 class DefectWarning(RuntimeWarning):
@@ -191,16 +183,15 @@ class _Translator:
             return self._eager(node, "a tensor without elements")
         if (name, overload) == ("view", "dtype"):
             raise UnsupportedError("the bits of one element type as those of another")
-        if name in _CREATED:
-            return _CREATED[name](first, arguments, keywords)
-        if name in RULES:
-            return _pointwise(first, name, arguments, keywords)
-        found = reduction_rules.rule_of(name, overload)
-        for rules in (view_translation.RULES, product_rules.RULES, lookup_rules.RULES):
-            found = found or rules.get(name)
-        if found is None:
+        found = rule_of(name, overload)
+        if found is None and name not in pointwise_rules.RULES:
             raise UnsupportedError("no rule says what it computes")
-        return found(first, *arguments, **keywords)
+        assert isinstance(node.target, torch._ops.OpOverload)
+        bound = bind(node.target, arguments, keywords)
+        if found is None:
+            return pointwise(first, name, bound)
+        check_declared(found, bound, own=1)
+        return found(first, *bound.required, **bound.options)
 
     def _eager(self, node: fx.Node, why: str) -> Any:
         """A call of PyTorch with exactly what the graph gives it."""
@@ -231,101 +222,9 @@ def _why_unreadable(value: Value) -> str:
     return f"{value.name} is {value.dtype}; expected one of {', '.join(DTYPES)}"
 
 
-def _pointwise(result: Result, name: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Value:
-    """A pointwise operator: tensors become the arguments of its rule, numbers constants in it."""
-    if name == "_to_copy" and arguments[0].dtype != result.dtype:
-        return converted(arguments[0], result.dtype, result.name)
-    mode = keywords.pop("rounding_mode", None)
-    given = [*arguments, *(v for k, v in keywords.items() if k in ("alpha", "min", "max"))]
-    tensors = tuple(v for v in given if isinstance(v, Value))
-    # A number that is chosen becomes an element; one that is computed with is not rounded before.
-    held = result.dtype if name in SELECTING else "float32"
-    places = [_Place() if isinstance(v, Value) else None if v is None else Literal(as_held(v, held)) for v in given]
-    limit = _limit(name, [v.limit if isinstance(v, Value) else abs(v) for v in given if v is not None])
-    alpha = keywords.get("alpha", 1)
-    limit = limit * max(abs(alpha), 1.0) if name in ("add", "sub", "rsub") else limit
-    limit = math.inf if is_float(result.dtype) else 1.0 if result.dtype == "bool" else limit
-    _check_exact(result, name, given, limit)
-
-    def combine(*elements: Expression) -> Expression:
-        rest = iter(elements)
-        filled: list[Any] = [next(rest) if isinstance(p, _Place) else p for p in places]
-        made = RULES[name](*filled) if mode is None else quotient(filled[0], filled[1], mode)
-        # Sums and products of booleans are True or False, too.
-        return truth(made) if result.dtype == "bool" and name not in _TRUE_OR_FALSE else made
-
-    if name in SELECTING and all(t.dtype == result.dtype for t in tensors[1 if name == "where" else 0 :]):
-        return result.of(Pointwise, arguments=tensors, combine=combine, limit=limit)
-    return result.pointwise(combine, *tensors, limit=limit)
-
-
-class _Place:
-    """Where the element of a tensor goes."""
-
-
-def _limit(name: str, limits: Sequence[float]) -> float:
-    """How large the integers can be that come of such a pointwise operator."""
-    if name in COMPARING or name.startswith(("logical", "bitwise", "is")):
-        return 1.0
-    if name in SELECTING:
-        return max(limits[1:] if name == "where" else limits)
-    if name in ("add", "sub", "rsub"):
-        return sum(limits[:2])
-    if name in ("remainder", "fmod", "div") and limits[0] <= _DIVIDED_BELOW:
-        return limits[0] if name == "div" else limits[1]
-    return limits[0] * limits[1] if name == "mul" else float("inf")
-
-
-def _check_exact(result: Result, name: str, given: Sequence[Any], limit: float) -> None:
-    """Raise UnsupportedError where float32 may not hold an integer that matters."""
-    tensors = [v for v in given if isinstance(v, Value)]
-    if name in COMPARING:
-        sizes = [v.limit if isinstance(v, Value) else abs(v) for v in given if v is not None]
-        if all(not is_float(v.dtype) for v in tensors) and min(sizes) >= EXACT_BELOW:
-            raise UnsupportedError(f"a comparison of integers that may both exceed {EXACT_BELOW:g}")
-    elif name.startswith("bitwise") and any(v.dtype != "bool" for v in tensors):
-        raise UnsupportedError("arithmetic on the bits of integers")
-    elif result.dtype == "int8" and limit > 127:
-        raise UnsupportedError("arithmetic on int8, which may wrap around")
-    elif not is_float(result.dtype) and result.dtype != "bool" and name not in SELECTING and limit > EXACT_BELOW:
-        raise UnsupportedError(f"arithmetic on integers that may exceed {EXACT_BELOW:g}")
-
-
-def _full(result: Result, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Value:
-    return result.constant(float(arguments[1]))
-
-
-def _scalar(result: Result, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Value:
-    return result.constant(float(arguments[0]))
-
-
-def _arange(result: Result, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Value:
-    start, end, *rest = (0, *arguments) if len(arguments) == 1 else arguments
-    step = rest[0] if rest else 1
-    if any(int(v) != v for v in (start, step)):
-        raise UnsupportedError("positions that are no integers")
-    limit = float(max(abs(start), abs(end)))
-    if limit > EXACT_BELOW:
-        raise UnsupportedError(f"positions up to {limit:g}; they are exact up to {EXACT_BELOW:g} only")
-    if result.dtype in ("float16", "bfloat16"):
-        counted_up = result.of(Counted, start=int(start), step=int(step), name=f"{result.name}_exact", dtype="float32")
-        return result.pointwise(lambda x: x, counted_up)
-    return result.of(Counted, start=int(start), step=int(step), limit=limit)
-
-
-_CREATED: dict[str, Callable[..., Value]] = {
-    "full": _full,
-    "full_like": _full,
-    "scalar_tensor": _scalar,
-    "lift_fresh_copy": lambda result, arguments, keywords: arguments[0],
-    "zeros": lambda result, arguments, keywords: result.constant(0.0),
-    "zeros_like": lambda result, arguments, keywords: result.constant(0.0),
-    "ones": lambda result, arguments, keywords: result.constant(1.0),
-    "ones_like": lambda result, arguments, keywords: result.constant(1.0),
-    "arange": _arange,
-    # Elements that nobody has set may be anything.
-    **dict.fromkeys(
-        ("empty", "empty_like", "empty_permuted", "new_empty"),
-        lambda result, arguments, keywords: result.constant(0.0),
-    ),
-}
+def rule_of(name: str, overload: str) -> Callable[..., Any] | None:
+    """The rule of an ATen operator that is not pointwise, or None."""
+    found = reduction_rules.rule_of(name, overload)
+    for rules in (creation_rules.RULES, view_translation.RULES, product_rules.RULES, lookup_rules.RULES):
+        found = found or rules.get(name)
+    return found

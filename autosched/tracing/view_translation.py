@@ -45,12 +45,12 @@ def _t(result: Result, x: Value) -> Value:
     return _permute(result, x, list(range(len(x.shape)))[::-1])
 
 
-def _reshape(result: Result, x: Value, *_: Any, **__: Any) -> Value:
-    """Any view that leaves the order of the elements as it is."""
+def _reshape(result: Result, x: Value, size: Any = None) -> Value:
+    """Any view that leaves the order of the elements as it is. `size`, or a dimension, says the result's shape."""
     return reshape(x, result.shape, result.name)
 
 
-def _expand(result: Result, x: Value, *_: Any, **__: Any) -> Value:
+def _expand(result: Result, x: Value, size: Sequence[int]) -> Value:
     return view(result, x, lambda t: t.expand(result.shape), lambda at: expanded(at, x.shape))
 
 
@@ -103,9 +103,9 @@ def _diagonal(result: Result, x: Value, offset: int = 0, dim1: int = 0, dim2: in
     return view(result, x, lambda t: t.diagonal(offset, dim1, dim2), index)
 
 
-def _as_strided(result: Result, x: Value, size: Sequence[int], stride: Sequence[int], offset: int = 0) -> Value:
+def _as_strided(result: Result, x: Value, size: Sequence[int], stride: Sequence[int], storage_offset: int = 0) -> Value:
     """Strides that say nothing more than the shape, as PyTorch leaves them behind."""
-    if offset or tuple(stride) != dense_strides(tuple(size)) or math.prod(size) != x.elements:
+    if storage_offset or tuple(stride) != dense_strides(tuple(size)) or math.prod(size) != x.elements:
         raise UnsupportedError(f"elements by strides {list(stride)}")
     return reshape(x, result.shape, result.name)
 
@@ -116,7 +116,7 @@ def _repeat(result: Result, x: Value, times: Sequence[int]) -> Value:
     apart = tuple(n for size in sizes for n in (1, size))
     whole = tuple(n for t, size in zip(times, sizes, strict=True) for n in (t, size))
     spread = Result(f"{result.name}_apart", whole, x.dtype, result.line)
-    return reshape(_expand(spread, reshape(x, apart)), result.shape, result.name)
+    return reshape(_expand(spread, reshape(x, apart), whole), result.shape, result.name)
 
 
 def _flip(result: Result, x: Value, dims: Any) -> Value:

@@ -71,7 +71,7 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     form = contraction_form(workload)
     if form is None or target.kind != "cpu":
         return ()
-    knobs = _knobs(form, target)
+    knobs = _knobs(workload, form, target)
     return (
         Sketch(
             "tiled_dot_cpu",
@@ -84,11 +84,11 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     )
 
 
-def _knobs(form: ContractionForm, target: Target) -> tuple[Knob, ...]:
+def _knobs(workload: Workload, form: ContractionForm, target: Target) -> tuple[Knob, ...]:
     packing_a: tuple[KnobValue, ...] = (
-        ("no", "rows", "panels") if _runs_along(form.a, form.k.name) else ("no", "panels")
+        ("no", "rows", "panels") if _runs_along(workload, form.a, form.k.name) else ("no", "panels")
     )
-    packing_b: tuple[KnobValue, ...] = ("no", "panels") if _runs_along(form.b, form.n.name) else ("panels",)
+    packing_b: tuple[KnobValue, ...] = ("no", "panels") if _runs_along(workload, form.b, form.n.name) else ("panels",)
     return (
         Choice("register", _register_tiles(form.m.extent, target)),
         Choice("m", _cuts(form.m.extent, GRID_PIECES)),
@@ -175,9 +175,10 @@ def _reduction_cuts(extent: int) -> tuple[tuple[int, ...], ...]:
     return tuple(sorted({cover(extent, (-(-extent // p),)) for p in pieces}))
 
 
-def _runs_along(access: Access, axis: str) -> bool:
-    """Whether neighbours along the axis are neighbours in memory."""
-    return access.index[-1].terms[0][0] == axis
+def _runs_along(workload: Workload, access: Access, axis: str) -> bool:
+    """Whether neighbours along the axis, the last one of the tensor, are neighbours in memory."""
+    tensor = next(t for t in workload.inputs if t.name == access.tensor)
+    return access.index[-1].terms[0][0] == axis and tensor.effective_strides[-1] == 1
 
 
 def _why_illegal(target: Target, values: Values) -> str | None:

@@ -1,0 +1,54 @@
+"""Whether the schedules of a workload are right on this machine's CPU, by the checks that a trial makes, in-process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+import search_spaces
+from autosched import devices
+from autosched.backends.backend import CompileError
+from autosched.backends.llvm_backend import LlvmBackend
+from autosched.measuring.trial_data import Failed, TrialData
+from search_spaces import Schedule, Target, Workload
+from search_spaces.space import SearchSpace
+
+HERE = devices.cpu_target()
+BACKEND = LlvmBackend()
+
+
+def faults(workload: Workload, samples: int, seed: int = 0, target: Target = HERE) -> list[str]:
+    """What is wrong with every starting point and so many sampled schedules: status, detail and schedule of each."""
+    space = search_spaces.build(workload, target)
+    data = TrialData.drawn(workload, seed, torch.device("cpu"))
+    return [found for s in tried(space, samples, seed) if (found := fault(s, data, target))]
+
+
+def tried(space: SearchSpace, samples: int, seed: int) -> Iterator[Schedule]:
+    """Every starting point of a space, then so many others, each once."""
+    rng = np.random.default_rng(seed)
+    return iter(dict.fromkeys([*space.starts(), *(space.sample(rng) for _ in range(samples))]))
+
+
+def fault(schedule: Schedule, data: TrialData, target: Target = HERE) -> str | None:
+    """What a trial would say of the schedule, or None where it is right. It runs twice: it may be right only once."""
+    program = schedule.program
+    try:
+        artefact = BACKEND.compile(BACKEND.render(program, ""), program, target)
+    except CompileError as error:
+        return f"compile_error: {error} [{schedule.one_line}]"
+    launcher = BACKEND.load(artefact, program)
+    try:
+        for _ in range(2):
+            data.output.poison()
+            launcher(data.operands)
+            data.judge()
+            data.judge_surroundings()
+    except Failed as failure:
+        return f"{failure.status}: {failure} [{schedule.one_line}]"
+    finally:
+        launcher.unload()
+        data.inputs.changed()
+    return None
