@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 from torch._decomp import core_aten_decompositions, get_decompositions
-from torch.export.graph_signature import InputKind, OutputKind
+from torch.export.graph_signature import InputKind
 
 from autosched.tracing.graph_rewriting import read_from_their_memory, without_tokens
 from autosched.tracing.structure import Structure
@@ -95,9 +95,7 @@ def capture(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Captured:
     specs = list(zip(placeholders, exported.graph_signature.input_specs, strict=True))
     held = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
     tensors = {name: _constant(exported, spec) for name, spec in specs if spec.kind in held}
-    tokens = [name for name, spec in specs if spec.kind == InputKind.TOKEN]
-    results = [s.kind == OutputKind.TOKEN for s in exported.graph_signature.output_specs]
-    without_tokens(exported.graph, tokens, sum(results))
+    without_tokens(exported.graph)
     laid_out = read_from_their_memory(exported.graph)
     leaves = _returned(exported.graph)
     constants = tuple((n, leaf) for n, leaf in enumerate(leaves) if not isinstance(leaf, fx.Node))

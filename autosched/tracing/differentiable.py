@@ -17,10 +17,13 @@ from torch._functorch.aot_autograd import aot_export_joint_simple
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._subclasses import FakeTensorMode
 from torch.autograd.function import once_differentiable
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from autosched.kernel import Kernel
 from autosched.tracing.capture import Captured, decompositions, name_of
+from autosched.tracing.decomposing import has_gradient_operators, one_sided
 from autosched.tracing.function import TracedFunction, argument_names, cut
+from autosched.tracing.graph_rewriting import without_tokens
 from autosched.tracing.kernel import TracedKernel
 from autosched.tracing.structure import Structure, flattened
 from search_spaces import InputError, Workload
@@ -79,18 +82,20 @@ def trace_with_gradient(
         return tuple(m.clone() if m._base is not None or any(m is a for a in arguments) else m for m in made)
 
     name, names = name_of(function), argument_names(function, len(inputs))
-    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+    # Attention is decomposed before there is a gradient: its fused operators keep what only they understand.
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode, sdpa_kernel(SDPBackend.MATH):
         fake = tuple(mode.from_tensor(t) for t in inputs)
         try:
             example, structure = flattened(function(*fake))
             if not any(m.requires_grad for m in example):
                 raise InputError(f"no result of {name} has a gradient")
-            joint: Any = aot_export_joint_simple(called, fake, trace_joint=True, decompositions=decompositions())
+            joint = _joint(called, fake)
         except InputError:
             raise
         except Exception as error:
             # PyTorch raises whatever the function, or one of its own layers, does.
             raise InputError(f"{name} cannot be captured with its gradient: {type(error).__name__}: {error}") from error
+    without_tokens(joint.graph)
     results = len(_output(joint)) - len(inputs)
     forward, backward = min_cut_rematerialization_partition(joint, (), num_fwd_outputs=results)
     kept = [n.name for n in backward.graph.nodes if n.op == "placeholder"]
@@ -105,6 +110,18 @@ def trace_with_gradient(
         required=tuple(t.requires_grad for t in inputs),
         structure=structure,
     )
+
+
+def _joint(function: Callable[..., Any], fake: tuple[Tensor, ...]) -> Any:
+    """The graph of the function and its gradient, with nothing decomposed on one side alone."""
+    table = decompositions()
+    made = aot_export_joint_simple(function, fake, trace_joint=True, decompositions=table)
+    if has_gradient_operators(made.graph):
+        whole = aot_export_joint_simple(function, fake, trace_joint=True, decompositions={})
+        if kept := one_sided(whole.graph, table):
+            table = {operator: rule for operator, rule in table.items() if operator not in kept}
+            made = aot_export_joint_simple(function, fake, trace_joint=True, decompositions=table)
+    return made
 
 
 class DifferentiableKernel:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
 
 import torch
 from torch import Tensor, fx
@@ -13,21 +12,21 @@ from search_spaces import InputError
 _aten = torch.ops.aten
 
 
-def without_tokens(graph: fx.Graph, tokens: Iterable[str], outputs: int) -> None:
+def without_tokens(graph: fx.Graph) -> None:
     """Operators with an effect as calls of their own: PyTorch threads a token through them, to keep their order.
 
-    Before:  made = with_effects(token, op, x); token_1 = made[0]; y = made[1]; return (token_1, y)
-    After:   y = op(x); return (y,)
-
-    `tokens`: the placeholders of tokens; `outputs`: how many results are tokens, which come first.
+    Before:  f(token, x): made = with_effects(token, op, x); token_1 = made[0]; y = made[1]; return (token_1, y)
+    After:   f(x): y = op(x); return (y,)
     """
+    wrapped = [n for n in graph.nodes if n.target is torch.ops.higher_order.with_effects]
+    tokens = [n.args[0] for n in wrapped if isinstance(n.args[0], fx.Node) and n.args[0].op == "placeholder"]
     (output,) = (n for n in graph.nodes if n.op == "output")
-    output.args = (tuple(output.args[0])[outputs:],)
-    for node in [n for n in graph.nodes if n.target is torch.ops.higher_order.with_effects]:
+    # There are as many at the end as at the beginning, and they come first.
+    output.args = (tuple(output.args[0])[len(tokens) :],)
+    for node in wrapped:
         _unwrap(graph, node)
-    named = set(tokens)
-    for node in [n for n in graph.nodes if n.name in named]:
-        graph.erase_node(node)
+    for token in tokens:
+        graph.erase_node(token)
 
 
 def _unwrap(graph: fx.Graph, wrapped: fx.Node) -> None:
