@@ -66,12 +66,14 @@ class Captured:
 
     `constants`: by name of a node, the tensor that it stands for, or the module that a higher-order operator calls; the
     other placeholders are arguments of the function. `laid_out`: operations that need tensors as PyTorch lays them out.
+    `strides`: those that PyTorch gives the tensors among the results, where that is known.
     """
 
     graph: fx.Graph
     constants: Mapping[str, Tensor | torch.nn.Module]
     structure: Structure
     laid_out: frozenset[str] = frozenset()
+    strides: tuple[tuple[int, ...] | None, ...] = ()
 
 
 def capture(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Captured:
@@ -85,6 +87,8 @@ def capture(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Captured:
         warnings.simplefilter("ignore")
         try:
             exported = torch.export.export(_module(function), tuple(inputs), strict=False)
+            # Decompositions keep elements, not always their order in memory.
+            strides = [strides_of(n.meta["val"]) for n in _returned(exported.graph) if isinstance(n, fx.Node)]
             exported = exported.run_decompositions(decompositions())
         except Exception as error:
             # torch.export raises whatever the function, or one of its own layers, does.
@@ -100,15 +104,22 @@ def capture(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Captured:
     leaves = _returned(exported.graph)
     constants = tuple((n, leaf) for n, leaf in enumerate(leaves) if not isinstance(leaf, fx.Node))
     structure = Structure(exported.call_spec.out_spec, constants)
-    return Captured(
-        exported.graph, {**tensors, **modules_of(exported.graph_module, exported.graph)}, structure, laid_out
-    )
+    modules = modules_of(exported.graph_module, exported.graph)
+    return Captured(exported.graph, {**tensors, **modules}, structure, laid_out, tuple(strides))
 
 
 def modules_of(owner: torch.nn.Module, graph: fx.Graph) -> dict[str, torch.nn.Module]:
     """What higher-order operators of the graph call, by the nodes that stand for it."""
     named = {n.name: operator.attrgetter(str(n.target))(owner) for n in graph.nodes if n.op == "get_attr"}
     return {name: made for name, made in named.items() if isinstance(made, torch.nn.Module)}
+
+
+def strides_of(made: Any) -> tuple[int, ...] | None:
+    """The strides of a tensor; None where they depend on data, or there are none."""
+    if not isinstance(made, Tensor) or made.layout is not torch.strided:
+        return None
+    strides = tuple(made.stride())
+    return strides if all(isinstance(s, int) for s in strides) else None
 
 
 def _returned(graph: fx.Graph) -> list[Any]:

@@ -20,10 +20,10 @@ from torch.autograd.function import once_differentiable
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from autosched.kernel import Kernel
-from autosched.tracing.capture import Captured, decompositions, name_of
+from autosched.tracing.capture import Captured, decompositions, name_of, strides_of
 from autosched.tracing.decomposing import has_gradient_operators, one_sided
 from autosched.tracing.function import TracedFunction, argument_names, cut
-from autosched.tracing.graph_rewriting import without_tokens
+from autosched.tracing.graph_rewriting import read_from_their_memory, without_tokens
 from autosched.tracing.kernel import TracedKernel
 from autosched.tracing.structure import Structure, flattened
 from search_spaces import InputError, Workload
@@ -176,7 +176,8 @@ def _captured(module: fx.GraphModule) -> Captured:
     # What is None among gradients is no result.
     made = [m for m in _output(module) if m is not None]
     _, structure = flattened(tuple(torch.empty(()) for _ in made))
-    return Captured(module.graph, named, structure)
+    laid_out = read_from_their_memory(module.graph)
+    return Captured(module.graph, named, structure, laid_out, tuple(strides_of(m.meta["val"]) for m in made))
 
 
 def _output(module: fx.GraphModule) -> list[Any]:

@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from autosched.tracing.capture import Captured, capture, name_of
+from autosched.tracing.layouts import laid_out
 from autosched.tracing.partition import NoKernelError, Partition, Step
 from autosched.tracing.structure import Structure
 from autosched.tracing.translate import translate
@@ -118,13 +119,21 @@ def cut(
         InputError: as `trace`.
     """
     eager: frozenset[str] = frozenset()
+    in_order = True
     while True:
         translation = translate(captured, arguments, allow_fallback, eager)
         results = [r for r in translation.outputs if isinstance(r, Value)]
+        made = results
+        if in_order and len(captured.strides) == len(made):
+            results = [r if s is None else laid_out(r, s) for r, s in zip(made, captured.strides, strict=True)]
         wanted = [*results, *translation.effects]
         try:
             partitions = [Partition(name, wanted), Partition(name, wanted, fused_products=True)]
         except NoKernelError as error:
+            if error.value not in translation.origins:
+                # A copy in the order of PyTorch's result, which no kernel makes.
+                in_order = False
+                continue
             origin = translation.origins[error.value]
             if not allow_fallback:
                 line = f" ({error.value.line})" if error.value.line else ""
