@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
 import search_spaces
-from autosched import backends, custom_op
+from autosched import backends, custom_op, first_use
 from autosched.backends.backend import Artefact, CompileError, Launcher, LoadError
 from autosched.build import build
 from autosched.dispatch import Argument, ready_call
@@ -22,7 +22,7 @@ _ALIGNMENT = {"cpu": 64, "gpu": 16}
 
 
 class Kernel:
-    """The kernel of one tuning record, compiled and loaded on this machine.
+    """The kernel of one tuning record, compiled, loaded and checked on this machine.
 
     `kernel(*inputs)` returns a new tensor; `kernel(*inputs, out=tensor)` writes to `tensor` and returns it. Inputs come
     in the workload's order. One that is not aligned, or does not have the strides that the workload says (contiguous,
@@ -33,6 +33,9 @@ class Kernel:
     stream of its device, whatever the current device is. A CUDA graph can capture it, and replays it as long as the
     kernel lives. Within a function that torch.compile compiles, and on tensors without data, a call is one of the
     operator that `register` gives for it.
+
+    The check is that of a trial (`autosched.first_use`): before its first use, once for this machine and these versions
+    of everything. A call checks nothing of the results.
 
     `launch` runs the generated code on the addresses of the inputs, in order, and of the output, and checks nothing.
     """
@@ -144,11 +147,13 @@ def _check_output(out: Tensor, name: str, input_names: Sequence[str], inputs: Se
 
 
 def load_kernel(record: TuningRecord) -> Kernel:
-    """Build the kernel of a record on this machine: lower, print, compile, load; nothing is searched.
+    """Build the kernel of a record on this machine: lower, print, compile, load, check; nothing is searched.
 
     Raises:
         InputError: the schedule is not of the search space that this version derives for the workload.
-        AutoschedError: it cannot be compiled or loaded here; the message is the compiler's or the driver's.
+        AutoschedError: it cannot be compiled or loaded here, and the message is the compiler's or the driver's; or it
+            does not pass the check before its first use.
+        OutOfMemoryError: there is no memory for the check.
     """
     space = search_spaces.build(record.workload, record.target)
     schedule = space.bind(record.schedule)
@@ -158,4 +163,5 @@ def load_kernel(record: TuningRecord) -> Kernel:
         launcher = backend.load(artefact, schedule.program)
     except (CompileError, LoadError) as error:
         raise AutoschedError(f"{record.workload.label}: the kernel cannot be built here: {error}") from error
+    first_use.ensure_right(record, schedule, artefact, launcher)
     return Kernel(record, schedule, artefact, launcher)

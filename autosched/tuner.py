@@ -16,7 +16,7 @@ import numpy as np
 
 import cost_models
 import search_spaces
-from autosched import backends, devices, strategies
+from autosched import backends, devices, first_use, strategies
 from autosched.arguments import check_integer, check_workload, log_path
 from autosched.effort import Rung, WorkSeconds, effort_lines, ladder
 from autosched.generator import generator_hash
@@ -258,6 +258,7 @@ def run(search: Search, measurer: Measurer | None = None) -> TuneResult:
     if search.complete:
         return _result(search, "known", begin)
     op, device, origin = search.space.workload, search.space.target, search.provenance
+    measured_here = measurer is None
     with interruptible() as interruption, ExitStack() as opened:
         if measurer is None:
             # First of all: its workers take seconds to start, and what follows is done meanwhile.
@@ -265,7 +266,11 @@ def run(search: Search, measurer: Measurer | None = None) -> TuneResult:
             measurer = opened.enter_context(LocalMeasurer(op, device, policy=policy, seed=origin.seed))
         search.strategy.tell(history(search.log, op, device, origin), elsewhere=True)
         search.strategy.tell(standing(search.records))
-        return _result(search, search.run(measurer, interruption), begin)
+        result = _result(search, search.run(measurer, interruption), begin)
+    best = result.best
+    if measured_here and best is not None and any(best is tried for tried in (*search.trials, *search.finals)):
+        first_use.remember(best)
+    return result
 
 
 def _result(search: Search, ending: Ending, begin: float) -> TuneResult:

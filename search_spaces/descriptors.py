@@ -36,6 +36,21 @@ def why_not_describable(tensor: Tensor | Buffer) -> str | None:
     return None
 
 
+def why_not_storable(tensor: Tensor | Buffer) -> str | None:
+    """Why no descriptor writes tiles of the tensor, or None when one does.
+
+    What is read beyond the end of a row is 0, but what is written of it is whole pieces of 16 bytes: seen on an H200,
+    where a row of 31 float16 was written with the element behind it, and one of 17 int8 with fifteen.
+    """
+    row = tensor.shape[-1] * dtype(tensor.dtype).bytes
+    if (reason := why_not_describable(tensor)) or row % DESCRIPTOR_ALIGNMENT_BYTES == 0:
+        return reason
+    return (
+        f"a row of {tensor.shape[-1]} {tensor.dtype} has {row} bytes; "
+        f"descriptors write multiples of {DESCRIPTOR_ALIGNMENT_BYTES}"
+    )
+
+
 def descriptor_remarks(
     workload: Workload, operands: Iterable[str], target: Target, instead: str = "read by pointers, or copied first"
 ) -> tuple[str, ...]:
@@ -53,5 +68,8 @@ def descriptor_remarks(
     moved = [t for t in (*workload.inputs, workload.output) if len(t.shape) > 1]
     ways = dict.fromkeys(operands, instead)
     ways[workload.output.name] = "written by pointers"
-    found = [(t.name, why_not_describable(t)) for t in moved]
+    reasons = {t.name: why_not_describable(t) for t in moved} | {
+        workload.output.name: why_not_storable(workload.output)
+    }
+    found = [(t.name, reasons[t.name]) for t in moved]
     return tuple(f"{name}: {why}, so {name} is {ways.get(name, 'read by pointers')}" for name, why in found if why)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from search_spaces.dtypes import DTYPES, FLOAT8, is_float, is_promoted
-from search_spaces.expression import gathers
 from search_spaces.structure import contraction_form
 from search_spaces.target import Target
 from search_spaces.workload import Tensor, Workload
@@ -42,14 +41,9 @@ def _why_unsupported_cpu(workload: Workload, tensors: tuple[Tensor, ...]) -> str
     for dtype in workload.contracted:
         if not is_float(dtype) and contraction_form(workload):
             return f"products of {dtype}; contractions for CPUs take those of {', '.join(filter(is_float, allowed))}"
-    if contraction_form(workload) and any(gathers(s.expression) for s in workload.stages):
-        return "elements that are looked up beside a contraction; kernels for CPUs take them without one"
     for tensor in tensors:
         if tensor.dtype not in allowed:
             return f"{tensor.name} is {tensor.dtype}; kernels for CPUs take {', '.join(allowed)}"
-        if contraction_form(workload) and tensor.shape and tensor.shape[-1] > 1 and tensor.effective_strides[-1] != 1:
-            between = tensor.effective_strides[-1]
-            return f"elements of the last dimension of {tensor.name} are {between} apart; contractions for CPUs take 1"
     return None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from search_spaces.descriptors import DESCRIPTOR_ALIGNMENT_BYTES, why_not_describable
+from search_spaces.descriptors import DESCRIPTOR_ALIGNMENT_BYTES, why_not_describable, why_not_storable
 from search_spaces.dtypes import dtype
 from search_spaces.expression import Expression, accesses
 from search_spaces.knobs import Knob, KnobValue, Tiling, cover
@@ -43,6 +43,11 @@ def addressing(tensor: Tensor, target: Target) -> tuple[KnobValue, ...]:
     """How tiles of a tensor can be moved where it lies."""
     describable = target.has_tensor_descriptors and why_not_describable(tensor) is None
     return ("pointer", "descriptor") if describable else ("pointer",)
+
+
+def store_addressing(tensor: Tensor, target: Target) -> tuple[KnobValue, ...]:
+    """How tiles of a tensor can be written."""
+    return addressing(tensor, target) if why_not_storable(tensor) is None else ("pointer",)
 
 
 def addressing_of_all(tensors: Iterable[Tensor], target: Target) -> tuple[KnobValue, ...]:

@@ -30,6 +30,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _user_data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A folder of their own for what is kept of a user, such as which kernels were checked."""
+    before = os.environ.get("XDG_DATA_HOME")
+    os.environ["XDG_DATA_HOME"] = str(tmp_path_factory.mktemp("data"))
+    yield
+    if before is None:
+        del os.environ["XDG_DATA_HOME"]
+    else:
+        os.environ["XDG_DATA_HOME"] = before
+
+
 @pytest.fixture
 def check_golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     """Compare a text with `goldens/<folder>/<test name>`; `pytest --update-goldens` rewrites the files."""

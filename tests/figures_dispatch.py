@@ -23,15 +23,15 @@ from functools import partial
 
 import numpy as np
 import torch
+from untuned import untuned_kernel
 
 import autosched
 import search_spaces
 from autosched import devices, ops
 from autosched.backends import CompileError
 from autosched.backends.triton_arguments import arguments
-from autosched.kernel import Kernel, load_kernel
-from search_spaces import AutoschedError, Schedule, SearchSpace, TileProgram, Workload
-from tuning_logs import Measurement, Provenance, TuningRecord
+from autosched.kernel import Kernel
+from search_spaces import AutoschedError, SearchSpace, TileProgram
 
 Call = Callable[[], object]
 # So short that the queue of launches, about a thousand, has room for all of them.
@@ -64,15 +64,10 @@ def found(space: SearchSpace, wanted: Callable[[TileProgram], bool]) -> Kernel |
     for schedule in dict.fromkeys(schedules):
         try:
             if wanted(schedule.program):
-                return loaded(space.workload, space.target, schedule)
+                return untuned_kernel(schedule, space.workload, space.target)
         except (AutoschedError, CompileError):
             continue
     return None
-
-
-def loaded(workload: Workload, target: search_spaces.Target, schedule: Schedule) -> Kernel:
-    provenance = Provenance("not recorded", "cold", 0.0, 0, 0)
-    return load_kernel(TuningRecord(workload, target, schedule, Measurement("ok", (1e-6,)), provenance))
 
 
 def libraries(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> dict[str, Call]:
@@ -92,7 +87,7 @@ def ours(name: str, kernel: Kernel, a: torch.Tensor, b: torch.Tensor, out: torch
     calls: dict[str, Call] = {
         f"{name}: kernel(a, b)": partial(kernel, a, b),
         f"{name}: kernel(a, b, out=)": partial(kernel, a, b, out=out),
-        f"{name}: the launch alone": partial(kernel._launch, addresses),
+        f"{name}: the launch alone": partial(kernel.launch, addresses),
         f"{name}: operator(a, b)": partial(operator.default, a, b),
         f"{name}: operator.out(a, b, out=)": partial(operator.out, a, b, out=out),
     }
@@ -150,7 +145,7 @@ def contenders() -> tuple[dict[str, Call], Callable[[], None]]:
     out = torch.mm(a, b)
     calls = libraries(a, b, out)
     if not gpu:
-        kernel = loaded(op, target, space.starts()[0])
+        kernel = untuned_kernel(space.starts()[0], op, target)
         return calls | ours("CPU", kernel, a, b, out), lambda: None
     for name, wanted in WANTED.items():
         kernel = found(space, wanted)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,9 +16,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import autosched
 import search_spaces
 from autosched import devices, ops
-from autosched.kernel import Kernel, load_kernel
+from autosched.kernel import Kernel
 from search_spaces import InputError
-from tuning_logs import Measurement, Provenance, TuningRecord
+
+sys.path.append(str(Path(__file__).parent))
+from untuned import untuned_kernel
 
 NEEDS_A_GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
 # Compiles what surrounds a kernel without generating code, and finds every graph break and wrong fake tensor.
@@ -34,9 +37,7 @@ def kernel(request: pytest.FixtureRequest) -> Kernel:
 def kernel_for(target: search_spaces.Target, epilogue: str) -> Kernel:
     op = ops.matmul(32, 48, 64, epilogue=epilogue)
     schedule = search_spaces.build(op, target).sample(np.random.default_rng(0))
-    return load_kernel(
-        TuningRecord(op, target, schedule, Measurement("ok", (1e-6,)), Provenance("made up", "cold", 0.0, 0, 0))
-    )
+    return untuned_kernel(schedule, op, target)
 
 
 @pytest.fixture

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,9 +14,11 @@ import torch
 
 import search_spaces
 from autosched import devices, ops
-from autosched.kernel import Kernel, load_kernel
+from autosched.kernel import Kernel
 from search_spaces import Schedule, SearchSpace
-from tuning_logs import Measurement, Provenance, TuningRecord
+
+sys.path.append(str(Path(__file__).parent))
+from untuned import untuned_kernel
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
 M, N, K = 64, 128, 4096
@@ -37,9 +41,7 @@ def kernel(request: pytest.FixtureRequest) -> Kernel:
     op, target = ops.matmul(M, N, K, dtype="float16"), devices.gpu_target()
     space = search_spaces.build(op, target)
     schedule = space.starts()[0] if request.param == "one kernel" else _with_workspace(space)
-    return load_kernel(
-        TuningRecord(op, target, schedule, Measurement("ok", (1e-6,)), Provenance("made up", "cold", 0.0, 0, 0))
-    )
+    return untuned_kernel(schedule, op, target)
 
 
 @pytest.fixture

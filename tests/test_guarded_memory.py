@@ -122,6 +122,15 @@ def test_an_operand_shared_by_a_batch_is_copied_and_restored() -> None:
     assert all(map(torch.equal, inputs.tensors, originals))
 
 
+def test_one_element_that_is_all_of_an_operand_is_restored() -> None:
+    stage = Stage("y", (Axis("i", 9),), Apply("neg", (Access("x", (axis_index("i"),)),)))
+    workload = Workload("neg", (Tensor("x", (9,), "float32", (0,)),), (stage,))
+    inputs = GuardedInputs(workload, random_inputs(workload, 0))
+    inputs.tensors[0][:1] += 1
+    assert inputs.changed() == ("x",)
+    assert inputs.changed() == ()
+
+
 @pytest.mark.parametrize("offset", [-1, -1000, 1000, 2000])
 def test_what_is_read_beside_an_input_is_not_a_number(offset: int) -> None:
     workload = ops.gelu_scale(1000)

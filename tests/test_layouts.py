@@ -6,6 +6,7 @@ On a machine with a GPU, `pytest -m gpu tests/test_layouts.py` tunes, replays an
 from __future__ import annotations
 
 import dataclasses
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,14 +20,17 @@ from autosched.backends.llvm_backend import LlvmBackend
 from autosched.backends.triton_arguments import descriptor
 from autosched.correctness import error_ratio, expect
 from autosched.reference import random_inputs
-from search_spaces import Axis, EmptySearchSpaceError, InputError, Stage, Target, Tensor, Workload, ops
+from search_spaces import Axis, InputError, Reduction, Stage, Target, Tensor, Workload, ops
 from search_spaces import expression as ex
-from search_spaces.descriptors import descriptor_remarks, why_not_describable
+from search_spaces.descriptors import descriptor_remarks, why_not_describable, why_not_storable
 from search_spaces.expression import Access, Affine, axis_index
 from search_spaces.interpreter import interpret
 from search_spaces.structure import pointwise_form
 from search_spaces.target import GPUS
 from search_spaces.tile_program import Buffer, Slice
+
+sys.path.append(str(Path(__file__).parent))
+from schedule_checks import faults
 
 HERE = devices.cpu_target()
 H200 = GPUS["h200"]
@@ -186,12 +190,11 @@ def test_lowered_programs_compute_strided_tensors(workload: Workload, target: Ta
         assert error_ratio(made, expectation) <= 1.0, str(schedule)
 
 
-def test_contractions_on_a_cpu_take_no_columns_that_are_apart() -> None:
-    dense = ops.matmul(8, 16, 32)
-    apart = dataclasses.replace(dense, inputs=(dataclasses.replace(dense.inputs[0], strides=(64, 2)), dense.inputs[1]))
-    with pytest.raises(EmptySearchSpaceError, match="dimension of a are 2 apart; contractions for CPUs take 1"):
-        search_spaces.build(apart, HERE)
-    assert search_spaces.build(pointwise((8, 16), (1, 8), None), HERE).sketches
+def test_contractions_on_a_cpu_take_columns_that_are_apart() -> None:
+    dense = ops.matmul(8, 17, 32)
+    a, b = (dataclasses.replace(t, strides=(2 * t.shape[1] + 3, 2)) for t in dense.inputs)
+    apart = dataclasses.replace(dense, inputs=(a, b), output_strides=(3, 26))
+    assert not faults(apart, samples=6)
 
 
 @pytest.mark.parametrize("workload", STRIDED, ids=label)
@@ -232,6 +235,28 @@ def test_descriptors_need_aligned_strides(tensor: Tensor, reason: str | None) ->
     found = why_not_describable(tensor)
     assert (found is None) == (reason is None)
     assert reason is None or str(found).startswith(reason)
+
+
+@pytest.mark.parametrize(("columns", "possible"), [(31, False), (33, False), (24, True)])
+def test_a_descriptor_writes_no_row_that_ends_within_a_piece_of_it(columns: int, possible: bool) -> None:
+    # The only row of a matrix has no stride that would say so, nor have padded rows.
+    assert (why_not_storable(Tensor("out", (1, columns), "float16")) is None) == possible
+    assert (why_not_storable(Tensor("out", (64, columns), "float16", (64, 1))) is None) == possible
+    space = search_spaces.build(ops.matmul(1, columns, 512, dtype="float16"), H200)
+    stores = [k.values for s in space.sketches if s.name == "tiled_dot_gpu" for k in s.knobs if k.name == "store"]
+    assert [("descriptor" in values) for values in stores] == [possible]
+
+
+def test_a_batch_that_is_innermost_in_memory_has_schedules() -> None:
+    # The last dimension of an operand is then the batch, of which a tile has one index.
+    axes = tuple(Axis(name, extent) for name, extent in (("z", 33), ("m", 13), ("n", 13)))
+    a, b = (Access(name, tuple(map(axis_index, index))) for name, index in (("a", "kmz"), ("b", "zkn")))
+    stage = Stage("out", axes, ex.mul(a, b), Reduction("sum", (Axis("k", 65),)), "float16")
+    inputs = (Tensor("a", (65, 13, 33), "float16"), Tensor("b", (33, 65, 13), "float16"))
+    space = search_spaces.build(Workload("batch_innermost", inputs, (stage,)), H200)
+    assert space.starts()
+    rng = np.random.default_rng(0)
+    assert all(space.sample(rng).program.kernels for _ in range(20))
 
 
 def test_a_space_says_why_a_tensor_has_no_descriptor() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +17,9 @@ from autosched import devices, reference
 from autosched.backends.llvm_backend import LlvmBackend
 from search_spaces import Axis, Reduction, Stage, Target, Tensor, Workload
 from search_spaces.expression import Access, Expression, Gather, Literal, Position, axis_index, call
+
+sys.path.append(str(Path(__file__).parent))
+from schedule_checks import faults
 
 HERE = devices.cpu_target()
 BACKEND = LlvmBackend()
@@ -460,16 +465,15 @@ def test_a_contraction_may_have_a_mask_of_booleans_and_positions_in_its_epilogue
         torch.testing.assert_close(got.double(), expected, rtol=0.0, atol=bound)
 
 
-def test_a_lookup_beside_a_contraction_is_refused_with_a_reason() -> None:
-    m, n, k = Axis("m", 8), Axis("n", 16), Axis("k", 4)
+def test_a_lookup_beside_a_contraction_is_done_with_its_register_tiles() -> None:
+    m, n, k = Axis("m", 8), Axis("n", 17), Axis("k", 4)
     acc = Stage("acc", (m, n), call("mul", at("a", "m", "k"), at("b", "k", "n")), Reduction("sum", (k,)))
-    bias = Gather("table", (at("token", "m"), axis_index("n")))
-    out = Stage("out", (m, n), call("add", at("acc", "m", "n"), bias))
-    shapes = {"a": (8, 4), "b": (4, 16), "table": (5, 16)}
+    shapes = {"a": (8, 4), "b": (4, 17), "table": (5, 17)}
     inputs = tuple(Tensor(name, shape, "float32") for name, shape in shapes.items())
-    workload = Workload("looked_up_bias", (*inputs, Tensor("token", (8,), "int64")), (acc, out))
-    with pytest.raises(search_spaces.EmptySearchSpaceError, match="looked up beside a contraction"):
-        search_spaces.build(workload, HERE)
+    indices = (Tensor("row", (8,), "int64"), Tensor("column", (17,), "int64"))
+    for index in ((at("row", "m"), axis_index("n")), (at("row", "m"), at("column", "n"))):
+        out = Stage("out", (m, n), call("add", at("acc", "m", "n"), Gather("table", index)))
+        assert not faults(Workload("looked_up_bias", (*inputs, *indices), (acc, out)), samples=6)
 
 
 def test_products_of_integers_are_refused_on_a_cpu() -> None:

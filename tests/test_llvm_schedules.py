@@ -63,6 +63,14 @@ def test_an_epilogue_reads_columns_that_are_apart_in_memory(dtype: torch.dtype) 
     check(lambda a, b, c: a @ b + c.t(), a, b, c)
 
 
+def test_epilogues_transpose_step_over_columns_and_look_up() -> None:
+    a, b, table, index = normal(9, 40), normal(40, 17), normal(100, 17), torch.tensor([3, 99, 0, 1, 5, 5, 7, 8, 42])
+    check(lambda a, b, c: (a @ b).t() + c, a, b, normal(17, 9))
+    check(lambda a, b, c: a @ b + c[:, ::2], a, b, normal(9, 34))
+    check(lambda a, b, t, i: a @ b + t[i], a, b, table, index)
+    check(lambda a, b, t, i: a @ b + t[:, i], a, normal(40, 9), normal(9, 60), index % 60)
+
+
 def test_a_sum_along_a_row_that_is_looked_up_once_is_right() -> None:
     x, one = normal(10, 33, 5), torch.tensor([3])
     check(lambda x, i: x[i].sum(1), x, one)

@@ -240,7 +240,6 @@ HALF = ALIGNED["nn"]
 EXACT = ALIGNED["nt"]
 THIN_BYTES = ops.matmul(512, 16, 512, dtype="int8")
 BYTES = ops.matmul(512, 512, 512, dtype="int8")
-PADDED = ops.matmul(64, 70, 512, dtype="float16", ldc=72)
 SUMS_OF_BYTES = ops.matmul(512, 512, 512, dtype="float8_e4m3fn", layout="nt")
 BROUGHT = {"a_load": "descriptor", "b_load": "descriptor", "stages": 2, "m": 64}
 SPECIAL = {**BROUGHT, "specialize": "cooperative"}
@@ -263,7 +262,6 @@ SPECIAL = {**BROUGHT, "specialize": "cooperative"}
         (HALF, {"ctas": 2, "m": 32, "n": 64}, "64 rows at least; got parts=1, 32 rows"),
         (BYTES, {"ctas": 2, "m": 64, "n": 128}, "ctas=2 compiles for operands of 16 and 32 bits"),
         (THIN_BYTES, {"n": 8, "b_load": "descriptor"}, "rows of 16 bytes at least, got 8 int8 along n"),
-        (PADDED, {"split_k": 2, "store": "descriptor"}, "partial sums: rows of 70 float32 are 280 bytes apart"),
         (HALF, {"specialize": "cooperative"}, "by descriptor, not by pointers"),
         (HALF, {**SPECIAL, "grid": "persistent_flat"}, "needs grid=tiles or grid=persistent"),
         (HALF, {**SPECIAL, "warps": 2}, "whole warp groups without a cap on registers, got 2 warps"),

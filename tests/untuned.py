@@ -7,18 +7,28 @@ from collections.abc import Iterable
 import numpy as np
 
 import search_spaces
+from autosched import backends
+from autosched.fingerprint import source_fingerprint
 from autosched.kernel import Kernel, load_kernel
-from search_spaces import Target, Workload
-from tuning_logs import Measurement, Provenance, TuningRecord
+from search_spaces import Schedule, Target, Workload
+from tuning_logs import CompileFacts, Measurement, Provenance, TuningRecord
 
 
 def untuned_kernels(workloads: Iterable[Workload], target: Target, seed: int = 0) -> dict[str, Kernel]:
     """A kernel for every workload, by its key; which one depends on the seed."""
     rng = np.random.default_rng(seed)
-    return {w.key: load_kernel(_record(w, target, rng)) for w in workloads}
+    return {w.key: untuned_kernel(search_spaces.build(w, target).sample(rng), w, target) for w in workloads}
 
 
-def _record(workload: Workload, target: Target, rng: np.random.Generator) -> TuningRecord:
-    schedule = search_spaces.build(workload, target).sample(rng)
+def untuned_kernel(schedule: Schedule, workload: Workload, target: Target) -> Kernel:
+    """The kernel of a schedule, which is checked in this process."""
+    return load_kernel(untuned_record(schedule, workload, target))
+
+
+def untuned_record(schedule: Schedule, workload: Workload, target: Target) -> TuningRecord:
+    """A record as if a trial had found the kernel of a schedule right."""
+    program = schedule.program
+    source = backends.for_target(target).render(program, schedule.one_line)
+    facts = CompileFacts(0.0, source=source_fingerprint(source, program))
     provenance = Provenance("untuned", "cold", 0.0, 0, 0)
-    return TuningRecord(workload, target, schedule, Measurement("ok", (1e-6,)), provenance)
+    return TuningRecord(workload, target, schedule, Measurement("ok", (1e-6,), facts=facts), provenance)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from autosched.backends.backend import CompileError
 from autosched.backends.llvm_code import Code
-from autosched.backends.llvm_gathers import strided_offsets
+from autosched.backends.llvm_gathers import looked_up, looked_up_once, lookup, strided_offsets
 from autosched.backends.llvm_ir import F32, I64, PTR, Value
 from autosched.backends.llvm_operands import Operand, Panel, operand, panel
 from autosched.backends.llvm_operators import apply, round_value
@@ -20,6 +20,7 @@ from search_spaces.tile_program import (
     Dot,
     Fill,
     For,
+    Gather,
     If,
     Kernel,
     Load,
@@ -88,6 +89,8 @@ class ContractionPrinter:
                 self._map(s)
             case Position():
                 self._position(s)
+            case Gather():
+                self._gather(s)
             case Store():
                 self._store(s)
             case Prefetch():
@@ -194,13 +197,40 @@ class ContractionPrinter:
                 apart = strided_offsets(code.b, between, index(0), code.lanes)
                 code.store_each(source.values[cell], address, apart, dtype, code.mask(left))
 
-    def _position(self, s: Position) -> None:
-        code, piece, values = self.code, s.piece, dict[Cell, Value]()
+    def _start(self, piece: Slice) -> Value:
+        """Where a slice begins: one of the output's is moved back where it would stick out."""
         size = self.sizes.get(piece)
         if piece.extent is None or size is None:
-            start = code.affine(piece.start)
-        else:
-            start = code.start(piece.start, piece.extent, size)
+            return self.code.affine(piece.start)
+        return self.code.start(piece.start, piece.extent, size)
+
+    def _gather(self, s: Gather) -> None:
+        """Each row of the register tile is looked up like the row of a row kernel."""
+        code, column = self.code, self._column_axis
+        sliced = dict(zip((i for i in s.index if isinstance(i, Slice) and i.extent is not None), s.axes, strict=True))
+        chosen = [i for i in s.index if isinstance(i, str)]
+        in_lanes = [t for t in chosen if column in self.tiles[t].tile.axes]
+        has_columns, values = column in s.dst.axes, dict[Cell, Value]()
+        for r, v in self._cells(s.dst):
+
+            def start(piece: Slice, row: int = r) -> Value:
+                begin = self._start(piece)
+                return plus(code.b, begin, index(row)) if sliced.get(piece) == self._row_axis else begin
+
+            def is_columns(piece: Slice) -> bool:
+                return sliced.get(piece) == column
+
+            whole = {t: code.b.extract_element(self._operand(t, r, 0), 0, F32) for t in chosen if t not in in_lanes}
+            found = lookup(code, s, code.lanes if has_columns else 1, is_columns, start, whole)
+            if has_columns:
+                by_lane = {t: self._operand(t, r, v) for t in in_lanes}
+                values[r, v] = looked_up(code, found, index(v * code.lanes), by_lane, None)
+            else:
+                values[r, v] = broadcast(code.b, looked_up_once(code, found), code.lanes)
+        self.tiles[s.dst.name] = RegisterTile(s.dst, values)
+
+    def _position(self, s: Position) -> None:
+        code, start, values = self.code, self._start(s.piece), dict[Cell, Value]()
         for r, v in self._cells(s.dst):
             if self._column_axis in s.dst.axes:
                 values[r, v] = code.position(plus(code.b, start, index(v * code.lanes)), code.lanes)

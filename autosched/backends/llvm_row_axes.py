@@ -86,12 +86,11 @@ def _axes_of_slices(kernel: Kernel, tiles: Mapping[str, Tile]) -> dict[Slice, st
         elif isinstance(s, Position) and s.dst.axes:
             of[s.piece] = s.dst.axes[0]
         elif isinstance(s, Gather):
-            pieces = (i for i in s.index if isinstance(i, Slice) and i.extent is not None)
-            of.update(zip(pieces, s.axes, strict=True))
+            of.update(zip((i for i in s.index if isinstance(i, Slice) and i.extent is not None), s.axes, strict=True))
     for s in body:
         if isinstance(s, Store):
             pieces = [p for p in s.slices if p.extent is not None]
-            _share_out(of, pieces, list(tiles[s.src].axes))
+            _share_out(of, pieces, list(s.axes or tiles[s.src].axes))
             # Nothing is known along an axis that only the output has.
             of.update({p: f"{s.buffer}.{d}" for d, p in enumerate(pieces) if p not in of})
     return of

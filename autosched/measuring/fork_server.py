@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import os
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Sequence
 from typing import IO
 
@@ -32,6 +35,8 @@ class ForkServer:
 
     def __init__(self, preload: Sequence[str]) -> None:
         self._control, there = socket.socketpair()
+        # A request and its answer are not to be parted by another thread's.
+        self._lock = threading.Lock()
         self._output = tempfile.TemporaryFile()  # noqa: SIM115, closed with the process
         with there:
             self._process = subprocess.Popen(
@@ -48,18 +53,24 @@ class ForkServer:
     def fork(self, connection: int, output: int) -> None:
         """Have a worker started, once everything is imported, that talks over one file and prints to the other."""
         # A server that is gone starts none; that is found when the worker's connection ends.
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError), self._lock:
             socket.send_fds(self._control, [FORK.to_bytes(MESSAGE_BYTES)], [connection, output])
 
     def reap(self, worker: int) -> int | None:
         """Kill a worker, if it still lives, and wait for it: its exit code as `subprocess` has it, None if unknown."""
         try:
             os.kill(worker, signal.SIGKILL)
-            self._control.sendall(worker.to_bytes(MESSAGE_BYTES))
-            answer = self._control.recv(MESSAGE_BYTES, socket.MSG_WAITALL)
+            with self._lock:
+                self._control.sendall(worker.to_bytes(MESSAGE_BYTES))
+                answer = self._control.recv(MESSAGE_BYTES, socket.MSG_WAITALL)
         except OSError:
             return None
         return int.from_bytes(answer, signed=True) if answer else None
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can still start workers."""
+        return self._process.poll() is None
 
     @property
     def last_words(self) -> str:
@@ -72,6 +83,26 @@ class ForkServer:
         self._process.kill()
         self._process.wait()
         self._output.close()
+
+
+def shared_server(module: str) -> ForkServer:
+    """The server of this process for single trials, which has imported a module; started when it is first asked for.
+
+    It lives as long as this process, or the thread that asked first: the next to ask gets another one.
+    """
+    # A process that was forked from this one needs its own.
+    server = _shared_server(module, os.getpid())
+    if not server.alive:
+        _shared_server.cache_clear()
+        server = _shared_server(module, os.getpid())
+    return server
+
+
+@functools.cache
+def _shared_server(module: str, process: int) -> ForkServer:
+    server = ForkServer([module])
+    atexit.register(server.close)
+    return server
 
 
 def last_line(output: IO[bytes]) -> str:

@@ -98,8 +98,9 @@ class LocalMeasurer:
     that hangs or crashes costs that process, not the search. On a GPU both go on at once. On a CPU what was submitted
     together is timed after it was compiled: two "cores" may be threads of one, and then a busy compiler halves what is
     measured. Every submission gets fresh inputs, drawn from `seed` and its number, unless setting them up takes longer
-    than a tenth of the trials with them. `monitor` tells how a GPU is doing, NVML unless another is given. Use the
-    measurer in a `with` statement, or `close` it.
+    than a tenth of the trials with them. `monitor` tells how a GPU is doing, NVML unless another is given. `server`
+    starts the processes, and stays; by default the measurer has its own. Use the measurer in a `with` statement, or
+    `close` it.
 
     Raises:
         InputError: no such policy, or the target has none such.
@@ -115,6 +116,7 @@ class LocalMeasurer:
         limits: Limits = Limits(),
         backend: str = DEFAULT_BACKEND,
         monitor: Monitor | None = None,
+        server: ForkServer | None = None,
     ) -> None:
         check_timing(policy, target)
         bench = Setup("measure", backend, workload, target, policy, limits.abandon_factor, *_bench_cores(target))
@@ -122,7 +124,8 @@ class LocalMeasurer:
             dataclasses.replace(bench, role="compile", cores=cores, threads=1)
             for cores in _compile_cores(target, limits.compile_workers)
         ]
-        self._server = ForkServer([backend.partition(":")[0]])
+        self._server = server or ForkServer([backend.partition(":")[0]])
+        self._server_is_shared = server is not None
         patience_s = _PERFECT_RUNS_PER_TRIAL * bound_s(workload, target)
         self._runner = TrialRunner(self._server, bench, max(limits.run_timeout_s, patience_s))
         self._pool = CompilePool(self._server, compilers, limits.compile_timeout_s)
@@ -236,7 +239,8 @@ class LocalMeasurer:
             contest.cancel()
         self._runner.close()
         self._pool.close()
-        self._server.close()
+        if not self._server_is_shared:
+            self._server.close()
         self._monitor.close()
         self._wake.close()
         self._woken.close()

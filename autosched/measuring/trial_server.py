@@ -6,8 +6,8 @@ import dataclasses
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -26,14 +26,12 @@ from autosched.measuring.jobs import (
     Setup,
     Standings,
     Trial,
-    one_line,
 )
-from autosched.measuring.trial_data import Failed, TrialData
+from autosched.measuring.kernel_check import KernelCheck, Run, failing_as
+from autosched.measuring.trial_data import Failed
 from autosched.reference import empty
 from autosched.timing import interleaved, timer_for
-from tuning_logs import Measurement, Status, Timing
-
-Run = Callable[[], object]
+from tuning_logs import Measurement, Timing
 
 
 @dataclass(frozen=True)
@@ -71,19 +69,12 @@ class TrialServer:
         self._device = torch.device("cuda" if setup.target.kind == "gpu" else "cpu")
         self._timer = timer_for(setup.workload, setup.target, setup.policy)
         self._repeats = REPEATS[setup.target.kind]
-        self._memory_bytes = memory.trial_bytes()
-        self._prepared: TrialData | None = None
-        self._seed = 0
-
-    @property
-    def _data(self) -> TrialData:
-        assert self._prepared is not None, "Prepare comes before the first trial"
-        return self._prepared
+        self._check = KernelCheck(setup.workload, self._device, memory.trial_bytes())
 
     def serve(self, job: Job) -> Reply:
         match job:
             case Prepare(seed):
-                self._prepare(seed)
+                self._check.prepare(seed)
                 return Ready(self._library_latency())
             case Trial(candidate, best_s):
                 return self._trial(candidate, best_s)
@@ -92,25 +83,18 @@ class TrialServer:
             case _:
                 raise AssertionError(f"a measuring worker has no use for {type(job).__name__}")
 
-    def _prepare(self, seed: int) -> None:
-        # What was there goes first: two may not fit.
-        self._prepared, self._seed = None, seed
-        self._prepared = TrialData.drawn(self._setup.workload, seed, self._device)
-
     def _trial(self, candidate: Candidate, best_s: float | None) -> Outcome:
         begin, load_s, timing_s = time.perf_counter(), 0.0, 0.0
         healthy = True
         try:
-            with self._loaded(candidate) as run, _failing_as("run_error"):
+            with self._loaded(candidate) as run, failing_as("run_error"):
                 load_s = time.perf_counter() - begin
-                max_error = self._check(run)
-                self._data.output.poison()
+                max_error = self._check.first(run)
+                self._check.data.output.poison()
                 start = time.perf_counter()
                 latencies, timing = self._latencies(run, best_s)
                 timing_s = time.perf_counter() - start
-                # Once more: a kernel may be right the first time only.
-                max_error = max(max_error, self._data.judge())
-                self._data.judge_surroundings()
+                max_error = max(max_error, self._check.last())
             found = Measurement("ok", latencies, max_error=max_error, slowdown=self._timer.slowdown, timing=timing)
         except Failed as failure:
             found = Measurement(failure.status, detail=str(failure), max_error=failure.max_error)
@@ -120,51 +104,10 @@ class TrialServer:
         found = dataclasses.replace(found, facts=facts, seconds=seconds, load_s=load_s, timing_s=timing_s)
         return Outcome(found, healthy)
 
-    def _check(self, run: Run) -> float:
-        """Run once on a poisoned output; the largest error as a fraction of what is allowed."""
-        try:
-            return self._attempt(run)
-        except Failed as failure:
-            if not self._data.intact:
-                return self._check_on_new_data(run)
-            if failure.status in ("not_finite", "wrong_result") and self._is_right_among_zeros(run):
-                detail = f"{failure}; right with zeros beside the inputs: it reads outside them"
-                raise Failed("out_of_bounds_read", detail, failure.max_error) from failure
-            raise
-
-    def _check_on_new_data(self, run: Run) -> float:
-        """The same after the reference was overwritten: by this candidate, if it happens again, else by another."""
-        self._prepare(self._seed)
-        try:
-            return self._attempt(run)
-        except Failed as failure:
-            if not self._data.intact:
-                raise Failed("out_of_bounds_write", "the kernel wrote far outside its operands") from failure
-            raise
-
-    def _is_right_among_zeros(self, run: Run) -> bool:
-        inputs = self._data.inputs
-        inputs.surround(zeros=True)
-        try:
-            self._run_poisoned(run)
-            return self._data.max_error() <= 1.0
-        finally:
-            inputs.surround()
-
-    def _attempt(self, run: Run) -> float:
-        self._run_poisoned(run)
-        return self._data.judge()
-
-    def _run_poisoned(self, run: Run) -> None:
-        self._data.output.poison()
-        with self._memory_limit():
-            run()
-            self._synchronize()
-
     def _latencies(self, run: Run, best_s: float | None) -> tuple[tuple[float, ...], Timing]:
         """The repeats: two when both are hopelessly slower than the best so far, which spares the others."""
         hopeless = math.inf if best_s is None else best_s * self._setup.abandon_factor
-        with self._memory_limit():
+        with self._check.memory_limit():
             latencies = self._timer.sample([run])
             if self._device.type == "cpu" and latencies[0] < _SHORT_S:
                 latencies = self._timer.sample([run] * _WARM_UP)[-1:]
@@ -180,13 +123,13 @@ class TrialServer:
         """All in turn; at several places in memory, so that none wins by a lucky one."""
         setup, rounds = self._setup, contest.rounds
         try:
-            with ExitStack() as stack, _failing_as("run_error"):
+            with ExitStack() as stack, failing_as("run_error"):
                 runs = {str(n): stack.enter_context(self._loaded(c)) for n, c in enumerate(contest.candidates)}
                 stack.enter_context(library_settings(setup.workload, setup.target))
                 stack.enter_context(torch.no_grad())
                 taken: dict[str, list[float]] = {name: [] for name in (*runs, _LIBRARY)}
                 for place in range(_PLACEMENTS):
-                    self._prepared = self._data.moved(place)
+                    self._check.move(place)
                     share = rounds * (place + 1) // _PLACEMENTS - rounds * place // _PLACEMENTS
                     library = self._library() if contest.library else {}
                     for name, latencies in interleaved({**runs, **library}, share, self._timer).items():
@@ -207,9 +150,9 @@ class TrialServer:
 
     def _library(self) -> dict[str, Run]:
         """The library's call on the data of the batch, under its name; nothing where it cannot do this."""
-        *inputs, _ = self._data.operands
+        *inputs, _ = self._check.data.operands
         # Of its own: what it writes there is not checked.
-        out = empty(self._setup.workload.output, self._data.output.tensor.device)
+        out = empty(self._setup.workload.output, self._check.data.output.tensor.device)
         call = library_call(self._setup.workload, inputs, out)
         if call is None:
             return {}
@@ -223,40 +166,22 @@ class TrialServer:
     @contextmanager
     def _loaded(self, candidate: Candidate) -> Iterator[Run]:
         """A call without arguments that runs the candidate on the data of the batch."""
-        with _failing_as("load_error"), self._memory_limit():
+        with failing_as("load_error"), self._check.memory_limit():
             launcher = self._backend.load(candidate.artefact, candidate.program)
         try:
-            yield lambda: launcher(self._data.operands)
+            yield lambda: launcher(self._check.data.operands)
         finally:
-            with _failing_as("run_error"):
+            with failing_as("run_error"):
                 launcher.unload()
-
-    def _memory_limit(self) -> AbstractContextManager[None]:
-        return memory.limited(self._memory_bytes) if self._device.type == "cpu" else nullcontext()
-
-    def _synchronize(self) -> None:
-        if self._device.type == "cuda":
-            torch.cuda.synchronize()
 
     def _recover(self) -> bool:
         """Put the inputs right after a failure; False when the device does not even allow that."""
         try:
-            self._synchronize()
-            self._data.inputs.changed()
+            self._check.synchronize()
+            self._check.data.inputs.changed()
             if self._device.type == "cuda":
                 # What a candidate allocated goes back to the device, not to PyTorch's pool.
                 torch.cuda.empty_cache()
         except RuntimeError:
             return False
         return True
-
-
-@contextmanager
-def _failing_as(status: Status) -> Iterator[None]:
-    """Whatever a candidate raises, in a process kept for it, is its failure and goes into its record."""
-    try:
-        yield
-    except Failed:
-        raise
-    except Exception as error:
-        raise Failed("out_of_memory" if memory.ran_out(error) else status, one_line(error)) from error

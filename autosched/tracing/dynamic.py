@@ -1,16 +1,19 @@
 """Functions of tensors with one size that changes from call to call, such as the batch.
 
 Kernels have their sizes as constants. A dynamic function is tuned at a few sizes; at any other it is traced again, and
-takes the schedules of the nearest tuned size, adapted. That costs the compiling of a kernel at the first call with a
-size, and nothing after it.
+takes the schedules of the nearest tuned size, adapted, or others of the space: the first one whose kernel passes a
+trial, in a process apart. That costs the compiling and one trial of a kernel at the first call with a size, once on a
+machine, and nothing after it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -18,16 +21,19 @@ import torch
 from torch import Tensor
 
 import search_spaces
+from autosched import first_use
 from autosched.kernel import Kernel, load_kernel
 from autosched.strategies.transfer import adapted
 from autosched.tracing.capture import name_of
 from autosched.tracing.function import TracedFunction, argument_names, trace_function
 from autosched.tracing.kernel import TracedKernel
-from search_spaces import InputError, Workload
+from search_spaces import AutoschedError, InputError, Schedule, SearchSpace, Workload
 from tuning_logs import TuningRecord
 
 # Sizes that are tuned when nobody says which: evenly apart in ratio, both ends included.
 _POINTS = 4
+# Schedules that are put to trial at a size that was not tuned before it is given up: hardly ever does a second fail.
+_MOST_TRIED = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,20 +121,26 @@ def trace_dynamic(
 class DynamicKernel:
     """A dynamic function by tuned kernels: `kernel(*tensors)` at any size of its range.
 
-    The first call with a size compiles its kernels, unless the size was tuned.
+    The first call with a size compiles its kernels, unless the size was tuned, and puts each to trial in a process
+    apart: seconds to start the first such process, a tenth of a second after that; nothing where this machine has found
+    them right before. What does not pass is never called. A size at which no schedule passes is left to PyTorch, with a
+    warning, where the function was traced with `allow_fallback`.
     """
 
     def __init__(self, dynamic: DynamicFunction, kernels: Mapping[str, Kernel]) -> None:
         """`kernels`: one for every workload of the tuned sizes, by the workload's key."""
         self.dynamic = dynamic
         self._tuned = {p: {w.key: kernels[w.key] for w in dynamic.at(p).workloads} for p in dynamic.points}
-        self._kernels = {p: TracedKernel(dynamic.at(p), known) for p, known in self._tuned.items()}
+        self._kernels: dict[int, Callable[..., Any]] = {
+            p: TracedKernel(dynamic.at(p), known) for p, known in self._tuned.items()
+        }
 
     def __call__(self, *tensors: Tensor) -> Any:
         """What the function returns.
 
         Raises:
             InputError: the size is out of range; or as `TracedKernel`.
+            AutoschedError: no kernel for this size passes its check.
         """
         argument, dim = next(iter(self.dynamic.dims.items()))
         if len(tensors) <= argument or tensors[argument].ndim <= dim:
@@ -136,30 +148,49 @@ class DynamicKernel:
             raise InputError(f"{self.dynamic.name} takes {expected}")
         return self.at(int(tensors[argument].shape[dim]))(*tensors)
 
-    def at(self, size: int) -> TracedKernel:
-        """The kernels for that size, compiled now if they were not yet."""
+    def at(self, size: int) -> Callable[..., Any]:
+        """The `TracedKernel` for that size, made now if it was not yet; or the function itself, left to PyTorch.
+
+        Raises:
+            InputError, AutoschedError: as a call.
+        """
         found = self._kernels.get(size)
         if found is None:
             found = self._kernels[size] = self._made(size)
         return found
 
-    def _made(self, size: int) -> TracedKernel:
+    def _made(self, size: int) -> Callable[..., Any]:
         traced = self.dynamic.at(size)
         nearest = sorted(self.dynamic.points, key=lambda p: abs(math.log(p / size)))
-        return TracedKernel(traced, {w.key: self._adapted(w, n, nearest) for n, w in enumerate(traced.workloads)})
+        try:
+            return TracedKernel(traced, {w.key: self._adapted(w, n, nearest) for n, w in enumerate(traced.workloads)})
+        except AutoschedError as error:
+            if not self.dynamic.allow_fallback:
+                raise
+            warnings.warn(f"{traced.label} is left to PyTorch: {error}", stacklevel=4)
+            return self.dynamic.function
 
     def _adapted(self, workload: Workload, number: int, nearest: Sequence[int]) -> Kernel:
-        """The kernel of a workload by the schedule of the same step at the nearest size where there is such a one."""
+        """The kernel of a workload by the first schedule that passes its check.
+
+        Raises:
+            AutoschedError: none does.
+        """
         space = search_spaces.build(workload, self._any_record.target)
-        same_step = [self.dynamic.at(p).workloads[number : number + 1] for p in nearest]
-        records = [self._tuned[p][w.key].record for p, found in zip(nearest, same_step, strict=True) for w in found]
-        for record in records:
-            schedule = adapted(space, record.schedule)
-            if schedule is not None:
-                return load_kernel(replace(record, workload=workload, schedule=schedule))
-        # Of another structure than at any tuned size: any legal schedule is right, if not fast.
-        first = (space.starts() or [space.sample(np.random.default_rng(0))])[0]
-        return load_kernel(replace(self._any_record, workload=workload, schedule=first))
+        schedules = islice(dict.fromkeys(self._schedules(space, number, nearest)), _MOST_TRIED)
+        return load_kernel(first_use.first_right(space, list(schedules), self._any_record))
+
+    def _schedules(self, space: SearchSpace, number: int, nearest: Sequence[int]) -> Iterator[Schedule]:
+        """Those of the same step at the nearest sizes, where there are such; then any: right, if not fast."""
+        for point in nearest:
+            for same_step in self.dynamic.at(point).workloads[number : number + 1]:
+                schedule = adapted(space, self._tuned[point][same_step.key].schedule)
+                if schedule is not None:
+                    yield schedule
+        yield from space.starts()
+        rng = np.random.default_rng(0)
+        for _ in range(_MOST_TRIED):
+            yield space.sample(rng)
 
     @property
     def _any_record(self) -> TuningRecord:

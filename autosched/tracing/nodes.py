@@ -87,5 +87,5 @@ def _result(name: str, made: Any, line: str) -> Result | None:
         shape = tuple(n if isinstance(n, int) else -1 for n in made.shape)
         known = made.layout is torch.strided and -1 not in shape
         strides = permuted_strides(shape, tuple(made.stride())) if known else None
-        return Result(name, shape, torch_name(made.dtype), line, strides)
+        return Result(name, shape, torch_name(made.dtype), line, made.device.type == "cpu", strides)
     return None if made is None else Result(name, (), NUMBER, line)

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from autosched.tracing.binding import Bound, check_declared
+from autosched.tracing.mixed_types import as_eager_holds
 from autosched.tracing.pointwise_rules import COMPARING, RULES, SELECTING, truth
-from autosched.tracing.rules import Result, UnsupportedError, as_held, literal
+from autosched.tracing.rules import Result, UnsupportedError, literal
 from autosched.tracing.values import EXACT_BELOW, Pointwise, Value
 from search_spaces.dtypes import is_float
 from search_spaces.expression import Expression
@@ -28,11 +29,9 @@ def pointwise(result: Result, name: str, bound: Bound) -> Value:
     check_declared(RULES[name], bound, own=0)
     options = {n: v for n, v in bound.options.items() if isinstance(v, Value) or n in bound.numbers}
     plain = {n: v for n, v in bound.options.items() if n not in options}
-    given = [*bound.required, *options.values()]
+    given = as_eager_holds(result, name, [*bound.required, *options.values()])
     tensors = tuple(v for v in given if isinstance(v, Value))
-    # A number that is chosen becomes an element; one that is computed with is not rounded before.
-    held = result.dtype if name in SELECTING else "float32"
-    places = [_Place() if isinstance(v, Value) else literal(as_held(v, held)) for v in given]
+    places = [_Place() if isinstance(v, Value) else literal(v) for v in given]
     limit = _limit(name, [v.limit if isinstance(v, Value) else abs(v) for v in given])
     alpha = options.get("alpha", 1)
     limit = limit * max(abs(alpha), 1.0) if name in ("add", "sub", "rsub") else limit

@@ -29,13 +29,15 @@ class UnsupportedError(Exception):
 class Result:
     """One result of an operator: what its value must be called, its shape and element type, the user's line.
 
-    `strides`: PyTorch's, where it makes them dense in another order than that of the dimensions.
+    `on_cpu`: whether eager computes it on a CPU, in the graph that was captured. `strides`: PyTorch's, where it makes
+    them dense in another order than that of the dimensions.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     line: str
+    on_cpu: bool = True
     strides: tuple[int, ...] | None = None
 
     def of(self, kind: Callable[..., V], **fields: Any) -> V:
@@ -113,6 +115,14 @@ def converted(value: Value, dtype: str, name: str = "") -> Value:
 def literal(number: float) -> Expression:
     """The number as an element. There is no literal that is no number."""
     return ex.div(Literal(0.0), Literal(0.0)) if math.isnan(number) else Literal(number)
+
+
+def constant_number(value: Value) -> float | None:
+    """The number that all elements of the value are; None where it is no such constant."""
+    if not isinstance(value, Pointwise) or value.arguments:
+        return None
+    element = value.combine()
+    return element.value if isinstance(element, Literal) else math.nan
 
 
 def as_held(number: float, dtype: str) -> float:

@@ -17,10 +17,10 @@ from __future__ import annotations
 from search_spaces.descriptors import descriptor_remarks
 from search_spaces.dot_knobs import (
     MIN_ROWS,
-    addressing,
     addressing_of_all,
     epilogue_addressing,
     fastest,
+    store_addressing,
     tilings,
     why_too_narrow,
 )
@@ -92,7 +92,7 @@ def _knobs(workload: Workload, form: FusedContractionForm, target: Target) -> tu
         Choice("grid", ("tiles", "persistent", "persistent_flat"), ordered=False),
         Choice("a_load", a_ways, ordered=False),
         Choice("b_load", b_ways, ordered=False),
-        Choice("store", addressing(workload.output, target)),
+        Choice("store", store_addressing(workload.output, target)),
         Choice("epilogue_load", epilogue_addressing(workload, form.result, target)),
         Choice("parts", (1, 2, 4, 8)),
         Choice("max_registers", (0, 128, 168)),

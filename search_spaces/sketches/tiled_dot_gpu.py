@@ -19,13 +19,14 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from search_spaces.descriptors import descriptor_remarks, why_not_describable
+from search_spaces.descriptors import descriptor_remarks
 from search_spaces.dot_knobs import (
     MIN_ROWS,
     REDUCTION_TILES,
     addressing,
     epilogue_addressing,
     fastest,
+    store_addressing,
     tilings,
     why_too_narrow,
 )
@@ -137,7 +138,7 @@ def _knobs(workload: Workload, form: ContractionForm, target: Target) -> tuple[K
         Choice("per_unit", (1, 2, 3, 4)),
         Choice("a_load", _ways_to_load(workload, form, form.a, target), ordered=False),
         Choice("b_load", _ways_to_load(workload, form, form.b, target), ordered=False),
-        Choice("store", addressing(workload.output, target)),
+        Choice("store", store_addressing(workload.output, target)),
         Choice("epilogue_load", epilogue_addressing(workload, form.result, target)),
         Choice("parts", (1, 2, 4, 8)),
         Choice("specialize", KINDS if target.capability == CAPABILITY else KINDS[:1], ordered=False),
@@ -261,16 +262,12 @@ def _why_illegal(workload: Workload, form: ContractionForm, target: Target, valu
 
 
 def _why_not_described(tile: DotTile, a: Operand, b: Operand) -> str | None:
-    """Why descriptors cannot move what the schedule has them move: tiles too narrow, or partial sums in odd rows."""
+    """Why descriptors cannot move what the schedule has them move: tiles too narrow."""
     values, workload, form = tile.values, tile.workload, tile.form
     moved = [(x.axes[-1], x.dtype) for x, way in ((a, "a_load"), (b, "b_load")) if values[way] != "pointer"]
     moved += [(form.n.name, workload.output.dtype)] if values["store"] == "descriptor" else []
-    if reason := why_too_narrow(moved, tile.extents):
-        return reason
-    if values["store"] == "pointer" or (tile.splits == 1 and not tile.streamed):
-        return None
-    reason = why_not_describable(partial_sums(workload, form, 1))
-    return reason and f"store=descriptor of partial sums: {reason}"
+    # A tile is at one index of the batch.
+    return why_too_narrow(moved, {**tile.extents, **{x.name: 1 for x in form.batch}})
 
 
 def _lower(workload: Workload, form: ContractionForm, target: Target, values: Values) -> TileProgram:

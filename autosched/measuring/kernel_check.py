@@ -1,0 +1,151 @@
+"""The check of a kernel: run on a poisoned output, between guard bands, and compared with the reference.
+
+A trial begins with it, and so does the first use of a kernel that this machine has not checked yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import torch
+
+from autosched.backends.backend import Launcher
+from autosched.measuring import memory
+from autosched.measuring.jobs import one_line
+from autosched.measuring.trial_data import Failed, TrialData
+from search_spaces import Workload
+from tuning_logs import Status
+
+Run = Callable[[], object]
+
+
+class KernelCheck:
+    """Checks kernels of one workload, one after the other, on data of its own.
+
+    What it is given to run calls a kernel on `data.operands`, as they are at that moment.
+    """
+
+    def __init__(self, workload: Workload, device: torch.device, memory_bytes: int | None = None) -> None:
+        """`memory_bytes`: what a kernel on a CPU may take beyond what the process has; None: as much as there is."""
+        self._workload = workload
+        self._device = device
+        self._memory_bytes = memory_bytes
+        self._prepared: TrialData | None = None
+        self._seed = 0
+
+    @property
+    def data(self) -> TrialData:
+        assert self._prepared is not None, "prepare comes before the first check"
+        return self._prepared
+
+    def prepare(self, seed: int) -> None:
+        """Draw inputs and compute what is expected.
+
+        Raises:
+            RuntimeError: they do not fit in memory.
+        """
+        # What was there goes first: two may not fit.
+        self._prepared, self._seed = None, seed
+        self._prepared = TrialData.drawn(self._workload, seed, self._device)
+
+    def move(self, seed: int) -> None:
+        """Place the same data at other addresses."""
+        self._prepared = self.data.moved(seed)
+
+    def first(self, run: Run) -> float:
+        """Run once on a poisoned output; the largest error as a fraction of what is allowed.
+
+        Raises:
+            Failed: the kernel is not right.
+        """
+        try:
+            return self._attempt(run)
+        except Failed as failure:
+            if not self.data.intact:
+                return self._on_new_data(run)
+            if failure.status in ("not_finite", "wrong_result") and self._is_right_among_zeros(run):
+                detail = f"{failure}; right with zeros beside the inputs: it reads outside them"
+                raise Failed("out_of_bounds_read", detail, failure.max_error) from failure
+            raise
+
+    def last(self) -> float:
+        """The same of what further runs left, which may not have touched anything but the output.
+
+        Raises:
+            Failed: a kernel may be right the first time only.
+        """
+        ratio = self.data.judge()
+        self.data.judge_surroundings()
+        return ratio
+
+    def run_poisoned(self, run: Run) -> None:
+        """Run once on a poisoned output, and wait for the end."""
+        self.data.output.poison()
+        with self.memory_limit():
+            run()
+            self.synchronize()
+
+    def memory_limit(self) -> AbstractContextManager[None]:
+        """Within it, a kernel on a CPU takes no more memory than it may."""
+        if self._memory_bytes is None or self._device.type != "cpu":
+            return nullcontext()
+        return memory.limited(self._memory_bytes)
+
+    def synchronize(self) -> None:
+        """Wait for the device. Raises RuntimeError for what went wrong on it."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize()
+
+    def _on_new_data(self, run: Run) -> float:
+        """The same after the reference was overwritten: by this candidate, if it happens again, else by another."""
+        self.prepare(self._seed)
+        try:
+            return self._attempt(run)
+        except Failed as failure:
+            if not self.data.intact:
+                raise Failed("out_of_bounds_write", "the kernel wrote far outside its operands") from failure
+            raise
+
+    def _is_right_among_zeros(self, run: Run) -> bool:
+        inputs = self.data.inputs
+        inputs.surround(zeros=True)
+        try:
+            self.run_poisoned(run)
+            return self.data.max_error() <= 1.0
+        finally:
+            inputs.surround()
+
+    def _attempt(self, run: Run) -> float:
+        self.run_poisoned(run)
+        return self.data.judge()
+
+
+def check_once(workload: Workload, device: torch.device, launcher: Launcher, seed: int) -> float:
+    """Check a loaded kernel in this process, on data of its own; the largest error as a fraction of what is allowed.
+
+    Raises:
+        Failed: the kernel is not right, or did not run to its end.
+        RuntimeError: the data does not fit in memory.
+    """
+    check = KernelCheck(workload, device)
+    check.prepare(seed)
+
+    def run() -> None:
+        launcher(check.data.operands)
+
+    with failing_as("run_error"):
+        error = check.first(run)
+        check.run_poisoned(run)
+        return max(error, check.last())
+
+
+@contextmanager
+def failing_as(status: Status) -> Iterator[None]:
+    """Whatever a candidate raises is its failure and goes into its record."""
+    try:
+        yield
+    except Failed:
+        raise
+    except Exception as error:
+        raise Failed("out_of_memory" if memory.ran_out(error) else status, one_line(error)) from error

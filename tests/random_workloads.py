@@ -1,0 +1,224 @@
+"""Random workloads of the structures that sketches match, over types, odd sizes and strides; a seed always gives the
+same one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from search_spaces import Axis, InputError, Reduction, Stage, Tensor, Workload
+from search_spaces.expression import (
+    Access,
+    Affine,
+    Expression,
+    Gather,
+    Literal,
+    Position,
+    add,
+    axis_index,
+    call,
+    mul,
+    sub,
+    walk,
+)
+
+SIZES = (1, 2, 3, 15, 16, 17, 31, 33, 49, 63, 65)
+FLOATS = ("float32", "bfloat16", "float16")
+# Elements of an output, and multiply-adds of a product: what is checked in float64 in milliseconds.
+MOST_POINTS = 2**17
+
+
+@dataclass
+class Maker:
+    """Draws the parts of one workload."""
+
+    rng: np.random.Generator
+    inputs: list[Tensor] = field(default_factory=list)
+
+    def chance(self, probability: float) -> bool:
+        return bool(self.rng.random() < probability)
+
+    def one_of(self, *choices: str) -> str:
+        return choices[int(self.rng.integers(len(choices)))]
+
+    def axes(self, names: Sequence[str], most: int = MOST_POINTS) -> tuple[Axis, ...]:
+        """Axes of random sizes, with at most so many points in all."""
+        while True:
+            found = tuple(Axis(n, int(self.rng.choice(SIZES))) for n in names)
+            if math.prod(a.extent for a in found) <= most:
+                return found
+
+    def dtype(self) -> str:
+        return self.one_of(*FLOATS)
+
+    def strides(self, shape: Sequence[int], shared: bool) -> tuple[int, ...] | None:
+        """Dense, or dimensions in any order in memory, with gaps; `shared`: some may have a stride of 0."""
+        if self.chance(0.4):
+            return None
+        order = self.rng.permutation(len(shape)) if self.chance(0.6) else np.arange(len(shape))
+        strides, step = [0] * len(shape), 2 if self.chance(0.1) else 1
+        for dimension in reversed(order.tolist()):
+            if shared and self.chance(0.08):
+                continue
+            strides[dimension] = step
+            step = step * shape[dimension] + (int(self.rng.choice([0, 0, 1, 3, 8])))
+        return tuple(strides)
+
+    def tensor(self, axes: Sequence[Axis], dtype: str | None = None, shared: bool = True) -> Access:
+        """A new input that is read at these axes."""
+        shape = tuple(a.extent for a in axes)
+        strides = self.strides(shape, shared)
+        name = f"x{len(self.inputs)}"
+        self.inputs.append(Tensor(name, shape, dtype or self.dtype(), strides))
+        return Access(name, tuple(axis_index(a.name) for a in axes))
+
+    def some(self, axes: Sequence[Axis]) -> list[Axis]:
+        """Some of the axes, in their order."""
+        return [a for a in axes if self.chance(0.6)]
+
+    def index(self, axes: Sequence[Axis], size: int) -> Expression:
+        """Integers that index a dimension of that size, by some of the axes."""
+        read = self.tensor(self.some(axes), self.one_of("int32", "int64"), shared=False)
+        return call("where", call("lt", read, Literal(0.0)), add(read, Literal(float(size))), read)
+
+    def gathered(self, axes: Sequence[Axis]) -> Expression:
+        """An element of a table, one of whose dimensions is looked up."""
+        used = self.some(axes)
+        at = int(self.rng.integers(len(used) + 1))
+        rows = int(self.rng.choice(SIZES))
+        shape = [a.extent for a in used]
+        shape.insert(at, rows)
+        index: list[Affine | Expression] = [axis_index(a.name) for a in used]
+        index.insert(at, self.index(axes, rows))
+        name = f"x{len(self.inputs)}"
+        dtype = self.one_of(*FLOATS, "int64", "bool")
+        self.inputs.append(Tensor(name, tuple(shape), dtype, self.strides(shape, shared=False)))
+        return Gather(name, tuple(index))
+
+    def operand(self, axes: Sequence[Axis], gathers: bool) -> Expression:
+        """Something that is read, or counted, at some of the axes."""
+        kind = self.rng.random()
+        if kind < 0.1:
+            return Literal(float(self.rng.choice([-2.0, 0.5, 3.0])))
+        if kind < 0.2 and axes:
+            return Position(axis_index(axes[int(self.rng.integers(len(axes)))].name))
+        if kind < 0.3 and gathers:
+            return self.gathered(axes)
+        dtype = self.one_of(*FLOATS, *FLOATS, "int8", "int32", "int64", "bool")
+        return self.tensor(self.some(axes) if self.chance(0.5) else axes, dtype)
+
+    def pointwise(self, start: Expression, axes: Sequence[Axis], steps: int, gathers: bool) -> Expression:
+        """The expression, and so many more operations on it."""
+        for _ in range(steps):
+            start = self._step(start, axes, gathers)
+        return start
+
+    def _step(self, x: Expression, axes: Sequence[Axis], gathers: bool) -> Expression:
+        match self.one_of("binary", "binary", "relu", "smooth", "round", "choose"):
+            case "binary":
+                return call(self.one_of("add", "sub", "mul"), x, self.operand(axes, gathers))
+            case "relu":
+                return call("maximum", x, Literal(0.0))
+            case "smooth":
+                return call(self.one_of("tanh", "neg", "abs", "sin"), x)
+            case "round":
+                return call(self.one_of("round_bfloat16", "round_float16", "floor"), x)
+            case _:
+                other = self.operand(axes, gathers)
+                return call("where", call(self.one_of("lt", "le", "eq"), x, other), x, Literal(1.0))
+
+    def workload(self, name: str, *stages: Stage) -> Workload:
+        """The workload of these stages; the output somehow in memory, and sometimes of integers or booleans."""
+        *before, last = stages
+        result, dtype = last.expression, self.dtype()
+        if last.reduction is None and self.chance(0.2):
+            dtype = self.one_of("int32", "int64", "bool")
+            result = call("lt", result, Literal(0.5)) if dtype == "bool" else call("floor", result)
+        out = Stage("out", last.axes, result, last.reduction, dtype)
+        strides = self.strides(out.shape, shared=False)
+        read = {e.tensor for s in (*before, out) for e in _parts(s.expression)}
+        inputs = tuple(t for t in self.inputs if t.name in read)
+        return Workload(name, inputs, (*before, out), output_strides=strides)
+
+
+def _parts(expression: Expression) -> list[Access | Gather]:
+    return [e for e in walk(expression) if isinstance(e, Access | Gather)]
+
+
+def product(make: Maker) -> Workload:
+    """out[batch…, m, n] = epilogue(sum over k of a · b)."""
+    names = [f"b{i}" for i in range(int(make.rng.choice([0, 0, 1, 2])))]
+    *batch, m, n, k = make.axes([*names, "m", "n", "k"])
+    dtype, axes = make.dtype(), (*batch, m, n)
+    left = [*batch, m, k] if make.chance(0.5) else [*batch, k, m]
+    right = [*batch, k, n] if make.chance(0.5) else [*batch, n, k]
+    sum_of = Reduction("sum", (k,))
+    body = mul(make.tensor(left, dtype), make.tensor(right, dtype))
+    steps = int(make.rng.integers(4))
+    contraction = Stage("out" if steps == 0 else "s", axes, body, sum_of)
+    if steps == 0:
+        return make.workload("product", contraction)
+    result = make.pointwise(_whole(contraction), axes, steps, gathers=make.chance(0.3))
+    return make.workload("product", contraction, Stage("out", axes, result))
+
+
+def rows(make: Maker) -> Workload:
+    """Reductions of rows, or of columns, and what is computed of them; also of what is looked up."""
+    names = [f"r{i}" for i in range(int(make.rng.choice([1, 1, 2])))]
+    *outer, c = make.axes([*names, "c"])
+    gathers = make.chance(0.3)
+    first = make.gathered([*outer, c]) if gathers else make.tensor([*outer, c])
+    body = make.pointwise(first, (*outer, c), int(make.rng.integers(3)), gathers)
+    if make.chance(0.25):
+        body = mul(body, make.tensor([outer[-1], c]))
+    operator = make.one_of("sum", "sum", "max", "min")
+    if make.chance(0.3):
+        return make.workload("rows", Stage("out", tuple(outer), body, _reduction(operator, c)))
+    top = Stage("top", tuple(outer), body, _reduction(operator, c))
+    if make.chance(0.5):
+        axes = (*outer, c) if make.chance(0.7) else tuple(outer)
+        body = sub(body, _whole(top)) if len(axes) > len(outer) else _whole(top)
+        return make.workload("rows", top, Stage("out", axes, make.pointwise(body, axes, 1, gathers)))
+    exponential = call("exp", sub(call("tanh", body), call("tanh", _whole(top))))
+    total = Stage("total", tuple(outer), exponential, _reduction("sum", c))
+    axes = (*outer, c)
+    return make.workload("rows", top, total, Stage("out", axes, call("div", exponential, _whole(total))))
+
+
+def elements(make: Maker) -> Workload:
+    """out[…] = f(…), without reductions."""
+    names = [f"i{i}" for i in range(int(make.rng.choice([1, 2, 3])))]
+    axes = make.axes(names)
+    gathers = make.chance(0.4)
+    start = make.gathered(axes) if gathers else make.tensor(axes)
+    result = make.pointwise(start, axes, 1 + int(make.rng.integers(4)), gathers)
+    return make.workload("elements", Stage("out", axes, result))
+
+
+STRUCTURES: tuple[Callable[[Maker], Workload], ...] = (product, product, rows, rows, elements)
+
+
+def random_workload(seed: int) -> Workload:
+    """The workload of a seed."""
+    rng = np.random.default_rng(seed)
+    while True:
+        try:
+            return STRUCTURES[int(rng.integers(len(STRUCTURES)))](Maker(rng))
+        except InputError:
+            # Such as strides of two elements in one place.
+            continue
+
+
+def _whole(stage: Stage) -> Access:
+    return Access(stage.name, tuple(axis_index(a.name) for a in stage.axes))
+
+
+def _reduction(operator: str, *axes: Axis) -> Reduction:
+    match operator:
+        case "sum" | "max" | "min":
+            return Reduction(operator, axes)
+        case _:
+            raise ValueError(operator)

@@ -1,0 +1,44 @@
+"""Looks for schedules of random workloads that compute something else than they should:
+
+python tests/sweep_schedules.py --first 0 --count 1000 --samples 6
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parent))
+from random_workloads import random_workload
+from schedule_checks import faults
+
+from search_spaces import EmptySearchSpaceError
+
+
+def main() -> int:
+    """Print what is wrong, one line each; how many there are."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name, default in (("first", 0), ("count", 100), ("samples", 6)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    given = parser.parse_args()
+    seen: Counter[str] = Counter()
+    for seed in range(given.first, given.first + given.count):
+        workload = random_workload(seed)
+        seen[workload.name] += 1
+        try:
+            found = faults(workload, given.samples, seed)
+        except EmptySearchSpaceError as error:
+            seen["none"] += 1
+            print(f"seed {seed}, {workload.name}: {str(error).splitlines()[0]}", flush=True)
+            continue
+        seen["faulty"] += bool(found)
+        for fault in found[:2]:
+            print(f"seed {seed}, {workload.name}: {len(found)} faulty; {fault}", flush=True)
+    print(dict(seen))
+    return seen["faulty"] + seen["none"]
+
+
+if __name__ == "__main__":
+    sys.exit(min(main(), 1))
