@@ -18,7 +18,7 @@ from torch import Tensor, fx
 from torch._decomp import core_aten_decompositions, get_decompositions
 from torch.export.graph_signature import InputKind
 
-from autosched.tracing.graph_rewriting import read_from_their_memory, without_tokens
+from autosched.tracing.graph_rewriting import read_from_their_memory, reshape_instead_of_view, without_tokens
 from autosched.tracing.structure import Structure
 from search_spaces import InputError
 
@@ -89,6 +89,7 @@ def capture(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Captured:
             exported = torch.export.export(_module(function), tuple(inputs), strict=False)
             # Decompositions keep elements, not always their order in memory.
             strides = [strides_of(n.meta["val"]) for n in _returned(exported.graph) if isinstance(n, fx.Node)]
+            reshape_instead_of_view(exported.graph)
             exported = exported.run_decompositions(decompositions())
         except Exception as error:
             # torch.export raises whatever the function, or one of its own layers, does.

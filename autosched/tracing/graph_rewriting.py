@@ -52,6 +52,15 @@ def _unwrap(graph: fx.Graph, wrapped: fx.Node) -> None:
     graph.erase_node(wrapped)
 
 
+def reshape_instead_of_view(graph: fx.Graph) -> None:
+    """Views as what they are where there is one, and copies elsewhere: a decomposition before them may give other
+    strides than its operator does, which have no such view.
+    """
+    for node in graph.nodes:
+        if node.target is _aten.view.default:
+            node.target = _aten.reshape.default
+
+
 def read_from_their_memory(graph: fx.Graph) -> frozenset[str]:
     """as_strided of a view as as_strided of what it is a view of: memory beyond a view is that of another tensor.
 
