@@ -37,9 +37,15 @@ OPERATIONS: Mapping[str, Callable[..., torch.Tensor]] = {
     "sqrt": torch.sqrt,
     "rsqrt": torch.rsqrt,
     "tanh": torch.tanh,
-    "erf": torch.erf,
+    **dict.fromkeys(("erf", "erf_relative"), torch.erf),
     "sin": torch.sin,
     "cos": torch.cos,
+    **{
+        name: getattr(torch, name)
+        for name in ("exp2", "log2", "log10", "expm1", "log1p", "pow", "sinh", "cosh", "asinh", "acosh", "atanh", "tan")
+    },
+    **{name: getattr(torch, name) for name in ("asin", "acos", "atan", "atan2", "hypot", "erfc", "lgamma", "digamma")},
+    "fmod": torch.fmod,
     "floor": torch.floor,
     "lt": _compared(torch.lt),
     "le": _compared(torch.le),

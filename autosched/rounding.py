@@ -243,6 +243,10 @@ def _expression(expression: Expression, stage: Stage, known: Mapping[str, Estima
             return Estimate(count(index, stage.extents, device, torch.float64), None)
         case Apply(operator, (argument,)) if operator in ROUNDINGS:
             return rounded(_expression(argument, stage, known), ROUNDINGS[operator])
+        case Apply("eq", (a, b)) if a == b:
+            # Whether a value is a number, which its error does not change.
+            value = _expression(a, stage, known).value
+            return Estimate(Named(value.axes, (value.values == value.values).to(torch.float64)), None)
         case Apply(operator, arguments):
             return applied(operator, [_expression(a, stage, known) for a in arguments])
 

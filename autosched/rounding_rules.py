@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import torch
 
+from autosched import function_errors
+from autosched.function_errors import Slope, Slopes
 from autosched.named_tensors import Named, union
 from autosched.reference import (
     OPERATIONS,
@@ -72,7 +74,7 @@ def applied(operator: str, given: Sequence[Estimate]) -> Estimate:
     return Estimate(Named(axes, result), Named(axes, error.expand(result.shape)))
 
 
-def _passed_on(slope: _Slope, error: torch.Tensor) -> torch.Tensor:
+def _passed_on(slope: Slope, error: torch.Tensor) -> torch.Tensor:
     """The error of an operand as it is in the result."""
     if slope is None:
         return error
@@ -157,6 +159,22 @@ def _floored(operator: str, given: Sequence[Estimate]) -> Estimate:
     return Estimate(Named(a.value.axes, result), Named(a.value.axes, doubt.expand(result.shape)))
 
 
+def _wrapped(operator: str, given: Sequence[Estimate]) -> Estimate:
+    """fmod: exact of exact operands, and in doubt by the divisor where the quotient may be another integer."""
+    axes = union([g.value for g in given])
+    a, b = (g.value.aligned(axes) for g in given)
+    result = OPERATIONS[operator](a, b)
+    if all(g.error is None for g in given):
+        return Estimate(Named(axes, result), None)
+    of_a, of_b = (error_at(g, axes) for g in given)
+    times = (a / b).trunc().to(torch.float32)
+    error = torch.hypot(of_a, torch.where(of_b == 0, 0.0, times * of_b))
+    left = result.abs().to(torch.float32)
+    undecided = within(torch.minimum(left, b.abs().to(torch.float32) - left), error)
+    error = error + torch.where(undecided, b.abs().to(torch.float32) / UNIT, 0.0)
+    return Estimate(Named(axes, result), Named(axes, of_finite(error, result).expand(result.shape)))
+
+
 def within(distance: torch.Tensor, error: torch.Tensor) -> torch.Tensor:
     """Where a distance may be 0, or have the other sign, for all that is known: never of numbers without an error."""
     return (distance.abs() <= DECIDED * UNIT * error) & (error > 0)
@@ -176,14 +194,11 @@ _DECISIONS: Mapping[str, Callable[[str, Sequence[Estimate]], Estimate]] = {
     "maximum": _larger,
     "minimum": _larger,
     "floor": _floored,
+    "fmod": _wrapped,
 }
 # Operators that every device rounds to nearest.
 _ROUNDED_ONCE = frozenset({"add", "sub", "mul"})
 
-
-# A partial derivative; as a numerator and a denominator where the quotient may be too small to hold.
-_Slope = torch.Tensor | tuple[torch.Tensor, torch.Tensor] | None
-_Slopes = tuple[_Slope, ...]
 
 # The error that the operator itself adds, given its result.
 _OWN: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -199,10 +214,11 @@ _OWN: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "erf": lambda f: torch.full_like(f, 4.0),
     "sin": lambda f: torch.full_like(f, 4.0),
     "cos": lambda f: torch.full_like(f, 4.0),
+    **function_errors.OWN,
 }
 
 # The partial derivative by every operand, given the result and the operands; None is 1 or -1.
-_SLOPES: Mapping[str, Callable[..., _Slopes]] = {
+_SLOPES: Mapping[str, Callable[..., Slopes]] = {
     "add": lambda f, a, b: (None, None),
     "sub": lambda f, a, b: (None, None),
     "mul": lambda f, a, b: (b, a),
@@ -215,4 +231,5 @@ _SLOPES: Mapping[str, Callable[..., _Slopes]] = {
     "erf": lambda f, a: (2 / math.sqrt(math.pi) * torch.exp(-a.square()),),
     "sin": lambda f, a: (torch.cos(a),),
     "cos": lambda f, a: (torch.sin(a),),
+    **function_errors.SLOPES,
 }

@@ -35,7 +35,8 @@ from search_spaces.tile_program import (
 
 Loops = tuple[tuple[str, float], ...]  # variable and trips, outermost first
 
-TRANSCENDENTAL = frozenset({"exp", "log", "sqrt", "rsqrt", "tanh", "erf", "sin", "cos"})
+# What is charged more operations than a division.
+TRANSCENDENTAL = frozenset(name for name, (_, flops) in OPERATORS.items() if flops > OPERATORS["div"][1])
 
 
 @dataclass(slots=True)

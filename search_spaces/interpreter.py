@@ -40,9 +40,36 @@ from search_spaces.tile_program import (
 Array = np.ndarray
 
 
-def _erf(x: Array) -> Array:
-    """Python's own erf, element by element: NumPy has none."""
-    return np.array([math.erf(v) for v in x.reshape(-1)], dtype=np.float32).reshape(x.shape)
+def _by_element(function: Callable[[float], float]) -> Callable[[Array], Array]:
+    """A function of Python's own, which NumPy does not have."""
+
+    def computed(x: Array) -> Array:
+        return np.array([function(v) for v in x.reshape(-1).tolist()], dtype=np.float64).reshape(x.shape)
+
+    return _rounded_once(computed)
+
+
+def _rounded_once(function: Callable[..., Array]) -> Callable[..., Array]:
+    """The function computed in float64."""
+    return lambda *x: np.asarray(function(*(np.asarray(v, np.float64) for v in x)), np.float32)
+
+
+def _lgamma(x: float) -> float:
+    is_pole = x <= 0 and x == math.floor(x) if math.isfinite(x) else x == -math.inf
+    return math.inf if is_pole else math.lgamma(x)
+
+
+def _digamma(x: float) -> float:
+    """As PyTorch defines it: at 0 the infinity of the other sign, at other poles NaN."""
+    if x == 0:
+        return -math.copysign(math.inf, x)
+    if x < 0:
+        return math.nan if x == -math.inf or x == math.floor(x) else _digamma(1 - x) - math.pi / math.tan(math.pi * x)
+    lower = 0.0
+    while x < 12:
+        lower, x = lower + 1 / x, x + 1
+    y = 1 / (x * x)
+    return math.log(x) - 0.5 / x - y * (1 / 12 - y * (1 / 120 - y * (1 / 252 - y * (1 / 240 - y / 132)))) - lower
 
 
 def _where(condition: Array, a: Array, b: Array) -> Array:
@@ -63,9 +90,22 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "sqrt": np.sqrt,
     "rsqrt": lambda x: 1.0 / np.sqrt(x),
     "tanh": np.tanh,
-    "erf": _erf,
+    **dict.fromkeys(("erf", "erf_relative"), _by_element(math.erf)),
     "sin": np.sin,
     "cos": np.cos,
+    **{
+        name: _rounded_once(getattr(np, name))
+        for name in ("exp2", "log2", "log10", "expm1", "log1p", "sinh", "cosh", "hypot", "fmod")
+    },
+    **{
+        name: _rounded_once(getattr(np, name.replace("a", "arc", 1)))
+        for name in ("asinh", "acosh", "atanh", "asin", "acos", "atan", "atan2")
+    },
+    "pow": _rounded_once(np.power),
+    "tan": _rounded_once(np.tan),
+    "erfc": _by_element(math.erfc),
+    "lgamma": _by_element(_lgamma),
+    "digamma": _by_element(_digamma),
     "floor": np.floor,
     "lt": np.less,
     "le": np.less_equal,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import itertools
 import json
 import multiprocessing
@@ -32,6 +33,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._export import utils as export_utils
 from torch.utils import _pytree as pytree
 
 sys.path.append(str(Path(__file__).parent))
@@ -72,7 +74,15 @@ def op_db() -> list[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from torch.testing._internal.common_methods_invocations import op_db as entries
+    _remember_composite_operators()
     return list(entries)
+
+
+def _remember_composite_operators() -> None:
+    """torch.export lists all operators of PyTorch twice per export: most of the time that a small function takes."""
+    listed = export_utils._collect_all_valid_cia_ops_for_namespace
+    if not hasattr(listed, "cache_info"):
+        export_utils._collect_all_valid_cia_ops_for_namespace = functools.cache(listed)
 
 
 def classified(op: Any, dtype: str, samples: int = SAMPLES, kernels: bool = False) -> Entry:
@@ -199,10 +209,12 @@ def main() -> int:
 
 
 def _run(work: Sequence[tuple[int, str, int, bool]], jobs: int) -> list[Entry]:
-    if jobs == 1:
-        return list(map(_classified_by_number, work))
+    entries = []
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        return list(pool.imap(_classified_by_number, work, chunksize=8))
+        for entry in pool.imap(_classified_by_number, work, chunksize=4):
+            print(f"{entry.dtype} {entry.name} {entry.status}: {entry.reason[:200]!r}", file=sys.stderr)
+            entries.append(entry)
+    return entries
 
 
 def _options() -> argparse.Namespace:

@@ -165,6 +165,48 @@ def test_the_self_test_finds_a_kernel_that_is_wrong(tmp_path: Path) -> None:
     assert "WRONG" in done.stdout
 
 
+# What a kernel does beside what it should -> a line of it.
+HARM = {
+    "writes past its output": "tl.store(out_ptr + 800, 1.0)",
+    "writes before its output": "tl.store(out_ptr - 2, 1.0)",
+    "writes past its input": "tl.store(x_ptr + 800, 1.0)",
+    "changes its input": "tl.store(x_ptr, 0.0)",
+}
+
+
+@pytest.mark.parametrize("harm", HARM)
+def test_a_function_refuses_its_first_call_when_a_kernel_does_harm(harm: str, tmp_path: Path) -> None:
+    text = workload_text(tuned(ops.softmax(8, 100)))
+    broken = text.replace("    tl.store(", f"    {HARM[harm]}\n    tl.store(")
+    assert broken != text
+    # What would be called on the caller's tensors.
+    unreachable = broken.replace("return launch_softmax(x, ", "return sys.exit('called') or (x, ")
+    with pytest.raises(AssertionError, match=r"RuntimeError: softmax is wrong here: .* is inf of what is allowed"):
+        interpreted(unreachable, "softmax", [torch.randn(8, 100)], tmp_path)
+
+
+def test_a_kernel_of_a_traced_function_that_writes_past_its_result_is_found(tmp_path: Path) -> None:
+    def double_product(x: Tensor, first: Tensor, second: Tensor) -> Tensor:
+        return torch.relu(x @ first) @ second.t()
+
+    inputs = [torch.randn(32, 48), torch.randn(48, 64), torch.randn(16, 64)]
+    traced = autosched.trace(double_product, *inputs)
+    text, _ = traced_text(traced, tuned_steps(traced))
+    name = traced.workloads[0].output.name
+    broken = text.replace("    tl.store(", f"    tl.store({name}_ptr + {32 * 64}, 1.0)\n    tl.store(", 1)
+    with pytest.raises(AssertionError, match="RuntimeError: double_product is wrong here"):
+        interpreted(broken, "double_product", inputs, tmp_path)
+
+
+def test_a_first_call_leaves_random_numbers_as_they_were(tmp_path: Path) -> None:
+    text = workload_text(tuned(ops.softmax(8, 100)))
+    asserted = text.replace(
+        "if __name__", "torch.manual_seed(1)\nstate = torch.get_rng_state()\nsoftmax(torch.ones(8, 100))\nif __name__"
+    ).replace("sys.exit(0 if _self_test()", "sys.exit(0 if torch.equal(state, torch.get_rng_state())")
+    (tmp_path / "alone.py").write_text(asserted, encoding="utf-8")
+    assert _run([str(tmp_path / "alone.py")], check=False).returncode == 0
+
+
 def test_a_function_refuses_other_shapes_types_and_strides(tmp_path: Path) -> None:
     text = workload_text(tuned(ops.pointwise(8, 16, "relu")))
     for wrong, told in (

@@ -8,7 +8,7 @@ llvm.fma, so a result does not depend on the optimisation level. Errors against 
     log   within 1.6 ulp   denormal arguments, 0, negative, infinity and NaN are right
     tanh  within 1.5 ulp   exactly 1 from 9.02 on
     erf   within 1.5 ulp   exactly 1 from 3.95 on
-    sin   within 1.6 ulp   to 2^51 on both sides of 0; NaN beyond, rather than a wrong number
+    sin   within 1.6 ulp   to 2^46 on both sides of 0; NaN beyond: see `formulas.angles` for those
     cos   within 1.6 ulp   likewise
 
 NaN passes every clamp, because a clamp is `limit < x ? limit : x`: an ordered comparison whose false arm is x, which is
@@ -216,7 +216,8 @@ HALF_PI_LO = 6.123233995736766e-17
 TWO_OVER_PI = 0.6366197723675814
 # Adding 1.5 * 2**52 rounds |v| < 2**51 to the nearest integer, which is then in the low bits.
 ROUND_MAGIC_DOUBLE = 6755399441055744.0
-SIN_LIMIT = 2.0**51
+# From here on the rounding of 2/pi lets what is left exceed pi/4, which polynomials are made for, by 0.006 and more.
+SIN_LIMIT = 2.0**46
 
 
 def sin(b: Builder, x: Value, lanes: int) -> Value:

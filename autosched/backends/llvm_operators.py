@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from autosched.backends import llvm_math
+from autosched.backends import llvm_formulas, llvm_math
+from autosched.backends.formulas import FORMULAS, angles
+from autosched.backends.formulas.terms import Term, argument
 from autosched.backends.llvm_ir import F16, F32, Builder, Value
 from autosched.backends.llvm_values import (
     bfloat16_bits,
@@ -52,14 +54,35 @@ def apply(b: Builder, operator: str, x: Sequence[Value], lanes: int) -> Value:
             return llvm_math.log(b, x[0], lanes)
         case "tanh":
             return llvm_math.tanh(b, x[0], lanes)
-        case "erf":
+        case "erf" | "erf_relative":
             return llvm_math.erf(b, x[0], lanes)
         case "sin":
-            return llvm_math.sin(b, x[0], lanes)
+            return _of_any_size(b, llvm_math.sin(b, x[0], lanes), angles.sin, x[0], lanes)
         case "cos":
-            return llvm_math.cos(b, x[0], lanes)
+            return _of_any_size(b, llvm_math.cos(b, x[0], lanes), angles.cos, x[0], lanes)
         case _:
-            raise KeyError(operator)
+            arguments = [argument(i) for i in range(len(x))]
+            return llvm_formulas.emit(b, FORMULAS[operator](*arguments), x, lanes)
+
+
+def _of_any_size(b: Builder, near: Value, formula: Callable[[Term], Term], x: Value, lanes: int) -> Value:
+    """The value `near` 0, and that of a formula where x is as large as polynomials alone do not reduce.
+
+    As such numbers are rare, they are looked for first.
+    """
+    limit = float_constant(llvm_math.SIN_LIMIT, lanes)
+    is_large = b.fcmp_ordered("<=", limit, unary(b, "fabs", x, lanes))
+    before, large, after = b.block, b.append_basic_block("large"), b.append_basic_block("large.end")
+    b.cbranch(_any(b, is_large, lanes), large, after)
+    b.position_at_end(large)
+    value = b.select(is_large, llvm_formulas.emit(b, formula(argument(0)), [x], lanes), near)
+    end = b.block
+    b.branch(after)
+    b.position_at_end(after)
+    result = b.phi(x.type)
+    result.add_incoming(near, before)
+    result.add_incoming(value, end)
+    return result
 
 
 def _extreme(b: Builder, comparison: str, x: Value, y: Value) -> Value:
@@ -92,9 +115,13 @@ def found_nan(b: Builder, value: Value, before: Value) -> Value:
 
 def any_nan(b: Builder, x: Value, lanes: int) -> Value:
     """Whether any lane is NaN."""
-    is_nan = b.fcmp_unordered("uno", x, x)
+    return _any(b, b.fcmp_unordered("uno", x, x), lanes)
+
+
+def _any(b: Builder, condition: Value, lanes: int) -> Value:
+    """Whether a condition holds in any lane."""
     bits = f"i{lanes}"
-    return b.icmp_signed("!=", b.bitcast(is_nan, bits), Value(bits, "0"))
+    return b.icmp_signed("!=", b.bitcast(condition, bits), Value(bits, "0"))
 
 
 def round_value(b: Builder, value: Value, dtype: str, lanes: int) -> Value:

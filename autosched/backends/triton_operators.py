@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+
+from autosched.backends import triton_formulas
+from autosched.backends.formulas import FORMULAS
+from search_spaces.expression import OPERATORS
 
 _TANH = """\
 @triton.jit
 def _tanh(x):
-    # Near 0 a series, because there the difference cancels. exp may overflow: the quotient is then 0, as it should.
+    # Near 0 a polynomial, because there the difference cancels. exp may overflow: the quotient is then 0, as it should.
     y = x * x
-    series = x + x * y * (-0.333333333 + y * (0.133333333 + y * (-0.053968254 + y * (0.021869488 - 0.008863236 * y))))
-    return tl.where(tl.abs(x) < 0.3, series, 1.0 - 2.0 / (tl.exp(2.0 * x) + 1.0))
+    p = 0.13332546 + y * (-0.053847853 + y * (0.021052506 - 0.0062460648 * y))
+    near = x + x * y * (-0.33333316 + y * p)
+    return tl.where(tl.abs(x) < 0.55, near, 1.0 - 2.0 / (tl.exp(2.0 * x) + 1.0))
 """
 
 _ERF = """\
@@ -26,6 +31,21 @@ def _erf(x):
     # The sign of x: y has none, as its magnitude is rounded to 0 at least.
     sign = x.to(tl.int32, bitcast=True) & -2147483648
     return (y.to(tl.int32, bitcast=True) | sign).to(tl.float32, bitcast=True)
+"""
+
+_ERF_RELATIVE = """\
+@triton.jit
+def _erf_relative(x):
+    # As erf from 1 on, and a polynomial near 0, where what is 1 less something has few places left.
+    x = tl.cast(x, tl.float32)
+    y = x * x
+    q = -0.026711352 + y * (0.0049176510 - 0.00056319393 * y)
+    near = x + x * (0.12837912 + y * (-0.37612325 + y * (0.11280178 + y * q)))
+    a = tl.minimum(tl.abs(x), 3.95, propagate_nan=tl.PropagateNan.ALL)
+    p = 0.0023022927 + a * (0.00046155107 - 0.00010021780 * a)
+    p = 1.6279137 + a * (0.91832864 + a * (0.14896370 + a * (-0.029452579 + a * p)))
+    far = 1.0 - tl.exp2(-a * p)
+    return tl.where(a < 1.0, near, tl.where(x < 0.0, -far, far))
 """
 
 # Triton's own folds leave NaN out; PyTorch's do not.
@@ -47,11 +67,43 @@ def _prod(a, b):
     return a * b
 """
 
+_EXP2 = """\
+@triton.jit
+def _exp2(x):
+    # The hardware's, which takes denormal numbers to be 0: from -126 on a power of two more, and taken off again.
+    x = tl.cast(x, tl.float32)
+    low = x < -126.0
+    return tl.exp2(tl.where(low, x + 64.0, x)) * tl.where(low, 5.421010862427522e-20, 1.0)
+"""
+
+_LOG = """\
+@triton.jit
+def _log(x):
+    # The vendor's, which takes denormal numbers to be 0: they are scaled by 2^23, and its logarithm taken off again.
+    low = x < 1.1754943508222875e-38
+    return tl.log(tl.where(low, x * 8388608.0, x)) - tl.where(low, 15.942385152878742, 0.0)
+"""
+
+_RSQRT = """\
+@triton.jit
+def _rsqrt(x):
+    # The hardware's, which takes denormal numbers to be 0: they are scaled by 2^24.
+    low = tl.abs(x) < 1.1754943508222875e-38
+    return tl.rsqrt(tl.where(low, x * 16777216.0, x)) * tl.where(low, 4096.0, 1.0)
+"""
+
 # Operators that Triton itself does not have (tanh is only in the vendor's library), as functions of the module.
-# The series of tanh is cut after x^11, which is exact to float32 below 0.3 (the next term is 6e-10 of the value).
+# Polynomials are minimax fits made for this file.
 # Triton's erf is the vendor's, right to the last place at twice the instructions; this one is within 1.3 * 2^-23: the
 # fit makes the largest absolute error least, which is what gelu asks for, and what `autosched.rounding` allows.
-FUNCTIONS: Mapping[str, str] = {"tanh": _TANH, "erf": _ERF}
+_FUNCTIONS: Mapping[str, str] = {
+    "tanh": _TANH,
+    "erf": _ERF,
+    "erf_relative": _ERF_RELATIVE,
+    "exp2": _EXP2,
+    "log": _LOG,
+    "rsqrt": _RSQRT,
+}
 
 _PRINTERS: Mapping[str, Callable[..., str]] = {
     "add": lambda a, b: f"{a} + {b}",
@@ -63,11 +115,7 @@ _PRINTERS: Mapping[str, Callable[..., str]] = {
     "neg": lambda a: f"-{a}",
     "abs": lambda a: f"tl.abs({a})",
     "exp": lambda a: f"tl.exp({a})",
-    "log": lambda a: f"tl.log({a})",
-    "sqrt": lambda a: f"tl.sqrt({a})",
-    "rsqrt": lambda a: f"tl.rsqrt({a})",
-    "tanh": lambda a: f"_tanh({a})",
-    "erf": lambda a: f"_erf({a})",
+    "sqrt": lambda a: f"tl.sqrt_rn({a})",
     "sin": lambda a: f"tl.sin({a})",
     "cos": lambda a: f"tl.cos({a})",
     "floor": lambda a: f"tl.floor({a})",
@@ -90,7 +138,16 @@ _SMALLEST_NORMAL, _LARGEST = 2.0**-126, (2 - 2.0**-23) * 2.0**127
 
 def apply(operator: str, arguments: list[str]) -> str:
     """The operator applied to printed arguments, each a name, a constant or an expression that binds tightly."""
+    if operator not in _PRINTERS:
+        return f"_{operator}({', '.join(arguments)})"
     return _PRINTERS[operator](*arguments)
+
+
+def functions(used: Collection[str]) -> list[str]:
+    """The functions that a module needs which applies these operators."""
+    texts = [text for name, text in _FUNCTIONS.items() if name in used]
+    made = (name for name in FORMULAS if name in used and name not in _FUNCTIONS)
+    return texts + [triton_formulas.function(f"_{n}", FORMULAS[n], OPERATORS[n][0]) for n in made]
 
 
 def fold(operator: str, values: str, axis: int) -> str:

@@ -27,7 +27,7 @@ def print_module(program: TileProgram, comment: str) -> str:
     body = [s for k in program.kernels for s in statements(k.body)]
     used = {s.operator for s in body if isinstance(s, Map)}
     folded = {s.operator for s in body if isinstance(s, Reduce)}
-    functions = [text for name, text in operators.FUNCTIONS.items() if name in used]
+    functions = operators.functions(used)
     functions += [text for name, text in operators.COMBINING.items() if name in folded]
     kernels = [_print_kernel(program, kernel) for kernel in program.kernels]
     imports = ["import triton", "import triton.language as tl"]

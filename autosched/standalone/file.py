@@ -3,9 +3,11 @@
 # what it computes, where it was tuned, its schedule
 imports
 @triton.jit kernels
-def matmul(a, b, bias): …           checks, allocates, launches
+def launch_matmul(a, b, …): …       allocates, launches
+def matmul(a, b, bias): …           looks at its arguments, and calls that
 def _reference(a, b, bias): …       the same by PyTorch
-if __name__ == "__main__": …        compares them in float64, and times the kernel
+def _checked(device): …             compares them in float64, between guard bands, before the first call
+if __name__ == "__main__": …        the same, and times the kernel
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from autosched.backends.triton_scope import Identifiers
 from autosched.backends.triton_source import is_gluon
 from autosched.kernel import Kernel
 from autosched.reference import indexed_sizes
-from autosched.standalone.launchers import CHECK, DESCRIPTOR, GLUON_DESCRIPTOR, launcher
+from autosched.standalone.first_call import first_call_text
+from autosched.standalone.launchers import CHECK, DESCRIPTOR, GLUON_DESCRIPTOR, entry, launcher
 from autosched.standalone.references import HELPERS, reference
 from autosched.standalone.self_test import RANDOM, error_text, inputs_text, main_text
 from autosched.standalone.traced_functions import ALIGNED, LAID_OUT, TYPE, VIEW, TracedText, beside
@@ -46,7 +49,7 @@ _DESCRIPTORS = (
         f"from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as {GLUON_DESCRIPTOR}",
     ),
 )
-# Names at the top of every file that no other function or argument may have.
+# Names at the top of every file that no other function or argument may have; those of its own begin with "_".
 _RESERVED = ("torch", "math", "sys", "functools", "pathlib", "triton", "tl", DESCRIPTOR, GLUON_DESCRIPTOR)
 
 
@@ -62,9 +65,11 @@ def export(
     """Write a kernel to a Python file that needs PyTorch and Triton 3.6 to 3.9 and nothing of autosched; its path.
 
     The file has a function named after the workload or the traced function, which takes the same tensors, with these
-    shapes, element types and strides, and launches the kernels; above it stand what it computes and its schedule. Run
-    as a script it compares its results with PyTorch's in float64 and times itself. On a CPU it runs with
-    TRITON_INTERPRET=1 only.
+    shapes, element types and strides, and launches the kernels; above it stand what it computes and its schedule.
+    Before its first call on a device, in every process, the function compares what the kernels make of random inputs,
+    between guard bands, with PyTorch's results in float64, and raises RuntimeError where they are wrong: that takes
+    what the reference takes on the device, three times, and the memory of its float64 values. Run as a script the file
+    does the same and times itself. On a CPU it runs with TRITON_INTERPRET=1 only.
 
     A workload or traced function is looked up as by `replay`, with the same arguments; a GPU that is named, "h200",
     need not be here. Constants of a traced function that have over 1024 elements are saved beside the file, under its
@@ -135,15 +140,19 @@ def workload_text(tuned: Tuned) -> str:
     function = names.of(workload, workload.name)
     program = named_kernels(tuned.schedule.program, names)
     imports, kernels = kernel_texts([program])
+    launched = names.of((workload, "launched"), f"launch_{function}")
+    reserved = (*_RESERVED, *(k.name for k in program.kernels), launched)
     parts = [
         *kernels,
         CHECK,
-        launcher(function, workload, program, (*_RESERVED, *(k.name for k in program.kernels))),
+        launcher(launched, workload, program, reserved),
+        entry(function, launched, workload, reserved),
         reference("_reference", workload),
         RANDOM,
         inputs_text(workload.inputs, indexed_sizes(workload)),
         error_text([workload], "in float32"),
-        main_text(function, _COMPARED, workload.label, _tuned_text([tuned], tuned.record.measurement.latency_s)),
+        first_call_text(function, launched, _COMPARED),
+        main_text(function, workload.label, _tuned_text([tuned], tuned.record.measurement.latency_s)),
     ]
     return _file(_head(f"{workload.label}: {_count(len(program.kernels))}", [tuned]), imports, parts)
 
@@ -155,8 +164,9 @@ def traced_text(traced: TracedFunction, found: Mapping[str, Tuned]) -> tuple[str
     function = names.of(traced, traced.name)
     programs = [named_kernels(t.schedule.program, names) for t in kernels]
     launchers = {t.workload.key: names.of(t.workload.key, t.workload.name) for t in kernels}
+    launched = names.of((traced, "launched"), f"launch_{function}")
     called = [k.name for p in programs for k in p.kernels]
-    whole = TracedText(traced, function, launchers, (*_RESERVED, *called, *launchers.values()))
+    whole = TracedText(traced, function, launchers, (*_RESERVED, *called, *launchers.values(), launched))
     imports, functions = kernel_texts(programs)
     parts = [
         *functions,
@@ -166,12 +176,14 @@ def traced_text(traced: TracedFunction, found: Mapping[str, Tuned]) -> tuple[str
             for t, p in zip(kernels, programs, strict=True)
         ),
         *([whole.constants_text()] if whole.constants else []),
-        whole.computed(),
+        whole.launched(launched),
+        whole.entry(launched),
         whole.reference(),
         RANDOM,
         inputs_text(whole.arguments, whole.sizes(), whole.safe_integers),
         error_text([t.workload for t in kernels], "in the function's own types"),
-        main_text(function, whole.compared(), traced.name, _tuned_text(kernels, _seconds(traced, found))),
+        first_call_text(function, launched, whole.compared()),
+        main_text(function, traced.name, _tuned_text(kernels, _seconds(traced, found))),
     ]
     title = f"{traced.label}: {_count(sum(len(p.kernels) for p in programs))}"
     left = [f"left to PyTorch: {text}" for text in traced.left_to_pytorch]
@@ -203,8 +215,8 @@ def _head(title: str, kernels: Sequence[Tuned], remarks: Iterable[str] = ()) -> 
     lines = [
         f"{title}, by autosched.",
         "",
-        "Needs PyTorch and Triton 3.6 to 3.9. Run as a script, it compares its results with PyTorch's in float64, and",
-        f"times itself; {where}.",
+        "Needs PyTorch and Triton 3.6 to 3.9. Before its first call it compares its results with PyTorch's in float64.",
+        f"Run as a script, it does that too, and times itself; {where}.",
         *remarks,
     ]
     for tuned in kernels:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from autosched.backends.triton_arguments import Descriptor
 from autosched.backends.triton_scope import Identifiers, call
 from autosched.backends.triton_source import is_gluon, kernel_arguments
@@ -13,6 +15,10 @@ from search_spaces.tile_program import Buffer, Kernel
 # What files call the two classes of tensor descriptors.
 DESCRIPTOR = "TensorDescriptor"
 GLUON_DESCRIPTOR = "GluonTensorDescriptor"
+# What functions take that allocates: torch.empty_strided, or what puts bands around every tensor.
+ALLOCATE = "empty"
+# The function that checks the kernels before the first call.
+FIRST_CALL = "_checked"
 # As in `autosched.backends.triton_gluon_compile`: the widths of rows in shared memory whose banks are permuted.
 _SWIZZLES = (128, 64, 32)
 
@@ -29,16 +35,17 @@ def _check(name, tensor, shape, strides, dtype, device):
 
 
 def launcher(function: str, workload: Workload, program: TileProgram, reserved: tuple[str, ...]) -> str:
-    """A function of the workload's inputs that returns its output. `reserved`: names of the file that it uses."""
+    """A function of the workload's inputs, and of what allocates, that returns its output. It looks at no argument.
+
+    `reserved`: names of the file that it uses.
+    """
     names = Identifiers()
-    for name in reserved:
+    for name in (*reserved, ALLOCATE):
         names.of(("reserved", name), name)
     variables = {b.name: names.of(b.name, b.name) for b in program.buffers}
     # Kernels may see the same memory in another shape: rows end to end, say.
     taken = [variables[t.name] for t in workload.inputs]
-    lines = [f'"""{_what(workload)}"""']
-    lines += [check(variables[t.name], t, f"{taken[0]}.device") for t in workload.inputs]
-    lines.append(_allocated(variables[workload.output.name], workload.output, taken[0]))
+    lines = [_allocated(variables[workload.output.name], workload.output, taken[0])]
     for workspace in (b for b in program.buffers if b.role == "workspace"):
         lines.append(
             _allocated(variables[workspace.name], Tensor(workspace.name, workspace.shape, workspace.dtype), taken[0])
@@ -49,8 +56,25 @@ def launcher(function: str, workload: Workload, program: TileProgram, reserved: 
     for kernel in program.kernels:
         lines += [f"    {line}" for line in _launch(program, kernel, variables).split("\n")]
     lines.append(f"return {variables[workload.output.name]}")
+    return function_text(function, [*taken, ALLOCATE], lines)
+
+
+def entry(function: str, launched: str, workload: Workload, reserved: tuple[str, ...]) -> str:
+    """The function that a file is for: it looks at its arguments, and calls `launched` once that has been checked."""
+    names = Identifiers()
+    for name in reserved:
+        names.of(("reserved", name), name)
+    taken = [names.of(t.name, t.name) for t in workload.inputs]
+    lines = [f'"""{_what(workload)}"""']
+    lines += [check(name, t, f"{taken[0]}.device") for name, t in zip(taken, workload.inputs, strict=True)]
+    lines += [f"{FIRST_CALL}({taken[0]}.device)", f"return {launched}({', '.join(taken)}, torch.empty_strided)"]
+    return function_text(function, taken, lines)
+
+
+def function_text(name: str, arguments: Sequence[str], lines: Iterable[str]) -> str:
+    """A function of a file, of lines that are indented by it."""
     body = "\n".join(f"    {line}" for text in lines for line in text.split("\n"))
-    return f"def {function}({', '.join(taken)}):\n{body}"
+    return f"def {name}({', '.join(arguments)}):\n{body}"
 
 
 def check(name: str, tensor: Tensor, device: str) -> str:
@@ -68,7 +92,7 @@ def _what(workload: Workload) -> str:
 def _allocated(name: str, tensor: Tensor, like: str) -> str:
     layout = [str(tensor.shape), str(tensor.effective_strides)]
     arguments = [*layout, f"dtype=torch.{tensor.dtype}", f"device={like}.device"]
-    return call("torch.empty_strided", *arguments, before=f"{name} = ")
+    return call(ALLOCATE, *arguments, before=f"{name} = ")
 
 
 def _launch(program: TileProgram, kernel: Kernel, variables: dict[str, str]) -> str:

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from autosched.backends.formulas import FORMULAS
 from autosched.backends.triton_scope import Identifiers
 from autosched.reference import factors, outside
 from search_spaces import Stage, Workload
@@ -48,7 +49,11 @@ HELPERS: Mapping[str, str] = {"_axes": AXES, "_look_up": LOOK_UP, "_rounded": RO
 
 _BINARY = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _COMPARED = {"lt": "<", "le": "<=", "eq": "=="}
-_FUNCTIONS = ("abs", "exp", "log", "sqrt", "rsqrt", "tanh", "erf", "sin", "cos", "floor")
+_FUNCTIONS = ("abs", "exp", "log", "sqrt", "rsqrt", "tanh", "erf", "sin", "cos", "floor", "erf_relative", *FORMULAS)
+# Those that PyTorch calls otherwise.
+_NAMES = {"erf_relative": "erf"}
+# Those of two arguments whose first is no number in PyTorch, and both.
+_OF_TENSORS = {"fmod": (0,), "atan2": (0, 1), "hypot": (0, 1)}
 _CLAMPED = {"maximum": "min", "minimum": "max"}
 _FOLDS = {"sum": "sum", "max": "amax", "min": "amin"}
 # What a method can be called on without parentheses.
@@ -227,6 +232,8 @@ class _Expressions:
             condition = self._tensor(arguments[0])
             first = self._tensor(arguments[1]) if all(constant[1:]) else texts[1]
             return f"torch.where({condition} != 0, {_bare(first)}, {_bare(texts[2])})"
+        for place in _OF_TENSORS.get(operator, ()):
+            texts[place] = self._tensor(arguments[place]) if constant[place] else texts[place]
         if all(constant):
             texts = [self._tensor(a) for a in arguments]
         if operator in _BINARY:
@@ -238,7 +245,7 @@ class _Expressions:
         if operator in ROUNDINGS:
             return f"_rounded({_bare(texts[0])}, torch.{ROUNDINGS[operator]})"
         if operator in _CLAMPED or operator in _FUNCTIONS:
-            return f"torch.{operator}({', '.join(map(_bare, texts))})"
+            return f"torch.{_NAMES.get(operator, operator)}({', '.join(map(_bare, texts))})"
         raise AssertionError(f"no PyTorch for {operator}")
 
     def _affine(self, form: Affine) -> str:

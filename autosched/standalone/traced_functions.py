@@ -2,8 +2,12 @@
 
 def swiglu(x, gate):                              def _reference(exact, x, gate):
     _check("x", x, …)                                 sigmoid = torch.ops.aten.sigmoid.default(gate)
-    mul = swiglu_mul(_view(x, …), gate)               mul = torch.ops.aten.mul.Tensor(x, sigmoid)
-    return mul                                        return [mul]
+    _checked(device)                                  mul = torch.ops.aten.mul.Tensor(x, sigmoid)
+    return launch_swiglu(x, gate, torch.empty_…)      return [mul]
+
+def launch_swiglu(x, gate, empty):
+    mul = swiglu_mul(_view(x, …), gate, empty)
+    return mul
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from torch import Tensor, fx
 from autosched.backends.triton_scope import Identifiers, call
 from autosched.reference import indexed_sizes
 from autosched.standalone.aten import call_text, value_text
-from autosched.standalone.launchers import check
+from autosched.standalone.launchers import ALLOCATE, FIRST_CALL, check, function_text
 from autosched.standalone.structures import structure_text
 from autosched.tracing.assembly import Assembled
 from autosched.tracing.capture import capture
@@ -67,7 +71,7 @@ class TracedText:
     def __post_init__(self) -> None:
         if not self.traced.arguments:
             raise InputError(f"{self.traced.name} takes no tensor; expected a function of at least one")
-        for name in (*self.reserved, "device"):
+        for name in (*self.reserved, "device", ALLOCATE):
             self.names.of(("reserved", name), name)
         for source in self.traced.sources:
             self.names.of(source, source.name)
@@ -94,12 +98,18 @@ class TracedText:
     def _name(self, value: Value) -> str:
         return self.names.of(value, value.name)
 
-    def computed(self) -> str:
-        """The function itself."""
-        arguments = [self._name(s) for s in self.traced.arguments]
+    def entry(self, launched: str) -> str:
+        """The function itself: it looks at its arguments, and calls `launched` once that has been checked."""
+        arguments = [t.name for t in self.arguments]
         lines = [f'"""{self.traced.label}"""', f"device = {arguments[0]}.device"]
         lines += [check(t.name, t, "device") for t in self.arguments]
-        lines += self._constants_line()
+        lines += [f"{FIRST_CALL}(device)", f"return {launched}({', '.join(arguments)}, torch.empty_strided)"]
+        return function_text(self.function, arguments, lines)
+
+    def launched(self, name: str) -> str:
+        """A function of that name which takes what the function does, and what allocates, and looks at no argument."""
+        arguments = [self._name(s) for s in self.traced.arguments]
+        lines = [f"device = {arguments[0]}.device", *self._constants_line()]
         done: set[object] = set()
         for step in self.traced.steps:
             if step.assembled is not None:
@@ -108,7 +118,9 @@ class TracedText:
                 done.add(step.value.operation)
                 lines += self._called(step.value)
         returned = structure_text(self.traced.structure, [self._read(r) for r in self.traced.results])
-        return _function(self.function, arguments, [*lines, f"return {returned}"])
+        if not any("device" in line for line in lines[1:]):
+            del lines[0]
+        return function_text(name, [*arguments, ALLOCATE], [*lines, f"return {returned}"])
 
     def _constants_line(self) -> list[str]:
         named = [self._name(s) for s in self.constants]
@@ -116,7 +128,7 @@ class TracedText:
 
     def _launched(self, value: Value, assembled: Assembled) -> str:
         made, target = assembled.workload.output, self.launchers[assembled.workload.key]
-        given = [self._viewed(v) for v in assembled.inputs]
+        given = [*(self._viewed(v) for v in assembled.inputs), ALLOCATE]
         name, dense = self._name(value), dense_strides(value.shape)
         if (made.shape, made.effective_strides) == (value.shape, dense):
             return call(target, *given, before=f"{name} = ")
@@ -174,7 +186,7 @@ class TracedText:
             lines.append(f"{name} = {memory}.as_strided({source.shape}, {source.strides})")
             made.append(name)
         lines.append(f"return {', '.join(made)}{',' if len(made) == 1 else ''}")
-        return "@functools.cache\n" + _function("_constants", ["device"], lines)
+        return "@functools.cache\n" + function_text("_constants", ["device"], lines)
 
     # The same by PyTorch
 
@@ -200,7 +212,7 @@ class TracedText:
                 raise InputError(f"{self.traced.name}: {node.op} {node.target} cannot be written to a stand-alone file")
         if not any("device=device" in line for line in lines):
             del lines[1]
-        return _function("_reference", ["exact", *given], [*lines, f"return [{', '.join(results)}]"])
+        return function_text("_reference", ["exact", *given], [*lines, f"return [{', '.join(results)}]"])
 
     def _listed(self) -> list[str]:
         if self.traced.structure.is_bare:
@@ -263,11 +275,6 @@ def _node_text(node: fx.Node, names: Identifiers) -> str:
         lambda a: names.of(a, a.name) if isinstance(a, fx.Node) else None,
         exact=True,
     )
-
-
-def _function(name: str, arguments: list[str], lines: list[str]) -> str:
-    body = "\n".join(f"    {line}" for text in lines for line in text.split("\n"))
-    return f"def {name}({', '.join(arguments)}):\n{body}"
 
 
 def _dtype(source: Source) -> torch.dtype:

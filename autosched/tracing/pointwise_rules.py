@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
+from autosched.tracing import function_rules
+from autosched.tracing.function_rules import floored_quotient
 from search_spaces import activations
 from search_spaces import expression as ex
 from search_spaces.expression import Expression, Literal
@@ -71,98 +73,11 @@ def _sign(x: Expression) -> Expression:
     return ex.sub(ex.call("lt", Literal(0.0), x), ex.call("lt", x, Literal(0.0)))
 
 
-def _log1p(x: Expression) -> Expression:
-    """log(u) x / (u - 1) with u = 1 + x rounded: its error and that of u - 1 cancel (Goldberg, 1991, theorem 4)."""
-    u = ex.add(Literal(1.0), x)
-    tiny, endless = ex.call("eq", u, Literal(1.0)), ex.call("eq", u, Literal(math.inf))
-    exact = ex.div(ex.mul(ex.call("log", u), x), ex.sub(u, Literal(1.0)))
-    return ex.call("where", tiny, x, ex.call("where", endless, u, exact))
-
-
-def _expm1(x: Expression) -> Expression:
-    """(u - 1) x / log(u) with u = exp(x) rounded (Higham, Accuracy and Stability, section 1.14.1), for small x."""
-    u = ex.call("exp", x)
-    less = ex.sub(u, Literal(1.0))
-    small = ex.call("where", ex.call("eq", u, Literal(1.0)), x, ex.div(ex.mul(less, x), ex.call("log", u)))
-    return ex.call("where", ex.call("lt", ex.call("abs", x), Literal(1.0)), small, less)
-
-
-def power(x: Expression, exponent: float) -> Expression:
-    """x to a constant power: by multiplications and roots where it is a small multiple of a half."""
-    if math.isinf(exponent):
-        return _infinite_power(x, exponent)
-    doubled = 2 * exponent
-    if doubled == int(doubled) and abs(exponent) <= 8:
-        whole, half = divmod(abs(int(doubled)), 2)
-        if exponent == -0.5:
-            return ex.call("rsqrt", x)
-        factors = [x] * whole + [ex.call("sqrt", x)] * half
-        product: Expression = factors[0] if factors else Literal(1.0)
-        for factor in factors[1:]:
-            product = ex.mul(product, factor)
-        return product if exponent >= 0 else ex.div(Literal(1.0), product)
-    size = ex.call("exp", ex.mul(Literal(exponent), ex.call("log", ex.call("abs", x))))
-    if exponent != int(exponent):
-        # Of a negative number there is no such power: its logarithm is NaN, as it should be.
-        return ex.call("exp", ex.mul(Literal(exponent), ex.call("log", x)))
-    odd = int(exponent) % 2 == 1
-    return ex.call("where", ex.call("lt", x, Literal(0.0)), ex.call("neg", size), size) if odd else size
-
-
-def _infinite_power(x: Expression, exponent: float) -> Expression:
-    """0, 1 or infinity, by whether x is nearer to 0 than 1 is."""
-    size = ex.call("abs", x)
-    below, beyond = (Literal(0.0), Literal(math.inf))[:: 1 if exponent > 0 else -1]
-    apart = ex.call("where", ex.call("lt", size, Literal(1.0)), below, size)
-    return ex.call("where", ex.call("lt", Literal(1.0), size), beyond, apart)
-
-
-def _pow(x: Expression, y: Expression) -> Expression:
-    """x to a power that is data: exp(y log |x|), with the sign of odd powers and NaN for other powers below 0."""
-    if isinstance(y, Literal):
-        return power(x, y.value)
-    size = ex.call("exp", ex.mul(y, ex.call("log", ex.call("abs", x))))
-    whole = ex.call("eq", ex.call("floor", y), y)
-    even = ex.call("eq", ex.mul(Literal(2.0), ex.call("floor", ex.mul(Literal(0.5), y))), y)
-    signed = ex.call("where", even, size, ex.call("neg", size))
-    below = ex.call("where", whole, signed, ex.div(Literal(0.0), Literal(0.0)))
-    result = ex.call("where", ex.call("lt", x, Literal(0.0)), below, size)
-    return ex.call("where", ex.call("eq", y, Literal(0.0)), Literal(1.0), result)
-
-
-def _within(r: Expression, a: Expression, step: Expression) -> Expression:
-    """A remainder r of a brought between 0 and `step`, which has the sign that it must have, and back to one that fits.
-
-    The quotient may have been rounded to the next integer: then r is off by one step.
-    """
-    r = ex.call("where", ex.call("lt", ex.mul(r, step), Literal(0.0)), ex.add(r, step), r)
-    return ex.call("where", ex.call("le", ex.call("abs", step), ex.call("abs", r)), ex.sub(r, step), r)
-
-
-def _is_infinite(b: Expression) -> Expression:
-    return ex.call("eq", ex.call("abs", b), Literal(math.inf))
-
-
-def _remainder(a: Expression, b: Expression) -> Expression:
-    """What is left of a after whole b, with the sign of b."""
-    r = _within(ex.sub(a, ex.mul(b, ex.call("floor", ex.div(a, b)))), a, b)
-    opposite = ex.call("lt", ex.mul(a, b), Literal(0.0))
-    return ex.call("where", _is_infinite(b), ex.call("where", opposite, b, a), r)
-
-
-def _fmod(a: Expression, b: Expression) -> Expression:
-    """What is left of a after whole b, with the sign of a."""
-    size = ex.call("abs", b)
-    step = ex.call("where", ex.call("lt", a, Literal(0.0)), ex.call("neg", size), size)
-    r = _within(ex.sub(a, ex.mul(b, _trunc(ex.div(a, b)))), a, step)
-    return ex.call("where", _is_infinite(b), a, r)
-
-
 def quotient(a: Expression, b: Expression, mode: str) -> Expression:
     """a / b, cut towards zero ("trunc") or down ("floor"), the latter by way of the remainder, as in PyTorch."""
     if mode == "trunc":
         return _trunc(ex.div(a, b))
-    return _nearest(ex.div(ex.sub(a, _remainder(a, b)), b))
+    return floored_quotient(a, b)
 
 
 def _div(a: Expression, b: Expression, *, rounding_mode: str | None = None) -> Expression:
@@ -178,6 +93,10 @@ def _scaled(change: str) -> Callable[..., Expression]:
                 return activations.one_plus_tanh(x)
             case "add", ex.Apply("tanh", (x,)), Literal(1.0), None:
                 return activations.one_plus_tanh(x)
+            case "add", Literal(1.0), ex.Apply("erf_relative", (x,)), None:
+                return ex.add(a, ex.call("erf", x))
+            case "add", ex.Apply("erf_relative", (x,)), Literal(1.0), None:
+                return ex.add(ex.call("erf", x), b)
         return ex.call(change, a, b if alpha is None else ex.mul(alpha, b))
 
     return combine
@@ -206,8 +125,10 @@ def _unary(operator: str) -> Callable[[Expression], Expression]:
 
 # By the name of the operator in ATen. Those of two names are the function of tensors and that of a tensor and a number.
 RULES: Mapping[str, Callable[..., Expression]] = {
-    **{name: _unary(name) for name in ("abs", "neg", "exp", "log", "sqrt", "rsqrt", "tanh", "erf", "sin", "cos")},
+    **function_rules.RULES,
+    **{name: _unary(name) for name in ("abs", "neg", "exp", "log", "sqrt", "rsqrt", "tanh", "sin", "cos")},
     **{name: _unary(name) for name in ("floor",)},
+    "erf": _unary("erf_relative"),
     **{name: _relation(name) for name in ("maximum", "minimum", "mul", "lt", "le", "eq")},
     **dict.fromkeys(("clone", "alias", "detach", "_conj"), _same),
     "add": _scaled("add"),
@@ -236,18 +157,6 @@ RULES: Mapping[str, Callable[..., Expression]] = {
     "square": lambda x: ex.mul(x, x),
     "sigmoid": _sigmoid,
     "relu": activations.relu,
-    "log1p": _log1p,
-    "expm1": _expm1,
-    "erfc": lambda x: ex.sub(Literal(1.0), ex.call("erf", x)),
-    "exp2": lambda x: ex.call("exp", ex.mul(x, Literal(math.log(2.0)))),
-    "log2": lambda x: ex.mul(ex.call("log", x), Literal(1.0 / math.log(2.0))),
-    "log10": lambda x: ex.mul(ex.call("log", x), Literal(1.0 / math.log(10.0))),
-    "sinh": lambda x: ex.mul(Literal(0.5), ex.sub(_expm1(x), _expm1(ex.call("neg", x)))),
-    "cosh": lambda x: ex.mul(Literal(0.5), ex.add(ex.call("exp", x), ex.call("exp", ex.call("neg", x)))),
-    "tan": lambda x: ex.div(ex.call("sin", x), ex.call("cos", x)),
-    "pow": _pow,
-    "remainder": _remainder,
-    "fmod": _fmod,
     "clamp": _clamp,
     "clamp_min": lambda x, low: _clamp(x, min=low),
     "clamp_max": lambda x, high: _clamp(x, max=high),
@@ -256,6 +165,6 @@ RULES: Mapping[str, Callable[..., Expression]] = {
 
 # Operators whose result is one of their arguments, or 0 or 1: nothing is rounded.
 SELECTING = frozenset({"where", "maximum", "minimum", "clamp", "clamp_min", "clamp_max", "relu", "neg", "abs", "clone"})
-SELECTING |= {"alias", "detach"}
+SELECTING |= {"alias", "detach", "fmax", "fmin"}
 # Operators that integers of any size are compared by, exactly as long as one side is below 2^24.
 COMPARING = frozenset({"lt", "le", "eq", "ne", "gt", "ge"})

@@ -21,6 +21,7 @@ from autosched.tracing import (
 )
 from autosched.tracing.binding import bind, check_declared
 from autosched.tracing.capture import Captured, user_line
+from autosched.tracing.constant_nodes import ConstantNodes
 from autosched.tracing.nodes import (
     READ_NUMBER,
     given_to,
@@ -37,6 +38,9 @@ from autosched.tracing.values import NUMBER, Eager, EagerOperation, Pointwise, S
 from search_spaces import InputError
 from search_spaces.dtypes import DTYPES, FLOAT8
 from search_spaces.expression import Access
+
+# Arguments of operators that are in memory, computed before: what is multiplied, and what is looked up in.
+_FROM_MEMORY = {**dict.fromkeys(product_rules.RULES, range(3)), **dict.fromkeys(lookup_rules.RULES, range(1))}
 
 
 class DefectWarning(RuntimeWarning):
@@ -71,12 +75,20 @@ def translate(
     return _Translator(captured, names, allow_fallback, eager).translation
 
 
+@dataclass(frozen=True)
+class _Unread:
+    """A constant that no kernel reads, for this reason. What is computed from it alone may be read again."""
+
+    reason: str
+
+
 class _Translator:
     def __init__(self, captured: Captured, names: Sequence[str], allow_fallback: bool, eager: frozenset[str]) -> None:
         self.translation = Translation()
         self._left = eager | captured.laid_out
         self._known: dict[fx.Node, Any] = {}
         self._allow_fallback = allow_fallback
+        self._constants = ConstantNodes(captured.graph)
         given = iter(names)
         needed = needed_nodes(captured.graph, allow_fallback)
         for node in captured.graph.nodes:
@@ -113,6 +125,11 @@ class _Translator:
     def _output(self, given: Any) -> Any:
         if not isinstance(given, fx.Node):
             return given
+        constant = self._constants.result(given) if given in self._constants else None
+        if constant is not None:
+            made, source = constant
+            self.translation.sources += [] if source is None else [source]
+            return made
         value = self._known[given]
         if isinstance(value, Eager) and value.dtype == NUMBER and not self._allow_fallback:
             raise self._refused(given, "it gives a number that depends on data, which is returned")
@@ -132,7 +149,7 @@ class _Translator:
         if node.name in self._left:
             return self._left_to_pytorch(node, "no kernel computes it", None)
         try:
-            made = self._translated(node, *given_to(node, self._known))
+            made = self._translated(node, *self._as_read(node))
             self._note_origin(made, node.name)
         except UnsupportedError as error:
             return self._left_to_pytorch(node, str(error), None)
@@ -144,9 +161,27 @@ class _Translator:
         return made
 
     def _left_to_pytorch(self, node: fx.Node, why: str, defect: Exception | None) -> Any:
+        constant = self._in_memory(node)
+        if constant is not None:
+            return constant
+        if node in self._constants and not self._allow_fallback:
+            return _Unread(why)
         if not self._allow_fallback:
             raise self._refused(node, why) from defect
         return self._eager(node, why)
+
+    def _in_memory(self, node: Any) -> Source | None:
+        """What the node computes as a constant tensor, where it depends on nothing."""
+        made = self._constants.source(node) if node in self._constants else None
+        self.translation.sources += [] if made is None else [made]
+        return made
+
+    def _as_read(self, node: fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What an operator is given: what it cannot compute on the way is in memory if it is constant."""
+        arguments, keywords = given_to(node, self._known)
+        places = [n for n in _FROM_MEMORY.get(operator_name(node)[0], ()) if n < len(arguments)]
+        constants = {n: self._in_memory(node.args[n]) for n in places}
+        return tuple(constants.get(n) or given for n, given in enumerate(arguments)), keywords
 
     def _refused(self, node: fx.Node, why: str) -> InputError:
         return InputError(
@@ -165,6 +200,9 @@ class _Translator:
                 rest += value.operands
 
     def _translated(self, node: fx.Node, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        unread = next((u for n in node.all_input_nodes if isinstance(u := self._known[n], _Unread)), None)
+        if unread is not None:
+            raise UnsupportedError(unread.reason)
         name, overload = operator_name(node)
         if name == "select" and _is_read_number(arguments[2]):
             arguments = (*arguments[:2], arguments[2].operation.arguments[0])
@@ -183,6 +221,9 @@ class _Translator:
             return self._eager(node, "a tensor without elements")
         if (name, overload) == ("view", "dtype"):
             raise UnsupportedError("the bits of one element type as those of another")
+        constant = self._in_memory(node) if name in _FROM_MEMORY or name in reduction_rules.RULES else None
+        if constant is not None:
+            return constant
         found = rule_of(name, overload)
         if found is None and name not in pointwise_rules.RULES:
             raise UnsupportedError("no rule says what it computes")

@@ -1,7 +1,7 @@
 # softmax rows=64 columns=1000 float32: one Triton kernel, by autosched.
 #
-# Needs PyTorch and Triton 3.6 to 3.9. Run as a script, it compares its results with PyTorch's in float64, and
-# times itself; without a GPU, that needs TRITON_INTERPRET=1.
+# Needs PyTorch and Triton 3.6 to 3.9. Before its first call it compares its results with PyTorch's in float64.
+# Run as a script, it does that too, and times itself; without a GPU, that needs TRITON_INTERPRET=1.
 #
 # workload softmax rows=64 columns=1000 float32
 #   input x[64, 1000] float32
@@ -22,6 +22,7 @@
 #   result: (r 8, c 1024) float32 = div(total_body, total)
 #   store out[r.0*8 : +8, 0 : +1024] = result
 
+import functools
 import math
 import sys
 
@@ -69,13 +70,18 @@ def _check(name, tensor, shape, strides, dtype, device):
         raise ValueError(f"{name} begins at {tensor.data_ptr():#x}; expected a multiple of 16, as of {name}.clone()")
 
 
-def softmax(x):
-    """out[64, 1000] float32 of x[64, 1000] float32."""
-    _check("x", x, (64, 1000), (1000, 1), torch.float32, x.device)
-    out = torch.empty_strided((64, 1000), (1000, 1), dtype=torch.float32, device=x.device)
+def launch_softmax(x, empty):
+    out = empty((64, 1000), (1000, 1), dtype=torch.float32, device=x.device)
     with torch.cuda.device_of(x):
         softmax_kernel[(8,)](x, out, num_warps=8, num_stages=1)
     return out
+
+
+def softmax(x):
+    """out[64, 1000] float32 of x[64, 1000] float32."""
+    _check("x", x, (64, 1000), (1000, 1), torch.float32, x.device)
+    _checked(x.device)
+    return launch_softmax(x, torch.empty_strided)
 
 
 def _reference(x):
@@ -92,19 +98,21 @@ def _reference(x):
     return out
 
 
-def _random(shape, strides, dtype, device, integers=(-8, 9)):
+def _random(shape, strides, dtype, generator, empty, integers=(-8, 9)):
     """Standard normal numbers, or integers from the first of `integers` below the second."""
     span = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides))
     if dtype.is_floating_point:
-        drawn = torch.randn(span, device=device).to(dtype)
+        drawn = torch.randn(span, generator=generator, device=generator.device)
     else:
-        drawn = torch.randint(*integers, (span,), device=device).to(dtype)
-    return drawn.as_strided(shape, strides)
+        drawn = torch.randint(*integers, (span,), generator=generator, device=generator.device)
+    tensor = empty(shape, strides, dtype=dtype, device=generator.device)
+    tensor.as_strided((span,), (1,)).copy_(drawn)
+    return tensor
 
 
-def _inputs(device):
+def _inputs(generator, empty):
     return [
-        _random((64, 1000), (1000, 1), torch.float32, device),  # x
+        _random((64, 1000), (1000, 1), torch.float32, generator, empty),  # x
     ]
 
 
@@ -135,6 +143,61 @@ def _error(got, exact, usual):
     return errors.nan_to_num(math.inf, math.inf).max().item()
 
 
+# Bytes before and after every tensor while the kernels are checked.
+_BAND = 2**16
+
+
+class _Guards:
+    """Allocates like torch.empty_strided, between two bands, and fills all of it with what kernels do not compute."""
+
+    def __init__(self):
+        self.memory = []
+        self.bands = []
+
+    def __call__(self, shape, strides, dtype, device):
+        size = (1 + sum((size - 1) * stride for size, stride in zip(shape, strides))) * dtype.itemsize
+        # NaN in every floating-point type.
+        fill = 0xFF if dtype.is_floating_point else 0x5A
+        memory = torch.full((size + 2 * _BAND,), fill, dtype=torch.uint8, device=device)
+        self.memory.append(memory)
+        self.bands += [(memory[:_BAND], fill), (memory[-_BAND:], fill)]
+        return memory[_BAND:-_BAND].view(dtype).as_strided(shape, strides)
+
+    def damaged(self):
+        """Whether a band was written to."""
+        return any(bool((band != fill).any()) for band, fill in self.bands)
+
+
+def _worst(device):
+    """What the kernels make of random inputs: the largest error as a fraction of what is allowed.
+
+    Infinite where they leave a part of a result unwritten, or write to their inputs or beside any tensor.
+    """
+    guards = _Guards()
+    inputs = _inputs(torch.Generator(device).manual_seed(0), guards)
+    before = [memory.clone() for memory in guards.memory]
+    got = launch_softmax(*inputs, guards)
+    if guards.damaged() or not all(map(torch.equal, guards.memory, before)):
+        return math.inf
+    got = [got]
+    exact = [_reference(*[x.double() for x in inputs])]
+    usual = [_reference(*[x.float() for x in inputs])]
+    return max(_error(*tensors) for tensors in zip(got, exact, usual))
+
+
+@functools.cache
+def _checked(device):
+    """Raise RuntimeError unless the kernels are right on this device: asked once, before the first call there."""
+    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        raise RuntimeError("softmax checks its kernels at its first call; expected one before a graph is captured")
+    worst = _worst(device)
+    if worst > 1:
+        raise RuntimeError(
+            f"softmax is wrong here: on random inputs its largest error is {worst:.2g} of what is allowed "
+            "(inf: something was left unwritten, or written elsewhere); nothing was computed, tune it again"
+        )
+
+
 def _latency_us(call):
     """What a call takes amid others, caches hot. In a CUDA graph, where no launch waits for Python."""
     call()
@@ -154,18 +217,14 @@ def _latency_us(call):
 
 def _self_test():
     """Print one line; whether the results are right."""
-    torch.manual_seed(0)
-    device = "cuda" if torch.cuda.is_available() else "cpu"  # On a CPU with TRITON_INTERPRET=1 only.
-    inputs = _inputs(device)
-    got = softmax(*inputs)
-    got = [got]
-    exact = [_reference(*[x.double() for x in inputs])]
-    usual = [_reference(*[x.float() for x in inputs])]
-    worst = max(_error(*tensors) for tensors in zip(got, exact, usual))
+    # On a CPU with TRITON_INTERPRET=1 only.
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    worst = _worst(device)
     verdict = "right" if worst <= 1 else "WRONG"
     label = "softmax rows=64 columns=1000 float32"
     line = f"{label}: {verdict}, the largest error is {worst:.2g} of what is allowed"
-    if device == "cuda":
+    if device.type == "cuda" and worst <= 1:
+        inputs = _inputs(torch.Generator(device).manual_seed(0), torch.empty_strided)
         took = _latency_us(lambda: softmax(*inputs))
         line += f"; {took:.1f} us with hot caches on {torch.cuda.get_device_name()}"
         line += " (tuned to 12.3 us with cold caches on NVIDIA H200)"

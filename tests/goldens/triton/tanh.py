@@ -10,10 +10,11 @@ import triton.language as tl
 
 @triton.jit
 def _tanh(x):
-    # Near 0 a series, because there the difference cancels. exp may overflow: the quotient is then 0, as it should.
+    # Near 0 a polynomial, because there the difference cancels. exp may overflow: the quotient is then 0, as it should.
     y = x * x
-    series = x + x * y * (-0.333333333 + y * (0.133333333 + y * (-0.053968254 + y * (0.021869488 - 0.008863236 * y))))
-    return tl.where(tl.abs(x) < 0.3, series, 1.0 - 2.0 / (tl.exp(2.0 * x) + 1.0))
+    p = 0.13332546 + y * (-0.053847853 + y * (0.021052506 - 0.0062460648 * y))
+    near = x + x * y * (-0.33333316 + y * p)
+    return tl.where(tl.abs(x) < 0.55, near, 1.0 - 2.0 / (tl.exp(2.0 * x) + 1.0))
 
 
 @triton.jit

@@ -1,0 +1,72 @@
+"""How accurate the pointwise operators are, over all float32 arguments: the largest errors in units in the last place.
+
+A unit is the distance of the float32 numbers next to the exact value; rounded once, a value is within half of one.
+Special values (zeros, infinities, NaN, what C's standard says of powers and angles) are right on every device, and so
+are denormal arguments and results, but for those of sin, cos and tl.exp's vendor on a GPU, which takes denormals for 0.
+
+On a CPU the polynomials of `backends.llvm_math` and the formulas of `backends.formulas` are what is measured. On a GPU
+formulas are the same; errors of what the hardware and its vendor compute are those of the CUDA C++ Programming Guide,
+section "Mathematical Functions", and of the PTX ISA for `ex2.approx` (2 units) and `div.full` (2 units).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """The largest error in units in the last place on a CPU and on a GPU, and what more there is to say."""
+
+    cpu: float
+    gpu: float
+    remark: str = ""
+
+
+_ONCE = 0.501
+_EXACT = Accuracy(0.0, 0.0)
+_ROUNDED = Accuracy(0.5, 0.5)
+_FORMULA = Accuracy(_ONCE, _ONCE)
+
+ACCURACY: Mapping[str, Accuracy] = {
+    "add": _ROUNDED,
+    "sub": _ROUNDED,
+    "mul": _ROUNDED,
+    "div": Accuracy(0.5, 2.0),
+    "maximum": _EXACT,
+    "minimum": _EXACT,
+    "neg": _EXACT,
+    "abs": _EXACT,
+    "floor": _EXACT,
+    "sqrt": _ROUNDED,
+    "rsqrt": Accuracy(1.5, 2.0),
+    "exp": Accuracy(1.0, 60.0, "on a GPU 2 + |x| / 2 + |x| / 8 units: x log2(e) is rounded, and so is log2(e)"),
+    "log": Accuracy(1.6, 2.0),
+    "tanh": Accuracy(1.5, 8.0),
+    "erf": Accuracy(1.5, float("inf"), "on a GPU within 1.3 * 2^-23, which is for sums with 1"),
+    "erf_relative": Accuracy(1.5, 4.0),
+    "sin": Accuracy(1.6, 2.0, "on a GPU denormal numbers count as 0"),
+    "cos": Accuracy(1.6, 2.0),
+    "exp2": Accuracy(_ONCE, 2.0),
+    "log2": _FORMULA,
+    "log10": _FORMULA,
+    "expm1": Accuracy(1.0, 1.1),
+    "log1p": Accuracy(0.9, 1.1),
+    "pow": _FORMULA,
+    "sinh": _FORMULA,
+    "cosh": _FORMULA,
+    "asinh": _FORMULA,
+    "acosh": _FORMULA,
+    "atanh": _FORMULA,
+    "tan": _FORMULA,
+    "asin": _FORMULA,
+    "acos": _FORMULA,
+    "atan": _FORMULA,
+    "atan2": _FORMULA,
+    "hypot": _FORMULA,
+    "erfc": _FORMULA,
+    "lgamma": _FORMULA,
+    "digamma": _FORMULA,
+    "fmod": _EXACT,
+}

@@ -1,0 +1,37 @@
+"""Functions of float32 numbers that tile programs call and that no backend has as it should be: one definition each.
+
+A formula says how a function is computed, in terms that every backend prints (`llvm_formulas`, `triton_formulas`). How
+accurate each one is stands in `autosched.accuracy`. Nothing here knows a backend, a tile or a schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from autosched.backends.formulas import angles, exponentials, gamma, remainders
+from autosched.backends.formulas.terms import Term
+
+# By the name of the operator in `search_spaces.expression.OPERATORS`.
+FORMULAS: Mapping[str, Callable[..., Term]] = {
+    "exp2": exponentials.exp2,
+    "log2": exponentials.log2,
+    "log10": exponentials.log10,
+    "expm1": exponentials.expm1,
+    "log1p": exponentials.log1p,
+    "pow": exponentials.power,
+    "sinh": exponentials.sinh,
+    "cosh": exponentials.cosh,
+    "asinh": exponentials.asinh,
+    "acosh": exponentials.acosh,
+    "atanh": exponentials.atanh,
+    "tan": angles.tan,
+    "asin": angles.asin,
+    "acos": angles.acos,
+    "atan": angles.atan,
+    "atan2": angles.atan2,
+    "hypot": angles.hypot,
+    "erfc": gamma.erfc,
+    "lgamma": gamma.lgamma,
+    "digamma": gamma.digamma,
+    "fmod": remainders.fmod,
+}

@@ -1,0 +1,96 @@
+"""Every pointwise operator is as accurate as `autosched.accuracy` says, on a CPU and, interpreted, in Triton."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+sys.path.append(str(Path(__file__).parent))
+from function_accuracy import arguments, measured, units_off, workload_of
+
+import search_spaces
+from autosched import devices
+from autosched.accuracy import ACCURACY
+from autosched.backends.formulas import FORMULAS
+from autosched.backends.llvm_backend import LlvmBackend
+from autosched.backends.triton_backend import TritonBackend
+from search_spaces import target_named
+from search_spaces.expression import OPERATORS, ROUNDINGS
+from search_spaces.interpreter import interpret
+from search_spaces.tile_program import TileProgram
+
+HERE = devices.cpu_target()
+H100 = target_named("h100")
+LLVM, TRITON = LlvmBackend(), TritonBackend()
+# Those that compare and choose are exact, and tested where they decide something.
+CHOOSING = {"lt", "le", "eq", "where", *ROUNDINGS}
+MEASURED = [name for name in OPERATORS if name not in CHOOSING]
+
+
+def program_of(operator: str, elements: int, target: search_spaces.Target) -> TileProgram:
+    return search_spaces.build(workload_of(operator, elements), target).sample(np.random.default_rng(0)).program
+
+
+def on_the_cpu(operator: str, given: list[torch.Tensor]) -> torch.Tensor:
+    program = program_of(operator, len(given[0]), HERE)
+    launcher = LLVM.load(LLVM.compile(LLVM.render(program, ""), program, HERE), program)
+    out = torch.full((len(given[0]),), 77.0)
+    launcher([*given, out])
+    launcher.unload()
+    return out
+
+
+def test_every_operator_has_a_stated_accuracy() -> None:
+    assert set(ACCURACY) == set(MEASURED)
+    assert set(FORMULAS) <= set(ACCURACY)
+
+
+@pytest.mark.parametrize("operator", MEASURED)
+def test_a_cpu_is_within_the_stated_accuracy(operator: str) -> None:
+    given = arguments(operator, 40_000)
+    worst, where = measured(operator, lambda *x: on_the_cpu(operator, list(x)), given)
+    assert worst <= ACCURACY[operator].cpu, where
+
+
+# Interpreted, Triton's own functions are NumPy's, within 3 units: what is tested is what is printed around them.
+@pytest.mark.parametrize("operator", sorted({*FORMULAS, "erf_relative", "tanh", "log", "sqrt", "rsqrt"}))
+def test_printed_functions_are_within_the_stated_accuracy(triton_interpreter, operator: str) -> None:
+    given = arguments(operator, 1500, seed=1)
+    program = program_of(operator, len(given[0]), H100)
+    named = {n: x.numpy() for n, x in zip("xy", given, strict=False)}
+    got = triton_interpreter.run(TRITON.render(program, ""), program, named)
+    worst, where = measured(operator, lambda *_: torch.from_numpy(got), given)
+    assert worst <= max(ACCURACY[operator].gpu, 0 if operator in FORMULAS and operator != "exp2" else 3), where
+
+
+@pytest.mark.parametrize("operator", FORMULAS)
+def test_the_interpreter_of_tile_programs_rounds_functions_once(operator: str) -> None:
+    given = arguments(operator, 500, seed=2)
+    program = program_of(operator, len(given[0]), HERE)
+    got = torch.from_numpy(interpret(program, [x.numpy() for x in given]))
+    worst, where = measured(operator, lambda *_: got, given)
+    assert worst <= 0.501, where
+
+
+def test_powers_logarithms_and_exponentials_of_whole_numbers_are_exact() -> None:
+    whole = torch.arange(-20.0, 21.0)
+    x, y = (v.flatten() for v in torch.meshgrid(whole, whole, indexing="ij"))
+    expected = x.double().pow(y.double())
+    held = expected.float().double() == expected
+    assert torch.equal(on_the_cpu("pow", [x, y])[held], expected[held].float())
+    exponents = torch.arange(-149.0, 128.0)
+    assert torch.equal(on_the_cpu("log2", [2.0**exponents]), exponents)
+    assert torch.equal(on_the_cpu("exp2", [exponents]), 2.0**exponents)
+
+
+@pytest.mark.parametrize("operator", ["sin", "cos", "tan"])
+def test_large_angles_are_reduced_by_all_places_of_pi(operator: str) -> None:
+    """Against Python's functions, which are the C library's."""
+    x = torch.tensor([2.0**51, 1e16, 1e22, 1.6e22, 2.0**100, 1e31, 2.0**127, 3.4028235e38, 7.0] * 5)
+    exact = torch.tensor([getattr(math, operator)(v) for v in x.tolist()], dtype=torch.float64)
+    assert float(units_off(on_the_cpu(operator, [x]), exact).max()) <= ACCURACY[operator].cpu
