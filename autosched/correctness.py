@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 import torch
 
-from autosched.reference import torch_dtype
+from autosched.reference import cut, torch_dtype
 from autosched.rounding import rounding_error
 from search_spaces import Workload
 from search_spaces.dtypes import FLOAT8, dtype, is_float
@@ -42,7 +42,7 @@ _CHUNKS = {"cpu": 2**16, "cuda": 2**26}
 
 @dataclass(frozen=True)
 class Expectation:
-    """The reference rounded to float32 (integers: in float64), and the largest error allowed, at every element."""
+    """The reference rounded to float32 (integers: in int64), and the largest error allowed, at every element."""
 
     values: torch.Tensor
     allowed: torch.Tensor
@@ -78,7 +78,10 @@ def _expect_exactly(name: str, exact: torch.Tensor, error: torch.Tensor) -> Expe
         values, allowed = (exact != 0).to(torch.float32), torch.where(undecided, math.inf, _LESS_THAN_ONE)
         return Expectation(values.contiguous(), allowed.contiguous())
     allowed = (error * STANDARD_DEVIATIONS).add_(_LESS_THAN_ONE).masked_fill_(~exact.isfinite(), math.inf)
-    return Expectation(exact.nan_to_num(0.0, 0.0, 0.0).contiguous(), allowed.contiguous())
+    if exact.is_floating_point():
+        allowed.masked_fill_(exact.abs() >= 2.0**63, math.inf)
+        exact = cut(exact)
+    return Expectation(exact.contiguous(), allowed.contiguous())
 
 
 def error_ratio(actual: torch.Tensor, expectation: Expectation) -> float:
@@ -90,6 +93,9 @@ def error_ratio(actual: torch.Tensor, expectation: Expectation) -> float:
     step, worst = _CHUNKS[actual.device.type], 0.0
     for begin in range(0, got.numel(), step):
         piece = slice(begin, begin + step)
+        if not values.is_floating_point():
+            worst = max(worst, _ratios(got[piece], values[piece], allowed[piece]).amax().item())
+            continue
         ratio = (_computable(got[piece]) - values[piece]).abs_().div_(allowed[piece]).amax().item()
         if not math.isfinite(ratio):
             ratio = _ratios(got[piece], values[piece], allowed[piece]).amax().item()
@@ -109,6 +115,8 @@ def is_right(actual: torch.Tensor, expectation: Expectation) -> torch.Tensor:
 
 def why_not_finite(actual: torch.Tensor, expectation: Expectation) -> str | None:
     """The first NaN or infinity where the reference is finite in the type of `actual`, and how many there are."""
+    if not actual.is_floating_point():
+        return None
     wrong = ~_computable(actual).isfinite() & _computable(expectation.values.to(actual.dtype)).isfinite()
     wrong &= expectation.allowed.isfinite()
     return _first(wrong, "are NaN or infinite", actual, expectation)
@@ -120,9 +128,10 @@ def _first(wrong: torch.Tensor, verb: str, actual: torch.Tensor, expectation: Ex
         return None
     first = tuple(found[0].tolist())
     got, expected, allowed = (t[first].item() for t in (actual, expectation.values, expectation.allowed))
+    shown = [str(n) if isinstance(n, int) else f"{n:.6g}" for n in (got, expected)]
     return (
-        f"{len(found)} of {actual.numel()} elements {verb}; the first, {list(first)}, is {got:.6g}, "
-        f"expected {expected:.6g} ± {allowed:.2g}"
+        f"{len(found)} of {actual.numel()} elements {verb}; the first, {list(first)}, is {shown[0]}, "
+        f"expected {shown[1]} ± {allowed:.2g}"
     )
 
 
@@ -132,6 +141,10 @@ def _computable(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _ratios(got: torch.Tensor, values: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
+    if not values.is_floating_point():
+        # The difference of two integers may not fit, and in float64 they may be the same.
+        apart = (got.to(torch.float64) - values.to(torch.float64)).abs().clamp_(min=1.0)
+        return torch.where((got == values) | allowed.isinf(), 0.0, apart / allowed)
     rounded, got = _computable(values.to(got.dtype)), _computable(got)
     ratios = (got - values).abs() / allowed
     same = (got == rounded) | (got.isnan() & rounded.isnan()) | allowed.isinf()

@@ -9,9 +9,9 @@ every trial begins. What loads a kernel comes by here, and calls need not:
     apart   nobody has run it: another version's code, or a size that was not tuned. It gets a trial in a process of
             its own, as it might crash, or write anywhere
 
-A check takes about as long as setting up a trial: what the inputs, the reference in float64 and two runs of the kernel
-take. In memory that is two copies of the inputs and, while the reference is computed, some 30 to 60 bytes for every
-element of the output and of what is summed without being a product.
+A check takes what setting up a trial does: drawing inputs, the reference in float64 with its error analysis, and two
+runs of the kernel. On one core of a CPU that is 0.1 s for a product of 512³ and 0.6 s for a softmax of 4096 × 1024; it
+takes some 100 bytes of memory for every element of the largest tensor while it lasts.
 """
 
 from __future__ import annotations

@@ -10,17 +10,42 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from autosched import random_integers
 from autosched.free_memory import memory_for
 from autosched.named_tensors import Named, count, look_up, read, sum_of_products, union
 from search_spaces import Axis, InputError, Stage, Workload
 from search_spaces import Tensor as TensorSpec
-from search_spaces.dtypes import is_float, is_integer
-from search_spaces.expression import ROUNDINGS, Access, Affine, Apply, Expression, Gather, Literal, Position, gathers
+from search_spaces.dtypes import is_float, is_integer, range_of
+from search_spaces.expression import (
+    ROUNDINGS,
+    WRAPPINGS,
+    Access,
+    Affine,
+    Apply,
+    Expression,
+    Gather,
+    Integer,
+    Literal,
+    Position,
+    gathers,
+    is_integral,
+)
 
 
 def _compared(compare: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """The comparison as 1 or 0, in the type that arithmetic on its operands has."""
-    return lambda a, b: compare(a, b).to(torch.result_type(a, b))
+    """The comparison as 1 or 0, in the type that arithmetic on its operands has; in float64 of integers."""
+    return lambda a, b: compare(a, b).to(torch.result_type(a, b) if a.is_floating_point() else torch.float64)
+
+
+def _quotient(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    # PyTorch raises where a divisor is 0, and a processor traps on -2^63 / -1.
+    safe = torch.where((b == 0) | (b == -1), 1, b)
+    return torch.where(b == -1, -a, torch.div(a, safe, rounding_mode="trunc"))
+
+
+def cut(x: torch.Tensor) -> torch.Tensor:
+    """Floating-point numbers without their fraction, as integers; 0 where they are none of 64 bits."""
+    return torch.where(x.abs() < 2.0**63, x, 0.0).to(torch.int64)
 
 
 OPERATIONS: Mapping[str, Callable[..., torch.Tensor]] = {
@@ -51,7 +76,15 @@ OPERATIONS: Mapping[str, Callable[..., torch.Tensor]] = {
     "le": _compared(torch.le),
     "eq": _compared(torch.eq),
     "where": lambda c, a, b: torch.where(c != 0, a, b),
-    **{name: lambda x, to=to: x.to(getattr(torch, to)).to(x.dtype) for name, to in ROUNDINGS.items()},
+    "quotient": _quotient,
+    "bitwise_and": torch.bitwise_and,
+    "bitwise_or": torch.bitwise_or,
+    "bitwise_xor": torch.bitwise_xor,
+    # Shifts out of range are defined: they shift everything out.
+    "shift_left": torch.bitwise_left_shift,
+    "shift_right": torch.bitwise_right_shift,
+    "to_integer": lambda x: cut(x) if x.is_floating_point() else x.to(torch.int64),
+    **{name: lambda x, to=to: x.to(getattr(torch, to)).to(x.dtype) for name, to in {**ROUNDINGS, **WRAPPINGS}.items()},
 }
 if TYPE_CHECKING:
     from autosched.tracing import TracedFunction
@@ -71,18 +104,23 @@ def random_inputs(workload: Workload, seed: int, device: str | torch.device = "c
     """Fresh data for every input, in order, of the declared shapes, element types and strides.
 
     Standard normal, rounded to the type. Integers are uniform: those that are used as indices within the dimension, of
-    the others those of 8 bits symmetric about 0, as large as they may be with no sum of their products beyond int32,
-    and wider ones from -8 to 8. Booleans are as often true as not.
+    the others, where integers are computed with, any that the type has, and where they are multiplied or computed with
+    in float32, those of 8 bits symmetric about 0, as large as they may be with no sum of their products beyond int32,
+    and other ones from -8 to 8. Booleans are as often true as not.
 
     Raises:
         OutOfMemoryError: they do not fit in memory.
     """
-    largest, sizes = _largest_integer(workload), indexed_sizes(workload)
-    return _drawn_all(workload.label, workload.inputs, seed, device, largest, sizes)
+    sizes, exact = indexed_sizes(workload), random_integers.exactly_read(workload)
+    ranges = {t.name: _range(t, _largest_integer(workload), sizes) for t in workload.inputs}
+    anything = dict.fromkeys(exact - sizes.keys())
+    return _drawn_all(workload.label, workload.inputs, seed, device, {**ranges, **anything})
 
 
 def random_arguments(traced: TracedFunction, seed: int, device: str | torch.device = "cpu") -> list[torch.Tensor]:
     """The same for the arguments of a traced function; all integers that are no indices are from -8 to 8.
+
+    From 1 to 8 where it divides integers.
 
     Raises:
         OutOfMemoryError: they do not fit in memory.
@@ -95,7 +133,10 @@ def random_arguments(traced: TracedFunction, seed: int, device: str | torch.devi
                 size = indexed[given.name]
                 sizes[view.value.name] = min(size, sizes.get(view.value.name, size))
     tensors = [TensorSpec(a.name, a.shape, a.dtype, a.strides) for a in traced.arguments]
-    return _drawn_all(traced.label, tensors, seed, device, _SMALL_INTEGERS, sizes)
+    ranges = {t.name: _range(t, _SMALL_INTEGERS, sizes) for t in tensors}
+    if any(random_integers.divides(s.assembled.workload) for s in traced.steps if s.assembled):
+        ranges = {n: (max(first, 1), end) if first < 0 else (first, end) for n, (first, end) in ranges.items()}
+    return _drawn_all(traced.label, tensors, seed, device, ranges)
 
 
 def empty(tensor: TensorSpec, device: str | torch.device) -> torch.Tensor:
@@ -108,29 +149,31 @@ def _drawn_all(
     tensors: Sequence[TensorSpec],
     seed: int,
     device: str | torch.device,
-    largest: int,
-    sizes: Mapping[str, int],
+    ranges: Mapping[str, tuple[int, int] | None],
 ) -> list[torch.Tensor]:
     generator = torch.Generator(device=device).manual_seed(seed)
     needed = sum(t.span * torch_dtype(t.dtype).itemsize for t in tensors)
     with memory_for(f"the inputs of {label}", needed, generator.device):
-        return [_drawn(t, generator, _range(t, largest, sizes)) for t in tensors]
+        return [_drawn(t, generator, ranges[t.name]) for t in tensors]
 
 
 def _range(tensor: TensorSpec, largest: int, sizes: Mapping[str, int]) -> tuple[int, int]:
     """The integers, the first and the one after the last, that such an input is drawn from."""
     if tensor.name in sizes:
-        return 0, sizes[tensor.name]
-    if tensor.dtype == "bool":
-        return 0, 2
+        return 0, min(sizes[tensor.name], range_of(tensor.dtype)[1] + 1)
+    if tensor.dtype in ("bool", "uint8"):
+        return 0, 2 if tensor.dtype == "bool" else _SMALL_INTEGERS + 1
     bound = largest if tensor.dtype == "int8" else _SMALL_INTEGERS
     return -bound, bound + 1
 
 
-def _drawn(tensor: TensorSpec, generator: torch.Generator, integers: tuple[int, int]) -> torch.Tensor:
+def _drawn(tensor: TensorSpec, generator: torch.Generator, integers: tuple[int, int] | None) -> torch.Tensor:
+    """`integers`: the range that they are drawn from; None for any of their type."""
     # What lies between strided rows is drawn with them: a kernel that reads it computes something else.
     shape = tensor.shape if tensor.strides is None else (tensor.span,)
-    if not is_float(tensor.dtype):
+    if integers is None:
+        drawn = random_integers.drawn(shape, torch_dtype(tensor.dtype), generator)
+    elif not is_float(tensor.dtype):
         held = torch_dtype(tensor.dtype) if is_integer(tensor.dtype) else torch.uint8
         drawn = torch.randint(*integers, shape, generator=generator, device=generator.device, dtype=held)
         drawn = drawn.to(torch_dtype(tensor.dtype))
@@ -172,12 +215,19 @@ def indexed_sizes(workload: Workload) -> dict[str, int]:
 def evaluate(workload: Workload, inputs: Sequence[torch.Tensor], dtype: torch.dtype = torch.float64) -> torch.Tensor:
     """The output computed in `dtype` throughout, on the device of the inputs and not rounded to the output's type.
 
-    In float64 no operator rounds: `round_float16` yields its argument, or an infinity where that overflows.
+    Integers are computed in int64, and the output is of that type where it is an expression of integers. In float64 no
+    operator rounds: `round_float16` yields its argument, or an infinity where that overflows.
 
     Raises:
         InputError: the number of inputs or a shape is not the workload's.
     """
-    return _run(workload, [x.to(dtype) for x in inputs], dtype)
+    return _run(workload, [held_exactly(x, dtype) for x in inputs], dtype)
+
+
+def held_exactly(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The tensor in the type that its elements are read from: `dtype`, int64 where they are integers."""
+    whole = not tensor.is_floating_point() and tensor.dtype != torch.bool
+    return tensor.to(torch.int64 if whole else dtype)
 
 
 def as_written(workload: Workload, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -210,8 +260,13 @@ def factors(expression: Expression) -> list[Expression]:
     return [expression]
 
 
+def multiplied_factors(summed: Expression) -> list[Expression]:
+    """The factors of what is summed, as sums of products have them; integers, which no dot multiplies, as a whole."""
+    return [summed] if is_integral(summed) else factors(summed)
+
+
 @lru_cache(maxsize=1024)
-def literal(value: float, device: torch.device, dtype: torch.dtype = torch.float64) -> Named:
+def literal(value: float | int, device: torch.device, dtype: torch.dtype = torch.float64) -> Named:
     """A constant. It has no dimension, so that it never widens the element type of what it meets.
 
     Remembered: to send a number to a GPU takes longer than many a kernel, and a baseline is not to be timed doing that.
@@ -247,7 +302,7 @@ def _stage(stage: Stage, known: _Known) -> torch.Tensor:
     if stage.reduction is None:
         result = _expression(stage.expression, stage, known)
     elif stage.reduction.operator == "sum":
-        terms = [_expression(f, stage, known) for f in factors(stage.expression)]
+        terms = [_expression(f, stage, known) for f in multiplied_factors(stage.expression)]
         result = sum_of_products(terms, names, {a.name: a.extent for a in stage.reduction.axes})
     elif stage.reduction.operator == "prod":
         result = product_along(_expression(stage.expression, stage, known), stage.reduction.axes)
@@ -290,13 +345,17 @@ def _expression(expression: Expression, stage: Stage, known: _Known) -> Named:
     match expression:
         case Literal(value):
             return literal(value, _device(known.tensors), known.constants)
-        case Access(tensor):
-            return read(expression, known.tensors[tensor], stage.extents)
-        case Gather(tensor, index):
-            at = [i if isinstance(i, Affine) else _expression(i, stage, known) for i in index]
-            return look_up(known.tensors[tensor], at, stage.extents, known.outside[tensor])
-        case Position(index):
-            return count(index, stage.extents, _device(known.tensors), known.constants)
+        case Integer(value):
+            return literal(value, _device(known.tensors), torch.int64)
+        case Access() | Gather() | Position():
+            exact = _leaf(expression, stage, known)
+            return exact if exact.values.is_floating_point() else Named(exact.axes, exact.values.to(known.constants))
+        case Apply("to_integer", (Access() | Gather() | Position() as leaf,)):
+            exact = _leaf(leaf, stage, known)
+            return Named(exact.axes, OPERATIONS["to_integer"](exact.values))
+        case Apply("to_float", (argument,)):
+            whole = _expression(argument, stage, known)
+            return Named(whole.axes, whole.values.to(known.constants))
         case Apply(operator, (argument,)) if operator in ROUNDINGS and known.constants == torch.float64:
             exact = _expression(argument, stage, known)
             return Named(exact.axes, overflowed(exact.values, ROUNDINGS[operator]))
@@ -304,6 +363,18 @@ def _expression(expression: Expression, stage: Stage, known: _Known) -> Named:
             given = [_expression(a, stage, known) for a in arguments]
             axes = union(given)
             return Named(axes, OPERATIONS[operator](*(g.aligned(axes) for g in given)))
+
+
+def _leaf(expression: Access | Gather | Position, stage: Stage, known: _Known) -> Named:
+    """What is read or counted, in the type that holds it exactly."""
+    match expression:
+        case Access(tensor):
+            return read(expression, known.tensors[tensor], stage.extents)
+        case Gather(tensor, index):
+            at = [i if isinstance(i, Affine) else _expression(i, stage, known) for i in index]
+            return look_up(known.tensors[tensor], at, stage.extents, known.outside[tensor])
+        case Position(index):
+            return count(index, stage.extents, _device(known.tensors), torch.int64)
 
 
 def _device(tensors: Mapping[str, torch.Tensor]) -> torch.device:

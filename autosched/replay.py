@@ -74,8 +74,13 @@ def replay(
     When it prints another one, the record is stale: `allow_stale` takes its schedule anyway, and what comes of it may
     be faster or slower than the record says.
 
+    A kernel that this machine has not checked with these versions of everything is checked now, as in a trial: on
+    inputs of its own, between guard bands, against the reference (`autosched.first_use` says what that takes).
+
     Raises:
         InputError: an argument is not allowed, or no log holds a usable record; the message says what to do.
+        AutoschedError: a kernel cannot be built here, or is not right; none is returned.
+        OutOfMemoryError: there is no memory for the check.
         TargetUnavailableError: this machine cannot run kernels for the target.
         LogError: a log cannot be read.
     """

@@ -52,14 +52,27 @@ from autosched.reference import (
     check_shapes,
     extreme,
     factors,
+    held_exactly,
     literal,
     outside,
     product_along,
+    torch_dtype,
 )
-from autosched.rounding_rules import DECIDED, UNIT, Estimate, applied, of_finite, rounded
+from autosched.rounding_rules import DECIDED, UNIT, Estimate, applied, as_float, counted, is_whole, of_finite, rounded
 from search_spaces import Reduction, Stage, Workload
 from search_spaces.dtypes import FLOAT8, FLOAT8_CHAIN, dtype, is_integer, is_promoted
-from search_spaces.expression import ROUNDINGS, Access, Affine, Apply, Expression, Gather, Literal, Position
+from search_spaces.expression import (
+    ROUNDINGS,
+    Access,
+    Affine,
+    Apply,
+    Expression,
+    Gather,
+    Integer,
+    Literal,
+    Position,
+    is_integral,
+)
 from search_spaces.fused_contraction import multiplied
 
 _TF32_UNITS = 2.0**-10 / UNIT
@@ -86,7 +99,7 @@ def rounding_error(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[
 
 def _analysed(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
     known = {
-        t.name: Estimate(Named(_dims(x), x.to(torch.float64)), None, outside(t))
+        t.name: Estimate(Named(_dims(x), held_exactly(x, torch.float64)), None, outside(t))
         for t, x in zip(workload.inputs, inputs, strict=True)
     }
     for stage in workload.stages:
@@ -105,6 +118,8 @@ def _stored(estimate: Estimate, stage: Stage, last: bool) -> Estimate:
     """A stage's result as a tensor with all of its axes, rounded to its element type unless it is the output."""
     names = [a.name for a in stage.axes]
     value = estimate.value.aligned(names).expand(stage.shape)
+    if is_whole(estimate):
+        value = value.to(torch_dtype(stage.dtype)).to(torch.int64)
     error = None if estimate.error is None else estimate.error.aligned(names).expand(stage.shape)
     if dtype(stage.dtype).epsilon > UNIT and not last:
         rounding = value.to(torch.float32) * (dtype(stage.dtype).epsilon / UNIT)
@@ -116,6 +131,8 @@ def _stored(estimate: Estimate, stage: Stage, last: bool) -> Estimate:
 def _stage(stage: Stage, known: Mapping[str, Estimate], workload: Workload) -> Estimate:
     if stage.reduction is None:
         return _expression(stage.expression, stage, known)
+    if is_integral(stage.expression):
+        return _fold_of_integers(_expression(stage.expression, stage, known), stage)
     if stage.reduction.operator == "prod":
         return _product(_expression(stage.expression, stage, known), stage)
     if stage.reduction.operator != "sum":
@@ -140,6 +157,24 @@ def _stage(stage: Stage, known: Mapping[str, Estimate], workload: Workload) -> E
         promoted = is_promoted(workload.contracted[0], workload.precision)
         return _sum(terms, kept, reduced, min(count, FLOAT8_CHAIN) if promoted else count)
     return _sum(terms, kept, reduced)
+
+
+def _fold_of_integers(given: Estimate, stage: Stage) -> Estimate:
+    """A fold of integers, which is exact: the error is what may come of other integers."""
+    assert stage.reduction is not None
+    if stage.reduction.operator in ("max", "min"):
+        return _extreme(given, stage.reduction)
+    kept, reduced = [a.name for a in stage.axes], {a.name: a.extent for a in stage.reduction.axes}
+    if stage.reduction.operator == "sum":
+        result = sum_of_products([given.value], kept, reduced)
+    else:
+        result = product_along(given.value, stage.reduction.axes)
+    if given.error is None:
+        return Estimate(result, None)
+    error = sum_of_products([given.error], kept, reduced)
+    if stage.reduction.operator == "prod":
+        error = Named(error.axes, torch.where(error.values > 0, math.inf, 0.0))
+    return Estimate(result, error)
 
 
 def _extreme(given: Estimate, reduction: Reduction) -> Estimate:
@@ -232,15 +267,16 @@ def _expression(expression: Expression, stage: Stage, known: Mapping[str, Estima
             held = torch.tensor(constant, dtype=torch.float32).item()
             error = None if held == constant else literal(abs(constant) / 2, device, torch.float32)
             return Estimate(literal(constant, device), error)
-        case Access(tensor):
-            value, error = known[tensor].value, known[tensor].error
-            read_error = None if error is None else read(expression, error.values, stage.extents)
-            return Estimate(read(expression, value.values, stage.extents), read_error)
-        case Gather(tensor, index):
-            return _looked_up(tensor, index, stage, known)
-        case Position(index):
-            device = next(iter(known.values())).value.values.device
-            return Estimate(count(index, stage.extents, device, torch.float64), None)
+        case Integer(value):
+            return Estimate(literal(value, next(iter(known.values())).value.values.device, torch.int64), None)
+        case Access() | Gather() | Position():
+            exact = _leaf(expression, stage, known)
+            return Estimate(Named(exact.value.axes, exact.value.values.to(torch.float64)), exact.error)
+        case Apply("to_integer", (argument,)):
+            is_leaf = isinstance(argument, Access | Gather | Position)
+            return counted((_leaf if is_leaf else _expression)(argument, stage, known))
+        case Apply("to_float", (argument,)):
+            return as_float(_expression(argument, stage, known))
         case Apply(operator, (argument,)) if operator in ROUNDINGS:
             return rounded(_expression(argument, stage, known), ROUNDINGS[operator])
         case Apply("eq", (a, b)) if a == b:
@@ -249,6 +285,22 @@ def _expression(expression: Expression, stage: Stage, known: Mapping[str, Estima
             return Estimate(Named(value.axes, (value.values == value.values).to(torch.float64)), None)
         case Apply(operator, arguments):
             return applied(operator, [_expression(a, stage, known) for a in arguments])
+
+
+def _leaf(expression: Expression, stage: Stage, known: Mapping[str, Estimate]) -> Estimate:
+    """What is read or counted, in the type that holds it exactly."""
+    match expression:
+        case Access(tensor):
+            value, error = known[tensor].value, known[tensor].error
+            read_error = None if error is None else read(expression, error.values, stage.extents)
+            return Estimate(read(expression, value.values, stage.extents), read_error)
+        case Gather(tensor, index):
+            return _looked_up(tensor, index, stage, known)
+        case Position(index):
+            device = next(iter(known.values())).value.values.device
+            return Estimate(count(index, stage.extents, device, torch.int64), None)
+        case _:
+            raise AssertionError(f"{expression} is computed")
 
 
 def _looked_up(

@@ -5,6 +5,7 @@ See `autosched.rounding` for what an error is, and for the sources of the consta
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -42,6 +43,8 @@ def applied(operator: str, given: Sequence[Estimate]) -> Estimate:
     """The result of a pointwise operator, with its error."""
     if operator in _DECISIONS:
         return _DECISIONS[operator](operator, given)
+    if is_whole(given[-1]):
+        return _of_integers(operator, given)
     axes = union([g.value for g in given])
     result = OPERATIONS[operator](*(g.value.aligned(axes) for g in given))
     errors = [None if g.error is None else g.error.aligned(axes) for g in given]
@@ -63,7 +66,7 @@ def applied(operator: str, given: Sequence[Estimate]) -> Estimate:
                 # Not by squares, which overflow for masks as large as float32 has them.
                 error = torch.hypot(error, torch.where(e == 0, 0.0, _passed_on(slope, e)))
     error = of_finite(error, result)
-    if inherited:
+    if inherited and not _all_finite(result):
         # An infinity that finite operands with errors make may be a number instead.
         finite, sure = torch.ones_like(result, dtype=torch.bool), torch.ones_like(result, dtype=torch.bool)
         for g in given:
@@ -72,6 +75,52 @@ def applied(operator: str, given: Sequence[Estimate]) -> Estimate:
             sure = sure & (e == 0)
         error = torch.where(finite & ~sure & ~result.isfinite(), math.inf, error)
     return Estimate(Named(axes, result), Named(axes, error.expand(result.shape)))
+
+
+def is_whole(estimate: Estimate) -> bool:
+    """Whether it is of integers."""
+    return not estimate.value.values.is_floating_point()
+
+
+def _of_integers(operator: str, given: Sequence[Estimate]) -> Estimate:
+    """Arithmetic on integers, which adds no error of its own: the error is what may come of other integers."""
+    axes = union([g.value for g in given])
+    values = [g.value.aligned(axes) for g in given]
+    result = OPERATIONS[operator](*values)
+    if all(g.error is None for g in given):
+        return Estimate(Named(axes, result), None)
+    errors = [error_at(g, axes) for g in given]
+    if operator in ("add", "sub", "neg", "abs"):
+        error = functools.reduce(torch.add, errors)
+    elif operator == "mul":
+        (a, b), (of_a, of_b) = (v.to(torch.float32).abs() for v in values), errors
+        error = torch.where(of_a > 0, of_a * b, 0.0) + torch.where(of_b > 0, of_b * a, 0.0)
+    else:
+        # Other bits altogether.
+        error = torch.where(functools.reduce(torch.maximum, errors) > 0, math.inf, 0.0)
+    return Estimate(Named(axes, result), Named(axes, error.expand(result.shape)))
+
+
+def counted(given: Estimate) -> Estimate:
+    """`to_integer`: of floating-point numbers, cut towards 0, which is in doubt next to an integer."""
+    axes, values = given.value.axes, given.value.values
+    result = Named(axes, OPERATIONS["to_integer"](values))
+    if is_whole(given):
+        return Estimate(result, given.error)
+    floored = _floored("floor", [given])
+    error = torch.zeros_like(values, dtype=torch.float32) if floored.error is None else floored.error.aligned(axes)
+    # What is no integer of 64 bits may become any.
+    return Estimate(result, Named(axes, torch.where(values.abs() < 2.0**63, error, math.inf)))
+
+
+def as_float(given: Estimate) -> Estimate:
+    """`to_float`: rounded to float32 where that does not hold the integer."""
+    axes, exact = given.value.axes, given.value.values.to(torch.float64)
+    held = exact.to(torch.float32).to(torch.float64) == exact
+    error = torch.where(held, 0.0, exact.abs().to(torch.float32) / 2)
+    if given.error is not None:
+        error = error + given.error.aligned(axes)
+    return Estimate(Named(axes, exact), Named(axes, error.expand(exact.shape)))
 
 
 def _passed_on(slope: Slope, error: torch.Tensor) -> torch.Tensor:
@@ -112,8 +161,12 @@ def _compared(operator: str, given: Sequence[Estimate]) -> Estimate:
     if not inherited:
         return Estimate(Named(axes, result), None)
     error = inherited[0] if len(inherited) == 1 else torch.hypot(inherited[0], inherited[1])
-    undecided = within((a - b).to(torch.float32), error)
+    undecided = within(_apart(a, b), error)
     return Estimate(Named(axes, result), Named(axes, torch.where(undecided, 1 / UNIT, 0.0)))
+
+
+def _apart(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return (a.to(torch.float64) - b.to(torch.float64)).to(torch.float32)
 
 
 def _larger(operator: str, given: Sequence[Estimate]) -> Estimate:
@@ -124,7 +177,7 @@ def _larger(operator: str, given: Sequence[Estimate]) -> Estimate:
     if all(g.error is None for g in given):
         return Estimate(Named(axes, result), None)
     of_a, of_b = (error_at(g, axes) for g in given)
-    either = within((a - b).to(torch.float32), of_a + of_b)
+    either = within(_apart(a, b), of_a + of_b)
     error = torch.where(either, torch.maximum(of_a, of_b), torch.where(result == a, of_a, of_b))
     return Estimate(Named(axes, result), Named(axes, torch.where(result.isnan(), 0.0, error)))
 
@@ -143,7 +196,7 @@ def _chosen(operator: str, given: Sequence[Estimate]) -> Estimate:
         return Estimate(Named(axes, result), None)
     of_c, of_a, of_b = (error_at(g, axes) for g in given)
     error = torch.where(c != 0, of_a, of_b)
-    apart = torch.where((a == b) | (a.isnan() & b.isnan()), 0.0, (a - b).abs()).to(torch.float32) / UNIT
+    apart = torch.where((a == b) | (a.isnan() & b.isnan()), 0.0, _apart(a, b).abs()) / UNIT
     error = torch.where(within(c.to(torch.float32), of_c), error + apart.nan_to_num(nan=math.inf), error)
     return Estimate(Named(axes, result), Named(axes, error.expand(result.shape)))
 
@@ -183,7 +236,16 @@ def within(distance: torch.Tensor, error: torch.Tensor) -> torch.Tensor:
 # Operators that decide: what they yield, or how large its error is, depends on which operand is the larger.
 def of_finite(error: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """The error where there is a finite value, infinite where the analysis has no answer; and none of other values."""
-    return torch.where(values.isfinite(), error.nan_to_num(nan=math.inf, posinf=math.inf), 0.0)
+    error = error.nan_to_num(nan=math.inf, posinf=math.inf)
+    if _all_finite(values):
+        shape = torch.broadcast_shapes(error.shape, values.shape)  # type: ignore[no-untyped-call]  # PyTorch's lack
+        return error.expand(shape)
+    return torch.where(values.isfinite(), error, 0.0)
+
+
+def _all_finite(values: torch.Tensor) -> bool:
+    """Whether their sum is finite, which no infinity or NaN among them leaves it: a tenth of the time to ask each."""
+    return bool(values.sum().isfinite())
 
 
 _DECISIONS: Mapping[str, Callable[[str, Sequence[Estimate]], Estimate]] = {

@@ -65,10 +65,10 @@ class TuneResult:
 
     @cached_property
     def kernel(self) -> Kernel:
-        """The best kernel, built when first asked for.
+        """The best kernel, built when first asked for; checked too, unless a trial of this machine has done that.
 
         Raises:
-            AutoschedError: no trial succeeded.
+            AutoschedError: no trial succeeded, or the kernel is not right here.
         """
         if self.best is None:
             shown = ", ".join(f"{n} {status}" for status, n in self.all_failures)

@@ -1,8 +1,8 @@
 """Element types: their size, their rounding unit, and how NumPy holds them.
 
 The two 8-bit floating-point types are those of Micikevicius et al., "FP8 Formats for Deep Learning" (2022): e4m3fn has
-no infinity and one NaN, e5m2 is a shortened float16. Integers are operands (int8), exact sums of their products
-(int32), and, with booleans, what is compared, looked up and counted: pointwise work holds them in float32.
+no infinity and one NaN, e5m2 is a shortened float16. Integers are operands of dots (int8), exact sums of their products
+(int32), and data: what is computed of them is int64, and wraps around in what they are stored as.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ _DTYPES = (
     DType("int8", 1, 0.0, "i8", "integer"),
     DType("int32", 4, 0.0, "i32", "integer"),
     DType("int64", 8, 0.0, "i64", "integer"),
+    DType("int16", 2, 0.0, "i16", "integer"),
+    DType("uint8", 1, 0.0, "u8", "integer"),
     DType("bool", 1, 0.0, "b1", "boolean"),
 )
 # How many products of 8-bit floats may stay in a tensor core's accumulator before their sum is added to float32, unless
@@ -102,6 +104,14 @@ def round_to(values: np.ndarray, name: str) -> np.ndarray:
             return np.where(np.abs(rounded) > 57344.0, np.copysign(np.float32(np.inf), rounded), rounded)
         case _:
             return np.asarray(values).astype(dtype(name).name)
+
+
+def range_of(name: str) -> tuple[int, int]:
+    """The least and the largest value of an element type of integers or booleans."""
+    if name == "bool":
+        return 0, 1
+    kind = np.iinfo(name)
+    return int(kind.min), int(kind.max)
 
 
 def _to_bfloat16(values: np.ndarray) -> np.ndarray:

@@ -7,10 +7,14 @@ An expression says how one element of a stage is computed:
 The pointwise operators are the ones in `OPERATORS`; everything else (gelu, silu, sigmoid …) is composed of them, so a
 backend that prints these prints every activation.
 
-Every value is a float32. A comparison is 1 or 0, and `where` takes its second argument where the first is not 0.
-Integers and booleans are exact as far as float32 is, below 2^24; who makes a workload sees to it that they are.
-`round_float16` and `round_bfloat16` round to what the narrower type holds. `erf` is right to the last places of 1, as
-sums with 1 ask for, `erf_relative` to its own. Powers, `fmod` and angles are those of C.
+A value is a float32 or an integer of 64 bits, as `is_integral` says. Elements of tensors, positions and literals are
+read as float32, whatever the tensor holds, and exactly by `to_integer`; constants are integers as `Integer`. Where the
+arguments of arithmetic and comparisons are integers, so is the arithmetic, which wraps around; one operator never has
+arguments of both kinds. A comparison is 1 or 0, as a float32, and `where` takes its second argument where the first is
+not 0. `round_float16` and `round_bfloat16` round to what the narrower type holds, `wrap_int32` and the like keep the
+lower bits. An integer divided by 0 is itself, shifts by less than 0 or more than 63 shift everything out. `erf` is
+right to the last places of 1, as sums with 1 ask for, `erf_relative` to its own. Powers, `fmod` and angles are those of
+C.
 """
 
 from __future__ import annotations
@@ -70,9 +74,31 @@ OPERATORS: Mapping[str, tuple[int, int]] = {
     "where": (3, 1),
     "round_float16": (1, 1),
     "round_bfloat16": (1, 1),
+    "to_integer": (1, 1),
+    "to_float": (1, 1),
+    "quotient": (2, 20),
+    "bitwise_and": (2, 1),
+    "bitwise_or": (2, 1),
+    "bitwise_xor": (2, 1),
+    "shift_left": (2, 1),
+    "shift_right": (2, 1),
+    "wrap_int32": (1, 1),
+    "wrap_int16": (1, 1),
+    "wrap_int8": (1, 1),
+    "wrap_uint8": (1, 1),
 }
 # What a narrower type keeps: the operators that round, and the element type that they round to.
 ROUNDINGS: Mapping[str, str] = {"round_float16": "float16", "round_bfloat16": "bfloat16"}
+# The same of integers: the operators that keep the lower bits, as an integer of that element type.
+WRAPPINGS: Mapping[str, str] = {f"wrap_{name}": name for name in ("int32", "int16", "int8", "uint8")}
+# Operators on integers alone (`quotient` is cut towards 0), on one kind or the other, and of either kind to a truth.
+OF_INTEGERS = frozenset(
+    {"quotient", "bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right", *WRAPPINGS}
+)
+_OF_EITHER = frozenset({"add", "sub", "mul", "neg", "abs", "maximum", "minimum", "where"})
+COMPARISONS = frozenset({"lt", "le", "eq"})
+# The integers that a value can be.
+LEAST_INTEGER, LARGEST_INTEGER = -(2**63), 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +195,18 @@ class Literal:
 
 
 @dataclass(frozen=True, slots=True)
+class Integer:
+    """A constant integer of 64 bits."""
+
+    value: int
+
+    def __post_init__(self) -> None:
+        whole = isinstance(self.value, int) and not isinstance(self.value, bool)
+        if not whole or not LEAST_INTEGER <= self.value <= LARGEST_INTEGER:
+            raise InputError(f"constant integer {self.value!r}; expected one of 64 bits")
+
+
+@dataclass(frozen=True, slots=True)
 class Apply:
     """A pointwise operator of `OPERATORS` applied to expressions."""
 
@@ -183,7 +221,7 @@ class Apply:
             raise InputError(f"{self.operator} takes {arity} arguments, got {len(self.arguments)}")
 
 
-Expression = Access | Gather | Position | Literal | Apply
+Expression = Access | Gather | Position | Literal | Integer | Apply
 
 
 def add(a: Expression, b: Expression) -> Expression:
@@ -204,6 +242,34 @@ def div(a: Expression, b: Expression) -> Expression:
 
 def call(operator: str, *arguments: Expression) -> Expression:
     return Apply(operator, arguments)
+
+
+def is_integral(expression: Expression) -> bool:
+    """Whether the value of the expression is an integer, and no float32."""
+    while isinstance(expression, Apply) and expression.operator in _OF_EITHER:
+        expression = expression.arguments[-1]
+    if isinstance(expression, Apply):
+        return expression.operator == "to_integer" or expression.operator in OF_INTEGERS
+    return isinstance(expression, Integer)
+
+
+def check_kinds(expression: Expression) -> None:
+    """Raise InputError where an operator is given an argument of a kind that it does not take."""
+    for e in walk(expression):
+        why = _why_not_of_kind(e) if isinstance(e, Apply) and e.operator != "to_integer" else None
+        if why:
+            raise InputError(f"{to_text(e)}: {why}")
+
+
+def _why_not_of_kind(e: Apply) -> str | None:
+    condition, arguments = (e.arguments[0], e.arguments[1:]) if e.operator == "where" else (None, e.arguments)
+    kinds = {is_integral(a) for a in arguments}
+    if e.operator in OF_INTEGERS or e.operator == "to_float":
+        return "expected integers" if False in kinds else None
+    if e.operator in _OF_EITHER or e.operator in COMPARISONS:
+        mixed = len(kinds) > 1 or (condition is not None and is_integral(condition))
+        return "expected integers or float32, not both" if mixed else None
+    return "expected float32, got integers" if True in kinds else None
 
 
 def walk(expression: Expression) -> Iterator[Expression]:
@@ -265,6 +331,8 @@ def to_text(expression: Expression) -> str:
     match expression:
         case Literal(value):
             return f"{value:g}"
+        case Integer(value):
+            return str(value)
         case Access(tensor, index):
             return f"{tensor}[{', '.join(map(str, index))}]"
         case Gather(tensor, index):
@@ -280,6 +348,8 @@ def to_json(expression: Expression) -> Any:
         case Literal(value):
             # JSON has no infinity.
             return {"literal": value if math.isfinite(value) else str(value)}
+        case Integer(value):
+            return {"integer": value}
         case Access(tensor, index):
             return {"access": tensor, "index": [i.to_json() for i in index]}
         case Gather(tensor, index):
@@ -293,6 +363,8 @@ def to_json(expression: Expression) -> Any:
 def from_json(data: Any) -> Expression:
     if "literal" in data:
         return Literal(float(data["literal"]))
+    if "integer" in data:
+        return Integer(int(data["integer"]))
     if "access" in data:
         return Access(data["access"], tuple(Affine.from_json(i) for i in data["index"]))
     if "gather" in data:

@@ -1,7 +1,7 @@
 """Executes tile programs with NumPy: the oracle that backends are tested against.
 
-Tiles are computed in float32 (values of all other types are held in float32 and rounded where a program rounds), tiles
-of int32 in int32.
+Tiles of floating-point numbers and booleans are held in float32, and rounded where a program rounds; those of integers
+in int64. What a statement computes in is what it says (`tile_program.Map.computed`).
 Tiles are arrays whose dimensions are the tile's named axes; nothing here is fast.
 """
 
@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from search_spaces.dtypes import is_float, is_integer, round_to
+from search_spaces.dtypes import is_float, is_integer, range_of, round_to
 from search_spaces.tile_program import (
+    INTEGER_IDENTITIES,
     Bound,
     Buffer,
     Dot,
@@ -76,6 +77,25 @@ def _where(condition: Array, a: Array, b: Array) -> Array:
     return np.where(condition != 0, a, b)
 
 
+def _quotient(a: Array, b: Array) -> Array:
+    """Cut towards 0; by 0, the dividend."""
+    a, b = np.broadcast_arrays(a, b)
+    by_one = (b == 0) | (b == 1)
+    # The one quotient that does not fit is -2^63 / -1, which wraps around.
+    divisor = np.where(by_one | (b == -1), 1, b)
+    down = a // divisor
+    cut = down + ((down < 0) & (down * divisor != a))
+    return np.where(b == -1, -a, cut)
+
+
+def _shift_left(a: Array, b: Array) -> Array:
+    return np.where((b < 0) | (b > 63), 0, np.left_shift(a, np.clip(b, 0, 63)))
+
+
+def _shift_right(a: Array, b: Array) -> Array:
+    return np.asarray(np.right_shift(a, np.where((b < 0) | (b > 63), 63, b)))
+
+
 OPERATIONS: dict[str, Callable[..., Array]] = {
     "add": np.add,
     "sub": np.subtract,
@@ -111,6 +131,12 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "le": np.less_equal,
     "eq": np.equal,
     "where": _where,
+    "quotient": _quotient,
+    "bitwise_and": np.bitwise_and,
+    "bitwise_or": np.bitwise_or,
+    "bitwise_xor": np.bitwise_xor,
+    "shift_left": _shift_left,
+    "shift_right": _shift_right,
     "cast": lambda x: x,
 }
 _FOLDS: dict[str, tuple[Callable[..., Array], float]] = {
@@ -131,7 +157,7 @@ def interpret(program: TileProgram, inputs: Sequence[Array]) -> Array:
     memory: dict[str, Array] = {}
     for buffer in program.buffers:
         if buffer.role == "input":
-            memory[buffer.name] = np.asarray(next(given), dtype=np.float32).reshape(buffer.shape)
+            memory[buffer.name] = np.asarray(next(given), dtype=_held_as(buffer.dtype)).reshape(buffer.shape)
         else:
             start = 0 if buffer.name in program.zeroed else _unwritten(buffer.dtype)
             memory[buffer.name] = np.full(buffer.shape, start, dtype=_held_as(buffer.dtype))
@@ -142,13 +168,13 @@ def interpret(program: TileProgram, inputs: Sequence[Array]) -> Array:
     return round_to(memory[output.name], output.dtype)
 
 
-def _held_as(dtype: str) -> type[np.float32 | np.int32]:
+def _held_as(dtype: str) -> type[np.float32 | np.int64]:
     """The NumPy type of tiles and memory of an element type."""
-    return np.int32 if dtype == "int32" else np.float32
+    return np.int64 if is_integer(dtype) else np.float32
 
 
-def _unwritten(name: str) -> float:
-    return float(np.iinfo(name).min) if is_integer(name) else np.nan
+def _unwritten(name: str) -> float | int:
+    return range_of(name)[0] if is_integer(name) else np.nan
 
 
 def _run_kernel(kernel: Kernel, program: TileProgram, memory: Mapping[str, Array]) -> None:
@@ -188,14 +214,11 @@ class _Program:
             case View():
                 self._set(s.dst, self._sliced(self.tiles[s.src][1], s.slices, 0.0))
             case Fill():
-                self._set(s.dst, np.full(s.dst.shape, s.value, dtype=np.float32))
+                self._set(s.dst, np.full(s.dst.shape, s.value, dtype=_held_as(s.dst.dtype)))
             case Dot():
                 self._dot(s)
             case Map():
-                arguments = [self._operand(a, s.dst) for a in s.arguments]
-                values = OPERATIONS[s.operator](*arguments)
-                if s.operator == "cast":
-                    values = round_to(values, s.dst.dtype)
+                values = self._cast(s) if s.operator == "cast" else OPERATIONS[s.operator](*self._arguments(s))
                 self._set(s.dst, np.broadcast_to(values, s.dst.shape))
             case Reduce():
                 self._reduce(s)
@@ -223,11 +246,22 @@ class _Program:
     def _within(self, bound: Bound | None) -> bool:
         return bound is None or bound.start.evaluate(self.variables) < bound.size
 
-    def _operand(self, argument: str | float, dst: Tile) -> Array:
+    def _arguments(self, s: Map) -> list[Array]:
+        types = [_held_as(s.computed)] * len(s.arguments)
+        if s.operator == "where":
+            types[0] = np.float32
+        return [self._operand(a, s.dst).astype(t, copy=False) for a, t in zip(s.arguments, types, strict=True)]
+
+    def _cast(self, s: Map) -> Array:
+        values = self._operand(s.arguments[0], s.dst)
+        # Of what is no integer of 64 bits anything may become.
+        return round_to(np.nan_to_num(values) if is_integer(s.dst.dtype) else values, s.dst.dtype)
+
+    def _operand(self, argument: str | float | int, dst: Tile) -> Array:
         if isinstance(argument, float | int):
-            return np.full((), argument, dtype=_held_as(dst.dtype))
+            return np.asarray(argument)
         tile, values = self.tiles[argument]
-        return _aligned(values.astype(_held_as(dst.dtype), copy=False), tile.axes, dst.axes)
+        return _aligned(values, tile.axes, dst.axes)
 
     def _dot(self, s: Dot) -> None:
         left, right = self.tiles[s.a], self.tiles[s.b]
@@ -246,7 +280,8 @@ class _Program:
         if s.bound is not None:
             inside = np.arange(tile.shape[axis]) + s.bound.start.evaluate(self.variables) < s.bound.size
             shape = [-1 if d == axis else 1 for d in range(values.ndim)]
-            values = np.where(inside.reshape(shape), values, np.float32(identity))
+            left_out = INTEGER_IDENTITIES[s.operator] if is_integer(s.dst.dtype) else identity
+            values = np.where(inside.reshape(shape), values, np.asarray(left_out, dtype=values.dtype))
         self._set(s.dst, fold(values, axis=axis))
 
     def _indices(self, slices: Sequence[Slice]) -> list[Array]:
@@ -279,8 +314,8 @@ class _Program:
             within = (positions >= 0) & (positions < size)
             inside = inside & within
             at.append(np.where(within, positions, 0).astype(np.int64))
-        fill = np.nan if is_float(self.buffers[s.buffer].dtype) else 0.0
-        self._set(s.dst, np.broadcast_to(np.where(inside, source[tuple(at)], np.float32(fill)), s.dst.shape))
+        fill = np.asarray(np.nan if is_float(self.buffers[s.buffer].dtype) else 0, dtype=source.dtype)
+        self._set(s.dst, np.broadcast_to(np.where(inside, source[tuple(at)], fill), s.dst.shape))
 
     def _sliced(self, source: Array, slices: Sequence[Slice], fill: float) -> Array:
         index = self._indices(slices)
@@ -289,7 +324,7 @@ class _Program:
             if not piece.clamped:
                 inside = inside & (i >= 0) & (i < size)
         clipped = tuple(np.clip(i, 0, size - 1) for i, size in zip(index, source.shape, strict=True))
-        return np.where(inside, source[clipped], np.float32(fill))
+        return np.where(inside, source[clipped], np.asarray(fill, dtype=source.dtype))
 
     def _scatter(self, s: Store) -> None:
         target, buffer = self.memory[s.buffer], self.buffers[s.buffer]

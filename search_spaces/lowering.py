@@ -7,8 +7,21 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from search_spaces import tile_program as tp
-from search_spaces.dtypes import dtype
-from search_spaces.expression import ROUNDINGS, Access, Affine, Apply, Expression, Gather, Literal, Position
+from search_spaces.dtypes import dtype, is_integer
+from search_spaces.expression import (
+    COMPARISONS,
+    ROUNDINGS,
+    WRAPPINGS,
+    Access,
+    Affine,
+    Apply,
+    Expression,
+    Gather,
+    Integer,
+    Literal,
+    Position,
+    is_integral,
+)
 from search_spaces.tile_program import Buffer, Fill, Load, Map, Slice, Statement, Store, Tile
 from search_spaces.workload import Workload
 
@@ -16,6 +29,8 @@ from search_spaces.workload import Workload
 Place = Mapping[str, Slice]
 
 
+# What conversions make of their argument, by the operator.
+_CAST_TO = {**ROUNDINGS, **WRAPPINGS, "to_integer": "int64", "to_float": "float32"}
 # A search lowers thousands of schedules of a workload, which share their buffers and most of their places.
 _SHARED = 4096
 
@@ -75,44 +90,65 @@ class Emitter:
     tiles: dict[str, Tile] = field(default_factory=dict)
     body: list[Statement] = field(default_factory=list)
     fill: float = 0.0
-    _known: dict[Expression, Tile | float] = field(default_factory=dict)
+    _known: dict[Expression, Tile | float | int] = field(default_factory=dict)
 
-    def emit(self, expression: Expression, name: str = "t") -> Tile | float:
+    def emit(self, expression: Expression, name: str = "t") -> Tile | float | int:
         """The tile (or constant) that holds the value of the expression; `name` is wanted for the last tile."""
         if expression in self._known:
             return self._known[expression]
         match expression:
             case Literal(value):
+                return float(value)
+            case Integer(value):
                 return value
             case Access(tensor, _) if tensor in self.tiles:
                 return self.tiles[tensor]
             case Access():
-                result: Tile | float = self._load(expression)
+                result: Tile | float | int = self._load(expression)
             case Gather():
                 result = self._gather(expression)
             case Position(index):
-                result = self._position(index)
-            case Apply(operator, (argument,)) if operator in ROUNDINGS:
-                result = self._rounded(self.emit(argument), ROUNDINGS[operator], name)
+                result = self._position(index, float)
+            case Apply("to_integer", (Position(index),)):
+                result = self._position(index, int)
+            case Apply(operator, (argument,)) if operator in _CAST_TO:
+                result = self._cast(self.emit(argument), _CAST_TO[operator], name)
+            case Apply(operator, arguments) if operator in COMPARISONS and is_integral(arguments[0]):
+                result = self.map(operator, *(self.emit(a) for a in arguments), name=name, compared="int64")
             case Apply(operator, arguments):
-                result = self.map(operator, *(self.emit(a) for a in arguments), name=name)
+                dtype = "int64" if is_integral(expression) else "float32"
+                result = self.map(operator, *(self.emit(a) for a in arguments), name=name, dtype=dtype)
         self._known[expression] = result
         return result
 
     def tile(self, expression: Expression, name: str) -> Tile:
         """Like `emit`, but a constant becomes a tile without axes."""
         value = self.emit(expression, name)
-        return value if isinstance(value, Tile) else self.map("add", value, 0.0, name=name)
+        if isinstance(value, Tile):
+            return value
+        return self._constant(value, name)
 
-    def map(self, operator: str, *arguments: Tile | float, name: str = "t") -> Tile:
+    def _constant(self, value: float | int, name: str) -> Tile:
+        if isinstance(value, int):
+            return self.map("add", value, 0, name=name, dtype="int64")
+        return self.map("add", value, 0.0, name=name)
+
+    def map(
+        self,
+        operator: str,
+        *arguments: Tile | float | int,
+        name: str = "t",
+        dtype: str = "float32",
+        compared: tp.Compared = "float32",
+    ) -> Tile:
         """A pointwise operation on tiles, broadcast to the axes of all of them, in the order of the place."""
         extents = {x: e for t in arguments if isinstance(t, Tile) for x, e in zip(t.axes, t.shape, strict=True)}
         axes = tuple(x for x in self.place if x in extents)
-        dst = Tile(self.names.fresh(name), axes, tuple(extents[x] for x in axes))
-        self.body.append(Map(dst, operator, tuple(a.name if isinstance(a, Tile) else a for a in arguments)))
+        dst = Tile(self.names.fresh(name), axes, tuple(extents[x] for x in axes), dtype)
+        self.body.append(Map(dst, operator, tuple(a.name if isinstance(a, Tile) else a for a in arguments), compared))
         return dst
 
-    def assign(self, dst: Tile, operator: str, *arguments: Tile | float) -> None:
+    def assign(self, dst: Tile, operator: str, *arguments: Tile | float | int) -> None:
         """A pointwise operation into a tile that exists (a loop-carried one)."""
         self.body.append(Map(dst, operator, tuple(a.name if isinstance(a, Tile) else a for a in arguments)))
 
@@ -122,29 +158,32 @@ class Emitter:
         missing = tuple(x for x in order if x not in src.axes)
         if missing:
             extents = tuple(e for x in missing if (e := self.place[x].extent) is not None)
-            zeros = Tile(self.names.fresh("everywhere"), missing, extents)
-            self.body.append(Fill(zeros, 0.0))
-            src = self.map("add", src, zeros)
+            integral = is_integer(src.dtype)
+            zeros = Tile(self.names.fresh("everywhere"), missing, extents, "int64" if integral else "float32")
+            self.body.append(Fill(zeros, 0 if integral else 0.0))
+            src = self.map("add", src, zeros, dtype=zeros.dtype)
         axes = order if set(order) == set(src.axes) and order != src.axes else ()
         slices = tuple(self.place[x] for x in index)
         self.body.append(Store(buffer, slices, src.name, streaming=streaming, axes=axes))
 
-    def _rounded(self, value: Tile | float, to: str, name: str) -> Tile:
-        tile = value if isinstance(value, Tile) else self.map("add", value, 0.0)
+    def _cast(self, value: Tile | float | int, to: str, name: str) -> Tile:
+        tile = value if isinstance(value, Tile) else self._constant(value, "t")
         dst = Tile(self.names.fresh(name), tile.axes, tile.shape, to)
         self.body.append(Map(dst, "cast", (tile.name,)))
         return dst
 
-    def _position(self, index: Affine) -> Tile | float:
+    def _position(self, index: Affine, kind: type[float | int]) -> Tile | float | int:
         """The form as a value: the sum of the positions along its axes."""
-        total: Tile | float = float(index.offset)
+        total: Tile | float | int = kind(index.offset)
+        dtype = "float32" if kind is float else "int64"
         for axis, coefficient in index.terms:
             piece = self.place[axis]
             axes = (axis,) if piece.extent is not None else ()
-            along = Tile(self.names.fresh(f"at_{axis}"), axes, (piece.extent,) if piece.extent is not None else ())
+            shape = (piece.extent,) if piece.extent is not None else ()
+            along = Tile(self.names.fresh(f"at_{axis}"), axes, shape, dtype)
             self.body.append(tp.Position(along, piece))
-            scaled = along if coefficient == 1 else self.map("mul", along, float(coefficient))
-            total = scaled if total == 0.0 else self.map("add", scaled, total)
+            scaled = along if coefficient == 1 else self.map("mul", along, kind(coefficient), dtype=dtype)
+            total = scaled if total == 0 else self.map("add", scaled, total, dtype=dtype)
         return total
 
     def _gather(self, gather: Gather) -> Tile:

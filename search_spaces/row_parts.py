@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from search_spaces.dot_knobs import SHORT_AXIS
-from search_spaces.expression import Access, Affine, Expression, walk
+from search_spaces.dtypes import is_integer
+from search_spaces.expression import Access, Affine, Expression, is_integral, walk
 from search_spaces.fused_contraction import fused_contraction_form
 from search_spaces.knobs import Tiling, cover
 from search_spaces.lowering import Emitter, Names
 from search_spaces.structure import RowForm, inline, row_form
 from search_spaces.target import Target
-from search_spaces.tile_program import Bound, Fill, GridAxis, Reduce, Slice, Tile
+from search_spaces.tile_program import INTEGER_IDENTITIES, Bound, Fill, GridAxis, Reduce, Slice, Tile
 from search_spaces.workload import Stage, Workload
 
 _IDENTITY = {"sum": 0.0, "max": -math.inf, "min": math.inf, "prod": 1.0}
@@ -74,12 +75,12 @@ class RowTiles:
 
     def statistic(self, stage: Stage) -> Tile:
         """The tile of a reduction's result: one value per row."""
-        return Tile(stage.name, (self.row_axis,), (self.height,))
+        return Tile(stage.name, (self.row_axis,), (self.height,), folded_in(stage))
 
-    def points(self, name: str, columns: Slice) -> Tile:
+    def points(self, name: str, columns: Slice, dtype: str) -> Tile:
         """A tile with one value per row and column."""
         extents = {axis: piece.extent for axis, piece in self.place_with(columns).items() if piece.extent is not None}
-        return Tile(name, tuple(extents), tuple(extents.values()))
+        return Tile(name, tuple(extents), tuple(extents.values()), dtype)
 
     def emitter(self, columns: Slice | None, names: Names, known: dict[str, Tile], fill: float = 0.0) -> Emitter:
         """An emitter for these rows and the given columns (None: no column)."""
@@ -124,7 +125,7 @@ def fold(rows: RowTiles, emitter: Emitter, stage: Stage, columns: Slice, name: s
     column = rows.form.column
     # A body without the column axis still counts once per column.
     values = spread(emitter, values, {rows.row_axis: rows.height, column.name: columns.extent})
-    dst = Tile(emitter.names.fresh(name), (rows.row_axis,), (rows.height,))
+    dst = Tile(emitter.names.fresh(name), (rows.row_axis,), (rows.height,), folded_in(stage))
     padded = column.extent % columns.extent != 0
     bound = Bound(columns.start, column.extent) if padded else None
     emitter.body.append(Reduce(dst, values.name, column.name, stage.reduction.operator, bound))
@@ -136,15 +137,23 @@ def spread(emitter: Emitter, values: Tile, extents: Mapping[str, int | None]) ->
     missing = {x: e for x, e in extents.items() if x not in values.axes and e is not None}
     if not missing:
         return values
-    ones = Tile(emitter.names.fresh("ones"), tuple(missing), tuple(missing.values()))
-    emitter.body.append(Fill(ones, 1.0))
-    return emitter.map("mul", values, ones)
+    integral = is_integer(values.dtype)
+    dtype = "int64" if integral else "float32"
+    ones = Tile(emitter.names.fresh("ones"), tuple(missing), tuple(missing.values()), dtype)
+    emitter.body.append(Fill(ones, 1 if integral else 1.0))
+    return emitter.map("mul", values, ones, dtype=dtype)
 
 
-def identity(stage: Stage) -> float:
+def folded_in(stage: Stage) -> str:
+    """The element type that a reduction folds in."""
+    return "int64" if is_integral(stage.expression) else "float32"
+
+
+def identity(stage: Stage) -> float | int:
     """What a running reduction starts from."""
     assert stage.reduction is not None
-    return _IDENTITY[stage.reduction.operator]
+    operator = stage.reduction.operator
+    return INTEGER_IDENTITIES[operator] if is_integral(stage.expression) else _IDENTITY[operator]
 
 
 def combine_operator(stage: Stage) -> str:

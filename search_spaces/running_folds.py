@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from search_spaces.column_walk import ColumnWalk
 from search_spaces.expression import Access, Affine, Apply
 from search_spaces.lowering import Emitter, Names
-from search_spaces.row_parts import RowTiles, combine_operator, fold, identity, reads
+from search_spaces.row_parts import RowTiles, combine_operator, fold, folded_in, identity, reads
 from search_spaces.tile_program import Fill, Reduce, Slice, Statement, Tile
 from search_spaces.workload import Stage
 
@@ -83,7 +83,7 @@ def reduce_columns(
         return [*folds.start(statistics), *walk.over(lambda columns: folds.add_points(statistics, columns))]
     if not by_point:
         return [*folds.start(statistics), *walk.over(folds.add_rows)]
-    points = [rows.points(names.fresh(f"{s.name}_points"), walk.columns) for s in group.stages]
+    points = [rows.points(names.fresh(f"{s.name}_points"), walk.columns, folded_in(s)) for s in group.stages]
     main = walk.whole(lambda columns: folds.add_points(points, columns))
     body = [*folds.start(points), *main, *folds.join(points, rows.form.column.name)] if main else []
     return [*(body or folds.start(statistics)), *walk.rest(folds.add_rows)]

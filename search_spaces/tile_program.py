@@ -21,12 +21,12 @@ dropped.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from search_spaces.dtypes import dtype
-from search_spaces.expression import Affine
+from search_spaces.expression import LARGEST_INTEGER, LEAST_INTEGER, Affine
 from search_spaces.strides import dense_strides, distinct_elements, span
 
 
@@ -162,7 +162,10 @@ class Gather:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """`dst = piece.start + 0, 1, 2 …` along its one axis; or without an axis, where the piece picks one index."""
+    """`dst = piece.start + 0, 1, 2 …` along its one axis; or without an axis, where the piece picks one index.
+
+    In float32, or in int64 where `dst` is.
+    """
 
     dst: Tile
     piece: Slice
@@ -182,7 +185,7 @@ class Fill:
     """`dst = value` everywhere."""
 
     dst: Tile
-    value: float
+    value: float | int
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,22 +207,37 @@ class Dot:
     prefetch_b: int = 0
 
 
+# What comparisons are made in.
+Compared = Literal["float32", "int64"]
+
+
 @dataclass(frozen=True, slots=True)
 class Map:
-    """`dst = operator(arguments)` at every point, arguments broadcast by axis name; a float is a constant.
+    """`dst = operator(arguments)` at every point, arguments broadcast by axis name; a number is a constant.
 
-    `operator` is one of `expression.OPERATORS` but those that round, or "cast" (round the one argument to `dst.dtype`).
-    Computed in float32, whatever the arguments are; in int32 or float64 where `dst` is.
+    `operator` is one of `expression.OPERATORS` but those that convert, or "cast" (the one argument to `dst.dtype`:
+    rounded, cut towards 0, or to its lower bits). Computed in float32, whatever the arguments are; in int32, int64 or
+    float64 where `dst` is, but for the condition of "where"; `compared`: what a comparison is made in.
     """
 
     dst: Tile
     operator: str
-    arguments: tuple[str | float, ...]
+    arguments: tuple[str | float | int, ...]
+    compared: Compared = "float32"
+
+    @property
+    def computed(self) -> str:
+        """The element type that the operator computes in."""
+        return self.dst.dtype if self.dst.dtype in ("int32", "int64", "float64") else self.compared
+
+
+# What leaves a fold of integers unchanged.
+INTEGER_IDENTITIES: Mapping[str, int] = {"sum": 0, "max": LEAST_INTEGER, "min": LARGEST_INTEGER, "prod": 1}
 
 
 @dataclass(frozen=True, slots=True)
 class Reduce:
-    """`dst = fold of src along axis`; positions outside `bound` are left out."""
+    """`dst = fold of src along axis`, in the type of `dst`; positions outside `bound` are left out."""
 
     dst: Tile
     src: str

@@ -76,13 +76,13 @@ def _statement_text(s: Statement) -> str:
         case View():
             return f"{s.dst} = {s.src}[{_slices(s.slices)}]"
         case Fill():
-            return f"{s.dst} = {s.value:g}"
+            return f"{s.dst} = {_number(s.value)}"
         case Dot():
             how = [f"unrolled {s.unroll}"] if s.unroll > 1 else []
             how += [f"{s.b} prefetched {s.prefetch_b} ahead"] if s.prefetch_b else []
             return f"{s.dst.name} += dot({s.a}, {s.b}) over {s.axis}{_note(how)}"
         case Map():
-            shown = ", ".join(a if isinstance(a, str) else f"{a:g}" for a in s.arguments)
+            shown = ", ".join(a if isinstance(a, str) else _number(a) for a in s.arguments)
             return f"{s.dst} = {s.operator}({shown})"
         case Reduce():
             return f"{s.dst} = {s.operator} of {s.src} over {s.axis}"
@@ -102,6 +102,10 @@ def _statement_text(s: Statement) -> str:
             return f"for {s.variable} in {s.extent}:" + (f"  # {', '.join(marks)}" if marks else "")
         case If():
             return f"if {s.variable} {'==' if s.then else '!='} {s.value}:"
+
+
+def _number(value: float | int) -> str:
+    return str(value) if isinstance(value, int) else f"{value:g}"
 
 
 def _note(how: list[str]) -> str:

@@ -4,10 +4,11 @@
     acc[m, n] = sum over k of mul(a[m, k], b[k, n])
     out[m, n] = maximum(acc[m, n], 0)
 
-Every stage computes in float32 (float64 in the reference), except that sums of products of integers are int32 and
-exact; `Stage.dtype` is what it is rounded to when stored, and only the last stage, the output, is stored. An output of
-integers or booleans must have such values: what is counted, compared or looked up. Tensors are dense and row-major
-unless they say their strides.
+Every stage computes in float32 (float64 in the reference), except that sums of products of int8 are int32 and
+exact, and that expressions of integers are (`expression.is_integral`): a stage of one is int64, and so are its folds.
+`Stage.dtype` is what a stage is rounded to when stored, and only the last stage, the output, is stored: integers are
+stored as integers. An output of integers or booleans may be of a float32 expression with such values. Tensors are dense
+and row-major unless they say their strides.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from search_spaces import expression as ex
-from search_spaces.dtypes import FLOAT8, FLOATS, dtype, is_float
+from search_spaces.dtypes import FLOAT8, FLOATS, dtype, is_float, is_integer
 from search_spaces.errors import InputError
 from search_spaces.strides import check_strides, declared_strides, dense_strides, distinct_elements, span
 
@@ -179,11 +180,16 @@ class Workload:
         for stage in self.stages:
             operands = [known[a.tensor] for a in ex.accesses(stage.expression)]
             sums_integers = stage.is_contraction and all(d == "int8" for d in operands)
-            allowed = is_float(stage.dtype) or (stage.dtype == "int32" if sums_integers else stage is self.stages[-1])
+            last = stage is self.stages[-1]
+            ex.check_kinds(stage.expression)
+            if ex.is_integral(stage.expression):
+                allowed = is_integer(stage.dtype) if last else stage.dtype == "int64"
+            else:
+                allowed = is_float(stage.dtype) or (stage.dtype == "int32" if sums_integers else last)
             if not allowed:
                 raise InputError(
-                    f"stage {stage.name!r} has dtype {stage.dtype}; "
-                    f"expected one of {', '.join(FLOATS)}, or int32 for a sum of products of int8"
+                    f"stage {stage.name!r} has dtype {stage.dtype}; expected one of {', '.join(FLOATS)}, "
+                    "or int32 for a sum of products of int8, or int64 for an expression of integers"
                 )
             known[stage.name] = stage.dtype
         if self.precision == "fast" and not all(d in FLOAT8 for d in self.contracted):

@@ -17,11 +17,11 @@ import autosched
 import search_spaces
 from autosched import backends, checked_kernels, first_use, ops, trace
 from autosched.checked_kernels import CheckedKernels
-from autosched.devices import cpu_target
+from autosched.devices import cpu_target, gpu_target
 from autosched.kernel import load_kernel
 from autosched.measuring import LocalMeasurer
-from autosched.tracing import DynamicKernel, TracedKernel, loaded
-from search_spaces import AutoschedError
+from autosched.tracing import DynamicKernel, TracedKernel, dynamic, loaded
+from search_spaces import AutoschedError, Target
 from tuning_logs import TuningLog, TuningRecord
 
 sys.path.append(str(Path(__file__).parent))
@@ -170,15 +170,21 @@ def dynamic_softmax(allow_fallback: bool = False) -> DynamicKernel:
     return kernel
 
 
-@pytest.mark.usefixtures("planted")
+@pytest.fixture
+def two_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two are tried at a size that was not tuned."""
+    monkeypatch.setattr(dynamic, "_MOST_TRIED", 2)
+
+
+@pytest.mark.usefixtures("planted", "two_schedules")
 @pytest.mark.parametrize("rows", [faulty.WRITES_PAST_ITS_OUTPUT, faulty.CRASHES])
 def test_a_size_without_a_right_kernel_is_refused_before_it_is_computed(rows: int) -> None:
     why = "out_of_bounds_write" if rows == faulty.WRITES_PAST_ITS_OUTPUT else "run_crash"
-    with pytest.raises(AutoschedError, match=rf"none of \d schedules passed its check.*{why}"):
+    with pytest.raises(AutoschedError, match=rf"none of 2 schedules passed its check.*{why}"):
         dynamic_softmax()(torch.randn(rows, COLUMNS))
 
 
-@pytest.mark.usefixtures("planted")
+@pytest.mark.usefixtures("planted", "two_schedules")
 def test_a_size_without_a_right_kernel_is_left_to_pytorch_where_that_is_allowed() -> None:
     kernel, x = dynamic_softmax(allow_fallback=True), torch.randn(faulty.WRITES_PAST_ITS_OUTPUT, COLUMNS)
     with pytest.warns(UserWarning, match=r"left to PyTorch: .*out_of_bounds_write"):
@@ -188,13 +194,13 @@ def test_a_size_without_a_right_kernel_is_left_to_pytorch_where_that_is_allowed(
 
 def test_of_several_schedules_the_first_right_one_serves_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(first_use, "DEFAULT_BACKEND", faulty.LOCATION)
-    dynamic, rows = dynamic_softmax(), faulty.IS_WRONG_WHEN_LOADED_FIRST
-    kernel, x = dynamic.at(rows), torch.randn(rows, COLUMNS)
+    function, rows = dynamic_softmax(), faulty.IS_WRONG_WHEN_LOADED_FIRST
+    kernel, x = function.at(rows), torch.randn(rows, COLUMNS)
     assert isinstance(kernel, TracedKernel)
     torch.testing.assert_close(kernel(x), torch.softmax(x, 1))
     space = search_spaces.build(kernel.kernels[0].workload, cpu_target())
-    first, second = list(dynamic._schedules(space, 0, (8, 64)))[:2]
-    assert kernel.kernels[0].schedule in (second, first) != first
+    first, second, *_ = dict.fromkeys(function._schedules(space, 0, (8, 64)))
+    assert kernel.kernels[0].schedule == second != first
 
 
 def test_a_size_is_put_to_trial_once_for_all_processes_of_a_user(checks: list[str]) -> None:
@@ -206,14 +212,28 @@ def test_a_size_is_put_to_trial_once_for_all_processes_of_a_user(checks: list[st
     assert before == [c for c in checks if c == "apart"] == ["apart"]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_scores_of_dynamic_queries_and_keys_are_right_beside_the_tuned_sizes(dtype: torch.dtype) -> None:
+def check_scores(dtype: torch.dtype, target: Target) -> None:
+    """Products of queries and keys, tuned at sizes of whole tiles, are right at others."""
+
     def scores(q: Tensor, k: Tensor) -> Tensor:
         return q @ k.t()
 
+    device = "cuda" if target.kind == "gpu" else "cpu"
     example = torch.empty(16, 32, dtype=dtype)
     traced = trace(scores, example, example, dynamic={"q": 0, "k": 0}, sizes=(1, 128), points=(16, 64, 128))
-    kernel = loaded(traced, untuned_kernels(traced.workloads, cpu_target()))
+    kernel = loaded(traced, untuned_kernels(traced.workloads, target))
     for size in (17, 1):
-        q, k = torch.randn(size, 32).to(dtype), torch.randn(size, 32).to(dtype)
+        q, k = (torch.randn(size, 32, device=device).to(dtype) for _ in range(2))
         torch.testing.assert_close(kernel(q, k), scores(q, k), rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_sizes_beside_the_tuned_ones_are_right(dtype: torch.dtype) -> None:
+    check_scores(dtype, cpu_target())
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_sizes_beside_the_tuned_ones_are_right_on_a_gpu(dtype: torch.dtype) -> None:
+    check_scores(dtype, gpu_target())

@@ -30,7 +30,7 @@ from search_spaces import Axis, InputError, Reduction, Schedule, Stage, Workload
 from search_spaces import Tensor as TensorSpec
 from search_spaces import expression as ex
 from search_spaces.build import build
-from search_spaces.expression import Access, Gather, Literal, Position, axis_index
+from search_spaces.expression import Access, Gather, Integer, Literal, Position, axis_index
 from search_spaces.tile_program import Load, Store, TileProgram, statements
 from tuning_logs import Measurement, Provenance, TuningRecord
 
@@ -249,13 +249,40 @@ def test_gluon_kernels_take_descriptors_with_their_layout() -> None:
 def test_references_print_every_operator() -> None:
     axis, at = Axis("i", 50), (axis_index("i"),)
     x, y = Access("x", at), Access("y", at)
-    for name, (arity, _) in ex.OPERATORS.items():
+    of_floats = {n: a for n, (a, _) in ex.OPERATORS.items() if n not in {*ex.OF_INTEGERS, "to_float", "to_integer"}}
+    for name, arity in of_floats.items():
         operands = [ex.call("abs", x), y, Literal(0.3)][:arity]
         for given in (operands, [Literal(0.7), *operands[1:]], [*operands[:-1], Literal(1.25)]):
             stage = Stage("out", (axis,), ex.add(ex.call(name, *given), ex.mul(x, y)))
             check_reference(
                 Workload("one", (TensorSpec("x", (50,), "float32"), TensorSpec("y", (50,), "float32")), (stage,))
             )
+
+
+def test_references_print_every_operator_of_integers() -> None:
+    axis, at = Axis("i", 50), (axis_index("i"),)
+    x, y = (ex.call("to_integer", Access(name, at)) for name in "xy")
+    counted = ex.call("to_integer", ex.Position(axis_index("i")))
+    tensors = (TensorSpec("x", (50,), "int64"), TensorSpec("y", (50,), "int64"))
+    either = ("add", "sub", "mul", "neg", "abs", "maximum", "minimum")
+    for name in (*sorted(ex.OF_INTEGERS), *either, "to_float"):
+        arity, _ = ex.OPERATORS[name]
+        for given in ([x, y][:arity], [Integer(-7), y][-arity:], [counted, Integer(3)][:arity]):
+            made = ex.call(name, *given)
+            whole = made if ex.is_integral(made) else ex.call("to_integer", made)
+            both = ex.call("where", ex.call("lt", x, whole), ex.add(whole, x), Integer(2))
+            check_reference(Workload("one", tensors, (Stage("out", (axis,), both, dtype="int64"),)))
+
+
+def test_references_print_folds_of_integers() -> None:
+    r, c = Axis("r", 4), Axis("c", 5)
+    x = ex.call("to_integer", Access("x", (axis_index("r"), axis_index("c"))))
+    for fold in ("sum", "max", "min", "prod"):
+        stage = Stage("fold", (r,), ex.mul(x, Integer(3)), Reduction(fold, (c,)), "int64")
+        out = ex.add(ex.call("to_integer", Access("fold", (axis_index("r"),))), Integer(1))
+        check_reference(
+            Workload("one", (TensorSpec("x", (4, 5), "int64"),), (stage, Stage("out", (r,), out, dtype="int64")))
+        )
 
 
 def test_references_print_reductions_of_every_kind() -> None:
@@ -271,7 +298,8 @@ def test_references_print_reductions_of_every_kind() -> None:
 
 def check_reference(workload: Workload) -> None:
     """The printed reference agrees with the one that interprets the expressions."""
-    inputs = [x.double() for x in random_inputs(workload, seed=2)]
+    drawn = random_inputs(workload, seed=2)
+    inputs = [x.double() if x.is_floating_point() else (x % 100).double() for x in drawn]
     namespace: dict[str, Any] = {"torch": torch, "math": __import__("math")}
     text = "\n\n".join([*HELPERS.values(), reference("computed", workload)])
     exec(text, namespace)

@@ -26,7 +26,7 @@ def computed(traced: TracedFunction, inputs: tuple[Tensor, ...]) -> tuple[Tensor
         views = [memory[v.value].as_strided(v.shape, v.strides, v.offset) for v in step.assembled.inputs]
         made = reference.evaluate(step.assembled.workload, views)
         workload = step.assembled.workload
-        whole = torch.empty(step.value.elements, dtype=torch.float64)
+        whole = torch.empty(step.value.elements, dtype=made.dtype)
         whole.as_strided(workload.output.shape, workload.output.effective_strides).copy_(made)
         memory[step.value] = whole.reshape(step.value.shape)
     return tuple(_read(r, memory) for r in traced.results)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from autosched.backends import llvm_integers
 from autosched.backends.llvm_ir import F16, F32, I8, I16, I32, I64, Block, Builder, Mask, Phi, Value
 from autosched.backends.llvm_values import (
     bfloat16_bits,
@@ -35,8 +36,10 @@ _STORED: Mapping[str, str] = {
     "float16": F16,
     "bfloat16": I16,
     "int8": I8,
+    "int16": I16,
     "int32": I32,
     "int64": I64,
+    "uint8": I8,
     "bool": I8,
 }
 # What becomes of a float32 on its way to memory without a truncation of integers. With one, LLVM 22 turns the masked
@@ -145,8 +148,8 @@ class Code:
         self.scratch_bytes += -(-(elements * 4 + 64) // 4096) * 4096 + 320
         return self.b.gep(self.scratch, index(offset), I8) if offset else self.scratch
 
-    def load(self, address: Value, dtype: str, lanes: int, mask: Value | None = None) -> Value:
-        """`lanes` neighbouring elements as float32; masked-off lanes are 0."""
+    def load(self, address: Value, dtype: str, lanes: int, mask: Value | None = None, integral: bool = False) -> Value:
+        """`lanes` neighbouring elements as float32, or `integral`; masked-off lanes are 0."""
         stored = vector(_STORED[dtype], lanes)
         if mask is None:
             value = self.b.load(address, stored, DTYPES[dtype].bytes)
@@ -154,23 +157,26 @@ class Code:
             name = f"llvm.masked.load.{overload(lanes, _element_suffix(dtype))}.p0"
             align, zero = int_constant(DTYPES[dtype].bytes, 1), Value(stored, "zeroinitializer")
             value = self.b.call(name, stored, [address, align, mask, zero])
-        return self._widen(value, dtype, lanes)
+        return self._widen(value, dtype, lanes, integral)
 
-    def load_apart(self, address: Value, stride: int, dtype: str, present: int) -> Value:
-        """So many elements, `stride` apart, as the first lanes of a vector of float32; the others are arbitrary."""
+    def load_apart(self, address: Value, stride: int, dtype: str, present: int, integral: bool = False) -> Value:
+        """So many elements, `stride` apart, as the first lanes of a vector, as `load` has them; the others are
+        arbitrary."""
         if stride == 0:
-            return broadcast(self.b, self.load(address, dtype, 1), self.lanes)
+            return broadcast(self.b, self.load(address, dtype, 1, integral=integral), self.lanes)
         offsets = [index(lane * stride) for lane in range(min(present, self.lanes))]
-        return self.load_each(address, offsets, dtype, self.lanes)
+        return self.load_each(address, offsets, dtype, self.lanes, integral)
 
-    def load_each(self, base: Value, offsets: Sequence[Value], dtype: str, lanes: int | None = None) -> Value:
-        """The elements at these offsets as the first lanes of a vector of float32, loaded one by one."""
+    def load_each(
+        self, base: Value, offsets: Sequence[Value], dtype: str, lanes: int | None = None, integral: bool = False
+    ) -> Value:
+        """The elements at these offsets as the first lanes of a vector, as `load` has them, loaded one by one."""
         lanes = lanes or len(offsets)
         stored = poison(lanes, _STORED[dtype])
         for lane, offset in enumerate(offsets):
             element = self.b.load(self.address(base, offset, dtype), _STORED[dtype], DTYPES[dtype].bytes)
             stored = self.b.insert_element(stored, element, lane)
-        return self._widen(stored, dtype, lanes)
+        return self._widen(stored, dtype, lanes, integral)
 
     def store_each(self, value: Value, base: Value, offsets: Value, dtype: str, mask: Value | None) -> None:
         """Write a vector, each lane that is not masked off to an offset of its own."""
@@ -204,8 +210,10 @@ class Code:
         # The last two say: into every level of cache, and of data.
         self.b.call_void("llvm.prefetch.p0", [address, *(int_constant(v, 1) for v in (int(write), 3, 1))])
 
-    def position(self, first: Value, lanes: int) -> Value:
-        """first, first + 1 … as float32, one in each lane."""
+    def position(self, first: Value, lanes: int, integral: bool = False) -> Value:
+        """first, first + 1 … as float32, or `integral`, one in each lane."""
+        if integral:
+            return self.b.add(broadcast(self.b, first, lanes), in_order(lanes, I64))
         start = self.b.trunc(first, I32) if first.number is None else int_constant(first.number, 1)
         numbers = broadcast(self.b, start, lanes)
         if lanes > 1:
@@ -216,15 +224,19 @@ class Code:
         """The mask of a vector with so many valid lanes, None when all are."""
         return None if active >= self.lanes else constant_mask(active, self.lanes)
 
-    def _widen(self, value: Value, dtype: str, lanes: int) -> Value:
+    def _widen(self, value: Value, dtype: str, lanes: int, integral: bool) -> Value:
+        if integral:
+            return llvm_integers.widened(self.b, value, dtype, lanes)
         match dtype:
             case "float16":
                 return self.b.fpext(value, vector(F32, lanes))
             case "bfloat16":
                 wide = self.b.zext(value, vector(I32, lanes))
                 return self.b.bitcast(self.b.shl(wide, int_constant(16, lanes)), vector(F32, lanes))
-            case "int8" | "int32" | "int64":
+            case "int8" | "int16" | "int32" | "int64":
                 return self.b.sitofp(value, vector(F32, lanes))
+            case "uint8":
+                return self.b.uitofp(value, vector(F32, lanes))
             case "bool":
                 is_true = self.b.icmp_signed("!=", value, int_constant(0, lanes, I8))
                 return truth(self.b, is_true, lanes)
@@ -232,14 +244,16 @@ class Code:
                 return value
 
     def _narrow(self, value: Value, dtype: str, lanes: int) -> Value:
+        if llvm_integers.is_integral(value):
+            return llvm_integers.narrowed(self.b, value, _STORED[dtype], dtype, lanes)
         match dtype:
             case "float16":
                 return self.b.fptrunc(value, vector(_STORED["float16"], lanes))
             case "bfloat16":
                 upper = self.b.lshr(bfloat16_bits(self.b, value, lanes), int_constant(16, lanes))
                 return self.b.trunc(upper, vector(I16, lanes))
-            case "int8":
-                return self.b.trunc(self.b.fptosi(value, vector(I32, lanes)), vector(I8, lanes))
+            case "int8" | "int16" | "uint8":
+                return self.b.trunc(self.b.fptosi(value, vector(I32, lanes)), vector(_STORED[dtype], lanes))
             case "int32" | "int64":
                 return self.b.fptosi(value, vector(_STORED[dtype], lanes))
             case "bool":

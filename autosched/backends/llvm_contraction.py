@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from autosched.backends.backend import CompileError
 from autosched.backends.llvm_code import Code
 from autosched.backends.llvm_gathers import looked_up, looked_up_once, lookup, strided_offsets
+from autosched.backends.llvm_integers import constant, first_element, tiles_of_integers
 from autosched.backends.llvm_ir import F32, I64, PTR, Value
 from autosched.backends.llvm_operands import Operand, Panel, operand, panel
-from autosched.backends.llvm_operators import apply, round_value
-from autosched.backends.llvm_values import broadcast, float_constant, fma, index, minus, plus, vector
+from autosched.backends.llvm_operators import mapped
+from autosched.backends.llvm_values import broadcast, fma, index, minus, plus, vector
 from search_spaces.tile_program import (
     Dot,
     Fill,
@@ -56,6 +58,7 @@ class ContractionPrinter:
     rows: int
     columns: int
     sizes: dict[Slice, int]
+    integral: frozenset[str]
     operands: dict[str, Operand] = field(default_factory=dict)
     panels: dict[str, Panel] = field(default_factory=dict)
     tiles: dict[str, RegisterTile] = field(default_factory=dict)
@@ -81,7 +84,7 @@ class ContractionPrinter:
             case View():
                 self._view(s)
             case Fill():
-                zero = float_constant(s.value, self.code.lanes)
+                zero = constant(s.value, s.dst.name in self.integral, self.code.lanes)
                 self.tiles[s.dst.name] = RegisterTile(s.dst, dict.fromkeys(self._cells(s.dst), zero))
             case Dot():
                 self._dot(s)
@@ -176,14 +179,15 @@ class ContractionPrinter:
     def _load(self, s: Load) -> None:
         code, values = self.code, dict[Cell, Value]()
         dtype, has_columns = code.buffers[s.buffer].dtype, self._column_axis in s.dst.axes
+        whole = s.dst.name in self.integral
         cells, between = self._at(s.buffer, s.slices, s.dst)
         for cell, address, left in cells:
             if has_columns and left <= 0:
-                values[cell] = code.zeros(code.lanes)
+                values[cell] = constant(0.0, whole, code.lanes)
             elif has_columns and between == 1:
-                values[cell] = code.load(address, dtype, code.lanes, code.mask(left))
+                values[cell] = code.load(address, dtype, code.lanes, code.mask(left), whole)
             else:
-                values[cell] = code.load_apart(address, between, dtype, left)
+                values[cell] = code.load_apart(address, between, dtype, left, whole)
         self.tiles[s.dst.name] = RegisterTile(s.dst, values)
 
     def _store(self, s: Store) -> None:
@@ -220,10 +224,11 @@ class ContractionPrinter:
             def is_columns(piece: Slice) -> bool:
                 return sliced.get(piece) == column
 
-            whole = {t: code.b.extract_element(self._operand(t, r, 0), 0, F32) for t in chosen if t not in in_lanes}
-            found = lookup(code, s, code.lanes if has_columns else 1, is_columns, start, whole)
+            whole = {t: first_element(code.b, self._operand(r, 0, t)) for t in chosen if t not in in_lanes}
+            lanes, integral = code.lanes if has_columns else 1, s.dst.name in self.integral
+            found = lookup(code, s, lanes, is_columns, start, whole, integral)
             if has_columns:
-                by_lane = {t: self._operand(t, r, v) for t in in_lanes}
+                by_lane = {t: self._operand(r, v, t) for t in in_lanes}
                 values[r, v] = looked_up(code, found, index(v * code.lanes), by_lane, None)
             else:
                 values[r, v] = broadcast(code.b, looked_up_once(code, found), code.lanes)
@@ -231,28 +236,23 @@ class ContractionPrinter:
 
     def _position(self, s: Position) -> None:
         code, start, values = self.code, self._start(s.piece), dict[Cell, Value]()
+        whole = s.dst.name in self.integral
         for r, v in self._cells(s.dst):
             if self._column_axis in s.dst.axes:
-                values[r, v] = code.position(plus(code.b, start, index(v * code.lanes)), code.lanes)
+                values[r, v] = code.position(plus(code.b, start, index(v * code.lanes)), code.lanes, whole)
             else:
-                values[r, v] = broadcast(code.b, code.position(plus(code.b, start, index(r)), 1), code.lanes)
+                values[r, v] = broadcast(code.b, code.position(plus(code.b, start, index(r)), 1, whole), code.lanes)
         self.tiles[s.dst.name] = RegisterTile(s.dst, values)
 
     def _map(self, s: Map) -> None:
         b, lanes = self.code.b, self.code.lanes
         values: dict[Cell, Value] = {}
         for row, vec in self._cells(s.dst):
-            operands = [self._operand(a, row, vec) for a in s.arguments]
-            if s.operator == "cast":
-                values[row, vec] = round_value(b, operands[0], s.dst.dtype, lanes)
-            else:
-                values[row, vec] = apply(b, s.operator, operands, lanes)
+            values[row, vec] = mapped(b, s, partial(self._operand, row, vec), lanes)
         self.tiles[s.dst.name] = RegisterTile(s.dst, values)
 
-    def _operand(self, argument: str | float, row: int, vec: int) -> Value:
-        if not isinstance(argument, str):
-            return float_constant(argument, self.code.lanes)
-        source = self.tiles[argument]
+    def _operand(self, row: int, vec: int, tile: str) -> Value:
+        source = self.tiles[tile]
         cell = (row if self._row_axis in source.tile.axes else 0, vec if self._column_axis in source.tile.axes else 0)
         return source.values[cell]
 
@@ -363,4 +363,4 @@ def contraction_printer(code: Code, kernel: Kernel) -> ContractionPrinter | None
     rows, columns = dots[0].dst.shape
     stores = [s for s in statements(kernel.body) if isinstance(s, Store)]
     sizes = {p: n for s in stores for p, n in zip(s.slices, code.buffers[s.buffer].shape, strict=True)}
-    return ContractionPrinter(code, dots[0], rows, columns, sizes)
+    return ContractionPrinter(code, dots[0], rows, columns, sizes, tiles_of_integers(kernel))

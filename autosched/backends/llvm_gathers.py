@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from autosched.backends.llvm_code import Code
+from autosched.backends.llvm_integers import constant, is_integral
 from autosched.backends.llvm_ir import I32, I64, Builder, Value
 from autosched.backends.llvm_values import (
     broadcast,
@@ -35,10 +36,12 @@ class Lookup:
     """A gather as far as it is the same for all columns of a row.
 
     The element of column c is at `base + c * stride`, plus the lane's own index times the stride for every (tile, size,
-    stride) in `by_lane`; it exists if `inside` (in every lane; None: always) and c is below `limit` (None: always).
+    stride) in `by_lane`; it exists if `inside` (in every lane; None: always) and c is below `limit` (None: always). It
+    is read as a float32, or `integral`.
     """
 
     dtype: str
+    integral: bool
     base: Value
     inside: Value | None
     stride: int
@@ -53,6 +56,7 @@ def lookup(
     columns_of: Callable[[Slice], bool],
     start_of: Callable[[Slice], Value],
     row_values: Mapping[str, Value],
+    integral: bool,
 ) -> Lookup:
     """Find the place of a gather in the row that is printed.
 
@@ -82,7 +86,7 @@ def lookup(
         offset = plus(b, offset, code.scaled(number, stride))
     base = code.address(code.base[s.buffer], offset, buffer.dtype)
     everywhere = None if inside is None else broadcast(b, inside, lanes)
-    return Lookup(buffer.dtype, base, everywhere, column_stride, limit, tuple(by_lane))
+    return Lookup(buffer.dtype, integral, base, everywhere, column_stride, limit, tuple(by_lane))
 
 
 def looked_up(code: Code, found: Lookup, at: Value, values: Mapping[str, Value], mask: Value | None) -> Value:
@@ -91,7 +95,7 @@ def looked_up(code: Code, found: Lookup, at: Value, values: Mapping[str, Value],
     exists = None if found.limit is None else first_lanes(b, minus(b, found.limit, at), lanes)
     inside = _both(b, found.inside, exists)
     if not found.by_lane:
-        value = strided(code, found.base, found.stride, at, found.dtype, _both(b, mask, exists))
+        value = strided(code, found.base, found.stride, at, found.dtype, _both(b, mask, exists), found.integral)
         return _or_nothing(b, inside, value, found.dtype, lanes)
     columns = b.add(broadcast(b, at, lanes), in_order(lanes, I64))
     offsets = b.mul(columns, int_constant(found.stride, lanes, I64))
@@ -102,28 +106,31 @@ def looked_up(code: Code, found: Lookup, at: Value, values: Mapping[str, Value],
     readable = _both(b, mask, inside)
     assert readable is not None
     offsets = b.select(readable, offsets, int_constant(0, lanes, I64))
-    value = code.load_each(found.base, [b.extract_element(offsets, i, I64) for i in range(lanes)], found.dtype)
+    each = [b.extract_element(offsets, i, I64) for i in range(lanes)]
+    value = code.load_each(found.base, each, found.dtype, integral=found.integral)
     return _or_nothing(b, inside, value, found.dtype, lanes)
 
 
 def looked_up_once(code: Code, found: Lookup) -> Value:
     """The one element of a gather without columns."""
-    value = code.load(found.base, found.dtype, 1)
+    value = code.load(found.base, found.dtype, 1, integral=found.integral)
     return _or_nothing(code.b, found.inside, value, found.dtype, 1)
 
 
-def strided(code: Code, base: Value, stride: int, at: Value, dtype: str, mask: Value | None) -> Value:
+def strided(
+    code: Code, base: Value, stride: int, at: Value, dtype: str, mask: Value | None, integral: bool = False
+) -> Value:
     """The elements of a row from column `at` on, so many apart in memory; masked-off lanes are arbitrary."""
     b, lanes = code.b, code.lanes
     if stride == 1:
-        return code.load(code.address(base, at, dtype), dtype, lanes, mask)
+        return code.load(code.address(base, at, dtype), dtype, lanes, mask, integral)
     if stride == 0:
-        return broadcast(b, code.load(base, dtype, 1), lanes)
+        return broadcast(b, code.load(base, dtype, 1, integral=integral), lanes)
     if mask is None:
         first = code.address(base, code.scaled(at, stride), dtype)
-        return code.load_each(first, [index(i * stride) for i in range(lanes)], dtype)
+        return code.load_each(first, [index(i * stride) for i in range(lanes)], dtype, integral=integral)
     offsets = b.select(mask, strided_offsets(b, stride, at, lanes), int_constant(0, lanes, I64))
-    return code.load_each(base, [b.extract_element(offsets, i, I64) for i in range(lanes)], dtype)
+    return code.load_each(base, [b.extract_element(offsets, i, I64) for i in range(lanes)], dtype, integral=integral)
 
 
 def strided_offsets(b: Builder, stride: int, at: Value, lanes: int) -> Value:
@@ -133,7 +140,10 @@ def strided_offsets(b: Builder, stride: int, at: Value, lanes: int) -> Value:
 
 
 def _index_of(b: Builder, value: Value, size: int, lanes: int) -> tuple[Value, Value]:
-    """A float32 as an index, and whether it is one of a dimension of that size."""
+    """A float32 or an integer as an index, and whether it is one of a dimension of that size."""
+    if is_integral(value):
+        known = b.icmp_unsigned("<", value, int_constant(size, lanes, I64))
+        return b.select(known, value, int_constant(0, lanes, I64)), known
     zero = float_constant(0.0, lanes)
     fits = b.and_(b.fcmp_ordered(">=", value, zero), b.fcmp_ordered("<", value, float_constant(float(size), lanes)))
     safe = b.select(fits, value, zero)
@@ -146,7 +156,7 @@ def _or_nothing(b: Builder, inside: Value | None, value: Value, dtype: str, lane
     """The value where there is an element; NaN elsewhere, or 0 where the elements are integers or booleans."""
     if inside is None:
         return value
-    return b.select(inside, value, float_constant(float("nan") if is_float(dtype) else 0.0, lanes))
+    return b.select(inside, value, constant(float("nan") if is_float(dtype) else 0.0, is_integral(value), lanes))
 
 
 def _both(b: Builder, x: Value | None, y: Value | None) -> Value | None:

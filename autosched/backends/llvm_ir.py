@@ -21,7 +21,7 @@ I64 = "i64"
 PTR = "ptr"
 VOID = "void"
 
-_SIGNED = {"<": "slt", ">": "sgt", "==": "eq", "!=": "ne"}
+_SIGNED = {"<": "slt", "<=": "sle", ">": "sgt", ">=": "sge", "==": "eq", "!=": "ne"}
 _ORDERED = {"<": "olt", "<=": "ole", ">": "ogt", ">=": "oge", "==": "oeq"}
 _UNORDERED = {"<": "ult", ">": "ugt", "!=": "une", "uno": "uno"}
 
@@ -224,12 +224,16 @@ class Builder:
     fadd, fsub, fmul, fdiv = _binary("fadd"), _binary("fsub"), _binary("fmul"), _binary("fdiv")
     bitcast, trunc, zext, sext = _cast("bitcast"), _cast("trunc"), _cast("zext"), _cast("sext")
     fpext, fptrunc, sitofp, fptosi = _cast("fpext"), _cast("fptrunc"), _cast("sitofp"), _cast("fptosi")
+    uitofp = _cast("uitofp")
 
     def fneg(self, x: Value) -> Value:
         return self.instruction(x.type, f"fneg {x.type} {x.text}")
 
     def icmp_signed(self, comparison: str, x: Value, y: Value) -> Value:
         return self._compare(f"icmp {_SIGNED[comparison]}", x, y)
+
+    def icmp_unsigned(self, comparison: str, x: Value, y: Value) -> Value:
+        return self._compare(f"icmp {_UNORDERED[comparison]}", x, y)
 
     def fcmp_ordered(self, comparison: str, x: Value, y: Value) -> Value:
         """False where either is NaN."""

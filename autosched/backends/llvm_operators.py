@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from autosched.backends import llvm_formulas, llvm_math
+from autosched.backends import llvm_formulas, llvm_integers, llvm_math
 from autosched.backends.formulas import FORMULAS, angles
 from autosched.backends.formulas.terms import Term, argument
 from autosched.backends.llvm_ir import F16, F32, Builder, Value
@@ -18,6 +18,8 @@ from autosched.backends.llvm_values import (
     unary,
     vector,
 )
+from search_spaces.dtypes import is_integer
+from search_spaces.tile_program import Map
 
 # A product and a sum may become one fused multiply-add; nothing else may be reordered or assumed.
 _FUSED = {"add": "fadd contract", "sub": "fsub contract", "mul": "fmul contract"}
@@ -97,8 +99,10 @@ def _chosen(b: Builder, comparison: str, x: Value, y: Value) -> Value:
     return b.select(b.fcmp_unordered(comparison, x, y), x, y)
 
 
-def folded(b: Builder, reduction: str, value: Value, before: Value) -> Value:
+def folded(b: Builder, reduction: str, value: Value, before: Value, lanes: int) -> Value:
     """One step of a reduction. A maximum or minimum forgets NaN: see `found_nan`."""
+    if llvm_integers.is_integral(value):
+        return llvm_integers.folded(b, reduction, value, before, lanes)
     match reduction:
         case "sum" | "prod":
             return b.binary(_FUSED["add" if reduction == "sum" else "mul"], value, before)
@@ -122,6 +126,26 @@ def _any(b: Builder, condition: Value, lanes: int) -> Value:
     """Whether a condition holds in any lane."""
     bits = f"i{lanes}"
     return b.icmp_signed("!=", b.bitcast(condition, bits), Value(bits, "0"))
+
+
+def mapped(b: Builder, s: Map, value_of: Callable[[str], Value], lanes: int) -> Value:
+    """What a statement computes of values, which are <lanes x float> or <lanes x i64>."""
+    if s.operator == "cast":
+        (argument,) = s.arguments
+        value = value_of(argument) if isinstance(argument, str) else float_constant(argument, lanes)
+        return converted(b, value, s.dst.dtype, lanes)
+    operands = llvm_integers.operands(b, s, value_of, lanes)
+    of_integers = s.computed == "int64"
+    return (llvm_integers.apply if of_integers else apply)(b, s.operator, operands, lanes)
+
+
+def converted(b: Builder, value: Value, dtype: str, lanes: int) -> Value:
+    """The value as one of `dtype`, widened again: rounded, cut towards 0, or to its lower bits."""
+    if is_integer(dtype):
+        whole = value if llvm_integers.is_integral(value) else llvm_integers.from_float(b, value, lanes)
+        return llvm_integers.wrapped(b, whole, dtype, lanes)
+    number = llvm_integers.to_float(b, value, lanes) if llvm_integers.is_integral(value) else value
+    return round_value(b, number, dtype, lanes)
 
 
 def round_value(b: Builder, value: Value, dtype: str, lanes: int) -> Value:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from autosched.backends.backend import CompileError
+from search_spaces.dtypes import is_integer
 from search_spaces.tile_program import (
     For,
     Gather,
@@ -66,7 +67,8 @@ def with_whole_stores(kernel: Kernel) -> Kernel:
             elif isinstance(s, Store):
                 place = {of[p]: p.extent for p in s.slices if p.extent is not None}
                 if len(place) > len(tiles[s.src].axes):
-                    dst = Tile(f"{s.src}.whole", tuple(place), tuple(place.values()))
+                    dtype = "int64" if is_integer(tiles[s.src].dtype) else "float32"
+                    dst = Tile(f"{s.src}.whole", tuple(place), tuple(place.values()), dtype)
                     yield Map(dst, "cast", (s.src,))
                     s = replace(s, src=dst.name)
                 yield s

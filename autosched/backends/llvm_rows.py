@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from autosched.backends.backend import CompileError
 from autosched.backends.llvm_code import Code
 from autosched.backends.llvm_gathers import Lookup, looked_up, looked_up_once, lookup, strided, strided_offsets
-from autosched.backends.llvm_ir import F32, Value
-from autosched.backends.llvm_operators import any_nan, apply, folded, found_nan, round_value
+from autosched.backends.llvm_integers import constant, identity, tiles_of_integers
+from autosched.backends.llvm_ir import F32, I64, Value
+from autosched.backends.llvm_operators import any_nan, folded, found_nan, mapped
 from autosched.backends.llvm_passes import Pass, carried_tiles, pieces, used
 from autosched.backends.llvm_row_axes import RowAxes, row_axes
 from autosched.backends.llvm_values import (
@@ -45,7 +47,6 @@ from search_spaces.tile_program import (
     statements,
 )
 
-_IDENTITY = {"sum": 0.0, "max": float("-inf"), "min": float("inf"), "prod": 1.0}
 _FORGET_NAN = ("max", "min")
 
 
@@ -62,6 +63,7 @@ class RowPrinter:
     row_number: Value | None = None
     brought: set[str] = field(default_factory=set)
     carried: frozenset[str] = frozenset()
+    integral: frozenset[str] = frozenset()
 
     @property
     def row(self) -> str:
@@ -115,7 +117,12 @@ class RowPrinter:
 
     def lookup(self, s: Gather, lanes: int) -> Lookup:
         columns = {t: self.row_value(t) for t in used(s) if self.column not in self.tiles[t].axes}
-        return lookup(self.code, s, lanes, lambda p: self._axis(p) == self.column, self.start, columns)
+        whole = s.dst.name in self.integral
+        return lookup(self.code, s, lanes, lambda p: self._axis(p) == self.column, self.start, columns, whole)
+
+    def type_of(self, tile: str) -> str:
+        """What one element of a tile is held as."""
+        return I64 if tile in self.integral else F32
 
     # -- values per row
 
@@ -130,21 +137,17 @@ class RowPrinter:
             case If():
                 raise CompileError("a row kernel on a CPU cannot branch")
             case Fill():
-                self._set(s.dst.name, float_constant(s.value, 1))
+                self._set(s.dst.name, constant(s.value, s.dst.name in self.integral, 1))
             case Load():
                 address, _ = self.address(s.buffer, s.slices)
-                self._set(s.dst.name, code.load(address, code.buffers[s.buffer].dtype, 1))
+                whole = s.dst.name in self.integral
+                self._set(s.dst.name, code.load(address, code.buffers[s.buffer].dtype, 1, integral=whole))
             case Gather():
                 self._set(s.dst.name, looked_up_once(code, self.lookup(s, 1)))
             case Position():
-                self._set(s.dst.name, code.position(self.start(s.piece), 1))
+                self._set(s.dst.name, code.position(self.start(s.piece), 1, s.dst.name in self.integral))
             case Map():
-                operands = [self.row_value(a) for a in s.arguments]
-                cast = s.operator == "cast"
-                value = (
-                    round_value(code.b, operands[0], s.dst.dtype, 1) if cast else apply(code.b, s.operator, operands, 1)
-                )
-                self._set(s.dst.name, value)
+                self._set(s.dst.name, mapped(code.b, s, self.row_value, 1))
             case Store():
                 address, _ = self.address(s.buffer, s.slices)
                 code.store(self.row_value(s.src), address, code.buffers[s.buffer].dtype, 1)
@@ -153,13 +156,11 @@ class RowPrinter:
 
     def _set(self, name: str, value: Value) -> None:
         if name not in self.slots:
-            self.slots[name] = self.code.b.stack_slot(F32, name)
+            self.slots[name] = self.code.b.stack_slot(self.type_of(name), name)
         self.code.b.store(value, self.slots[name])
 
-    def row_value(self, argument: str | float) -> Value:
-        if not isinstance(argument, str):
-            return float_constant(argument, 1)
-        return self.code.b.load(self.slots[argument], F32)
+    def row_value(self, tile: str) -> Value:
+        return self.code.b.load(self.slots[tile], self.type_of(tile))
 
     def address(self, buffer: str, slices: Sequence[Slice]) -> tuple[Value, int]:
         """The address of this row's first column, and how far apart its columns are."""
@@ -238,8 +239,14 @@ class RowPrinter:
     def scratch_row(self, name: str) -> Value:
         """Scratch memory for one row of a tile."""
         if name not in self.kept:
-            self.kept[name] = self.code.take_scratch(self.tiles[name].extent(self.column))
+            elements = self.tiles[name].extent(self.column)
+            # An integer takes the room of two float32.
+            self.kept[name] = self.code.take_scratch(2 * elements if name in self.integral else elements)
         return self.kept[name]
+
+    def kept_as(self, name: str) -> str:
+        """The element type of a tile in scratch memory."""
+        return "int64" if name in self.integral else "float32"
 
 
 @dataclass
@@ -276,17 +283,20 @@ class _PassEmission:
                     self.row_values[name] = broadcast(code.b, p.row_value(name), code.lanes)
         for r in self.reductions:
             for number in range(self.vectors):
-                slot = code.b.stack_slot(vector(F32, code.lanes), f"{r.dst.name}.{number}")
+                slot = code.b.stack_slot(vector(p.type_of(r.dst.name), code.lanes), f"{r.dst.name}.{number}")
                 self.partial[r.dst.name, number] = slot
-                code.b.store(float_constant(_IDENTITY[r.operator], code.lanes), slot)
-            if r.operator in _FORGET_NAN:
+                code.b.store(identity(r.operator, r.dst.name in p.integral, code.lanes), slot)
+            if r.operator in _FORGET_NAN and r.dst.name not in p.integral:
                 self.nans[r.dst.name] = code.b.stack_slot(vector(F32, code.lanes), f"{r.dst.name}.nan")
                 code.b.store(float_constant(0.0, code.lanes), self.nans[r.dst.name])
 
     def vector(self, number: int, at: Value, mask: Value | None) -> None:
         """All statements of the pass for the vector of columns that starts at `at`."""
         p, code, lanes = self.printer, self.printer.code, self.printer.code.lanes
-        values = {name: code.load(code.address(p.kept[name], at), "float32", lanes) for name in self.walk.recalled}
+        values: dict[str, Value] = {}
+        for name in self.walk.recalled:
+            dtype, whole = p.kept_as(name), name in p.integral
+            values[name] = code.load(code.address(p.kept[name], at, dtype), dtype, lanes, integral=whole)
         for place, s in enumerate(self.walk.statements):
             match s:
                 case Load():
@@ -294,46 +304,39 @@ class _PassEmission:
                 case Gather():
                     values[s.dst.name] = looked_up(code, self.lookups[place], at, values, mask)
                 case Position():
-                    values[s.dst.name] = code.position(plus(code.b, p.start(s.piece), at), lanes)
+                    first = plus(code.b, p.start(s.piece), at)
+                    values[s.dst.name] = code.position(first, lanes, s.dst.name in p.integral)
                 case Fill():
-                    values[s.dst.name] = float_constant(s.value, lanes)
+                    values[s.dst.name] = constant(s.value, s.dst.name in p.integral, lanes)
                 case Map():
-                    values[s.dst.name] = self._mapped(s, values)
+                    values[s.dst.name] = mapped(code.b, s, partial(self._value, values), lanes)
                 case Reduce():
                     self._accumulate(s, number, values[s.src], mask)
                 case Store():
-                    self._store(s, *self.bases[place], at, self._value(s.src, values), mask)
+                    self._store(s, *self.bases[place], at, self._value(values, s.src), mask)
         for name in sorted(self.walk.kept):
-            code.store(values[name], code.address(p.kept[name], at), "float32", lanes)
+            dtype = p.kept_as(name)
+            code.store(values[name], code.address(p.kept[name], at, dtype), dtype, lanes)
 
     def _load(self, s: Load, base: Value, stride: int, at: Value, mask: Value | None) -> Value:
         code = self.printer.code
         dtype = code.buffers[s.buffer].dtype
-        value = strided(code, base, stride, at, dtype, mask)
+        value = strided(code, base, stride, at, dtype, mask, s.dst.name in self.printer.integral)
         if stride == 1 and s.buffer in self.prefetched:
             ahead = self.printer.kernel.launch.prefetch_bytes // DTYPES[dtype].bytes
             code.prefetch(code.address(code.address(base, at, dtype), ahead, dtype))
         return value
 
-    def _value(self, argument: str | float, values: dict[str, Value]) -> Value:
-        if not isinstance(argument, str):
-            return float_constant(argument, self.printer.code.lanes)
-        return values[argument] if argument in values else self.row_values[argument]
-
-    def _mapped(self, s: Map, values: dict[str, Value]) -> Value:
-        code = self.printer.code
-        operands = [self._value(a, values) for a in s.arguments]
-        if s.operator == "cast":
-            return round_value(code.b, operands[0], s.dst.dtype, code.lanes)
-        return apply(code.b, s.operator, operands, code.lanes)
+    def _value(self, values: dict[str, Value], tile: str) -> Value:
+        return values[tile] if tile in values else self.row_values[tile]
 
     def _accumulate(self, s: Reduce, number: int, value: Value, mask: Value | None) -> None:
         b, lanes = self.printer.code.b, self.printer.code.lanes
         slot = self.partial[s.dst.name, number]
-        before = b.load(slot, vector(F32, lanes))
+        before = b.load(slot, vector(self.printer.type_of(s.dst.name), lanes))
         if mask is not None:
-            value = b.select(mask, value, float_constant(_IDENTITY[s.operator], lanes))
-        b.store(folded(b, s.operator, value, before), slot)
+            value = b.select(mask, value, identity(s.operator, s.dst.name in self.printer.integral, lanes))
+        b.store(folded(b, s.operator, value, before, lanes), slot)
         if s.dst.name in self.nans:
             seen = self.nans[s.dst.name]
             b.store(found_nan(b, value, b.load(seen, vector(F32, lanes))), seen)
@@ -352,17 +355,18 @@ class _PassEmission:
         p, code, lanes = self.printer, self.printer.code, self.printer.code.lanes
         b = code.b
         for r in self.reductions:
-            parts = [b.load(self.partial[r.dst.name, n], vector(F32, lanes)) for n in range(self.vectors)]
+            element = p.type_of(r.dst.name)
+            parts = [b.load(self.partial[r.dst.name, n], vector(element, lanes)) for n in range(self.vectors)]
             while len(parts) > 1:
                 half = len(parts) // 2
-                joined = [folded(b, r.operator, x, y) for x, y in zip(parts, parts[half:], strict=False)]
+                joined = [folded(b, r.operator, x, y, lanes) for x, y in zip(parts, parts[half:], strict=False)]
                 parts = joined + parts[2 * half :]
             value, width = parts[0], lanes
             while width > 1:
                 width //= 2
                 low, high = shuffle(b, value, value, range(width)), shuffle(b, value, value, range(width, 2 * width))
-                value = folded(b, r.operator, low, high)
-            value = value if value.type == F32 else b.extract_element(value, 0, F32)
+                value = folded(b, r.operator, low, high, width)
+            value = value if value.type == element else b.extract_element(value, 0, element)
             if r.dst.name in self.nans:
                 seen = any_nan(b, b.load(self.nans[r.dst.name], vector(F32, lanes)), lanes)
                 value = b.select(seen, float_constant(float("nan"), 1), value)
@@ -377,7 +381,8 @@ def row_printer(code: Code, kernel: Kernel) -> RowPrinter:
     """
     tiles = {t.name: t for s in statements(kernel.body) for t in produced(s)}
     axes = row_axes(kernel)
-    return RowPrinter(code, kernel, axes, tiles, carried=carried_tiles(kernel.body, axes.column))
+    carried = carried_tiles(kernel.body, axes.column)
+    return RowPrinter(code, kernel, axes, tiles, carried=carried, integral=tiles_of_integers(kernel))
 
 
 def _stores_first(body: Iterable[Statement]) -> list[Load | Store]:

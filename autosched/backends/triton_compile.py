@@ -41,8 +41,10 @@ _TYPES = {
     "float8_e4m3fn": "fp8e4nv",
     "float8_e5m2": "fp8e5",
     "int8": "i8",
+    "int16": "i16",
     "int32": "i32",
     "int64": "i64",
+    "uint8": "u8",
     # Of a byte each, which is 0 or 1.
     "bool": "i8",
 }

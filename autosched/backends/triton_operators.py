@@ -67,6 +67,25 @@ def _prod(a, b):
     return a * b
 """
 
+_QUOTIENT = """\
+@triton.jit
+def _quotient(a, b):
+    # By 0 the dividend; by -1 without a division, which -2^63 overflows.
+    return tl.where(b == -1, -a, a // tl.where((b == 0) | (b == -1), 1, b))
+"""
+
+_SHIFT_LEFT = """\
+@triton.jit
+def _shift_left(a, b):
+    return tl.where((b < 0) | (b > 63), 0, a << (b & 63))
+"""
+
+_SHIFT_RIGHT = """\
+@triton.jit
+def _shift_right(a, b):
+    return a >> tl.where((b < 0) | (b > 63), 63, b)
+"""
+
 _EXP2 = """\
 @triton.jit
 def _exp2(x):
@@ -103,6 +122,9 @@ _FUNCTIONS: Mapping[str, str] = {
     "exp2": _EXP2,
     "log": _LOG,
     "rsqrt": _RSQRT,
+    "quotient": _QUOTIENT,
+    "shift_left": _SHIFT_LEFT,
+    "shift_right": _SHIFT_RIGHT,
 }
 
 _PRINTERS: Mapping[str, Callable[..., str]] = {
@@ -123,6 +145,9 @@ _PRINTERS: Mapping[str, Callable[..., str]] = {
     "le": lambda a, b: f"({a} <= {b}).to(tl.float32)",
     "eq": lambda a, b: f"({a} == {b}).to(tl.float32)",
     "where": lambda c, a, b: f"tl.where({c} != 0.0, {a}, {b})",
+    "bitwise_and": lambda a, b: f"{a} & {b}",
+    "bitwise_or": lambda a, b: f"{a} | {b}",
+    "bitwise_xor": lambda a, b: f"{a} ^ {b}",
     "cast": lambda a: a,
 }
 

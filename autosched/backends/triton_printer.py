@@ -19,6 +19,7 @@ from autosched.backends.triton_scope import Block, Identifiers, Scope, call, ide
 from search_spaces.dtypes import FLOAT8_CHAIN, is_float, is_promoted
 from search_spaces.expression import Affine
 from search_spaces.tile_program import (
+    INTEGER_IDENTITIES,
     Bound,
     Dot,
     Fill,
@@ -51,14 +52,14 @@ _TRITON_TYPES = {
     "float8_e4m3fn": "tl.float8e4nv",
     "float8_e5m2": "tl.float8e5",
     "int8": "tl.int8",
+    "int16": "tl.int16",
     "int32": "tl.int32",
     "int64": "tl.int64",
+    "uint8": "tl.uint8",
     "bool": "tl.int8",
 }
 # Above every index (`search_spaces.workload.MAX_ELEMENTS`), in float32.
 _MAX_INDEX = 2.0**31
-# The types that pointwise work on tiles of that type is done in; float32 for all others.
-_COMPUTED = ("float64", "int32")
 
 
 def function_name(kernel: Kernel) -> str:
@@ -163,7 +164,7 @@ class KernelPrinter:
     def _assign(self, dst: Tile, text: str) -> None:
         self._block.write(f"{self._name(dst.name)} = {text}")
 
-    def _full(self, tile: Tile, value: float) -> str:
+    def _full(self, tile: Tile, value: float | int) -> str:
         return f"tl.full({list(tile.shape)}, {_constant(value, tile.dtype)}, {_TRITON_TYPES[tile.dtype]})"
 
     def _operand(self, tile: Tile, axes: tuple[str, ...], dtype: str) -> str:
@@ -215,10 +216,11 @@ class KernelPrinter:
 
     def _position(self, s: Position) -> None:
         if s.piece.extent is None:
-            self._assign(s.dst, f"tl.cast({self._indexing.affine(s.piece.start)}, tl.float32)")
+            self._assign(s.dst, f"tl.cast({self._indexing.affine(s.piece.start)}, {_TRITON_TYPES[s.dst.dtype]})")
             return
         (axis,) = s.dst.axes
-        self._assign(s.dst, f"{self._indexing.offsets(axis, s.piece.start, s.piece.extent)}.to(tl.float32)")
+        positions = self._indexing.offsets(axis, s.piece.start, s.piece.extent)
+        self._assign(s.dst, f"{positions}.to({_TRITON_TYPES[s.dst.dtype]})")
 
     def _check_descriptor_load(self, s: Load) -> None:
         if s.eviction:
@@ -273,23 +275,28 @@ class KernelPrinter:
         self._assign(s.dst, call("tl.dot", left, right, self._name(s.dst.name), *precision))
 
     def _map(self, s: Map) -> None:
-        computed = s.dst.dtype if s.dst.dtype in _COMPUTED else "float32"
+        computed = s.computed
+        types = [s.dst.dtype if s.operator == "cast" else computed] * len(s.arguments)
+        if s.operator == "where" and computed == "int64":
+            types[0] = "float32"
         arguments: list[str] = []
         axes: set[str] = set()
-        for argument in s.arguments:
+        for argument, element in zip(s.arguments, types, strict=True):
             if isinstance(argument, str):
                 tile = self._tiles[argument]
                 axes.update(tile.axes)
-                arguments.append(self._operand(tile, s.dst.axes, s.dst.dtype if s.operator == "cast" else computed))
+                arguments.append(self._operand(tile, s.dst.axes, element))
             else:
-                arguments.append(_constant(argument, computed))
+                arguments.append(_constant(argument, element))
+        first = s.arguments[0]
         if not any(isinstance(a, str) for a in s.arguments):
-            arguments[0] = self._full(Tile(s.dst.name, s.dst.axes, s.dst.shape, computed), float(s.arguments[0]))
+            assert not isinstance(first, str)
+            arguments[0] = self._full(Tile(s.dst.name, s.dst.axes, s.dst.shape, types[0]), first)
             axes = set(s.dst.axes)
         text = operators.apply(s.operator, arguments)
         if axes != set(s.dst.axes):
             text = f"tl.broadcast_to({text}, {list(s.dst.shape)})"
-        if s.operator != "cast" and computed != s.dst.dtype:
+        if s.operator != "cast" and s.dst.dtype not in (computed, "float32"):
             text = f"({text}).to({_TRITON_TYPES[s.dst.dtype]})"
         self._assign(s.dst, text)
 
@@ -301,8 +308,10 @@ class KernelPrinter:
         text = self._operand(source, source.axes, s.dst.dtype)
         mask = self._bound_mask(s.bound, s.axis, source.extent(s.axis)) if s.bound else ""
         if mask:
-            identity = operators.constant(operators.IDENTITIES[s.operator])
-            text = f"tl.where({mask}{expand((s.axis,), source.axes)}, {text}, {identity})"
+            of_integers = s.dst.dtype == "int64"
+            identity = INTEGER_IDENTITIES[s.operator] if of_integers else operators.IDENTITIES[s.operator]
+            left_out = _constant(identity, s.dst.dtype)
+            text = f"tl.where({mask}{expand((s.axis,), source.axes)}, {text}, {left_out})"
         self._assign(s.dst, operators.fold(s.operator, text, source.axes.index(s.axis)))
 
     def _bound_mask(self, bound: Bound, axis: str, extent: int) -> str:
@@ -333,7 +342,8 @@ class KernelPrinter:
         self._block.close()
         for tile in folded_tiles(s):
             name = self._name(tile.name)
-            self._block.write(f"{name} = {name} + 0.0  # Triton fails where the loop's result has several readers.")
+            zero = _constant(0, tile.dtype)
+            self._block.write(f"{name} = {name} + {zero}  # Triton fails where the loop's result has several readers.")
 
     def _if(self, s: If) -> None:
         if self._extents[s.variable] == 1:
@@ -348,8 +358,8 @@ class KernelPrinter:
             self._block.close()
 
 
-def _constant(value: float, dtype: str) -> str:
-    return str(int(value)) if dtype == "int32" else operators.constant(value)
+def _constant(value: float | int, dtype: str) -> str:
+    return str(int(value)) if dtype in ("int32", "int64") else operators.constant(value)
 
 
 def _dot_precision(s: Dot, operand: str, products: int) -> list[str]:

@@ -43,6 +43,8 @@ PATTERNS: dict[torch.dtype, Patterns] = {
     torch.float8_e4m3fn: Patterns(torch.int8, poison=-1, beside=-1),
     torch.float8_e5m2: Patterns(torch.int8, poison=0x7D, beside=0x7E),
     torch.int8: Patterns(torch.int8, poison=-(2**7), beside=-(2**7), computable=True),
+    torch.uint8: Patterns(torch.int8, poison=-1, beside=-1, computable=True),
+    torch.int16: Patterns(torch.int16, poison=-(2**15), beside=-(2**15), computable=True),
     # Between the smallest integer and the next float32, 2^7 from it; of 64 bits, the next float64, 2^10 from it.
     torch.int32: Patterns(torch.int32, poison=-(2**31) + 0x5B, beside=-(2**31) + 0x5B),
     torch.int64: Patterns(torch.int64, poison=-(2**63) + 0x25B, beside=-(2**63) + 0x25B),

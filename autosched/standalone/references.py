@@ -20,10 +20,21 @@ from dataclasses import dataclass, field
 
 from autosched.backends.formulas import FORMULAS
 from autosched.backends.triton_scope import Identifiers
-from autosched.reference import factors, outside
+from autosched.reference import multiplied_factors, outside
 from search_spaces import Stage, Workload
 from search_spaces import expression as ex
-from search_spaces.expression import ROUNDINGS, Access, Affine, Apply, Expression, Gather, Literal, Position
+from search_spaces.expression import (
+    ROUNDINGS,
+    WRAPPINGS,
+    Access,
+    Affine,
+    Apply,
+    Expression,
+    Gather,
+    Integer,
+    Literal,
+    Position,
+)
 
 AXES = '''\
 def _axes(like, *sizes):
@@ -44,10 +55,26 @@ ROUNDED = '''\
 def _rounded(x, dtype):
     """As the kernel rounds in between; in float64 nothing is rounded."""
     return x if x.dtype == torch.float64 else x.to(dtype).to(x.dtype)'''
+CUT = '''\
+def _cut(x):
+    """Numbers without their fraction as integers; 0 where they are none of 64 bits."""
+    return torch.where(x.abs() < 2.0**63, x, 0.0).long()'''
+QUOTIENT = '''\
+def _quotient(x, y):
+    """Integers divided and cut towards 0; by 0, the dividend."""
+    safe = torch.where((y == 0) | (y == -1), 1, y)
+    return torch.where(y == -1, -x, torch.div(x, safe, rounding_mode="trunc"))'''
 # Functions that references call, by name.
-HELPERS: Mapping[str, str] = {"_axes": AXES, "_look_up": LOOK_UP, "_rounded": ROUNDED}
+HELPERS: Mapping[str, str] = {
+    "_axes": AXES,
+    "_look_up": LOOK_UP,
+    "_rounded": ROUNDED,
+    "_cut": CUT,
+    "_quotient": QUOTIENT,
+}
 
-_BINARY = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
+_BINARY = {"add": "+", "sub": "-", "mul": "*", "div": "/", "bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
+_SHIFTS = {"shift_left": "bitwise_left_shift", "shift_right": "bitwise_right_shift"}
 _COMPARED = {"lt": "<", "le": "<=", "eq": "=="}
 _FUNCTIONS = ("abs", "exp", "log", "sqrt", "rsqrt", "tanh", "erf", "sin", "cos", "floor", "erf_relative", *FORMULAS)
 # Those that PyTorch calls otherwise.
@@ -91,6 +118,10 @@ class _Reference:
         doc = "The same by PyTorch alone, computed in the element type of the arguments."
         return f'def {self.function}({", ".join(taken)}):\n    """{doc}"""\n{body}'
 
+    def is_of_integers(self, tensor: str) -> bool:
+        """Whether a tensor is one of integers here too: inputs may all be of one floating-point type."""
+        return any(s.name == tensor and ex.is_integral(s.expression) for s in self.workload.stages)
+
     def _stage(self, stage: Stage) -> None:
         reduction = stage.reduction
         fold = f"{reduction.operator} over {', '.join(a.name for a in reduction.axes)} of " if reduction else ""
@@ -112,7 +143,7 @@ class _Reference:
             self.lines.append(axes)
             self.axes = axes
         printer = _Expressions(self, stage, variables)
-        products = factors(stage.expression) if reduction and reduction.operator == "sum" else []
+        products = multiplied_factors(stage.expression) if reduction and reduction.operator == "sum" else []
         if len(products) > 1 and self._is_sparse(stage, products):
             letters = _letters(list(stage.extents))
             every, left = "".join(letters.values()), "".join(letters[a.name] for a in stage.axes)
@@ -124,7 +155,7 @@ class _Reference:
         if needed != frozenset(stage.extents):
             value = f"torch.broadcast_to({value}, [{sizes}])"
         if reduction:
-            value = value if _CALL_OR_ACCESS.fullmatch(value) else f"({value})"
+            value = _called_on(value)
             dims = range(len(stage.axes), len(stage.extents))
             if reduction.operator == "prod":
                 value += "".join(f".prod({d})" for d in reversed(dims))
@@ -190,6 +221,8 @@ class _Expressions:
     def _tensor(self, expression: Expression) -> str:
         if isinstance(expression, Literal):
             return f"torch.tensor({_number(expression.value)}, dtype=dtype)"
+        if isinstance(expression, Integer):
+            return f"torch.tensor({expression.value})"
         return self._printed(expression)[0]
 
     def _printed(self, expression: Expression) -> tuple[str, int]:
@@ -208,10 +241,14 @@ class _Expressions:
         match expression:
             case Literal(value):
                 return _number(value), 0
+            case Integer(value):
+                return str(value) if value >= 0 else f"({value})", 0
             case Access(tensor, index):
                 return f"{self.whole.names.of(tensor, '')}[{', '.join(map(self._affine, index))}]", 0
             case Position(index):
                 return f"torch.as_tensor({self._affine(index)}).to(dtype)", 1
+            case Apply("to_integer", (Position(index),)):
+                return f"torch.as_tensor({self._affine(index)})", 1
             case Gather(tensor, index):
                 parts = [(self._affine(i), 0) if isinstance(i, Affine) else self._printed(i) for i in index]
                 lost = outside(next(t for t in self.whole.workload.inputs if t.name == tensor))
@@ -223,7 +260,7 @@ class _Expressions:
                 return self._applied(operator, arguments, [t for t, _ in parts]), 1 + max(d for _, d in parts)
 
     def _applied(self, operator: str, arguments: Sequence[Expression], texts: list[str]) -> str:
-        constant = [isinstance(a, Literal) for a in arguments]
+        constant = [isinstance(a, Literal | Integer) for a in arguments]
         if operator in _CLAMPED and constant == [False, True]:
             return f"{texts[0]}.clamp({_CLAMPED[operator]}={texts[1]})"
         if operator in _CLAMPED and constant == [True, False]:
@@ -242,6 +279,18 @@ class _Expressions:
             return f"({texts[0]} {_COMPARED[operator]} {texts[1]}).to(dtype)"
         if operator == "neg":
             return f"(-{texts[0]})"
+        if operator in WRAPPINGS:
+            return f"{_called_on(texts[0])}.to(torch.{WRAPPINGS[operator]}).long()"
+        if operator == "to_integer":
+            exact = isinstance(arguments[0], Access | Gather) and self.whole.is_of_integers(arguments[0].tensor)
+            return f"{_called_on(texts[0])}.long()" if exact else f"_cut({_bare(texts[0])})"
+        if operator == "to_float":
+            return f"{_called_on(texts[0])}.to(dtype)"
+        if operator in _SHIFTS:
+            return f"torch.{_SHIFTS[operator]}({', '.join(map(_bare, texts))})"
+        if operator == "quotient":
+            texts = [self._tensor(a) if isinstance(a, Integer) else t for a, t in zip(arguments, texts, strict=True)]
+            return f"_quotient({', '.join(map(_bare, texts))})"
         if operator in ROUNDINGS:
             return f"_rounded({_bare(texts[0])}, torch.{ROUNDINGS[operator]})"
         if operator in _CLAMPED or operator in _FUNCTIONS:
@@ -261,6 +310,12 @@ def _number(value: float) -> str:
     if math.isinf(value):
         return "math.inf" if value > 0 else "-math.inf"
     return repr(float(value)) if value >= 0 else f"({float(value)!r})"
+
+
+def _called_on(text: str) -> str:
+    """As what a method is called on."""
+    text = _bare(text)
+    return text if _CALL_OR_ACCESS.fullmatch(text) else f"({text})"
 
 
 def _bare(text: str) -> str:

@@ -32,10 +32,12 @@ def _error(got, exact, usual):
     That is 4 times the largest error of PyTorch {usual}, one rounding to the type of the result, and `_SUMS` of the
     largest value. Integers are compared where PyTorch has the same ones in float64.
     """
-    dtype, got, exact, usual = got.dtype, got.double(), exact.double(), usual.double()
-    same = (got == exact) | (got == usual) | (got.isnan() & exact.isnan())
+    dtype = got.dtype
     if not dtype.is_floating_point:
-        return 0.0 if bool((same | (usual != exact)).all()) else math.inf
+        exact, usual = exact.to(dtype), usual.to(dtype)
+        return 0.0 if bool(((got == usual) | (usual != exact)).all()) else math.inf
+    got, exact, usual = got.double(), exact.double(), usual.double()
+    same = (got == exact) | (got == usual) | (got.isnan() & exact.isnan())
     kind = torch.finfo(dtype)
     if dtype.itemsize == 1:
         exact, usual = exact.clamp(kind.min, kind.max), usual.clamp(kind.min, kind.max)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from autosched.tracing.axis_merging import merged_axes, reading
 from autosched.tracing.elements import ROW, Elements, NotOneKernelError, at_its_axes, variables
+from autosched.tracing.narrowing import narrowed
 from autosched.tracing.operands import Operand, ViewOf, view_of
 from autosched.tracing.values import Index, Source, Value
 from autosched.tracing.view_rules import AxisCutError, NotAffineError
@@ -60,8 +61,6 @@ class _Assembly:
     pulled: Elements
 
     def assembled(self, name: str) -> Assembled:
-        if not self.value.is_held:
-            raise NotOneKernelError(f"{self.value.name} has integers that may exceed what is exact in float32")
         index = tuple(self.pulled.dimension(f"d{d}", size) for d, size in enumerate(self.value.shape))
         self.pulled.output_axes = variables(index)
         strides = self._output_strides(index)
@@ -69,6 +68,8 @@ class _Assembly:
         if not self.pulled.operands:
             raise NotOneKernelError(f"{self.value.name} is computed from nothing in memory")
         self._finish(result)
+        tensors = {o.name: (o.value.dtype, o.shape) for o in self.pulled.operands.values()}
+        self.pulled.stages = narrowed(self.pulled.stages, tensors)
         parts = [e for s in self.pulled.stages for e in ex.walk(s.expression)]
         read = {e.tensor for e in parts if isinstance(e, Access | Gather)}
         operands = sorted((o for o in self.pulled.operands.values() if o.name in read), key=_place)
@@ -87,7 +88,7 @@ class _Assembly:
             self.pulled.output_axes = (ROW,)
         axes = self.pulled.ordered(self.pulled.output_axes)
         last = self.pulled.stages[-1] if self.pulled.stages else None
-        if last is not None and result == at_its_axes(last) and [a.name for a in last.axes] == list(axes):
+        if last is not None and _is_of(result, last) and [a.name for a in last.axes] == list(axes):
             self.pulled.stages[-1] = replace(last, dtype=self.value.dtype)
         else:
             self.pulled.stages.append(Stage("out", self.pulled.axes(axes), result, None, self.value.dtype))
@@ -157,8 +158,14 @@ def _place(operand: Operand) -> int:
     return value.position if isinstance(value, Source) and value.position is not None else 2**31
 
 
+def _is_of(expression: Expression, stage: Stage) -> bool:
+    """Whether it is what the stage computes, as it stands."""
+    own = at_its_axes(stage)
+    return expression in (own, ex.call("to_integer", own))
+
+
 def _without_rounding(expression: Expression, dtype: str) -> Expression:
     """The expression without a last rounding that storing it does anyway."""
-    if isinstance(expression, ex.Apply) and ex.ROUNDINGS.get(expression.operator) == dtype:
+    if isinstance(expression, ex.Apply) and {**ex.ROUNDINGS, **ex.WRAPPINGS}.get(expression.operator) == dtype:
         return expression.arguments[0]
     return expression

@@ -10,7 +10,7 @@ from torch import Tensor, fx
 
 from autosched.tracing.rules import torch_name
 from autosched.tracing.values import Eager, EagerOperation, Source
-from search_spaces.dtypes import DTYPES, is_float
+from search_spaces.dtypes import DTYPES
 
 # Operators that read nothing of the tensor which they are given but its shape and element type.
 _LIKE = ("zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full", "new_empty")
@@ -37,12 +37,10 @@ class ConstantNodes:
         if not isinstance(made, Tensor) or torch_name(made.dtype) not in DTYPES or made.numel() == 0:
             return None
         made = made.contiguous()
-        limit = float("inf") if is_float(torch_name(made.dtype)) else float(made.double().abs().max())
         return Source(
             name=node.name,
             shape=tuple(made.shape),
             dtype=torch_name(made.dtype),
-            limit=limit,
             strides=tuple(made.stride()),
             tensor=made,
         )

@@ -6,25 +6,30 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from autosched.tracing.rules import Result, UnsupportedError, converted
-from autosched.tracing.values import EXACT_BELOW, Counted, Pointwise, Value
+from autosched.tracing.values import Counted, Pointwise, Value
+from search_spaces.dtypes import is_float
+
+# Integers up to here are exact in float32.
+_COUNTED_BELOW = 2**24
+
 
 # Every rule takes `dtype` and leaves it alone: it is that of the result, which the captured graph says.
 
 
 def _full(result: Result, size: Sequence[int], number: float, dtype: Any = None) -> Value:
-    return result.constant(float(number))
+    return result.constant(number)
 
 
 def _full_like(result: Result, x: Value, number: float, dtype: Any = None) -> Value:
-    return result.constant(float(number))
+    return result.constant(number)
 
 
 def _new_full(result: Result, x: Value, size: Sequence[int], number: float, dtype: Any = None) -> Value:
-    return result.constant(float(number))
+    return result.constant(number)
 
 
 def _scalar(result: Result, number: float, dtype: Any = None) -> Value:
-    return result.constant(float(number))
+    return result.constant(number)
 
 
 def _filled(number: float) -> Callable[..., Value]:
@@ -43,20 +48,19 @@ def _copy(result: Result, x: Value) -> Value:
 def _to_copy(result: Result, x: Value, *, dtype: Any = None) -> Value:
     if x.dtype != result.dtype:
         return converted(x, result.dtype, result.name)
-    return result.of(Pointwise, arguments=(x,), combine=lambda a: a, limit=x.limit, representable=x.representable)
+    return result.of(Pointwise, arguments=(x,), combine=lambda a: a)
 
 
 def _arange(result: Result, start: float, end: float | None = None, step: float = 1, dtype: Any = None) -> Value:
     start, end = (0, start) if end is None else (start, end)
     if any(int(v) != v for v in (start, step)):
         raise UnsupportedError("positions that are no integers")
-    limit = float(max(abs(start), abs(end)))
-    if limit > EXACT_BELOW:
-        raise UnsupportedError(f"positions up to {limit:g}; they are exact up to {EXACT_BELOW:g} only")
+    if is_float(result.dtype) and max(abs(start), abs(end)) > _COUNTED_BELOW:
+        raise UnsupportedError(f"positions up to {max(abs(start), abs(end)):g}, which are not exact in float32")
     if result.dtype in ("float16", "bfloat16"):
         counted_up = result.of(Counted, start=int(start), step=int(step), name=f"{result.name}_exact", dtype="float32")
         return result.pointwise(lambda x: x, counted_up)
-    return result.of(Counted, start=int(start), step=int(step), limit=limit)
+    return result.of(Counted, start=int(start), step=int(step))
 
 
 RULES: Mapping[str, Callable[..., Value]] = {

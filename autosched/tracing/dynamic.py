@@ -32,7 +32,7 @@ from tuning_logs import TuningRecord
 
 # Sizes that are tuned when nobody says which: evenly apart in ratio, both ends included.
 _POINTS = 4
-# Schedules that are put to trial at a size that was not tuned before it is given up: hardly ever does a second fail.
+# Schedules that are put to trial at a size that was not tuned: where so many fail, so will the next.
 _MOST_TRIED = 8
 
 

@@ -14,6 +14,7 @@ from autosched.tracing.values import Counted, Index, LookedUp, Pointwise, Produc
 from autosched.tracing.view_rules import NotAffineError, expanded, reshaped, scaled
 from search_spaces import Axis, Reduction, Stage
 from search_spaces import expression as ex
+from search_spaces.dtypes import is_integer
 from search_spaces.expression import Access, Affine, Expression, Gather, Literal, Position
 
 # The axis of a result without dimensions.
@@ -98,7 +99,7 @@ class Elements:
             case Pointwise(arguments=arguments, combine=combine):
                 return combine(*(self.element(a, expanded(index, a.shape)) for a in arguments))
             case Counted(start=start, step=step):
-                return _as_value(index[0], step, start)
+                return _as_value(index[0], step, start, is_integer(value.dtype))
             case Reduced():
                 return self._folded(value, index)
             case Product():
@@ -138,7 +139,7 @@ class Elements:
         if any(stride < 0 for _, stride in by_stride):
             raise NotOneKernelError(f"{value.name} is read backwards")
         operand = self._operand(Operand(value.name, value, address.offset, by_stride))
-        return at_its_axes(operand)
+        return _exactly(at_its_axes(operand), value)
 
     def _gathered(
         self, value: Value, shape: Sequence[int], strides: Sequence[int], offset: int, index: Index
@@ -147,7 +148,8 @@ class Elements:
         named = tuple((f"dimension{d}", stride) for d, stride in enumerate(strides))
         operand = self._operand(Operand(value.name, value, offset, named, tuple(shape)))
         plain = (isinstance(i, Affine) and i.offset == 0 and [c for _, c in i.terms] == [1] for i in index)
-        return Gather(operand.name, tuple(i if p else _as_value(i) for i, p in zip(index, plain, strict=True)))
+        at = tuple(i if p else _as_value(i, 1, 0, True) for i, p in zip(index, plain, strict=True))
+        return _exactly(Gather(operand.name, at), value)
 
     def _operand(self, wanted: Operand) -> Operand:
         key = (wanted.value, wanted.offset, wanted.strides, wanted.shape)
@@ -179,8 +181,9 @@ class Elements:
             rows = (ROW,)
             self.output_axes = (ROW, *(a for a in self.output_axes if a != ROW))
         reduction = Reduction(value.operator, self.axes(folded))
-        stage = Stage(self._stage_name(value.name), self.axes(rows), body, reduction)
-        return self._access(stage)
+        dtype = "int64" if ex.is_integral(body) else "float32"
+        stage = Stage(self._stage_name(value.name), self.axes(rows), body, reduction, dtype)
+        return self._access(stage, value)
 
     def _along_columns(self, sizes: Sequence[int], rows: Sequence[str]) -> Index:
         """The index along reduced dimensions of these sizes, for rows with these axes."""
@@ -220,11 +223,14 @@ class Elements:
         stage = Stage(
             self._stage_name(value.name), self.axes(own), ex.mul(a, b), Reduction("sum", self.axes(variables((k,))))
         )
-        return self._access(stage)
+        return self._access(stage, value)
 
     def _factor(self, value: Value, index: Index) -> Expression:
         """What a product multiplies: an element in memory, by every axis of its index, if with a stride of 0."""
         read = self.element(value, index)
+        if isinstance(read, ex.Apply) and read.operator == "to_integer":
+            # Dots take integers as they are in memory.
+            (read,) = read.arguments
         operand = next((o for o in self.operands.values() if read == at_its_axes(o)), None)
         if operand is None and self.fused_products and value.dtype != "float32":
             return read
@@ -251,18 +257,26 @@ class Elements:
             wanted += "_"
         return wanted
 
-    def _access(self, stage: Stage) -> Expression:
+    def _access(self, stage: Stage, value: Value) -> Expression:
         self.stages.append(stage)
-        return at_its_axes(stage)
+        return _exactly(at_its_axes(stage), value)
 
 
-def _as_value(at: Affine | Expression, step: int = 1, start: int = 0) -> Expression:
-    """`start + step * at`, as a value."""
+def _exactly(read: Expression, value: Value) -> Expression:
+    """An element of the value as it is read: as an integer, if it is one."""
+    return ex.call("to_integer", read) if is_integer(value.dtype) else read
+
+
+def _as_value(at: Affine | Expression, step: int, start: int, whole: bool) -> Expression:
+    """`start + step * at`, as an integer if it is `whole`, or else as a float32; data is an integer."""
     if isinstance(at, Affine):
         form = scaled(at, step) + Affine(offset=start)
-        return Position(form) if form.terms else Literal(float(form.offset))
-    scale = at if step == 1 else ex.mul(at, Literal(float(step)))
-    return scale if start == 0 else ex.add(scale, Literal(float(start)))
+        if not form.terms:
+            return ex.Integer(form.offset) if whole else Literal(float(form.offset))
+        return ex.call("to_integer", Position(form)) if whole else Position(form)
+    scale = at if step == 1 else ex.mul(at, ex.Integer(step))
+    number = scale if start == 0 else ex.add(scale, ex.Integer(start))
+    return number if whole else ex.call("to_float", number)
 
 
 def at_its_axes(tensor: Stage | Operand) -> Access:

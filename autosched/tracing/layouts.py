@@ -31,8 +31,6 @@ def laid_out(value: Value, strides: tuple[int, ...]) -> Value:
         name=f"{value.name}_stored",
         shape=turned,
         dtype=value.dtype,
-        limit=value.limit,
-        representable=value.representable,
         line=value.line,
         arguments=(moved,),
         combine=lambda x: x,

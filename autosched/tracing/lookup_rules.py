@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from autosched.tracing.rules import Result, UnsupportedError, counted, literal, reshape
-from autosched.tracing.values import EXACT_BELOW, LookedUp, Pointwise, Value
+from autosched.tracing.rules import Result, UnsupportedError, as_held, counted, reshape
+from autosched.tracing.values import LookedUp, Pointwise, Value
 from search_spaces import expression as ex
-from search_spaces.expression import Expression, Literal
+from search_spaces.expression import Expression, Integer
 
 
 def _looked_up(result: Result, table: Value, index: Sequence[Value | int]) -> Value:
-    for i, size in zip(index, table.shape, strict=True):
-        if isinstance(i, Value) and size > EXACT_BELOW:
-            raise UnsupportedError(f"indices of a dimension of size {size}; at most {int(EXACT_BELOW)} are exact")
-    return result.of(LookedUp, table=table, index=tuple(index), limit=table.limit)
+    return result.of(LookedUp, table=table, index=tuple(index))
 
 
 def _beside(index: Value, before: int, after: int) -> Value:
@@ -69,7 +65,7 @@ def _index(result: Result, table: Value, indices: Sequence[Value | None]) -> Val
     given = [*indices, *[None] * (len(table.shape) - len(indices))]
     at = [d for d, i in enumerate(given) if i is not None]
     tensors = [i for i in given if i is not None]
-    if any(i.dtype == "bool" for i in tensors):
+    if any(i.dtype in ("bool", "uint8") for i in tensors):
         raise UnsupportedError("an index of booleans, whose result has a shape that depends on data")
     rank = max(len(i.shape) for i in tensors)
     first = at[0] if at == list(range(at[0], at[0] + len(at))) else 0
@@ -96,25 +92,23 @@ def _scatter(result: Result, x: Value, dim: int, index: Value, source: Any, *, r
         raise UnsupportedError("scattering of several elements along a dimension, or into a part of the others")
     at = counted(x.shape[d], rank, d, f"{result.name}_at")
     given = (source,) if isinstance(source, Value) else ()
-    number = literal(0.0 if isinstance(source, Value) else float(source))
+    number = None if isinstance(source, Value) else as_held(source, result.dtype)
 
     def combine(a: Expression, place: Expression, i: Expression, *new: Expression) -> Expression:
-        return ex.call("where", ex.call("eq", place, i), new[0] if new else number, a)
+        return ex.call("where", ex.call("eq", place, i), new[0] if number is None else number, a)
 
-    replaced = replace(result, shape=x.shape).pointwise(combine, x, at, index, *given, limit=x.limit)
-    return _shaped(replaced, result)
+    made = replace(result, shape=x.shape).of(Pointwise, arguments=(x, at, index, *given), combine=combine)
+    return _shaped(made, result)
 
 
 def _from_the_end(index: Value, size: int) -> Value:
     """Indices below 0 count from the end."""
 
     def combine(i: Expression) -> Expression:
-        return ex.call("where", ex.call("lt", i, Literal(0.0)), ex.add(i, Literal(float(size))), i)
+        return ex.call("where", ex.call("lt", i, Integer(0)), ex.add(i, Integer(size)), i)
 
     name = f"{index.name}_from_end"
-    return Pointwise(
-        name=name, shape=index.shape, dtype=index.dtype, limit=math.inf, arguments=(index,), combine=combine
-    )
+    return Pointwise(name=name, shape=index.shape, dtype=index.dtype, arguments=(index,), combine=combine)
 
 
 RULES: Mapping[str, Callable[..., Any]] = {

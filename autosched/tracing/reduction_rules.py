@@ -10,17 +10,16 @@ import torch
 
 from autosched.tracing.rules import (
     Result,
-    UnsupportedError,
     converted,
     counted,
     dims_of,
     reshape,
     torch_name,
 )
-from autosched.tracing.values import EXACT_BELOW, Pointwise, Value
+from autosched.tracing.values import Pointwise, Value
 from search_spaces import expression as ex
 from search_spaces.dtypes import is_float
-from search_spaces.expression import Literal
+from search_spaces.expression import Integer, Literal
 
 
 def _count(value: Value, dims: tuple[int, ...]) -> int:
@@ -39,11 +38,7 @@ def _sum(result: Result, x: Value, dim: Any = None, keepdim: bool = False, *, dt
     over, x = dims_of(dim, len(x.shape)), _as_summed(x, dtype)
     if is_float(result.dtype):
         return _finished(result, result.reduced("sum", x, over), over, keepdim)
-    limit = (1.0 if x.dtype == "bool" else x.limit) * _count(x, over)
-    if limit > EXACT_BELOW:
-        raise UnsupportedError(f"sums of integers up to {limit:g}; they are exact up to {EXACT_BELOW:g} only")
-    folded = result.reduced("sum", x, over, limit=limit)
-    return result.keeping(_exactly(folded, result.dtype, limit), over, keepdim)
+    return _finished(result, _of_integers(result, "sum", x, over), over, keepdim)
 
 
 def _as_summed(x: Value, dtype: torch.dtype | None) -> Value:
@@ -51,11 +46,9 @@ def _as_summed(x: Value, dtype: torch.dtype | None) -> Value:
     return x if dtype is None else converted(x, torch_name(dtype))
 
 
-def _exactly(folded: Value, dtype: str, limit: float) -> Value:
-    """A fold of integers, held in float32, as integers."""
-    return Result(f"{folded.name}_{dtype}", folded.shape, dtype, folded.line).of(
-        Pointwise, arguments=(folded,), combine=lambda x: x, limit=limit
-    )
+def _of_integers(result: Result, operator: str, x: Value, over: tuple[int, ...]) -> Value:
+    """A fold of integers or booleans, in 64 bits."""
+    return result.reduced(operator, converted(x, "int64"), over, dtype="int64")
 
 
 def _mean(result: Result, x: Value, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Value:
@@ -104,7 +97,7 @@ def _var(result: Result, x: Value, dim: Any = None, *, correction: float | None 
 def _extreme(operator: str) -> Callable[..., Value]:
     def rule(result: Result, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
         over = dims_of(dim, len(x.shape))
-        folded = result.reduced(operator, x, over, limit=x.limit, dtype=x.dtype)
+        folded = result.reduced(operator, x, over, dtype=x.dtype)
         return result.keeping(folded, over, keepdim)
 
     return rule
@@ -121,8 +114,6 @@ def _arg_extreme(operator: str) -> Callable[..., Value]:
         (d,) = dims_of(dim, len(x.shape)) or (None,)
         if d is None:
             return result.constant(0.0)
-        if not x.is_held:
-            raise UnsupportedError("comparing integers that may exceed what is exact in float32")
         extent = x.shape[d]
         top = result.reduced(operator, x, (d,), name=f"{result.name}_top", dtype=x.dtype)
         at = counted(extent, len(x.shape), d, f"{result.name}_at")
@@ -131,18 +122,19 @@ def _arg_extreme(operator: str) -> Callable[..., Value]:
             name=f"{result.name}_where",
             shape=x.shape,
             dtype="int64",
-            limit=float(extent),
             arguments=(x, result.keeping(top, (d,), True), at),
-            combine=lambda a, t, p: ex.call("where", _is_extreme(a, t), p, Literal(float(extent))),
+            combine=lambda a, t, p: ex.call("where", _is_extreme(a, t), p, Integer(extent)),
         )
-        folded = result.reduced("min", where, (d,), name=f"{result.name}_first", limit=float(extent))
-        return result.keeping(_exactly(folded, "int64", float(extent)), (d,), keepdim)
+        folded = result.reduced("min", where, (d,), name=f"{result.name}_first", dtype="int64")
+        return result.keeping(folded, (d,), keepdim)
 
     return rule
 
 
 def _is_extreme(a: ex.Expression, extreme: ex.Expression) -> ex.Expression:
     """Whether an element is the extreme: it equals that, or is NaN, which then is the extreme too."""
+    if ex.is_integral(a):
+        return ex.call("eq", a, extreme)
     unordered = ex.call("eq", ex.call("eq", a, a), Literal(0.0))
     return ex.call("maximum", ex.call("eq", a, extreme), unordered)
 
@@ -160,16 +152,16 @@ def _whether(operator: str) -> Callable[..., Value]:
     def rule(result: Result, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
         over = dims_of(dim, len(x.shape))
         truth = converted(x, "bool", f"{result.name}_truth")
-        folded = result.reduced(operator, truth, over, dtype="bool", limit=1.0)
+        folded = result.reduced(operator, truth, over, dtype="bool")
         return result.keeping(folded, over, keepdim)
 
     return rule
 
 
 def _prod(result: Result, x: Value, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Value:
-    if not is_float(result.dtype):
-        raise UnsupportedError("products of integers, which may exceed what is exact in float32")
     over, x = dims_of(dim, len(x.shape)), _as_summed(x, dtype)
+    if not is_float(result.dtype):
+        return _finished(result, _of_integers(result, "prod", x, over), over, keepdim)
     return _finished(result, result.reduced("prod", x, over), over, keepdim)
 
 

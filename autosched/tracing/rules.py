@@ -9,11 +9,12 @@ from typing import Any, TypeVar
 
 import torch
 
-from autosched.tracing.values import EXACT_BELOW, Counted, Index, Pointwise, Reduced, Source, Value, View
+from autosched.tracing import conversions
+from autosched.tracing.values import Counted, Index, Pointwise, Reduced, Source, Value, View
 from autosched.tracing.view_rules import NotAffineError, reshaped
 from search_spaces import expression as ex
 from search_spaces.dtypes import is_float
-from search_spaces.expression import Affine, Expression, Literal
+from search_spaces.expression import Affine, Expression, Integer, Literal
 from search_spaces.strides import dense_strides
 
 V = TypeVar("V", bound=Value)
@@ -53,12 +54,11 @@ class Result:
         return self.of(Pointwise, arguments=arguments, combine=combine, **fields)
 
     def constant(self, number: float, **fields: Any) -> Value:
-        number = as_held(number, str(fields.get("dtype", self.dtype)))
-        element = literal(number)
-        return self.of(Pointwise, arguments=(), combine=lambda: element, limit=abs(number), **fields)
+        element = as_held(number, str(fields.get("dtype", self.dtype)))
+        return self.of(Pointwise, arguments=(), combine=lambda: element, **fields)
 
     def reduced(self, operator: str, argument: Value, dims: Sequence[int], **fields: Any) -> Value:
-        """A fold in float32 over these dimensions, which the result does not have."""
+        """A fold over these dimensions, which the result does not have, in float32 or as `fields` say."""
         kept = tuple(n for d, n in enumerate(argument.shape) if d not in dims)
         if not dims:
             return self.of(Pointwise, arguments=(argument,), combine=lambda x: x, **{"dtype": "float32", **fields})
@@ -99,22 +99,7 @@ def converted(value: Value, dtype: str, name: str = "") -> Value:
     if value.dtype == dtype:
         return value
     result = Result(name or f"{value.name}_{dtype}", value.shape, dtype, value.line)
-    if dtype == "int8" and (is_float(value.dtype) or value.limit > 127):
-        raise UnsupportedError("a conversion to int8, which may wrap around")
-    if dtype == "bool":
-        return result.pointwise(lambda x: ex.call("eq", ex.call("eq", x, Literal(0.0)), Literal(0.0)), value, limit=1.0)
-    if is_float(value.dtype) and not is_float(dtype):
-        return result.pointwise(truncated, value, representable=True)
-    widening = (value.dtype, dtype) in (("float16", "float32"), ("bfloat16", "float32"))
-    limit = 1.0 if value.dtype == "bool" else value.limit
-    if widening or not is_float(dtype):
-        return result.of(Pointwise, arguments=(value,), combine=lambda x: x, limit=limit)
-    return result.pointwise(lambda x: x, value, limit=limit)
-
-
-def literal(number: float) -> Expression:
-    """The number as an element. There is no literal that is no number."""
-    return ex.div(Literal(0.0), Literal(0.0)) if math.isnan(number) else Literal(number)
+    return result.of(Pointwise, arguments=(value,), combine=lambda x: conversions.converted(x, value.dtype, dtype))
 
 
 def constant_number(value: Value) -> float | None:
@@ -122,20 +107,17 @@ def constant_number(value: Value) -> float | None:
     if not isinstance(value, Pointwise) or value.arguments:
         return None
     element = value.combine()
-    return element.value if isinstance(element, Literal) else math.nan
+    return element.value if isinstance(element, Literal | Integer) else math.nan
 
 
-def as_held(number: float, dtype: str) -> float:
+def as_held(number: float, dtype: str) -> Expression:
     """The number as a tensor of that element type holds it."""
     if not is_float(dtype) and not math.isfinite(number):
         raise UnsupportedError(f"{number} as {dtype}")
-    return float(torch.tensor(number, dtype=getattr(torch, dtype)))
-
-
-def truncated(x: Expression) -> Expression:
-    """x without its fraction."""
-    up = ex.call("neg", ex.call("floor", ex.call("neg", x)))
-    return ex.call("where", ex.call("lt", x, Literal(0.0)), up, ex.call("floor", x))
+    try:
+        return conversions.constant(number, dtype)
+    except (OverflowError, RuntimeError, ValueError):
+        raise UnsupportedError(f"{number} as {dtype}, which does not hold it") from None
 
 
 def reshape(value: Value, shape: tuple[int, ...], name: str = "") -> Value:
@@ -155,7 +137,6 @@ def reshape(value: Value, shape: tuple[int, ...], name: str = "") -> Value:
         name=name or f"{value.name}_view",
         shape=shape,
         dtype=value.dtype,
-        limit=value.limit,
         line=value.line,
         argument=value,
         apply=lambda t: t.view(shape),
@@ -165,9 +146,7 @@ def reshape(value: Value, shape: tuple[int, ...], name: str = "") -> Value:
 
 def counted(extent: int, rank: int, dim: int, name: str) -> Value:
     """The positions along dimension `dim` of a tensor with so many dimensions, of size 1 in the others."""
-    if extent > EXACT_BELOW:
-        raise UnsupportedError(f"positions up to {extent} are not exact in float32; at most {int(EXACT_BELOW)} are")
-    line = Counted(name=name, shape=(extent,), dtype="int64", limit=float(extent), start=0, step=1)
+    line = Counted(name=name, shape=(extent,), dtype="int64", start=0, step=1)
     return reshape(line, tuple(extent if d == dim else 1 for d in range(rank)))
 
 

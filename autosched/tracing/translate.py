@@ -14,7 +14,6 @@ from torch import Tensor, fx
 from autosched.tracing import (
     creation_rules,
     lookup_rules,
-    pointwise_rules,
     product_rules,
     reduction_rules,
     view_translation,
@@ -32,7 +31,7 @@ from autosched.tracing.nodes import (
     results_of,
     where,
 )
-from autosched.tracing.pointwise_translation import pointwise
+from autosched.tracing.pointwise_translation import NAMES, pointwise
 from autosched.tracing.rules import UnsupportedError, torch_name
 from autosched.tracing.values import NUMBER, Eager, EagerOperation, Pointwise, Source, Value, values_in
 from search_spaces import InputError
@@ -109,12 +108,10 @@ class _Translator:
             raise InputError(f"argument {name} is {what}; expected a tensor with strides")
         dtype = torch_name(meta.dtype)
         position = None if constant is not None else sum(s.position is not None for s in self.translation.sources)
-        limit = {"bool": 1.0, "int8": 128.0}.get(dtype, float("inf"))
         source = Source(
             name=name,
             shape=tuple(meta.shape),
             dtype=dtype,
-            limit=limit,
             strides=tuple(meta.stride()),
             position=position,
             tensor=constant,
@@ -225,7 +222,7 @@ class _Translator:
         if constant is not None:
             return constant
         found = rule_of(name, overload)
-        if found is None and name not in pointwise_rules.RULES:
+        if found is None and name not in NAMES:
             raise UnsupportedError("no rule says what it computes")
         assert isinstance(node.target, torch._ops.OpOverload)
         bound = bind(node.target, arguments, keywords)

@@ -13,12 +13,9 @@ from typing import Any, Literal
 
 import torch
 
-from search_spaces.dtypes import DTYPES, dtype, is_float
+from search_spaces.dtypes import DTYPES, dtype
 from search_spaces.expression import Affine, Expression
 from search_spaces.strides import dense_strides
-
-# Integers up to here are exact in float32, which all values are computed in.
-EXACT_BELOW = 2.0**24
 
 # The `dtype` of what is a number or a truth value of Python's.
 NUMBER = "number"
@@ -33,8 +30,6 @@ Extents = Mapping[str, int]
 class Value:
     """A tensor of the function: `name` as in the captured graph, `dtype` as `search_spaces.dtypes` calls it.
 
-    `limit`: no integer in it is larger in magnitude, as far as one knows; of floating-point values it says nothing.
-    `representable`: its integers come from float32 and so are held by it, however large.
     `line`: the user's line that it comes from, "" where that is unknown.
 
     Only PyTorch can take one that is not `readable`: then `dtype` may be any of PyTorch's, or `NUMBER` of what is no
@@ -44,19 +39,12 @@ class Value:
     name: str
     shape: tuple[int, ...]
     dtype: str
-    limit: float = math.inf
-    representable: bool = False
     line: str = field(default="", repr=False)
 
     @property
     def operands(self) -> tuple[Value, ...]:
         """What it is computed from."""
         return ()
-
-    @property
-    def is_held(self) -> bool:
-        """Whether float32, which kernels compute in, holds every element exactly, if they are integers."""
-        return is_float(self.dtype) or self.limit <= EXACT_BELOW or self.representable
 
     @property
     def readable(self) -> bool:
@@ -99,7 +87,10 @@ class Source(Value):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Pointwise(Value):
-    """`combine` of the elements of its arguments, broadcast as PyTorch does; a constant has none."""
+    """`combine` of the elements of its arguments, broadcast as PyTorch does; a constant has none.
+
+    Elements of a value of integers are expressions of integers, all others are float32.
+    """
 
     arguments: tuple[Value, ...]
     combine: Callable[..., Expression]

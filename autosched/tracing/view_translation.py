@@ -24,7 +24,6 @@ def view(
     return result.of(
         View,
         argument=argument,
-        limit=argument.limit,
         apply=apply,
         source_index=lambda at, _: source_index(at),
     )

@@ -16,7 +16,7 @@ from search_spaces.column_walk import ColumnWalk
 from search_spaces.expression import Affine
 from search_spaces.knobs import Choice, Knob, Values, nearest
 from search_spaces.lowering import Names, buffers, workspace_name
-from search_spaces.row_parts import ROWS_ACROSS, RowTiles, row_form_on, row_tiling
+from search_spaces.row_parts import ROWS_ACROSS, RowTiles, folded_in, row_form_on, row_tiling
 from search_spaces.running_folds import Group, groups, join_parts, online_pair, reduce_columns
 from search_spaces.sketches.pointwise import launch
 from search_spaces.sketches.row_looped import column_tiling
@@ -150,7 +150,7 @@ class _Parts:
     def workspace(self, stage: Stage) -> Buffer:
         """One partial result per part and row."""
         shape = (self.walk.split, *(x.extent for x in self.rows.form.rows))
-        return Buffer(self._workspace_name(stage), shape, "float32", "workspace")
+        return Buffer(self._workspace_name(stage), shape, folded_in(stage), "workspace")
 
     def partial(self, group: Group, before: list[Group]) -> list[Statement]:
         """Kernel of one walk: fold this program's part of the rows."""
@@ -179,7 +179,10 @@ class _Parts:
         where = (Slice(Affine(), self.walk.split), *self.rows.place.values())
         shape = (self.walk.split, self.rows.height)
         for group in walks:
-            tiles = [Tile(names.fresh(f"{s.name}_parts"), ("s", self.rows.row_axis), shape) for s in group.stages]
+            tiles = [
+                Tile(names.fresh(f"{s.name}_parts"), ("s", self.rows.row_axis), shape, folded_in(s))
+                for s in group.stages
+            ]
             loads = [Load(t, self._workspace_name(s), where) for s, t in zip(group.stages, tiles, strict=True)]
             body += join_parts(self.rows, group, names, known, tiles, [*loads])
         return body, known
