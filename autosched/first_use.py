@@ -10,7 +10,7 @@ every trial begins. What loads a kernel comes by here, and calls need not:
             its own, as it might crash, or write anywhere
 
 A check takes what setting up a trial does: drawing inputs, the reference in float64 with its error analysis, and two
-runs of the kernel. On one core of a CPU that is 0.1 s for a product of 512³ and 0.6 s for a softmax of 4096 × 1024; it
+runs of the kernel. One core of a CPU needs 0.04 s for a product of 512³ and 0.6 s for a softmax of 4096 × 1024; it
 takes some 100 bytes of memory for every element of the largest tensor while it lasts.
 """
 

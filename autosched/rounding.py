@@ -7,7 +7,8 @@ taken as independent). To first order, for f(a, b):
     error(f)^2 = (df/da error(a))^2 + (df/db error(b))^2 + (c f)^2
 
 with c = 1 for additions and multiplications, 2 for division and square roots, 4 for transcendental functions, which
-GPUs approximate; tanh, erf and log are charged 4 u of absolute error, since polynomials for them are accurate to that.
+GPUs approximate; tanh, erf and log are charged 4 u of absolute error, since polynomials for them are accurate to that,
+and functions with a formula 2 (see `autosched.accuracy`).
 A sum of K terms t in any order rounds each partial sum, which is at most of the order of S (the sum) or of the root of
 Q (the sum of squares, which rules when terms cancel):
 
@@ -281,8 +282,8 @@ def _expression(expression: Expression, stage: Stage, known: Mapping[str, Estima
             return rounded(_expression(argument, stage, known), ROUNDINGS[operator])
         case Apply("eq", (a, b)) if a == b:
             # Whether a value is a number, which its error does not change.
-            value = _expression(a, stage, known).value
-            return Estimate(Named(value.axes, (value.values == value.values).to(torch.float64)), None)
+            given = _expression(a, stage, known).value
+            return Estimate(Named(given.axes, (given.values == given.values).to(torch.float64)), None)
         case Apply(operator, arguments):
             return applied(operator, [_expression(a, stage, known) for a in arguments])
 

@@ -270,7 +270,8 @@ _OWN: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "div": lambda f: 2 * f.abs(),
     "sqrt": lambda f: 2 * f.abs(),
     "rsqrt": lambda f: 2 * f.abs(),
-    "exp": lambda f: 4 * f.abs(),
+    # GPUs round x log2(e), which is 5/8 of a unit of the result for every 1 of |x|, uniform about 0.
+    "exp": lambda f: 4 * f.abs() + torch.xlogy(f, f).abs() / 8,
     "log": lambda f: 4 * f.abs().clamp(min=1.0),
     "tanh": lambda f: torch.full_like(f, 4.0),
     "erf": lambda f: torch.full_like(f, 4.0),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from search_spaces.descriptors import DESCRIPTOR_ALIGNMENT_BYTES, why_not_describable, why_not_storable
 from search_spaces.dtypes import dtype
-from search_spaces.expression import Expression, accesses
+from search_spaces.expression import Access, Expression, accesses
 from search_spaces.knobs import Knob, KnobValue, Tiling, cover
 from search_spaces.target import Target
 from search_spaces.workload import Axis, Tensor, Workload
@@ -19,6 +19,8 @@ MIN_ROWS = 16
 # that are in flight anyway.
 REDUCTION_TILES = (16, 32, 64, 128, 256)
 REDUCTION_BYTES = (64, 512)
+# The axes of tiles; a program has one index of every other.
+_TILED = frozenset({"m", "n", "k"})
 # Axes up to here are worth tiles smaller than any other has: the rest of a larger one would be padding.
 SHORT_AXIS = 16
 
@@ -39,10 +41,18 @@ def _tiling(name: str, extent: int, sizes: tuple[int, ...], level: str) -> Tilin
     return Tiling(name, extent, (level, "tile"), tuple(cover(extent, (s,)) for s in fitting))
 
 
-def addressing(tensor: Tensor, target: Target) -> tuple[KnobValue, ...]:
-    """How tiles of a tensor can be moved where it lies."""
+def addressing(tensor: Tensor, target: Target, access: Access | None = None) -> tuple[KnobValue, ...]:
+    """How tiles of a tensor can be moved where it lies; `access`: along which axes."""
     describable = target.has_tensor_descriptors and why_not_describable(tensor) is None
-    return ("pointer", "descriptor") if describable else ("pointer",)
+    return ("pointer", "descriptor") if describable and not _repeated(tensor, access) else ("pointer",)
+
+
+def _repeated(tensor: Tensor, access: Access | None) -> bool:
+    """Whether the rows or columns of a tile are one in memory: a descriptor has no dimension for them."""
+    if access is None:
+        return False
+    steps = zip(access.index, tensor.effective_strides, strict=True)
+    return any(stride == 0 and i.terms[0][0] in _TILED for i, stride in steps)
 
 
 def store_addressing(tensor: Tensor, target: Target) -> tuple[KnobValue, ...]:
@@ -50,16 +60,17 @@ def store_addressing(tensor: Tensor, target: Target) -> tuple[KnobValue, ...]:
     return addressing(tensor, target) if why_not_storable(tensor) is None else ("pointer",)
 
 
-def addressing_of_all(tensors: Iterable[Tensor], target: Target) -> tuple[KnobValue, ...]:
-    """How tiles of all of them can be moved; by pointers where there are none."""
-    ways = {addressing(t, target) for t in tensors}
+def addressing_of_all(workload: Workload, moved: Iterable[Access], target: Target) -> tuple[KnobValue, ...]:
+    """How tiles of all that is read so can be moved; by pointers where there are none."""
+    inputs = {t.name: t for t in workload.inputs}
+    ways = {addressing(inputs[a.tensor], target, a) for a in moved if a.tensor in inputs}
     return ("pointer", "descriptor") if ways == {("pointer", "descriptor")} else ("pointer",)
 
 
 def epilogue_addressing(workload: Workload, epilogue: Expression, target: Target) -> tuple[KnobValue, ...]:
     """How an epilogue over axes m and n reads what has as many elements as the output: a residual, a gate."""
-    whole = {x.tensor for x in accesses(epilogue) if {"m", "n"} <= {i.terms[0][0] for i in x.index}}
-    return addressing_of_all((t for t in workload.inputs if t.name in whole), target)
+    whole = (x for x in accesses(epilogue) if {"m", "n"} <= {i.terms[0][0] for i in x.index})
+    return addressing_of_all(workload, whole, target)
 
 
 def fastest(loads: Knob) -> KnobValue:

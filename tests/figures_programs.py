@@ -16,6 +16,7 @@ import os
 import queue
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -134,7 +135,9 @@ def _serve(command: Sequence[str], seeds: queue.Queue[int], found: queue.Queue[d
 
 
 def _started(command: Sequence[str]) -> subprocess.Popen[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    # Files of its own: what was checked here before is checked anew.
+    data = tempfile.mkdtemp(prefix="programs-")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "XDG_DATA_HOME": data}
     return subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
     )

@@ -57,7 +57,9 @@ def units_off(got: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
     rounded = exact.float()
     size = torch.from_numpy(np.spacing(rounded.abs().clamp(max=2.0**127).numpy())).double()
     off = (got.double() - exact).abs() / size.clamp(min=_LEAST)
-    off = torch.where(rounded.isfinite(), off.nan_to_num(nan=math.inf), torch.where(got == rounded, 0.0, math.inf))
+    off = torch.where(
+        rounded.isfinite(), off.nan_to_num(nan=math.inf, posinf=math.inf), torch.where(got == rounded, 0.0, math.inf)
+    )
     return torch.where(exact.isnan(), torch.where(got.isnan(), 0.0, math.inf), off)
 
 

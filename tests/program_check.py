@@ -17,17 +17,15 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from random_programs import Program
+from schedule_checks import fault
 from torch import Tensor
+from untuned import untuned_kernel
 
 import search_spaces
-from autosched import InputError, Kernel, Target, Workload, backends, trace
-from autosched.backends.backend import CompileError, LoadError
-from autosched.build import build
-from autosched.kernel import load_kernel
-from autosched.measuring.trial_data import Failed, TrialData
+from autosched import InputError, Kernel, Target, Workload, trace
+from autosched.measuring.trial_data import TrialData
 from autosched.tracing import loaded
 from search_spaces import EmptySearchSpaceError
-from tuning_logs import Measurement, Provenance, TuningRecord
 
 Kind = Literal["right", "refused", "wrong", "untunable", "faulty", "crashed", "no_program"]
 # How many times PyTorch's own error a result may be off, and how many units in the last place in any case.
@@ -51,18 +49,17 @@ class Finding:
 
 def check(program: Program, target: Target, schedules: int, allow_fallback: bool = False) -> Finding:
     """Trace the program, build and check so many schedules of each of its kernels, and compare its results."""
-    device = torch.device("cuda" if target.kind == "gpu" else "cpu")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return _checked(program, target, device, schedules, allow_fallback)
+            return _checked(program, target, schedules, allow_fallback)
         except Exception:
             # Whatever it is, it is what is looked for.
             return Finding(program.seed, "crashed", traceback.format_exc(limit=-4))
 
 
-def _checked(program: Program, target: Target, device: torch.device, schedules: int, allow_fallback: bool) -> Finding:
-    inputs = [_like(x, device, program.differentiated) for x in program.inputs]
+def _checked(program: Program, target: Target, schedules: int, allow_fallback: bool) -> Finding:
+    inputs = [_like(x, device_of(target), program.differentiated) for x in program.inputs]
     try:
         expected = Expected.of(program, inputs)
     except Exception as error:
@@ -104,14 +101,14 @@ class Tally:
 
 
 def try_schedules(workload: Workload, target: Target, wanted: int, seed: int) -> Tally:
-    """Build schedules until so many were run under the checks of a trial and one of them works.
+    """Put schedules to the checks of a trial until so many were run and one of them is right.
 
     Raises:
         EmptySearchSpaceError: there are none.
     """
-    space, backend = search_spaces.build(workload, target), backends.for_target(target)
+    space = search_spaces.build(workload, target)
     rng = np.random.default_rng(seed)
-    data = TrialData.drawn(workload, seed % 2**31, torch.device("cuda" if target.kind == "gpu" else "cpu"))
+    data = TrialData.drawn(workload, seed % 2**31, device_of(target))
     starts = space.starts()
     rng.shuffle(starts)
     tally, run = Tally(None, 0, []), 0
@@ -120,31 +117,18 @@ def try_schedules(workload: Workload, target: Target, wanted: int, seed: int) ->
             break
         schedule = starts[number] if number < min(len(starts), wanted // 2) else space.sample(rng)
         tally.tried += 1
-        try:
-            launcher = backend.load(build(schedule, target, backend), schedule.program)
-        except (CompileError, LoadError) as error:
-            # Registers and shared memory are estimates; what does not fit is no fault, what does not compile is one.
-            if target.kind == "cpu":
-                tally.faults.append(f"compile_error: {str(error)[:300]}\n  {schedule.one_line}\n  {workload}")
-            continue
-        run += 1
-        try:
-            data.output.poison()
-            launcher(data.operands)
-            if target.kind == "gpu":
-                torch.cuda.synchronize()
-            data.judge()
-            data.judge_surroundings()
-        except Failed as failure:
-            tally.faults.append(f"{failure.status}: {failure}\n  {schedule.one_line}\n  {workload}")
-            data = TrialData.drawn(workload, seed % 2**31, data.output.tensor.device)
-            continue
-        finally:
-            launcher.unload()
-        if tally.kernel is None:
-            provenance = Provenance("untuned", "cold", 0.0, 0, 0)
-            tally.kernel = load_kernel(TuningRecord(workload, target, schedule, Measurement("ok", (1e-6,)), provenance))
+        found = fault(schedule, data, target)
+        # What a GPU needs of registers and shared memory is an estimate: what does not fit there is no fault.
+        if found and not (target.kind == "gpu" and found.startswith(("compile_error", "load_error"))):
+            tally.faults.append(f"{found}\n{workload}")
+        run += found is None
+        if found is None and tally.kernel is None:
+            tally.kernel = untuned_kernel(schedule, workload, target)
     return tally
+
+
+def device_of(target: Target) -> torch.device:
+    return torch.device("cuda" if target.kind == "gpu" else "cpu")
 
 
 # What a program should give

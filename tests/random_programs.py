@@ -405,12 +405,13 @@ def _created(writer: _Writer) -> None:
     if not name or not (shape := writer.known[name].shape):
         return
     c = shape[-1]
-    positions = f"torch.arange({c})"
+    positions, alike = f"torch.arange({c}, device={name}.device)", f"dtype={name}.dtype, device={name}.device"
     choices = (
         f"{name} * {positions}", f"{name}.masked_fill({positions} > {c // 2}, 0.0)", f"torch.zeros_like({name})",
-        f"{name}.tril()", f"{name}.triu(1)", f"{name} + torch.eye({c}, dtype={name}.dtype)",
+        f"{name}.tril()", f"{name}.triu(1)", f"{name} + torch.eye({c}, {alike})",
         f"{name}.masked_fill({positions}[:, None] < {positions}, -1e9)", f"torch.full_like({name}, 0.5)",
-        f"torch.ones({c}, dtype={name}.dtype) - {name}", f"{name}.to(torch.float32)", f"({name} * 3).to(torch.int64)",
+        f"torch.ones({c}, {alike}) - {name}", 
+        f"{name}.to(torch.float32)", f"({name} * 3).to(torch.int64)",
     )  # fmt: skip
     writer.step(writer.one_of(choices))
 

@@ -1,4 +1,4 @@
-"""Whether the schedules of a workload are right on this machine's CPU, by the checks that a trial makes, in-process."""
+"""Whether the schedules of a workload are right on this machine, by the checks that a trial makes, in-process."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ import numpy as np
 import torch
 
 import search_spaces
-from autosched import devices
-from autosched.backends.backend import CompileError
-from autosched.backends.llvm_backend import LlvmBackend
+from autosched import backends, devices
+from autosched.backends.backend import CompileError, LoadError
+from autosched.build import build
 from autosched.measuring.trial_data import Failed, TrialData
 from search_spaces import Schedule, Target, Workload
 from search_spaces.space import SearchSpace
 
 HERE = devices.cpu_target()
-BACKEND = LlvmBackend()
 
 
 def faults(workload: Workload, samples: int, seed: int = 0, target: Target = HERE) -> list[str]:
@@ -34,16 +33,19 @@ def tried(space: SearchSpace, samples: int, seed: int) -> Iterator[Schedule]:
 
 def fault(schedule: Schedule, data: TrialData, target: Target = HERE) -> str | None:
     """What a trial would say of the schedule, or None where it is right. It runs twice: it may be right only once."""
-    program = schedule.program
+    backend = backends.for_target(target)
     try:
-        artefact = BACKEND.compile(BACKEND.render(program, ""), program, target)
+        launcher = backend.load(build(schedule, target, backend), schedule.program)
     except CompileError as error:
         return f"compile_error: {error} [{schedule.one_line}]"
-    launcher = BACKEND.load(artefact, program)
+    except LoadError as error:
+        return f"load_error: {error} [{schedule.one_line}]"
     try:
         for _ in range(2):
             data.output.poison()
             launcher(data.operands)
+            if target.kind == "gpu":
+                torch.cuda.synchronize()
             data.judge()
             data.judge_surroundings()
     except Failed as failure:

@@ -6,15 +6,19 @@ python tests/sweep_schedules.py --first 0 --count 1000 --samples 6
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 from collections import Counter
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parent))
 from random_workloads import random_workload
-from schedule_checks import faults
+from schedule_checks import HERE, faults
 
 from search_spaces import EmptySearchSpaceError
+
+# One thread, and several that share a grid.
+TARGETS = (HERE, dataclasses.replace(HERE, threads=3, units=3))
 
 
 def main() -> int:
@@ -28,7 +32,7 @@ def main() -> int:
         workload = random_workload(seed)
         seen[workload.name] += 1
         try:
-            found = faults(workload, given.samples, seed)
+            found = faults(workload, given.samples, seed, TARGETS[seed % len(TARGETS)])
         except EmptySearchSpaceError as error:
             seen["none"] += 1
             print(f"seed {seed}, {workload.name}: {str(error).splitlines()[0]}", flush=True)

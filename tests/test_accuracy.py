@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -19,17 +21,28 @@ from autosched.accuracy import ACCURACY
 from autosched.backends.formulas import FORMULAS
 from autosched.backends.llvm_backend import LlvmBackend
 from autosched.backends.triton_backend import TritonBackend
-from search_spaces import target_named
-from search_spaces.expression import OPERATORS, ROUNDINGS
+from search_spaces import Axis, Stage, Tensor, Workload, ops, target_named
+from search_spaces.expression import (
+    COMPARISONS,
+    OF_INTEGERS,
+    OPERATORS,
+    ROUNDINGS,
+    Access,
+    Expression,
+    Literal,
+    add,
+    axis_index,
+    call,
+)
 from search_spaces.interpreter import interpret
 from search_spaces.tile_program import TileProgram
 
 HERE = devices.cpu_target()
 H100 = target_named("h100")
 LLVM, TRITON = LlvmBackend(), TritonBackend()
-# Those that compare and choose are exact, and tested where they decide something.
-CHOOSING = {"lt", "le", "eq", "where", *ROUNDINGS}
-MEASURED = [name for name in OPERATORS if name not in CHOOSING]
+# Those that compare, choose and convert are exact, and tested where they decide something.
+CHOOSING = {*COMPARISONS, "where", *ROUNDINGS, "to_integer", "to_float"}
+MEASURED = [name for name in OPERATORS if name not in CHOOSING | OF_INTEGERS]
 
 
 def program_of(operator: str, elements: int, target: search_spaces.Target) -> TileProgram:
@@ -75,6 +88,38 @@ def test_the_interpreter_of_tile_programs_rounds_functions_once(operator: str) -
     got = torch.from_numpy(interpret(program, [x.numpy() for x in given]))
     worst, where = measured(operator, lambda *_: got, given)
     assert worst <= 0.501, where
+
+
+def sum_of(functions: Iterable[str], x: Expression) -> Expression:
+    """The sum of functions of x; of those of two arguments, with a number."""
+    terms = [call(name, *(x, Literal(2.5))[: OPERATORS[name][0]]) for name in functions]
+    total = terms[0]
+    for term in terms[1:]:
+        total = add(total, term)
+    return total
+
+
+def test_triton_compiles_every_function_without_a_gpu() -> None:
+    # One element for each thread of a block: ptxas takes minutes over several.
+    axes = (Axis("i", 128),)
+    functions = (*FORMULAS, "erf_relative", "rsqrt", "log")
+    stage = Stage("out", axes, sum_of(functions, Access("x", (axis_index("i"),))))
+    workload = Workload("all", (Tensor("x", (128,), "float32"),), (stage,))
+    program = search_spaces.build(workload, H100).sample(np.random.default_rng(0)).program
+    assert TRITON.compile(TRITON.render(program, ""), program, H100).binaries
+
+
+def test_gluon_kernels_call_the_same_functions() -> None:
+    product = ops.matmul(512, 512, 256, dtype="bfloat16")
+    (stage,) = product.stages
+    acc = dataclasses.replace(stage, name="acc", dtype="float32")
+    here = Access("acc", tuple(axis_index(a.name) for a in stage.axes))
+    out = Stage("out", stage.axes, sum_of(("pow",), here), dtype="bfloat16")
+    space = search_spaces.build(dataclasses.replace(product, stages=(acc, out)), H100)
+    rng = np.random.default_rng(0)
+    drawn = (space.sample(rng) for _ in range(2000))
+    program = next(s for s in drawn if s.knobs.get("specialize", "none") != "none").program
+    assert TRITON.compile(TRITON.render(program, ""), program, H100).binaries
 
 
 def test_powers_logarithms_and_exponentials_of_whole_numbers_are_exact() -> None:

@@ -196,6 +196,15 @@ def test_triton_compiles_without_a_gpu(workload: Workload, target: str) -> None:
     assert len(artefact.binaries) == len(program.kernels)
 
 
+@pytest.mark.parametrize("to", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("read", ["float32", "float16", "bfloat16", "int64"])
+def test_conversions_compile_for_the_oldest_gpus(read: str, to: str) -> None:
+    stage = Stage("out", (Axis("i", 100),), Access("x", (axis_index("i"),)), dtype=to)
+    workload = Workload("convert", (Tensor("x", (100,), read),), (stage,))
+    program = programs(workload)[0]
+    assert BACKEND.compile(BACKEND.render(program, ""), program, target_named("v100")).binaries
+
+
 @each_workload
 def test_a_wrong_element_is_found(workload: Workload) -> None:
     """Not within the tolerance of any: no decision of these random numbers is in doubt."""

@@ -212,6 +212,20 @@ def test_a_size_is_put_to_trial_once_for_all_processes_of_a_user(checks: list[st
     assert before == [c for c in checks if c == "apart"] == ["apart"]
 
 
+def test_a_step_that_does_not_depend_on_the_size_keeps_its_kernel(checks: list[str]) -> None:
+    def function(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        return x * 2.0, torch.softmax(w, 1)
+
+    w = torch.randn(7, COLUMNS)
+    traced = trace(function, torch.randn(8, 4), w, dynamic={"x": 0}, sizes=(1, 9), points=(8,))
+    kernel = loaded(traced, untuned_kernels(traced.workloads, cpu_target()))
+    checks.clear()
+    x = torch.randn(3, 4)
+    for got, want in zip(kernel(x, w), function(x, w), strict=True):
+        torch.testing.assert_close(got, want)
+    assert checks == ["apart"]
+
+
 def check_scores(dtype: torch.dtype, target: Target) -> None:
     """Products of queries and keys, tuned at sizes of whole tiles, are right at others."""
 

@@ -190,6 +190,15 @@ def test_lowered_programs_compute_strided_tensors(workload: Workload, target: Ta
         assert error_ratio(made, expectation) <= 1.0, str(schedule)
 
 
+def test_no_descriptor_moves_tiles_whose_rows_are_one_in_memory() -> None:
+    dense = ops.matmul(64, 64, 64, dtype="float16", batch=2)
+    for strides, ways in (((64, 0, 1), ("pointer", "copied")), ((0, 64, 1), ("pointer", "descriptor"))):
+        a = dataclasses.replace(dense.inputs[0], strides=strides)
+        space = search_spaces.build(dataclasses.replace(dense, inputs=(a, dense.inputs[1])), H200)
+        knobs = {k.name: k.values for k in space.sketch("tiled_dot_gpu").knobs}
+        assert knobs["a_load"] == ways
+
+
 def test_contractions_on_a_cpu_take_columns_that_are_apart() -> None:
     dense = ops.matmul(8, 17, 32)
     a, b = (dataclasses.replace(t, strides=(2 * t.shape[1] + 3, 2)) for t in dense.inputs)

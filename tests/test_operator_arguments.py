@@ -19,6 +19,7 @@ from autosched.tracing import (
     pointwise_rules,
     product_rules,
     reduction_rules,
+    scatter_rules,
     view_translation,
 )
 from autosched.tracing.binding import bind, check_declared
@@ -27,7 +28,15 @@ from autosched.tracing.rules import UnsupportedError
 sys.path.append(str(Path(__file__).parent))
 from traced_reference import computed
 
-TABLES = (creation_rules, lookup_rules, pointwise_rules, product_rules, reduction_rules, view_translation)
+TABLES = (
+    creation_rules,
+    lookup_rules,
+    pointwise_rules,
+    product_rules,
+    reduction_rules,
+    scatter_rules,
+    view_translation,
+)
 
 
 RULES = [*(item for table in TABLES for item in table.RULES.items()), *reduction_rules.PAIRS.items()]

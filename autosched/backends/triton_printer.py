@@ -171,7 +171,9 @@ class KernelPrinter:
         """A tile as an operand of something with `axes`: cast, its axes in that order, missing ones inserted."""
         text = self._name(tile.name)
         if tile.dtype != dtype:
-            text = f"({text} != 0).to(tl.int8)" if dtype == "bool" else f"{text}.to({_TRITON_TYPES[dtype]})"
+            # Before compute capability 8.0 there is no instruction from float16 to bfloat16, and Triton prints it.
+            wide = ".to(tl.float32)" if (tile.dtype, dtype) == ("float16", "bfloat16") else ""
+            text = f"({text} != 0).to(tl.int8)" if dtype == "bool" else f"{text}{wide}.to({_TRITON_TYPES[dtype]})"
         order = tuple(a for a in axes if a in tile.axes)
         if len(order) != len(tile.axes):
             raise CompileError(f"tile {tile.name} has axes {list(tile.axes)}; expected some of {list(axes)}")

@@ -67,9 +67,9 @@ def export(
     The file has a function named after the workload or the traced function, which takes the same tensors, with these
     shapes, element types and strides, and launches the kernels; above it stand what it computes and its schedule.
     Before its first call on a device, in every process, the function compares what the kernels make of random inputs,
-    between guard bands, with PyTorch's results in float64, and raises RuntimeError where they are wrong: that takes
-    what the reference takes on the device, three times, and the memory of its float64 values. Run as a script the file
-    does the same and times itself. On a CPU it runs with TRITON_INTERPRET=1 only.
+    between guard bands, with PyTorch's results in float64, and raises RuntimeError where they are wrong. That takes
+    the time and the memory of PyTorch's results, in float64 and in the types as they are. Run as a script the file does
+    the same and times itself. On a CPU it runs with TRITON_INTERPRET=1 only.
 
     A workload or traced function is looked up as by `replay`, with the same arguments; a GPU that is named, "h200",
     need not be here. Constants of a traced function that have over 1024 elements are saved beside the file, under its

@@ -50,15 +50,14 @@ class ConstantNodes:
 
         None where it is no tensor that kernels read.
         """
+        made = self._value(node)
+        if isinstance(made, Tensor) and torch_name(made.dtype) in DTYPES:
+            first = made.flatten()[0].item() if made.numel() else 0
+            if bool((made == first).all()):
+                return filled(node.name, tuple(made.shape), made.dtype, first), None
         source = self.source(node)
         if source is None:
             return None
-        assert source.tensor is not None
-        first = source.tensor.flatten()[0].item()
-        if bool((source.tensor == first).all()):
-            keywords = (("dtype", source.tensor.dtype), ("device", torch.device("cpu")))
-            filled = EagerOperation(torch.ops.aten.full.default, (list(source.shape), first), keywords, _WHY)
-            return Eager(name=node.name, shape=source.shape, dtype=source.dtype, operation=filled), None
         copied = EagerOperation(torch.ops.aten.clone.default, (source,), (), _WHY)
         return Eager(name=f"{node.name}_copy", shape=source.shape, dtype=source.dtype, operation=copied), source
 
@@ -82,6 +81,13 @@ class ConstantNodes:
         keywords = {k: torch.device("cpu") if k == "device" else v for k, v in node.kwargs.items()}
         with torch.no_grad():
             return node.target(*arguments, **fx.map_arg(keywords, self._value))
+
+
+def filled(name: str, shape: tuple[int, ...], dtype: torch.dtype, number: float) -> Eager:
+    """A tensor of one number, which PyTorch fills in."""
+    keywords = (("dtype", dtype), ("device", torch.device("cpu")))
+    operation = EagerOperation(torch.ops.aten.full.default, (list(shape), number), keywords, _WHY)
+    return Eager(name=name, shape=shape, dtype=torch_name(dtype), operation=operation)
 
 
 def _like(node: fx.Node) -> Tensor:

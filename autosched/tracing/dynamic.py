@@ -162,8 +162,11 @@ class DynamicKernel:
     def _made(self, size: int) -> Callable[..., Any]:
         traced = self.dynamic.at(size)
         nearest = sorted(self.dynamic.points, key=lambda p: abs(math.log(p / size)))
+        # A step may not depend on the size.
+        same = {key: kernel for tuned in self._tuned.values() for key, kernel in tuned.items()}
         try:
-            return TracedKernel(traced, {w.key: self._adapted(w, n, nearest) for n, w in enumerate(traced.workloads)})
+            kernels = {w.key: same.get(w.key) or self._adapted(w, n, nearest) for n, w in enumerate(traced.workloads)}
+            return TracedKernel(traced, kernels)
         except AutoschedError as error:
             if not self.dynamic.allow_fallback:
                 raise

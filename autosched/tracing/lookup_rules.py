@@ -8,6 +8,7 @@ from typing import Any
 
 from autosched.tracing.rules import Result, UnsupportedError, as_held, counted, reshape
 from autosched.tracing.values import LookedUp, Pointwise, Value
+from autosched.tracing.view_translation import expand, select
 from search_spaces import expression as ex
 from search_spaces.expression import Expression, Integer
 
@@ -26,38 +27,32 @@ def _embedding(result: Result, table: Value, index: Value) -> Value:
 
 
 def _index_select(result: Result, table: Value, dim: int, index: Value) -> Value:
-    table = _with_dimensions(table)
+    if not table.shape:
+        return _only(result, table)
     d, rank = dim % len(table.shape), len(table.shape)
     one = reshape(index, (index.elements,))
-    places = [_beside(one, d, rank - 1 - d) if i == d else i for i in range(rank)]
-    return _shaped(_looked_up(_of_rank(result, rank), table, places), result)
-
-
-def _select_at(result: Result, table: Value, dim: int, index: Value) -> Value:
-    """One position of a dimension, at an index that is data: x[i]."""
-    rank = len(table.shape)
-    d, kept = dim % rank, iter(range(rank - 1))
-    one = _from_the_end(reshape(index, (1,) * (rank - 1)), table.shape[d])
-    return _looked_up(result, table, [one if i == d else next(kept) for i in range(rank)])
+    return _looked_up(result, table, [_beside(one, d, rank - 1 - d) if i == d else i for i in range(rank)])
 
 
 def _gather(result: Result, table: Value, dim: int, index: Value) -> Value:
-    table, index = _with_dimensions(table), _with_dimensions(index)
-    d, rank = dim % len(table.shape), len(table.shape)
-    return _shaped(_looked_up(_of_rank(result, rank), table, [index if i == d else i for i in range(rank)]), result)
+    if not table.shape:
+        return _only(result, table)
+    d = dim % len(table.shape)
+    index = reshape(index, index.shape or (1,))
+    return _looked_up(result, table, [index if i == d else i for i in range(len(table.shape))])
 
 
-def _with_dimensions(value: Value) -> Value:
-    """What has no dimension is indexed as if it had one."""
-    return value if value.shape else reshape(value, (1,))
+def _only(result: Result, table: Value) -> Value:
+    """What is looked up in a tensor of one element without dimensions: that, wherever the index points."""
+    return expand(result, table, result.shape)
 
 
-def _of_rank(result: Result, rank: int) -> Result:
-    return result if len(result.shape) == rank else replace(result, shape=(1,) * rank)
-
-
-def _shaped(value: Value, result: Result) -> Value:
-    return value if value.shape == result.shape else reshape(value, result.shape, result.name)
+def _select(result: Result, x: Value, dim: int, index: int | Value) -> Value:
+    if isinstance(index, int):
+        return select(result, x, dim, index)
+    d, rank = dim % len(x.shape), len(x.shape)
+    at = from_the_end(index, x.shape[d])
+    return _looked_up(result, x, [at if i == d else i - (i > d) for i in range(rank)])
 
 
 def _index(result: Result, table: Value, indices: Sequence[Value | None]) -> Value:
@@ -76,7 +71,7 @@ def _index(result: Result, table: Value, indices: Sequence[Value | None]) -> Val
         if i is None:
             index.append(kept.pop(0))
         else:
-            index.append(_from_the_end(_beside(i, 0, after), table.shape[d]))
+            index.append(from_the_end(_beside(i, 0, after), table.shape[d]))
     return _looked_up(result, table, index)
 
 
@@ -84,8 +79,11 @@ def _scatter(result: Result, x: Value, dim: int, index: Value, source: Any, *, r
     """x with one element along `dim` replaced: the position is compared with the index everywhere."""
     if reduce is not None:
         raise UnsupportedError(f"scattering with reduce={reduce!r}")
-    x, index = _with_dimensions(x), _with_dimensions(index)
-    source = _with_dimensions(source) if isinstance(source, Value) else source
+    if not x.shape:
+        x, index = reshape(x, (1,)), reshape(index, (1,))
+        source = reshape(source, (1,)) if isinstance(source, Value) else source
+        one = replace(result, name=f"{result.name}_one", shape=(1,))
+        return reshape(_scatter(one, x, 0, index, source), ())
     d, rank = dim % len(x.shape), len(x.shape)
     whole = all(a == b for i, (a, b) in enumerate(zip(index.shape, x.shape, strict=True)) if i != d)
     if index.shape[d] != 1 or not whole or (isinstance(source, Value) and source.shape != index.shape):
@@ -97,11 +95,10 @@ def _scatter(result: Result, x: Value, dim: int, index: Value, source: Any, *, r
     def combine(a: Expression, place: Expression, i: Expression, *new: Expression) -> Expression:
         return ex.call("where", ex.call("eq", place, i), new[0] if number is None else number, a)
 
-    made = replace(result, shape=x.shape).of(Pointwise, arguments=(x, at, index, *given), combine=combine)
-    return _shaped(made, result)
+    return result.of(Pointwise, arguments=(x, at, index, *given), combine=combine)
 
 
-def _from_the_end(index: Value, size: int) -> Value:
+def from_the_end(index: Value, size: int) -> Value:
     """Indices below 0 count from the end."""
 
     def combine(i: Expression) -> Expression:
@@ -114,8 +111,8 @@ def _from_the_end(index: Value, size: int) -> Value:
 RULES: Mapping[str, Callable[..., Any]] = {
     "embedding": _embedding,
     "index_select": _index_select,
-    "select_at": _select_at,
     "gather": _gather,
+    "select": _select,
     "scatter": _scatter,
     "index": _index,
 }

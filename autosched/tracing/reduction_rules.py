@@ -125,6 +125,7 @@ def _arg_extreme(operator: str) -> Callable[..., Value]:
             arguments=(x, result.keeping(top, (d,), True), at),
             combine=lambda a, t, p: ex.call("where", _is_extreme(a, t), p, Integer(extent)),
         )
+        # Integers in memory, too: whoever draws data for a kernel that looks something up there draws positions.
         folded = result.reduced("min", where, (d,), name=f"{result.name}_first", dtype="int64")
         return result.keeping(folded, (d,), keepdim)
 
@@ -192,6 +193,24 @@ def _batch_norm(
     return (result.pointwise(normalised, x, *given),)
 
 
+def _batch_norm_of_batch(
+    result: Result, x: Value, weight: Value | None, bias: Value | None, training: bool, momentum: float, eps: float
+) -> tuple[Value, ...]:
+    """Batch normalisation with the statistics of the batch, and these: the mean, and one over the deviation."""
+    over = tuple(d for d in range(len(x.shape)) if d != 1)
+    variance, mean = _moments(result, x, over, 0.0)
+    (normalised,) = _batch_norm(result, x, weight, bias, mean, variance, momentum, eps)
+    deviation = result.of(
+        Pointwise,
+        name=f"{result.name}_deviation",
+        shape=variance.shape,
+        dtype="float32",
+        arguments=(variance,),
+        combine=lambda v: ex.call("rsqrt", ex.add(v, Literal(eps))),
+    )
+    return normalised, mean, deviation
+
+
 def _rms_norm(
     result: Result, x: Value, shape: Any, weight: Value | None = None, eps: float | None = None
 ) -> tuple[Value, ...]:
@@ -231,6 +250,7 @@ RULES: Mapping[str, Callable[..., Any]] = {
     "all": _whether("min"),
     "prod": _prod,
     "_native_batch_norm_legit_no_training": _batch_norm,
+    "_native_batch_norm_legit": _batch_norm_of_batch,
     "_fused_rms_norm": _rms_norm,
 }
 PAIRS: Mapping[str, Callable[..., Any]] = {"max": _extreme_and_place("max"), "min": _extreme_and_place("min")}
@@ -238,6 +258,9 @@ PAIRS: Mapping[str, Callable[..., Any]] = {"max": _extreme_and_place("max"), "mi
 
 def rule_of(operator: str, overload: str) -> Callable[..., Any] | None:
     """The rule of an ATen operator, or None."""
+    if operator == "_native_batch_norm_legit" and overload != "no_stats":
+        # It changes running statistics, too.
+        return None
     if operator in PAIRS:
         return {"dim": PAIRS[operator], "default": RULES[f"a{operator}"]}.get(overload)
     return RULES.get(operator)

@@ -16,11 +16,12 @@ from autosched.tracing import (
     lookup_rules,
     product_rules,
     reduction_rules,
+    scatter_rules,
     view_translation,
 )
 from autosched.tracing.binding import bind, check_declared
 from autosched.tracing.capture import Captured, user_line
-from autosched.tracing.constant_nodes import ConstantNodes
+from autosched.tracing.constant_nodes import ConstantNodes, filled
 from autosched.tracing.nodes import (
     READ_NUMBER,
     given_to,
@@ -32,7 +33,7 @@ from autosched.tracing.nodes import (
     where,
 )
 from autosched.tracing.pointwise_translation import NAMES, pointwise
-from autosched.tracing.rules import UnsupportedError, torch_name
+from autosched.tracing.rules import UnsupportedError, constant_number, reshape, torch_name
 from autosched.tracing.values import NUMBER, Eager, EagerOperation, Pointwise, Source, Value, values_in
 from search_spaces import InputError
 from search_spaces.dtypes import DTYPES, FLOAT8
@@ -40,6 +41,13 @@ from search_spaces.expression import Access
 
 # Arguments of operators that are in memory, computed before: what is multiplied, and what is looked up in.
 _FROM_MEMORY = {**dict.fromkeys(product_rules.RULES, range(3)), **dict.fromkeys(lookup_rules.RULES, range(1))}
+_TABLES = (
+    creation_rules.RULES,
+    view_translation.RULES,
+    product_rules.RULES,
+    lookup_rules.RULES,
+    scatter_rules.RULES,
+)
 
 
 class DefectWarning(RuntimeWarning):
@@ -128,9 +136,12 @@ class _Translator:
             self.translation.sources += [] if source is None else [source]
             return made
         value = self._known[given]
+        if isinstance(value, _Unread):
+            raise self._refused(given, value.reason)
         if isinstance(value, Eager) and value.dtype == NUMBER and not self._allow_fallback:
             raise self._refused(given, "it gives a number that depends on data, which is returned")
-        return value
+        number = constant_number(value)
+        return value if number is None else filled(value.name, value.shape, given.meta["val"].dtype, number)
 
     def _called(self, node: fx.Node) -> Any:
         if node.target is operator.getitem and is_sequence(node.args[0]):
@@ -178,7 +189,8 @@ class _Translator:
         arguments, keywords = given_to(node, self._known)
         places = [n for n in _FROM_MEMORY.get(operator_name(node)[0], ()) if n < len(arguments)]
         constants = {n: self._in_memory(node.args[n]) for n in places}
-        return tuple(constants.get(n) or given for n, given in enumerate(arguments)), keywords
+        read = tuple(constants.get(n) or _as_tensor(given) for n, given in enumerate(arguments))
+        return read, {name: _as_tensor(given) for name, given in keywords.items()}
 
     def _refused(self, node: fx.Node, why: str) -> InputError:
         return InputError(
@@ -201,9 +213,6 @@ class _Translator:
         if unread is not None:
             raise UnsupportedError(unread.reason)
         name, overload = operator_name(node)
-        if name == "select" and _is_read_number(arguments[2]):
-            arguments = (*arguments[:2], arguments[2].operation.arguments[0])
-            name = "select_at"
         for value in values_in((arguments, keywords)):
             if not value.readable:
                 raise UnsupportedError(_why_unreadable(value))
@@ -235,6 +244,8 @@ class _Translator:
         """A call of PyTorch with exactly what the graph gives it."""
         assert callable(node.target)
         arguments, keywords = given_to(node, self._known)
+        # What is constant is computed nowhere else: it has to be in memory.
+        arguments = tuple(self._in_memory(n) or a for n, a in zip(node.args, arguments, strict=True))
         operation = EagerOperation(node.target, arguments, tuple(keywords.items()), why)
         if is_effect(node):
             return Eager(name=node.name, shape=(), dtype=NUMBER, line=user_line(node), operation=operation)
@@ -248,8 +259,11 @@ class _Translator:
         return made if several else made[0]
 
 
-def _is_read_number(argument: Any) -> bool:
-    return isinstance(argument, Eager) and argument.operation.target is READ_NUMBER
+def _as_tensor(given: Any) -> Any:
+    """A number that was read from a tensor as that tensor: rules take either."""
+    if isinstance(given, Eager) and given.operation.target is READ_NUMBER and given.operation.arguments[0].readable:
+        return reshape(given.operation.arguments[0], ())
+    return given
 
 
 def _why_unreadable(value: Value) -> str:
@@ -263,6 +277,6 @@ def _why_unreadable(value: Value) -> str:
 def rule_of(name: str, overload: str) -> Callable[..., Any] | None:
     """The rule of an ATen operator that is not pointwise, or None."""
     found = reduction_rules.rule_of(name, overload)
-    for rules in (creation_rules.RULES, view_translation.RULES, product_rules.RULES, lookup_rules.RULES):
+    for rules in _TABLES:
         found = found or rules.get(name)
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ def view(
     )
 
 
-def _permute(result: Result, x: Value, order: Sequence[int]) -> Value:
+def permute(result: Result, x: Value, order: Sequence[int]) -> Value:
     forward = [d % len(x.shape) for d in order]
     return view(result, x, lambda t: t.permute(forward), lambda at: permuted(at, forward))
 
@@ -37,11 +38,11 @@ def _permute(result: Result, x: Value, order: Sequence[int]) -> Value:
 def _transpose(result: Result, x: Value, a: int, b: int) -> Value:
     order = list(range(len(x.shape)))
     order[a], order[b] = order[b], order[a]
-    return _permute(result, x, order)
+    return permute(result, x, order)
 
 
 def _t(result: Result, x: Value) -> Value:
-    return _permute(result, x, list(range(len(x.shape)))[::-1])
+    return permute(result, x, list(range(len(x.shape)))[::-1])
 
 
 def _reshape(result: Result, x: Value, size: Any = None) -> Value:
@@ -49,7 +50,7 @@ def _reshape(result: Result, x: Value, size: Any = None) -> Value:
     return reshape(x, result.shape, result.name)
 
 
-def _expand(result: Result, x: Value, size: Sequence[int]) -> Value:
+def expand(result: Result, x: Value, size: Sequence[int]) -> Value:
     return view(result, x, lambda t: t.expand(result.shape), lambda at: expanded(at, x.shape))
 
 
@@ -68,7 +69,7 @@ def _slice(result: Result, x: Value, dim: int = 0, start: Any = None, end: Any =
     return view(result, x, lambda t: t[picked], index)
 
 
-def _select(result: Result, x: Value, dim: int, index: int) -> Value:
+def select(result: Result, x: Value, dim: int, index: int) -> Value:
     d = dim % len(x.shape)
     at_one = index % x.shape[d]
     return view(result, x, lambda t: t.select(d, at_one), lambda at: (*at[:d], Affine(offset=at_one), *at[d:]))
@@ -115,26 +116,55 @@ def _repeat(result: Result, x: Value, times: Sequence[int]) -> Value:
     apart = tuple(n for size in sizes for n in (1, size))
     whole = tuple(n for t, size in zip(times, sizes, strict=True) for n in (t, size))
     spread = Result(f"{result.name}_apart", whole, x.dtype, result.line)
-    return reshape(_expand(spread, reshape(x, apart), whole), result.shape, result.name)
+    return reshape(expand(spread, reshape(x, apart), whole), result.shape, result.name)
+
+
+def _unfold(result: Result, x: Value, dim: int, size: int, step: int) -> Value:
+    """Windows along a dimension, whose positions come last."""
+    if not x.shape:
+        return reshape(x, result.shape, result.name)
+    d = dim % len(x.shape)
+
+    if step < size:
+        raise UnsupportedError("windows that overlap")
+
+    def index(at: Index) -> Index:
+        *others, inner = at
+        if not isinstance(inner, Affine) or not isinstance(others[d], Affine):
+            raise NotAffineError
+        return (*others[:d], scaled(others[d], step) + inner, *others[d + 1 :])
+
+    return view(result, x, lambda t: t.unfold(d, size, step), index)
+
+
+def _unbind(result: Result, x: Value, dim: int = 0) -> tuple[Value, ...]:
+    d = dim % len(x.shape)
+    count = x.shape[d]
+    parts = [replace(result, name=f"{result.name}_{i}") for i in range(count)]
+    return tuple(select(part, x, d, i) for i, part in enumerate(parts))
 
 
 def _flip(result: Result, x: Value, dims: Any) -> Value:
     raise UnsupportedError("elements in reverse order")
 
 
-RULES: Mapping[str, Callable[..., Any]] = {
-    "permute": _permute,
+_VIEWS: Mapping[str, Callable[..., Any]] = {
+    "permute": permute,
     "transpose": _transpose,
     "t": _t,
     "numpy_T": _t,
-    "expand": _expand,
+    "expand": expand,
     "slice": _slice,
-    "select": _select,
     "split": _split,
     "split_with_sizes": _split,
     "diagonal": _diagonal,
     "as_strided": _as_strided,
     "repeat": _repeat,
     "flip": _flip,
+    "unfold": _unfold,
+    "unbind": _unbind,
     **dict.fromkeys(("view", "_unsafe_view", "reshape", "squeeze", "unsqueeze"), _reshape),
 }
+# A copy of a view has the same elements; where they lie is decided for every value.
+_COPIES = {f"{name}_copy": rule for name, rule in {**_VIEWS, "select": select}.items()}
+RULES: Mapping[str, Callable[..., Any]] = {**_VIEWS, **_COPIES}

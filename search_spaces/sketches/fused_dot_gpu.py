@@ -82,8 +82,7 @@ def _moved(operands: tuple[Expression, ...]) -> tuple[Access, ...]:
 
 
 def _knobs(workload: Workload, form: FusedContractionForm, target: Target) -> tuple[Knob, ...]:
-    inputs = {t.name: t for t in workload.inputs}
-    a_ways, b_ways = (addressing_of_all([inputs[a.tensor] for a in _moved(x)], target) for x in form.operands)
+    a_ways, b_ways = (addressing_of_all(workload, _moved(x), target) for x in form.operands)
     return (
         *tilings(form.m, form.n, form.k, dtype(form.dtype).bytes),
         Choice("swap", (False, True)),

@@ -156,7 +156,7 @@ def _ways_to_load(workload: Workload, form: ContractionForm, access: Access, tar
     (PTX ISA, "Strides" of wgmma); Triton then turns every tile round in the loop.
     """
     (tensor,) = (t for t in workload.inputs if t.name == access.tensor)
-    ways = addressing(tensor, target)
+    ways = addressing(tensor, target, access)
     if not target.has_tensor_descriptors:
         return ways
     k_major = operand(workload, access).axes[-1] == form.k.name
