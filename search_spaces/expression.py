@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from search_spaces.errors import InputError, unknown_name
@@ -64,6 +64,7 @@ OPERATORS: Mapping[str, tuple[int, int]] = {
     "atan2": (2, 30),
     "hypot": (2, 6),
     "erfc": (1, 36),
+    "erfcx": (1, 36),
     "lgamma": (1, 80),
     "digamma": (1, 80),
     "fmod": (2, 60),
@@ -164,11 +165,16 @@ class Gather:
     """One element of an input, at least one of whose indices is data: `table[token[r], d]`.
 
     An index is an affine form of the axes or an expression. Where the value of an expression is no index of the
-    dimension, the element is NaN, or 0 in an input of integers or booleans.
+    dimension, the element is NaN, or 0 in an input of integers or booleans. `parts`, `depth`: as `Apply` has them.
     """
 
     tensor: str
     index: tuple[Affine | Expression, ...]
+    parts: int = field(init=False, repr=False, compare=False)
+    depth: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        _measure(self, self.looked_up)
 
     @property
     def looked_up(self) -> tuple[Expression, ...]:
@@ -208,10 +214,16 @@ class Integer:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """A pointwise operator of `OPERATORS` applied to expressions."""
+    """A pointwise operator of `OPERATORS` applied to expressions.
+
+    `parts`: how many expressions `walk` finds in it, what is there twice counted twice; `depth`: how many of them lie
+    within each other at most.
+    """
 
     operator: str
     arguments: tuple[Expression, ...]
+    parts: int = field(init=False, repr=False, compare=False)
+    depth: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.operator not in OPERATORS:
@@ -219,6 +231,12 @@ class Apply:
         arity = OPERATORS[self.operator][0]
         if len(self.arguments) != arity:
             raise InputError(f"{self.operator} takes {arity} arguments, got {len(self.arguments)}")
+        _measure(self, self.arguments)
+
+
+def _measure(made: Apply | Gather, within: tuple[Expression, ...]) -> None:
+    object.__setattr__(made, "parts", 1 + sum(map(parts, within)))
+    object.__setattr__(made, "depth", 1 + max(map(depth, within), default=0))
 
 
 Expression = Access | Gather | Position | Literal | Integer | Apply
@@ -242,6 +260,16 @@ def div(a: Expression, b: Expression) -> Expression:
 
 def call(operator: str, *arguments: Expression) -> Expression:
     return Apply(operator, arguments)
+
+
+def parts(expression: Expression) -> int:
+    """How many expressions it is made of, itself included."""
+    return expression.parts if isinstance(expression, Apply | Gather) else 1
+
+
+def depth(expression: Expression) -> int:
+    """How many expressions lie within each other, itself included."""
+    return expression.depth if isinstance(expression, Apply | Gather) else 1
 
 
 def is_integral(expression: Expression) -> bool:
@@ -274,13 +302,14 @@ def _why_not_of_kind(e: Apply) -> str | None:
 
 def walk(expression: Expression) -> Iterator[Expression]:
     """The expression and everything in it, outermost first, left to right."""
-    yield expression
-    if isinstance(expression, Apply):
-        for argument in expression.arguments:
-            yield from walk(argument)
-    elif isinstance(expression, Gather):
-        for index in expression.looked_up:
-            yield from walk(index)
+    rest = [expression]
+    while rest:
+        here = rest.pop()
+        yield here
+        if isinstance(here, Apply):
+            rest += reversed(here.arguments)
+        elif isinstance(here, Gather):
+            rest += reversed(here.looked_up)
 
 
 def accesses(expression: Expression) -> tuple[Access, ...]:

@@ -42,15 +42,19 @@ def assemble(value: Value, stored: Mapping[Value, tuple[int, ...]], name: str, f
         NotOneKernelError: no sketch can compute it like that.
     """
     cuts: dict[str, int] = {}
+    reached: set[Value] = set()
     while True:
+        pulled = Elements(stored, cuts, fused_products)
         try:
-            return _Assembly(value, Elements(stored, cuts, fused_products)).assembled(name)
+            return _Assembly(value, pulled).assembled(name)
         except AxisCutError as cut:
             cuts = {**cuts, cut.axis: cut.inner}
+            reached |= pulled.reached
         except NotAffineError:
-            raise NotOneKernelError(f"{value.name} is no affine view of what it is computed from") from None
-        except RecursionError:
-            raise NotOneKernelError(f"{value.name} is the end of too long a chain") from None
+            error = NotOneKernelError(f"{value.name} is no affine view of what it is computed from")
+            raise error.having(reached | pulled.reached) from None
+        except NotOneKernelError as error:
+            raise error.having(reached | pulled.reached) from None
 
 
 @dataclass

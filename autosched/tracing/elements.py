@@ -6,11 +6,11 @@ Reductions and products that are met on the way become stages; views only change
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from autosched.tracing.operands import Operand, chain, placed
-from autosched.tracing.values import Counted, Index, LookedUp, Pointwise, Product, Reduced, Value, View
+from autosched.tracing.operands import Operand, base_of, chain, placed
+from autosched.tracing.values import Counted, Index, LookedUp, Pointwise, Product, Reduced, Value, View, as_read
 from autosched.tracing.view_rules import NotAffineError, expanded, reshaped, scaled
 from search_spaces import Axis, Reduction, Stage
 from search_spaces import expression as ex
@@ -21,14 +21,30 @@ from search_spaces.expression import Access, Affine, Expression, Gather, Literal
 ROW = "row"
 # Parts that the expressions of one kernel may have. More takes longer to compile than it saves.
 _MOST_PARTS = 3000
+# Operators that may follow each other in one. What prints, writes and reads expressions calls itself, twice or three
+# times for each, and Python allows a thousand such calls in all. So many take longer than moving a tensor to memory.
+_MOST_DEPTH = 150
+
+# What asks for elements of other values, one by one, and ends with an element of its own.
+Pulling = Generator[tuple[Value, Index], Expression, Expression]
 
 
 class NotOneKernelError(Exception):
-    """A value and what it is computed from do not fit one kernel; with `stored` in memory they might."""
+    """A value and what it is computed from do not fit one kernel; with `stored` in memory they might.
 
-    def __init__(self, reason: str, stored: Value | None = None) -> None:
+    `needed`: nothing that is computed from `stored` like that has a kernel unless that is in memory. `reached`: what
+    was looked at until then; storing anything else changes nothing.
+    """
+
+    def __init__(self, reason: str, stored: Value | None = None, *, needed: bool = False) -> None:
         super().__init__(reason)
-        self.stored = stored
+        self.stored, self.needed = stored, needed
+        self.reached: frozenset[Value] = frozenset()
+
+    def having(self, reached: Iterable[Value]) -> NotOneKernelError:
+        """The same, with what was looked at."""
+        self.reached = frozenset(reached)
+        return self
 
 
 @dataclass
@@ -37,7 +53,8 @@ class Elements:
 
     `cuts`: axes that are two, by the positions of the inner one. `output_axes` are those of the output, in order;
     `columns` those along what is reduced, whichever dimensions these are: there is one such range in a kernel.
-    `fused_products`: see `assembly.assemble`.
+    `fused_products`: see `assembly.assemble`. `factors`: what is pulled for a product at the moment. `reached`: what
+    was looked at.
     """
 
     stored: Mapping[Value, tuple[int, ...]]
@@ -52,6 +69,8 @@ class Elements:
     stages: list[Stage] = field(default_factory=list)
     precision: str = "ieee"
     multiplies: bool = False
+    factors: list[Value] = field(default_factory=list)
+    reached: set[Value] = field(default_factory=set)
     _known: dict[tuple[Value, Index], Expression] = field(default_factory=dict)
 
     def dimension(self, axis: str, size: int) -> Affine:
@@ -81,47 +100,72 @@ class Elements:
         return (*(n for n in names if n not in self.columns), *(n for n in self.columns if n in names))
 
     def element(self, value: Value, index: Index) -> Expression:
-        """The element of the value at the index, as an expression of what is in memory."""
-        key = (value, index)
-        if key not in self._known:
-            made = self._made(value, index)
-            if sum(1 for _ in ex.walk(made)) > _MOST_PARTS:
-                raise NotOneKernelError(f"the expression of {value.name} has over {_MOST_PARTS} parts", value)
-            self._known[key] = made
-        return self._known[key]
+        """The element of the value at the index, as an expression of what is in memory.
 
-    def _made(self, value: Value, index: Index) -> Expression:
+        What it is computed from waits in a list, not on Python's stack: chains may be long.
+        """
+        waiting = [((value, index), self._made(value, index))]
+        given: Expression | None = None
+        while waiting:
+            key, pulling = waiting[-1]
+            try:
+                wanted = next(pulling) if given is None else pulling.send(given)
+            except StopIteration as end:
+                waiting.pop()
+                given = self._known[key] = self._bounded(key[0], end.value)
+            else:
+                given = self._known.get(wanted)
+                if given is None:
+                    waiting.append((wanted, self._made(*wanted)))
+        assert given is not None
+        return given
+
+    def _bounded(self, value: Value, made: Expression) -> Expression:
+        """The expression of an element of the value, unless it is too large for a kernel."""
+        if ex.parts(made) <= _MOST_PARTS and ex.depth(made) <= _MOST_DEPTH:
+            return made
+        reason = f"the expression of {value.name} has over {_MOST_PARTS} parts, or {_MOST_DEPTH} within each other"
+        sizes = {v: max(ex.parts(e) / _MOST_PARTS, ex.depth(e) / _MOST_DEPTH) for (v, _), e in self._known.items()}
+        below = [base_of(o, self.stored) for o in value.operands]
+        computed = [o for o in below if o.operands and o not in self.stored]
+        largest = max(computed, key=lambda o: sizes.get(o, 0.0), default=None)
+        raise NotOneKernelError(reason, largest, needed=largest is not None)
+
+    def _made(self, value: Value, index: Index) -> Pulling:
+        self.reached.add(value)
         if value in self.stored:
             return self._read(value, value.shape, self.stored[value], 0, index)
         match value:
             case View():
-                return self._viewed(value, index)
+                return (yield from self._viewed(value, index))
             case Pointwise(arguments=arguments, combine=combine):
-                return combine(*(self.element(a, expanded(index, a.shape)) for a in arguments))
+                elements = []
+                for argument in arguments:
+                    elements.append((yield argument, expanded(index, argument.shape)))
+                return combine(*elements)
             case Counted(start=start, step=step):
                 return _as_value(index[0], step, start, is_integer(value.dtype))
             case Reduced():
-                return self._folded(value, index)
+                return (yield from self._folded(value, index))
             case Product():
-                return self._multiplied(value, index)
+                return (yield from self._multiplied(value, index))
             case LookedUp(table=table, index=chosen):
-                return self.element(table, tuple(self._chosen(i, index) for i in chosen))
+                at: list[Affine | Expression] = []
+                for i in chosen:
+                    at.append(index[i] if isinstance(i, int) else (yield i, expanded(index, i.shape)))
+                return (yield table, tuple(at))
             case _:
                 raise NotOneKernelError(f"{value.name} is left to PyTorch", value)
 
-    def _chosen(self, i: Value | int, index: Index) -> Affine | Expression:
-        return index[i] if isinstance(i, int) else self.element(i, expanded(index, i.shape))
-
-    def _viewed(self, view: View, index: Index) -> Expression:
-        views = chain(view, self.stored)
-        base = views[-1].argument
+    def _viewed(self, view: View, index: Index) -> Pulling:
+        base = base_of(view, self.stored)
         if base in self.stored:
-            lies = placed(views, self.stored[base])
+            lies = placed(chain(view, self.stored), self.stored[base])
             if lies is not None:
                 strides, offset = lies
                 return self._read(base, view.shape, strides, offset, index)
         try:
-            return self.element(view.argument, view.source_index(index, self.extents))
+            return (yield view.argument, view.source_index(index, self.extents))
         except NotAffineError:
             stored = None if base in self.stored else base
             raise NotOneKernelError(f"{view.name} is no affine view", stored) from None
@@ -139,7 +183,7 @@ class Elements:
         if any(stride < 0 for _, stride in by_stride):
             raise NotOneKernelError(f"{value.name} is read backwards")
         operand = self._operand(Operand(value.name, value, address.offset, by_stride))
-        return _exactly(at_its_axes(operand), value)
+        return as_read(at_its_axes(operand), value.dtype)
 
     def _gathered(
         self, value: Value, shape: Sequence[int], strides: Sequence[int], offset: int, index: Index
@@ -149,7 +193,7 @@ class Elements:
         operand = self._operand(Operand(value.name, value, offset, named, tuple(shape)))
         plain = (isinstance(i, Affine) and i.offset == 0 and [c for _, c in i.terms] == [1] for i in index)
         at = tuple(i if p else _as_value(i, 1, 0, True) for i, p in zip(index, plain, strict=True))
-        return _exactly(Gather(operand.name, at), value)
+        return as_read(Gather(operand.name, at), value.dtype)
 
     def _operand(self, wanted: Operand) -> Operand:
         key = (wanted.value, wanted.offset, wanted.strides, wanted.shape)
@@ -163,7 +207,7 @@ class Elements:
 
     # Stages
 
-    def _folded(self, value: Reduced, index: Index) -> Expression:
+    def _folded(self, value: Reduced, index: Index) -> Pulling:
         """A reduction: a stage over the axes of its index."""
         rows = variables(index)
         sizes = [value.argument.shape[d] for d in value.dims]
@@ -171,7 +215,7 @@ class Elements:
         whole: list[Affine | Expression] = list(index)
         for d, at in zip(value.dims, columns, strict=True):
             whole.insert(d, at)
-        body = self.element(value.argument, tuple(whole))
+        body = yield value.argument, tuple(whole)
         folded = variables(columns)
         if not folded:
             return body
@@ -203,9 +247,13 @@ class Elements:
         self.columns = variables(index)
         return index
 
-    def _multiplied(self, value: Product, index: Index) -> Expression:
+    def _multiplied(self, value: Product, index: Index) -> Pulling:
         """A contraction: a stage with the axes of the product, of which there are at least m and n."""
         *batch, m, n = index
+        if self.factors:
+            factor = self._missing(self.factors[-1])
+            reason = f"{factor.name} is multiplied, and computed from a product"
+            raise NotOneKernelError(reason, factor, needed=not self.fused_products)
         m, n = self._unit(m, "m"), self._unit(n, "n")
         if self.multiplies and not (self.fused_products and value.a.shape[-1] == self.extents.get("k")):
             raise NotOneKernelError("there are several products", value)
@@ -213,8 +261,8 @@ class Elements:
         own = variables((*batch, m, n))
         if self.multiplies and own != self.output_axes:
             raise NotOneKernelError("there are products over different axes", value)
-        a = self._factor(value.a, (*batch, m, k))
-        b = self._factor(value.b, (*batch, k, n))
+        a = yield from self._factor(value.a, (*batch, m, k))
+        b = yield from self._factor(value.b, (*batch, k, n))
         if not set(self.output_axes) <= set(own):
             raise NotOneKernelError("a product is read at other axes than it has", value)
         # With those of size 1 that the output leaves out.
@@ -225,9 +273,11 @@ class Elements:
         )
         return self._access(stage, value)
 
-    def _factor(self, value: Value, index: Index) -> Expression:
+    def _factor(self, value: Value, index: Index) -> Pulling:
         """What a product multiplies: an element in memory, by every axis of its index, if with a stride of 0."""
-        read = self.element(value, index)
+        self.factors.append(value)
+        read = yield value, index
+        self.factors.pop()
         if isinstance(read, ex.Apply) and read.operator == "to_integer":
             # Dots take integers as they are in memory.
             (read,) = read.arguments
@@ -235,21 +285,30 @@ class Elements:
         if operand is None and self.fused_products and value.dtype != "float32":
             return read
         if operand is None:
-            views = chain(value, self.stored) if isinstance(value, View) else []
-            base = views[-1].argument if views else value
-            raise NotOneKernelError(f"{value.name} is multiplied", value if base in self.stored else base)
+            raise NotOneKernelError(f"{value.name} is multiplied", self._missing(value), needed=True)
         if operand.value.dtype != value.dtype:
-            raise NotOneKernelError(f"{value.name} is multiplied, and is {operand.value.dtype} in memory", value)
+            reason = f"{value.name} is multiplied, and is {operand.value.dtype} in memory"
+            raise NotOneKernelError(reason, value, needed=True)
         steps = [s for v, s in operand.strides if self.extents[v] > 1]
         if steps and min(steps) > 1 and isinstance(value, View):
             # Elements that all lie apart are better copied together once than read by every tile.
-            raise NotOneKernelError(f"{value.name} is multiplied, and none of its elements are neighbours", value)
+            reason = f"{value.name} is multiplied, and none of its elements are neighbours"
+            raise NotOneKernelError(reason, value, needed=True)
         given = dict(operand.strides)
-        missing = tuple((a, 0) for a in variables(index) if a not in given)
-        if not missing:
+        repeated = tuple((a, 0) for a in variables(index) if a not in given)
+        if not repeated:
             return read
-        operand = self._operand(replace(operand, strides=(*missing, *operand.strides)))
+        operand = self._operand(replace(operand, strides=(*repeated, *operand.strides)))
         return at_its_axes(operand)
+
+    def _missing(self, factor: Value) -> Value:
+        """What a product needs in memory: what the factor is a view or a copy of, or itself."""
+        base = base_of(factor, self.stored)
+        copied = base
+        while isinstance(copied, Pointwise) and copied not in self.stored and copied.is_copy:
+            copied = base_of(copied.arguments[0], self.stored)
+        found = base if copied in self.stored else copied
+        return factor if found in self.stored else found
 
     def _stage_name(self, wanted: str) -> str:
         taken = {s.name for s in self.stages} | {o.name for o in self.operands.values()} | {"out"}
@@ -259,12 +318,7 @@ class Elements:
 
     def _access(self, stage: Stage, value: Value) -> Expression:
         self.stages.append(stage)
-        return _exactly(at_its_axes(stage), value)
-
-
-def _exactly(read: Expression, value: Value) -> Expression:
-    """An element of the value as it is read: as an integer, if it is one."""
-    return ex.call("to_integer", read) if is_integer(value.dtype) else read
+        return as_read(at_its_axes(stage), value.dtype)
 
 
 def _as_value(at: Affine | Expression, step: int, start: int, whole: bool) -> Expression:

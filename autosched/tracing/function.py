@@ -12,7 +12,8 @@ from torch import Tensor
 
 from autosched.tracing.capture import Captured, capture, name_of
 from autosched.tracing.layouts import laid_out
-from autosched.tracing.partition import NoKernelError, Partition, Step
+from autosched.tracing.partition import NoKernelError, Partition, Step, may_fuse_products
+from autosched.tracing.region_kernels import RegionKernels
 from autosched.tracing.structure import Structure
 from autosched.tracing.translate import translate
 from autosched.tracing.values import Source, Value
@@ -120,6 +121,7 @@ def cut(
     """
     eager: frozenset[str] = frozenset()
     in_order = True
+    kernels = RegionKernels()
     while True:
         translation = translate(captured, arguments, allow_fallback, eager)
         results = [r for r in translation.outputs if isinstance(r, Value)]
@@ -128,7 +130,8 @@ def cut(
             results = [r if s is None else laid_out(r, s) for r, s in zip(made, captured.strides, strict=True)]
         wanted = [*results, *translation.effects]
         try:
-            partitions = [Partition(name, wanted), Partition(name, wanted, fused_products=True)]
+            ways = (False, True) if may_fuse_products(wanted) else (False,)
+            partitions = [Partition(name, wanted, fused, kernels) for fused in ways]
         except NoKernelError as error:
             if error.value not in translation.origins:
                 # A copy in the order of PyTorch's result, which no kernel makes.
@@ -144,7 +147,7 @@ def cut(
             assert origin not in eager
             eager |= {origin}
             continue
-        plain, fused = (
+        plain, *fused = (
             TracedFunction(
                 name=name,
                 function=function,
@@ -156,7 +159,8 @@ def cut(
             )
             for partition in partitions
         )
-        return plain if plain.workloads == fused.workloads else replace(plain, other_cut=fused)
+        other = next((f for f in fused if f.workloads != plain.workloads), None)
+        return replace(plain, other_cut=other)
 
 
 def argument_names(function: Callable[..., Any], count: int) -> Sequence[str]:

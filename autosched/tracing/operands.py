@@ -64,6 +64,11 @@ def lying(value: Value, stored: Container[Value]) -> tuple[Value, tuple[int, ...
     return None
 
 
+def base_of(value: Value, stored: Mapping[Value, tuple[int, ...]]) -> Value:
+    """What the value is a view of, in memory or no view; or itself."""
+    return chain(value, stored)[-1].argument if isinstance(value, View) and value not in stored else value
+
+
 def placed(views: Sequence[View], strides: tuple[int, ...]) -> tuple[tuple[int, ...], int] | None:
     """Strides and offset of the first view of a tensor in memory; None where no strides make it."""
     tensor = torch.empty_strided(views[-1].argument.shape, strides, device="meta")

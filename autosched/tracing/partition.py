@@ -1,27 +1,29 @@
 """Which tensors of a traced function are stored, so that one kernel computes each: the cheapest cut that is found.
 
 What is between two stored tensors is computed in registers, again in every kernel that needs it. To begin with only
-the results are stored. Where one kernel cannot compute a stored value, the tensor is stored too that makes it possible
-at the least cost; then whatever saves computing something twice.
+the results are stored. From the arguments upwards, where one kernel cannot compute a stored value, a product or a
+reduction, the tensor is stored too that makes it possible at the least cost; then whatever saves computing something
+twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import ChainMap, Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from autosched.tracing.assembly import Assembled, assemble
+from autosched.tracing.assembly import Assembled
+from autosched.tracing.costs import LAUNCH_BYTES, work
 from autosched.tracing.elements import NotOneKernelError
 from autosched.tracing.operands import chain, placed
-from autosched.tracing.values import Eager, Product, Source, Value, View
-from search_spaces import Workload
+from autosched.tracing.region_kernels import Fit, RegionKernels
+from autosched.tracing.regions import Region, Strides, cone
+from autosched.tracing.sharing import drop_unneeded, shared
+from autosched.tracing.values import Eager, Product, Reduced, Source, Value, View
 from search_spaces.strides import dense_strides
 
-# What a cut is judged by: not a device's figures but their proportions, which are alike on all of them. A launch takes
-# as long as moving 8 MB; a byte from memory, as long as 10 operations of pointwise work or 150 of a dot.
-_LAUNCH_BYTES = 8e6
-_FLOPS_PER_BYTE = 10.0
-_DOT_FLOPS_PER_BYTE = 150.0
+# Costs that differ by no more than this are alike: what is stored at such costs had best be what most others read.
+_ALIKE = 1.001
 
 
 class NoKernelError(Exception):
@@ -53,19 +55,22 @@ class Step:
 class Partition:
     """The steps of a function, each after those that it needs.
 
-    `fused_products`: see `assembly.assemble`.
+    `fused_products`: see `assembly.assemble`. `kernels`: what is known of regions that were met before.
     """
 
     name: str
     results: Sequence[Value]
     fused_products: bool = False
+    kernels: RegionKernels = field(default_factory=RegionKernels)
     steps: list[Step] = field(default_factory=list)
-    _stored: dict[Value, tuple[int, ...]] = field(default_factory=dict)
-    _assembled: dict[tuple[Value, frozenset[Value]], Assembled | NotOneKernelError] = field(default_factory=dict)
+    _stored: dict[Value, Strides] = field(default_factory=dict)
+    _consumers: Counter[Value] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         """Raises NoKernelError where a value cannot be computed even when all it is computed from is stored."""
-        for value in _below(self.results):
+        values = list(below(self.results))
+        self._consumers.update(o for v in values for o in set(v.operands))
+        for value in values:
             if isinstance(value, Source):
                 self._stored[value] = value.strides
             elif isinstance(value, Eager):
@@ -74,9 +79,13 @@ class Partition:
                     self._store(self.stored_as(operand))
         for result in self.results:
             self._store(self.stored_as(result))
-        self._cut()
-        self._share()
-        self.steps = [self._step(v) for v in _below(self.results) if v in self._stored and not isinstance(v, Source)]
+        required = frozenset(self._stored)
+        for value in values:
+            self._make_computable(value)
+        drop_unneeded(self._stored, required, self._fit)
+        for value in shared(self._stored, self._fit):
+            self._store(value)
+        self.steps = [self._step(v) for v in values if v in self._stored and not isinstance(v, Source)]
 
     def stored_as(self, result: Value) -> Value:
         """What is in memory for a result, or for what PyTorch is given: what it is a view of, or else itself."""
@@ -92,124 +101,101 @@ class Partition:
             self._stored[value] = value.memory_strides
 
     def _step(self, value: Value) -> Step:
-        return Step(value) if isinstance(value, Eager) else Step(value, self._required(value))
+        if isinstance(value, Eager):
+            return Step(value)
+        region = self.kernels.structures.region(value, self._stored)
+        name = f"{self.name}_{value.name}"
+        return Step(value, self.kernels.kernel(name, region, self._stored, self.fused_products))
 
-    def _required(self, value: Value) -> Assembled:
-        made = self._kernel(value)
-        assert isinstance(made, Assembled)
-        return made
-
-    def _kernel(self, value: Value, *also: Value) -> Assembled | NotOneKernelError:
+    def _fit(self, value: Value, also: Value | None = None) -> Fit:
         """The kernel of a value, with `also` stored; or why there is none."""
-        stored = {v: s for v, s in self._stored.items() if v is not value}
-        stored |= {v: dense_strides(v.shape) for v in also if v is not value}
-        cone = frozenset(v for v in self._cone(value, frozenset(also)) if v in stored)
-        key = (value, cone)
-        if key not in self._assembled:
-            try:
-                self._assembled[key] = assemble(value, stored, f"{self.name}_{value.name}", self.fused_products)
-            except NotOneKernelError as error:
-                self._assembled[key] = error
-        return self._assembled[key]
+        stored: Mapping[Value, Strides] = self._stored
+        if also is not None:
+            stored = ChainMap({also: dense_strides(also.shape)}, self._stored)
+        region = self.kernels.structures.region(value, stored)
+        return self.kernels.fit(region, stored, self.fused_products)
 
-    def _cone(self, value: Value, also: frozenset[Value] = frozenset()) -> list[Value]:
-        """What the kernel of a value computes and reads."""
-        found: dict[Value, None] = {}
-        rest = list(value.operands)
-        while rest:
-            here = rest.pop()
-            if here in found:
-                continue
-            found[here] = None
-            if here not in self._stored and here not in also:
-                rest += here.operands
-        return list(found)
-
-    def _cut(self) -> None:
-        """Store values until one kernel computes every stored one."""
-        waiting = [v for v in self._stored if not isinstance(v, Source | Eager)]
+    def _make_computable(self, value: Value) -> None:
+        """Store values until one kernel computes this one, if it must, and every one that is stored for that."""
+        anchors = isinstance(value, Product | Reduced)
+        if isinstance(value, Source | Eager) or not (anchors or value in self._stored):
+            return
+        waiting = [value]
         while waiting:
-            value = waiting.pop()
-            made = self._kernel(value)
-            if isinstance(made, Assembled):
+            fit = self._fit(waiting[-1])
+            if isinstance(fit.made, Assembled):
+                waiting.pop()
                 continue
-            chosen = self._cheapest(value) or made.stored
-            if chosen is None or chosen in self._stored:
-                chosen = self._operand_to_store(value)
-                if chosen is None:
-                    raise NoKernelError(value, str(made))
-            self._store(chosen)
-            waiting += [value, chosen]
+            chosen = self._to_store(waiting[-1], fit)
+            if chosen is not None:
+                self._store(chosen)
+                waiting.append(chosen)
+            elif waiting[-1] in self._stored:
+                raise NoKernelError(waiting[-1], str(fit.made))
+            else:
+                # Nobody asked for it alone. Whatever needs it is looked at later.
+                waiting.pop()
+
+    def _to_store(self, value: Value, fit: Fit) -> Value | None:
+        """What to store where one kernel cannot compute the value; None where nothing helps."""
+        region = self.kernels.structures.region(value, self._stored)
+        elsewhere = self._read_elsewhere(region)
+        key = (*self.kernels.key(region, self.fused_products), tuple(elsewhere.values()))
+        if key not in self.kernels.chosen:
+            found = self._chosen(region, fit, elsewhere)
+            self.kernels.chosen[key] = None if found is None else region.members.index(found)
+        number = self.kernels.chosen[key]
+        return None if number is None else region.members[number]
+
+    def _read_elsewhere(self, region: Region) -> dict[Value, int]:
+        """How many values outside of the region are computed from each that it computes."""
+        inside = [v for v in region.members if v is region.members[0] or v not in self._stored]
+        within = Counter(o for v in inside for o in set(v.operands))
+        return {v: self._consumers[v] - within[v] for v in inside}
+
+    def _chosen(self, region: Region, fit: Fit, elsewhere: Mapping[Value, int]) -> Value | None:
+        value, error = region.members[0], fit.made
+        assert isinstance(error, NotOneKernelError)
+        hint = None if error.stored is None else region.same_place(error.stored, fit.first)
+        if hint is None or not error.needed:
+            reached = {region.same_place(v, fit.first) for v in error.reached}
+            hint = self._cheapest(value, {v: n for v, n in elsewhere.items() if v in reached}) or hint
+        return self._operand_to_store(value) if hint is None or hint in self._stored or hint is value else hint
 
     def _operand_to_store(self, value: Value) -> Value | None:
         """The first operand that is not in memory: computed, or else a view, which is then copied into dense memory."""
         missing = [o for o in value.operands if o.operands and o not in self._stored]
         return next((o for o in missing if _is_computed(o)), next(iter(missing), None))
 
-    def _cheapest(self, value: Value) -> Value | None:
-        """The value whose storing makes one kernel of `value`, at the least cost of both; None where none does."""
-        best: tuple[float, Value] | None = None
-        for candidate in self._cone(value):
-            if candidate in self._stored or not _is_computed(candidate):
+    def _cheapest(self, value: Value, elsewhere: Mapping[Value, int]) -> Value | None:
+        """The value whose storing makes one kernel of `value`, at the least cost of both; None where none does.
+
+        `elsewhere`: those that may be stored, with how many others need each.
+        """
+        costs: dict[Value, float] = {}
+        for candidate in elsewhere:
+            if candidate is value or not _is_computed(candidate):
                 continue
-            made = self._kernel(value, candidate)
-            if not isinstance(made, Assembled):
-                continue
-            before = self._kernel(candidate)
-            # One that takes several kernels itself costs at least what it reads and writes, and a launch more.
-            first = cost(before.workload) if isinstance(before, Assembled) else self._least_cost(candidate)
-            total = cost(made.workload) + first
-            if best is None or total < best[0]:
-                best = (total, candidate)
-        return best[1] if best else None
+            after = self._fit(value, candidate).cost
+            if after is not None:
+                before = self._fit(candidate).cost
+                # One that takes several kernels itself costs at least what it reads and writes, and a launch more.
+                costs[candidate] = after + (self._least_cost(candidate) if before is None else before)
+        alike = [c for c, total in costs.items() if total <= _ALIKE * min(costs.values())]
+        return max(alike, key=lambda c: elsewhere[c], default=None)
 
     def _least_cost(self, value: Value) -> float:
         """What several kernels that compute the value take at least: its memory once more, and a launch."""
-        cone = [value, *self._cone(value)]
-        moved = sum(v.bytes for v in cone if v in self._stored) + 3 * value.bytes
-        dots = sum(2.0 * v.elements * v.a.shape[-1] for v in cone if isinstance(v, Product) and v not in self._stored)
-        return 2 * _LAUNCH_BYTES + max(moved, dots / _DOT_FLOPS_PER_BYTE)
-
-    def _share(self) -> None:
-        """Store what several kernels compute, as long as that makes all of them together cheaper."""
-        while candidate := self._worth_storing():
-            self._store(candidate)
-
-    def _worth_storing(self) -> Value | None:
-        users: dict[Value, list[Value]] = {}
-        for value in self._stored:
-            if not isinstance(value, Source | Eager):
-                for inner in self._cone(value):
-                    if inner not in self._stored and _is_computed(inner):
-                        users.setdefault(inner, []).append(value)
-        best: tuple[float, Value] | None = None
-        for candidate, kernels in users.items():
-            if len(kernels) < 2:
-                continue
-            saved = self._saved(candidate, kernels)
-            if saved > 0 and (best is None or saved > best[0]):
-                best = (saved, candidate)
-        return best[1] if best else None
-
-    def _saved(self, candidate: Value, kernels: Sequence[Value]) -> float:
-        """What storing the candidate saves in these kernels, less what it costs."""
-        own = self._kernel(candidate)
-        if not isinstance(own, Assembled):
-            return 0.0
-        saved = -cost(own.workload)
-        for value in kernels:
-            after = self._kernel(value, candidate)
-            if not isinstance(after, Assembled):
-                return 0.0
-            saved += cost(self._required(value).workload) - cost(after.workload)
-        return saved
+        inside = [value, *cone(value, self._stored)]
+        moved = sum(v.bytes for v in inside if v in self._stored) + 3 * value.bytes
+        dots = sum(2.0 * v.elements * v.a.shape[-1] for v in inside if isinstance(v, Product) and v not in self._stored)
+        return 2 * LAUNCH_BYTES + work(moved, 0.0, dots)
 
 
-def cost(workload: Workload) -> float:
-    """How long a kernel takes, as the number of bytes that memory moves meanwhile."""
-    dots = sum(2.0 * s.points for s in workload.stages if s.is_contraction)
-    rest = workload.flops - dots
-    return _LAUNCH_BYTES + max(workload.min_bytes, rest / _FLOPS_PER_BYTE, dots / _DOT_FLOPS_PER_BYTE)
+def may_fuse_products(results: Sequence[Value]) -> bool:
+    """Whether `fused_products` can make a difference: dots multiply what is computed on the way in 16 bits or tf32."""
+    products = (v for v in below(results) if isinstance(v, Product))
+    return any(p.a.dtype != "float32" or p.precision == "tf32" for p in products)
 
 
 def _is_computed(value: Value) -> bool:
@@ -217,7 +203,7 @@ def _is_computed(value: Value) -> bool:
     return bool(value.operands) and not isinstance(value, View)
 
 
-def _below(results: Sequence[Value]) -> Iterator[Value]:
+def below(results: Sequence[Value]) -> Iterator[Value]:
     """Everything the results are computed from, and they themselves, each after what it needs."""
     seen: set[Value] = set()
     stack: list[tuple[Value, bool]] = [(r, False) for r in reversed(results)]

@@ -34,7 +34,7 @@ from autosched.tracing.nodes import (
 )
 from autosched.tracing.pointwise_translation import NAMES, pointwise
 from autosched.tracing.rules import UnsupportedError, constant_number, reshape, torch_name
-from autosched.tracing.values import NUMBER, Eager, EagerOperation, Pointwise, Source, Value, values_in
+from autosched.tracing.values import NUMBER, Eager, EagerOperation, Pointwise, Source, Value, as_read, values_in
 from search_spaces import InputError
 from search_spaces.dtypes import DTYPES, FLOAT8
 from search_spaces.expression import Access
@@ -205,7 +205,7 @@ class _Translator:
             if value not in self.translation.origins and not isinstance(value, Source):
                 self.translation.origins[value] = origin
                 if isinstance(value, Pointwise):
-                    value.combine(*(Access("x", ()) for _ in value.arguments))
+                    value.combine(*(as_read(Access("x", ()), a.dtype) for a in value.arguments))
                 rest += value.operands
 
     def _translated(self, node: fx.Node, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:

@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 import torch
 
-from search_spaces.dtypes import DTYPES, dtype
-from search_spaces.expression import Affine, Expression
+from search_spaces.dtypes import DTYPES, dtype, is_integer
+from search_spaces.expression import Access, Affine, Expression, call
 from search_spaces.strides import dense_strides
 
 # The `dtype` of what is a number or a truth value of Python's.
@@ -98,6 +98,14 @@ class Pointwise(Value):
     @property
     def operands(self) -> tuple[Value, ...]:
         return self.arguments
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether it has the elements of its argument as they are."""
+        if [(a.shape, a.dtype) for a in self.arguments] != [(self.shape, self.dtype)]:
+            return False
+        element = as_read(Access("", ()), self.dtype)
+        return self.combine(element) == element
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -214,3 +222,8 @@ def values_in(nested: Any) -> Iterator[Value]:
             yield from values_in(list(nested.values()))
         case slice(start=start, stop=stop, step=step):
             yield from values_in([start, stop, step])
+
+
+def as_read(element: Expression, dtype: str) -> Expression:
+    """What is read of a tensor of that element type: as an integer, if it is one."""
+    return call("to_integer", element) if is_integer(dtype) else element
