@@ -160,6 +160,13 @@ def test_folds_of_integers_are_exact(operator: str) -> None:
     check(folded(operator), [x], FOLDS[operator](x + 1), schedules=4)
 
 
+@pytest.mark.parametrize("operator", FOLDS)
+def test_small_integers_are_folded_in_float32_where_a_workload_says_so(operator: str) -> None:
+    stage = Stage("out", (R,), Access("x", BOTH), Reduction(operator, (C,)), "float32")
+    x = drawn(torch.uint8) % 2
+    check(Workload("small", (Tensor("x", (ROWS, COLUMNS), "uint8"),), (stage,)), [x], FOLDS[operator](x).float())
+
+
 def test_a_fold_without_the_column_counts_once_per_column() -> None:
     body = call("to_integer", Access("x", BOTH[:1]))
     stage = Stage("out", (R,), body, Reduction("sum", (C,)), "int64")
