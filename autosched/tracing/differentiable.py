@@ -115,12 +115,12 @@ def trace_with_gradient(
 def _joint(function: Callable[..., Any], fake: tuple[Tensor, ...]) -> Any:
     """The graph of the function and its gradient, with nothing decomposed on one side alone."""
     table = decompositions()
-    made = aot_export_joint_simple(function, fake, trace_joint=True, decompositions=table)
+    made: Any = aot_export_joint_simple(function, fake, trace_joint=True, decompositions=table)
     if has_gradient_operators(made.graph):
-        whole = aot_export_joint_simple(function, fake, trace_joint=True, decompositions={})
+        whole: Any = aot_export_joint_simple(function, fake, trace_joint=True, decompositions={})
         if kept := one_sided(whole.graph, table):
             table = {operator: rule for operator, rule in table.items() if operator not in kept}
-            made = aot_export_joint_simple(function, fake, trace_joint=True, decompositions=table)
+            made: Any = aot_export_joint_simple(function, fake, trace_joint=True, decompositions=table)
     return made
 
 

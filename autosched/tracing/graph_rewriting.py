@@ -30,7 +30,7 @@ def without_tokens(graph: fx.Graph) -> None:
 
 
 def _unwrap(graph: fx.Graph, wrapped: fx.Node) -> None:
-    _, target, *arguments = wrapped.args
+    _, target, *arguments = list(wrapped.args)
     made = wrapped.meta.get("val") or (None,)
     parts = [n for n in wrapped.users if n.target is operator.getitem]
     assert callable(target)
