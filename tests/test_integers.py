@@ -13,8 +13,10 @@ from autosched import devices, reference
 from autosched.backends.llvm_backend import LlvmBackend
 from autosched.backends.triton_backend import TritonBackend
 from autosched.correctness import error_ratio, expect, why_wrong
+from autosched.measuring.guarded_memory import PATTERNS
 from search_spaces import Axis, InputError, Reduction, Stage, Tensor, TileProgram, Workload, target_named
 from search_spaces.build import build
+from search_spaces.dtypes import DTYPES
 from search_spaces.expression import (
     Access,
     Affine,
@@ -240,6 +242,11 @@ def test_integers_survive_json() -> None:
     assert again == workload
     assert again.stages == workload.stages
     assert is_integral(again.stages[0].expression)
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_tensors_of_every_element_type_are_guarded(name: str) -> None:
+    assert reference.torch_dtype(name) in PATTERNS
 
 
 TRITON = {
