@@ -120,7 +120,7 @@ def _joint(function: Callable[..., Any], fake: tuple[Tensor, ...]) -> Any:
         whole: Any = aot_export_joint_simple(function, fake, trace_joint=True, decompositions={})
         if kept := one_sided(whole.graph, table):
             table = {operator: rule for operator, rule in table.items() if operator not in kept}
-            made: Any = aot_export_joint_simple(function, fake, trace_joint=True, decompositions=table)
+            made = aot_export_joint_simple(function, fake, trace_joint=True, decompositions=table)
     return made
 
 
