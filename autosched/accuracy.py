@@ -24,7 +24,7 @@ class Accuracy:
     remark: str = ""
 
 
-_ONCE = 0.501
+_ONCE = 0.502
 _EXACT = Accuracy(0.0, 0.0)
 _ROUNDED = Accuracy(0.5, 0.5)
 _FORMULA = Accuracy(_ONCE, _ONCE)
@@ -66,6 +66,7 @@ ACCURACY: Mapping[str, Accuracy] = {
     "atan2": _FORMULA,
     "hypot": _FORMULA,
     "erfc": _FORMULA,
+    "erfcx": _FORMULA,
     "lgamma": _FORMULA,
     "digamma": _FORMULA,
     "fmod": _EXACT,

@@ -52,6 +52,7 @@ SLOPES: Mapping[str, Callable[..., Slopes]] = {
     "hypot": lambda f, a, b: ((a, f), (b, f)),
     "erf_relative": lambda f, a: (2 / math.sqrt(math.pi) * torch.exp(-a.square()),),
     "erfc": lambda f, a: (2 / math.sqrt(math.pi) * torch.exp(-a.square()),),
+    "erfcx": lambda f, a: (2 * a * f - 2 / math.sqrt(math.pi),),
     "lgamma": lambda f, a: (torch.digamma(a),),
     "digamma": lambda f, a: (torch.polygamma(1, a),),
 }

@@ -163,5 +163,9 @@ def load_kernel(record: TuningRecord) -> Kernel:
         launcher = backend.load(artefact, schedule.program)
     except (CompileError, LoadError) as error:
         raise AutoschedError(f"{record.workload.label}: the kernel cannot be built here: {error}") from error
-    first_use.ensure_right(record, schedule, artefact, launcher)
+    try:
+        first_use.ensure_right(record, schedule, artefact, launcher)
+    except AutoschedError:
+        launcher.unload()
+        raise
     return Kernel(record, schedule, artefact, launcher)

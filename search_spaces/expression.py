@@ -64,6 +64,7 @@ OPERATORS: Mapping[str, tuple[int, int]] = {
     "atan2": (2, 30),
     "hypot": (2, 6),
     "erfc": (1, 36),
+    "erfcx": (1, 36),
     "lgamma": (1, 80),
     "digamma": (1, 80),
     "fmod": (2, 60),

@@ -60,6 +60,16 @@ def _lgamma(x: float) -> float:
     return math.inf if is_pole else math.lgamma(x)
 
 
+def _erfcx(x: float) -> float:
+    """exp(x^2) erfc(x), by its asymptotic series where erfc is nearly 0."""
+    if x < -26:
+        return math.inf
+    if x < 25:
+        return math.exp(x * x) * math.erfc(x)
+    y = 0.5 / (x * x)
+    return (1 - y * (1 - 3 * y * (1 - 5 * y))) / (x * math.sqrt(math.pi))
+
+
 def _digamma(x: float) -> float:
     """As PyTorch defines it: at 0 the infinity of the other sign, at other poles NaN."""
     if x == 0:
@@ -124,6 +134,7 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "pow": _rounded_once(np.power),
     "tan": _rounded_once(np.tan),
     "erfc": _by_element(math.erfc),
+    "erfcx": _by_element(_erfcx),
     "lgamma": _by_element(_lgamma),
     "digamma": _by_element(_digamma),
     "floor": np.floor,

@@ -15,6 +15,7 @@ from search_spaces.expression import (
     Affine,
     Expression,
     Gather,
+    Integer,
     Literal,
     Position,
     add,
@@ -27,6 +28,7 @@ from search_spaces.expression import (
 
 SIZES = (1, 2, 3, 15, 16, 17, 31, 33, 49, 63, 65)
 FLOATS = ("float32", "bfloat16", "float16")
+INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
 # Elements of an output, and multiply-adds of a product: what is checked in float64 in milliseconds.
 MOST_POINTS = 2**17
 
@@ -130,14 +132,48 @@ class Maker:
                 other = self.operand(axes, gathers)
                 return call("where", call(self.one_of("lt", "le", "eq"), x, other), x, Literal(1.0))
 
+    def integral(self, axes: Sequence[Axis], steps: int) -> Expression:
+        """An expression of integers: something read or counted, and so many operations on it."""
+        x = call("to_integer", self.tensor(axes, self.one_of(*INTEGERS, "bool")))
+        for _ in range(steps):
+            other: Expression = Integer(int(self.rng.integers(-5, 6)))
+            if self.chance(0.4):
+                other = call("to_integer", self.tensor(self.some(axes), self.one_of(*INTEGERS)))
+            elif self.chance(0.3):
+                other = call("to_integer", Position(axis_index(axes[-1].name)))
+            match self.one_of("binary", "binary", "one", "shift", "choose"):
+                case "binary":
+                    x = call(self.one_of("add", "sub", "mul", "maximum", "bitwise_and", "bitwise_xor"), x, other)
+                case "one":
+                    x = call(self.one_of("neg", "abs", "wrap_int32", "wrap_int16", "wrap_int8", "wrap_uint8"), x)
+                case "shift":
+                    x = call(
+                        self.one_of("shift_left", "shift_right", "quotient"), x, Integer(int(self.rng.integers(1, 9)))
+                    )
+                case _:
+                    x = call("where", call(self.one_of("lt", "le", "eq"), x, other), x, Integer(7))
+        return x
+
     def workload(self, name: str, *stages: Stage) -> Workload:
-        """The workload of these stages; the output somehow in memory, and sometimes of integers or booleans."""
+        """The workload of these stages; the output sometimes of integers or booleans."""
         *before, last = stages
         result, dtype = last.expression, self.dtype()
         if last.reduction is None and self.chance(0.2):
             dtype = self.one_of("int32", "int64", "bool")
             result = call("lt", result, Literal(0.5)) if dtype == "bool" else call("floor", result)
-        out = Stage("out", last.axes, result, last.reduction, dtype)
+        return self.stored(name, before, last.axes, result, dtype, last.reduction)
+
+    def stored(
+        self,
+        name: str,
+        before: Sequence[Stage],
+        axes: Sequence[Axis],
+        result: Expression,
+        dtype: str,
+        reduction: Reduction | None = None,
+    ) -> Workload:
+        """The workload with a last stage that computes this; the output somehow in memory."""
+        out = Stage("out", tuple(axes), result, reduction, dtype)
         strides = self.strides(out.shape, shared=False)
         read = {e.tensor for s in (*before, out) for e in _parts(s.expression)}
         inputs = tuple(t for t in self.inputs if t.name in read)
@@ -198,7 +234,24 @@ def elements(make: Maker) -> Workload:
     return make.workload("elements", Stage("out", axes, result))
 
 
-STRUCTURES: tuple[Callable[[Maker], Workload], ...] = (product, product, rows, rows, elements)
+def integers(make: Maker) -> Workload:
+    """Arithmetic of integers, or a reduction of them, and what is made of it."""
+    *outer, c = axes = make.axes(["i0", "i1"])
+    dtype = make.one_of(*INTEGERS)
+    if make.chance(0.5):
+        result = make.integral(axes, 1 + int(make.rng.integers(3)))
+        if make.chance(0.3):
+            return make.stored("integers", (), axes, call("to_float", result), make.dtype())
+        return make.stored("integers", (), axes, call(f"wrap_{dtype}", result) if dtype != "int64" else result, dtype)
+    body, operator = make.integral(axes, int(make.rng.integers(3))), make.one_of("sum", "max", "min")
+    total = Stage("total", tuple(outer), body, _reduction(operator, c), "int64")
+    whole = call("to_integer", _whole(total))
+    if make.chance(0.5):
+        return make.stored("integers", (total,), axes if make.chance(0.5) else outer, sub(whole, body), "int64")
+    return make.stored("integers", (total,), outer, call("to_float", whole), make.dtype())
+
+
+STRUCTURES: tuple[Callable[[Maker], Workload], ...] = (product, product, rows, rows, elements, integers)
 
 
 def random_workload(seed: int) -> Workload:

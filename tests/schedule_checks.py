@@ -21,7 +21,7 @@ HERE = devices.cpu_target()
 def faults(workload: Workload, samples: int, seed: int = 0, target: Target = HERE) -> list[str]:
     """What is wrong with every starting point and so many sampled schedules: status, detail and schedule of each."""
     space = search_spaces.build(workload, target)
-    data = TrialData.drawn(workload, seed, torch.device("cpu"))
+    data = TrialData.drawn(workload, seed, torch.device("cuda" if target.kind == "gpu" else "cpu"))
     return [found for s in tried(space, samples, seed) if (found := fault(s, data, target))]
 
 

@@ -1,6 +1,6 @@
 """Looks for schedules of random workloads that compute something else than they should:
 
-python tests/sweep_schedules.py --first 0 --count 1000 --samples 6
+python tests/sweep_schedules.py --first 0 --count 1000 --samples 6 [--device cpu|cuda]
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ sys.path.append(str(Path(__file__).parent))
 from random_workloads import random_workload
 from schedule_checks import HERE, faults
 
+from autosched import devices
 from search_spaces import EmptySearchSpaceError
 
 # One thread, and several that share a grid.
-TARGETS = (HERE, dataclasses.replace(HERE, threads=3, units=3))
+ON_A_CPU = (HERE, dataclasses.replace(HERE, threads=3, units=3))
 
 
 def main() -> int:
@@ -26,13 +27,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     for name, default in (("first", 0), ("count", 100), ("samples", 6)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     given = parser.parse_args()
+    targets = ON_A_CPU if given.device == "cpu" else (devices.detect(),)
     seen: Counter[str] = Counter()
     for seed in range(given.first, given.first + given.count):
         workload = random_workload(seed)
         seen[workload.name] += 1
         try:
-            found = faults(workload, given.samples, seed, TARGETS[seed % len(TARGETS)])
+            found = faults(workload, given.samples, seed, targets[seed % len(targets)])
         except EmptySearchSpaceError as error:
             seen["none"] += 1
             print(f"seed {seed}, {workload.name}: {str(error).splitlines()[0]}", flush=True)

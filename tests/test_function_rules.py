@@ -44,6 +44,7 @@ OF_ONE: dict[str, Callable[[Tensor], Tensor]] = {
         name: getattr(torch, name)
         for name in ("asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "signbit")
     },
+    "erfcx": torch.special.erfcx,
     "a power of 2": lambda x: 2**x,
     "a whole power": lambda x: x**9,
     "the power 1.5": lambda x: x**1.5,
@@ -128,7 +129,7 @@ def inexact(operator: str, count: int) -> Workload:
 
 FUNCTIONS = [
     *("exp2", "log2", "log10", "expm1", "log1p", "pow", "sinh", "cosh", "asinh", "acosh", "atanh", "tan", "asin"),
-    *("acos", "atan", "atan2", "hypot", "erfc", "erf_relative", "lgamma", "digamma", "fmod"),
+    *("acos", "atan", "atan2", "hypot", "erfc", "erfcx", "erf_relative", "lgamma", "digamma", "fmod"),
 ]
 
 

@@ -6,6 +6,7 @@ Elements of integers are expressions of integers, those of floating-point number
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 
@@ -27,6 +28,13 @@ def converted(x: Expression, source: str, dtype: str) -> Expression:
         return wrapped(x if is_integer(source) else ex.call("to_integer", x), dtype, source)
     number = ex.call("to_float", x) if is_integer(source) else x
     return rounded(number, dtype)
+
+
+def fitting(combine: Callable[..., Expression], dtype: str) -> Callable[..., Expression]:
+    """`combine`, and then rounded, or cut, to a narrower type."""
+    if dtype in _ROUNDING:
+        return lambda *elements: rounded(combine(*elements), dtype)
+    return (lambda *elements: wrapped(combine(*elements), dtype)) if is_integer(dtype) else combine
 
 
 def rounded(x: Expression, dtype: str) -> Expression:

@@ -100,5 +100,7 @@ RULES: Mapping[str, Callable[..., Expression]] = {
     "fmax": _fmax,
     "fmin": _fmin,
     "signbit": _signbit,
+    "special_erfcx": _unary("erfcx"),
+    "ldexp": lambda x, exponent: ex.mul(x, ex.call("pow", Literal(2.0), exponent)),
     "copysign": _copysign,
 }

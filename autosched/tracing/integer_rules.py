@@ -109,6 +109,9 @@ RULES: Mapping[str, Callable[..., Expression]] = {
     "isinf": _is_never,
     "add": _scaled("add"),
     "sub": _scaled("sub"),
+    "fmax": _binary("maximum"),
+    "fmin": _binary("minimum"),
+    "signbit": lambda x: ex.call("lt", x, Integer(0)),
     "rsub": _reversed_difference,
     "square": lambda x: ex.mul(x, x),
     "sign": _sign,
@@ -128,7 +131,18 @@ RULES: Mapping[str, Callable[..., Expression]] = {
 FITTING = frozenset(
     {
         *("clone", "alias", "detach", "_conj", "floor", "ceil", "trunc", "round", "relu", "where", "sign", "sgn"),
-        *("maximum", "minimum", "clamp", "clamp_min", "clamp_max", "bitwise_and", "bitwise_or", "bitwise_xor"),
+        *(
+            "maximum",
+            "minimum",
+            "fmax",
+            "fmin",
+            "clamp",
+            "clamp_min",
+            "clamp_max",
+            "bitwise_and",
+            "bitwise_or",
+            "bitwise_xor",
+        ),
         *("bitwise_right_shift", "__rshift__", "fmod", "remainder"),
     }
 )

@@ -35,14 +35,15 @@ def narrowed(stages: Sequence[Stage], inputs: Mapping[str, tuple[str, tuple[int,
         expression = small.expression if small else narrowing.rewritten(stage.expression)
         reach = small.range if small else narrowing.range_of(stage.expression)
         folded = _folded(reach, stage) if reach else None
-        if small and folded is None:
-            # It is the fold that does not fit.
-            expression = narrowing.rewritten(stage.expression)
         if folded:
             ranges[stage.name] = folded
         last = stage is stages[-1]
         dtype = "float32" if small and folded and not last else stage.dtype
-        found.append(replace(stage, expression=expression, dtype=dtype))
+        made = replace(stage, expression=expression, dtype=dtype)
+        if small and (folded is None or made.is_contraction):
+            # The fold does not fit, or would be one for a dot, which not every device has of such integers.
+            made = replace(stage, expression=narrowing.rewritten(stage.expression))
+        found.append(made)
     return found
 
 

@@ -6,13 +6,12 @@ from typing import Any
 
 from autosched.tracing import integer_rules
 from autosched.tracing.binding import Bound, check_declared
-from autosched.tracing.conversions import wrapped
 from autosched.tracing.mixed_types import as_eager_holds, computed_in
 from autosched.tracing.pointwise_rules import COMPARING, RULES, SELECTING, truth
 from autosched.tracing.rules import Result, UnsupportedError
 from autosched.tracing.values import Pointwise, Value
 from search_spaces.dtypes import is_integer
-from search_spaces.expression import Expression, Integer
+from search_spaces.expression import Expression, Literal, call
 
 # Operators whose result is 1 or 0 as it is.
 _TRUE_OR_FALSE = {*COMPARING, *SELECTING, *(n for n in RULES if n.startswith(("logical", "bitwise", "is")))}
@@ -44,17 +43,20 @@ def pointwise(result: Result, name: str, bound: Bound) -> Value:
         filled: list[Any] = [next(rest) if isinstance(p, _Place) else p for p in places]
         count = len(bound.required)
         made = rules[name](*filled[:count], **dict(zip(options, filled[count:], strict=True)), **plain)
-        if whole and is_integer(result.dtype) and name not in integer_rules.FITTING:
-            return wrapped(made, result.dtype)
         # Sums and products of booleans are True or False, too.
         return truth(made) if result.dtype == "bool" and name not in _TRUE_OR_FALSE and not whole else made
 
     if whole:
         # A rule refuses constants now, while the operator can be left to PyTorch.
-        combine(*[Integer(1)] * len(tensors))
-    if name in SELECTING and all(t.dtype == result.dtype for t in tensors[1 if name == "where" else 0 :]):
+        combine(*[_ANY_INTEGER] * len(tensors))
+    fits = name in (integer_rules.FITTING if whole else SELECTING)
+    if fits and all(t.dtype == result.dtype for t in tensors[1 if name == "where" else 0 :]):
         return result.of(Pointwise, arguments=tensors, combine=combine)
     return result.pointwise(combine, *tensors)
+
+
+# No constant that a rule might look at.
+_ANY_INTEGER = call("to_integer", Literal(0.0))
 
 
 class _Place:

@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 
-from autosched.tracing.rules import Result, UnsupportedError, copyable, reshape
-from autosched.tracing.values import Product, Value
+from autosched.tracing.rules import Result, UnsupportedError, converted, copyable, reshape
+from autosched.tracing.values import Pointwise, Product, Value
 from search_spaces import expression as ex
+from search_spaces.dtypes import is_integer
 from search_spaces.expression import Expression, Literal
 
 _MULTIPLIED = ("float32", "float16", "bfloat16")
@@ -21,7 +22,9 @@ def precision(dtype: str) -> str:
 
 
 def _product(result: Result, a: Value, b: Value) -> Value:
-    """The sums in float32, before anything is rounded."""
+    """The sums in float32, before anything is rounded; of integers, in 64 bits."""
+    if is_integer(a.dtype) and a.dtype == b.dtype:
+        return _of_integers(result, a, b)
     if a.dtype not in _MULTIPLIED or a.dtype != b.dtype:
         raise UnsupportedError(f"a product of {a.dtype} and {b.dtype}; expected two of {', '.join(_MULTIPLIED)}")
     shape = (*a.shape[:-1], b.shape[-1])
@@ -36,9 +39,25 @@ def _product(result: Result, a: Value, b: Value) -> Value:
     )
 
 
+def _of_integers(result: Result, a: Value, b: Value) -> Value:
+    """Sums of products as a reduction: no device has dots of such integers."""
+    *batch, m, k = a.shape
+    n = b.shape[-1]
+    factors = (reshape(a, (*batch, m, k, 1)), reshape(b, (*batch, 1, k, n)))
+    terms = result.of(
+        Pointwise,
+        name=f"{result.name}_terms",
+        shape=(*batch, m, k, n),
+        dtype="int64",
+        arguments=tuple(converted(f, "int64") for f in factors),
+        combine=ex.mul,
+    )
+    return result.reduced("sum", terms, (len(batch) + 1,), name=f"{result.name}_sums", dtype="int64")
+
+
 def _mm(result: Result, a: Value, b: Value) -> Value:
     sums = _product(result, a, b)
-    return result.pointwise(_same, sums) if result.dtype != "float32" else sums
+    return result.pointwise(_same, sums) if result.dtype != sums.dtype else sums
 
 
 def _same(x: Expression) -> Expression:
@@ -49,7 +68,8 @@ def _addmm(result: Result, bias: Value, a: Value, b: Value, *, beta: float = 1, 
     """beta bias + alpha (a @ b), rounded once. What is scaled by 0 is not read, so that no NaN comes of it."""
 
     def scaled(x: Expression, factor: float) -> Expression:
-        return x if factor == 1 else ex.mul(x, Literal(float(factor)))
+        number = ex.Integer(int(factor)) if ex.is_integral(x) else Literal(float(factor))
+        return x if factor == 1 else ex.mul(x, number)
 
     if alpha == 0:
         return result.pointwise(lambda added: scaled(added, beta), bias) if beta else result.constant(0.0)
@@ -72,17 +92,8 @@ def _addmv(result: Result, bias: Value, a: Value, v: Value, *, beta: float = 1, 
 
 
 def _dot(result: Result, u: Value, v: Value) -> Value:
-    product = result.of(
-        Product,
-        name=f"{result.name}_sums",
-        shape=(1, 1),
-        dtype="float32",
-        a=reshape(u, (1, u.shape[0])),
-        b=reshape(v, (v.shape[0], 1)),
-        precision=precision(u.dtype),
-    )
-    scalar = reshape(product, ())
-    return result.pointwise(_same, scalar) if result.dtype != "float32" else scalar
+    scalar = reshape(_product(result, reshape(u, (1, u.shape[0])), reshape(v, (v.shape[0], 1))), ())
+    return result.pointwise(_same, scalar) if result.dtype != scalar.dtype else scalar
 
 
 RULES: Mapping[str, Callable[..., Any]] = {

@@ -12,14 +12,11 @@ import torch
 from autosched.tracing import conversions
 from autosched.tracing.values import Counted, Index, Pointwise, Reduced, Source, Value, View
 from autosched.tracing.view_rules import NotAffineError, reshaped
-from search_spaces import expression as ex
 from search_spaces.dtypes import is_float
 from search_spaces.expression import Affine, Expression, Integer, Literal
 from search_spaces.strides import dense_strides
 
 V = TypeVar("V", bound=Value)
-
-_ROUNDING = {dtype: operator for operator, dtype in ex.ROUNDINGS.items()}
 
 
 class UnsupportedError(Exception):
@@ -46,11 +43,10 @@ class Result:
         return kind(**{**own, **fields})
 
     def pointwise(self, combine: Callable[..., Expression], *arguments: Value, **fields: Any) -> Value:
-        """`combine` of the arguments, rounded to the element type of this result where that is narrower."""
+        """`combine` of the arguments, rounded or cut to the element type of this result where that is narrower."""
         dtype = str(fields.get("dtype", self.dtype))
-        if dtype in _ROUNDING:
-            return self.of(Pointwise, arguments=arguments, combine=rounding(combine, dtype), **fields)
-        return self.of(Pointwise, arguments=arguments, combine=combine, **fields)
+        fitted = conversions.fitting(combine, dtype)
+        return self.of(Pointwise, arguments=arguments, combine=fitted, **fields)
 
     def constant(self, number: float, **fields: Any) -> Value:
         element = as_held(number, str(fields.get("dtype", self.dtype)))
@@ -86,11 +82,6 @@ def copyable(value: Value) -> Value:
     """The value, as a view where it is an argument that is not dense: a view can be copied into dense memory."""
     dense = not isinstance(value, Source) or value.strides == dense_strides(value.shape)
     return value if dense else reshape(value, value.shape)
-
-
-def rounding(combine: Callable[..., Expression], dtype: str) -> Callable[..., Expression]:
-    """`combine`, and then rounded to a narrower type."""
-    return lambda *elements: ex.call(_ROUNDING[dtype], combine(*elements))
 
 
 def converted(value: Value, dtype: str, name: str = "") -> Value:

@@ -31,6 +31,7 @@ FORMULAS: Mapping[str, Callable[..., Term]] = {
     "atan2": angles.atan2,
     "hypot": angles.hypot,
     "erfc": gamma.erfc,
+    "erfcx": gamma.erfcx,
     "lgamma": gamma.lgamma,
     "digamma": gamma.digamma,
     "fmod": remainders.fmod,
