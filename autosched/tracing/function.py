@@ -38,7 +38,7 @@ class TracedFunction:
     single: bool = True
     other_cut: TracedFunction | None = field(default=None, repr=False)
     again: Callable[[Target], TracedFunction] | None = field(default=None, repr=False)
-    _for_targets: dict[Target, TracedFunction] = field(default_factory=dict, repr=False)
+    _for_targets: dict[Target, TracedFunction] = field(default_factory=dict, init=False, repr=False)
 
     def for_target(self, target: Target) -> TracedFunction:
         """The function cut so that every kernel has a schedule on the target: as it is here, if that is so already.
