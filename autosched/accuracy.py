@@ -2,7 +2,8 @@
 
 A unit is the distance of the float32 numbers next to the exact value; rounded once, a value is within half of one.
 Special values (zeros, infinities, NaN, what C's standard says of powers and angles) are right on every device, and so
-are denormal arguments and results, but for those of sin, cos and tl.exp's vendor on a GPU, which takes denormals for 0.
+are denormal arguments and results, but for sin and cos on a GPU, whose vendor takes denormal arguments for 0. Whole
+powers of a constant up to 8 are products: of n factors, within n / 2 units, where no product of them overflows.
 
 On a CPU the polynomials of `backends.llvm_math` and the formulas of `backends.formulas` are what is measured. On a GPU
 formulas are the same; errors of what the hardware and its vendor compute are those of the CUDA C++ Programming Guide,
@@ -41,7 +42,7 @@ ACCURACY: Mapping[str, Accuracy] = {
     "floor": _EXACT,
     "sqrt": _ROUNDED,
     "rsqrt": Accuracy(1.5, 2.0),
-    "exp": Accuracy(1.0, 60.0, "on a GPU 2 + |x| / 2 + |x| / 8 units: x log2(e) is rounded, and so is log2(e)"),
+    "exp": Accuracy(1.0, 60.0, "on a GPU 2 + 5/8 |x| units: x log2(e) is rounded, and so is log2(e)"),
     "log": Accuracy(1.6, 2.0),
     "tanh": Accuracy(1.5, 8.0),
     "erf": Accuracy(1.5, float("inf"), "on a GPU within 1.3 * 2^-23, which is for sums with 1"),

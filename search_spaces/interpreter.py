@@ -286,6 +286,7 @@ class _Program:
 
     def _reduce(self, s: Reduce) -> None:
         tile, values = self.tiles[s.src]
+        values = values.astype(_held_as(s.dst.dtype), copy=False)
         fold, identity = _FOLDS[s.operator]
         axis = tile.axes.index(s.axis)
         if s.bound is not None:

@@ -13,6 +13,7 @@ import torch
 
 from autosched.backends.backend import LoadError
 from autosched.backends.cuda_kernel import CudaKernel, TensorMap
+from search_spaces.dtypes import DTYPES
 from search_spaces.tile_program import Buffer, TileProgram
 
 cuda_launch = pytest.importorskip("autosched.backends.cuda_launch", reason="needs cuda-bindings")
@@ -441,3 +442,7 @@ def test_an_unloaded_launcher_says_so(driver):
     assert driver.unloaded == list(CUBINS)
     with pytest.raises(RuntimeError, match="unloaded"):
         launcher(tensors())
+
+
+def test_every_element_type_can_be_moved_by_descriptor() -> None:
+    assert set(DTYPES) == set(tensor_maps._TYPES)

@@ -112,6 +112,7 @@ def test_sums_of_integers_are_int32_whatever_the_output_is() -> None:
     ("arguments", "message"),
     [
         ({"dtype": "int32"}, "unknown dtype 'int32'"),
+        ({"dtype": "uint8"}, "unknown dtype 'uint8'"),
         ({"dtype": "int8", "out_dtype": "int8"}, r"out_dtype int8 of int8 operands \(allowed: .*int32\)"),
         (
             {"dtype": "int8", "epilogue": "relu"},

@@ -13,8 +13,10 @@ from autosched import devices, reference
 from autosched.backends.llvm_backend import LlvmBackend
 from autosched.backends.triton_backend import TritonBackend
 from autosched.correctness import error_ratio, expect, why_wrong
+from autosched.measuring.guarded_memory import PATTERNS
 from search_spaces import Axis, InputError, Reduction, Stage, Tensor, TileProgram, Workload, target_named
 from search_spaces.build import build
+from search_spaces.dtypes import DTYPES
 from search_spaces.expression import (
     Access,
     Affine,
@@ -160,6 +162,13 @@ def test_folds_of_integers_are_exact(operator: str) -> None:
     check(folded(operator), [x], FOLDS[operator](x + 1), schedules=4)
 
 
+@pytest.mark.parametrize("operator", FOLDS)
+def test_small_integers_are_folded_in_float32_where_a_workload_says_so(operator: str) -> None:
+    stage = Stage("out", (R,), Access("x", BOTH), Reduction(operator, (C,)), "float32")
+    x = drawn(torch.uint8) % 2
+    check(Workload("small", (Tensor("x", (ROWS, COLUMNS), "uint8"),), (stage,)), [x], FOLDS[operator](x).float())
+
+
 def test_a_fold_without_the_column_counts_once_per_column() -> None:
     body = call("to_integer", Access("x", BOTH[:1]))
     stage = Stage("out", (R,), body, Reduction("sum", (C,)), "int64")
@@ -233,6 +242,11 @@ def test_integers_survive_json() -> None:
     assert again == workload
     assert again.stages == workload.stages
     assert is_integral(again.stages[0].expression)
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_tensors_of_every_element_type_are_guarded(name: str) -> None:
+    assert reference.torch_dtype(name) in PATTERNS
 
 
 TRITON = {

@@ -114,6 +114,12 @@ def test_integers_beyond_float64_are_compared_and_kept() -> None:
     assert not differing(kept, x, x.roll(1))
 
 
+def test_small_integers_whose_sum_is_cut_are_not() -> None:
+    x = torch.full((3, 100), 127, dtype=torch.int8)
+    cut: dict[str, Function] = {"sum": lambda x, y: x.sum(1, dtype=torch.int8), "twice": lambda x, y: (x + y) * 2}
+    assert not differing(cut, x, x)
+
+
 def test_small_integers_are_computed_in_float32() -> None:
     """Masks, counts and places of extremes: kernels of one kind of arithmetic, with the keys that they always had."""
     x, mask = torch.randn(ROWS, COLUMNS), torch.rand(ROWS, COLUMNS) > 0.5

@@ -40,11 +40,17 @@ def narrowed(stages: Sequence[Stage], inputs: Mapping[str, tuple[str, tuple[int,
         last = stage is stages[-1]
         dtype = "float32" if small and folded and not last else stage.dtype
         made = replace(stage, expression=expression, dtype=dtype)
-        if small and (folded is None or made.is_contraction):
+        if small and (folded is None or made.is_contraction or not _is_stored_whole(folded, dtype)):
             # The fold does not fit, or would be one for a dot, which not every device has of such integers.
             made = replace(stage, expression=narrowing.rewritten(stage.expression))
         found.append(made)
     return found
+
+
+def _is_stored_whole(reach: _Range, dtype: str) -> bool:
+    """Whether no such number wraps around in the type that it is stored as."""
+    low, high = (-_EXACT, _EXACT) if dtype == "float32" else range_of(dtype)
+    return low <= reach[0] and reach[1] <= high
 
 
 def _folded(reach: _Range, stage: Stage) -> _Range | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from search_spaces import expression as ex
 from search_spaces.activations import apply_chain
-from search_spaces.dtypes import DTYPES, FLOAT8, FLOATS, accumulator_of, is_integer
+from search_spaces.dtypes import FLOAT8, FLOATS, accumulator_of, is_integer
 from search_spaces.errors import InputError, unknown_name
 from search_spaces.expression import Access, axis_index
 from search_spaces.workload import Axis, Reduction, Scalar, Stage, Tensor, Workload, check_shape
@@ -12,7 +12,7 @@ from search_spaces.workload import Axis, Reduction, Scalar, Stage, Tensor, Workl
 # Of a and b: "n" as written, "t" transposed.
 LAYOUTS = ("nn", "nt", "tn", "tt")
 # The wider integers are for sums and indices: tensor cores multiply bytes.
-OPERANDS = (*(name for name in DTYPES if name not in ("int32", "int64", "bool")), "tf32")
+OPERANDS = (*FLOATS, "int8", "tf32")
 
 
 def matmul(
