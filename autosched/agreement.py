@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from autosched.tracing import TracedFunction, TracedKernel
 
@@ -69,7 +69,7 @@ def _widened(value: Any) -> Any:
 
 
 def _tensors(result: Any) -> list[Tensor]:
-    return [result] if isinstance(result, Tensor) else list(result)
+    return [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
 
 
 def _longest_reduction(traced: TracedFunction) -> int:

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from autosched import TracedFunction, reference
-from autosched.tracing.operands import chain, placed
-from autosched.tracing.values import Eager, Source, Value
-from search_spaces.strides import dense_strides
+from autosched.tracing.operands import lying
+from autosched.tracing.values import Eager, Value
 
 
 def computed(traced: TracedFunction, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -30,28 +29,29 @@ def computed(traced: TracedFunction, inputs: tuple[Tensor, ...]) -> tuple[Tensor
         whole = torch.empty(step.value.elements, dtype=made.dtype)
         whole.as_strided(workload.output.shape, workload.output.effective_strides).copy_(made)
         memory[step.value] = whole.reshape(step.value.shape)
-    return tuple(_result(r, s, memory[s]) for r, s in zip(traced.results, traced.stored, strict=True))
+    return tuple(_read(r, memory) for r in traced.results)
 
 
-def _called(value: Value, memory: dict[Value, Tensor]) -> Tensor:
+def _called(value: Value, memory: dict[Value, Tensor]) -> Any:
     assert isinstance(value, Eager)
     operation = value.operation
 
     def given(argument: Any) -> Any:
-        if isinstance(argument, list):
+        if isinstance(argument, list | tuple):
             return [given(a) for a in argument]
-        return memory[argument] if isinstance(argument, Value) else argument
+        return _read(argument, memory) if isinstance(argument, Value) else argument
 
     made = operation.target(*map(given, operation.arguments), **{k: given(v) for k, v in operation.keywords})
     result = made if value.output is None else made[value.output]
-    assert isinstance(result, Tensor)
-    return result.contiguous()
+    return _laid_out(result, value) if value.readable else result
 
 
-def _result(result: Value, stored: Value, tensor: Tensor) -> Tensor:
-    if result is stored:
-        return tensor
-    strides = stored.strides if isinstance(stored, Source) else dense_strides(stored.shape)
-    lies = placed(chain(result, {stored: ()}), strides)
+def _laid_out(result: Tensor, value: Value) -> Tensor:
+    return torch.empty_strided(result.shape, value.memory_strides, dtype=result.dtype).copy_(result)
+
+
+def _read(value: Value, memory: dict[Value, Tensor]) -> Tensor:
+    lies = lying(value, memory)
     assert lies is not None
-    return tensor.as_strided(result.shape, *lies)
+    stored, strides, offset = lies
+    return memory[stored] if value is stored else memory[stored].as_strided(value.shape, strides, offset)

@@ -27,7 +27,7 @@ from autosched.standalone.first_call import first_call_text
 from autosched.standalone.launchers import CHECK, DESCRIPTOR, GLUON_DESCRIPTOR, entry, launcher
 from autosched.standalone.references import HELPERS, reference
 from autosched.standalone.self_test import RANDOM, error_text, inputs_text, main_text
-from autosched.standalone.traced_functions import ALIGNED, TYPE, VIEW, TracedText, beside
+from autosched.standalone.traced_functions import ALIGNED, LAID_OUT, TYPE, VIEW, TracedText, beside
 from autosched.standalone.tuned import Tuned, kernel_texts, look_up, named_kernels, target_of
 from autosched.text import duration_text
 from autosched.timing import Policy, policy_text
@@ -241,7 +241,7 @@ def _tuned_text(kernels: Sequence[Tuned], seconds: float) -> str:
 def _file(head: str, imports: Sequence[str], parts: Sequence[str]) -> str:
     """Everything in order, with the functions and imports that it needs."""
     body = "\n\n\n".join(parts)
-    helpers = {**HELPERS, "_view": VIEW, "_aligned": ALIGNED, "_type": TYPE}
+    helpers = {**HELPERS, "_view": VIEW, "_aligned": ALIGNED, "_laid_out": LAID_OUT, "_type": TYPE}
     used = [text for name, text in helpers.items() if re.search(rf"\b{name}\(", body)]
     before = body.index(CHECK)
     body = body[:before] + "\n\n\n".join([*used, body[before:]])

@@ -26,11 +26,12 @@ from autosched.backends.triton_scope import Identifiers, call
 from autosched.reference import indexed_sizes
 from autosched.standalone.aten import call_text, value_text
 from autosched.standalone.launchers import ALLOCATE, FIRST_CALL, check, function_text
+from autosched.standalone.structures import structure_text
 from autosched.tracing.assembly import Assembled
 from autosched.tracing.capture import capture
 from autosched.tracing.function import TracedFunction
-from autosched.tracing.operands import ViewOf, chain, placed
-from autosched.tracing.values import Eager, Source, Value, View
+from autosched.tracing.operands import ViewOf, lying
+from autosched.tracing.values import Eager, Source, Value
 from search_spaces import InputError
 from search_spaces import Tensor as TensorSpec
 from search_spaces.strides import dense_strides, span
@@ -49,6 +50,11 @@ def _aligned(tensor, span, offset):
 TYPE = """\
 def _type(dtype, exact):
     return torch.float64 if exact else dtype"""
+LAID_OUT = """\
+def _laid_out(tensor, strides):
+    if tensor.stride() == strides:
+        return tensor
+    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)"""
 _ALIGNMENT_BYTES = 16
 
 
@@ -85,6 +91,10 @@ class TracedText:
         large = (s for s in self.constants if _span(s) > LARGEST_INLINED)
         return {self._name(s): _memory(s) for s in large}
 
+    @property
+    def _in_memory(self) -> set[Value]:
+        return {*self.traced.sources, *(step.value for step in self.traced.steps)}
+
     def _name(self, value: Value) -> str:
         return self.names.of(value, value.name)
 
@@ -107,8 +117,7 @@ class TracedText:
             elif isinstance(step.value, Eager) and step.value.operation not in done:
                 done.add(step.value.operation)
                 lines += self._called(step.value)
-        results = [self._result(r, s) for r, s in zip(self.traced.results, self.traced.stored, strict=True)]
-        returned = results[0] if self.traced.single else f"({', '.join(results)},)"
+        returned = structure_text(self.traced.structure, [self._read(r) for r in self.traced.results])
         if not any("device" in line for line in lines[1:]):
             del lines[0]
         return function_text(name, [*arguments, ALLOCATE], [*lines, f"return {returned}"])
@@ -127,7 +136,7 @@ class TracedText:
 
     def _viewed(self, view: ViewOf) -> str:
         value, name = view.value, self._name(view.value)
-        strides = value.strides if isinstance(value, Source) else dense_strides(value.shape)
+        strides = value.memory_strides
         if (view.shape, view.strides, view.offset) == (value.shape, strides, 0):
             return name
         if view.offset * getattr(torch, value.dtype).itemsize % _ALIGNMENT_BYTES:
@@ -142,22 +151,21 @@ class TracedText:
         text = call_text(operation.target, operation.arguments, dict(operation.keywords), self._known, exact=False)
         same = [s.value for s in self.traced.steps if isinstance(s.value, Eager) and s.value.operation is operation]
         if value.output is None:
-            return [f"{self._name(value)} = {text}.contiguous()"]
+            return [f"{self._name(value)} = {_laid_out(text, value)}"]
         made = self.names.of(operation, "results")
-        return [f"{made} = {text}", *(f"{self._name(v)} = {made}[{v.output}].contiguous()" for v in same)]
+        return [f"{made} = {text}", *(f"{self._name(v)} = {_laid_out(f'{made}[{v.output}]', v)}" for v in same)]
 
     def _known(self, argument: Any) -> str | None:
-        return self._name(argument) if isinstance(argument, Value) else None
+        return self._read(argument) if isinstance(argument, Value) else None
 
-    def _result(self, result: Value, stored: Value) -> str:
-        if result is stored:
-            return self._name(stored)
-        assert isinstance(result, View)
-        strides = stored.strides if isinstance(stored, Source) else dense_strides(stored.shape)
-        lies = placed(chain(result, {stored: ()}), strides)
+    def _read(self, value: Value) -> str:
+        """A value, or a view of what it is a view of in memory."""
+        lies = lying(value, self._in_memory)
         assert lies is not None
-        offset = f", {lies[1]}" if lies[1] else ""
-        return f"_view({self._name(stored)}, {result.shape}, {lies[0]}{offset})"
+        stored, strides, offset = lies
+        if value is stored:
+            return self._name(stored)
+        return f"_view({self._name(stored)}, {value.shape}, {strides}{f', {offset}' if offset else ''})"
 
     def constants_text(self) -> str:
         """The function that makes the constants, once for a device; "" where there are none."""
@@ -199,18 +207,25 @@ class TracedText:
             if node.op == "call_function":
                 lines.append(f"{names.of(node, node.name)} = {_node_text(node, names)}")
             elif node.op == "output":
-                results = [names.of(n, n.name) for n in node.args[0]]
+                results = [names.of(n, n.name) for n in node.args[0] if isinstance(n, fx.Node)]
             elif node.op != "placeholder":
                 raise InputError(f"{self.traced.name}: {node.op} {node.target} cannot be written to a stand-alone file")
         if not any("device=device" in line for line in lines):
             del lines[1]
         return function_text("_reference", ["exact", *given], [*lines, f"return [{', '.join(results)}]"])
 
+    def _listed(self) -> list[str]:
+        if self.traced.structure.is_bare:
+            return ["got = [got]"]
+        if self.traced.structure.is_tuple:
+            return []
+        return ["got = [x for x in torch.utils._pytree.tree_leaves(got) if isinstance(x, torch.Tensor)]"]
+
     def compared(self) -> list[str]:
         """What the self-test compares its results with."""
         constants = ["given = [*inputs, *_constants(inputs[0].device)]"] if self.constants else ["given = inputs"]
         return [
-            *(["got = [got]"] if self.traced.single else []),
+            *self._listed(),
             *constants,
             "exact = _reference(True, *[x.double() if x.is_floating_point() else x for x in given])",
             "usual = _reference(False, *given)",
@@ -238,6 +253,14 @@ class TracedText:
 def beside(path: Path) -> Path:
     """Where large constants lie."""
     return path.with_suffix(".pt")
+
+
+def _laid_out(text: str, value: Value) -> str:
+    """What PyTorch computed, as it lies where kernels read it."""
+    if not value.readable:
+        return text
+    strides = value.memory_strides
+    return f"{text}.contiguous()" if strides == dense_strides(value.shape) else f"_laid_out({text}, {strides})"
 
 
 def _node_text(node: fx.Node, names: Identifiers) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import operator
 import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,6 +18,8 @@ from torch import Tensor, fx
 from torch._decomp import core_aten_decompositions, get_decompositions
 from torch.export.graph_signature import InputKind
 
+from autosched.tracing.graph_rewriting import read_from_their_memory, reshape_instead_of_view, without_tokens
+from autosched.tracing.structure import Structure
 from search_spaces import InputError
 
 _aten = torch.ops.aten
@@ -59,41 +62,70 @@ _COMPOSED = (
 
 @dataclass(frozen=True)
 class Captured:
-    """The graph of a function, in core ATen operators.
+    """The graph of a function, in core ATen operators; its results are those of `structure`, and constants.
 
-    `constants`: by name of a node, the tensor that it stands for; the other placeholders are arguments of the function.
+    `constants`: by name of a node, the tensor that it stands for, or the module that a higher-order operator calls; the
+    other placeholders are arguments of the function. `laid_out`: operations that need tensors as PyTorch lays them out.
+    `strides`: those that PyTorch gives the tensors among the results, where that is known.
     """
 
     graph: fx.Graph
-    constants: Mapping[str, Tensor]
-    single: bool  # whether the function returns one tensor, not a sequence of them
+    constants: Mapping[str, Tensor | torch.nn.Module]
+    structure: Structure
+    laid_out: frozenset[str] = frozenset()
+    strides: tuple[tuple[int, ...] | None, ...] = ()
 
 
 def capture(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Captured:
     """The graph of `function` at the shapes, element types and strides of these inputs, which are not computed with.
 
     Raises:
-        InputError: it cannot be captured, or returns something else than tensors. The message is PyTorch's.
+        InputError: it cannot be captured, or changes its inputs.
     """
     with torch.no_grad(), _quiet(), warnings.catch_warnings():
         # Of deprecations within torch.export, which a caller can do nothing about.
         warnings.simplefilter("ignore")
         try:
             exported = torch.export.export(_module(function), tuple(inputs), strict=False)
+            # Decompositions keep elements, not always their order in memory.
+            strides = [strides_of(n.meta["val"]) for n in _returned(exported.graph) if isinstance(n, fx.Node)]
+            reshape_instead_of_view(exported.graph)
             exported = exported.run_decompositions(decompositions())
         except Exception as error:
             # torch.export raises whatever the function, or one of its own layers, does.
             raise InputError(f"{name_of(function)} cannot be captured: {type(error).__name__}: {error}") from error
-    placeholders = [n.name for n in exported.graph.nodes if n.op == "placeholder"]
-    specs = zip(placeholders, exported.graph_signature.input_specs, strict=True)
-    constants = {name: _constant(exported, spec) for name, spec in specs if spec.kind != InputKind.USER_INPUT}
     if exported.graph_signature.buffers_to_mutate or exported.graph_signature.user_inputs_to_mutate:
         raise InputError(f"{name_of(function)} changes its inputs; expected one that returns new tensors")
-    # The results are of one tensor where the function returned it bare.
-    spec = exported.call_spec.out_spec
-    if not spec.is_leaf() and not (issubclass(spec.type, tuple | list) and all(c.is_leaf() for c in spec.children())):
-        raise InputError(f"{name_of(function)} returns {spec}; expected a tensor, or a tuple or list of tensors")
-    return Captured(exported.graph, constants, spec.is_leaf())
+    placeholders = [n.name for n in exported.graph.nodes if n.op == "placeholder"]
+    specs = list(zip(placeholders, exported.graph_signature.input_specs, strict=True))
+    held = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+    tensors = {name: _constant(exported, spec) for name, spec in specs if spec.kind in held}
+    without_tokens(exported.graph)
+    laid_out = read_from_their_memory(exported.graph)
+    leaves = _returned(exported.graph)
+    constants = tuple((n, leaf) for n, leaf in enumerate(leaves) if not isinstance(leaf, fx.Node))
+    structure = Structure(exported.call_spec.out_spec, constants)
+    modules = modules_of(exported.graph_module, exported.graph)
+    return Captured(exported.graph, {**tensors, **modules}, structure, laid_out, tuple(strides))
+
+
+def modules_of(owner: torch.nn.Module, graph: fx.Graph) -> dict[str, torch.nn.Module]:
+    """What higher-order operators of the graph call, by the nodes that stand for it."""
+    named = {n.name: operator.attrgetter(str(n.target))(owner) for n in graph.nodes if n.op == "get_attr"}
+    return {name: made for name, made in named.items() if isinstance(made, torch.nn.Module)}
+
+
+def strides_of(made: Any) -> tuple[int, ...] | None:
+    """The strides of a tensor; None where they depend on data, or there are none."""
+    if not isinstance(made, Tensor) or made.layout is not torch.strided:
+        return None
+    strides = tuple(made.stride())
+    return strides if all(isinstance(s, int) for s in strides) else None
+
+
+def _returned(graph: fx.Graph) -> list[Any]:
+    (output,) = (n for n in graph.nodes if n.op == "output")
+    return list(output.args[0])
 
 
 def user_line(node: fx.Node) -> str:

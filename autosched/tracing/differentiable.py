@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -16,11 +17,15 @@ from torch._functorch.aot_autograd import aot_export_joint_simple
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._subclasses import FakeTensorMode
 from torch.autograd.function import once_differentiable
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from autosched.kernel import Kernel
-from autosched.tracing.capture import Captured, decompositions, name_of
+from autosched.tracing.capture import Captured, decompositions, name_of, strides_of
+from autosched.tracing.decomposing import has_gradient_operators, one_sided
 from autosched.tracing.function import TracedFunction, argument_names, cut
+from autosched.tracing.graph_rewriting import read_from_their_memory, without_tokens
 from autosched.tracing.kernel import TracedKernel
+from autosched.tracing.structure import Structure, flattened
 from search_spaces import InputError, Target, Workload
 
 
@@ -29,8 +34,9 @@ class DifferentiableFunction:
     """A traced function with its gradient.
 
     `forward` returns the function's results, and after them what is kept for `backward`, which takes that and the
-    gradients of the `differentiable` ones of the results. `gradients`: for every argument, which result of `backward`
-    is its gradient, or None; `required`: whether one was wanted of it when the function was traced.
+    gradients of the `differentiable` ones of the results; `structure` is what the results are returned in.
+    `gradients`: for every argument, which result of `backward` is its gradient, or None; `required`: whether one was
+    wanted of it when the function was traced.
     """
 
     forward: TracedFunction
@@ -39,7 +45,7 @@ class DifferentiableFunction:
     differentiable: tuple[int, ...]
     gradients: tuple[int | None, ...]
     required: tuple[bool, ...]
-    single: bool
+    structure: Structure
 
     @property
     def name(self) -> str:
@@ -80,21 +86,24 @@ def trace_with_gradient(
 
     def called(*arguments: Tensor) -> tuple[Tensor, ...]:
         # AOTAutograd wants results that are tensors of their own.
-        made = _listed(function(*arguments))
+        made, _ = flattened(function(*arguments))
         return tuple(m.clone() if m._base is not None or any(m is a for a in arguments) else m for m in made)
 
     name, names = name_of(function), argument_names(function, len(inputs))
-    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+    # Attention is decomposed before there is a gradient: its fused operators keep what only they understand.
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode, sdpa_kernel(SDPBackend.MATH):
         fake = tuple(mode.from_tensor(t) for t in inputs)
         try:
-            example = function(*fake)
-            _check_results(name, example)
-            joint: Any = aot_export_joint_simple(called, fake, trace_joint=True, decompositions=decompositions())
+            example, structure = flattened(function(*fake))
+            if not any(m.requires_grad for m in example):
+                raise InputError(f"no result of {name} has a gradient")
+            joint = _joint(called, fake)
         except InputError:
             raise
         except Exception as error:
             # PyTorch raises whatever the function, or one of its own layers, does.
             raise InputError(f"{name} cannot be captured with its gradient: {type(error).__name__}: {error}") from error
+    without_tokens(joint.graph)
     results = len(_output(joint)) - len(inputs)
     forward, backward = min_cut_rematerialization_partition(joint, (), num_fwd_outputs=results)
     kept = [n.name for n in backward.graph.nodes if n.op == "placeholder"]
@@ -102,13 +111,25 @@ def trace_with_gradient(
     places = iter(range(len(gradients)))
     return DifferentiableFunction(
         forward=cut(_captured(forward), function, name, names, allow_fallback),
-        backward=cut(_captured(backward), function, f"{name}_backward", kept, allow_fallback, gradients=True),
+        backward=cut(_captured(backward), function, f"{name}_backward", kept, allow_fallback),
         results=results,
-        differentiable=tuple(n for n, r in enumerate(_listed(example)) if r.requires_grad),
+        differentiable=tuple(n for n, r in enumerate(example) if r.requires_grad),
         gradients=tuple(None if g is None else next(places) for g in gradients),
         required=tuple(t.requires_grad for t in inputs),
-        single=isinstance(example, Tensor),
+        structure=structure,
     )
+
+
+def _joint(function: Callable[..., Any], fake: tuple[Tensor, ...]) -> Any:
+    """The graph of the function and its gradient, with nothing decomposed on one side alone."""
+    table = decompositions()
+    made = aot_export_joint_simple(function, fake, trace_joint=True, decompositions=table)
+    if has_gradient_operators(made.graph):
+        whole = aot_export_joint_simple(function, fake, trace_joint=True, decompositions={})
+        if kept := one_sided(whole.graph, table):
+            table = {operator: rule for operator, rule in table.items() if operator not in kept}
+            made = aot_export_joint_simple(function, fake, trace_joint=True, decompositions=table)
+    return made
 
 
 class DifferentiableKernel:
@@ -121,7 +142,7 @@ class DifferentiableKernel:
         self.backward = TracedKernel(traced.backward, kernels)
 
     def __call__(self, *tensors: Tensor) -> Any:
-        """What the function returns: a tensor, or a tuple of tensors.
+        """What the function returns, in the same structure.
 
         Raises:
             OutOfMemoryError: there is no memory for a result.
@@ -134,7 +155,7 @@ class DifferentiableKernel:
                     f"{argument.name} requires a gradient, and was traced without; trace with an example that does"
                 )
         results = _Call.apply(self, *tensors)  # type: ignore[no-untyped-call]  # PyTorch leaves it without types
-        return results[0] if self.traced.single else results
+        return self.traced.structure.of(results)
 
 
 class _Call(torch.autograd.Function):
@@ -158,23 +179,13 @@ class _Call(torch.autograd.Function):
         return (None, *(None if place is None else made[place] for place in kernel.traced.gradients))
 
 
-def _listed(made: Any) -> Sequence[Tensor]:
-    return (made,) if isinstance(made, Tensor) else made
-
-
-def _check_results(name: str, made: Any) -> None:
-    """Raise InputError unless a function returned what can be differentiated: a tensor, or a sequence of them."""
-    if not isinstance(made, Tensor) and not (
-        isinstance(made, tuple | list) and all(isinstance(m, Tensor) for m in made)
-    ):
-        raise InputError(f"{name} returns {type(made).__name__}; expected a tensor, or a tuple or list of tensors")
-    if not any(m.requires_grad for m in _listed(made)):
-        raise InputError(f"no result of {name} has a gradient")
-
-
 def _captured(module: fx.GraphModule) -> Captured:
-    constants = {n.name: getattr(module, str(n.target)) for n in module.graph.nodes if n.op == "get_attr"}
-    return Captured(module.graph, constants, single=False)
+    named = {n.name: attrgetter(str(n.target))(module) for n in module.graph.nodes if n.op == "get_attr"}
+    # What is None among gradients is no result.
+    made = [m for m in _output(module) if m is not None]
+    _, structure = flattened(tuple(torch.empty(()) for _ in made))
+    laid_out = read_from_their_memory(module.graph)
+    return Captured(module.graph, named, structure, laid_out, tuple(strides_of(m.meta["val"]) for m in made))
 
 
 def _output(module: fx.GraphModule) -> list[Any]:

@@ -12,8 +12,10 @@ from typing import Any
 from torch import Tensor
 
 from autosched.tracing.capture import Captured, capture, name_of
+from autosched.tracing.layouts import laid_out
 from autosched.tracing.partition import NoKernelError, Partition, Step, may_fuse_products
 from autosched.tracing.region_kernels import RegionKernels
+from autosched.tracing.structure import Structure
 from autosched.tracing.translate import translate
 from autosched.tracing.values import Source, Value
 from search_spaces import InputError, Target, Workload, why_no_schedule
@@ -23,10 +25,10 @@ from search_spaces import InputError, Target, Workload, why_no_schedule
 class TracedFunction:
     """A function at the shapes, element types and strides of its example inputs, cut into kernels.
 
-    `sources` are its arguments and the constant tensors it uses, `steps` what is run, in order, `results` what it
-    returns: `single` says that this is one tensor, not a tuple. `stored` has, for every result, the value in memory
-    that it is, or is a view of. `function` is what was traced. `other_cut`: the same with products fused, where that
-    makes other kernels; which is faster is measured. `again` cuts it anew, for a target.
+    `sources` are its arguments and the constant tensors it uses, `steps` what is run, in order, `results` the tensors
+    that it returns, in this `structure`. `stored` has, for every result, the value in memory that it is, or is a view
+    of. `function` is what was traced. `other_cut`: the same with products fused, where that makes other kernels; which
+    is faster is measured. `again` cuts it anew, for a target.
     """
 
     name: str
@@ -35,7 +37,7 @@ class TracedFunction:
     steps: tuple[Step, ...] = field(repr=False)
     results: tuple[Value, ...] = field(repr=False)
     stored: tuple[Value, ...] = field(repr=False)
-    single: bool = True
+    structure: Structure
     other_cut: TracedFunction | None = field(default=None, repr=False)
     again: Callable[[Target], TracedFunction] | None = field(default=None, repr=False)
     _for_targets: dict[Target, TracedFunction] = field(default_factory=dict, init=False, repr=False)
@@ -125,32 +127,40 @@ def cut(
     name: str,
     arguments: Sequence[str],
     allow_fallback: bool,
-    gradients: bool = False,
     target: Target | None = None,
 ) -> TracedFunction:
-    """A captured graph cut into kernels, for a target or for any. Of `gradients`, those that are None are left out.
+    """A captured graph cut into kernels, for a target or for any.
 
     Raises:
         InputError: as `trace`.
     """
     eager: frozenset[str] = frozenset()
+    in_order = True
     kernels = RegionKernels(target)
     while True:
         translation = translate(captured, arguments, allow_fallback, eager)
-        results = [r for r in translation.outputs if r is not None]
-        if len(results) < len(translation.outputs) and not gradients:
-            raise InputError(f"{name} returns None among its results; expected tensors")
+        results = [r for r in translation.outputs if isinstance(r, Value)]
+        made = results
+        if in_order and len(captured.strides) == len(made):
+            results = [r if s is None else laid_out(r, s) for r, s in zip(made, captured.strides, strict=True)]
+        wanted = [*results, *translation.effects]
         try:
-            ways = (False, True) if may_fuse_products(results) else (False,)
-            partitions = [Partition(name, results, fused, kernels) for fused in ways]
+            ways = (False, True) if may_fuse_products(wanted) else (False,)
+            partitions = [Partition(name, wanted, fused, kernels) for fused in ways]
         except NoKernelError as error:
-            if not allow_fallback or error.value.origin in eager or not error.value.origin:
+            if error.value not in translation.origins:
+                # A copy in the order of PyTorch's result, which no kernel makes.
+                in_order = False
+                continue
+            origin = translation.origins[error.value]
+            if not allow_fallback:
                 line = f" ({error.value.line})" if error.value.line else ""
                 raise InputError(
                     f"{name}: no kernel computes {error.value.name}{line}: {error}; "
                     "trace(..., allow_fallback=True) leaves what has no kernel to PyTorch"
                 ) from None
-            eager |= {error.value.origin}
+            assert origin not in eager
+            eager |= {origin}
             continue
         plain, *fused = (
             TracedFunction(
@@ -160,12 +170,12 @@ def cut(
                 steps=tuple(partition.steps),
                 results=tuple(results),
                 stored=tuple(partition.stored_as(r) for r in results),
-                single=captured.single,
+                structure=captured.structure,
             )
             for partition in partitions
         )
         other = next((f for f in fused if f.workloads != plain.workloads), None)
-        again = functools.partial(cut, captured, function, name, arguments, allow_fallback, gradients)
+        again = functools.partial(cut, captured, function, name, arguments, allow_fallback)
         return replace(plain, other_cut=other, again=again)
 
 

@@ -14,8 +14,8 @@ from autosched.kernel import Kernel
 from autosched.torch_internals import allocator
 from autosched.tracing.assembly import Assembled
 from autosched.tracing.function import TracedFunction
-from autosched.tracing.operands import ViewOf, chain, placed
-from autosched.tracing.values import Eager, EagerOperation, Source, Value, View
+from autosched.tracing.operands import ViewOf, lying
+from autosched.tracing.values import Eager, EagerOperation, Source, Value
 from search_spaces import InputError, Target
 from search_spaces import Tensor as TensorSpec
 from search_spaces.strides import dense_strides
@@ -53,7 +53,9 @@ class TracedKernel:
         self._trained = tuple(s.name for s in traced.sources if s.trained)
         self._places = {v: n for n, v in enumerate(dict.fromkeys([*traced.sources, *(s.value for s in traced.steps)]))}
         self._argument_places = tuple(self._places[s] for s in traced.arguments)
-        self._results = [self._result(r, s) for r, s in zip(traced.results, traced.stored, strict=True)]
+        self._results = [self._reader(r) for r in traced.results]
+        # What most functions return is made without a call.
+        self._bare, self._tuple = traced.structure.is_bare, traced.structure.is_tuple
         # Without kernels it runs wherever its tensors are.
         self._bind(_device(traced, self.kernels) if self.kernels else torch.device("cpu"))
 
@@ -83,7 +85,7 @@ class TracedKernel:
         return "\n\n".join(kernel.source for kernel in self.kernels)
 
     def __call__(self, *tensors: Tensor) -> Any:
-        """What the function returns: a tensor, or a tuple of tensors.
+        """What the function returns, in the same structure.
 
         Raises:
             OutOfMemoryError: there is no memory for a result.
@@ -105,7 +107,9 @@ class TracedKernel:
         for run in self._runs:
             run(memory)
         results = [result(memory.tensors) for result in self._results]
-        return results[0] if self.traced.single else tuple(results)
+        if self._bare:
+            return results[0]
+        return tuple(results) if self._tuple else self.traced.structure.of(results)
 
     def check_constants(self) -> None:
         """Raise InputError where a tensor that the function closes over would get a gradient."""
@@ -129,7 +133,7 @@ class TracedKernel:
         if assembled is not None:
             return self._launch_of(value, assembled, kernels[assembled.workload.key])
         assert isinstance(value, Eager)
-        return self._call_of(value, value.operation, value.output)
+        return self._call_of(value, value.operation)
 
     def _launch_of(self, value: Value, assembled: Assembled, kernel: Kernel) -> _Run:
         """A launch on the addresses of what its inputs are views of."""
@@ -159,57 +163,73 @@ class TracedKernel:
 
         return run
 
-    def _call_of(self, value: Value, operation: EagerOperation, output: int | None) -> _Run:
+    def _call_of(self, value: Value, operation: EagerOperation) -> _Run:
         """A call of PyTorch; of several results of one operation, the first one asked for computes all."""
-        here, places, alignment = self._places[value], self._places, self._alignment
-        same = [
-            (places[s.value], s.value.output)
-            for s in self.traced.steps
-            if isinstance(s.value, Eager) and s.value.operation is operation
-        ]
+        here = self._places[value]
+        read = {v: self._reader(v) for v in operation.operands}
+        same = [s.value for s in self.traced.steps if isinstance(s.value, Eager) and s.value.operation is operation]
+        kept = [(self._places[v], v.output, v.memory_strides if v.readable else None) for v in same]
 
         def run(memory: _Memory) -> None:
             if memory.tensors[here] is not None:
                 return
-            given = [_given(a, memory.tensors, places) for a in operation.arguments]
-            keywords = {k: _given(v, memory.tensors, places) for k, v in operation.keywords}
+            given = [_given(a, memory.tensors, read) for a in operation.arguments]
+            keywords = {k: _given(v, memory.tensors, read) for k, v in operation.keywords}
             if "device" in keywords:
                 keywords["device"] = self.device
             made = operation.target(*given, **keywords)
-            for place, number in same:
-                tensor = (made if number is None else made[number]).contiguous()
-                tensor = tensor.clone() if tensor.data_ptr() % alignment else tensor
-                memory.tensors[place], memory.addresses[place] = tensor, tensor.data_ptr()
+            for place, number, strides in kept:
+                one = made if number is None else made[number]
+                memory.tensors[place] = one if strides is None else _as_kernels_read(one, strides, self._alignment)
+                memory.addresses[place] = 0 if strides is None else memory.tensors[place].data_ptr()
 
         return run
 
-    def _result(self, result: Value, stored: Value) -> Callable[[list[Any]], Tensor]:
-        place = self._places[stored]
-        if result is stored:
-            return lambda tensors: tensors[place]
-        assert isinstance(result, View)
-        views = chain(result, {stored: ()})
-        strides = stored.strides if isinstance(stored, Source) else dense_strides(stored.shape)
-        lies = placed(views, strides)
+    def _reader(self, value: Value) -> Callable[[list[Any]], Any]:
+        """What gives a value out of what is in memory."""
+        lies = lying(value, self._places)
         assert lies is not None
-        shape, (steps, offset) = result.shape, lies
-        return lambda tensors: tensors[place].as_strided(shape, steps, tensors[place].storage_offset() + offset)
+        stored, strides, offset = lies
+        place, shape = self._places[stored], value.shape
+        if value is stored:
+            return lambda tensors: tensors[place]
+        return lambda tensors: tensors[place].as_strided(shape, strides, tensors[place].storage_offset() + offset)
 
 
-def _given(argument: Any, memory: list[Any], places: Mapping[Value, int]) -> Any:
-    if isinstance(argument, Value):
-        return memory[places[argument]]
-    if isinstance(argument, list):
-        return [_given(a, memory, places) for a in argument]
-    return argument
+def _given(argument: Any, memory: list[Any], read: Mapping[Value, Callable[[list[Any]], Any]]) -> Any:
+    """An argument of an operator with tensors in the place of values."""
+    match argument:
+        case Value():
+            return read[argument](memory)
+        case list():
+            return [_given(a, memory, read) for a in argument]
+        case tuple():
+            return tuple(_given(a, memory, read) for a in argument)
+        case dict():
+            return {k: _given(v, memory, read) for k, v in argument.items()}
+        case slice(start=start, stop=stop, step=step):
+            return slice(*(_given(a, memory, read) for a in (start, stop, step)))
+        case _:
+            return argument
+
+
+def _as_kernels_read(tensor: Tensor, strides: tuple[int, ...], alignment: int) -> Tensor:
+    """What PyTorch computed, or a copy of it that lies as kernels were made for."""
+    # Of a lazily negated tensor the memory holds something else.
+    tensor = tensor.resolve_neg()
+    if tensor.data_ptr() % alignment or not all(
+        size == 1 or a == b for size, a, b in zip(tensor.shape, tensor.stride(), strides, strict=True)
+    ):
+        return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+    return tensor
 
 
 def _viewed(tensor: Tensor, view: ViewOf) -> Tensor:
     return tensor.as_strided(view.shape, view.strides, tensor.storage_offset() + view.offset)
 
 
-class _EmptyArgument:
-    """An argument without elements: nothing is read of it."""
+class _OtherArgument:
+    """An argument that no kernel reads: it has no elements, or elements of a type that kernels do not know."""
 
     def __init__(self, source: Source, device: torch.device) -> None:
         self.name = source.name
@@ -217,19 +237,29 @@ class _EmptyArgument:
         # No tensor is ready without a closer look.
         self.expected: Expected = (torch.float64, torch.Size([-1]), None)
         self._shape, self._dtype, self._device = source.shape, getattr(torch, source.dtype), device
+        self._strides = source.strides
 
     def check(self, tensor: Tensor) -> None:
         """Raise InputError unless it is such a tensor."""
         if (tuple(tensor.shape), tensor.dtype, tensor.device) != (self._shape, self._dtype, self._device):
             raise InputError(f"expected {self.description} on {self._device}, got {tensor.dtype} {list(tensor.shape)}")
+        if tensor.requires_grad and torch.is_grad_enabled():
+            raise InputError(f"{self.name} requires a gradient, and kernels compute forward only; pass it detached")
 
     def usable(self, tensor: Tensor) -> Tensor:
-        return tensor
+        """The tensor, or a copy of it that lies as the example did."""
+        if 0 in self._shape or tensor.stride() == self._strides:
+            return tensor
+        copy = torch.empty_strided(self._shape, self._strides, dtype=self._dtype, device=self._device)
+        # Elements that share memory are written once.
+        once = tuple(slice(1) if stride == 0 else slice(None) for stride in self._strides)
+        copy[once].copy_(tensor[once])
+        return copy
 
 
-def _argument(source: Source, device: torch.device, alignment: int) -> Argument | _EmptyArgument:
-    if 0 in source.shape:
-        return _EmptyArgument(source, device)
+def _argument(source: Source, device: torch.device, alignment: int) -> Argument | _OtherArgument:
+    if 0 in source.shape or not source.readable:
+        return _OtherArgument(source, device)
     return Argument(TensorSpec(source.name, source.shape, source.dtype, source.strides), device, alignment)
 
 

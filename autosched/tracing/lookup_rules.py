@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from autosched.tracing.rules import Result, UnsupportedError, as_held, counted, reshape
@@ -81,7 +82,7 @@ def _scatter(result: Result, x: Value, dim: int, index: Value, source: Any, *, r
     if not x.shape:
         x, index = reshape(x, (1,)), reshape(index, (1,))
         source = reshape(source, (1,)) if isinstance(source, Value) else source
-        one = Result(f"{result.name}_one", (1,), result.dtype, result.line, result.origin, result.on_cpu)
+        one = replace(result, name=f"{result.name}_one", shape=(1,))
         return reshape(_scatter(one, x, 0, index, source), ())
     d, rank = dim % len(x.shape), len(x.shape)
     whole = all(a == b for i, (a, b) in enumerate(zip(index.shape, x.shape, strict=True)) if i != d)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -49,6 +49,19 @@ def chain(view: View, stored: Mapping[Value, tuple[int, ...]]) -> list[View]:
     while isinstance(views[-1].argument, View) and views[-1].argument not in stored:
         views.append(views[-1].argument)
     return views
+
+
+def lying(value: Value, stored: Container[Value]) -> tuple[Value, tuple[int, ...], int] | None:
+    """What is in memory for a value, and by which strides and offset it lies there; None where no strides say so."""
+    if value in stored:
+        return value, value.memory_strides, 0
+    views: list[View] = []
+    while isinstance(value, View):
+        views.append(value)
+        value = value.argument
+        if value in stored and (found := placed(views, value.memory_strides)):
+            return value, *found
+    return None
 
 
 def base_of(value: Value, stored: Mapping[Value, tuple[int, ...]]) -> Value:

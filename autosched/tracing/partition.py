@@ -76,7 +76,7 @@ class Partition:
             elif isinstance(value, Eager):
                 self._store(value)
                 for operand in value.operands:
-                    self._store(operand)
+                    self._store(self.stored_as(operand))
         for result in self.results:
             self._store(self.stored_as(result))
         required = frozenset(self._stored)
@@ -88,17 +88,17 @@ class Partition:
         self.steps = [self._step(v) for v in values if v in self._stored and not isinstance(v, Source)]
 
     def stored_as(self, result: Value) -> Value:
-        """What is in memory for a result: the tensor that it is a view of, where strides can say so; or itself."""
+        """What is in memory for a result, or for what PyTorch is given: what it is a view of, or else itself."""
         if not isinstance(result, View):
             return result
         views = chain(result, self._stored)
         base = views[-1].argument
-        strides = self._stored.get(base, dense_strides(base.shape))
+        strides = self._stored.get(base, base.memory_strides)
         return result if placed(views, strides) is None else base
 
     def _store(self, value: Value) -> None:
         if value not in self._stored:
-            self._stored[value] = dense_strides(value.shape)
+            self._stored[value] = value.memory_strides
 
     def _step(self, value: Value) -> Step:
         if isinstance(value, Eager):

@@ -86,7 +86,7 @@ def _mv(result: Result, a: Value, v: Value) -> Value:
 
 
 def _addmv(result: Result, bias: Value, a: Value, v: Value, *, beta: float = 1, alpha: float = 1) -> Value:
-    whole = Result(f"{result.name}_column", (*a.shape[:-1], 1), result.dtype, result.line, result.origin, result.on_cpu)
+    whole = Result(f"{result.name}_column", (*a.shape[:-1], 1), result.dtype, result.line, result.on_cpu)
     column, row = reshape(v, (*v.shape, 1)), reshape(bias, (*bias.shape, 1)) if bias.shape else bias
     return reshape(_addmm(whole, row, a, column, beta=beta, alpha=alpha), result.shape, result.name)
 

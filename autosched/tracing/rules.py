@@ -27,19 +27,20 @@ class UnsupportedError(Exception):
 class Result:
     """One result of an operator: what its value must be called, its shape and element type, the user's line.
 
-    `on_cpu`: whether eager computes it on a CPU, in the graph that was captured.
+    `on_cpu`: whether eager computes it on a CPU, in the graph that was captured. `strides`: PyTorch's, where it makes
+    them dense in another order than that of the dimensions.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     line: str
-    origin: str = ""
     on_cpu: bool = True
+    strides: tuple[int, ...] | None = None
 
     def of(self, kind: Callable[..., V], **fields: Any) -> V:
         """A value of this kind with this name, shape, element type and line, unless `fields` say others."""
-        own = {"name": self.name, "shape": self.shape, "dtype": self.dtype, "line": self.line, "origin": self.origin}
+        own = {"name": self.name, "shape": self.shape, "dtype": self.dtype, "line": self.line}
         return kind(**{**own, **fields})
 
     def pointwise(self, combine: Callable[..., Expression], *arguments: Value, **fields: Any) -> Value:
@@ -88,7 +89,7 @@ def converted(value: Value, dtype: str, name: str = "") -> Value:
     """The value in another element type, as PyTorch converts it."""
     if value.dtype == dtype:
         return value
-    result = Result(name or f"{value.name}_{dtype}", value.shape, dtype, value.line, value.origin)
+    result = Result(name or f"{value.name}_{dtype}", value.shape, dtype, value.line)
     return result.of(Pointwise, arguments=(value,), combine=lambda x: conversions.converted(x, value.dtype, dtype))
 
 
@@ -128,7 +129,6 @@ def reshape(value: Value, shape: tuple[int, ...], name: str = "") -> Value:
         shape=shape,
         dtype=value.dtype,
         line=value.line,
-        origin=value.origin,
         argument=value,
         apply=lambda t: t.view(shape),
         source_index=index,

@@ -158,7 +158,6 @@ def _summed(result: Result, x: Value, at: Value, places: Value, values: Value) -
         shape=(*x.shape, values.shape[-1]),
         dtype="int64" if whole else "float32",
         line=result.line,
-        origin=result.origin,
         arguments=(at, places, values),
         combine=lambda p, i, v: ex.call("where", ex.call("eq", p, i), v, nothing),
     )
@@ -186,7 +185,7 @@ def _values_last(result: Result, values: Value, d: int) -> Value:
 
 
 def _part(result: Result, name: str, shape: tuple[int, ...], dtype: str) -> Result:
-    return Result(f"{result.name}_{name}", shape, dtype, result.line, result.origin, result.on_cpu)
+    return Result(f"{result.name}_{name}", shape, dtype, result.line, result.on_cpu)
 
 
 def _integers(result: Result, name: str, argument: Value, combine: Callable[[Expression], Expression]) -> Value:
@@ -195,7 +194,6 @@ def _integers(result: Result, name: str, argument: Value, combine: Callable[[Exp
         shape=argument.shape,
         dtype="int64",
         line=result.line,
-        origin=result.origin,
         arguments=(argument,),
         combine=combine,
     )
@@ -223,7 +221,6 @@ def _last(result: Result, x: Value, d: int, at: Value, places: Value, values: Va
         shape=(*line, count),
         dtype="int64",
         line=result.line,
-        origin=result.origin,
         arguments=(at, places, numbers),
         combine=lambda p, i, n: ex.call("where", ex.call("eq", p, i), n, Integer(-1)),
     )

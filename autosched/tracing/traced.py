@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, overload
 
+import torch
 from torch import Tensor
 
 from autosched.kernel import Kernel
@@ -50,11 +51,11 @@ def trace(
 ) -> Traced:
     """The function cut into workloads, at the shapes, element types and strides of these inputs.
 
-    `function` takes tensors and returns a tensor or several; other arguments are to be bound before
-    (`functools.partial`). It is captured by torch.export, once, so it must not decide by the data. The inputs are
-    not computed with, and may be on any device. Tensors that it closes over are constants: read where they lie, or
-    copied once when the kernel is made, where they lie elsewhere or apart; they are not to change. Where an
-    operator is not supported, or no kernel computes something, `allow_fallback` leaves that to PyTorch.
+    `function` takes tensors and returns tensors, in any structure that PyTorch's pytrees know; other arguments are to
+    be bound before (`functools.partial`). It is captured by torch.export, once, so it must not decide by the data.
+    The inputs are not computed with, and may be on any device. Tensors that it closes over are constants: read where
+    they lie, or copied once when the kernel is made, where they lie elsewhere or apart; they are not to change. Where
+    an operator is not supported, or no kernel computes something, `allow_fallback` leaves that to PyTorch.
 
     Values are computed in float32, sums too, and are rounded where PyTorch eager rounds: after every operator whose
     result is narrower. What PyTorch computes in one operator is rounded once, here too.
@@ -70,6 +71,10 @@ def trace(
     for number, given in enumerate(inputs):
         if not isinstance(given, Tensor):
             raise InputError(f"example input {number} is {type(given).__name__}; expected a torch.Tensor")
+        if given.layout is not torch.strided:
+            raise InputError(
+                f"example input {number} is {given.layout}; expected a tensor with strides, as by to_dense()"
+            )
     if dynamic is not None:
         if backward or sizes is None:
             raise InputError("dynamic=... needs sizes=(least, greatest), and is not available with backward=True")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,14 +22,23 @@ from autosched.tracing import (
 from autosched.tracing.binding import bind, check_declared
 from autosched.tracing.capture import Captured, user_line
 from autosched.tracing.constant_nodes import ConstantNodes, filled
+from autosched.tracing.nodes import (
+    READ_NUMBER,
+    given_to,
+    is_effect,
+    is_sequence,
+    needed_nodes,
+    operator_name,
+    results_of,
+    where,
+)
 from autosched.tracing.pointwise_translation import NAMES, pointwise
-from autosched.tracing.rules import Result, UnsupportedError, constant_number, reshape, torch_name
-from autosched.tracing.values import Eager, EagerOperation, Source, Value
+from autosched.tracing.rules import UnsupportedError, constant_number, reshape, torch_name
+from autosched.tracing.values import NUMBER, Eager, EagerOperation, Pointwise, Source, Value, as_read, values_in
 from search_spaces import InputError
 from search_spaces.dtypes import DTYPES, FLOAT8
+from search_spaces.expression import Access
 
-# Checks that torch.export leaves in a graph; what they check is fixed when a function is traced.
-_CHECKS = ("_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range_for_size")
 # Arguments of operators that are in memory, computed before: what is multiplied, and what is looked up in.
 _FROM_MEMORY = {**dict.fromkeys(product_rules.RULES, range(3)), **dict.fromkeys(lookup_rules.RULES, range(1))}
 _TABLES = (
@@ -40,12 +50,23 @@ _TABLES = (
 )
 
 
+class DefectWarning(RuntimeWarning):
+    """A rule failed in a way that says nothing about the operator: a defect of this package."""
+
+
 @dataclass
 class Translation:
-    """The values of a captured graph: its arguments and constants, and its results in order, None where it has none."""
+    """The values of a captured graph.
+
+    `sources`: its arguments and the constants that it uses; `outputs`: its results in order, and what is no tensor as
+    it is; `effects`: what is called though nothing comes of it, because it may raise. `origins`: by value, the
+    operation that it is made for.
+    """
 
     sources: list[Source] = field(default_factory=list)
-    outputs: list[Value | None] = field(default_factory=list)
+    outputs: list[Any] = field(default_factory=list)
+    effects: list[Value] = field(default_factory=list)
+    origins: dict[Value, str] = field(default_factory=dict)
 
 
 def translate(
@@ -71,27 +92,29 @@ class _Unread:
 class _Translator:
     def __init__(self, captured: Captured, names: Sequence[str], allow_fallback: bool, eager: frozenset[str]) -> None:
         self.translation = Translation()
-        self._left = eager
+        self._left = eager | captured.laid_out
         self._known: dict[fx.Node, Any] = {}
         self._allow_fallback = allow_fallback
         self._constants = ConstantNodes(captured.graph)
         given = iter(names)
+        needed = needed_nodes(captured.graph, allow_fallback)
         for node in captured.graph.nodes:
             if node.op in ("placeholder", "get_attr"):
-                self._known[node] = self._source(node, captured.constants.get(node.name), given)
-            elif node.op == "call_function":
+                self._known[node] = self._held(node, captured.constants.get(node.name), given)
+            elif node.op == "call_function" and node in needed:
                 self._known[node] = self._called(node)
             elif node.op == "output":
                 self.translation.outputs = [self._output(a) for a in node.args[0]]
 
-    def _source(self, node: fx.Node, constant: Tensor | None, names: Any) -> Source:
+    def _held(self, node: fx.Node, constant: Tensor | torch.nn.Module | None, names: Iterator[str]) -> Any:
+        if isinstance(constant, torch.nn.Module):
+            return constant
         meta = node.meta.get("val") if constant is None else constant
-        if not isinstance(meta, Tensor):
-            raise InputError(f"argument {node.name} is {type(meta).__name__}; expected a tensor")
-        dtype = torch_name(meta.dtype)
         name = node.name if constant is not None else next(names)
-        if dtype not in DTYPES:
-            raise InputError(f"argument {name} is {dtype}; expected one of {', '.join(DTYPES)}")
+        if not isinstance(meta, Tensor) or meta.layout is not torch.strided:
+            what = f"{meta.layout}" if isinstance(meta, Tensor) else type(meta).__name__
+            raise InputError(f"argument {name} is {what}; expected a tensor with strides")
+        dtype = torch_name(meta.dtype)
         position = None if constant is not None else sum(s.position is not None for s in self.translation.sources)
         source = Source(
             name=name,
@@ -104,52 +127,56 @@ class _Translator:
         self.translation.sources.append(source)
         return source
 
-    def _output(self, node: Any) -> Value | None:
-        if node is None:
-            return None
-        if not isinstance(node, fx.Node):
-            raise InputError(f"the function returns {node!r}; expected tensors only")
-        constant = self._constants.result(node) if node in self._constants else None
+    def _output(self, given: Any) -> Any:
+        if not isinstance(given, fx.Node):
+            return given
+        constant = self._constants.result(given) if given in self._constants else None
         if constant is not None:
             made, source = constant
             self.translation.sources += [] if source is None else [source]
             return made
-        value = self._known[node]
-        if isinstance(value, _Unread) or not isinstance(node.meta["val"], Tensor):
-            given = value.reason if isinstance(value, _Unread) else "a number that depends on data"
-            raise InputError(f"the function returns {node}: {given}; expected tensors that kernels compute")
-        assert isinstance(value, Value)
+        value = self._known[given]
+        if isinstance(value, _Unread):
+            raise self._refused(given, value.reason)
+        if isinstance(value, Eager) and value.dtype == NUMBER and not self._allow_fallback:
+            raise self._refused(given, "it gives a number that depends on data, which is returned")
         number = constant_number(value)
-        return value if number is None else filled(value.name, value.shape, node.meta["val"].dtype, number)
+        return value if number is None else filled(value.name, value.shape, given.meta["val"].dtype, number)
 
     def _called(self, node: fx.Node) -> Any:
-        if node.target is operator.getitem:
+        if node.target is operator.getitem and is_sequence(node.args[0]):
             several, place = node.args
             assert isinstance(several, fx.Node)
             return self._known[several][place]
-        name, overload = _operator_name(node)
-        if name in _CHECKS:
+        if is_effect(node):
+            self.translation.effects.append(self._eager(node, "it may raise an error"))
             return None
-        arguments = tuple(self._as_read(a, name, n) for n, a in enumerate(node.args))
-        keywords = {k: self._given(v) for k, v in node.kwargs.items()}
+        if node.target is READ_NUMBER:
+            # Of use to who can look up with it.
+            return self._eager(node, "a number that depends on data")
         if node.name in self._left:
-            return self._eager(node, arguments, keywords, "no kernel computes it")
+            return self._left_to_pytorch(node, "no kernel computes it", None)
         try:
-            return self._translated(node, name, overload, arguments, keywords)
+            made = self._translated(node, *self._as_read(node))
+            self._note_origin(made, node.name)
         except UnsupportedError as error:
-            constant = self._in_memory(node)
-            if constant is not None:
-                return constant
-            if node in self._constants and not self._allow_fallback:
-                return _Unread(str(error))
-            if not self._allow_fallback:
-                line = user_line(node)
-                where = f" ({line})" if line else ""
-                raise InputError(
-                    f"{node.target}{where} is not supported: {error}; "
-                    "trace(..., allow_fallback=True) leaves it to PyTorch"
-                ) from None
-            return self._eager(node, arguments, keywords, str(error))
+            return self._left_to_pytorch(node, str(error), None)
+        except Exception as error:
+            # Whatever a rule raises besides is its defect, and no reason to leave a caller without the line.
+            why = f"its rule failed with {type(error).__name__}: {error}"
+            warnings.warn(f"{where(node)}: {why}; this is a defect of autosched", DefectWarning, stacklevel=2)
+            return self._left_to_pytorch(node, why, error)
+        return made
+
+    def _left_to_pytorch(self, node: fx.Node, why: str, defect: Exception | None) -> Any:
+        constant = self._in_memory(node)
+        if constant is not None:
+            return constant
+        if node in self._constants and not self._allow_fallback:
+            return _Unread(why)
+        if not self._allow_fallback:
+            raise self._refused(node, why) from defect
+        return self._eager(node, why)
 
     def _in_memory(self, node: Any) -> Source | None:
         """What the node computes as a constant tensor, where it depends on nothing."""
@@ -157,36 +184,47 @@ class _Translator:
         self.translation.sources += [] if made is None else [made]
         return made
 
-    def _as_read(self, argument: Any, name: str, place: int) -> Any:
-        """An argument of an operator: one that it cannot compute on the way is in memory if it is constant."""
-        constant = self._in_memory(argument) if place in _FROM_MEMORY.get(name, ()) else None
-        return self._given(argument) if constant is None else constant
+    def _as_read(self, node: fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What an operator is given: what it cannot compute on the way is in memory if it is constant."""
+        arguments, keywords = given_to(node, self._known)
+        places = [n for n in _FROM_MEMORY.get(operator_name(node)[0], ()) if n < len(arguments)]
+        constants = {n: self._in_memory(node.args[n]) for n in places}
+        read = tuple(constants.get(n) or _as_tensor(given) for n, given in enumerate(arguments))
+        return read, {name: _as_tensor(given) for name, given in keywords.items()}
 
-    def _given(self, argument: Any) -> Any:
-        if isinstance(argument, fx.Node):
-            return self._known[argument]
-        if isinstance(argument, list | tuple):
-            return [self._given(a) for a in argument]
-        return argument
+    def _refused(self, node: fx.Node, why: str) -> InputError:
+        return InputError(
+            f"{where(node)} is not supported: {why}; trace(..., allow_fallback=True) leaves it to PyTorch"
+        )
 
-    def _translated(
-        self, node: fx.Node, name: str, overload: str, arguments: tuple[Any, ...], keywords: dict[str, Any]
-    ) -> Any:
-        unread = next((a for a in arguments if isinstance(a, _Unread)), None)
+    def _note_origin(self, made: Any, origin: str) -> None:
+        """Everything that was made now is made for this operation; expressions are tried: no rule is to fail later."""
+        rest = list(values_in(made))
+        while rest:
+            value = rest.pop()
+            if value not in self.translation.origins and not isinstance(value, Source):
+                self.translation.origins[value] = origin
+                if isinstance(value, Pointwise):
+                    value.combine(*(as_read(Access("x", ()), a.dtype) for a in value.arguments))
+                rest += value.operands
+
+    def _translated(self, node: fx.Node, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        unread = next((u for n in node.all_input_nodes if isinstance(u := self._known[n], _Unread)), None)
         if unread is not None:
             raise UnsupportedError(unread.reason)
-        results = _results(node)
-        if name == "_local_scalar_dense" and isinstance(arguments[0], Value):
-            # The element as a number, which operators take as they take a tensor of one element.
-            return reshape(arguments[0], ())
-        if not results:
-            raise InputError(f"{node.target} ({user_line(node)}) gives a number that depends on data; expected tensors")
+        name, overload = operator_name(node)
+        for value in values_in((arguments, keywords)):
+            if not value.readable:
+                raise UnsupportedError(_why_unreadable(value))
+        results = [r for r in results_of(node) if r is not None]
+        if not results or not results[0].of(Value).readable:
+            raise UnsupportedError(_why_unreadable(results[0].of(Value)) if results else "it gives no tensor")
         first = results[0]
         if first.dtype not in DTYPES or first.dtype in FLOAT8:
             allowed = ", ".join(d for d in DTYPES if d not in FLOAT8)
             raise UnsupportedError(f"its result is {first.dtype}; expected one of {allowed}")
         if 0 in first.shape or any(0 in v.shape for v in arguments if isinstance(v, Value)):
-            return self._eager(node, arguments, keywords, "a tensor without elements")
+            return self._eager(node, "a tensor without elements")
         if (name, overload) == ("view", "dtype"):
             raise UnsupportedError("the bits of one element type as those of another")
         constant = self._in_memory(node) if name in _FROM_MEMORY or name in reduction_rules.RULES else None
@@ -202,15 +240,38 @@ class _Translator:
         check_declared(found, bound, own=1)
         return found(first, *bound.required, **bound.options)
 
-    def _eager(self, node: fx.Node, arguments: tuple[Any, ...], keywords: dict[str, Any], why: str) -> Any:
+    def _eager(self, node: fx.Node, why: str) -> Any:
+        """A call of PyTorch with exactly what the graph gives it."""
         assert callable(node.target)
+        arguments, keywords = given_to(node, self._known)
         # What is constant is computed nowhere else: it has to be in memory.
         arguments = tuple(self._in_memory(n) or a for n, a in zip(node.args, arguments, strict=True))
         operation = EagerOperation(node.target, arguments, tuple(keywords.items()), why)
-        results = _results(node)
-        if isinstance(node.meta["val"], Tensor):
-            return results[0].of(Eager, operation=operation)
-        return tuple(r.of(Eager, operation=operation, output=i) for i, r in enumerate(results))
+        if is_effect(node):
+            return Eager(name=node.name, shape=(), dtype=NUMBER, line=user_line(node), operation=operation)
+        results = results_of(node)
+        several = isinstance(node.meta["val"], list | tuple)
+        made = tuple(
+            None if r is None else r.of(Eager, operation=operation, output=i if several else None, strides=r.strides)
+            for i, r in enumerate(results)
+        )
+        self._note_origin(made, node.name)
+        return made if several else made[0]
+
+
+def _as_tensor(given: Any) -> Any:
+    """A number that was read from a tensor as that tensor: rules take either."""
+    if isinstance(given, Eager) and given.operation.target is READ_NUMBER and given.operation.arguments[0].readable:
+        return reshape(given.operation.arguments[0], ())
+    return given
+
+
+def _why_unreadable(value: Value) -> str:
+    if value.dtype == NUMBER:
+        return f"{value.name} is a number that depends on data; expected tensors"
+    if value.dtype in DTYPES:
+        return f"{value.name} has a shape that depends on data; expected one that does not"
+    return f"{value.name} is {value.dtype}; expected one of {', '.join(DTYPES)}"
 
 
 def rule_of(name: str, overload: str) -> Callable[..., Any] | None:
@@ -219,31 +280,3 @@ def rule_of(name: str, overload: str) -> Callable[..., Any] | None:
     for rules in _TABLES:
         found = found or rules.get(name)
     return found
-
-
-def _operator_name(node: fx.Node) -> tuple[str, str]:
-    """`aten.sum.dim_IntList` as ("sum", "dim_IntList")."""
-    if not isinstance(node.target, torch._ops.OpOverload):
-        raise InputError(f"{node.target} is not supported: expected an operator of PyTorch")
-    name, _, overload = str(node.target).removeprefix(f"{node.target.namespace}.").rpartition(".")
-    return name if node.target.namespace == "aten" else str(node.target), overload
-
-
-def _results(node: fx.Node) -> list[Result]:
-    meta = node.meta["val"]
-    line = user_line(node)
-    several = list(meta) if isinstance(meta, list | tuple) else [meta]
-    if any(not isinstance(n, int) for t in several if isinstance(t, Tensor) for n in t.shape):
-        raise InputError(f"{node.target} ({line}) gives a shape that depends on data; expected one that does not")
-    return [
-        Result(
-            f"{node.name}_{i}" if len(several) > 1 else node.name,
-            tuple(t.shape),
-            torch_name(t.dtype),
-            line,
-            node.name,
-            t.device.type == "cpu",
-        )
-        for i, t in enumerate(several)
-        if isinstance(t, Tensor)
-    ]

@@ -38,7 +38,11 @@ class TracedTuneResult:
     @property
     def report(self) -> str:
         """The report of every search."""
+        if not self.traced.workloads:
+            return str(self)
         return "\n\n".join(f"{r.workload.label}\n{r.report}" for r in self.results)
 
     def __str__(self) -> str:
+        if not self.traced.workloads:
+            return f"{self.traced.label}: nothing to tune, PyTorch computes all of it"
         return "\n".join([self.traced.label, *(f"  {result}" for result in self.results)])

@@ -13,8 +13,12 @@ from typing import Any, Literal
 
 import torch
 
-from search_spaces.dtypes import dtype, is_integer
+from search_spaces.dtypes import DTYPES, dtype, is_integer
 from search_spaces.expression import Access, Affine, Expression, call
+from search_spaces.strides import dense_strides
+
+# The `dtype` of what is a number or a truth value of Python's.
+NUMBER = "number"
 
 # Where an element is, per dimension: an affine form of the axes of a kernel, or data (see `LookedUp`).
 Index = tuple[Affine | Expression, ...]
@@ -26,14 +30,16 @@ Extents = Mapping[str, int]
 class Value:
     """A tensor of the function: `name` as in the captured graph, `dtype` as `search_spaces.dtypes` calls it.
 
-    `line`: the user's line that it comes from, "" where that is unknown. `origin`: the operation that it is made for.
+    `line`: the user's line that it comes from, "" where that is unknown.
+
+    Only PyTorch can take one that is not `readable`: then `dtype` may be any of PyTorch's, or `NUMBER` of what is no
+    tensor, and a size that depends on data is -1.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     line: str = field(default="", repr=False)
-    origin: str = ""
 
     @property
     def operands(self) -> tuple[Value, ...]:
@@ -41,12 +47,22 @@ class Value:
         return ()
 
     @property
+    def readable(self) -> bool:
+        """Whether kernels can read it."""
+        return self.dtype in DTYPES and min(self.shape, default=0) >= 0
+
+    @property
+    def memory_strides(self) -> tuple[int, ...]:
+        """How it lies in memory, if it does."""
+        return dense_strides(self.shape)
+
+    @property
     def elements(self) -> int:
         return math.prod(self.shape)
 
     @property
     def bytes(self) -> int:
-        return self.elements * dtype(self.dtype).bytes
+        return self.elements * dtype(self.dtype).bytes if self.readable else 0
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -59,6 +75,10 @@ class Source(Value):
     strides: tuple[int, ...]
     position: int | None = None
     tensor: torch.Tensor | None = field(default=None, repr=False)
+
+    @property
+    def memory_strides(self) -> tuple[int, ...]:
+        return self.strides
 
     @property
     def trained(self) -> bool:
@@ -159,11 +179,17 @@ class LookedUp(Value):
 class Eager(Value):
     """What PyTorch computes: an operation that no kernel is made of. `arguments` hold values and plain constants.
 
-    `output`: which of several results it is. All results of one operation share `operation`.
+    `output`: which of several results it is. All results of one operation share `operation`. `strides`: those that
+    PyTorch gives it, where it is not dense in the order of its dimensions but is in another.
     """
 
     operation: EagerOperation
     output: int | None = None
+    strides: tuple[int, ...] | None = None
+
+    @property
+    def memory_strides(self) -> tuple[int, ...]:
+        return self.strides or dense_strides(self.shape)
 
     @property
     def operands(self) -> tuple[Value, ...]:
@@ -181,17 +207,23 @@ class EagerOperation:
 
     @property
     def operands(self) -> tuple[Value, ...]:
-        return tuple(_values_in((self.arguments, self.keywords)))
+        return tuple(values_in((self.arguments, self.keywords)))
+
+
+def values_in(nested: Any) -> Iterator[Value]:
+    """The values within arguments of an operator."""
+    match nested:
+        case Value():
+            yield nested
+        case list() | tuple():
+            for part in nested:
+                yield from values_in(part)
+        case dict():
+            yield from values_in(list(nested.values()))
+        case slice(start=start, stop=stop, step=step):
+            yield from values_in([start, stop, step])
 
 
 def as_read(element: Expression, dtype: str) -> Expression:
     """What is read of a tensor of that element type: as an integer, if it is one."""
     return call("to_integer", element) if is_integer(dtype) else element
-
-
-def _values_in(nested: Any) -> Iterator[Value]:
-    if isinstance(nested, Value):
-        yield nested
-    elif isinstance(nested, list | tuple):
-        for part in nested:
-            yield from _values_in(part)

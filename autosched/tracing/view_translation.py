@@ -115,7 +115,7 @@ def _repeat(result: Result, x: Value, times: Sequence[int]) -> Value:
     sizes = (*(1,) * (len(times) - len(x.shape)), *x.shape)
     apart = tuple(n for size in sizes for n in (1, size))
     whole = tuple(n for t, size in zip(times, sizes, strict=True) for n in (t, size))
-    spread = Result(f"{result.name}_apart", whole, x.dtype, result.line, result.origin)
+    spread = Result(f"{result.name}_apart", whole, x.dtype, result.line)
     return reshape(expand(spread, reshape(x, apart), whole), result.shape, result.name)
 
 

@@ -1,0 +1,102 @@
+"""Captured graphs without what only PyTorch's own executor understands."""
+
+from __future__ import annotations
+
+import operator
+
+import torch
+from torch import Tensor, fx
+
+from search_spaces import InputError
+
+_aten = torch.ops.aten
+
+
+def without_tokens(graph: fx.Graph) -> None:
+    """Operators with an effect as calls of their own: PyTorch threads a token through them, to keep their order.
+
+    Before:  f(token, x): made = with_effects(token, op, x); token_1 = made[0]; y = made[1]; return (token_1, y)
+    After:   f(x): y = op(x); return (y,)
+    """
+    wrapped = [n for n in graph.nodes if n.target is torch.ops.higher_order.with_effects]
+    tokens = [n.args[0] for n in wrapped if isinstance(n.args[0], fx.Node) and n.args[0].op == "placeholder"]
+    (output,) = (n for n in graph.nodes if n.op == "output")
+    # There are as many at the end as at the beginning, and they come first.
+    output.args = (tuple(output.args[0])[len(tokens) :],)
+    for node in wrapped:
+        _unwrap(graph, node)
+    for token in tokens:
+        graph.erase_node(token)
+
+
+def _unwrap(graph: fx.Graph, wrapped: fx.Node) -> None:
+    _, target, *arguments = wrapped.args
+    made = wrapped.meta.get("val") or (None,)
+    parts = [n for n in wrapped.users if n.target is operator.getitem]
+    assert callable(target)
+    with graph.inserting_before(wrapped):
+        call = graph.call_function(target, tuple(arguments), wrapped.kwargs)
+    call.meta = {**wrapped.meta, "val": made[1] if len(made) == 2 else tuple(made[1:]) or None}
+    for part in parts:
+        place = part.args[1]
+        assert isinstance(place, int)
+        if place == 0:
+            # The next one in line, which is unwrapped too, or an output that was dropped.
+            part.replace_all_uses_with(call)
+        elif len(made) == 2:
+            part.replace_all_uses_with(call)
+        else:
+            part.args = (call, place - 1)
+            continue
+        graph.erase_node(part)
+    graph.erase_node(wrapped)
+
+
+def reshape_instead_of_view(graph: fx.Graph) -> None:
+    """Views as what they are where there is one, and copies elsewhere: a decomposition before them may give other
+    strides than its operator does, which have no such view.
+    """
+    for node in graph.nodes:
+        if node.target is _aten.view.default:
+            node.target = _aten.reshape.default
+
+
+def read_from_their_memory(graph: fx.Graph) -> frozenset[str]:
+    """as_strided of a view as as_strided of what it is a view of: memory beyond a view is that of another tensor.
+
+    Returns the operations that must be PyTorch's, as memory is not to lie in another order: `as_strided` of what is not
+    dense in the order of its dimensions, and what makes that.
+
+    Raises:
+        InputError: the memory is not that of a tensor of the graph as it lies.
+    """
+    first: dict[int, fx.Node] = {}
+    laid_out: set[str] = set()
+    for node in graph.nodes:
+        made = node.meta.get("val")
+        if not isinstance(made, Tensor) or made.layout is not torch.strided:
+            continue
+        memory = made.untyped_storage()._cdata
+        if node.target is _aten.as_strided.default and isinstance(node.args[0], fx.Node):
+            base = first.get(memory, node.args[0])
+            _read_from(node, base)
+            if not base.meta["val"].is_contiguous():
+                laid_out |= {node.name, base.name, *(n.name for n in _producer(base))}
+        first.setdefault(memory, node)
+    return frozenset(laid_out)
+
+
+def _producer(node: fx.Node) -> list[fx.Node]:
+    return node.all_input_nodes if node.target is operator.getitem else []
+
+
+def _read_from(node: fx.Node, base: fx.Node) -> None:
+    viewed, shape, strides, *rest = node.args
+    offset = rest[0] if rest else node.kwargs.get("storage_offset")
+    assert isinstance(viewed, fx.Node)
+    if offset is None:
+        offset = viewed.meta["val"].storage_offset()
+    whole = base.meta["val"]
+    if whole.storage_offset() or whole.untyped_storage().nbytes() > whole.numel() * whole.itemsize:
+        raise InputError(f"{node.target} reads memory of {base.name} beyond its elements; expected a tensor's own")
+    node.args, node.kwargs = (base, shape, strides, offset), {}
