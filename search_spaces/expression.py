@@ -275,7 +275,9 @@ def depth(expression: Expression) -> int:
 def is_integral(expression: Expression) -> bool:
     """Whether the value of the expression is an integer, and no float32."""
     while isinstance(expression, Apply) and expression.operator in _OF_EITHER:
-        expression = expression.arguments[-1]
+        # Both are of one kind, which a leaf says at once.
+        first, last = expression.arguments[-2:][0], expression.arguments[-1]
+        expression = last if isinstance(first, Apply) else first
     if isinstance(expression, Apply):
         return expression.operator == "to_integer" or expression.operator in OF_INTEGERS
     return isinstance(expression, Integer)

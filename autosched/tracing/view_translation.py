@@ -130,9 +130,10 @@ def _unfold(result: Result, x: Value, dim: int, size: int, step: int) -> Value:
 
     def index(at: Index) -> Index:
         *others, inner = at
-        if not isinstance(inner, Affine) or not isinstance(others[d], Affine):
+        outer = others[d]
+        if not isinstance(inner, Affine) or not isinstance(outer, Affine):
             raise NotAffineError
-        return (*others[:d], scaled(others[d], step) + inner, *others[d + 1 :])
+        return (*others[:d], scaled(outer, step) + inner, *others[d + 1 :])
 
     return view(result, x, lambda t: t.unfold(d, size, step), index)
 
