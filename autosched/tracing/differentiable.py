@@ -7,7 +7,7 @@ AOTAutograd gives the graph of both, and cuts it where the fewest bytes have to 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
@@ -26,7 +26,7 @@ from autosched.tracing.function import TracedFunction, argument_names, cut
 from autosched.tracing.graph_rewriting import read_from_their_memory, without_tokens
 from autosched.tracing.kernel import TracedKernel
 from autosched.tracing.structure import Structure, flattened
-from search_spaces import InputError, Workload
+from search_spaces import InputError, Target, Workload
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,14 @@ class DifferentiableFunction:
     @property
     def label(self) -> str:
         return f"{self.forward.label} with its gradient"
+
+    def for_target(self, target: Target) -> DifferentiableFunction:
+        """The function with both directions cut so that every kernel has a schedule on the target.
+
+        Raises:
+            InputError: as `TracedFunction.for_target`.
+        """
+        return replace(self, forward=self.forward.for_target(target), backward=self.backward.for_target(target))
 
     @property
     def workloads(self) -> tuple[Workload, ...]:
