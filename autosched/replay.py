@@ -85,7 +85,8 @@ def replay(
         LogError: a log cannot be read.
     """
     if isinstance(op, Traced):
-        return loaded(op, _replayed(op, target, log, policy, allow_stale))
+        cut = op.for_target(devices.resolve(target))
+        return loaded(cut, _replayed(cut, target, log, policy, allow_stale))
     check_workload(op)
     check_policy(policy)
     paths = log_paths(log)

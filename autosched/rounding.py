@@ -210,7 +210,21 @@ def _sum(terms: Sequence[Estimate], kept: Sequence[str], reduced: Mapping[str, i
     error = variance.sqrt()
     if len(terms) == 1 and bool((terms[0].value.values == terms[0].value.values.floor()).all()):
         error = torch.where(_sums_exactly(terms[0], q.axes, kept, reduced), 0.0, error)
-    return Estimate(total, Named(q.axes, of_finite(error, total.aligned(q.axes))))
+    doubt = _unknown(terms, q.axes, kept, reduced)
+    return Estimate(total, Named(q.axes, of_finite(error, total.aligned(q.axes), doubt)))
+
+
+def _unknown(
+    terms: Sequence[Estimate], axes: Sequence[str], kept: Sequence[str], reduced: Mapping[str, int]
+) -> torch.Tensor:
+    """Where something of unknown value is folded, by these of the axes that are kept."""
+    found = torch.tensor(False)
+    for error in (t.error for t in terms if t.error is not None):
+        here = error.values.isinf()
+        if bool(here.any()):
+            counts = sum_of_products([Named(error.axes, here.to(torch.float32))], kept, reduced)
+            found = found.to(here.device) | (counts.aligned(axes) > 0)
+    return found
 
 
 def _sums_exactly(term: Estimate, axes: Sequence[str], kept: Sequence[str], reduced: Mapping[str, int]) -> torch.Tensor:
@@ -240,7 +254,8 @@ def _product(term: Estimate, stage: Stage) -> Estimate:
     inexact = sum_of_products([exact], [a.name for a in stage.axes], {a.name: a.extent for a in axes})
     kept = (inexact.aligned(total.axes) == 0) & (size <= _EXACT_INTEGERS)
     error = torch.where(kept, 0.0, size * relative.sqrt())
-    return Estimate(total, Named(total.axes, of_finite(error, total.values)))
+    doubt = _unknown([term], total.axes, [a.name for a in stage.axes], {a.name: a.extent for a in axes})
+    return Estimate(total, Named(total.axes, of_finite(error, total.values, doubt)))
 
 
 def _chain_variance(q: torch.Tensor, s: torch.Tensor, count: int, chain: int) -> torch.Tensor:

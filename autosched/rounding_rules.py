@@ -65,7 +65,8 @@ def applied(operator: str, given: Sequence[Estimate]) -> Estimate:
             if e is not None:
                 # Not by squares, which overflow for masks as large as float32 has them.
                 error = torch.hypot(error, torch.where(e == 0, 0.0, _passed_on(slope, e)))
-    error = of_finite(error, result)
+    doubt = unknown(errors) | _near_pole(operator, given, axes)
+    error = of_finite(error, result, doubt)
     if inherited and not _all_finite(result):
         # An infinity that finite operands with errors make may be a number instead.
         finite, sure = torch.ones_like(result, dtype=torch.bool), torch.ones_like(result, dtype=torch.bool)
@@ -75,6 +76,22 @@ def applied(operator: str, given: Sequence[Estimate]) -> Estimate:
             sure = sure & (e == 0)
         error = torch.where(finite & ~sure & ~result.isfinite(), math.inf, error)
     return Estimate(Named(axes, result), Named(axes, error.expand(result.shape)))
+
+
+def unknown(errors: Sequence[torch.Tensor | None]) -> torch.Tensor:
+    """Where the error of an operand is infinite: nothing is known of what comes of it, an infinity or NaN included."""
+    return functools.reduce(torch.logical_or, (e.isinf() for e in errors if e is not None), torch.tensor(False))
+
+
+def _near_pole(operator: str, given: Sequence[Estimate], axes: Sequence[str]) -> torch.Tensor:
+    """Where an operand may be 0, or on the other side of it, where the operator is infinite or not defined there.
+
+    A slope says nothing then: 1 / 0.001 with an error of 0.001 may be 500 or infinite.
+    """
+    place = _POLES.get(operator)
+    if place is None or given[place].error is None:
+        return torch.tensor(False)
+    return within(given[place].value.aligned(axes).to(torch.float32), error_at(given[place], axes))
 
 
 def is_whole(estimate: Estimate) -> bool:
@@ -149,7 +166,8 @@ def rounded(given: Estimate, narrow: str) -> Estimate:
         error = torch.where(stays & (inherited == 0), 0.0, torch.hypot(error, inherited))
         undecided = (size - overflow(narrow)).abs() <= DECIDED * UNIT * inherited
         error = torch.where(undecided & (inherited > 0), math.inf, error)
-        return Estimate(Named(axes, result), Named(axes, torch.where(result.isfinite() | undecided, error, 0.0)))
+        known = ~(result.isfinite() | undecided | inherited.isinf())
+        return Estimate(Named(axes, result), Named(axes, torch.where(known, 0.0, error)))
     return Estimate(Named(axes, result), Named(axes, torch.where(result.isfinite(), error, 0.0)))
 
 
@@ -179,7 +197,8 @@ def _larger(operator: str, given: Sequence[Estimate]) -> Estimate:
     of_a, of_b = (error_at(g, axes) for g in given)
     either = within(_apart(a, b), of_a + of_b)
     error = torch.where(either, torch.maximum(of_a, of_b), torch.where(result == a, of_a, of_b))
-    return Estimate(Named(axes, result), Named(axes, torch.where(result.isnan(), 0.0, error)))
+    known = result.isnan() & ~unknown([of_a, of_b])
+    return Estimate(Named(axes, result), Named(axes, torch.where(known, 0.0, error)))
 
 
 def error_at(given: Estimate, axes: Sequence[str]) -> torch.Tensor:
@@ -223,24 +242,29 @@ def _wrapped(operator: str, given: Sequence[Estimate]) -> Estimate:
     times = (a / b).trunc().to(torch.float32)
     error = torch.hypot(of_a, torch.where(of_b == 0, 0.0, times * of_b))
     left = result.abs().to(torch.float32)
-    undecided = within(torch.minimum(left, b.abs().to(torch.float32) - left), error)
+    # The next multiple of the divisor is once more as far off as that.
+    reach = torch.hypot(of_a, torch.where(of_b == 0, 0.0, (times.abs() + 1) * of_b))
+    undecided = within(torch.minimum(left, b.abs().to(torch.float32) - left), reach)
     error = error + torch.where(undecided, b.abs().to(torch.float32) / UNIT, 0.0)
-    return Estimate(Named(axes, result), Named(axes, of_finite(error, result).expand(result.shape)))
+    error = of_finite(error, result, unknown([of_a, of_b]))
+    return Estimate(Named(axes, result), Named(axes, error.expand(result.shape)))
 
 
 def within(distance: torch.Tensor, error: torch.Tensor) -> torch.Tensor:
     """Where a distance may be 0, or have the other sign, for all that is known: never of numbers without an error."""
-    return (distance.abs() <= DECIDED * UNIT * error) & (error > 0)
+    return ((distance.abs() <= DECIDED * UNIT * error) & (error > 0)) | error.isinf()
 
 
-# Operators that decide: what they yield, or how large its error is, depends on which operand is the larger.
-def of_finite(error: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """The error where there is a finite value, infinite where the analysis has no answer; and none of other values."""
-    error = error.nan_to_num(nan=math.inf, posinf=math.inf)
-    if _all_finite(values):
-        shape = torch.broadcast_shapes(error.shape, values.shape)  # type: ignore[no-untyped-call]  # PyTorch's lack
-        return error.expand(shape)
-    return torch.where(values.isfinite(), error, 0.0)
+def of_finite(error: torch.Tensor, values: torch.Tensor, doubt: torch.Tensor) -> torch.Tensor:
+    """The error where there is a finite value, infinite where the analysis has no answer; and none of other values.
+
+    `doubt`: where nothing is known, of values that are not finite either.
+    """
+    shape = torch.broadcast_shapes(error.shape, values.shape)  # type: ignore[no-untyped-call]  # PyTorch's lack
+    error = error.nan_to_num(nan=math.inf, posinf=math.inf).expand(shape)
+    if not _all_finite(values):
+        error = torch.where(values.isfinite(), error, 0.0)
+    return torch.where(doubt.to(error.device), math.inf, error) if bool(doubt.any()) else error
 
 
 def _all_finite(values: torch.Tensor) -> bool:
@@ -248,6 +272,7 @@ def _all_finite(values: torch.Tensor) -> bool:
     return bool(values.sum().isfinite())
 
 
+# Operators that decide: what they yield, or how large its error is, depends on which operand is the larger.
 _DECISIONS: Mapping[str, Callable[[str, Sequence[Estimate]], Estimate]] = {
     "lt": _compared,
     "le": _compared,
@@ -258,6 +283,8 @@ _DECISIONS: Mapping[str, Callable[[str, Sequence[Estimate]], Estimate]] = {
     "floor": _floored,
     "fmod": _wrapped,
 }
+# Operators that are infinite or not defined at 0, or beyond it, of the operand at this place.
+_POLES: Mapping[str, int] = {"div": 1, "rsqrt": 0, "sqrt": 0, "log": 0}
 # Operators that every device rounds to nearest.
 _ROUNDED_ONCE = frozenset({"add", "sub", "mul"})
 

@@ -181,7 +181,8 @@ def tune(
             policy=policy,
             on_progress=on_progress,
         )
-        return TracedTuneResult(op, _all_tuned(op, search_one))
+        cut = op.for_target(devices.resolve(target))
+        return TracedTuneResult(cut, _all_tuned(cut, search_one))
     search = prepare(
         op,
         target,

@@ -1,6 +1,6 @@
 """What to compute, on which device, and every way to compute it: workloads, targets, search spaces, tile programs."""
 
-from search_spaces.build import build
+from search_spaces.build import build, why_no_schedule
 from search_spaces.errors import (
     AutoschedError,
     EmptySearchSpaceError,
@@ -34,4 +34,5 @@ __all__ = [
     "Workload",
     "build",
     "target_named",
+    "why_no_schedule",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from search_spaces import sketches
 from search_spaces.device_support import why_unsupported
 from search_spaces.errors import EmptySearchSpaceError
@@ -27,3 +29,13 @@ def build(workload: Workload, target: Target) -> SearchSpace:
             f"no sketch rule matches {workload.label} on {target.name} (tried: {tried})\n{workload}"
         )
     return SearchSpace(workload, target, found)
+
+
+def why_no_schedule(workload: Workload, target: Target) -> str | None:
+    """Why no kernel for the target can be made of the workload: no sketch computes it, or none of their schedules is
+    legal; or None."""
+    try:
+        build(workload, target).sample(np.random.default_rng(0))
+    except EmptySearchSpaceError as error:
+        return str(error).partition("\n")[0]
+    return None

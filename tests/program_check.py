@@ -255,9 +255,9 @@ def _leaf(tensor: Tensor) -> Tensor:
 
 
 def _wide(tensor: Tensor, generator: torch.Generator, amount: float) -> Tensor:
-    """The input in float64, every element changed by a random part of itself."""
+    """The input on the CPU in float64, every element changed by a random part of itself."""
     if not tensor.dtype.is_floating_point:
-        return tensor
+        return tensor.cpu()
     changes = 1 + amount * (2 * torch.rand(tensor.shape, generator=generator, dtype=torch.float64) - 1)
-    made: Tensor = tensor.detach().double() * changes.to(tensor.device)
+    made: Tensor = tensor.detach().cpu().double() * changes
     return made.requires_grad_(tensor.requires_grad)

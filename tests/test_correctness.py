@@ -136,3 +136,37 @@ def test_long_outputs_are_compared_to_their_last_element() -> None:
     actual = values.clone()
     actual[-1] = 3.0
     assert error_ratio(actual, expectation) == 3.0
+
+
+# x is rounded to bfloat16 on the way, so that what is computed with it may be another number.
+X, Y = (Access(name, (axis_index("r"),)) for name in "xy")
+NEAR = Apply("round_bfloat16", (X,))
+
+
+def allowed(expression: Apply, x: float, y: float) -> float:
+    """How far a kernel may be off that computes the expression of two numbers."""
+    tensors = (Tensor("x", (2,), "float32"), Tensor("y", (2,), "float32"))
+    workload = Workload("decided", tensors, (Stage("out", (Axis("r", 2),), expression),))
+    return float(expect(workload, [torch.tensor([v, v]) for v in (x, y)]).allowed[0])
+
+
+@pytest.mark.parametrize("operator", ["div", "log", "rsqrt", "sqrt"])
+def test_nothing_is_known_beside_a_pole(operator: str) -> None:
+    away = Apply("sub", (NEAR, Y))
+    whole = Apply(operator, (Literal(1.0), away)) if operator == "div" else Apply(operator, (away,))
+    assert allowed(whole, 1.001, 1.0) == math.inf
+    assert allowed(whole, 9.0, 1.0) < 1e-4
+
+
+def test_nothing_is_known_of_what_comes_of_an_unknown_infinity() -> None:
+    # 1 / 0 is infinite, unless what is compared with y came out equal to it.
+    equal = Apply("eq", (NEAR, Y))
+    doubtful = Apply("round_bfloat16", (Apply("mul", (Apply("div", (Literal(1.0), equal)), Literal(0.0))),))
+    assert allowed(doubtful, 1.001, 1.0) == math.inf
+    assert allowed(doubtful, 9.0, 1.0) < 1e-4
+
+
+def test_a_remainder_is_in_doubt_where_the_quotient_may_be_the_next_integer() -> None:
+    remainder = Apply("fmod", (Y, NEAR))
+    assert allowed(remainder, 1.0640625, 1.0625) > 1.0
+    assert allowed(remainder, 2.25, 1.0625) < 1e-4

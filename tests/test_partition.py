@@ -12,12 +12,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from autosched import trace
-from autosched.tracing import region_kernels
+from autosched import InputError, trace
+from autosched.devices import cpu_target
+from autosched.tracing import function as tracing_function
+from autosched.tracing import loaded, region_kernels
+from search_spaces import Target, Workload, target_named, why_no_schedule
 from search_spaces import expression as ex
 
 sys.path.append(str(Path(__file__).parent))
 from traced_reference import computed
+from untuned import untuned_kernels
 
 R = functools.partial(torch.randn, generator=torch.Generator().manual_seed(0))
 
@@ -110,3 +114,82 @@ def test_what_one_kernel_needed_is_dropped_when_others_store_more() -> None:
         return torch.where(kept, scores.softmax(-1), 0.0)
 
     assert len(trace(function, R(8, 8), R(8, 8)).steps) == 2
+
+
+def without(monkeypatch: pytest.MonkeyPatch, missing: Callable[[Workload], bool]) -> Target:
+    """A target that has no schedules for some workloads."""
+
+    def why(workload: Workload, target: Target) -> str | None:
+        return "no such kernels" if missing(workload) else why_no_schedule(workload, target)
+
+    for module in (region_kernels, tracing_function):
+        monkeypatch.setattr(module, "why_no_schedule", why)
+    return cpu_target()
+
+
+def product_and_more(workload: Workload) -> bool:
+    return workload.stages[0].is_contraction and len(workload.stages) > 1
+
+
+def test_what_a_target_has_no_schedule_for_is_cut_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    def function(a: Tensor, b: Tensor) -> Tensor:
+        return (a @ b).relu()
+
+    inputs = (R(4, 6), R(6, 5))
+    traced = trace(function, *inputs)
+    target = without(monkeypatch, product_and_more)
+    cut = traced.for_target(target)
+    assert (len(traced.steps), len(cut.steps)) == (1, 2)
+    kernel = loaded(cut, untuned_kernels(cut.workloads, target))
+    torch.testing.assert_close(kernel(*inputs), function(*inputs), rtol=1e-5, atol=1e-5)
+
+
+def test_what_a_target_cannot_compute_at_all_is_left_to_pytorch_where_that_is_allowed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def function(a: Tensor, b: Tensor) -> Tensor:
+        return (a.sin() @ b).relu()
+
+    inputs = (R(4, 6), R(6, 5))
+    refused, traced = trace(function, *inputs), trace(function, *inputs, allow_fallback=True)
+    target = without(monkeypatch, lambda workload: workload.stages[0].is_contraction)
+    with pytest.raises(InputError, match=r"no such kernels.*allow_fallback"):
+        refused.for_target(target)
+    cut = traced.for_target(target)
+    assert [text.split(" ")[1] for text in cut.left_to_pytorch] == ["aten.mm.default"]
+    kernel = loaded(cut, untuned_kernels(cut.workloads, target))
+    torch.testing.assert_close(kernel(*inputs), function(*inputs), rtol=1e-5, atol=1e-5)
+
+
+def test_both_directions_of_a_gradient_are_cut_for_a_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = R(4, 6).requires_grad_(), R(6, 5).requires_grad_()
+    traced = trace(lambda a, b: (a @ b).sin(), a, b, backward=True)
+    cut = traced.for_target(without(monkeypatch, product_and_more))
+    assert not any(product_and_more(w) for w in cut.workloads)
+
+
+def test_every_size_of_a_dynamic_function_is_cut_for_a_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = R(4, 6), R(6, 5)
+    traced = trace(lambda a, b: (a @ b).sin(), a, b, dynamic={"a": 0}, sizes=(2, 8), points=(2, 8))
+    cut = traced.for_target(without(monkeypatch, product_and_more))
+    assert [len(cut.at(size).steps) for size in (2, 3, 8)] == [2, 2, 2]
+
+
+def test_a_function_that_fits_a_target_is_the_same_for_it() -> None:
+    traced = trace(lambda a, b: (a @ b).relu(), R(4, 6), R(6, 5))
+    assert traced.for_target(cpu_target()) is traced
+
+
+@pytest.mark.parametrize("name", ["cpu", "v100", "t4", "a100", "l40s", "h100", "b200"])
+def test_every_kernel_of_a_function_cut_for_a_target_has_a_schedule_there(name: str) -> None:
+    def function(a: Tensor, b: Tensor, c: Tensor, table: Tensor, i: Tensor) -> tuple[Tensor, ...]:
+        transposed = (a @ b).t() + c.t()
+        pointwise = F.relu(F.linear(c[:, :8].view(4, 2, 4).permute(0, 2, 1), b[:2, :2]).permute(0, 2, 1))
+        return transposed, a @ b + c[:, ::1], a @ b + table[i], pointwise, (a @ b).softmax(-1), c.sum(0)
+
+    target = cpu_target() if name == "cpu" else target_named(name)
+    inputs = (R(4, 6), R(6, 10), R(4, 10), R(9, 10), torch.tensor([1, 8, 0, 3]))
+    for dtype in (torch.float32, torch.float16):
+        given = tuple(x.to(dtype) if x.is_floating_point() else x for x in inputs)
+        cut = trace(function, *given).for_target(target)
+        assert [why_no_schedule(w, target) for w in cut.workloads] == [None] * len(cut.workloads)

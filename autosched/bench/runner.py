@@ -125,7 +125,7 @@ def _ops(suite: Suite, failures: Mapping[str, str]) -> Iterator[Workload | Trace
 
 def _tune_case(op: Workload | TracedFunction, plan: BenchPlan, console: Console) -> str | None:
     """Tune one, all of its kernels; why nothing came of it, if nothing did."""
-    workloads = op.workloads if isinstance(op, TracedFunction) else (op,)
+    workloads = op.for_target(plan.target).workloads if isinstance(op, TracedFunction) else (op,)
     failures = [failure for workload in workloads if (failure := _tune_workload(workload, plan, console))]
     return failures[0] if failures else None
 

@@ -28,7 +28,7 @@ from autosched.standalone.launchers import CHECK, DESCRIPTOR, GLUON_DESCRIPTOR, 
 from autosched.standalone.references import HELPERS, reference
 from autosched.standalone.self_test import RANDOM, error_text, inputs_text, main_text
 from autosched.standalone.traced_functions import ALIGNED, LAID_OUT, TYPE, VIEW, TracedText, beside
-from autosched.standalone.tuned import Tuned, kernel_texts, look_up, named_kernels
+from autosched.standalone.tuned import Tuned, kernel_texts, look_up, named_kernels, target_of
 from autosched.text import duration_text
 from autosched.timing import Policy, policy_text
 from autosched.tracing import TracedFunction, TracedKernel
@@ -92,7 +92,7 @@ def export(
         case Kernel():
             text = workload_text(Tuned(op.record, op.schedule))
         case TracedFunction():
-            text, saved = traced_text(*_fastest_cut(op, found))
+            text, saved = traced_text(*_fastest_cut(op.for_target(target_of(target)), found))
         case TracedKernel():
             text, saved = traced_text(op.traced, {k.workload.key: Tuned(k.record, k.schedule) for k in op.kernels})
         case _:

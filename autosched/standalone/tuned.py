@@ -55,11 +55,11 @@ def look_up(
     """
     check_workload(op)
     check_policy(policy)
-    record = find_best(op, _target(target), log_paths(log), policy, allow_stale)
+    record = find_best(op, target_of(target), log_paths(log), policy, allow_stale)
     return Tuned(record, build(record.workload, record.target).bind(record.schedule))
 
 
-def _target(target: str | Target | None) -> Target:
+def target_of(target: str | Target | None) -> Target:
     if isinstance(target, Target) and target.kind == "gpu":
         return target
     if isinstance(target, str) and target.lower() in GPUS:

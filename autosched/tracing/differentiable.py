@@ -7,7 +7,7 @@ AOTAutograd gives the graph of both, and cuts it where the fewest bytes have to 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
@@ -26,7 +26,7 @@ from autosched.tracing.function import TracedFunction, argument_names, cut
 from autosched.tracing.graph_rewriting import read_from_their_memory, without_tokens
 from autosched.tracing.kernel import TracedKernel
 from autosched.tracing.structure import Structure, flattened
-from search_spaces import InputError, Workload
+from search_spaces import InputError, Target, Workload
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,14 @@ class DifferentiableFunction:
     @property
     def label(self) -> str:
         return f"{self.forward.label} with its gradient"
+
+    def for_target(self, target: Target) -> DifferentiableFunction:
+        """The function with both directions cut so that every kernel has a schedule on the target.
+
+        Raises:
+            InputError: as `TracedFunction.for_target`.
+        """
+        return replace(self, forward=self.forward.for_target(target), backward=self.backward.for_target(target))
 
     @property
     def workloads(self) -> tuple[Workload, ...]:
@@ -115,9 +123,9 @@ def trace_with_gradient(
 def _joint(function: Callable[..., Any], fake: tuple[Tensor, ...]) -> Any:
     """The graph of the function and its gradient, with nothing decomposed on one side alone."""
     table = decompositions()
-    made = aot_export_joint_simple(function, fake, trace_joint=True, decompositions=table)
+    made: Any = aot_export_joint_simple(function, fake, trace_joint=True, decompositions=table)
     if has_gradient_operators(made.graph):
-        whole = aot_export_joint_simple(function, fake, trace_joint=True, decompositions={})
+        whole: Any = aot_export_joint_simple(function, fake, trace_joint=True, decompositions={})
         if kept := one_sided(whole.graph, table):
             table = {operator: rule for operator, rule in table.items() if operator not in kept}
             made = aot_export_joint_simple(function, fake, trace_joint=True, decompositions=table)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from typing import Any
@@ -27,7 +27,7 @@ from autosched.strategies.transfer import adapted
 from autosched.tracing.capture import name_of
 from autosched.tracing.function import TracedFunction, argument_names, trace_function
 from autosched.tracing.kernel import TracedKernel
-from search_spaces import AutoschedError, InputError, Schedule, SearchSpace, Workload
+from search_spaces import AutoschedError, InputError, Schedule, SearchSpace, Target, Workload
 from tuning_logs import TuningRecord
 
 # Sizes that are tuned when nobody says which: evenly apart in ratio, both ends included.
@@ -40,7 +40,7 @@ _MOST_TRIED = 8
 class DynamicFunction:
     """A function at every size from `low` to `high` of some dimensions of its arguments, tuned at `points`.
 
-    `dims`: by the number of an argument, which of its dimensions has that size.
+    `dims`: by the number of an argument, which of its dimensions has that size. `target`: what it is cut for.
     """
 
     function: Callable[..., Any] = field(repr=False)
@@ -50,6 +50,7 @@ class DynamicFunction:
     high: int
     points: tuple[int, ...]
     allow_fallback: bool = False
+    target: Target | None = None
     _traced: dict[int, TracedFunction] = field(default_factory=dict, repr=False)
 
     @property
@@ -70,8 +71,18 @@ class DynamicFunction:
             raise InputError(f"{self.name}: size {size}; expected one from {self.low} to {self.high}")
         if size not in self._traced:
             examples = [_resized(t, self.dims.get(n), size) for n, t in enumerate(self.examples)]
-            self._traced[size] = trace_function(self.function, examples, self.allow_fallback)
+            traced = trace_function(self.function, examples, self.allow_fallback)
+            self._traced[size] = traced if self.target is None else traced.for_target(self.target)
         return self._traced[size]
+
+    def for_target(self, target: Target) -> DynamicFunction:
+        """The function cut so that every kernel has a schedule on the target, at every size.
+
+        Raises:
+            InputError: as `TracedFunction.for_target`.
+        """
+        known = {size: traced.for_target(target) for size, traced in self._traced.items()}
+        return replace(self, target=target, _traced=known)
 
     @cached_property
     def workloads(self) -> tuple[Workload, ...]:

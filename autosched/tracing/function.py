@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,7 @@ from autosched.tracing.region_kernels import RegionKernels
 from autosched.tracing.structure import Structure
 from autosched.tracing.translate import translate
 from autosched.tracing.values import Source, Value
-from search_spaces import InputError, Workload
+from search_spaces import InputError, Target, Workload, why_no_schedule
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +28,7 @@ class TracedFunction:
     `sources` are its arguments and the constant tensors it uses, `steps` what is run, in order, `results` the tensors
     that it returns, in this `structure`. `stored` has, for every result, the value in memory that it is, or is a view
     of. `function` is what was traced. `other_cut`: the same with products fused, where that makes other kernels; which
-    is faster is measured.
+    is faster is measured. `again` cuts it anew, for a target.
     """
 
     name: str
@@ -38,6 +39,19 @@ class TracedFunction:
     stored: tuple[Value, ...] = field(repr=False)
     structure: Structure
     other_cut: TracedFunction | None = field(default=None, repr=False)
+    again: Callable[[Target], TracedFunction] | None = field(default=None, repr=False)
+    _for_targets: dict[Target, TracedFunction] = field(default_factory=dict, init=False, repr=False)
+
+    def for_target(self, target: Target) -> TracedFunction:
+        """The function cut so that every kernel has a schedule on the target: as it is here, if that is so already.
+
+        Raises:
+            InputError: something in it has none however it is cut, and was not to be left to PyTorch.
+        """
+        if target not in self._for_targets:
+            fits = self.again is None or all(why_no_schedule(w, target) is None for w in self.workloads)
+            self._for_targets[target] = self if fits or self.again is None else self.again(target)
+        return self._for_targets[target]
 
     @property
     def arguments(self) -> tuple[Source, ...]:
@@ -113,15 +127,16 @@ def cut(
     name: str,
     arguments: Sequence[str],
     allow_fallback: bool,
+    target: Target | None = None,
 ) -> TracedFunction:
-    """A captured graph cut into kernels.
+    """A captured graph cut into kernels, for a target or for any.
 
     Raises:
         InputError: as `trace`.
     """
     eager: frozenset[str] = frozenset()
     in_order = True
-    kernels = RegionKernels()
+    kernels = RegionKernels(target)
     while True:
         translation = translate(captured, arguments, allow_fallback, eager)
         results = [r for r in translation.outputs if isinstance(r, Value)]
@@ -160,7 +175,8 @@ def cut(
             for partition in partitions
         )
         other = next((f for f in fused if f.workloads != plain.workloads), None)
-        return replace(plain, other_cut=other)
+        again = functools.partial(cut, captured, function, name, arguments, allow_fallback)
+        return replace(plain, other_cut=other, again=again)
 
 
 def argument_names(function: Callable[..., Any], count: int) -> Sequence[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from typing import Any
 
 import torch
 from torch import Tensor, fx
@@ -30,8 +31,8 @@ def without_tokens(graph: fx.Graph) -> None:
 
 
 def _unwrap(graph: fx.Graph, wrapped: fx.Node) -> None:
-    _, target, *arguments = wrapped.args
-    made = wrapped.meta.get("val") or (None,)
+    _, target, *arguments = list(wrapped.args)
+    made: tuple[Any, ...] = tuple(wrapped.meta.get("val") or (None,))
     parts = [n for n in wrapped.users if n.target is operator.getitem]
     assert callable(target)
     with graph.inserting_before(wrapped):

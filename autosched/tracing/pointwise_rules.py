@@ -61,11 +61,12 @@ def _round(x: Expression, *, decimals: int = 0) -> Expression:
 
 
 def _nearest(x: Expression) -> Expression:
-    """The nearest integer: half more and cut, and one less where that was a tie that came out odd."""
+    """The nearest integer: half more and cut, and one less where that was a tie that came out odd; 0 with x's sign."""
     more = ex.add(x, Literal(0.5))
     up = ex.call("floor", more)
     odd = ex.sub(up, ex.mul(Literal(2.0), ex.call("floor", ex.mul(Literal(0.5), up))))
     nearest = ex.sub(up, ex.mul(ex.call("eq", more, up), odd))
+    nearest = ex.call("where", ex.call("eq", nearest, Literal(0.0)), ex.mul(x, Literal(0.0)), nearest)
     return ex.call("where", ex.call("lt", ex.call("abs", x), Literal(_INTEGERS_FROM)), nearest, x)
 
 

@@ -11,6 +11,7 @@ from autosched.tracing.costs import cost
 from autosched.tracing.elements import NotOneKernelError
 from autosched.tracing.regions import Region, Strides, Structures
 from autosched.tracing.values import Value
+from search_spaces import Target, why_no_schedule
 
 
 @dataclass(frozen=True)
@@ -30,9 +31,11 @@ class Fit:
 class RegionKernels:
     """What is known of regions, of one function or of several.
 
+    `target`: where their kernels are to run; without one, a kernel is what some target can compute.
     `chosen`: which member is stored where a region is not one kernel, by what that depends on.
     """
 
+    target: Target | None = None
     structures: Structures = field(default_factory=Structures)
     chosen: dict[Hashable, int | None] = field(default_factory=dict)
     _fits: dict[tuple[tuple[int, ...], bool], Fit] = field(default_factory=dict)
@@ -41,7 +44,7 @@ class RegionKernels:
         """The kernel of this region or of one that is computed alike; `stored` is what is in memory."""
         key = self.key(region, fused_products)
         if key not in self._fits:
-            self._fits[key] = Fit(region, _assembled(region, stored, key[1]))
+            self._fits[key] = Fit(region, self._made(region, stored, key[1]))
         return self._fits[key]
 
     def key(self, region: Region, fused_products: bool) -> tuple[tuple[int, ...], bool]:
@@ -55,10 +58,13 @@ class RegionKernels:
         inputs = (replace(v, value=region.same_place(v.value, fit.first)) for v in fit.made.inputs)
         return Assembled(region.members[0], replace(fit.made.workload, name=name), tuple(inputs))
 
-
-def _assembled(region: Region, stored: Mapping[Value, Strides], fused_products: bool) -> Assembled | NotOneKernelError:
-    value, *rest = region.members
-    try:
-        return assemble(value, {v: stored[v] for v in rest if v in stored}, value.name, fused_products)
-    except NotOneKernelError as error:
-        return error
+    def _made(
+        self, region: Region, stored: Mapping[Value, Strides], fused_products: bool
+    ) -> Assembled | NotOneKernelError:
+        value, *rest = region.members
+        try:
+            made = assemble(value, {v: stored[v] for v in rest if v in stored}, value.name, fused_products)
+        except NotOneKernelError as error:
+            return error
+        reason = why_no_schedule(made.workload, self.target) if self.target else None
+        return made if reason is None else NotOneKernelError(reason).having(region.members)

@@ -130,10 +130,10 @@ def _unfold(result: Result, x: Value, dim: int, size: int, step: int) -> Value:
 
     def index(at: Index) -> Index:
         *others, inner = at
-        first = others[d]
-        if not isinstance(inner, Affine) or not isinstance(first, Affine):
+        outer = others[d]
+        if not isinstance(inner, Affine) or not isinstance(outer, Affine):
             raise NotAffineError
-        return (*others[:d], scaled(first, step) + inner, *others[d + 1 :])
+        return (*others[:d], scaled(outer, step) + inner, *others[d + 1 :])
 
     return view(result, x, lambda t: t.unfold(d, size, step), index)
 
