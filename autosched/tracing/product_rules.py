@@ -95,7 +95,7 @@ def _addmv(result: Result, bias: Value, a: Value, v: Value, *, beta: float = 1, 
 def _addbmm(result: Result, bias: Value, a: Value, b: Value, *, beta: float = 1, alpha: float = 1) -> Value:
     """Products that are summed over their batch: one product of what stands side by side."""
     batch, m, k = a.shape
-    turned = Result(f"{result.name}_beside", (m, batch, k), a.dtype, result.line, result.origin, result.on_cpu)
+    turned = Result(f"{result.name}_beside", (m, batch, k), a.dtype, result.line, result.on_cpu)
     beside = reshape(permute(turned, a, (1, 0, 2)), (m, batch * k))
     return _addmm(result, bias, beside, reshape(b, (batch * k, b.shape[-1])), beta=beta, alpha=alpha)
 
