@@ -20,6 +20,8 @@ from autosched.tracing.translate import translate
 from autosched.tracing.values import Source, Value
 from search_spaces import InputError, Target, Workload, why_no_schedule
 
+_FALLBACK = "trace(..., allow_fallback=True) leaves what has no kernel to PyTorch"
+
 
 @dataclass(frozen=True, eq=False)
 class TracedFunction:
@@ -148,17 +150,15 @@ def cut(
             ways = (False, True) if may_fuse_products(wanted) else (False,)
             partitions = [Partition(name, wanted, fused, kernels) for fused in ways]
         except NoKernelError as error:
-            if error.value not in translation.origins:
+            origin = translation.origins.get(error.value)
+            if origin is None and in_order:
                 # A copy in the order of PyTorch's result, which no kernel makes.
                 in_order = False
                 continue
-            origin = translation.origins[error.value]
-            if not allow_fallback:
+            if origin is None or not allow_fallback:
                 line = f" ({error.value.line})" if error.value.line else ""
-                raise InputError(
-                    f"{name}: no kernel computes {error.value.name}{line}: {error}; "
-                    "trace(..., allow_fallback=True) leaves what has no kernel to PyTorch"
-                ) from None
+                way_out = "" if allow_fallback else f"; {_FALLBACK}"
+                raise InputError(f"{name}: no kernel computes {error.value.name}{line}: {error}{way_out}") from None
             assert origin not in eager
             eager |= {origin}
             continue
