@@ -59,7 +59,18 @@ from autosched.reference import (
     product_along,
     torch_dtype,
 )
-from autosched.rounding_rules import DECIDED, UNIT, Estimate, applied, as_float, counted, is_whole, of_finite, rounded
+from autosched.rounding_rules import (
+    DECIDED,
+    UNIT,
+    Estimate,
+    applied,
+    as_float,
+    counted,
+    is_whole,
+    nowhere,
+    of_finite,
+    rounded,
+)
 from search_spaces import Reduction, Stage, Workload
 from search_spaces.dtypes import FLOAT8, FLOAT8_CHAIN, dtype, is_integer, is_promoted
 from search_spaces.expression import (
@@ -218,12 +229,12 @@ def _unknown(
     terms: Sequence[Estimate], axes: Sequence[str], kept: Sequence[str], reduced: Mapping[str, int]
 ) -> torch.Tensor:
     """Where something of unknown value is folded, by these of the axes that are kept."""
-    found = torch.tensor(False)
+    found = nowhere(terms[0].value.values.device)
     for error in (t.error for t in terms if t.error is not None):
         here = error.values.isinf()
         if bool(here.any()):
             counts = sum_of_products([Named(error.axes, here.to(torch.float32))], kept, reduced)
-            found = found.to(here.device) | (counts.aligned(axes) > 0)
+            found = found | (counts.aligned(axes) > 0)
     return found
 
 

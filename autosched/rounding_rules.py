@@ -65,7 +65,7 @@ def applied(operator: str, given: Sequence[Estimate]) -> Estimate:
             if e is not None:
                 # Not by squares, which overflow for masks as large as float32 has them.
                 error = torch.hypot(error, torch.where(e == 0, 0.0, _passed_on(slope, e)))
-    doubt = unknown(errors) | _near_pole(operator, given, axes)
+    doubt = unknown(errors, result.device) | _near_pole(operator, given, axes)
     error = of_finite(error, result, doubt)
     if inherited and not _all_finite(result):
         # An infinity that finite operands with errors make may be a number instead.
@@ -78,9 +78,13 @@ def applied(operator: str, given: Sequence[Estimate]) -> Estimate:
     return Estimate(Named(axes, result), Named(axes, error.expand(result.shape)))
 
 
-def unknown(errors: Sequence[torch.Tensor | None]) -> torch.Tensor:
+def unknown(errors: Sequence[torch.Tensor | None], device: torch.device) -> torch.Tensor:
     """Where the error of an operand is infinite: nothing is known of what comes of it, an infinity or NaN included."""
-    return functools.reduce(torch.logical_or, (e.isinf() for e in errors if e is not None), torch.tensor(False))
+    return functools.reduce(torch.logical_or, (e.isinf() for e in errors if e is not None), nowhere(device))
+
+
+def nowhere(device: torch.device) -> torch.Tensor:
+    return torch.zeros((), dtype=torch.bool, device=device)
 
 
 def _near_pole(operator: str, given: Sequence[Estimate], axes: Sequence[str]) -> torch.Tensor:
@@ -90,7 +94,7 @@ def _near_pole(operator: str, given: Sequence[Estimate], axes: Sequence[str]) ->
     """
     place = _POLES.get(operator)
     if place is None or given[place].error is None:
-        return torch.tensor(False)
+        return nowhere(given[0].value.values.device)
     return within(given[place].value.aligned(axes).to(torch.float32), error_at(given[place], axes))
 
 
@@ -197,7 +201,7 @@ def _larger(operator: str, given: Sequence[Estimate]) -> Estimate:
     of_a, of_b = (error_at(g, axes) for g in given)
     either = within(_apart(a, b), of_a + of_b)
     error = torch.where(either, torch.maximum(of_a, of_b), torch.where(result == a, of_a, of_b))
-    known = result.isnan() & ~unknown([of_a, of_b])
+    known = result.isnan() & ~unknown([of_a, of_b], result.device)
     return Estimate(Named(axes, result), Named(axes, torch.where(known, 0.0, error)))
 
 
@@ -246,7 +250,7 @@ def _wrapped(operator: str, given: Sequence[Estimate]) -> Estimate:
     reach = torch.hypot(of_a, torch.where(of_b == 0, 0.0, (times.abs() + 1) * of_b))
     undecided = within(torch.minimum(left, b.abs().to(torch.float32) - left), reach)
     error = error + torch.where(undecided, b.abs().to(torch.float32) / UNIT, 0.0)
-    error = of_finite(error, result, unknown([of_a, of_b]))
+    error = of_finite(error, result, unknown([of_a, of_b], result.device))
     return Estimate(Named(axes, result), Named(axes, error.expand(result.shape)))
 
 
@@ -264,7 +268,7 @@ def of_finite(error: torch.Tensor, values: torch.Tensor, doubt: torch.Tensor) ->
     error = error.nan_to_num(nan=math.inf, posinf=math.inf).expand(shape)
     if not _all_finite(values):
         error = torch.where(values.isfinite(), error, 0.0)
-    return torch.where(doubt.to(error.device), math.inf, error) if bool(doubt.any()) else error
+    return torch.where(doubt, math.inf, error) if bool(doubt.any()) else error
 
 
 def _all_finite(values: torch.Tensor) -> bool:
