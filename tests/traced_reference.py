@@ -48,7 +48,8 @@ def _called(value: Value, memory: dict[Value, Tensor]) -> Any:
 
 
 def _laid_out(result: Tensor, value: Value) -> Tensor:
-    return torch.empty_strided(result.shape, value.memory_strides, dtype=result.dtype).copy_(result)
+    dtype = torch.float64 if result.is_floating_point() else result.dtype
+    return torch.empty_strided(result.shape, value.memory_strides, dtype=dtype).copy_(result)
 
 
 def _read(value: Value, memory: dict[Value, Tensor]) -> Tensor:
