@@ -218,6 +218,11 @@ def _sum(terms: Sequence[Estimate], kept: Sequence[str], reduced: Mapping[str, i
         if term.error is not None:
             others = squares[:number] + squares[number + 1 :]
             variance = variance + sum_of_products([_square(term.error), *others], kept, reduced).aligned(q.axes)
+    errors = [_square(t.error) for t in terms if t.error is not None]
+    if len(errors) == 2:
+        # Slopes say nothing of squares near 0, whose factors are wrong alike.
+        both = sum_of_products(errors, kept, reduced).aligned(q.axes)
+        variance = variance + (DECIDED * UNIT) ** 2 * both.nan_to_num(nan=0.0)
     error = variance.sqrt()
     if len(terms) == 1 and bool((terms[0].value.values == terms[0].value.values.floor()).all()):
         error = torch.where(_sums_exactly(terms[0], q.axes, kept, reduced), 0.0, error)

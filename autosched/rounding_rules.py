@@ -65,6 +65,10 @@ def applied(operator: str, given: Sequence[Estimate]) -> Estimate:
             if e is not None:
                 # Not by squares, which overflow for masks as large as float32 has them.
                 error = torch.hypot(error, torch.where(e == 0, 0.0, _passed_on(slope, e)))
+    if operator == "mul" and len(inherited) == 2:
+        # Slopes say nothing of a square near 0, whose factors are wrong alike.
+        both = torch.where((inherited[0] == 0) | (inherited[1] == 0), 0.0, inherited[0] * inherited[1])
+        error = error + DECIDED * UNIT * both
     doubt = unknown(errors, result.device) | _near_pole(operator, given, axes)
     error = of_finite(error, result, doubt)
     if inherited and not _all_finite(result):

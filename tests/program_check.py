@@ -196,11 +196,11 @@ def _why_wrong(got: Tensor, native: Tensor, exact: Tensor, perturbed: Sequence[T
     own = _apart(eager, right)
     typical = torch.nan_to_num(own / size, nan=0.0, posinf=0.0).flatten()
     quantile = float(typical.quantile(0.9)) if typical.numel() else 0.0
-    allowed = _TIMES * (own + spread + quantile * size) + _UNITS * epsilon * size + 1e-30
+    allowed = (_TIMES * (own + spread + quantile * size) + _UNITS * epsilon * size + 1e-30).nan_to_num(nan=math.inf)
     if got.dtype == torch.float16:
         allowed += 2.0**-22
-    # Where float64 and the element type do not agree on what is finite, nothing is known.
-    decided = (eager.isfinite() == right.isfinite()) & spread.isfinite()
+    # Where float64 and the element type do not agree on what is finite, or on how it is not, nothing is known.
+    decided = ((eager.isfinite() & right.isfinite()) | (_apart(eager, right) == 0)) & spread.isfinite()
     same = (ours == eager) | (ours.isnan() & eager.isnan())
     distance = (ours - right).abs()
     wrong = decided & ~same & ~(distance <= allowed)

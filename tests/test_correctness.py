@@ -170,3 +170,9 @@ def test_a_remainder_is_in_doubt_where_the_quotient_may_be_the_next_integer() ->
     remainder = Apply("fmod", (Y, NEAR))
     assert allowed(remainder, 1.0640625, 1.0625) > 1.0
     assert allowed(remainder, 2.25, 1.0625) < 1e-4
+
+
+def test_a_square_near_zero_is_as_far_off_as_its_errors_multiplied() -> None:
+    # The difference is 0 but for roundings to bfloat16, of which a kernel may make half a unit: 0.004 ** 2.
+    away = Apply("sub", (NEAR, X))
+    assert 0.004**2 < allowed(Apply("mul", (away, away)), 1.001, 0.0) < 0.1**2

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,6 +32,9 @@ from search_spaces.expression import (
     is_integral,
 )
 from search_spaces.interpreter import interpret
+
+sys.path.append(str(Path(__file__).parent))
+from schedule_checks import faults
 
 HERE, H100 = devices.cpu_target(), target_named("h100")
 ROWS, COLUMNS = 3, 70
@@ -278,3 +283,11 @@ def test_triton_compiles_integers_without_a_gpu(workload: Workload) -> None:
     backend, space, random = TritonBackend(), build(workload, H100), np.random.default_rng(2)
     for program in [space.sample(random).program for _ in range(2)]:
         assert backend.compile(backend.render(program, ""), program, H100)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "bool"])
+def test_sums_of_integers_are_stored_as_floats_and_booleans_too(dtype: str) -> None:
+    total = Stage("total", (R,), call("to_integer", Access("x", BOTH)), Reduction("sum", (C,)), "int64")
+    out = Stage("out", (R,), Access("total", (axis_index("r"),)), None, dtype)
+    workload = Workload("sums", (Tensor("x", (ROWS, COLUMNS), "int64"),), (total, out))
+    assert faults(workload, samples=4) == []

@@ -103,6 +103,7 @@ CASES: dict[str, tuple[Callable[..., Any], *tuple[Tensor, ...]]] = {
     "chain": (lambda x: x.sigmoid().tanh().exp().log1p().sqrt().sin().cos(), R(4, 8)),
     "rounds": (lambda x: (x.floor(), x.ceil(), x.round(), x.trunc(), x.sign()), R(4, 8) * 3),
     "pow": (lambda x: (x**3, x.abs() ** 1.7, x**2, x.abs() ** -0.5, 2**x), R(4, 8)),
+    "constants_of_constants": (lambda x: torch.zeros_like(x).abs() ** x.abs() + torch.ones_like(x).exp() * x, R(4, 8)),
     "rounds_to_signed_zero": (lambda x: torch.atan2(x.round(), x), torch.tensor([-0.3, -0.0, 0.0, 0.3, -0.5, -1.5])),
     "rem": (lambda x: (x % 3, torch.fmod(x, 2.0)), R(4, 8) * 5),
     "slices": (lambda x: x[1:3, ::2] * 2 + x[2:4, 1::2], R(5, 8)),

@@ -26,7 +26,7 @@ from autosched.backends.llvm_values import (
     truth,
     vector,
 )
-from search_spaces.dtypes import DTYPES
+from search_spaces.dtypes import DTYPES, is_float
 from search_spaces.expression import Affine
 from search_spaces.tile_program import Bound, Buffer
 
@@ -245,7 +245,9 @@ class Code:
 
     def _narrow(self, value: Value, dtype: str, lanes: int) -> Value:
         if llvm_integers.is_integral(value):
-            return llvm_integers.narrowed(self.b, value, _STORED[dtype], dtype, lanes)
+            if not is_float(dtype):
+                return llvm_integers.narrowed(self.b, value, _STORED[dtype], dtype, lanes)
+            value = llvm_integers.to_float(self.b, value, lanes)
         match dtype:
             case "float16":
                 return self.b.fptrunc(value, vector(_STORED["float16"], lanes))

@@ -54,6 +54,10 @@ def truth(x: Expression) -> Expression:
     return ex.call("eq", ex.call("eq", x, zero), Literal(0.0))
 
 
+# There is no literal that is no number.
+NOT_A_NUMBER = ex.div(Literal(0.0), Literal(0.0))
+
+
 def constant(number: float, dtype: str) -> Expression:
     """The number as a tensor of that element type holds it.
 
@@ -63,5 +67,4 @@ def constant(number: float, dtype: str) -> Expression:
     if is_integer(dtype):
         return Integer(int(torch.tensor(int(number), dtype=getattr(torch, dtype))))
     held = float(torch.tensor(number, dtype=getattr(torch, dtype)))
-    # There is no literal that is no number.
-    return ex.div(Literal(0.0), Literal(0.0)) if math.isnan(held) else Literal(held)
+    return NOT_A_NUMBER if math.isnan(held) else Literal(held)

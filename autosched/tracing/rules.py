@@ -94,11 +94,13 @@ def converted(value: Value, dtype: str, name: str = "") -> Value:
 
 
 def constant_number(value: Value) -> float | None:
-    """The number that all elements of the value are; None where it is no such constant."""
+    """The number that all elements of the value are; None where it is no such constant, or is still to be computed."""
     if not isinstance(value, Pointwise) or value.arguments:
         return None
     element = value.combine()
-    return element.value if isinstance(element, Literal | Integer) else math.nan
+    if element == conversions.NOT_A_NUMBER:
+        return math.nan
+    return element.value if isinstance(element, Literal | Integer) else None
 
 
 def as_held(number: float, dtype: str) -> Expression:
