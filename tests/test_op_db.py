@@ -37,3 +37,10 @@ def test_samples_of_operators_come_out_no_worse_than_before(dtype: str) -> None:
             if found.status not in _NO_WORSE[status]:
                 worse.append(found)
     assert not worse
+
+
+@pytest.mark.parametrize(("dtype", "least"), [("float32", 390), ("bfloat16", 370), ("int64", 300), ("bool", 225)])
+def test_none_of_the_stored_samples_is_wrong_or_crashes(dtype: str, least: int) -> None:
+    counts = json.loads(STORED.read_text())[dtype]["counts"]
+    assert counts["wrong"] == counts["crashed"] == 0
+    assert counts["supported"] >= least
