@@ -266,12 +266,17 @@ def multiplied_factors(summed: Expression) -> list[Expression]:
     return [summed] if is_integral(summed) else factors(summed)
 
 
-@lru_cache(maxsize=1024)
 def literal(value: float | int, device: torch.device, dtype: torch.dtype = torch.float64) -> Named:
     """A constant. It has no dimension, so that it never widens the element type of what it meets.
 
     Remembered: to send a number to a GPU takes longer than many a kernel, and a baseline is not to be timed doing that.
     """
+    # 0 and -0 are equal, and not the same.
+    return _literal(value, math.copysign(1.0, value), device, dtype)
+
+
+@lru_cache(maxsize=1024)
+def _literal(value: float | int, sign: float, device: torch.device, dtype: torch.dtype) -> Named:
     return Named((), torch.tensor(value, dtype=dtype, device=device))
 
 

@@ -189,15 +189,25 @@ class Position:
     index: Affine
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Literal:
-    """A constant: a number or an infinity."""
+    """A constant: a number or an infinity. 0 and -0 are two of them."""
 
     value: float
 
     def __post_init__(self) -> None:
         if isinstance(self.value, bool) or not isinstance(self.value, int | float) or math.isnan(self.value):
             raise InputError(f"constant {self.value!r}; expected a number")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Literal) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    @property
+    def _identity(self) -> tuple[float, float]:
+        return self.value, math.copysign(1.0, self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,17 +349,31 @@ def variables(expression: Expression) -> frozenset[str]:
 
 
 def rewritten(expression: Expression, change: Callable[[Expression], Expression | None]) -> Expression:
-    """The expression with every part for which `change` gives another one replaced, outermost first."""
-    changed = change(expression)
-    if changed is not None:
-        return changed
-    match expression:
-        case Apply(operator, arguments):
-            return Apply(operator, tuple(rewritten(a, change) for a in arguments))
-        case Gather(tensor, index):
-            return Gather(tensor, tuple(i if isinstance(i, Affine) else rewritten(i, change) for i in index))
-        case _:
-            return expression
+    """The expression with every part for which `change` gives another one replaced, outermost first.
+
+    A part that stands in several places is looked at once.
+    """
+    known: dict[int, Expression] = {}
+
+    def visited(e: Expression) -> Expression:
+        made = known.get(id(e))
+        if made is None:
+            made = known[id(e)] = replaced(e)
+        return made
+
+    def replaced(e: Expression) -> Expression:
+        changed = change(e)
+        if changed is not None:
+            return changed
+        match e:
+            case Apply(operator, arguments):
+                return Apply(operator, tuple(map(visited, arguments)))
+            case Gather(tensor, index):
+                return Gather(tensor, tuple(i if isinstance(i, Affine) else visited(i) for i in index))
+            case _:
+                return e
+
+    return visited(expression)
 
 
 def flops(expression: Expression) -> int:

@@ -74,6 +74,7 @@ CASES: dict[str, tuple[Callable[..., Any], *tuple[Tensor, ...]]] = {
     "lu_factor": (lambda x: torch.linalg.lu_factor(x), positive(5)),
     "no dimension": (lambda x, i: (x.gather(0, i), x.index_select(0, i[None]), x.scatter(0, i, 2.0)), R(()), I(1)),
     "number": (lambda x: x * x.sum().item(), R(4, 5)),
+    "filled with a number": (lambda x: torch.full_like(x, x.sum().item()) + x, R(4, 5)),
     "number returned": (lambda x: x.sum().item(), R(4, 5)),
     "shape that depends on data": (lambda x: (x[x > 0] * 2).sum() + x, R(4, 5)),
     "unique": (lambda i: torch.unique(i), I(4, 8)),

@@ -15,6 +15,8 @@ from search_spaces.dtypes import DTYPES
 # Operators that read nothing of the tensor which they are given but its shape and element type.
 _LIKE = ("zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full", "new_empty")
 _OF_A_SHAPE = frozenset(getattr(torch.ops.aten, name).default for name in _LIKE)
+# Operators of others may do something else in every call.
+_KNOWN = ("aten", "prims")
 _WHY = "it reads nothing from memory"
 
 
@@ -67,7 +69,10 @@ class ConstantNodes:
             return node.target is operator.getitem and node.args[0] in self._nodes
         if torch.Tag.nondeterministic_seeded in node.target.tags:
             return False
-        return node.target in _OF_A_SHAPE or all(n in self._nodes for n in node.all_input_nodes)
+        read = node.all_input_nodes
+        if node.target in _OF_A_SHAPE:
+            read = [n for n in read if n is not node.args[0]]
+        return node.target.namespace in _KNOWN and all(n in self._nodes for n in read)
 
     def _value(self, node: fx.Node) -> Any:
         if node not in self._computed:
@@ -76,8 +81,8 @@ class ConstantNodes:
 
     def _called(self, node: fx.Node) -> Any:
         assert callable(node.target)
-        given = _like if node.target in _OF_A_SHAPE else self._value
-        arguments = fx.map_arg(node.args, given)
+        first = _like if node.target in _OF_A_SHAPE else self._value
+        arguments = (*fx.map_arg(node.args[:1], first), *fx.map_arg(node.args[1:], self._value))
         keywords = {k: torch.device("cpu") if k == "device" else v for k, v in node.kwargs.items()}
         with torch.no_grad():
             return node.target(*arguments, **fx.map_arg(keywords, self._value))

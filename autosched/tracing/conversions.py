@@ -65,6 +65,7 @@ def constant(number: float, dtype: str) -> Expression:
         OverflowError, RuntimeError, ValueError: it does not fit.
     """
     if is_integer(dtype):
-        return Integer(int(torch.tensor(int(number), dtype=getattr(torch, dtype))))
+        # Its lower bits: to eager 300 beside uint8 is 44.
+        return Integer(int(torch.tensor(int(number), dtype=torch.int64).to(getattr(torch, dtype))))
     held = float(torch.tensor(number, dtype=getattr(torch, dtype)))
     return NOT_A_NUMBER if math.isnan(held) else Literal(held)

@@ -16,16 +16,22 @@ _COUNTED_BELOW = 2**24
 # Every rule takes `dtype` and leaves it alone: it is that of the result, which the captured graph says.
 
 
+def _known(number: Any) -> Any:
+    if isinstance(number, Value):
+        raise UnsupportedError("a number that depends on data")
+    return number
+
+
 def _full(result: Result, size: Sequence[int], number: float, dtype: Any = None) -> Value:
-    return result.constant(number)
+    return result.constant(_known(number))
 
 
 def _full_like(result: Result, x: Value, number: float, dtype: Any = None) -> Value:
-    return result.constant(number)
+    return result.constant(_known(number))
 
 
 def _new_full(result: Result, x: Value, size: Sequence[int], number: float, dtype: Any = None) -> Value:
-    return result.constant(number)
+    return result.constant(_known(number))
 
 
 def _scalar(result: Result, number: float, dtype: Any = None) -> Value:

@@ -22,8 +22,6 @@ _NARROW = ("float16", "bfloat16")
 # alone: a CPU adds what it has rounded before.
 _KEPT = ("mul", "div")
 _KEPT_ON_GPU = ("add", "sub", "rsub")
-
-
 # Operators that ask of every argument whether it is 0, and nothing else.
 _OF_TRUTHS = ("logical_not", "logical_and", "logical_or", "logical_xor")
 

@@ -154,7 +154,8 @@ def _whether(operator: str) -> Callable[..., Value]:
         over = dims_of(dim, len(x.shape))
         truth = converted(x, "bool", f"{result.name}_truth")
         folded = result.reduced(operator, truth, over, dtype="bool")
-        return result.keeping(folded, over, keepdim)
+        # Of uint8 they are uint8.
+        return _finished(result, folded, over, keepdim)
 
     return rule
 
