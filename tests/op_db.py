@@ -99,6 +99,7 @@ def classified(op: Any, dtype: str, samples: int = SAMPLES, kernels: bool = Fals
                 found = Entry(op.formatted_name, dtype, status, reason)
                 worst = max(worst, found, key=lambda e: _RANK[e.status])
     except Exception:
+        # Whatever it is, it is what the table counts.
         return Entry(op.formatted_name, dtype, "crashed", traceback.format_exc(limit=-3))
     return worst
 
