@@ -79,7 +79,7 @@ def first_right(space: SearchSpace, schedules: Sequence[Schedule], like: TuningR
     """
     like = replace(like, workload=space.workload)
     for schedule in schedules:
-        source = _printed(schedule, like)
+        source = _printed(schedule)
         latency_s = None if source is None else checked_kernels().latency_s(_key(like, source))
         if latency_s is not None:
             return replace(like, schedule=schedule, measurement=Measurement("ok", (latency_s,)))
@@ -127,10 +127,10 @@ def _measurer(record: TuningRecord) -> LocalMeasurer:
     )
 
 
-def _printed(schedule: Schedule, record: TuningRecord) -> str | None:
+def _printed(schedule: Schedule) -> str | None:
     """The fingerprint of what this version prints for a schedule; None where it cannot."""
     try:
-        source = backends.for_target(record.target).render(schedule.program, schedule.one_line)
+        source = backends.named(schedule.backend).render(schedule.program, schedule.one_line)
     except CompileError:
         return None
     return source_fingerprint(source, schedule.program)

@@ -143,7 +143,7 @@ def find_best(
         InputError: none has.
     """
     paths = tuple(path for path in paths if may_hold(path, op, policy))
-    generator = generator_hash(backends.for_target(target))
+    generator = generator_hash(*backends.for_target(target))
     stale: list[TuningRecord] = []
     for log in map(TuningLog, paths):
         best = log.best(op, target, generator, policy)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import search_spaces
 from autosched import backends
+from autosched.backends import spaces
 from autosched.backends.backend import CompileError
 from autosched.fingerprint import source_fingerprint
 from search_spaces import AutoschedError, InputError
@@ -14,11 +14,13 @@ def printed(record: TuningRecord) -> str:
     """The source that this version generates for a record's schedule, which needs neither a compiler nor the device.
 
     Raises:
-        AutoschedError: the schedule is not of the search space any more, or cannot be printed.
+        AutoschedError: the backend is not installed, or the schedule is not of the search space any more, or cannot
+            be printed.
     """
-    schedule = search_spaces.build(record.workload, record.target).bind(record.schedule)
+    backend = backends.named(record.backend)
+    schedule = spaces.build(record.workload, record.target).bind(record.schedule)
     try:
-        return backends.for_target(record.target).render(schedule.program, schedule.one_line)
+        return backend.render(schedule.program, schedule.one_line)
     except CompileError as error:
         raise AutoschedError(f"{record.workload.label}: its schedule cannot be printed: {error}") from error
 
@@ -32,11 +34,15 @@ def why_not_reproduced(record: TuningRecord) -> str | None:
     if facts is None or facts.source is None:
         return "the record does not tell what was compiled"
     try:
-        space = search_spaces.build(record.workload, record.target)
+        backend = backends.named(record.backend)
+    except InputError as error:
+        return str(error)
+    try:
+        space = spaces.build(record.workload, record.target)
         schedule = space.bind(record.schedule)
         if reason := space.why_illegal(schedule):
             return f"its schedule is no longer legal: {reason}"
-        source = backends.for_target(record.target).render(schedule.program, schedule.one_line)
+        source = backend.render(schedule.program, schedule.one_line)
     except InputError as error:
         return f"its schedule is no longer in the search space: {error}"
     except (AutoschedError, CompileError) as error:

@@ -12,7 +12,6 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Literal
 
-from autosched import backends
 from autosched.interruption import Interruption
 from autosched.measuring import Measurer, repro
 from autosched.progress import OnProgress, Phase, Progress
@@ -203,7 +202,7 @@ class Search:
         for schedule, record in settled:
             self._known.add(record.schedule)
             self._show(record.measurement)
-            repro.keep(self.log.path, record, schedule, backends.for_target(self.space.target))
+            repro.keep(self.log.path, record, schedule)
         if broken is not None:
             raise broken
 

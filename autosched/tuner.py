@@ -15,9 +15,9 @@ from typing import cast, overload
 import numpy as np
 
 import cost_models
-import search_spaces
 from autosched import backends, devices, first_use, strategies
 from autosched.arguments import check_integer, check_workload, log_path
+from autosched.backends import spaces
 from autosched.effort import Rung, WorkSeconds, effort_lines, ladder
 from autosched.generator import generator_hash
 from autosched.interruption import interruptible
@@ -237,11 +237,11 @@ def prepare(
     tuning_log.check_is_log()
     device = target if isinstance(target, Target) and measured_elsewhere else devices.resolve(target)
     check_timing(policy, device)
-    space = search_spaces.build(op, device)
+    space = spaces.build(op, device)
     # Raises where no schedule is legal, whatever the strategy would make of that.
     space.sample(np.random.default_rng(seed))
     model = cost_models.create(cost_model, seed)
-    generator = generator_hash(backends.for_target(device))
+    generator = generator_hash(*backends.for_target(device))
     records = tuning_log.records(op, device, generator, policy)
     # Another seed for every number of known trials: a resumed search does not draw the same candidates again.
     rng = np.random.default_rng([seed, len(standing(records))])

@@ -14,8 +14,8 @@ import pytest
 import torch
 import triton
 
-import search_spaces
 from autosched import reference
+from autosched.backends import spaces
 from autosched.backends.triton_backend import TritonBackend
 from autosched.correctness import Expectation, error_ratio, expect
 from cost_models.program_counts import count
@@ -64,7 +64,7 @@ ALIGNED = {
 
 @lru_cache
 def fused_space(workload: Workload, target: Target = SMALL) -> SearchSpace:
-    return search_spaces.build(workload, target).restricted("fused_dot_gpu")
+    return spaces.build(workload, target).restricted("fused_dot_gpu")
 
 
 def schedule(space: SearchSpace, **chosen: KnobValue) -> Schedule:
@@ -168,7 +168,7 @@ class TestMatching:
         assert form.dtype == "float16"
 
     def test_rows_of_such_workloads_are_not_reduced_on_a_gpu_unless_they_are_thin(self) -> None:
-        names = [{s.name for s in search_spaces.build(gated(m, 64, 128), H200).sketches} for m in (64, 16)]
+        names = [{s.name for s in spaces.build(gated(m, 64, 128), H200).sketches} for m in (64, 16)]
         assert names[0] == {"fused_dot_gpu"} < names[1]
 
 

@@ -13,11 +13,11 @@ import torch
 
 from autosched import devices, reference
 from autosched.backends.llvm_backend import LlvmBackend
+from autosched.backends.spaces import build
 from autosched.backends.triton_backend import TritonBackend
 from autosched.correctness import error_ratio, expect, why_wrong
 from autosched.measuring.guarded_memory import PATTERNS
 from search_spaces import Axis, InputError, Reduction, Stage, Tensor, TileProgram, Workload, target_named
-from search_spaces.build import build
 from search_spaces.dtypes import DTYPES
 from search_spaces.expression import (
     Access,

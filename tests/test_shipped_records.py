@@ -24,6 +24,7 @@ from log_records import H200, SMALL, record
 import autosched
 import search_spaces
 from autosched import backends, ops, reproduction
+from autosched.backends import spaces
 from autosched.build import build
 from autosched.cli import app
 from autosched.fingerprint import source_fingerprint
@@ -83,8 +84,8 @@ def rewritten(log: Path, to: Path, change: Callable[[TuningRecord], TuningRecord
 def test_a_fingerprint_depends_on_what_is_compiled_and_launched_and_not_on_the_comment(
     op: search_spaces.Workload, target: search_spaces.Target
 ) -> None:
-    schedule = next(iter(search_spaces.build(op, target)))
-    backend, program = backends.for_target(target), schedule.program
+    schedule = next(iter(spaces.build(op, target)))
+    backend, program = backends.named(schedule.backend), schedule.program
     source = backend.render(program, "one comment")
     found = source_fingerprint(source, program)
     assert len(found) == 16
@@ -114,7 +115,7 @@ def test_a_fingerprint_stays_when_launches_get_a_field_that_says_nothing() -> No
     class Later(Launch):
         swizzle: int = 0
 
-    schedule = next(iter(search_spaces.build(ops.softmax(64, 128), H200)))
+    schedule = next(iter(spaces.build(ops.softmax(64, 128), H200)))
     program, (kernel,) = schedule.program, schedule.program.kernels
     later, other = (
         dataclasses.replace(
@@ -134,9 +135,9 @@ def test_every_record_that_was_compiled_tells_the_fingerprint_of_what_replay_mak
         assert why_not_reproduced(found) is None
     target = autosched.devices.resolve("cpu")
     best = find_best(OP, target, [tuned[1]])
-    schedule = search_spaces.build(OP, target).bind(best.schedule)
+    schedule = spaces.build(OP, target).bind(best.schedule)
     assert best.measurement.facts is not None
-    assert build(schedule, target, backends.for_target(target)).facts.source == best.measurement.facts.source
+    assert build(schedule, target, backends.named(schedule.backend)).facts.source == best.measurement.facts.source
 
 
 def test_a_line_of_before_there_were_fingerprints_is_read() -> None:

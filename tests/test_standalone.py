@@ -21,6 +21,7 @@ from torch import Tensor
 
 import autosched
 from autosched import devices
+from autosched.backends.spaces import build
 from autosched.correctness import expect, why_wrong
 from autosched.reference import random_inputs
 from autosched.standalone.file import traced_text, workload_text
@@ -29,7 +30,6 @@ from autosched.standalone.tuned import Tuned
 from search_spaces import Axis, InputError, Reduction, Schedule, Stage, Workload, ops, target_named
 from search_spaces import Tensor as TensorSpec
 from search_spaces import expression as ex
-from search_spaces.build import build
 from search_spaces.expression import Access, Gather, Integer, Literal, Position, axis_index
 from search_spaces.tile_program import Load, Store, TileProgram, statements
 from tuning_logs import Measurement, Provenance, TuningRecord

@@ -20,6 +20,7 @@ from autosched import devices
 from autosched.backends.backend import CompileError
 from autosched.backends.cubin import read_cubin
 from autosched.backends.cuda_kernel import CudaKernel, kernels_from_json, kernels_to_json
+from autosched.backends.spaces import build
 from autosched.backends.triton_backend import TritonBackend
 from autosched.backends.triton_compile import count_parameters, reason
 from autosched.backends.triton_grid import print_grid
@@ -27,7 +28,6 @@ from autosched.backends.triton_index import Indexing
 from autosched.backends.triton_scope import Block, Identifiers, Scope
 from autosched.reference import evaluate
 from search_spaces import Schedule, Workload, ops, target_named
-from search_spaces.build import build
 from search_spaces.expression import Affine
 from search_spaces.interpreter import interpret
 from search_spaces.resources import resources

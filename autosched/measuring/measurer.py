@@ -27,7 +27,7 @@ from cost_models import bound_s
 from search_spaces import Schedule, Target, Workload
 from tuning_logs import DeviceState, Measurement
 
-# What gives a target's backend, as a worker process imports it.
+# What gives a target's backends, as a worker process imports it.
 DEFAULT_BACKEND = "autosched.backends:for_target"
 # A trial is a load, a check and a handful of repeats. One that takes as long as this many perfect runs is hopeless.
 _PERFECT_RUNS_PER_TRIAL = 100

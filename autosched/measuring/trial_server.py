@@ -6,7 +6,7 @@ import dataclasses
 import math
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -63,8 +63,8 @@ _PLACEMENTS = 3
 class TrialServer:
     """Serves `Prepare`, `Trial` and `Contest`."""
 
-    def __init__(self, backend: Backend, setup: Setup) -> None:
-        self._backend = backend
+    def __init__(self, backends: Mapping[str, Backend], setup: Setup) -> None:
+        self._backends = backends
         self._setup = setup
         self._device = torch.device("cuda" if setup.target.kind == "gpu" else "cpu")
         self._timer = timer_for(setup.workload, setup.target, setup.policy)
@@ -167,7 +167,7 @@ class TrialServer:
     def _loaded(self, candidate: Candidate) -> Iterator[Run]:
         """A call without arguments that runs the candidate on the data of the batch."""
         with failing_as("load_error"), self._check.memory_limit():
-            launcher = self._backend.load(candidate.artefact, candidate.program)
+            launcher = self._backends[candidate.artefact.backend].load(candidate.artefact, candidate.program)
         try:
             yield lambda: launcher(self._check.data.operands)
         finally:

@@ -31,7 +31,7 @@ def transferred(space: SearchSpace, records: Sequence[TuningRecord], count: int)
 def adapted(space: SearchSpace, schedule: Schedule) -> Schedule | None:
     """The schedule in `space` most like `schedule`; None when the space lacks its sketch or no such point is legal.
 
-    Values that the space has stay. A tiling keeps its inner levels: a loop of another extent gets another outermost
+    Values and a backend that the space has stay. A tiling keeps its inner levels: a loop of another extent gets another outermost
     factor. Other numbers go to the nearest value in ratio, and what has no nearest value to the first.
     """
     try:
@@ -40,7 +40,8 @@ def adapted(space: SearchSpace, schedule: Schedule) -> Schedule | None:
         return None
     values = tuple((k.name, _nearest(schedule.knobs.get(k.name), k.values)) for k in sketch.knobs)
     try:
-        found = space.bind(Schedule(sketch.name, values))
+        backend = schedule.backend if schedule.backend in space.backends else ""
+        found = space.bind(Schedule(sketch.name, values, backend=backend))
     except InputError:
         return None
     return found if space.why_illegal(found) is None else None

@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
+from autosched.backends.spaces import why_no_schedule
 from autosched.tracing.capture import Captured, capture, name_of
 from autosched.tracing.layouts import laid_out
 from autosched.tracing.partition import NoKernelError, Partition, Step, may_fuse_products
@@ -18,7 +19,7 @@ from autosched.tracing.region_kernels import RegionKernels
 from autosched.tracing.structure import Structure
 from autosched.tracing.translate import translate
 from autosched.tracing.values import Source, Value
-from search_spaces import InputError, Target, Workload, why_no_schedule
+from search_spaces import InputError, Target, Workload
 
 _FALLBACK = "trace(..., allow_fallback=True) leaves what has no kernel to PyTorch"
 
