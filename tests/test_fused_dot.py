@@ -368,5 +368,5 @@ def estimated_size(space: SearchSpace) -> float:
     (sketch,) = space.sketches
     rng = np.random.default_rng(0)
     drawn = [tuple((k.name, k.sample(rng)) for k in sketch.knobs) for _ in range(400)]
-    legal = sum(space.why_illegal(Schedule(sketch.name, values, space.lower)) is None for values in drawn)
+    legal = sum(space.why_illegal(Schedule(sketch.name, values, space.lower, "triton")) is None for values in drawn)
     return legal / len(drawn) * math.prod(len(k.values) for k in sketch.knobs)

@@ -215,8 +215,8 @@ def test_the_search_for_a_kernel_that_can_still_be_made_is_bounded(
 def test_why_a_record_is_not_reproduced_is_said(tuned: tuple[autosched.TuneResult, Path]) -> None:
     best = tuned[0].best
     assert best is not None
-    gone = Schedule("gone", ())
-    unknown = Schedule(best.schedule.sketch, (*best.schedule.values, ("swizzle", 4)))
+    gone = dataclasses.replace(best.schedule, sketch="gone", values=())
+    unknown = dataclasses.replace(best.schedule, values=(*best.schedule.values, ("swizzle", 4)))
     assert why_not_reproduced(best) is None
     for candidate, reason in (
         (changed(best, None), "does not tell what was compiled"),

@@ -31,8 +31,9 @@ def transferred(space: SearchSpace, records: Sequence[TuningRecord], count: int)
 def adapted(space: SearchSpace, schedule: Schedule) -> Schedule | None:
     """The schedule in `space` most like `schedule`; None when the space lacks its sketch or no such point is legal.
 
-    Values and a backend that the space has stay. A tiling keeps its inner levels: a loop of another extent gets another outermost
-    factor. Other numbers go to the nearest value in ratio, and what has no nearest value to the first.
+    Values that the space has stay, and so does its backend. A tiling keeps its inner levels: a loop of another extent
+    gets another outermost factor. Other numbers go to the nearest value in ratio, and what has no nearest value to the
+    first.
     """
     try:
         sketch = space.sketch(schedule.sketch)
