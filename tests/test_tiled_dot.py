@@ -395,4 +395,9 @@ def test_8_bit_types_have_warp_specialised_kernels_to_start_from_in_every_layout
 def test_gpus_with_little_shared_memory_have_points_to_start_from_too(target: str, dtype: str) -> None:
     space = tiled_space(ops.matmul(512, 512, 512, dtype=dtype), target_named(target))
     assert len(space.starts()) >= 6
-    assert all(not space.why_illegal(s) for s in space.starts())
+    # Operands in flight: what is hungry for shared memory.
+    hungriest = max(
+        space.starts(), key=lambda s: (s.knobs["m"][-1] + s.knobs["n"][-1]) * s.knobs["k"][-1] * s.knobs["stages"]
+    )
+    compiled = BACKEND.compile(BACKEND.render(hungriest.program, ""), hungriest.program, space.target)
+    assert compiled.facts.shared_memory_bytes <= space.target.shared_memory_bytes

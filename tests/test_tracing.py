@@ -36,6 +36,20 @@ def grouped_queries(q: Tensor, k: Tensor) -> Tensor:
     return q @ k[:, :, None].expand(2, 3, 2, 6, 4).reshape(2, 6, 6, 4).transpose(-1, -2)
 
 
+def rotated_halves(x: Tensor, c: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+    """Rotary embedding: the first half of every row turned against the second; the two halves of the result."""
+    a, b = x.chunk(2, -1)
+    return a * c - b * s, b * c + a * s
+
+
+def rotated_pairs(x: Tensor, c: Tensor, s: Tensor) -> Tensor:
+    """Rotary embedding: neighbours turned against each other, and stored where they were."""
+    turned = torch.empty_like(x)
+    turned[..., ::2] = x[..., ::2] * c - x[..., 1::2] * s
+    turned[..., 1::2] = x[..., 1::2] * c + x[..., ::2] * s
+    return turned
+
+
 # name: the function, and its arguments. Each must come out as the function itself does in float64.
 CASES: dict[str, tuple[Callable[..., Any], *tuple[Tensor, ...]]] = {
     "gelu": (lambda x: F.gelu(x) * 2, R(4, 8)),
@@ -110,10 +124,10 @@ CASES: dict[str, tuple[Callable[..., Any], *tuple[Tensor, ...]]] = {
     "rounds_to_signed_zero": (lambda x: torch.atan2(x.round(), x), torch.tensor([-0.3, -0.0, 0.0, 0.3, -0.5, -1.5])),
     "rem": (lambda x: (x % 3, torch.fmod(x, 2.0)), R(4, 8) * 5),
     "slices": (lambda x: x[1:3, ::2] * 2 + x[2:4, 1::2], R(5, 8)),
-    "rot": (
-        lambda x: torch.stack([x[..., ::2], x[..., 1::2]], -1).flatten(-2) if False else x[..., :4] - x[..., 4:],
-        R(5, 8),
-    ),
+    "halves": (lambda x: x[..., :4] - x[..., 4:], R(5, 8)),
+    "rope_halves": (rotated_halves, R(3, 5, 8), R(5, 4), R(5, 4)),
+    "rope_rolled": (lambda x, c, s: x * c + x.roll(4, -1) * s, R(3, 5, 8), R(5, 8), R(5, 8)),
+    "rope_pairs": (rotated_pairs, R(3, 5, 8), R(5, 4), R(5, 4)),
     "perm": (lambda x: (x * 2).permute(2, 0, 1), R(3, 4, 5)),
     "perm_reshape": (lambda x: (x * 2).permute(2, 0, 1).reshape(5, 12) + 1, R(3, 4, 5)),
     "viewonly": (lambda x: x.t(), R(3, 4)),
@@ -153,7 +167,6 @@ CASES: dict[str, tuple[Callable[..., Any], *tuple[Tensor, ...]]] = {
     ),
     "einsum": (lambda x, y: torch.einsum("bij,bkj->bik", x, y), R(2, 4, 5), R(2, 6, 5)),
     "addmmab": (lambda c, x, y: torch.addmm(c, x, y, beta=0.5, alpha=2), R(4, 6), R(4, 5), R(5, 6)),
-    "rope": (lambda x, c, s: x * c + (x.view(4, 2, 4).flip(1) if False else x) * s, R(4, 8), R(4, 8), R(4, 8)),
     "arange": (lambda x: x * torch.arange(8), R(4, 8)),
     "causal": (lambda x: x.masked_fill(torch.arange(8)[:, None] < torch.arange(8), -1e9).softmax(-1), R(2, 8, 8)),
     "strided_factor": (lambda x: x[:, :, 0] @ x[:, :, 1].t(), R(4, 6, 5)),
@@ -167,6 +180,7 @@ CASES: dict[str, tuple[Callable[..., Any], *tuple[Tensor, ...]]] = {
 }
 # How many kernels some of them take, where that is what tracing is about.
 KERNELS = {"softmax0": 1, "ce": 1, "embed_ln": 1, "masked": 1, "linear": 1, "mmT": 1, "ffn": 2, "perm_reshape": 1}
+KERNELS |= {"rope_halves": 2, "rope_rolled": 1, "rope_pairs": 1}
 KERNELS |= {"viewonly": 0, "ident": 0, "size1": 1, "logsumexp": 1, "var": 1, "argmax": 1, "outer_softmax_mm": 2}
 
 
@@ -216,6 +230,9 @@ def test_kernels_of_a_traced_function_compute_what_it_does(name: str, more: bool
         "rounds",
         "bf16",
         "bn_train_stats",
+        "rope_halves",
+        "rope_rolled",
+        "rope_pairs",
     ],
 )
 def test_products_and_several_results_come_out_of_kernels_too(name: str) -> None:
