@@ -25,7 +25,6 @@ import torch
 from autosched.backends.backend import Artefact, CompileError, Launcher
 from autosched.checked_kernels import checked_kernels, key_of
 from autosched.measuring import Limits, LocalMeasurer, memory
-from autosched.measuring.fork_server import shared_server
 from autosched.measuring.kernel_check import check_once
 from autosched.measuring.measurer import DEFAULT_BACKEND
 from autosched.measuring.trial_data import Failed
@@ -61,7 +60,7 @@ def ensure_right(record: TuningRecord, schedule: Schedule, artefact: Artefact, l
         found = record.measurement
     else:
         with _measurer(record) as measurer:
-            (found,) = measurer.measure([schedule])
+            found = _put_to_trial(measurer, record, schedule)
         if not found.ok:
             raise AutoschedError(_why_refused(record, f"{found.status}: {found.detail}"))
     _remember(record, made, found)
@@ -84,7 +83,7 @@ def first_right(space: SearchSpace, schedules: Sequence[Schedule], like: TuningR
     reasons = []
     with _measurer(like) as measurer:
         for schedule in schedules:
-            (found,) = measurer.measure([schedule])
+            found = _put_to_trial(measurer, like, schedule)
             if found.ok:
                 record = replace(like, schedule=schedule, measurement=found)
                 remember(record)
@@ -114,15 +113,13 @@ def _check_here(record: TuningRecord, launcher: Launcher) -> None:
 
 
 def _measurer(record: TuningRecord) -> LocalMeasurer:
-    """What puts single schedules of the record's workload to trial, in processes apart."""
-    return LocalMeasurer(
-        record.workload,
-        record.target,
-        policy=cast(Policy, record.provenance.policy),
-        limits=Limits(compile_workers=1),
-        backend=DEFAULT_BACKEND,
-        server=shared_server(DEFAULT_BACKEND.partition(":")[0]),
-    )
+    """What puts single schedules to trial, in processes apart."""
+    return LocalMeasurer(record.target, limits=Limits(compile_workers=1), backend=DEFAULT_BACKEND)
+
+
+def _put_to_trial(measurer: LocalMeasurer, like: TuningRecord, schedule: Schedule) -> Measurement:
+    (found,) = measurer.measure(like.workload, [schedule], policy=cast(Policy, like.provenance.policy))
+    return found
 
 
 def _printed(schedule: Schedule, record: TuningRecord) -> str | None:

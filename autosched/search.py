@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from queue import SimpleQueue
-from typing import Literal
+from typing import Literal, cast
 
 from autosched import backends
 from autosched.backends.backend import CompileError
@@ -19,6 +20,7 @@ from autosched.measuring import Measurer, repro
 from autosched.progress import OnProgress, Phase, Progress
 from autosched.reproduction import fingerprint_of
 from autosched.strategies import Strategy
+from autosched.timing import Policy
 from search_spaces import Schedule, SearchSpace, Target
 from tuning_logs import CompileFacts, Measurement, Provenance, TuningLog, TuningRecord
 from tuning_logs.ranking import best_of, standing
@@ -85,6 +87,9 @@ class Search:
         self._best_s = best.measurement.undisturbed_s if best else None
         self._library_s: float | None = None
         self._failed: Counter[str] = Counter()
+        self._policy = cast(Policy, self.provenance.policy)
+        # Every batch gets inputs of its own.
+        self._seeds = count(self.provenance.seed)
         self._under_way: deque[_Batch] = deque()
         self._ended: SimpleQueue[_Ended] = SimpleQueue()
 
@@ -161,7 +166,8 @@ class Search:
             return False
         batch = _Batch(schedules, (time.perf_counter() - begin) / len(schedules))
         self._under_way.append(batch)
-        for number, future in enumerate(measurer.submit(schedules)):
+        futures = measurer.submit(self.space.workload, schedules, policy=self._policy, seed=next(self._seeds))
+        for number, future in enumerate(futures):
             future.add_done_callback(partial(self._ends, batch, number))
         return True
 
@@ -180,7 +186,7 @@ class Search:
             ended = [self._ended.get()]
             while not self._ended.empty():
                 ended.append(self._ended.get())
-            self._library_s = measurer.library_s
+            self._library_s = measurer.library_s(self.space.workload)
             self._settle(ended)
 
     def _settle(self, ended: Sequence[_Ended]) -> None:
@@ -211,7 +217,9 @@ class Search:
 
     def _finals(self, measurer: Measurer) -> None:
         finalists = self._finalists()
-        measurements = measurer.remeasure(finalists, _FINAL_ROUNDS)
+        measurements = measurer.remeasure(
+            self.space.workload, finalists, _FINAL_ROUNDS, policy=self._policy, seed=next(self._seeds)
+        )
         if measurements is None:
             return
         # Two searches that share a log have finals of their own.

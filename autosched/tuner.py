@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import cast, overload
+from typing import overload
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from autosched.effort import Rung, WorkSeconds, effort_lines, ladder
 from autosched.generator import generator_hash
 from autosched.interruption import interruptible
 from autosched.kernel import Kernel, load_kernel
-from autosched.measuring import LocalMeasurer, Measurer
+from autosched.measuring import LocalMeasurer, Measurer, local_measurer
 from autosched.noise import why_disturbed
 from autosched.progress import OnProgress
 from autosched.reproduction import Reproduction
@@ -32,7 +32,7 @@ from autosched.timing import Policy, check_timing
 from autosched.tracing.traced import Traced, cuts_of
 from autosched.tracing.tuning import TracedTuneResult
 from autosched.warm_start import history
-from search_spaces import AutoschedError, EmptySearchSpaceError, InputError, Target, Workload
+from search_spaces import AutoschedError, EmptySearchSpaceError, Target, Workload
 from tuning_logs import Provenance, TuningLog, TuningRecord
 from tuning_logs.intervals import Interval, paired_ratio, ratio_interval
 from tuning_logs.ranking import standing
@@ -135,7 +135,7 @@ def tune(
     seed: int = ...,
     log: str | os.PathLike[str] | None = ...,
     policy: Policy = ...,
-    measurer: None = ...,
+    measurer: Measurer | None = ...,
     on_progress: OnProgress | None = ...,
 ) -> TracedTuneResult: ...
 
@@ -159,9 +159,9 @@ def tune(
     schedules that the log knows in the end, those of earlier runs included: a second call on the same log measures
     nothing again, and an interrupted search resumes. A schedule of which this version makes another kernel than was
     measured is not known. `log` is by default the user's (`tuning_logs.user_log_path`). `policy` is how kernels are
-    timed: with "cold" or "hot" caches, or launched by a CUDA "graph". `measurer` stands in for measuring on this
-    machine. `on_progress` is called after every trial. Ctrl-C ends the search when what is being measured has ended; a
-    second one, at once.
+    timed: with "cold" or "hot" caches, or launched by a CUDA "graph". `measurer` stands in for that of this process,
+    whose workers stay for the next call, until the process ends or calls `close`. `on_progress` is called after every
+    trial. Ctrl-C ends the search when what is being measured has ended; a second one, at once.
 
     Raises:
         InputError: an argument is not allowed. Nothing was written.
@@ -170,8 +170,6 @@ def tune(
         LogError: the log cannot be read or written.
     """
     if isinstance(op, Traced):
-        if measurer is not None:
-            raise InputError("a measurer measures one workload; expected none for a traced function")
         search_one = functools.partial(
             tune,
             target=target,
@@ -181,9 +179,10 @@ def tune(
             seed=seed,
             log=log,
             policy=policy,
+            measurer=measurer,
             on_progress=on_progress,
         )
-        cut = op.for_target(devices.resolve(target))
+        cut = op.for_target(_device(target, measurer is not None))
         return TracedTuneResult(cut, _all_tuned(cut, search_one))
     search = prepare(
         op,
@@ -240,7 +239,7 @@ def prepare(
     check_integer("seed", seed, 0)
     tuning_log = TuningLog(log_path(log))
     tuning_log.check_is_log()
-    device = target if isinstance(target, Target) and measured_elsewhere else devices.resolve(target)
+    device = _device(target, measured_elsewhere)
     check_timing(policy, device)
     space = search_spaces.build(op, device)
     # Raises where no schedule is legal, whatever the strategy would make of that.
@@ -258,18 +257,22 @@ def prepare(
     return search
 
 
+def _device(target: str | Target | None, measured_elsewhere: bool) -> Target:
+    return target if isinstance(target, Target) and measured_elsewhere else devices.resolve(target)
+
+
 def run(search: Search, measurer: Measurer | None = None) -> TuneResult:
     """The second part of `tune`: search, measuring on this machine unless a measurer is given."""
     begin = time.perf_counter()
     if search.complete:
         return _result(search, "known", begin)
     op, device, origin = search.space.workload, search.space.target, search.provenance
-    measured_here = measurer is None
+    measured_here = measurer is None or isinstance(measurer, LocalMeasurer)
     with interruptible() as interruption, ExitStack() as opened:
-        if measurer is None:
-            # First of all: its workers take seconds to start, and what follows is done meanwhile.
-            policy = cast(Policy, origin.policy)
-            measurer = opened.enter_context(LocalMeasurer(op, device, policy=policy, seed=origin.seed))
+        # First of all: its workers may take seconds to start, and what follows is done meanwhile.
+        measurer = local_measurer(device) if measurer is None else measurer
+        if isinstance(measurer, LocalMeasurer):
+            opened.enter_context(measurer.reserved(device))
         search.strategy.tell(history(search.log, op, device, origin.policy, search.records), elsewhere=True)
         search.strategy.tell(standing(search.records))
         result = _result(search, search.run(measurer, interruption), begin)

@@ -22,6 +22,7 @@ from autosched.backends.backend import CompileError
 from autosched.backends.llvm_backend import LlvmBackend
 from autosched.replay import find_best
 from autosched.reproduction import Reproduction
+from autosched.timing import Policy
 from autosched.tuner import tune
 from search_spaces import Schedule, Target, TileProgram, Workload, ops, target_named
 from search_spaces.code_hash import code_hash
@@ -38,13 +39,17 @@ class Measurer:
     """Measures nothing: of every five schedules one fails to compile; the others are the faster, the later."""
 
     overlaps = False
-    library_s = None
 
     def __init__(self, failure: Status = "compile_error") -> None:
         self.measured: list[Schedule] = []
         self._failure: Status = failure
 
-    def submit(self, schedules: Sequence[Schedule]) -> list[Future[Measurement]]:
+    def library_s(self, workload: Workload) -> float | None:
+        return None
+
+    def submit(
+        self, workload: Workload, schedules: Sequence[Schedule], *, policy: Policy = "cold", seed: int = 0
+    ) -> list[Future[Measurement]]:
         futures: list[Future[Measurement]] = [Future() for _ in schedules]
         for schedule, future in zip(schedules, futures, strict=True):
             self.measured.append(schedule)
@@ -53,13 +58,12 @@ class Measurer:
             future.set_result(failed if count % 5 == 0 else Measurement("ok", (1.0 / count,)))
         return futures
 
-    def remeasure(self, schedules: Sequence[Schedule], rounds: int) -> list[Measurement]:
+    def remeasure(
+        self, workload: Workload, schedules: Sequence[Schedule], rounds: int, *, policy: Policy = "cold", seed: int = 0
+    ) -> list[Measurement]:
         return [Measurement("ok", (1e-6 * (1 + i),) * rounds) for i, _ in enumerate(schedules)]
 
     def cancel(self) -> None:
-        pass
-
-    def close(self) -> None:
         pass
 
 
@@ -203,8 +207,10 @@ def test_what_could_not_be_printed_is_known_while_it_cannot_be(log: Path, monkey
         return original(self, program, comment)
 
     class Refused(Measurer):
-        def submit(self, schedules: Sequence[Schedule]) -> list[Future[Measurement]]:
-            futures = super().submit(schedules)
+        def submit(
+            self, workload: Workload, schedules: Sequence[Schedule], *, policy: Policy = "cold", seed: int = 0
+        ) -> list[Future[Measurement]]:
+            futures = super().submit(workload, schedules)
             refused: Future[Measurement] = Future()
             refused.set_result(Measurement("compile_error", detail="no such statement"))
             return [refused if panelled(s) else f for s, f in zip(schedules, futures, strict=True)]

@@ -22,6 +22,7 @@ import cost_models
 import search_spaces
 from autosched import strategies
 from autosched.strategies.transfer import transferred
+from autosched.timing import Policy
 from autosched.tuner import tune
 from autosched.warm_start import history
 from search_spaces import Schedule, Target, Workload, ops
@@ -50,26 +51,29 @@ class TileMeasurer:
     """Measures nothing: latencies depend on how far the tiles are from the ideal ones."""
 
     overlaps = False
-    library_s = None
 
     def __init__(self, op: Workload, target: Target = HERE) -> None:
         self.op, self.target = op, target
         self.measured: list[Schedule] = []
 
-    def submit(self, schedules: Sequence[Schedule]) -> list[Future[Measurement]]:
+    def library_s(self, workload: Workload) -> float | None:
+        return None
+
+    def submit(
+        self, workload: Workload, schedules: Sequence[Schedule], *, policy: Policy = "cold", seed: int = 0
+    ) -> list[Future[Measurement]]:
         self.measured.extend(schedules)
         futures: list[Future[Measurement]] = [Future() for _ in schedules]
         for schedule, future in zip(schedules, futures, strict=True):
             future.set_result(Measurement("ok", (made_up_latency(self.op, schedule, self.target),)))
         return futures
 
-    def remeasure(self, schedules: Sequence[Schedule], rounds: int) -> list[Measurement]:
+    def remeasure(
+        self, workload: Workload, schedules: Sequence[Schedule], rounds: int, *, policy: Policy = "cold", seed: int = 0
+    ) -> list[Measurement]:
         return [Measurement("ok", (made_up_latency(self.op, s, self.target),) * rounds) for s in schedules]
 
     def cancel(self) -> None:
-        pass
-
-    def close(self) -> None:
         pass
 
 
