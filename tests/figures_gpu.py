@@ -21,7 +21,7 @@ import numpy as np
 from figures_search import TABLE, table_space
 
 import autosched
-from autosched import backends, devices, ops
+from autosched import devices, ops
 from autosched.backends import spaces
 from autosched.generator import generator_hash
 from autosched.measuring import LocalMeasurer
@@ -50,8 +50,8 @@ def smoke(samples: int = 12) -> int:
         rng = np.random.default_rng(0)
         schedules = list(dict.fromkeys(space.sample(rng) for _ in range(samples)))
         started = time.perf_counter()
-        with LocalMeasurer(workload, target) as measurer:
-            measured = measurer.measure(schedules)
+        with LocalMeasurer(target) as measurer:
+            measured = measurer.measure(workload, schedules)
         counts = collections.Counter(m.status for m in measured)
         print(f"{workload.label:70} {dict(counts)} {time.perf_counter() - started:.1f} s", flush=True)
         shown: set[str] = set()
@@ -113,13 +113,11 @@ def table(out: Path) -> int:
     target = devices.detect()
     schedules, started = list(space), time.perf_counter()
     print(f"{len(schedules)} schedules of {space.workload.label}", flush=True)
-    provenance = Provenance(
-        generator_hash(*backends.for_target(target)), "cold", time.time(), 0, 0, devices.environment(target)
-    )
-    with LocalMeasurer(space.workload, target) as measurer:
+    provenance = Provenance(generator_hash(), "cold", time.time(), 0, 0, devices.environment(target))
+    with LocalMeasurer(target) as measurer:
         for first in range(0, len(schedules), 256):
             part = schedules[first : first + 256]
-            measured = measurer.measure(part)
+            measured = measurer.measure(space.workload, part)
             log.append(
                 *(TuningRecord(space.workload, target, s, m, provenance) for s, m in zip(part, measured, strict=True))
             )

@@ -13,7 +13,6 @@ import autosched
 from autosched import backends, ops
 from autosched.backends import spaces
 from autosched.build import build
-from autosched.generator import generator_hash
 from autosched.replay import find_best, log_paths, why_wrong_now
 from search_spaces import InputError, Workload
 from tuning_logs import TuningLog, shipped_logs, user_log_path
@@ -89,8 +88,3 @@ def test_a_stale_record_is_recognised_and_used_only_when_allowed(
 
 def test_the_users_log_comes_before_those_that_come_with_the_package() -> None:
     assert log_paths(None) == (user_log_path(), *shipped_logs())
-
-
-def test_the_generator_hash_differs_between_backends_and_is_stable() -> None:
-    cpu, gpu = map(backends.named, ("llvm", "triton"))
-    assert generator_hash(cpu) == generator_hash(cpu) != generator_hash(gpu)
