@@ -231,7 +231,7 @@ import dataclasses, os, sys
 from pathlib import Path
 os.sched_setaffinity(0, {int(sys.argv[1])})
 import torch
-import search_spaces
+from autosched.backends import spaces
 from autosched import backends
 from autosched.build import build
 from autosched.devices import cpu_target
