@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from search_spaces.schedule import Schedule
-from search_spaces.target import Target
-from search_spaces.tile_program import Kernel, TileProgram
-from search_spaces.workload import Workload
+from search_spaces.devices.target import Target
+from search_spaces.programs.tile_program import Kernel, TileProgram
+from search_spaces.schedules.schedule import Schedule
+from search_spaces.workloads.workload import Workload
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,11 @@ import torch
 sys.path.append(str(Path(__file__).parent))
 from function_accuracy import arguments, units_off, workload_of
 
-from autosched import backends, devices, reference
-from autosched.accuracy import ACCURACY
+from autosched import backends
 from autosched.backends import spaces
+from autosched.checking import reference
+from autosched.checking.accuracy import ACCURACY
+from autosched.machine import devices
 from search_spaces import Target
 
 Computed = Callable[..., torch.Tensor]

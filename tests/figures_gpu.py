@@ -21,9 +21,10 @@ import numpy as np
 from figures_search import TABLE, table_space
 
 import autosched
-from autosched import devices, ops
+from autosched import ops
 from autosched.backends import spaces
-from autosched.generator import generator_hash
+from autosched.backends.generator import generator_hash
+from autosched.machine import devices
 from autosched.measuring import LocalMeasurer
 from search_spaces import Workload
 from tuning_logs import Provenance, TuningLog, TuningRecord

@@ -11,9 +11,9 @@ import pytest
 
 from autosched import backends
 from autosched.backends import spaces
-from autosched.devices import cpu_target
-from autosched.kernel import load_kernel
-from autosched.reproduction import why_not_reproduced
+from autosched.backends.reproduction import why_not_reproduced
+from autosched.kernels.kernel import load_kernel
+from autosched.machine.devices import cpu_target
 from search_spaces import InputError, Target, ops, target_named
 from tuning_logs import TuningRecord
 

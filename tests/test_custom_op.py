@@ -15,9 +15,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import autosched
 import search_spaces
-from autosched import devices, ops
+from autosched import ops
 from autosched.backends import spaces
-from autosched.kernel import Kernel
+from autosched.kernels.kernel import Kernel
+from autosched.machine import devices
 from search_spaces import InputError
 
 sys.path.append(str(Path(__file__).parent))

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import torch
 
-from autosched import devices
 from autosched.backends import spaces
+from autosched.machine import devices
 from autosched.measuring import Limits, LocalMeasurer
 from search_spaces import InputError, Schedule, ops
 

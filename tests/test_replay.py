@@ -12,8 +12,8 @@ import torch
 import autosched
 from autosched import backends, ops
 from autosched.backends import spaces
-from autosched.build import build
-from autosched.replay import find_best, log_paths, why_wrong_now
+from autosched.backends.build import build
+from autosched.replaying.replay import find_best, log_paths, why_wrong_now
 from search_spaces import InputError, Workload
 from tuning_logs import TuningLog, shipped_logs, user_log_path
 

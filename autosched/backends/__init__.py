@@ -20,8 +20,8 @@ __all__ = ["Artefact", "Backend", "CompileError", "Launcher", "LoadError", "for_
 _GROUP = "autosched.backends"
 # Best first. Their modules are imported when they are asked for.
 _OWN = (
-    EntryPoint("triton", "autosched.backends.triton_backend:TritonBackend", _GROUP),
-    EntryPoint("llvm", "autosched.backends.llvm_backend:LlvmBackend", _GROUP),
+    EntryPoint("triton", "autosched.backends.triton.backend:TritonBackend", _GROUP),
+    EntryPoint("llvm", "autosched.backends.llvm.backend:LlvmBackend", _GROUP),
 )
 
 

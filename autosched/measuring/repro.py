@@ -19,11 +19,12 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
-from autosched import backends, devices
+from autosched import backends
 from autosched.backends import spaces
 from autosched.backends.backend import CompileError
+from autosched.machine import devices
+from autosched.machine.timing import POLICIES
 from autosched.measuring.measurer import LocalMeasurer
-from autosched.timing import POLICIES
 from search_spaces import InputError, Schedule
 from tuning_logs import CHECK_FAILURES, Measurement, Status, TuningRecord
 
