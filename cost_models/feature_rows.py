@@ -10,7 +10,7 @@ import search_spaces
 from cost_models.features import FEATURE_NAMES, amounts, scaled
 from cost_models.trees import Floats
 from search_spaces import AutoschedError, InputError, Schedule, SearchSpace
-from search_spaces.limits import Limits
+from search_spaces.schedules.limits import Limits
 from tuning_logs import TuningRecord
 
 Key = tuple[str, str]

@@ -10,7 +10,7 @@ from search_spaces import sketches
 from search_spaces.devices.device_support import why_unsupported
 from search_spaces.devices.target import Target
 from search_spaces.errors import EmptySearchSpaceError
-from search_spaces.limits import NO_BACKEND, Limits
+from search_spaces.schedules.limits import NO_BACKEND, Limits
 from search_spaces.schedules.space import SearchSpace
 from search_spaces.workloads.workload import Workload
 

@@ -13,6 +13,7 @@ import autosched
 from autosched import backends, ops
 from autosched.backends import spaces
 from autosched.backends.build import build
+from autosched.machine import devices
 from autosched.replaying.replay import find_best, log_paths, why_wrong_now
 from search_spaces import InputError, Workload
 from tuning_logs import TuningLog, shipped_logs, user_log_path
@@ -40,7 +41,7 @@ def test_the_replayed_kernel_is_the_best_one_and_computes_the_operator(
 
 def test_replayed_source_is_byte_for_byte_what_was_tuned(tuned: tuple[autosched.TuneResult, Path]) -> None:
     result, log = tuned
-    target = autosched.devices.resolve("cpu")
+    target = devices.resolve("cpu")
     space = spaces.build(OP, target)
     assert result.best is not None
     # As a compile worker sees it: the schedule and its program, pickled.
@@ -65,7 +66,7 @@ def test_another_shape_is_never_served(tuned: tuple[autosched.TuneResult, Path])
 
 
 def test_another_number_of_threads_is_never_served(tuned: tuple[autosched.TuneResult, Path]) -> None:
-    target = dataclasses.replace(autosched.devices.resolve("cpu"), threads=2, units=2)
+    target = dataclasses.replace(devices.resolve("cpu"), threads=2, units=2)
     with pytest.raises(InputError, match="no successful record"):
         find_best(OP, target, [tuned[1]])
 

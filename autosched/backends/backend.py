@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 
 from search_spaces import Target, TileProgram
-from search_spaces.limits import Limits
+from search_spaces.schedules.limits import Limits
 from tuning_logs import CompileFacts
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import search_spaces
 from autosched import backends
 from search_spaces import SearchSpace, Target, Workload
-from search_spaces.limits import Limits
+from search_spaces.schedules.limits import Limits
 
 
 def build(workload: Workload, target: Target) -> SearchSpace:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from search_spaces.devices.target import HOPPER, Target
-from search_spaces.limits import Resources
 from search_spaces.programs.tile_program import (
     Dot,
     For,
@@ -20,6 +19,7 @@ from search_spaces.programs.tile_program import (
     produced,
     statements,
 )
+from search_spaces.schedules.limits import Resources
 from search_spaces.workloads.dtypes import dtype, is_promoted
 
 # Triton's limit on the elements of one tensor (triton.language.core.TRITON_MAX_TENSOR_NUMEL).

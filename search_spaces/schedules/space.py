@@ -12,9 +12,9 @@ import numpy as np
 
 from search_spaces.devices.target import Target
 from search_spaces.errors import EmptySearchSpaceError, InputError, unknown_name
-from search_spaces.limits import NO_BACKEND, Limits
 from search_spaces.programs.tile_program import TileProgram
 from search_spaces.schedules.knobs import Knob, KnobValue, Values, crossover
+from search_spaces.schedules.limits import NO_BACKEND, Limits
 from search_spaces.schedules.schedule import Schedule
 from search_spaces.workloads.workload import Workload
 

@@ -19,7 +19,7 @@ from autosched.backends.llvm.compiler import compiler, engine
 from autosched.backends.llvm.printer import SCRATCH_SUFFIX, print_program, symbols
 from autosched.backends.llvm.team import Team
 from search_spaces import Target, TileProgram
-from search_spaces.limits import Unlimited
+from search_spaces.schedules.limits import Unlimited
 from tuning_logs import CompileFacts
 
 # Scratch memory begins at a large page of x86 and Arm, so that nothing depends on where an allocator put it.

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from autosched.backends.backend import Artefact, CompileError, Launcher
 from autosched.backends.gpu.cubin import CubinFacts, read_cubin
 from autosched.backends.gpu.kernel import CudaKernel, TensorMap, kernels_from_json, kernels_to_json
+from autosched.backends.triton.limits import TritonLimits
 from autosched.backends.triton.printer import function_name
 from autosched.backends.triton.source import kernel_arguments, print_module
-from autosched.backends.triton_limits import TritonLimits
 from search_spaces import Target, TileProgram
 from tuning_logs import CompileFacts
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from search_spaces import Schedule, Target, TileProgram, Workload
 from search_spaces.devices.resources import resources, why_too_large
-from search_spaces.limits import Resources
 from search_spaces.programs.tile_program import Kernel
+from search_spaces.schedules.limits import Resources
 
 
 class TritonLimits:
