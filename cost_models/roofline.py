@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from cost_models.program_counts import KernelCounts, count
 from cost_models.reuse import Nest
 from search_spaces import Target, TileProgram, Workload
-from search_spaces.devices.resources import resources
-from search_spaces.schedules.limits import Resources
+from search_spaces.devices.resources import Resources, resources
 from search_spaces.structure.fused_contraction import multiplied
 from search_spaces.workloads.expression import flops
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from search_spaces.devices.target import HOPPER, Target
 from search_spaces.programs.tile_program import (
@@ -19,7 +20,6 @@ from search_spaces.programs.tile_program import (
     produced,
     statements,
 )
-from search_spaces.schedules.limits import Resources
 from search_spaces.workloads.dtypes import dtype, is_promoted
 
 # Triton's limit on the elements of one tensor (triton.language.core.TRITON_MAX_TENSOR_NUMEL).
@@ -43,6 +43,18 @@ SLOT_BARRIER_BYTES = 16
 PROMOTED = 0.75
 # Registers that addresses, masks and the pipeline take beside the tiles themselves.
 REGISTER_OVERHEAD = 24
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What one program of a kernel needs on a GPU: estimates from its tiles, not what a compiler reported.
+
+    `threads` are those that compute; a producer's, which have few registers, come beside them.
+    """
+
+    shared_memory_bytes: int
+    registers_per_thread: int
+    threads: int
 
 
 def resources(program: TileProgram, kernel: Kernel, target: Target) -> Resources:

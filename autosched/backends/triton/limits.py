@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from search_spaces import Schedule, Target, TileProgram, Workload
-from search_spaces.devices.resources import resources, why_too_large
+from search_spaces.devices.resources import Resources, resources, why_too_large
 from search_spaces.programs.tile_program import Kernel
-from search_spaces.schedules.limits import Resources
 
 
 class TritonLimits:
