@@ -182,7 +182,7 @@ def tune(
             on_progress=on_progress,
         )
         cut = op.for_target(_device(target, measurer is not None))
-        return TracedTuneResult(cut, _all_tuned(cut, search_one))
+        return TracedTuneResult(cut, all_tuned(cut, search_one))
     search = prepare(
         op,
         target,
@@ -198,8 +198,12 @@ def tune(
     return run(search, measurer)
 
 
-def _all_tuned(traced: Traced, search: Callable[[Workload], TuneResult]) -> tuple[TuneResult, ...]:
-    """The results for every workload of everything it was cut into that can be computed on the target."""
+def all_tuned(traced: Traced, search: Callable[[Workload], TuneResult]) -> tuple[TuneResult, ...]:
+    """The results for every workload of everything it was cut into that can be computed on the target.
+
+    Raises:
+        EmptySearchSpaceError: of what is cut as it is on every device, something has no legal schedule.
+    """
     found: dict[str, TuneResult] = {}
     for cut in cuts_of(traced):
         try:

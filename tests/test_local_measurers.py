@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import weakref
@@ -22,7 +23,8 @@ from autosched.measuring import Limits, LocalMeasurer, local_measurer
 from autosched.measuring.fork_server import shared_server
 from autosched.measuring.jobs import Prepare, Ready, Release, Setup, Task
 from autosched.measuring.trial_server import TrialServer
-from search_spaces import InputError, Schedule, Workload, ops
+from search_spaces import Axis, InputError, Schedule, Stage, TargetUnavailableError, Tensor, Workload, ops
+from search_spaces import expression as ex
 
 sys.path.append(str(Path(__file__).parent))
 import fake_backend
@@ -115,6 +117,17 @@ def test_a_traced_function_is_tuned_with_the_measurer_that_is_given(tmp_path: Pa
         assert measurer.library_s(traced.workloads[0]) is None
     x = torch.randn(16, 32)
     torch.testing.assert_close(result.kernel(x), torch.softmax(x, 1) * 2.0)
+
+
+def test_inputs_that_cannot_be_set_up_are_no_obstacle_to_the_next_workload(measurer: LocalMeasurer) -> None:
+    size, names = 2**31 - 1, [f"x{number}" for number in range(100)]
+    total = functools.reduce(ex.add, (ex.Access(name, (ex.axis_index("i"),)) for name in names))
+    tensors = tuple(Tensor(name, (size,), "float32") for name in names)
+    huge = Workload("huge", tensors, (Stage("y", (Axis("i", size),), total),))
+    with pytest.raises(TargetUnavailableError, match="the inputs could not be set up"):
+        measurer.measure(huge, [schedule("is fine")])
+    (found,) = measurer.measure(DOUBLING, [schedule("is fine")])
+    assert found.ok
 
 
 def server() -> TrialServer:

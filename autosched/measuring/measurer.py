@@ -21,7 +21,7 @@ from autosched.measuring.finals import hold
 from autosched.measuring.fork_server import shared_server
 from autosched.measuring.jobs import Setup, Standings, Task
 from autosched.measuring.pipeline import Pipeline
-from autosched.measuring.trial_runner import TrialRunner
+from autosched.measuring.trial_runner import TrialRunner, UnfitTaskError
 from autosched.measuring.worker_process import wait_for
 from autosched.telemetry import monitor_for
 from autosched.timing import Policy, check_timing
@@ -345,10 +345,7 @@ class LocalMeasurer:
         ready: list[object] = []
         try:
             while not self._closing:
-                with self._lock:
-                    done = self._pipeline.step(ready)
-                for number, result in done:
-                    self._hand_out(number, result)
+                self._step(ready)
                 ready = wait_for(self._pipeline.workers, self._woken)
                 while self._woken.poll():
                     self._woken.recv()
@@ -356,12 +353,27 @@ class LocalMeasurer:
             # Raised again in the thread that waits for a measurement, or submits.
             with self._lock:
                 self._broken = error
-                for trial in self._trials.values():
-                    trial.set_exception(error)
-                for contest in self._contests.values():
-                    contest.set_exception(error)
-                self._trials.clear()
-                self._contests.clear()
+                self._fail(error)
+
+    def _step(self, ready: Sequence[object]) -> None:
+        done: Sequence[tuple[int, Measurement | Standings]] = ()
+        with self._lock:
+            try:
+                done = self._pipeline.step(ready)
+            except UnfitTaskError as error:
+                self._pipeline.give_up()
+                self._fail(error)
+        for number, result in done:
+            self._hand_out(number, result)
+
+    def _fail(self, error: Exception) -> None:
+        """Have everything that is open raise the error."""
+        for trial in self._trials.values():
+            trial.set_exception(error)
+        for contest in self._contests.values():
+            contest.set_exception(error)
+        self._trials.clear()
+        self._contests.clear()
 
     def _hand_out(self, number: int, result: Measurement | Standings) -> None:
         if isinstance(result, Standings):
