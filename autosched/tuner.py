@@ -25,6 +25,7 @@ from autosched.kernel import Kernel, load_kernel
 from autosched.measuring import LocalMeasurer, Measurer, local_measurer
 from autosched.noise import why_disturbed
 from autosched.progress import OnProgress
+from autosched.reproduction import Reproduction
 from autosched.search import Ending, Search
 from autosched.text import duration_text, ratio_text
 from autosched.timing import Policy, check_timing
@@ -156,11 +157,11 @@ def tune(
 
     `target` is a name ("h200", "cpu"), a `Target`, or None for the device that is here. `trials` counts the distinct
     schedules that the log knows in the end, those of earlier runs included: a second call on the same log measures
-    nothing again, and an interrupted search resumes. `log` is by default the user's (`tuning_logs.user_log_path`).
-    `policy` is how kernels are timed: with "cold" or "hot" caches, or launched by a CUDA "graph". `measurer` stands in
-    for that of this process, whose workers stay for the next call, until the process ends or calls `close`.
-    `on_progress` is called after every trial. Ctrl-C ends the search when what is being measured has ended; a second
-    one, at once.
+    nothing again, and an interrupted search resumes. A schedule of which this version makes another kernel than was
+    measured is not known. `log` is by default the user's (`tuning_logs.user_log_path`). `policy` is how kernels are
+    timed: with "cold" or "hot" caches, or launched by a CUDA "graph". `measurer` stands in for that of this process,
+    whose workers stay for the next call, until the process ends or calls `close`. `on_progress` is called after every
+    trial. Ctrl-C ends the search when what is being measured has ended; a second one, at once.
 
     Raises:
         InputError: an argument is not allowed. Nothing was written.
@@ -227,7 +228,10 @@ def prepare(
     policy: Policy,
     measured_elsewhere: bool = False,
 ) -> Search:
-    """The first part of `tune`: everything that can be refused is checked, in milliseconds, and nothing measured.
+    """The first part of `tune`: everything that can be refused is checked, and nothing measured.
+
+    Takes milliseconds, and one to four for every schedule that the log knows of the workload: what was measured counts
+    while its schedule prints the same kernel (`autosched.reproduction`).
 
     With `measured_elsewhere` a `Target` is taken as given, be it on this machine or not.
 
@@ -245,11 +249,11 @@ def prepare(
     # Raises where no schedule is legal, whatever the strategy would make of that.
     space.sample(np.random.default_rng(seed))
     model = cost_models.create(cost_model, seed)
-    generator = generator_hash(backends.for_target(device))
-    records = tuning_log.records(op, device, generator, policy)
+    records = list(filter(Reproduction().is_good, tuning_log.records(op, device, policy=policy)))
     # Another seed for every number of known trials: a resumed search does not draw the same candidates again.
     rng = np.random.default_rng([seed, len(standing(records))])
     searcher = strategies.create(strategy, space, model, rng)
+    generator = generator_hash(backends.for_target(device))
     provenance = Provenance(generator, policy, 0.0, seed, 0, devices.environment(device))
     search = Search(space, searcher, tuning_log, provenance, trials, records)
     if not search.complete:
@@ -273,7 +277,7 @@ def run(search: Search, measurer: Measurer | None = None) -> TuneResult:
         measurer = local_measurer(device) if measurer is None else measurer
         if isinstance(measurer, LocalMeasurer):
             opened.enter_context(measurer.reserved(device))
-        search.strategy.tell(history(search.log, op, device, origin), elsewhere=True)
+        search.strategy.tell(history(search.log, op, device, origin.policy, search.records), elsewhere=True)
         search.strategy.tell(standing(search.records))
         result = _result(search, search.run(measurer, interruption), begin)
     best = result.best

@@ -27,7 +27,7 @@ from autosched.tuner import tune
 from autosched.warm_start import history
 from search_spaces import Schedule, Target, Workload, ops
 from search_spaces.target import cpu
-from tuning_logs import Measurement, Provenance, TuningLog, TuningRecord
+from tuning_logs import CompileFacts, Measurement, Provenance, TuningLog, TuningRecord
 from tuning_logs.packing import packed_name, write_packed
 
 warm_start = importlib.import_module("autosched.warm_start")
@@ -136,10 +136,12 @@ def test_the_best_that_ships_for_this_very_task_is_measured_here_first(
     assert (again.ending, measurer.measured) == ("known", [])
 
 
-def test_what_another_version_measured_of_this_task_is_tried_again(tmp_path: Path) -> None:
+def test_of_what_another_kernel_was_measured_is_tried_again(tmp_path: Path) -> None:
     log = tmp_path / "tuning.jsonl"
     tuned(log, 48)
-    old = [replace(r, provenance=replace(r.provenance, generator="0ld")) for r in TuningLog(log)]
+    old = [
+        replace(r, measurement=replace(r.measurement, facts=CompileFacts(0.0, source="0" * 16))) for r in TuningLog(log)
+    ]
     log.unlink()
     TuningLog(log).append(*old)
     best = min(old, key=lambda r: r.measurement.latency_s)
@@ -162,7 +164,7 @@ def test_history_is_all_but_what_was_measured_here_most_alike_first(
     hot = tmp_path / packed_name(near, "hot")
     write_packed(hot, [record(200, workload=near, policy="hot")])
     monkeypatch.setattr(warm_start, "shipped_logs", lambda: (*paths, hot))
-    found = history(log, SMALL, H200, Provenance("g1", "cold", 0.0, 0, 0))
+    found = history(log, SMALL, H200, "cold", [record(1)])
     assert tiles(found) == [102, 2, 101, 100, 4]
 
 
