@@ -127,11 +127,9 @@ def _ops(suite: Suite, failures: Mapping[str, str]) -> Iterator[Workload | Trace
 def _tune_case(op: Workload | TracedFunction, plan: BenchPlan, console: Console) -> str | None:
     """Tune one, all of its kernels in every way that it was cut; why nothing came of it, if nothing did."""
     search = partial(_tune_workload, plan=plan, console=console)
-    if isinstance(op, Workload):
-        needed, results = (op,), (search(op),)
-    else:
-        cut = op.for_target(plan.target)
-        needed, results = cut.workloads, all_tuned(cut, search)
+    cut = op if isinstance(op, Workload) else op.for_target(plan.target)
+    needed = (cut,) if isinstance(cut, Workload) else cut.workloads
+    results = (search(cut),) if isinstance(cut, Workload) else all_tuned(cut, search)
     failed = (r.all_failures for r in results if r.best is None and r.workload in needed)
     counted = (", ".join(f"{n} {status}" for status, n in failures) for failures in failed)
     return next((f"no trial succeeded ({counts})" for counts in counted), None)
