@@ -144,7 +144,7 @@ def test_the_memory_of_a_workload_is_given_back_before_the_next_one_takes_any(mo
     worker = server()
     worker.serve(Prepare(Task(ops.softmax(16, 32), "cold"), seed=0))
     before, alive = data_of(worker), []
-    monkeypatch.setattr("autosched.measuring.local.trial_server.timer_for", lambda *_: alive.append(before()))
+    monkeypatch.setattr("autosched.measuring.local.trial_server.timer_for", lambda *_, **__: alive.append(before()))
     with pytest.raises(AttributeError):
         worker.serve(Prepare(Task(ops.softmax(16, 64), "cold"), seed=0))
     assert alive == [None]

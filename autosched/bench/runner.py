@@ -29,7 +29,8 @@ from autosched.replaying.arguments import check_integer, log_path
 from autosched.replaying.replay import replay, why_wrong_now
 from autosched.tracing import TracedFunction
 from autosched.tuning.progress import progress_display
-from autosched.tuning.tuner import TuneResult, all_tuned, prepare, run
+from autosched.tuning.results import TuneResult
+from autosched.tuning.tuner import all_tuned, prepare, run
 from search_spaces import AutoschedError, InputError, LogError, Target, Workload
 from tuning_logs import TuningLog, TuningRecord
 from tuning_logs.text import first_line
