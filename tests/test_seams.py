@@ -138,7 +138,7 @@ def test_every_kernel_of_a_traced_function_has_a_strategy_of_its_own(tmp_path: P
         return InOrder(space, cost_model, rng)
 
     log = tmp_path / "tuning.jsonl"
-    result = tune(traced, "cpu", 1, strategy=counted, cost_model=Panels(), log=log)
+    result = tune(traced, TARGET, 1, strategy=counted, cost_model=Panels(), log=log, measurer=RemoteMeasurer())
     assert len(made) == len(result.results) > 1
 
 
