@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 import autosched
 import cost_models
 import search_spaces
+from autosched.machine.timing import Policy
 from autosched.strategies import Stopped
-from autosched.timing import Policy
-from autosched.tuner import tune
+from autosched.tuning.tuner import tune
 from cost_models import CostModel, XGBoostModel
 from cost_models.roofline import latency_s
 from search_spaces import InputError, Schedule, SearchSpace, Workload, ops
-from search_spaces.target import cpu
+from search_spaces.devices.target import cpu
 from tuning_logs import Measurement, Provenance, TuningLog, TuningRecord
 
 TARGET = cpu("A CPU of a server", lanes=8, threads=1, l1_bytes=32 * 1024, l2_bytes=2**20, fp32_flops=1e11)

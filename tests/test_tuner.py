@@ -16,10 +16,10 @@ import pytest
 import autosched
 import search_spaces
 from autosched import Progress
-from autosched.timing import Policy
-from autosched.tuner import tune
+from autosched.machine.timing import Policy
+from autosched.tuning.tuner import tune
 from search_spaces import Schedule, TargetUnavailableError, Workload, ops
-from search_spaces.target import cpu
+from search_spaces.devices.target import cpu
 from tuning_logs import Measurement, TuningLog
 
 TARGET = cpu("Imaginary CPU", lanes=8, threads=1, l1_bytes=32 * 1024, l2_bytes=2**20, fp32_flops=1e11)
