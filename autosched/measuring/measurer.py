@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Protocol, Self
 
-from autosched.machine.devices import usable_cores
+from autosched.machine.devices import environment, usable_cores
 from autosched.machine.telemetry import monitor_for
 from autosched.machine.timing import Policy, check_timing
 from autosched.measuring.local.compile_pool import CompilePool
@@ -26,7 +26,7 @@ from autosched.measuring.local.pipeline import Pipeline
 from autosched.measuring.local.trial_runner import TrialRunner, UnfitTaskError
 from autosched.measuring.local.worker_process import wait_for
 from search_spaces import InputError, Schedule, Target, Workload
-from tuning_logs import DeviceState, Measurement
+from tuning_logs import DeviceState, Measurement, Versions
 
 # What gives a target's backend, as a worker process imports it.
 DEFAULT_BACKEND = "autosched.backends:for_target"
@@ -45,6 +45,11 @@ class Measurer(Protocol):
     @property
     def overlaps(self) -> bool:
         """Whether the next schedules may be worked out, and submitted, while earlier ones are measured."""
+        ...
+
+    @property
+    def environment(self) -> Versions:
+        """Versions of all that measurements depend on, on the machine that measures: they stand in every record."""
         ...
 
     def library_s(self, workload: Workload) -> float | None:
@@ -152,6 +157,10 @@ class LocalMeasurer:
     @property
     def overlaps(self) -> bool:
         return self._target.kind == "gpu"
+
+    @property
+    def environment(self) -> Versions:
+        return environment(self._target)
 
     @property
     def usable(self) -> bool:
