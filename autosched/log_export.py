@@ -17,7 +17,8 @@ from search_spaces import Target
 from search_spaces.target import GPUS
 from tuning_logs import TuningLog, TuningRecord
 from tuning_logs.export import worth_shipping
-from tuning_logs.packing import PACKED_SUFFIX, packed_name, write_packed
+from tuning_logs.packed_log import may_hold
+from tuning_logs.packing import PACKED_SUFFIX, named_for, packed_name, write_packed
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,8 @@ def _export_task(log: TuningLog, example: TuningRecord, folder: Path, best: int)
     records = worth_shipping(log.records(op, target, winner.provenance.generator, policy), best)
     path = folder / packed_name(op, policy)
     changed = write_packed(path, records)
-    # A workload may have been called something else.
-    for other in folder.glob(f"{op.key}-{policy}-*{PACKED_SUFFIX}"):
-        if other != path:
+    # A workload may have been called something else, and have had another key.
+    for other in folder.glob(f"*{PACKED_SUFFIX}"):
+        if other != path and named_for(other) and may_hold(other, op, policy):
             other.unlink()
     return Exported(path, winner, len(records), changed)

@@ -19,7 +19,7 @@ from autosched.tracing import LoadedFunction, Traced, TracedFunction, TracedKern
 from autosched.tracing.traced import cuts_of, loaded
 from search_spaces import AutoschedError, EmptySearchSpaceError, InputError, Target, Workload
 from tuning_logs import TuningLog, TuningRecord, shipped_logs
-from tuning_logs.packing import may_hold
+from tuning_logs.packed_log import may_hold
 
 # Records of other generators that are lowered and printed, one or two milliseconds each, before the log is given up: as
 # many as take part in finals. What is slower than so many others is worth no replay.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from search_spaces import Target, Workload
 from tuning_logs import Provenance, TuningLog, TuningRecord, shipped_logs
-from tuning_logs.packed_log import nearest_packed
-from tuning_logs.packing import may_hold
+from tuning_logs.packed_log import may_hold, nearest_packed
 from tuning_logs.selection import nearest
 
 # Enough to train a cost model, few enough to do it in a second.

@@ -36,7 +36,8 @@ from search_spaces.target import cpu
 from search_spaces.tile_program import Grid, Kernel, Launch, Load, Slice, Tile
 from tuning_logs import CompileFacts, TuningLog, TuningRecord, shipped_logs
 from tuning_logs.export import worth_shipping
-from tuning_logs.packing import may_hold, write_packed
+from tuning_logs.packed_log import may_hold
+from tuning_logs.packing import write_packed
 from tuning_logs.ranking import best_of, standing
 
 # The package has a function of that name.

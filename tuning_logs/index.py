@@ -49,8 +49,7 @@ class Task(NamedTuple):
     """What records of one kind have in common: all that they are selected by."""
 
     workload: str
-    operator: str
-    dtype: str
+    family: str
     target: str
     generator: str
     policy: str
@@ -59,7 +58,7 @@ class Task(NamedTuple):
     def of(record: TuningRecord) -> Task:
         workload, origin = record.workload, record.provenance
         key, target = record.key
-        return Task(key, workload.name, workload.stages[-1].dtype, target, origin.generator, origin.policy)
+        return Task(key, workload.family, target, origin.generator, origin.policy)
 
 
 class Entry(NamedTuple):
@@ -85,7 +84,8 @@ def index_version() -> int:
     """A positive 31-bit number that changes with the code that tells what is a record and how it is indexed."""
     here, spaces = Path(__file__).parent, Path(str(search_spaces.__file__)).parent
     own = [here / f"{name}.py" for name in ("index", "indexed_log", "line_parser", "measurement", "record", "reading")]
-    theirs = [spaces / f"{name}.py" for name in ("dtypes", "expression", "schedule", "target", "workload")]
+    filed = ("axis_merging", "canonical", "dtypes", "expression", "schedule", "stages", "strides", "target", "workload")
+    theirs = [spaces / f"{name}.py" for name in filed]
     return zlib.crc32(b"".join(path.read_bytes() for path in own + theirs)) % (2**31 - 1) + 1
 
 

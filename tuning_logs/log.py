@@ -128,7 +128,7 @@ class TuningLog:
         return self._reader().ranked(Filter(workload.key, target.key, None, policy))
 
     def nearest(self, workload: Workload, target: Target, limit: int) -> list[TuningRecord]:
-        """At most `limit` successful records of the same operator and dtype, to warm-start a search with.
+        """At most `limit` successful records of the same family (`Workload.family`), to warm-start a search with.
 
         Closest shape first; at the same distance `target` before others, and fast before slow.
         """

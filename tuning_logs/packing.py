@@ -1,7 +1,7 @@
 """Compressed tuning logs, `.jsonl.gz`, the form in which records ship: how they are called, and how they are written.
 
 The file of one workload and timing policy is called `<key of the workload>-<policy>-<label>.jsonl.gz`, so that whoever
-looks for one workload opens one file.
+looks for one knows the file. The key may be one of an older version: then what the file holds says whose it is.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def is_packed(path: Path) -> bool:
     return path.name.endswith(PACKED_SUFFIX)
 
 
-def may_hold(path: Path, workload: Workload | None, policy: str) -> bool:
-    """Whether a log may hold records of a workload (None: of any) with a timing policy, as far as its name tells."""
+def named_for(path: Path) -> tuple[str, str] | None:
+    """The workload's key and the timing policy in the name of a file that holds nothing else; None for other names."""
     named = _NAMED.fullmatch(path.name)
-    return named is None or (named[2] == policy and (workload is None or named[1] == workload.key))
+    return (named[1], named[2]) if named else None
 
 
 def packed_name(workload: Workload, policy: str) -> str:
