@@ -73,7 +73,7 @@ class TuneResult:
         if self.best is None:
             shown = ", ".join(f"{n} {status}" for status, n in self.all_failures)
             raise AutoschedError(f"{self.workload.label}: no trial succeeded ({shown}); `autosched log show` says why")
-        return load_kernel(self.best)
+        return load_kernel(self.best, self.workload)
 
     @property
     def speedup(self) -> float | None:
@@ -242,7 +242,7 @@ def prepare(
     space.sample(np.random.default_rng(seed))
     model = cost_models.create(cost_model, seed)
     generator = generator_hash(backends.for_target(device))
-    records = tuning_log.records(op, device, generator, policy)
+    records = [r for r in tuning_log.records(op, device, generator, policy) if space.holds(r.schedule)]
     # Another seed for every number of known trials: a resumed search does not draw the same candidates again.
     rng = np.random.default_rng([seed, len(standing(records))])
     searcher = strategies.create(strategy, space, model, rng)

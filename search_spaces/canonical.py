@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -55,7 +56,7 @@ def canonical(inputs: Sequence[Tensor], stages: Sequence[Stage], output: Tensor,
     """The canonical form of a workload; `output` is its last stage as a tensor in memory."""
     form = _Form({t.name: t for t in inputs}, {s.name: s for s in stages})
     lines = form.of(stages[-1], output.effective_strides)
-    shapes = form.read | {t.name: t.shape for t in inputs if t.name not in form.read}
+    shapes = form.read | {t.name: (t.span,) for t in inputs if t.name not in form.read}
     names = [t.name for t in inputs]
     order = tuple(names.index(name) for name in shapes)
     memory: list[_Data] = [[inputs[n].dtype, inputs[n].span] for n in order]
@@ -110,22 +111,21 @@ class _Form:
     def _ordered(self, stage: Stage) -> _Ordered:
         """The stage in order, and what it reads laid out accordingly."""
         strides = {a.name: s for a, s in zip(stage.axes, self.laid_out[stage.name], strict=True)}
-        own = sorted((a.name for a in _long(stage.axes)), key=lambda name: -strides[name])
+        reads = ex.accesses(stage.expression)
+        walks = [self._walk(a) for a in reads if a.tensor in self.inputs]
+        own = sorted(_long(stage.axes), key=lambda name: -strides[name])
         folded = _long(stage.reduction.axes) if stage.reduction else []
-        colours = {name: str(place) for place, name in enumerate(own)} | {a.name: f"r{a.extent}" for a in folded}
-        expression = self._in_order(stage.expression, colours)[1]
-        reads = [dict(self._address(a).terms) for a in ex.accesses(expression) if a.tensor in self.inputs]
-        over = sorted((a.name for a in folded), key=lambda name: [-walk.get(name, 0) for walk in reads])
-        self._lay_out(expression, [*own, *over])
-        walks = [strides, *(dict(self._address(a).terms) for a in ex.accesses(expression))]
+        over = sorted(folded, key=lambda name: sorted(-walk.get(name, 0) for walk in walks))
+        self._lay_out(reads, [*own, *over])
         extents = dict(stage.extents)
-        axes = _merged((own, over), walks, extents, fixed_axes([expression]))
-        return _Ordered(stage, expression, axes, extents, strides)
+        axes = _merged((own, over), [strides, *map(self._walk, reads)], extents, fixed_axes([stage.expression]))
+        colours = {name: str(place) for place, name in enumerate(axes[0])} | {v: f"r{extents[v]}" for v in axes[1]}
+        return _Ordered(stage, self._in_order(stage.expression, colours)[1], axes, extents, strides)
 
-    def _lay_out(self, expression: Expression, axes: Sequence[str]) -> None:
-        """Lay out the stages that the expression is the first to read, in the order of these axes."""
+    def _lay_out(self, reads: Sequence[Access], axes: Sequence[str]) -> None:
+        """Lay out the stages that these are the first to read, in the order of these axes."""
         order = {name: place for place, name in enumerate(axes)}
-        for access in ex.accesses(expression):
+        for access in reads:
             if access.tensor in self.inputs or access.tensor in self.laid_out:
                 continue
             shape = self.stages[access.tensor].shape
@@ -154,6 +154,9 @@ class _Form:
         offset = sum(i.offset * s for i, s in zip(access.index, strides, strict=True))
         return Affine.of(*terms, offset=offset)
 
+    def _walk(self, access: Access) -> dict[str, int]:
+        return dict(self._address(access).terms)
+
     def _data(self, e: Expression, stage: _Ordered) -> _Data:
         match e:
             case Access(tensor) if tensor in self.inputs:
@@ -163,8 +166,9 @@ class _Form:
                 number = len(self.laid_out) - 1 - list(self.laid_out).index(tensor)
                 return ["stage", number, _form(self._address(e), stage.places)]
             case Gather(tensor, index):
-                number = self._number(tensor, self.inputs[tensor].shape)
-                return ["gather", number, *(self._dimension(*each, stage) for each in self._table(tensor, index))]
+                table = self._table(tensor, index)
+                number = self._number(tensor, tuple(size for size, _, _ in table if size > 1))
+                return ["gather", number, *(self._dimension(*each, stage) for each in table)]
             case Position(form):
                 return ["position", _form(form, stage.places)]
             case Literal(value):
@@ -193,9 +197,8 @@ class _Form:
     def _in_order(self, e: Expression, colours: Mapping[str, str]) -> tuple[str, Expression]:
         """What an expression looks like, and the same with the arguments of sums and products sorted by that."""
         match e:
-            case Access(tensor, index):
-                forms = [self._address(e)] if tensor in self.inputs else sorted(index, key=lambda i: _seen(i, colours))
-                return _joined("access", self._look(tensor), *(_seen(i, colours) for i in forms)), e
+            case Access(tensor):
+                return _joined("access", self._look(tensor), _seen(self._address(e), colours)), e
             case Gather(tensor, mixed):
                 at = [(_seen(i, colours), i) if isinstance(i, Affine) else self._in_order(i, colours) for i in mixed]
                 look = _joined("gather", self._look(tensor), *sorted(look for look, _ in at))
@@ -213,18 +216,26 @@ class _Form:
                 return _joined("integer", f":{value}"), e
 
     def _look(self, tensor: str) -> str:
-        """What a tensor looks like, whatever it and its axes are called."""
+        """What a tensor looks like, whatever it is called and however its axes are cut."""
+        if tensor in self.inputs:
+            return f":{self.inputs[tensor].dtype} {self.inputs[tensor].span}"
         if tensor not in self._looks:
-            if tensor in self.inputs:
-                known = self.inputs[tensor]
-                self._looks[tensor] = f":{known.dtype} {known.span}"
-            else:
-                stage = self.stages[tensor]
-                fold = stage.reduction.operator if stage.reduction else ""
-                colours = {name: str(extent) for name, extent in stage.extents.items() if extent > 1}
-                look, _ = self._in_order(stage.expression, colours)
-                self._looks[tensor] = f":{_digest(stage.dtype, fold, look)}"
+            stage = self.stages[tensor]
+            fold = stage.reduction.operator if stage.reduction else ""
+            parts = sorted(map(self._part, ex.walk(stage.expression)))
+            self._looks[tensor] = f":{_digest(stage.dtype, fold, f'{math.prod(stage.shape)} {stage.points}', *parts)}"
         return self._looks[tensor]
+
+    def _part(self, e: Expression) -> str:
+        match e:
+            case Access(tensor) | Gather(tensor):
+                return self._look(tensor)
+            case Apply(operator):
+                return operator
+            case Literal(value) | Integer(value):
+                return repr(float(value))
+            case Position():
+                return ""
 
 
 def _merged(
@@ -245,9 +256,9 @@ def _merged(
     return own, over
 
 
-def _long(axes: Iterable[Axis]) -> list[Axis]:
+def _long(axes: Iterable[Axis]) -> list[str]:
     """The axes along which there is more than one index."""
-    return [a for a in axes if a.extent > 1]
+    return [a.name for a in axes if a.extent > 1]
 
 
 def _form(form: Affine, places: Mapping[str, int]) -> _Data:

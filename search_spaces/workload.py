@@ -185,6 +185,11 @@ class Workload:
         """What it has in common with workloads whose schedules say something of its own."""
         return self.canonical.family
 
+    def input_order(self, other: Workload) -> tuple[int, ...]:
+        """For every input of another workload of the same key, in order, which one of this workload is the same."""
+        mine = dict(zip(other.canonical.inputs, self.canonical.inputs, strict=True))
+        return tuple(mine[n] for n in range(len(other.inputs)))
+
     @property
     def label(self) -> str:
         """A short name with shapes, for tables: `matmul m=512 n=512 k=512 float32`."""

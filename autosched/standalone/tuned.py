@@ -23,10 +23,11 @@ _BETWEEN = "\n\n\n"
 
 @dataclass(frozen=True)
 class Tuned:
-    """A record and its schedule, bound to the search space."""
+    """A record, its schedule, bound to the search space, and what the kernel is called as: a workload of its key."""
 
     record: TuningRecord
     schedule: Schedule
+    workload: Workload
 
     def __post_init__(self) -> None:
         target = self.record.target
@@ -35,10 +36,6 @@ class Tuned:
                 f"{self.workload.label}: the kernel is for the CPU {target.device}, and LLVM IR needs autosched to "
                 'run; expected one for a GPU, such as target="h200"'
             )
-
-    @property
-    def workload(self) -> Workload:
-        return self.record.workload
 
 
 def look_up(
@@ -56,7 +53,7 @@ def look_up(
     check_workload(op)
     check_policy(policy)
     record = find_best(op, target_of(target), log_paths(log), policy, allow_stale)
-    return Tuned(record, build(record.workload, record.target).bind(record.schedule))
+    return Tuned(record, build(record.workload, record.target).bind(record.schedule), op)
 
 
 def target_of(target: str | Target | None) -> Target:
