@@ -14,7 +14,7 @@ from autosched.compare import Comparison, Row, compare, compare_kernel
 from autosched.custom_op import register
 from autosched.devices import cpu_target
 from autosched.kernel import Kernel
-from autosched.measuring import Measurer
+from autosched.measuring import LocalMeasurer, Measurer, close
 from autosched.progress import Progress
 from autosched.replay import replay
 from autosched.standalone import export
@@ -54,6 +54,7 @@ __all__ = [
     "EmptySearchSpaceError",
     "InputError",
     "Kernel",
+    "LocalMeasurer",
     "LogError",
     "Measurement",
     "Measurer",
@@ -69,6 +70,7 @@ __all__ = [
     "TuningLog",
     "TuningRecord",
     "Workload",
+    "close",
     "compare",
     "compare_kernel",
     "cpu_target",

@@ -22,15 +22,13 @@ from typing import cast
 
 import torch
 
-from autosched import backends
 from autosched.backends.backend import Artefact, CompileError, Launcher
 from autosched.checked_kernels import checked_kernels, key_of
-from autosched.fingerprint import source_fingerprint
 from autosched.measuring import Limits, LocalMeasurer, memory
-from autosched.measuring.fork_server import shared_server
 from autosched.measuring.kernel_check import check_once
 from autosched.measuring.measurer import DEFAULT_BACKEND
 from autosched.measuring.trial_data import Failed
+from autosched.reproduction import fingerprint_of
 from autosched.timing import Policy
 from search_spaces import AutoschedError, OutOfMemoryError, Schedule, SearchSpace
 from tuning_logs import Measurement, TuningRecord
@@ -42,9 +40,8 @@ _MOST_REASONS = 3
 
 def remember(record: TuningRecord) -> None:
     """A trial of this process has found the kernel of a record right, so that loading it needs no check."""
-    facts = record.measurement.facts
-    if facts is not None and facts.source is not None:
-        _remember(record, facts.source, record.measurement)
+    if record.measurement.source is not None:
+        _remember(record, record.measurement.source, record.measurement)
 
 
 def ensure_right(record: TuningRecord, schedule: Schedule, artefact: Artefact, launcher: Launcher) -> None:
@@ -54,16 +51,16 @@ def ensure_right(record: TuningRecord, schedule: Schedule, artefact: Artefact, l
         AutoschedError: it is not right; the message says what was found.
         OutOfMemoryError: there is no memory for the check.
     """
-    made, tried = artefact.facts.source, record.measurement.facts
+    made = artefact.facts.source
     assert made is not None
     if checked_kernels().latency_s(_key(record, made)) is not None:
         return
-    if record.measurement.ok and tried is not None and tried.source == made:
+    if record.measurement.ok and record.measurement.source == made:
         _check_here(record, launcher)
         found = record.measurement
     else:
         with _measurer(record) as measurer:
-            (found,) = measurer.measure([schedule])
+            found = _put_to_trial(measurer, record, schedule)
         if not found.ok:
             raise AutoschedError(_why_refused(record, f"{found.status}: {found.detail}"))
     _remember(record, made, found)
@@ -86,7 +83,7 @@ def first_right(space: SearchSpace, schedules: Sequence[Schedule], like: TuningR
     reasons = []
     with _measurer(like) as measurer:
         for schedule in schedules:
-            (found,) = measurer.measure([schedule])
+            found = _put_to_trial(measurer, like, schedule)
             if found.ok:
                 record = replace(like, schedule=schedule, measurement=found)
                 remember(record)
@@ -116,24 +113,21 @@ def _check_here(record: TuningRecord, launcher: Launcher) -> None:
 
 
 def _measurer(record: TuningRecord) -> LocalMeasurer:
-    """What puts single schedules of the record's workload to trial, in processes apart."""
-    return LocalMeasurer(
-        record.workload,
-        record.target,
-        policy=cast(Policy, record.provenance.policy),
-        limits=Limits(compile_workers=1),
-        backend=DEFAULT_BACKEND,
-        server=shared_server(DEFAULT_BACKEND.partition(":")[0]),
-    )
+    """What puts single schedules to trial, in processes apart."""
+    return LocalMeasurer(record.target, limits=Limits(compile_workers=1), backend=DEFAULT_BACKEND)
+
+
+def _put_to_trial(measurer: LocalMeasurer, like: TuningRecord, schedule: Schedule) -> Measurement:
+    (found,) = measurer.measure(like.workload, [schedule], policy=cast(Policy, like.provenance.policy))
+    return found
 
 
 def _printed(schedule: Schedule, record: TuningRecord) -> str | None:
     """The fingerprint of what this version prints for a schedule; None where it cannot."""
     try:
-        source = backends.for_target(record.target).render(schedule.program, schedule.one_line)
+        return fingerprint_of(schedule, record.target)
     except CompileError:
         return None
-    return source_fingerprint(source, schedule.program)
 
 
 def _key(record: TuningRecord, source: str) -> str:

@@ -1,47 +1,22 @@
-"""Which code generated a kernel: a hash of everything between a schedule and its source text.
+"""Which code generated a kernel: the part of a record's provenance that tells versions of autosched apart.
 
-A tuning record says how fast the kernel of one generator was. When the code that lowers or prints changes, the same
-schedule becomes another kernel, and its old record is stale: it is recognised by this hash.
+It decides nothing about a record that says what was compiled (`autosched.reproduction`): a comment that was edited
+changes it, and no kernel.
 """
 
 from __future__ import annotations
 
-import functools
 import hashlib
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import search_spaces
+from autosched import backends
 from autosched.backends.backend import Backend
+from search_spaces.code_hash import code_hash
 
-# Modules of search_spaces that cannot change the kernel of a given workload, target and schedule. Whatever is new there
-# counts until it is named here: a log thrown away is a smaller loss than a kernel that is not what its record says.
-_NO_PART = frozenset({"__init__", "errors", "interpreter", "resources", "space"})
+_DIGITS = 12
 
 
 def generator_hash(backend: Backend) -> str:
-    """12 hexadecimal digits over the text of the modules that lower schedules and print them for `backend`.
-
-    These are search_spaces, but for the parts named in `_NO_PART`, and the modules of the backend: those beside the one
-    that defines it whose names begin with the same word. Line ends do not matter, everything else does.
-    """
-    return _hash(type(backend).__module__)
-
-
-# Read once: what this process runs is the text as it was at the start, whatever is edited meanwhile.
-@functools.cache
-def _hash(backend_module: str) -> str:
-    digest = hashlib.sha256()
-    for path in _sources(backend_module):
-        digest.update(path.name.encode())
-        digest.update(path.read_text(encoding="utf-8").encode())
-    return digest.hexdigest()[:12]
-
-
-def _sources(backend_module: str) -> Iterator[Path]:
-    spaces = Path(str(search_spaces.__file__)).parent
-    yield from sorted(p for p in spaces.glob("*.py") if p.stem not in _NO_PART)
-    yield from sorted((spaces / "sketches").glob("*.py"))
-    module = Path(str(sys.modules[backend_module].__file__))
-    yield from sorted(module.parent.glob(f"{module.stem.partition('_')[0]}_*.py"))
+    """12 hexadecimal digits over the name of a backend and the text of all code that lowers schedules and prints."""
+    text = f"{backend.name} {code_hash(search_spaces, backends)}"
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]

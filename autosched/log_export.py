@@ -2,7 +2,7 @@
 
 records/
   h200/                                      the target
-    3f9c2a71d0b46e55-cold-matmul-m-512-….jsonl.gz  the key of the workload, the timing policy, what it is
+    3f9c2a71d0b46e55_cold_matmul-m-512-….jsonl.gz  the key of the workload, the timing policy, what it is
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autosched.replay import find_best
+from autosched.reproduction import Reproduction
 from search_spaces import Target
 from search_spaces.target import GPUS
 from tuning_logs import TuningLog, TuningRecord
 from tuning_logs.export import worth_shipping
-from tuning_logs.packed_log import may_hold
-from tuning_logs.packing import PACKED_SUFFIX, named_for, packed_name, write_packed
+from tuning_logs.packing import PACKED_SUFFIX, packed_name, write_packed
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,10 @@ class Exported:
 def export(log: TuningLog, folder: Path, best: int = 200, target: str | None = None) -> Iterator[Exported]:
     """Write a compressed log for every workload, target and timing policy in `log` that has a successful record.
 
-    Each holds the generator's records that `replay` would choose from, the `best` fastest of them and a few slower ones
-    (`tuning_logs.export`), and takes the place of what an earlier export wrote for the same three; files of others
-    stay. `target` restricts it to a target's name or device. The same log gives the same bytes.
+    Each replays what the log replays. Of the records whose kernels this version makes, or of all where it makes none,
+    it holds the `best` fastest and a few slower ones (`tuning_logs.export`). It takes the place of what an earlier
+    export wrote for the same three; files of others stay. `target` restricts it to a target's name or device. The same
+    log gives the same bytes.
 
     Raises:
         LogError: the log cannot be read, or a file not be written.
@@ -69,14 +70,17 @@ def _tasks(log: TuningLog) -> list[TuningRecord]:
 
 def _export_task(log: TuningLog, example: TuningRecord, folder: Path, best: int) -> Exported | None:
     op, target, policy = example.workload, example.target, example.provenance.policy
-    if not any(log.ranked(op, target, policy).values()):
+    if log.best(op, target, policy) is None:
         return None
+    reproduction, records = Reproduction(), log.records(op, target, policy)
     winner = find_best(op, target, [log.path], policy, allow_stale=True)
-    records = worth_shipping(log.records(op, target, winner.provenance.generator, policy), best)
+    if reproduction.is_good(winner):
+        records = [r for r in records if reproduction.is_good(r)]
+    records = worth_shipping(records, best)
     path = folder / packed_name(op, policy)
     changed = write_packed(path, records)
-    # A workload may have been called something else, and have had another key.
-    for other in folder.glob(f"*{PACKED_SUFFIX}"):
-        if other != path and named_for(other) and may_hold(other, op, policy):
+    # A workload may have been called something else.
+    for other in folder.glob(f"{op.key}_{policy}_*{PACKED_SUFFIX}"):
+        if other != path:
             other.unlink()
     return Exported(path, winner, len(records), changed)

@@ -7,23 +7,22 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import overload
 
-from autosched import backends, devices
+from autosched import devices
 from autosched.arguments import check_policy, check_workload, log_path
 from autosched.correctness import expect, why_wrong
-from autosched.generator import generator_hash
 from autosched.kernel import Kernel, load_kernel
 from autosched.reference import random_inputs
-from autosched.reproduction import why_not_reproduced
+from autosched.reproduction import Reproduction
 from autosched.timing import Policy, policy_text
 from autosched.tracing import LoadedFunction, Traced, TracedFunction, TracedKernel
 from autosched.tracing.traced import cuts_of, loaded
 from search_spaces import AutoschedError, EmptySearchSpaceError, InputError, Target, Workload
 from tuning_logs import TuningLog, TuningRecord, shipped_logs
-from tuning_logs.packed_log import may_hold
+from tuning_logs.packing import may_hold
 
-# Records of other generators that are lowered and printed, one or two milliseconds each, before the log is given up: as
-# many as take part in finals. What is slower than so many others is worth no replay.
-_MOST_REPRODUCED = 16
+# Schedules of a log that are lowered and printed, some milliseconds each, before it is given up: four times as many as
+# take part in finals. What is slower than so many others is worth no replay.
+MOST_PRINTED = 64
 
 
 @overload
@@ -70,9 +69,9 @@ def replay(
     """The kernel of the best record of `op` on `target`, built anew; for a traced function, all of its kernels.
 
     Looks in `log` when it is given, otherwise in the user's log and then in those that come with autosched. A record
-    made by another version of the code generator counts when this version prints the same source for its schedule.
-    When it prints another one, the record is stale: `allow_stale` takes its schedule anyway, and what comes of it may
-    be faster or slower than the record says.
+    counts while this version prints for its schedule the source that was measured, whichever version that was. When it
+    prints another one, the record is stale: `allow_stale` takes its schedule anyway, and what comes of it may be faster
+    or slower than the record says.
 
     A kernel that this machine has not checked with these versions of everything is checked now, as in a trial: on
     inputs of its own, between guard bands, against the reference (`autosched.first_use` says what that takes).
@@ -133,49 +132,31 @@ def log_paths(log: str | os.PathLike[str] | None) -> tuple[Path, ...]:
 def find_best(
     op: Workload, target: Target, paths: Iterable[Path], policy: str = "cold", allow_stale: bool = False
 ) -> TuningRecord:
-    """The best record of the first log that has one.
+    """The best record of the first log that has one whose kernel this version makes.
 
-    In a log, that is the best of those that this generator made; without any, the fastest of other generators' best
-    whose kernel this one makes too. With `allow_stale`, when no log has either, the best of the generator that wrote
-    last.
+    With `allow_stale`, when no log has one, the best of the first log that has any.
 
     Raises:
         InputError: none has.
     """
     paths = tuple(path for path in paths if may_hold(path, op, policy))
-    generator = generator_hash(backends.for_target(target))
-    stale: list[TuningRecord] = []
+    stale: TuningRecord | None = None
     for log in map(TuningLog, paths):
-        best = log.best(op, target, generator, policy)
-        if best is None:
-            rankings = list(log.ranked(op, target, policy).values())
-            best = _first_reproduced(rankings)
-            stale += [ranking[0] for ranking in rankings if ranking][:1]
-        if best is not None:
+        if best := log.best(op, target, policy, Reproduction(MOST_PRINTED).is_good):
             return best
+        stale = stale or log.best(op, target, policy)
     if stale and allow_stale:
-        return stale[0]
+        return stale
     raise InputError(_why_none(op, target, paths, policy, stale))
 
 
-def _first_reproduced(rankings: list[list[TuningRecord]]) -> TuningRecord | None:
-    """The fastest record of several rankings whose kernel this version makes too; who is first in a ranking, is."""
-    ranked = [
-        (max(record.measurement.latency_s, ranking[0].measurement.latency_s), record)
-        for ranking in rankings
-        for record in ranking
-    ]
-    in_order = [record for _, record in sorted(ranked, key=lambda pair: pair[0])]
-    return next((r for r in in_order[:_MOST_REPRODUCED] if why_not_reproduced(r) is None), None)
-
-
-def _why_none(op: Workload, target: Target, paths: tuple[Path, ...], policy: str, stale: list[TuningRecord]) -> str:
+def _why_none(op: Workload, target: Target, paths: tuple[Path, ...], policy: str, stale: TuningRecord | None) -> str:
     searched = ", ".join(map(str, paths))
     if stale:
         return (
-            f"the records of {op.label} on {target.device} are stale: generator {stale[0].provenance.generator} made "
-            f"them, which is not the one here, and {why_not_reproduced(stale[0])}; tune again, or replay with "
-            f"allow_stale=True (--allow-stale) to build the same schedule anyway (searched {searched})"
+            f"the records of {op.label} on {target.device} are stale: generator {stale.provenance.generator} made them "
+            f"(the best of them), and {Reproduction().why_stale(stale)}; tune again, or replay with allow_stale=True "
+            f"(--allow-stale) to build the same schedule anyway (searched {searched})"
         )
     return (
         f"no successful record of {op.label} on {target.device} with {policy_text(policy)}; expected one in "

@@ -9,16 +9,20 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from queue import SimpleQueue
-from typing import Literal
+from typing import Literal, cast
 
 from autosched import backends
+from autosched.backends.backend import CompileError
 from autosched.interruption import Interruption
 from autosched.measuring import Measurer, repro
 from autosched.progress import OnProgress, Phase, Progress
+from autosched.reproduction import fingerprint_of
 from autosched.strategies import Strategy
-from search_spaces import Schedule, SearchSpace
-from tuning_logs import Measurement, Provenance, TuningLog, TuningRecord
+from autosched.timing import Policy
+from search_spaces import Schedule, SearchSpace, Target
+from tuning_logs import CompileFacts, Measurement, Provenance, TuningLog, TuningRecord
 from tuning_logs.ranking import best_of, standing
 
 Ending = Literal["known", "trials", "exhausted", "interrupted"]
@@ -58,10 +62,10 @@ _Ended = tuple[_Batch, int, "Future[Measurement]"]
 
 @dataclass
 class Search:
-    """One run of the loop, over the records of one workload, target, generator and policy.
+    """One run of the loop, over the records of one workload, target and policy.
 
-    `records` are all of them, oldest first, and grow as the search goes on; `wanted` is how many distinct schedules are
-    to be known in the end; `provenance` is that of the records to come, but for their time and place in the run;
+    `records` are all good ones, oldest first, and grow as the search goes on; `wanted` is how many distinct schedules
+    are to be known in the end; `provenance` is that of the records to come, but for their time and place in the run;
     `log_s` is how long writing them took.
     """
 
@@ -83,6 +87,9 @@ class Search:
         self._best_s = best.measurement.undisturbed_s if best else None
         self._library_s: float | None = None
         self._failed: Counter[str] = Counter()
+        self._policy = cast(Policy, self.provenance.policy)
+        # Every batch gets inputs of its own.
+        self._seeds = count(self.provenance.seed)
         self._under_way: deque[_Batch] = deque()
         self._ended: SimpleQueue[_Ended] = SimpleQueue()
 
@@ -159,7 +166,8 @@ class Search:
             return False
         batch = _Batch(schedules, (time.perf_counter() - begin) / len(schedules))
         self._under_way.append(batch)
-        for number, future in enumerate(measurer.submit(schedules)):
+        futures = measurer.submit(self.space.workload, schedules, policy=self._policy, seed=next(self._seeds))
+        for number, future in enumerate(futures):
             future.add_done_callback(partial(self._ends, batch, number))
         return True
 
@@ -178,7 +186,7 @@ class Search:
             ended = [self._ended.get()]
             while not self._ended.empty():
                 ended.append(self._ended.get())
-            self._library_s = measurer.library_s
+            self._library_s = measurer.library_s(self.space.workload)
             self._settle(ended)
 
     def _settle(self, ended: Sequence[_Ended]) -> None:
@@ -209,7 +217,9 @@ class Search:
 
     def _finals(self, measurer: Measurer) -> None:
         finalists = self._finalists()
-        measurements = measurer.remeasure(finalists, _FINAL_ROUNDS)
+        measurements = measurer.remeasure(
+            self.space.workload, finalists, _FINAL_ROUNDS, policy=self._policy, seed=next(self._seeds)
+        )
         if measurements is None:
             return
         # Two searches that share a log have finals of their own.
@@ -235,7 +245,8 @@ class Search:
         provenance = dataclasses.replace(
             self.provenance, unix_s=time.time(), trial=trial, finals=finals, propose_s=propose_s
         )
-        return TuningRecord(self.space.workload, self.space.target, schedule, measurement, provenance)
+        told = _telling_source(measurement, schedule, self.space.target)
+        return TuningRecord(self.space.workload, self.space.target, schedule, told, provenance)
 
     def _log(self, records: Sequence[TuningRecord]) -> None:
         begin = time.perf_counter()
@@ -273,3 +284,18 @@ class Search:
         if self._first_trial_s is None:
             self._first_trial_s = now
         return (now - self._first_trial_s) / (done - 1) * (self.wanted - self.known) if done > 1 else None
+
+
+def _telling_source(measurement: Measurement, schedule: Schedule, target: Target) -> Measurement:
+    """The measurement with the fingerprint of what was compiled, which a compiler that failed does not tell.
+
+    It is that of what is printed here. What cannot be printed stays without.
+    """
+    if measurement.source is not None:
+        return measurement
+    try:
+        source = fingerprint_of(schedule, target)
+    except CompileError:
+        return measurement
+    facts = measurement.facts or CompileFacts(seconds=0.0)
+    return dataclasses.replace(measurement, facts=dataclasses.replace(facts, source=source))

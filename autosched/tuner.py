@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import cast, overload
+from typing import overload
 
 import numpy as np
 
@@ -22,16 +22,17 @@ from autosched.effort import Rung, WorkSeconds, effort_lines, ladder
 from autosched.generator import generator_hash
 from autosched.interruption import interruptible
 from autosched.kernel import Kernel, load_kernel
-from autosched.measuring import LocalMeasurer, Measurer
+from autosched.measuring import LocalMeasurer, Measurer, local_measurer
 from autosched.noise import why_disturbed
 from autosched.progress import OnProgress
+from autosched.reproduction import Reproduction
 from autosched.search import Ending, Search
 from autosched.text import duration_text, ratio_text
 from autosched.timing import Policy, check_timing
 from autosched.tracing.traced import Traced, cuts_of
 from autosched.tracing.tuning import TracedTuneResult
 from autosched.warm_start import history
-from search_spaces import AutoschedError, EmptySearchSpaceError, InputError, Target, Workload
+from search_spaces import AutoschedError, EmptySearchSpaceError, Target, Workload
 from tuning_logs import Provenance, TuningLog, TuningRecord
 from tuning_logs.intervals import Interval, paired_ratio, ratio_interval
 from tuning_logs.ranking import standing
@@ -134,7 +135,7 @@ def tune(
     seed: int = ...,
     log: str | os.PathLike[str] | None = ...,
     policy: Policy = ...,
-    measurer: None = ...,
+    measurer: Measurer | None = ...,
     on_progress: OnProgress | None = ...,
 ) -> TracedTuneResult: ...
 
@@ -156,10 +157,11 @@ def tune(
 
     `target` is a name ("h200", "cpu"), a `Target`, or None for the device that is here. `trials` counts the distinct
     schedules that the log knows in the end, those of earlier runs included: a second call on the same log measures
-    nothing again, and an interrupted search resumes. `log` is by default the user's (`tuning_logs.user_log_path`).
-    `policy` is how kernels are timed: with "cold" or "hot" caches, or launched by a CUDA "graph". `measurer` stands in
-    for measuring on this machine. `on_progress` is called after every trial. Ctrl-C ends the search when what is being
-    measured has ended; a second one, at once.
+    nothing again, and an interrupted search resumes. A schedule of which this version makes another kernel than was
+    measured is not known. `log` is by default the user's (`tuning_logs.user_log_path`). `policy` is how kernels are
+    timed: with "cold" or "hot" caches, or launched by a CUDA "graph". `measurer` stands in for that of this process,
+    whose workers stay for the next call, until the process ends or calls `close`. `on_progress` is called after every
+    trial. Ctrl-C ends the search when what is being measured has ended; a second one, at once.
 
     Raises:
         InputError: an argument is not allowed. Nothing was written.
@@ -168,8 +170,6 @@ def tune(
         LogError: the log cannot be read or written.
     """
     if isinstance(op, Traced):
-        if measurer is not None:
-            raise InputError("a measurer measures one workload; expected none for a traced function")
         search_one = functools.partial(
             tune,
             target=target,
@@ -179,9 +179,10 @@ def tune(
             seed=seed,
             log=log,
             policy=policy,
+            measurer=measurer,
             on_progress=on_progress,
         )
-        cut = op.for_target(devices.resolve(target))
+        cut = op.for_target(_device(target, measurer is not None))
         return TracedTuneResult(cut, _all_tuned(cut, search_one))
     search = prepare(
         op,
@@ -223,7 +224,10 @@ def prepare(
     policy: Policy,
     measured_elsewhere: bool = False,
 ) -> Search:
-    """The first part of `tune`: everything that can be refused is checked, in milliseconds, and nothing measured.
+    """The first part of `tune`: everything that can be refused is checked, and nothing measured.
+
+    Takes milliseconds, and one to four for every schedule that the log knows of the workload: what was measured counts
+    while its schedule prints the same kernel (`autosched.reproduction`).
 
     With `measured_elsewhere` a `Target` is taken as given, be it on this machine or not.
 
@@ -235,22 +239,27 @@ def prepare(
     check_integer("seed", seed, 0)
     tuning_log = TuningLog(log_path(log))
     tuning_log.check_is_log()
-    device = target if isinstance(target, Target) and measured_elsewhere else devices.resolve(target)
+    device = _device(target, measured_elsewhere)
     check_timing(policy, device)
     space = search_spaces.build(op, device)
     # Raises where no schedule is legal, whatever the strategy would make of that.
     space.sample(np.random.default_rng(seed))
     model = cost_models.create(cost_model, seed)
-    generator = generator_hash(backends.for_target(device))
-    records = [r for r in tuning_log.records(op, device, generator, policy) if space.holds(r.schedule)]
+    found = (r for r in tuning_log.records(op, device, policy=policy) if space.holds(r.schedule))
+    records = list(filter(Reproduction().is_good, found))
     # Another seed for every number of known trials: a resumed search does not draw the same candidates again.
     rng = np.random.default_rng([seed, len(standing(records))])
     searcher = strategies.create(strategy, space, model, rng)
+    generator = generator_hash(backends.for_target(device))
     provenance = Provenance(generator, policy, 0.0, seed, 0, devices.environment(device))
     search = Search(space, searcher, tuning_log, provenance, trials, records)
     if not search.complete:
         tuning_log.check_writable()
     return search
+
+
+def _device(target: str | Target | None, measured_elsewhere: bool) -> Target:
+    return target if isinstance(target, Target) and measured_elsewhere else devices.resolve(target)
 
 
 def run(search: Search, measurer: Measurer | None = None) -> TuneResult:
@@ -259,13 +268,13 @@ def run(search: Search, measurer: Measurer | None = None) -> TuneResult:
     if search.complete:
         return _result(search, "known", begin)
     op, device, origin = search.space.workload, search.space.target, search.provenance
-    measured_here = measurer is None
+    measured_here = measurer is None or isinstance(measurer, LocalMeasurer)
     with interruptible() as interruption, ExitStack() as opened:
-        if measurer is None:
-            # First of all: its workers take seconds to start, and what follows is done meanwhile.
-            policy = cast(Policy, origin.policy)
-            measurer = opened.enter_context(LocalMeasurer(op, device, policy=policy, seed=origin.seed))
-        search.strategy.tell(history(search.log, op, device, origin), elsewhere=True)
+        # First of all: its workers may take seconds to start, and what follows is done meanwhile.
+        measurer = local_measurer(device) if measurer is None else measurer
+        if isinstance(measurer, LocalMeasurer):
+            opened.enter_context(measurer.reserved(device))
+        search.strategy.tell(history(search.log, op, device, origin.policy, search.records), elsewhere=True)
         search.strategy.tell(standing(search.records))
         result = _result(search, search.run(measurer, interruption), begin)
     best = result.best

@@ -37,7 +37,7 @@ def fault_table(
     submitted = [s for pair in pairs for s in pair]
     with tempfile.TemporaryDirectory() as folder:
         log, started = TuningLog(Path(folder) / "tuning.jsonl"), time.perf_counter()
-        with LocalMeasurer(workload, target, limits=limits, backend=backend) as measurer:
+        with LocalMeasurer(target, limits=limits, backend=backend) as measurer:
             planted_search.planted_search(log, workload, target, submitted, measurer)
         seconds = time.perf_counter() - started
         logged = [r for r in log if not r.provenance.finals]

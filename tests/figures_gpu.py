@@ -50,8 +50,8 @@ def smoke(samples: int = 12) -> int:
         rng = np.random.default_rng(0)
         schedules = list(dict.fromkeys(space.sample(rng) for _ in range(samples)))
         started = time.perf_counter()
-        with LocalMeasurer(workload, target) as measurer:
-            measured = measurer.measure(schedules)
+        with LocalMeasurer(target) as measurer:
+            measured = measurer.measure(workload, schedules)
         counts = collections.Counter(m.status for m in measured)
         print(f"{workload.label:70} {dict(counts)} {time.perf_counter() - started:.1f} s", flush=True)
         shown: set[str] = set()
@@ -116,10 +116,10 @@ def table(out: Path) -> int:
     provenance = Provenance(
         generator_hash(backends.for_target(target)), "cold", time.time(), 0, 0, devices.environment(target)
     )
-    with LocalMeasurer(space.workload, target) as measurer:
+    with LocalMeasurer(target) as measurer:
         for first in range(0, len(schedules), 256):
             part = schedules[first : first + 256]
-            measured = measurer.measure(part)
+            measured = measurer.measure(space.workload, part)
             log.append(
                 *(TuningRecord(space.workload, target, s, m, provenance) for s, m in zip(part, measured, strict=True))
             )

@@ -32,7 +32,7 @@ WORKLOADS = (
     *(ops.softmax(rows, columns) for rows in (1024, 4096) for columns in (1024, 4096)),
     ops.layernorm(16384, 768, dtype="bfloat16"),
 )
-ASKED = WORKLOADS[4], TARGETS[0], "generator0", "cold"
+ASKED = WORKLOADS[4], TARGETS[0], "cold"
 # A search writes so many trials, a twentieth of them failures, and then its finals.
 SEARCH_TRIALS, FAILURES, FINALISTS = 1000, 0.05, 5
 WRITERS, PER_WRITER = 8, 1000
@@ -89,13 +89,13 @@ QUESTIONS = ("best", "records", "nearest", "iterate")
 
 def ask(path: Path, question: str) -> None:
     """Print how long one question takes, the log opened for it, and the largest memory of this process in MB."""
-    workload, target, generator, policy = ASKED
+    workload, target, policy = ASKED
     start = time.perf_counter()
     log = TuningLog(path)
     if question == "best":
-        found = int(log.best(workload, target, generator, policy) is not None)
+        found = int(log.best(workload, target, policy) is not None)
     elif question == "records":
-        found = len(log.records(workload, target, generator, policy))
+        found = len(log.records(workload, target, policy))
     elif question == "nearest":
         found = len(log.nearest(workload, target, 1000))
     else:

@@ -21,7 +21,7 @@ import numpy as np
 import cost_models
 import search_spaces
 from autosched import devices, ops, strategies
-from autosched.measuring import LocalMeasurer, Measurer, RecordedMeasurer
+from autosched.measuring import Measurer, RecordedMeasurer, local_measurer
 from search_spaces import SearchSpace, Workload, target_named
 from tuning_logs import Measurement, Provenance, TuningLog, TuningRecord
 
@@ -86,7 +86,7 @@ def search(
         schedules = searcher.ask(min(BATCH, trials - len(best)))
         if not schedules:
             break
-        measurements = [future.result() for future in measurer.submit(schedules)]
+        measurements = [future.result() for future in measurer.submit(space.workload, schedules, seed=seed)]
         for m in measurements:
             best.append(min(best[-1] if best else math.inf, m.latency_s if m.ok else math.inf))
         waiting.append([_record(space, s, m, seed) for s, m in zip(schedules, measurements, strict=True)])
@@ -127,14 +127,11 @@ def main() -> int:
         space = replace(space, sketches=tuple(replace(s, starts=()) for s in space.sketches))
     curves: dict[tuple[str, str], list[list[float]]] = {c: [] for c in contenders}
     started = time.perf_counter()
+    measurer: Measurer = local_measurer(space.target) if arguments.live else RecordedMeasurer(records)
     for seed in range(arguments.seeds):
         # In turn, so that a slow minute of the machine does not fall on one strategy alone.
         for contender in contenders:
-            measurer: Measurer = (
-                LocalMeasurer(space.workload, space.target) if arguments.live else RecordedMeasurer(records)
-            )
             curves[contender].append(search(space, measurer, contender, seed, CHECKPOINTS[-1], arguments.lag))
-            measurer.close()
     head = "".join(f"{f'after {n}':>14}" for n in CHECKPOINTS)
     print(f"median best of {arguments.seeds} seeds, µs{head}   ({time.perf_counter() - started:.0f} s)")
     for (strategy, model), found in curves.items():

@@ -41,10 +41,12 @@ def figures(space: SearchSpace, samples: int, seed: int, show_all: bool) -> tupl
     starts = space.starts()
     rng = np.random.default_rng(seed)
     drawn = [s for s in dict.fromkeys(space.sample(rng) for _ in range(samples)) if s not in starts]
-    with LocalMeasurer(space.workload, space.target, seed=seed) as measurer:
-        measured = dict(zip([*starts, *drawn], measurer.measure([*starts, *drawn]), strict=True))
+    with LocalMeasurer(space.target) as measurer:
+        measured = dict(
+            zip([*starts, *drawn], measurer.measure(space.workload, [*starts, *drawn], seed=seed), strict=True)
+        )
         ranked = sorted((s for s, m in measured.items() if m.ok), key=lambda s: measured[s].latency_s)
-        finals = measurer.remeasure(ranked[:FINALISTS], ROUNDS) or []
+        finals = measurer.remeasure(space.workload, ranked[:FINALISTS], ROUNDS, seed=seed) or []
     for schedule in ranked if show_all else ranked[:2]:
         origin = "start" if schedule in starts else "random"
         print(f"  {duration_text(measured[schedule].latency_s):>8} {origin:6} {schedule.one_line}")

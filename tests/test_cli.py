@@ -155,7 +155,7 @@ def test_log_best_lists_the_fastest_schedules_first(log: Path) -> None:
     shown = run("log", "best", "--log", str(log), "--count", "2").output.splitlines()
     kept = TuningLog(log)
     some = next(r for r in kept if r.provenance.finals)
-    best = kept.best(some.workload, some.target, some.provenance.generator, some.provenance.policy)
+    best = kept.best(some.workload, some.target, some.provenance.policy)
     assert len(shown) == 3
     assert best is not None
     assert best.schedule.one_line in shown[1]

@@ -27,11 +27,12 @@ import fake_backend
 from fake_backend import schedule
 from planted_search import FAULTS, planted_search
 
+DOUBLING = fake_backend.doubling()
 LIMITS = Limits(compile_timeout_s=2.0, run_timeout_s=2.0, compile_workers=1)
 
 
 def local_measurer(limits: Limits = LIMITS, backend: str = fake_backend.LOCATION) -> LocalMeasurer:
-    return LocalMeasurer(fake_backend.doubling(), devices.cpu_target(), limits=limits, backend=backend)
+    return LocalMeasurer(devices.cpu_target(), limits=limits, backend=backend)
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +41,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> TuningLog:
     log = TuningLog(tmp_path_factory.mktemp("faults") / "tuning.jsonl")
     with local_measurer() as measurer:
         pairs = [(schedule(fault), schedule(f"is fine:{number}")) for number, fault in enumerate(FAULTS)]
-        planted_search(
-            log, fake_backend.doubling(), devices.cpu_target(), [s for pair in pairs for s in pair], measurer
-        )
+        planted_search(log, DOUBLING, devices.cpu_target(), [s for pair in pairs for s in pair], measurer)
     return log
 
 
@@ -75,7 +74,7 @@ def test_every_trial_is_in_the_log_exactly_once(log: TuningLog) -> None:
 
 def test_what_spoils_the_reference_does_not_condemn_the_next_candidate() -> None:
     with local_measurer() as measurer:
-        found = measurer.measure([schedule("spoils the reference in the end"), schedule("is fine")])
+        found = measurer.measure(DOUBLING, [schedule("spoils the reference in the end"), schedule("is fine")])
     assert [m.status for m in found] == ["ok", "ok"]
 
 
@@ -83,7 +82,7 @@ def test_what_spoils_the_reference_does_not_condemn_the_next_candidate() -> None
 def measurer() -> Iterator[LocalMeasurer]:
     """With patience, so that nothing ends but what is killed."""
     with local_measurer(Limits(compile_workers=1)) as measurer:
-        measurer.measure([schedule("is fine")])
+        measurer.measure(DOUBLING, [schedule("is fine")])
         yield measurer
 
 
@@ -94,14 +93,14 @@ def test_a_worker_killed_in_mid_job_does_not_condemn_its_candidate(
     victim = measurer.pids[worker]
     killer = threading.Timer(0.5, os.kill, (victim, signal.SIGKILL))
     killer.start()
-    found = measurer.measure([schedule(job), schedule(f"is fine:after {worker}")])
+    found = measurer.measure(DOUBLING, [schedule(job), schedule(f"is fine:after {worker}")])
     killer.join()
     assert victim not in measurer.pids
     assert [m.status for m in found] == ["ok", "ok"]
 
 
 def test_a_candidate_whose_worker_is_killed_twice_is_given_up(measurer: LocalMeasurer) -> None:
-    futures = measurer.submit([schedule("compiles in ms:3000")])
+    futures = measurer.submit(DOUBLING, [schedule("compiles in ms:3000")])
     killed: set[int] = set()
     end = time.monotonic() + 20
     while len(killed) < 2 and time.monotonic() < end:
@@ -111,13 +110,13 @@ def test_a_candidate_whose_worker_is_killed_twice_is_given_up(measurer: LocalMea
             os.kill(pid, signal.SIGKILL)
             killed.add(pid)
     assert futures[0].result(timeout=20).status == "compile_crash"
-    (after,) = measurer.measure([schedule("is fine:after both")])
+    (after,) = measurer.measure(DOUBLING, [schedule("is fine:after both")])
     assert (after.status, after.timing == "shared") == ("ok", False)
 
 
 def test_workers_killed_while_they_start_are_started_again() -> None:
     with local_measurer(Limits(compile_workers=1), "fake_backend:create_slowly") as measurer:
-        futures = measurer.submit([schedule("is fine")])
+        futures = measurer.submit(DOUBLING, [schedule("is fine")])
         while len(starting := measurer.pids) < 2:
             time.sleep(0.01)
         for pid in starting:

@@ -26,6 +26,7 @@ from faulty_triton_backend import FAULTS, schedule
 from planted_search import planted_search
 
 # The first kernel that a worker compiles waits for the import of Triton.
+DOUBLING = faulty_triton_backend.doubling()
 LIMITS = Limits(compile_timeout_s=20.0, run_timeout_s=5.0, compile_workers=4)
 NEEDS_A_GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
 
@@ -53,7 +54,6 @@ def test_right_kernels_have_binaries_of_their_own() -> None:
 
 def local_measurer() -> LocalMeasurer:
     return LocalMeasurer(
-        faulty_triton_backend.doubling(),
         devices.gpu_target(),
         limits=LIMITS,
         backend=faulty_triton_backend.LOCATION,
@@ -67,7 +67,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> TuningLog:
     pairs = [(schedule(fault), schedule(f"is fine:{number}")) for number, fault in enumerate(FAULTS)]
     schedules = [s for pair in pairs for s in pair]
     with local_measurer() as measurer:
-        planted_search(log, faulty_triton_backend.doubling(), devices.gpu_target(), schedules, measurer)
+        planted_search(log, DOUBLING, devices.gpu_target(), schedules, measurer)
     return log
 
 
@@ -106,16 +106,16 @@ class TestOnAGpu:
         "fault", ["reads an illegal address", "writes to an illegal address", "runs forever", "writes past its output"]
     )
     def test_a_process_that_cannot_be_trusted_any_more_is_replaced(self, measurer: LocalMeasurer, fault: str) -> None:
-        assert measurer.measure([schedule("is fine:0")])[0].ok
+        assert measurer.measure(DOUBLING, [schedule("is fine:0")])[0].ok
         worker = measurer.pids[0]
-        assert measurer.measure([schedule(fault)])[0].status == FAULTS[fault][0]
-        assert measurer.measure([schedule("is fine:1")])[0].ok
+        assert measurer.measure(DOUBLING, [schedule(fault)])[0].status == FAULTS[fault][0]
+        assert measurer.measure(DOUBLING, [schedule("is fine:1")])[0].ok
         assert measurer.pids[0] != worker
 
     @pytest.mark.parametrize("fault", ["computes something else", "wants a huge workspace", "changes its input"])
     def test_a_process_that_can_still_be_trusted_is_kept(self, measurer: LocalMeasurer, fault: str) -> None:
-        assert measurer.measure([schedule("is fine:0")])[0].ok
+        assert measurer.measure(DOUBLING, [schedule("is fine:0")])[0].ok
         worker = measurer.pids[0]
-        assert measurer.measure([schedule(fault)])[0].status == FAULTS[fault][0]
-        assert measurer.measure([schedule("is fine:1")])[0].ok
+        assert measurer.measure(DOUBLING, [schedule(fault)])[0].status == FAULTS[fault][0]
+        assert measurer.measure(DOUBLING, [schedule("is fine:1")])[0].ok
         assert measurer.pids[0] == worker

@@ -95,7 +95,6 @@ filters = st.builds(
     Filter,
     st.sampled_from([SMALL.key, SMALL.key, WORKLOADS[2].key, None]),
     st.sampled_from([H200.key, None]),
-    st.sampled_from(["g1", None]),
     st.sampled_from(["cold", None]),
 )
 

@@ -23,11 +23,12 @@ sys.path.append(str(Path(__file__).parent))
 import fake_backend
 from fake_backend import schedule
 
+DOUBLING = fake_backend.doubling()
 LIMITS = Limits(compile_timeout_s=2.0, run_timeout_s=2.0, compile_workers=1)
 
 
 def local_measurer(limits: Limits = LIMITS, backend: str = fake_backend.LOCATION) -> LocalMeasurer:
-    return LocalMeasurer(fake_backend.doubling(), devices.cpu_target(), limits=limits, backend=backend)
+    return LocalMeasurer(devices.cpu_target(), limits=limits, backend=backend)
 
 
 @pytest.fixture(scope="module")
@@ -37,20 +38,22 @@ def measurer() -> Iterator[LocalMeasurer]:
 
 
 def test_failures_after_compiling_keep_what_the_compiler_said(measurer: LocalMeasurer) -> None:
-    for found in measurer.measure([schedule(b) for b in ("is fine", "does not fit", "crashes", "yields NaN")]):
+    for found in measurer.measure(
+        DOUBLING, [schedule(b) for b in ("is fine", "does not fit", "crashes", "yields NaN")]
+    ):
         assert found.facts is not None
         assert found.facts.registers == 7
 
 
 def test_a_correct_candidate_has_its_error_recorded_and_a_broken_one_too(measurer: LocalMeasurer) -> None:
-    fine, broken = measurer.measure([schedule("is fine"), schedule("computes something else")])
+    fine, broken = measurer.measure(DOUBLING, [schedule("is fine"), schedule("computes something else")])
     assert fine.max_error is not None
     assert broken.max_error is not None
     assert fine.max_error <= 1 < broken.max_error
 
 
 def test_a_trial_says_what_loading_checking_and_timing_took_of_it(measurer: LocalMeasurer) -> None:
-    (found,) = measurer.measure([schedule("runs in ms:11")])
+    (found,) = measurer.measure(DOUBLING, [schedule("runs in ms:11")])
     assert found.load_s > 0
     assert found.check_s >= 0.01
     assert found.timing_s >= sum(found.latencies_s) >= 0.02
@@ -59,12 +62,12 @@ def test_a_trial_says_what_loading_checking_and_timing_took_of_it(measurer: Loca
 
 def test_measurements_come_in_the_order_of_the_schedules(measurer: LocalMeasurer) -> None:
     durations = [20, 1, 10]
-    found = [min(m.latencies_s) for m in measurer.measure([schedule(f"runs in ms:{d}") for d in durations])]
+    found = [min(m.latencies_s) for m in measurer.measure(DOUBLING, [schedule(f"runs in ms:{d}") for d in durations])]
     assert found[1] < found[2] < found[0]
 
 
 def test_a_candidate_much_slower_than_the_best_is_abandoned_after_two_repeats(measurer: LocalMeasurer) -> None:
-    fast, slow = measurer.measure([schedule("runs in ms:1.5"), schedule("runs in ms:25")])
+    fast, slow = measurer.measure(DOUBLING, [schedule("runs in ms:1.5"), schedule("runs in ms:25")])
     assert len(fast.latencies_s) >= 2
     assert len(slow.latencies_s) == 2
     assert slow.latency_s >= 0.025
@@ -73,7 +76,9 @@ def test_a_candidate_much_slower_than_the_best_is_abandoned_after_two_repeats(me
 
 def test_a_short_candidate_is_judged_by_samples_taken_when_it_is_warm() -> None:
     with local_measurer() as measurer:
-        warm, warming_up = measurer.measure([schedule("warms up in calls:0"), schedule("warms up in calls:3")])
+        warm, warming_up = measurer.measure(
+            DOUBLING, [schedule("warms up in calls:0"), schedule("warms up in calls:3")]
+        )
     assert warm.ok
     assert warming_up.timing == "full"
     assert warming_up.latencies_s[0] < 0.3e-3
@@ -82,8 +87,8 @@ def test_a_short_candidate_is_judged_by_samples_taken_when_it_is_warm() -> None:
 def test_the_winner_of_finals_is_timed_in_turn_with_the_library_and_nobody_else() -> None:
     space = search_spaces.build(ops.softmax(16, 64), devices.cpu_target())
     candidates = [space.sample(np.random.default_rng(seed)) for seed in range(3)]
-    with LocalMeasurer(space.workload, space.target, limits=Limits(compile_workers=1)) as measurer:
-        found = measurer.remeasure(candidates, rounds=6)
+    with LocalMeasurer(space.target, limits=Limits(compile_workers=1)) as measurer:
+        found = measurer.remeasure(space.workload, candidates, rounds=6)
     assert found is not None
     beside = [m for m in found if m.library_s]
     assert len(beside) == 1
@@ -93,15 +98,17 @@ def test_the_winner_of_finals_is_timed_in_turn_with_the_library_and_nobody_else(
 
 def test_candidates_compile_in_parallel() -> None:
     with local_measurer(Limits(compile_workers=2)) as measurer:
-        measurer.measure([schedule("compiles in ms:100", i) for i in range(2)])
+        measurer.measure(DOUBLING, [schedule("compiles in ms:100", i) for i in range(2)])
         begin = time.perf_counter()
-        measurer.measure([schedule("compiles in ms:500", i) for i in range(4)])
+        measurer.measure(DOUBLING, [schedule("compiles in ms:500", i) for i in range(4)])
         # Half of it, were there nothing else; a busy machine adds its own.
         assert time.perf_counter() - begin < 0.9 * 4 * 0.5
 
 
 def test_remeasuring_gives_one_latency_per_round_and_keeps_failures(measurer: LocalMeasurer) -> None:
-    found = measurer.remeasure([schedule("runs in ms:2"), schedule("does not fit"), schedule("runs in ms:1")], rounds=8)
+    found = measurer.remeasure(
+        DOUBLING, [schedule("runs in ms:2"), schedule("does not fit"), schedule("runs in ms:1")], rounds=8
+    )
     assert found is not None
     slow, failed, fast = found
     assert failed.status == "load_error"
@@ -110,43 +117,43 @@ def test_remeasuring_gives_one_latency_per_round_and_keeps_failures(measurer: Lo
 
 
 def test_finals_that_cannot_be_held_have_no_result(measurer: LocalMeasurer) -> None:
-    assert measurer.remeasure([schedule("is fine"), schedule("crashes when loaded again")], rounds=3) is None
+    assert measurer.remeasure(DOUBLING, [schedule("is fine"), schedule("crashes when loaded again")], rounds=3) is None
 
 
 def test_nothing_to_remeasure_is_no_error(measurer: LocalMeasurer) -> None:
-    assert measurer.measure([]) == []
-    found = measurer.remeasure([schedule("does not fit")], rounds=3)
+    assert measurer.measure(DOUBLING, []) == []
+    found = measurer.remeasure(DOUBLING, [schedule("does not fit")], rounds=3)
     assert found is not None
     assert [m.status for m in found] == ["load_error"]
 
 
 def test_a_schedule_without_a_search_space_is_refused(measurer: LocalMeasurer) -> None:
     with pytest.raises(InputError, match="not bound to a search space"):
-        measurer.measure([schedule("is fine"), Schedule("is fine", ())])
-    assert measurer.measure([schedule("is fine")])[0].ok
+        measurer.measure(DOUBLING, [schedule("is fine"), Schedule("is fine", ())])
+    assert measurer.measure(DOUBLING, [schedule("is fine")])[0].ok
 
 
 def test_workers_that_die_between_batches_are_replaced(measurer: LocalMeasurer) -> None:
-    measurer.measure([schedule("is fine:before")])
+    measurer.measure(DOUBLING, [schedule("is fine:before")])
     pids = measurer.pids
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
     assert _eventually(lambda: not any(_alive(pid) for pid in pids))
-    (found,) = measurer.measure([schedule("is fine:after")])
+    (found,) = measurer.measure(DOUBLING, [schedule("is fine:after")])
     assert (found.status, found.timing == "shared") == ("ok", False)
 
 
-def test_an_unknown_policy_is_refused_before_anything_starts() -> None:
+def test_an_unknown_policy_is_refused_before_anything_is_under_way(measurer: LocalMeasurer) -> None:
     with pytest.raises(InputError, match="unknown timing policy 'warm'"):
-        LocalMeasurer(fake_backend.doubling(), devices.cpu_target(), policy="warm")  # type: ignore[arg-type]
+        measurer.submit(DOUBLING, [schedule("is fine")], policy="warm")  # type: ignore[arg-type]
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_a_gpu_that_reports_a_lasting_error_is_given_a_new_process() -> None:
     schedules = [schedule(b) for b in ("is fine", "breaks the device", "is fine", "exits", "is fine")]
-    with LocalMeasurer(fake_backend.doubling(), devices.gpu_target(), backend=fake_backend.LOCATION) as measurer:
-        found = measurer.measure(schedules)
+    with LocalMeasurer(devices.gpu_target(), backend=fake_backend.LOCATION) as measurer:
+        found = measurer.measure(DOUBLING, schedules)
     assert [m.status for m in found] == ["ok", "run_error", "ok", "run_crash", "ok"]
 
 
@@ -155,10 +162,11 @@ import sys
 from autosched import devices
 from autosched.measuring import LocalMeasurer
 import fake_backend
-measurer = LocalMeasurer(fake_backend.doubling(), devices.cpu_target(), backend=fake_backend.LOCATION)
-found = measurer.measure([fake_backend.schedule("is fine")])
+measurer = LocalMeasurer(devices.cpu_target(), backend=fake_backend.LOCATION)
+doubling = fake_backend.doubling()
+found = measurer.measure(doubling, [fake_backend.schedule("is fine")])
 print(found[0].status, *measurer.pids, flush=True)
-measurer.measure([fake_backend.schedule("runs forever"), fake_backend.schedule("compiles forever")])
+measurer.measure(doubling, [fake_backend.schedule("runs forever"), fake_backend.schedule("compiles forever")])
 """
 
 

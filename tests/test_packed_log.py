@@ -17,9 +17,8 @@ from log_records import A100, H200, SMALL, line_of, record, tiles
 from search_spaces import LogError, ops
 from tuning_logs import TuningLog, TuningRecord
 from tuning_logs import log as log_module
-from tuning_logs.packed_log import may_hold, nearest_packed
-from tuning_logs.packing import packed, packed_name, write_packed
-from tuning_logs.ranking import best_of, ranked
+from tuning_logs.packed_log import nearest_packed
+from tuning_logs.packing import may_hold, packed, packed_name, write_packed
 
 OTHERS = (ops.matmul(128, 64, 64), ops.matmul(64, 64, 2048), ops.softmax(64, 64))
 
@@ -55,31 +54,26 @@ def test_a_packed_log_answers_what_the_same_lines_uncompressed_do(path: Path, tm
         assert list(log) == list(plain) == records
         assert [r.provenance for r in log] == [r.provenance for r in records]
         assert log.records(SMALL, H200) == plain.records(SMALL, H200)
-        assert log.best(SMALL, H200, "g1") == plain.best(SMALL, H200, "g1")
-        assert log.ranked(SMALL, H200) == plain.ranked(SMALL, H200)
+        assert log.best(SMALL, H200) == plain.best(SMALL, H200)
+        assert log.best(SMALL, H200, is_good=of_g1) == plain.best(SMALL, H200, is_good=of_g1)
         assert log.nearest(SMALL, H200, 20) == plain.nearest(SMALL, H200, 20)
 
 
-def test_large_and_small_logs_rank_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def of_g1(found: TuningRecord) -> bool:
+    return found.provenance.generator == "g1"
+
+
+def test_large_and_small_logs_find_the_same_best_of_those_that_are_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for seed in range(10):
         log = TuningLog(tmp_path / f"{seed}.jsonl")
         log.append(*some_records(seed))
-        small = log.ranked(SMALL, H200)
+        small = log.best(SMALL, H200, is_good=of_g1)
         with monkeypatch.context() as patch:
             patch.setattr(log_module, "INDEX_FROM_BYTES", 0)
-            large = TuningLog(log.path).ranked(SMALL, H200)
-        assert list(large.items()) == list(small.items())
-
-
-def test_a_ranking_begins_with_the_best_and_the_generator_that_wrote_last(tmp_path: Path) -> None:
-    log = TuningLog(tmp_path / "tuning.jsonl")
-    log.append(record(1, 3e-3), record(2, 1e-3, generator="g2"), record(4, 2e-3), record(8, None))
-    found = log.ranked(SMALL, H200)
-    assert list(found) == ["g1", "g2"]
-    assert tiles(found["g1"]) == [4, 1]
-    for seed in range(50):
-        records = [r for r in some_records(seed) if r.key == (SMALL.key, H200.key)]
-        assert next(iter(ranked(records)), None) == best_of(records)
+            large = TuningLog(log.path).best(SMALL, H200, is_good=of_g1)
+        assert large == small
 
 
 def test_packing_the_same_records_gives_the_same_bytes() -> None:
@@ -150,7 +144,7 @@ def test_a_file_that_is_no_packed_log_is_refused_before_it_is_used(path: Path, c
 
 def test_a_name_tells_what_a_file_cannot_hold() -> None:
     name = packed_name(SMALL, "cold")
-    assert name.startswith(f"{SMALL.key}-cold-matmul-m-64-n-64-k-64-")
+    assert name.startswith(f"{SMALL.key}_cold_matmul-m-64-n-64-k-64-")
     assert name.endswith("float32.jsonl.gz")
     assert may_hold(Path(name), SMALL, "cold")
     assert may_hold(Path(name), None, "cold")
@@ -158,6 +152,13 @@ def test_a_name_tells_what_a_file_cannot_hold() -> None:
     assert not may_hold(Path(name), OTHERS[0], "cold")
     assert may_hold(Path("tuning.jsonl"), SMALL, "cold")
     assert may_hold(Path("mine.jsonl.gz"), SMALL, "cold")
+
+
+def test_the_name_that_an_earlier_version_gave_a_file_tells_the_policy_alone() -> None:
+    before = Path("77991f44ba713871-cold-matmul-m-64-n-64-k-64-layout-nn-float32.jsonl.gz")
+    assert may_hold(before, SMALL, "cold")
+    assert may_hold(before, OTHERS[0], "cold")
+    assert not may_hold(before, SMALL, "hot")
 
 
 def test_the_nearest_of_many_packed_logs_are_those_of_one_that_holds_all(tmp_path: Path) -> None:

@@ -21,50 +21,51 @@ sys.path.append(str(Path(__file__).parent))
 import fake_backend
 from fake_backend import schedule
 
+DOUBLING = fake_backend.doubling()
 H200 = GPUS["h200"]
 
 
 @pytest.fixture(scope="module")
 def measurer() -> Iterator[LocalMeasurer]:
     limits = Limits(compile_workers=1)
-    with LocalMeasurer(
-        fake_backend.doubling(), devices.cpu_target(), limits=limits, backend=fake_backend.LOCATION
-    ) as measurer:
+    with LocalMeasurer(devices.cpu_target(), limits=limits, backend=fake_backend.LOCATION) as measurer:
         yield measurer
 
 
 def test_the_same_binary_is_timed_once_within_a_batch_and_later(measurer: LocalMeasurer) -> None:
-    first, twin = measurer.measure([schedule("runs in ms:1", 0), schedule("runs in ms:1", 1)])
-    (later,) = measurer.measure([schedule("runs in ms:1", 2)])
+    first, twin = measurer.measure(DOUBLING, [schedule("runs in ms:1", 0), schedule("runs in ms:1", 1)])
+    (later,) = measurer.measure(DOUBLING, [schedule("runs in ms:1", 2)])
     assert [m.timing for m in (first, twin, later)] == ["full", "shared", "shared"]
     assert first.latencies_s == twin.latencies_s == later.latencies_s
     assert twin.seconds == 0
 
 
 def test_a_failure_is_not_shared_every_candidate_fails_by_itself(measurer: LocalMeasurer) -> None:
-    found = measurer.measure([schedule("cannot be launched", i) for i in range(3)])
+    found = measurer.measure(DOUBLING, [schedule("cannot be launched", i) for i in range(3)])
     assert [m.status for m in found] == ["run_error"] * 3
     assert all(m.seconds > 0 for m in found)
 
 
 def test_finalists_are_timed_each_though_their_binary_is_known(measurer: LocalMeasurer) -> None:
     schedules = [schedule("runs in ms:1", 3), schedule("runs in ms:2", 3)]
-    measurer.measure(schedules)
-    found = measurer.remeasure(schedules, rounds=8)
+    measurer.measure(DOUBLING, schedules)
+    found = measurer.remeasure(DOUBLING, schedules, rounds=8)
     assert found is not None
     assert [m.timing for m in found] == ["full", "full"]
     assert [len(m.latencies_s) % 8 for m in found] == [0, 0]
 
 
 def test_what_no_worker_has_begun_can_be_cancelled_and_the_measurer_goes_on(measurer: LocalMeasurer) -> None:
-    futures = measurer.submit([schedule("compiles in ms:300", 5), *(schedule("runs in ms:3", i) for i in range(5, 9))])
+    futures = measurer.submit(
+        DOUBLING, [schedule("compiles in ms:300", 5), *(schedule("runs in ms:3", i) for i in range(5, 9))]
+    )
     measurer.cancel()
     cancelled = [f for f in futures if f.cancelled()]
     assert len(cancelled) >= 4
     with pytest.raises(CancelledError):
         cancelled[0].result()
     # The same binaries as those given up, too.
-    assert all(m.ok for m in measurer.measure([schedule("runs in ms:4"), schedule("runs in ms:3", 9)]))
+    assert all(m.ok for m in measurer.measure(DOUBLING, [schedule("runs in ms:4"), schedule("runs in ms:3", 9)]))
 
 
 class Hot:
@@ -85,7 +86,6 @@ class Hot:
 def heated() -> Iterator[tuple[LocalMeasurer, Hot]]:
     monitor = Hot(0)
     with LocalMeasurer(
-        fake_backend.doubling(),
         devices.cpu_target(),
         limits=Limits(compile_workers=1),
         backend=fake_backend.LOCATION,
@@ -100,26 +100,24 @@ def test_a_trial_taken_in_thermal_slowdown_is_repeated_with_a_cap_and_says_so(
 ) -> None:
     measurer, monitor = heated
     monitor.left = hot
-    (found,) = measurer.measure([schedule(f"is fine:{hot}")])
+    (found,) = measurer.measure(DOUBLING, [schedule(f"is fine:{hot}")])
     assert found.device is not None
     assert found.device.thermal == thermal
     assert hot - monitor.left == readings
 
 
 def test_a_measurer_that_broke_raises_wherever_it_is_used() -> None:
-    broken = LocalMeasurer(
-        fake_backend.doubling(), devices.cpu_target(), backend="fake_backend:create_broken", limits=Limits()
-    )
+    broken = LocalMeasurer(devices.cpu_target(), backend="fake_backend:create_broken", limits=Limits())
     with broken:
         with pytest.raises(TargetUnavailableError, match="toolchain is not installed"):
-            broken.measure([schedule("is fine")])
+            broken.measure(DOUBLING, [schedule("is fine")])
         with pytest.raises(TargetUnavailableError, match="toolchain is not installed"):
-            broken.submit([schedule("is fine")])
+            broken.submit(DOUBLING, [schedule("is fine")])
 
 
 def test_closing_cancels_what_is_open() -> None:
-    measurer = LocalMeasurer(fake_backend.doubling(), devices.cpu_target(), backend=fake_backend.LOCATION)
-    (future,) = measurer.submit([schedule("runs forever")])
+    measurer = LocalMeasurer(devices.cpu_target(), backend=fake_backend.LOCATION)
+    (future,) = measurer.submit(DOUBLING, [schedule("runs forever")])
     measurer.close()
     measurer.close()
     assert future.cancelled()

@@ -218,8 +218,8 @@ def allowed_cores(pid: int | str) -> set[str]:
 def test_every_thread_of_the_measuring_worker_stays_on_the_core_that_is_measured() -> None:
     op = ops.softmax(32, 32)
     space = search_spaces.build(op, cpu_target())
-    with LocalMeasurer(op, cpu_target()) as measurer:
-        (measurement,) = measurer.measure([space.sample(np.random.default_rng(0))])
+    with LocalMeasurer(cpu_target()) as measurer:
+        (measurement,) = measurer.measure(op, [space.sample(np.random.default_rng(0))])
         worker = measurer.pids[0]
         assert measurement.ok
         assert len(list(Path(f"/proc/{worker}/task").iterdir())) >= 1

@@ -22,11 +22,12 @@ import cost_models
 import search_spaces
 from autosched import strategies
 from autosched.strategies.transfer import transferred
+from autosched.timing import Policy
 from autosched.tuner import tune
 from autosched.warm_start import history
 from search_spaces import Schedule, Target, Workload, ops
 from search_spaces.target import cpu
-from tuning_logs import Measurement, Provenance, TuningLog, TuningRecord
+from tuning_logs import CompileFacts, Measurement, Provenance, TuningLog, TuningRecord
 from tuning_logs.packing import packed_name, write_packed
 
 warm_start = importlib.import_module("autosched.warm_start")
@@ -50,26 +51,29 @@ class TileMeasurer:
     """Measures nothing: latencies depend on how far the tiles are from the ideal ones."""
 
     overlaps = False
-    library_s = None
 
     def __init__(self, op: Workload, target: Target = HERE) -> None:
         self.op, self.target = op, target
         self.measured: list[Schedule] = []
 
-    def submit(self, schedules: Sequence[Schedule]) -> list[Future[Measurement]]:
+    def library_s(self, workload: Workload) -> float | None:
+        return None
+
+    def submit(
+        self, workload: Workload, schedules: Sequence[Schedule], *, policy: Policy = "cold", seed: int = 0
+    ) -> list[Future[Measurement]]:
         self.measured.extend(schedules)
         futures: list[Future[Measurement]] = [Future() for _ in schedules]
         for schedule, future in zip(schedules, futures, strict=True):
             future.set_result(Measurement("ok", (made_up_latency(self.op, schedule, self.target),)))
         return futures
 
-    def remeasure(self, schedules: Sequence[Schedule], rounds: int) -> list[Measurement]:
+    def remeasure(
+        self, workload: Workload, schedules: Sequence[Schedule], rounds: int, *, policy: Policy = "cold", seed: int = 0
+    ) -> list[Measurement]:
         return [Measurement("ok", (made_up_latency(self.op, s, self.target),) * rounds) for s in schedules]
 
     def cancel(self) -> None:
-        pass
-
-    def close(self) -> None:
         pass
 
 
@@ -132,10 +136,12 @@ def test_the_best_that_ships_for_this_very_task_is_measured_here_first(
     assert (again.ending, measurer.measured) == ("known", [])
 
 
-def test_what_another_version_measured_of_this_task_is_tried_again(tmp_path: Path) -> None:
+def test_of_what_another_kernel_was_measured_is_tried_again(tmp_path: Path) -> None:
     log = tmp_path / "tuning.jsonl"
     tuned(log, 48)
-    old = [replace(r, provenance=replace(r.provenance, generator="0ld")) for r in TuningLog(log)]
+    old = [
+        replace(r, measurement=replace(r.measurement, facts=CompileFacts(0.0, source="0" * 16))) for r in TuningLog(log)
+    ]
     log.unlink()
     TuningLog(log).append(*old)
     best = min(old, key=lambda r: r.measurement.latency_s)
@@ -158,7 +164,7 @@ def test_history_is_all_but_what_was_measured_here_most_alike_first(
     hot = tmp_path / packed_name(near, "hot")
     write_packed(hot, [record(200, workload=near, policy="hot")])
     monkeypatch.setattr(warm_start, "shipped_logs", lambda: (*paths, hot))
-    found = history(log, SMALL, H200, Provenance("g1", "cold", 0.0, 0, 0))
+    found = history(log, SMALL, H200, "cold", [record(1)])
     assert tiles(found) == [102, 2, 101, 100, 4]
 
 

@@ -15,7 +15,7 @@ _FAST_PER_SLOW = 4
 
 
 def worth_shipping(records: Sequence[TuningRecord], best: int) -> list[TuningRecord]:
-    """Of the records of one workload, target, generator and policy, oldest first, those to ship, in the same order.
+    """Of the records of one workload, target and policy, oldest first, those to ship, in the same order.
 
     They are all records of some schedules: the `best` fastest, a quarter as many spread evenly over the slower ones,
     and those that decide which is best (`ranking.best_of`), so that the winner is the same. What a compiler or a driver

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from search_spaces import Target, Workload
-from tuning_logs.ranking import best_of, ranked_by_generator
+from tuning_logs.ranking import IsGood, any_record, best_of
 from tuning_logs.reading import Filter
 from tuning_logs.record import TuningRecord
 from tuning_logs.selection import admitted, nearest
@@ -23,11 +23,8 @@ class HeldLog:
     def records(self, wanted: Filter) -> list[TuningRecord]:
         return admitted(self._held, wanted)
 
-    def best(self, wanted: Filter) -> TuningRecord | None:
-        return best_of(self.records(wanted))
-
-    def ranked(self, wanted: Filter) -> dict[str, list[TuningRecord]]:
-        return ranked_by_generator(self.records(wanted))
+    def best(self, wanted: Filter, is_good: IsGood = any_record) -> TuningRecord | None:
+        return best_of(self.records(wanted), is_good)
 
     def nearest(self, workload: Workload, target: Target, limit: int) -> list[TuningRecord]:
         return nearest(self._held, workload, target, limit)

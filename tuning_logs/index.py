@@ -6,17 +6,16 @@ log is not what it was. It is an SQLite database, so that it can be extended and
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import sqlite3
-import zlib
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import search_spaces
+import tuning_logs
 from search_spaces import Schedule
+from search_spaces.code_hash import code_hash
 from tuning_logs.reading import Extent, FileState, Filter
 from tuning_logs.record import TuningRecord
 
@@ -51,14 +50,13 @@ class Task(NamedTuple):
     workload: str
     family: str
     target: str
-    generator: str
     policy: str
 
     @staticmethod
     def of(record: TuningRecord) -> Task:
-        workload, origin = record.workload, record.provenance
+        workload = record.workload
         key, target = record.key
-        return Task(key, workload.family, target, origin.generator, origin.policy)
+        return Task(key, workload.family, target, record.provenance.policy)
 
 
 class Entry(NamedTuple):
@@ -79,14 +77,12 @@ class Entry(NamedTuple):
         return Entry(line, place, Task.of(record), schedule_digest(record.schedule), finals, latency_s)
 
 
-@functools.cache
 def index_version() -> int:
-    """A positive 31-bit number that changes with the code that tells what is a record and how it is indexed."""
-    here, spaces = Path(__file__).parent, Path(str(search_spaces.__file__)).parent
-    own = [here / f"{name}.py" for name in ("index", "indexed_log", "line_parser", "measurement", "record", "reading")]
-    filed = ("axis_merging", "canonical", "dtypes", "expression", "schedule", "stages", "strides", "target", "workload")
-    theirs = [spaces / f"{name}.py" for name in filed]
-    return zlib.crc32(b"".join(path.read_bytes() for path in own + theirs)) % (2**31 - 1) + 1
+    """A positive 31-bit number that changes with the code that tells what is a record and how it is indexed.
+
+    It changes with all else of these packages too: making an index anew takes seconds, and a wrong one misleads.
+    """
+    return int(code_hash(search_spaces, tuning_logs), 16) % (2**31 - 1) + 1
 
 
 class LogIndex:
@@ -156,7 +152,7 @@ class LogIndex:
 
     def matching(self, wanted: Filter) -> list[Task]:
         """The tasks whose records a filter admits."""
-        return [t for t in self._tasks if wanted.admits(t.workload, t.target, t.generator, t.policy)]
+        return [t for t in self._tasks if wanted.admits(t.workload, t.target, t.policy)]
 
     def places(self, tasks: Sequence[Task]) -> list[Place]:
         """Where the records of these tasks are, oldest first."""

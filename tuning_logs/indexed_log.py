@@ -13,7 +13,7 @@ from search_spaces import LogError, Target, Workload
 from tuning_logs.index import Entry, LogIndex, Place, Task
 from tuning_logs.index_store import IndexStore
 from tuning_logs.line_parser import LineParser
-from tuning_logs.ranking import best_of, ranked_by_generator
+from tuning_logs.ranking import IsGood, any_record, best_of
 from tuning_logs.reading import Extent, FileState, Filter, lines_between, opened, parse_line, still_begins_with
 from tuning_logs.record import TuningRecord
 from tuning_logs.shape_distance import shape_distance
@@ -54,15 +54,10 @@ class IndexedLog:
             return list(self)
         return self._ask(lambda index, file: self._load(file, index.places(index.matching(wanted))))
 
-    def best(self, wanted: Filter) -> TuningRecord | None:
-        return best_of(self._ask(lambda index, file: self._load(file, index.contenders(index.matching(wanted)))))
-
-    def ranked(self, wanted: Filter) -> dict[str, Records]:
-        def find(index: LogIndex, file: BinaryIO) -> Records:
-            places = (place for task in index.matching(wanted) for place in index.contenders([task]))
-            return self._load(file, sorted(places))
-
-        return ranked_by_generator(self._ask(find))
+    def best(self, wanted: Filter, is_good: IsGood = any_record) -> TuningRecord | None:
+        contenders = self._ask(lambda index, file: self._load(file, index.contenders(index.matching(wanted))))
+        # Where none of these is good, a slower one may be.
+        return best_of(contenders, is_good) or (best_of(self.records(wanted), is_good) if contenders else None)
 
     def nearest(self, workload: Workload, target: Target, limit: int) -> Records:
         def find(index: LogIndex, file: BinaryIO) -> Records:

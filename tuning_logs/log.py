@@ -18,6 +18,7 @@ from tuning_logs.indexed_log import IndexedLog
 from tuning_logs.packed_log import PackedLog, refuse_foreign_packed
 from tuning_logs.packing import PACKED_SUFFIX, is_packed
 from tuning_logs.parsed_log import ParsedLog
+from tuning_logs.ranking import IsGood, any_record
 from tuning_logs.reading import Filter, LogReader
 from tuning_logs.record import TuningRecord
 
@@ -102,30 +103,21 @@ class TuningLog:
         self,
         workload: Workload | None = None,
         target: Target | None = None,
-        generator: str | None = None,
         policy: str | None = None,
     ) -> list[TuningRecord]:
-        """The records of that workload, target, generator and timing policy, oldest first; None stands for any."""
+        """The records of that workload, target and timing policy, oldest first; None stands for any."""
         wanted = Filter(
             workload=None if workload is None else workload.key,
             target=None if target is None else target.key,
-            generator=generator,
             policy=policy,
         )
         return self._reader().records(wanted)
 
     def best(
-        self, workload: Workload, target: Target, generator: str | None = None, policy: str = "cold"
+        self, workload: Workload, target: Target, policy: str = "cold", is_good: IsGood = any_record
     ) -> TuningRecord | None:
-        """The best record, by `tuning_logs.ranking.best_of`; None when no trial succeeded."""
-        return self._reader().best(Filter(workload.key, target.key, generator, policy))
-
-    def ranked(self, workload: Workload, target: Target, policy: str = "cold") -> dict[str, list[TuningRecord]]:
-        """The sixteen best records of every generator, best first; the generator that wrote last comes first.
-
-        When a generator's records end in finals, only those of that round are ranked.
-        """
-        return self._reader().ranked(Filter(workload.key, target.key, None, policy))
+        """The best of the records that are good, by `tuning_logs.ranking.best_of`; None when no trial succeeded."""
+        return self._reader().best(Filter(workload.key, target.key, policy), is_good)
 
     def nearest(self, workload: Workload, target: Target, limit: int) -> list[TuningRecord]:
         """At most `limit` successful records of the same family (`Workload.family`), to warm-start a search with.

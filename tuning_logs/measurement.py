@@ -46,7 +46,8 @@ class CompileFacts:
     """What the compiler said of a binary, the worst kernel of the program counting; None where it says nothing.
 
     `source` is the fingerprint of what was compiled (`autosched.fingerprint`): another version of autosched that gives
-    the schedule the same one makes the same kernel of it.
+    the schedule the same one makes the same kernel of it. Of a trial that failed while it was compiled, it may be all
+    that is told, with no seconds.
     """
 
     seconds: float
@@ -123,6 +124,11 @@ class Measurement:
     @property
     def ok(self) -> bool:
         return self.status == "ok"
+
+    @property
+    def source(self) -> str | None:
+        """The fingerprint of what was compiled, or would have been; None where that is not told."""
+        return self.facts.source if self.facts else None
 
     @property
     def latency_s(self) -> float:

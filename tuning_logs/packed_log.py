@@ -11,7 +11,6 @@ from typing import BinaryIO
 
 from search_spaces import LogError, Target, Workload
 from tuning_logs.line_parser import LineParser
-from tuning_logs.packing import named_for
 from tuning_logs.reading import FileState, opened, parse_line
 from tuning_logs.record import TuningRecord
 from tuning_logs.selection import are_alike, distance, nearest
@@ -39,22 +38,6 @@ class PackedLog:
                 self._records = []
             self._state = now
         return iter(self._records)
-
-
-def may_hold(path: Path, workload: Workload | None, policy: str) -> bool:
-    """Whether a log may hold records of a workload (None: of any) with a timing policy.
-
-    That is as far as its name tells; where the key there is not the workload's, its first record tells whose it is.
-
-    Raises:
-        LogError: it exists but cannot be read.
-    """
-    named = named_for(path)
-    if named is None or workload is None:
-        return named is None or named[1] == policy
-    if named[1] != policy:
-        return False
-    return named[0] == workload.key or ((first := _first(path)) is not None and first.workload.key == workload.key)
 
 
 def nearest_packed(paths: Iterable[Path], workload: Workload, target: Target, limit: int) -> list[TuningRecord]:

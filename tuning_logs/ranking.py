@@ -9,22 +9,28 @@ schedule that was tried first wins: the winner is not another one every time.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from search_spaces import Schedule
 from tuning_logs.intervals import ratio_interval
 from tuning_logs.record import TuningRecord
 
-# How far down a ranking goes: as many as take part in finals. What is slower than so many others is nobody's choice.
-_MOST_RANKED = 16
+# Whether a record still holds, which is not for a log to know: its kernel may have changed since.
+IsGood = Callable[[TuningRecord], bool]
+
 # An interval as narrow as this settles a comparison: more rounds would decide about differences that nobody notices.
 _NARROW = 0.01
+
+
+def any_record(record: TuningRecord) -> bool:
+    """Every record is good."""
+    return True
 
 
 def standing(records: Iterable[TuningRecord]) -> list[TuningRecord]:
     """One record per schedule, its latest, in the order in which the schedules were first tried.
 
-    The records are those of one workload, target, generator and policy, oldest first.
+    The records are those of one workload, target and policy, oldest first, and describe kernels of one version.
     """
     latest: dict[Schedule, TuningRecord] = {}
     for record in records:
@@ -32,44 +38,40 @@ def standing(records: Iterable[TuningRecord]) -> list[TuningRecord]:
     return list(latest.values())
 
 
-def best_of(records: Sequence[TuningRecord]) -> TuningRecord | None:
-    """The best record of one workload, target, generator and policy (oldest first); None when no trial succeeded.
+def best_of(records: Sequence[TuningRecord], is_good: IsGood = any_record) -> TuningRecord | None:
+    """The best of the good records of one workload, target and policy (oldest first); None when no trial succeeded.
 
-    When the log ends in finals, that round decides: the lowest median, unless schedules that come earlier in `records`
-    cannot be told from it (`winner`). When trials followed (a search that was interrupted), the
-    fastest of all schedules by their latest measurements.
+    When the good ones end in finals, that round decides: the lowest median, unless schedules that come earlier in
+    `records` cannot be told from it (`winner`). When trials followed (a search that was interrupted), the fastest of
+    all schedules by their latest measurements. As few as decide are asked about: the last ones until one is good, and
+    then the finalists of its round, or the fastest ones until one is good.
     """
-    return next(iter(ranked(records)), None)
-
-
-def ranked(records: Sequence[TuningRecord]) -> list[TuningRecord]:
-    """Every record that `best_of` chooses among: the best first, the others fast before slow."""
-    candidates = standing(records)
-    round_number = records[-1].provenance.finals if records else 0
-    if round_number:
-        candidates = [r for r in candidates if r.provenance.finals == round_number]
-    ok = [r for r in candidates if r.measurement.ok]
-    fast_first = sorted(ok, key=lambda r: r.measurement.latency_s)
-    if not (ok and round_number):
-        return fast_first
+    last = next(filter(is_good, reversed(records)), None)
+    if last is None:
+        return None
+    tried = [r for r in _latest_of_every_kernel(records) if r.measurement.ok]
+    if not last.provenance.finals:
+        return next(filter(is_good, sorted(tried, key=lambda r: r.measurement.latency_s)), None)
+    finalists = [r for r in tried if r.provenance.finals == last.provenance.finals and is_good(r)]
     # Who was clearly slower dropped out, and has fewer.
-    rounds = max(len(r.measurement.latencies_s) for r in ok)
-    last = [r for r in ok if len(r.measurement.latencies_s) == rounds]
-    best = last[winner([r.measurement.latencies_s for r in last])]
-    return [best, *(r for r in fast_first if r is not best)]
+    rounds = max((len(r.measurement.latencies_s) for r in finalists), default=0)
+    fit = [r for r in finalists if len(r.measurement.latencies_s) == rounds]
+    return fit[winner([r.measurement.latencies_s for r in fit])] if fit else None
 
 
-def ranked_by_generator(records: Iterable[TuningRecord]) -> dict[str, list[TuningRecord]]:
-    """The first sixteen of `ranked` for every generator; the generator that wrote last comes first.
+def _latest_of_every_kernel(records: Iterable[TuningRecord]) -> list[TuningRecord]:
+    """What `standing` is for records of one version: of several, for whom a schedule may have been several kernels.
 
-    The records are those of one workload, target and policy, oldest first.
+    A record that does not tell what was compiled stands for all kernels of its schedule.
     """
-    groups: dict[str, list[TuningRecord]] = {}
+    latest: dict[Schedule, dict[str | None, TuningRecord]] = {}
     for record in records:
-        group = groups.pop(record.provenance.generator, [])
-        group.append(record)
-        groups[record.provenance.generator] = group
-    return {generator: ranked(group)[:_MOST_RANKED] for generator, group in reversed(groups.items())}
+        kernels, source = latest.setdefault(record.schedule, {}), record.measurement.source
+        if source is None:
+            kernels.clear()
+        kernels.pop(None, None)
+        kernels[source] = record
+    return [record for kernels in latest.values() for record in kernels.values()]
 
 
 def winner(latencies: Sequence[Sequence[float]]) -> int:

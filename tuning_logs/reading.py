@@ -13,6 +13,7 @@ from typing import BinaryIO, NamedTuple, Protocol
 
 from search_spaces import LogError, Target, Workload
 from tuning_logs.line_parser import FOREIGN_LINE, LineParser
+from tuning_logs.ranking import IsGood
 from tuning_logs.record import TuningRecord
 
 # Bytes at the end of what was read that are compared to tell an append: any two lines of a log differ there.
@@ -120,20 +121,14 @@ def parse_line(parser: LineParser, line: bytes, path: Path, number: int) -> Tuni
 
 @dataclass(frozen=True)
 class Filter:
-    """Which records are asked for: the keys of workload and target, generator and timing policy; None is any."""
+    """Which records are asked for: the keys of workload and target, and the timing policy; None is any."""
 
     workload: str | None = None
     target: str | None = None
-    generator: str | None = None
     policy: str | None = None
 
-    def admits(self, workload: str, target: str, generator: str, policy: str) -> bool:
-        return (
-            self.workload in (None, workload)
-            and self.target in (None, target)
-            and self.generator in (None, generator)
-            and self.policy in (None, policy)
-        )
+    def admits(self, workload: str, target: str, policy: str) -> bool:
+        return self.workload in (None, workload) and self.target in (None, target) and self.policy in (None, policy)
 
 
 class LogReader(Protocol):
@@ -143,8 +138,6 @@ class LogReader(Protocol):
 
     def records(self, wanted: Filter) -> list[TuningRecord]: ...
 
-    def best(self, wanted: Filter) -> TuningRecord | None: ...
-
-    def ranked(self, wanted: Filter) -> dict[str, list[TuningRecord]]: ...
+    def best(self, wanted: Filter, is_good: IsGood) -> TuningRecord | None: ...
 
     def nearest(self, workload: Workload, target: Target, limit: int) -> list[TuningRecord]: ...

@@ -16,7 +16,7 @@ SCHEMA_VERSION = 1
 class Provenance:
     """Where a measurement comes from.
 
-    `generator` is a hash of the code that lowers and prints: records of another generator describe other kernels.
+    `generator` is a hash of the code that lowered and printed: another one may have made the same kernels.
     `policy` is how it was timed ("cold" or "hot" caches, or "graph"); records of different policies are not ranked
     together. `unix_s` is when, `seed` and `trial` the place in its run, `versions` of python, torch, triton, driver and
     so on. `finals` is 0 for a trial. Finalists are measured again, interleaved with each other, and their new records

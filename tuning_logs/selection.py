@@ -12,7 +12,7 @@ from tuning_logs.shape_distance import shape_distance
 
 def admitted(records: Iterable[TuningRecord], wanted: Filter) -> list[TuningRecord]:
     """Those that a filter admits, in their order."""
-    return [r for r in records if wanted.admits(*r.key, r.provenance.generator, r.provenance.policy)]
+    return [r for r in records if wanted.admits(*r.key, r.provenance.policy)]
 
 
 def nearest(records: Iterable[TuningRecord], workload: Workload, target: Target, limit: int) -> list[TuningRecord]:

@@ -31,7 +31,7 @@ class TuningHistory:
 
 
 def tuning_history(records: Sequence[TuningRecord]) -> TuningHistory | None:
-    """The history of one workload, target, generator and policy, from all of its records, oldest first.
+    """The history of one workload, target and policy, from all of its records, oldest first.
 
     None when no trial succeeded.
     """

@@ -181,7 +181,7 @@ def _measure(case: Case, plan: BenchPlan) -> BenchRow:
 def _history(record: TuningRecord, plan: BenchPlan) -> TuningHistory | None:
     """What finding the record took; None where the log that is tuned into does not have it."""
     log = TuningLog(log_path(plan.log))
-    records = log.records(record.workload, record.target, record.provenance.generator, plan.policy)
+    records = log.records(record.workload, record.target, plan.policy)
     return tuning_history(records) if record in records else None
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated
 
@@ -14,16 +16,18 @@ from autosched.arguments import log_path
 from autosched.cli.arguments import LogPath, console
 from autosched.effort import WorkSeconds
 from autosched.log_export import export
+from autosched.replay import MOST_PRINTED
+from autosched.reproduction import Reproduction
 from autosched.text import duration_text, table_lines
 from autosched.timing import policy_text
 from search_spaces import InputError
 from tuning_logs import Status, TuningLog, TuningRecord
-from tuning_logs.ranking import standing
+from tuning_logs.ranking import IsGood, any_record, standing
 
 app = typer.Typer(no_args_is_help=True, help="Look into a tuning log.")
 
-# A task: workload, target, generator and timing policy. Records of different tasks are never ranked together.
-_Key = tuple[str, str, str, str]
+# A task: workload, target and timing policy. Records of different tasks are never ranked together.
+_Key = tuple[str, str, str]
 
 
 @dataclass
@@ -41,20 +45,27 @@ class _Task:
         if not record.provenance.finals:
             self.work += WorkSeconds.of(record)
 
-    def best(self, log: TuningLog) -> TuningRecord | None:
-        origin = self.last.provenance
-        return log.best(self.last.workload, self.last.target, origin.generator, origin.policy)
+    def best(self, log: TuningLog, is_good: IsGood = any_record) -> TuningRecord | None:
+        return log.best(self.last.workload, self.last.target, self.last.provenance.policy, is_good)
 
-    def records(self, log: TuningLog) -> list[TuningRecord]:
-        origin = self.last.provenance
-        return log.records(self.last.workload, self.last.target, origin.generator, origin.policy)
+    def fastest(self, log: TuningLog, count: int) -> Iterator[tuple[TuningRecord, str]]:
+        """So many schedules, the best first, and how each was measured: good ones, or stale ones where none is good."""
+        is_good = Reproduction(MOST_PRINTED).is_good
+        winner, stale = self.best(log, is_good), ""
+        if winner is None:
+            winner, is_good, stale = self.best(log), any_record, ", stale"
+        records = log.records(self.last.workload, self.last.target, self.last.provenance.policy)
+        others = (r for r in standing(records) if r.measurement.ok and r != winner)
+        ranked = filter(is_good, sorted(others, key=lambda r: r.measurement.latency_s))
+        for record in islice(chain([winner] if winner else [], ranked), count):
+            yield record, ("finals" if record.provenance.finals else "trial") + stale
 
 
 @app.command("show")
 def show_command(log: LogPath = None) -> None:
     """List what was tuned: workload, target, number of trials, best latency, failures, and where the time went."""
     tuning_log = TuningLog(log_path(log))
-    rows = [("workload", "target", "generator", "policy", "trials", "best", "seconds of work", "failed")]
+    rows = [("workload", "target", "policy", "trials", "best", "seconds of work", "failed")]
     for task in _tasks(tuning_log):
         best, last = task.best(tuning_log), task.last
         failed = Counter(status for status in task.statuses.values() if status != "ok").most_common()
@@ -62,7 +73,6 @@ def show_command(log: LogPath = None) -> None:
             (
                 last.workload.label,
                 last.target.key,
-                last.provenance.generator,
                 last.provenance.policy,
                 str(len(task.statuses)),
                 duration_text(best.measurement.latency_s) if best else "none",
@@ -71,7 +81,7 @@ def show_command(log: LogPath = None) -> None:
             )
         )
     out = console()
-    for line in table_lines(rows, right=(4, 5)):
+    for line in table_lines(rows, right=(3, 4)):
         out.print(Text(line), soft_wrap=True)
     out.print(Text(f"log {tuning_log.path}"), soft_wrap=True)
 
@@ -84,20 +94,17 @@ def best_command(
     """Show the fastest schedules of everything that was tuned.
 
     The first is what replay builds: the winner of the finals, whose latencies were measured interleaved. Others may
-    look faster in a trial of their own.
+    look faster in a trial of their own. Where this version makes another kernel of every schedule, they are "stale".
     """
     if count < 1:
         raise InputError(f"count={count}; expected an integer of at least 1")
     out, tuning_log = console(), TuningLog(log_path(log))
     for task in _tasks(tuning_log):
-        last, winner = task.last, task.best(tuning_log)
+        last = task.last
         timed = policy_text(last.provenance.policy)
         out.print(Text(f"{last.workload.label} on {last.target.key}, {timed}", style="bold"), soft_wrap=True)
-        others = [r for r in standing(task.records(tuning_log)) if r.measurement.ok and r != winner]
-        ranked = sorted(others, key=lambda r: r.measurement.latency_s)
-        for record in ([winner] if winner else []) + ranked[: count - 1]:
+        for record, kind in task.fastest(tuning_log, count):
             latency = duration_text(record.measurement.latency_s)
-            kind = "finals" if record.provenance.finals else "trial"
             out.print(Text(f"  {latency:>8}  {kind:6}  {record.schedule.one_line}"), soft_wrap=True)
 
 
@@ -137,7 +144,7 @@ def export_command(
 def _tasks(log: TuningLog) -> list[_Task]:
     tasks: dict[_Key, _Task] = {}
     for record in log:
-        key = (*record.key, record.provenance.generator, record.provenance.policy)
+        key = (*record.key, record.provenance.policy)
         tasks.setdefault(key, _Task(record)).add(record)
     if not tasks:
         raise InputError(f"{log.path} holds no tuning record; make some with `autosched demo` or `autosched tune`")

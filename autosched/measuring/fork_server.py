@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import IO
 
 # A message either way is one integer of this many bytes, so that no framing is needed.
@@ -33,22 +33,14 @@ class ForkServer:
     each of its children can.
     """
 
-    def __init__(self, preload: Sequence[str]) -> None:
+    def __init__(self) -> None:
         self._control, there = socket.socketpair()
         # A request and its answer are not to be parted by another thread's.
         self._lock = threading.Lock()
         self._output = tempfile.TemporaryFile()  # noqa: SIM115, closed with the process
+        self._owner = os.getpid()
         with there:
-            self._process = subprocess.Popen(
-                # -P: the working directory is no place to import from.
-                [sys.executable, "-P", "-m", _MODULE, str(there.fileno()), str(os.getpid()), *preload],
-                env=_environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=self._output,
-                stderr=self._output,
-                pass_fds=(there.fileno(),),
-                start_new_session=True,
-            )
+            self._process = _started_in_a_thread(there.fileno(), self._output)
 
     def fork(self, connection: int, output: int) -> None:
         """Have a worker started, once everything is imported, that talks over one file and prints to the other."""
@@ -78,31 +70,80 @@ class ForkServer:
         return last_line(self._output)
 
     def close(self) -> None:
-        """End it, and every worker with it."""
+        """End it, and every worker with it; in a process that was forked from this one, nothing but its own files."""
         self._control.close()
-        self._process.kill()
-        self._process.wait()
         self._output.close()
+        if os.getpid() == self._owner:
+            self._process.kill()
+            self._process.wait()
 
 
-def shared_server(module: str) -> ForkServer:
-    """The server of this process for single trials, which has imported a module; started when it is first asked for.
+class _Shared:
+    """The server of a process, started when it is first asked for; another one where it has ended."""
 
-    It lives as long as this process, or the thread that asked first: the next to ask gets another one.
-    """
-    # A process that was forked from this one needs its own.
-    server = _shared_server(module, os.getpid())
-    if not server.alive:
-        _shared_server.cache_clear()
-        server = _shared_server(module, os.getpid())
-    return server
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._server: ForkServer | None = None
+
+    def started(self) -> ForkServer:
+        with self._lock:
+            if self._server is None or not self._server.alive:
+                self._server = ForkServer()
+            return self._server
+
+    def close(self) -> None:
+        with self._lock:
+            if self._server is not None:
+                self._server.close()
+                self._server = None
+
+
+def shared_server() -> ForkServer:
+    """The server of this process, which lives as long as the process, or until `close_shared_server`."""
+    return _shared(os.getpid()).started()
+
+
+def close_shared_server() -> None:
+    """End it, if it was started, and every worker with it; who asks next gets another one."""
+    _shared(os.getpid()).close()
 
 
 @functools.cache
-def _shared_server(module: str, process: int) -> ForkServer:
-    server = ForkServer([module])
-    atexit.register(server.close)
-    return server
+def _shared(process: int) -> _Shared:
+    # A process that was forked from this one needs its own.
+    shared = _Shared()
+    atexit.register(shared.close)
+    return shared
+
+
+def _started_in_a_thread(descriptor: int, output: IO[bytes]) -> subprocess.Popen[bytes]:
+    """The server's process, started by a thread that ends after it.
+
+    The system ends a server with the thread that started it (prctl(2), PR_SET_PDEATHSIG), and who asks for the first
+    worker may be a thread that is soon gone.
+    """
+    started: Future[subprocess.Popen[bytes]] = Future()
+
+    def run() -> None:
+        try:
+            process = subprocess.Popen(
+                # -P: the working directory is no place to import from.
+                [sys.executable, "-P", "-m", _MODULE, str(descriptor), str(os.getpid())],
+                env=_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=(descriptor,),
+                start_new_session=True,
+            )
+        except OSError as error:
+            started.set_exception(error)
+            return
+        started.set_result(process)
+        process.wait()
+
+    threading.Thread(target=run, name="autosched-fork-server", daemon=True).start()
+    return started.result()
 
 
 def last_line(output: IO[bytes]) -> str:

@@ -23,9 +23,7 @@ class Setup:
 
     role: Role
     backend: str
-    workload: Workload
     target: Target
-    policy: Policy
     abandon_factor: float
     cores: tuple[int, ...] = ()
     threads: int = 1
@@ -40,7 +38,7 @@ class Born:
 
 @dataclass(frozen=True)
 class Ready:
-    """The answer to `Setup` and to `Prepare`: done.
+    """The answer to `Setup`, `Prepare` and `Release`: done.
 
     `library_s` is what the vendor's library takes with the inputs just drawn, None where it cannot do the workload.
     """
@@ -63,10 +61,27 @@ class CompileFailure:
 
 
 @dataclass(frozen=True)
-class Prepare:
-    """To the measuring worker: draw inputs from `seed` and compute what is expected. Answered with `Ready`."""
+class Task:
+    """What candidates compute, and how they are timed."""
 
+    workload: Workload
+    policy: Policy
+
+
+@dataclass(frozen=True)
+class Prepare:
+    """To the measuring worker: draw inputs from `seed` and compute what is expected. Answered with `Ready`.
+
+    The memory of another task is given back first; the trials and contests that follow are of this one.
+    """
+
+    task: Task
     seed: int
+
+
+@dataclass(frozen=True)
+class Release:
+    """To the measuring worker: give back the memory of the task that was prepared. Answered with `Ready`."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +136,7 @@ class Standings:
     library_s: tuple[float, ...] = ()
 
 
-Job = Setup | CompileJob | Prepare | Trial | Contest
+Job = Setup | CompileJob | Prepare | Release | Trial | Contest
 Reply = Born | Ready | Artefact | CompileFailure | Outcome | Standings
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import multiprocessing
+import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from multiprocessing.connection import Connection
@@ -16,21 +18,18 @@ from typing import Protocol, Self
 from autosched.devices import usable_cores
 from autosched.measuring.compile_pool import CompilePool
 from autosched.measuring.finals import hold
-from autosched.measuring.fork_server import ForkServer
-from autosched.measuring.jobs import Setup, Standings
+from autosched.measuring.fork_server import shared_server
+from autosched.measuring.jobs import Setup, Standings, Task
 from autosched.measuring.pipeline import Pipeline
 from autosched.measuring.trial_runner import TrialRunner
 from autosched.measuring.worker_process import wait_for
 from autosched.telemetry import monitor_for
 from autosched.timing import Policy, check_timing
-from cost_models import bound_s
-from search_spaces import Schedule, Target, Workload
+from search_spaces import InputError, Schedule, Target, Workload
 from tuning_logs import DeviceState, Measurement
 
 # What gives a target's backend, as a worker process imports it.
 DEFAULT_BACKEND = "autosched.backends:for_target"
-# A trial is a load, a check and a handful of repeats. One that takes as long as this many perfect runs is hopeless.
-_PERFECT_RUNS_PER_TRIAL = 100
 # Compile workers beyond this many keep a GPU no busier: it times about as many candidates a second as they compile.
 _MOST_COMPILE_WORKERS = 16
 # Of the winner and the library: from thirty on, an interval of the median is a matter of noise and no longer of luck.
@@ -38,23 +37,29 @@ _MATCH_ROUNDS = 30
 
 
 class Measurer(Protocol):
-    """What runs schedules of one workload on one target: here, elsewhere, or out of a recorded table."""
+    """What runs schedules on one target, of one workload after the other: here, elsewhere, or out of a recorded table.
+
+    `policy` is how they are timed, and the inputs are drawn from `seed`.
+    """
 
     @property
     def overlaps(self) -> bool:
         """Whether the next schedules may be worked out, and submitted, while earlier ones are measured."""
         ...
 
-    @property
-    def library_s(self) -> float | None:
+    def library_s(self, workload: Workload) -> float | None:
         """What the vendor's library takes; None while that is not known."""
         ...
 
-    def submit(self, schedules: Sequence[Schedule]) -> list[Future[Measurement]]:
+    def submit(
+        self, workload: Workload, schedules: Sequence[Schedule], *, policy: Policy = ..., seed: int = ...
+    ) -> list[Future[Measurement]]:
         """Have the schedules measured; a failure is a measurement too. A future raises what broke the measurer."""
         ...
 
-    def remeasure(self, schedules: Sequence[Schedule], rounds: int) -> list[Measurement] | None:
+    def remeasure(
+        self, workload: Workload, schedules: Sequence[Schedule], rounds: int, *, policy: Policy = ..., seed: int = ...
+    ) -> list[Measurement] | None:
         """The same, timed interleaved with each other to compare them fairly, `rounds` at a time until one wins.
 
         None when they could not be timed together.
@@ -64,8 +69,6 @@ class Measurer(Protocol):
     def cancel(self) -> None:
         """Give up what was submitted and is not being worked on yet: those futures are cancelled."""
         ...
-
-    def close(self) -> None: ...
 
 
 class Monitor(Protocol):
@@ -92,47 +95,37 @@ class Limits:
 
 
 class LocalMeasurer:
-    """Measures schedules of one workload on a device of this machine.
+    """Measures schedules on a device of this machine; its processes stay warm from one workload to the next.
 
     Candidates compile in a pool of processes, and are checked and timed, one at a time, in a process of its own: one
     that hangs or crashes costs that process, not the search. On a GPU both go on at once. On a CPU what was submitted
     together is timed after it was compiled: two "cores" may be threads of one, and then a busy compiler halves what is
-    measured. Every submission gets fresh inputs, drawn from `seed` and its number, unless setting them up takes longer
-    than a tenth of the trials with them. `monitor` tells how a GPU is doing, NVML unless another is given. `server`
-    starts the processes, and stays; by default the measurer has its own. Use the measurer in a `with` statement, or
-    `close` it.
+    measured. The seed of a submission counts unless setting up the inputs takes longer than a tenth of the trials with
+    those that are there. `monitor` tells how a GPU is doing, NVML unless another is given.
 
-    Raises:
-        InputError: no such policy, or the target has none such.
+    It serves one search at a time, in the process that opened it. Use it in a `with` statement, or `close` it.
     """
 
     def __init__(
         self,
-        workload: Workload,
         target: Target,
         *,
-        policy: Policy = "cold",
-        seed: int = 0,
         limits: Limits = Limits(),
         backend: str = DEFAULT_BACKEND,
         monitor: Monitor | None = None,
-        server: ForkServer | None = None,
     ) -> None:
-        check_timing(policy, target)
-        bench = Setup("measure", backend, workload, target, policy, limits.abandon_factor, *_bench_cores(target))
+        bench = Setup("measure", backend, target, limits.abandon_factor, *_bench_cores(target))
         compilers = [
             dataclasses.replace(bench, role="compile", cores=cores, threads=1)
             for cores in _compile_cores(target, limits.compile_workers)
         ]
-        self._server = server or ForkServer([backend.partition(":")[0]])
-        self._server_is_shared = server is not None
-        patience_s = _PERFECT_RUNS_PER_TRIAL * bound_s(workload, target)
-        self._runner = TrialRunner(self._server, bench, max(limits.run_timeout_s, patience_s))
+        self._target = target
+        self._process = os.getpid()
+        self._server = shared_server()
+        self._runner = TrialRunner(self._server, bench, limits.run_timeout_s)
         self._pool = CompilePool(self._server, compilers, limits.compile_timeout_s)
         self._monitor = monitor or monitor_for(target)
         self._pipeline = Pipeline(target, self._pool, self._runner, self._monitor.state)
-        self._overlaps = target.kind == "gpu"
-        self._seeds = count(seed)
         self._numbers = count()
         self._trials: dict[int, Future[Measurement]] = {}
         self._contests: dict[int, Future[Standings]] = {}
@@ -143,6 +136,8 @@ class LocalMeasurer:
         self._woken, self._wake = multiprocessing.Pipe(duplex=False)
         self._closing = False
         self._broken: Exception | None = None
+        # The thread whose search has the measurer to itself.
+        self._reserved_by: int | None = None
         self._thread = threading.Thread(target=self._drive, name="autosched-measurer", daemon=True)
         self._thread.start()
 
@@ -156,11 +151,16 @@ class LocalMeasurer:
 
     @property
     def overlaps(self) -> bool:
-        return self._overlaps
+        return self._target.kind == "gpu"
 
     @property
-    def library_s(self) -> float | None:
-        return self._runner.library_s
+    def usable(self) -> bool:
+        """Whether it can still measure: it is open, of this process, and nothing broke it."""
+        return self._why_unusable() is None and self._broken is None
+
+    def library_s(self, workload: Workload) -> float | None:
+        with self._lock:
+            return self._runner.library_s(workload)
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -168,25 +168,51 @@ class LocalMeasurer:
         with self._lock:
             return tuple(w.pid for w in self._pipeline.workers if w.pid is not None)
 
-    def submit(self, schedules: Sequence[Schedule]) -> list[Future[Measurement]]:
+    @contextmanager
+    def reserved(self, target: Target) -> Iterator[None]:
+        """Let no other search use it for as long as the block lasts; then the memory of its workload is given back.
+
+        Raises:
+            InputError: it cannot be used, is in use already, or measures on another target.
+        """
+        self._check_usable()
+        if target.key != self._target.key:
+            raise InputError(f"the measurer is for {self._target.key}; got a search for {target.key}")
+        with self._lock:
+            if self._reserved_by is not None:
+                raise InputError(self._why_in_use())
+            self._reserved_by = threading.get_ident()
+        try:
+            yield
+        finally:
+            self._end_search()
+
+    def submit(
+        self, workload: Workload, schedules: Sequence[Schedule], *, policy: Policy = "cold", seed: int = 0
+    ) -> list[Future[Measurement]]:
         """A future for every schedule.
 
         Raises:
-            InputError: a schedule is not bound to a search space.
+            InputError: a schedule is not bound to a search space; no such policy, or the target has none such; or the
+                measurer was closed, opened by another process, or is in use by another thread's search.
             TargetUnavailableError: the worker processes do not start, or the workload does not fit on the device; the
                 futures of what was submitted before raise it too.
         """
-        return list(self._submit(schedules).values())
+        return list(self._submit(Task(workload, policy), schedules, seed).values())
 
-    def measure(self, schedules: Sequence[Schedule]) -> list[Measurement]:
+    def measure(
+        self, workload: Workload, schedules: Sequence[Schedule], *, policy: Policy = "cold", seed: int = 0
+    ) -> list[Measurement]:
         """Submit the schedules and wait: one measurement each, in order.
 
         Raises:
             InputError, TargetUnavailableError: as `submit`.
         """
-        return [future.result() for future in self.submit(schedules)]
+        return [future.result() for future in self.submit(workload, schedules, policy=policy, seed=seed)]
 
-    def remeasure(self, schedules: Sequence[Schedule], rounds: int) -> list[Measurement] | None:
+    def remeasure(
+        self, workload: Workload, schedules: Sequence[Schedule], rounds: int, *, policy: Policy = "cold", seed: int = 0
+    ) -> list[Measurement] | None:
         """The schedules checked once more, then timed in finals: one latency from every round that they took part in.
 
         The winner is then timed in turn with the library alone, and its measurement has what both took: among many
@@ -196,13 +222,14 @@ class LocalMeasurer:
         Raises:
             InputError, TargetUnavailableError: as `submit`.
         """
-        futures = self._submit(schedules, again=True)
+        task = Task(workload, policy)
+        futures = self._submit(task, schedules, seed, again=True)
         measurements = {number: future.result() for number, future in futures.items()}
         fit = [number for number, m in measurements.items() if m.ok]
-        finals = hold(fit, rounds, lambda numbers, count: self._contest(numbers, count).result())
+        finals = hold(fit, rounds, lambda numbers, count: self._contest(task, numbers, count).result())
         match = Standings(())
         if finals.latencies_s:
-            match = self._contest([finals.winner], _MATCH_ROUNDS, library=True).result()
+            match = self._contest(task, [finals.winner], _MATCH_ROUNDS, library=True).result()
         with self._lock:
             self._pipeline.forget_finalists()
         if fit and not finals.latencies_s:
@@ -226,7 +253,9 @@ class LocalMeasurer:
             future.cancel()
 
     def close(self) -> None:
-        """End the worker processes; futures still open are cancelled."""
+        """End the worker processes; futures still open are cancelled. In a forked process nothing is done."""
+        if os.getpid() != self._process:
+            return
         with self._lock:
             if self._closing:
                 return
@@ -239,39 +268,77 @@ class LocalMeasurer:
             contest.cancel()
         self._runner.close()
         self._pool.close()
-        if not self._server_is_shared:
-            self._server.close()
         self._monitor.close()
         self._wake.close()
         self._woken.close()
 
-    def _submit(self, schedules: Iterable[Schedule], again: bool = False) -> dict[int, Future[Measurement]]:
+    def _submit(
+        self, task: Task, schedules: Iterable[Schedule], seed: int, again: bool = False
+    ) -> dict[int, Future[Measurement]]:
+        check_timing(task.policy, self._target)
+        self._check_usable()
         with self._lock:
-            self._raise_if_broken()
+            self._check_mine()
             jobs = {next(self._numbers): s for s in schedules}
             for schedule in jobs.values():
                 # Raises for one that is not bound, before any of them is under way.
                 _ = schedule.program
             futures: dict[int, Future[Measurement]] = {number: Future() for number in jobs}
-            self._runner.prepare(seed=next(self._seeds))
+            self._runner.prepare(task, seed)
             for number, schedule in jobs.items():
-                self._pipeline.submit(number, schedule, again)
+                self._pipeline.submit(number, task, schedule, again)
             self._trials |= futures
             self._wake.send(None)
         return futures
 
-    def _contest(self, finalists: Sequence[int], rounds: int, library: bool = False) -> Future[Standings]:
+    def _contest(self, task: Task, finalists: Sequence[int], rounds: int, library: bool = False) -> Future[Standings]:
+        self._check_usable()
         with self._lock:
-            self._raise_if_broken()
+            self._check_mine()
             number, future = next(self._numbers), Future[Standings]()
             self._contests[number] = future
-            self._pipeline.contest(number, finalists, rounds, library)
+            self._pipeline.contest(number, task, finalists, rounds, library)
             self._wake.send(None)
         return future
 
-    def _raise_if_broken(self) -> None:
+    def _end_search(self) -> None:
+        """Nothing of it is measured any more, but for what a worker has begun."""
+        if self._why_unusable() is None:
+            self.cancel()
+        with self._lock:
+            self._reserved_by = None
+            if self._broken is None and not self._closing:
+                self._pipeline.forget()
+                self._wake.send(None)
+
+    def _check_mine(self) -> None:
+        """Raise unless this thread may use it; and what broke it, if anything did."""
         if self._broken is not None:
             raise self._broken
+        if self._reserved_by not in (None, threading.get_ident()):
+            raise InputError(self._why_in_use())
+
+    def _check_usable(self) -> None:
+        if reason := self._why_unusable():
+            raise InputError(f"{reason}; open another one: autosched.LocalMeasurer(target)")
+
+    def _why_unusable(self) -> str | None:
+        """Why nothing can be measured any more; known without the lock, which a fork may have left locked for ever."""
+        if os.getpid() != self._process:
+            return (
+                f"the measurer for {self._target.device} belongs to process {self._process}, from which this one "
+                f"({os.getpid()}) was forked"
+            )
+        if self._closing or not self._server.alive:
+            return f"the measurer for {self._target.device} was closed"
+        return None
+
+    def _why_in_use(self) -> str:
+        whose = "this thread" if self._reserved_by == threading.get_ident() else "another thread"
+        return (
+            f"the measurer for {self._target.device} is in use by a search of {whose}; expected one search at a time: "
+            "wait for it, or give this one a measurer of its own: with autosched.LocalMeasurer(target) as measurer"
+        )
 
     def _drive(self) -> None:
         """What the thread does: move candidates on, hand out what comes of them, wait for the workers."""

@@ -14,7 +14,7 @@ import hashlib
 from collections.abc import Callable, Container, Sequence
 
 from autosched.measuring.compile_pool import Compiled, CompilePool
-from autosched.measuring.jobs import Candidate, Contest, Standings
+from autosched.measuring.jobs import Candidate, Contest, Standings, Task
 from autosched.measuring.trial_runner import TrialRunner
 from autosched.measuring.worker_process import WorkerProcess
 from search_spaces import Schedule, Target
@@ -50,28 +50,36 @@ class Pipeline:
         self._finalists: dict[int, Candidate | None] = {}
         self._running: dict[int, Candidate] = {}
         self._thermal_repeats: dict[int, int] = {}
+        # The task of everything that has not come out.
+        self._tasks: dict[int, Task] = {}
         # What came of a binary; while it is being timed, the candidates that wait for its result.
-        self._measured: dict[str, Measurement] = {}
-        self._twins: dict[str, list[tuple[int, Candidate]]] = {}
+        self._measured: dict[tuple[Task, str], Measurement] = {}
+        self._twins: dict[tuple[Task, str], list[tuple[int, Candidate]]] = {}
 
     @property
     def workers(self) -> Sequence[WorkerProcess]:
         """The measuring worker, then the compile workers."""
         return self._runner.worker, *self._pool.workers
 
-    def submit(self, number: int, schedule: Schedule, again: bool = False) -> None:
+    def submit(self, number: int, task: Task, schedule: Schedule, again: bool = False) -> None:
         """Compile, check and time a schedule. Timed `again`, it owes nothing to earlier results, and may compete."""
+        self._tasks[number] = task
         self._pool.submit(number, schedule)
         if again:
             self._finalists[number] = None
 
-    def contest(self, number: int, finalists: Sequence[int], rounds: int, library: bool) -> None:
+    def contest(self, number: int, task: Task, finalists: Sequence[int], rounds: int, library: bool) -> None:
         """Time candidates that were submitted `again`, and came through their trials, interleaved."""
         candidates = [self._finalists[finalist] for finalist in finalists]
-        self._runner.contest(number, Contest(tuple(c for c in candidates if c is not None), rounds, library))
+        self._runner.contest(number, task, Contest(tuple(c for c in candidates if c is not None), rounds, library))
 
     def forget_finalists(self) -> None:
         self._finalists.clear()
+
+    def forget(self) -> None:
+        """What came of earlier candidates is not to be shared with later ones; the memory of their task is free."""
+        self._measured.clear()
+        self._runner.forget()
 
     def cancel_waiting(self) -> list[int]:
         """Forget the schedules that no worker has begun to compile or to run: their numbers."""
@@ -80,9 +88,11 @@ class Pipeline:
         waiting += self._pool.cancel_waiting()
         waiting += self._runner.cancel_waiting()
         self._held.clear()
-        self._running = {number: c for number, c in self._running.items() if number not in waiting}
+        for number in waiting:
+            self._running.pop(number, None)
+            self._tasks.pop(number)
         # Nobody may wait for the result of a binary that was given up.
-        self._twins = {binary_hash(candidate): [] for candidate in self._running.values()}
+        self._twins = {self._binary(number, candidate): [] for number, candidate in self._running.items()}
         return waiting
 
     def step(self, ready: Container[object]) -> list[tuple[int, Measurement | Standings]]:
@@ -99,9 +109,11 @@ class Pipeline:
         if not (self._time_alone and self._pool.busy):
             for number, candidate in self._held:
                 self._running[number] = candidate
-                self._runner.submit(number, candidate)
+                self._runner.submit(number, self._tasks[number], candidate)
             self._held.clear()
         self._runner.start_next()
+        for number, _ in done:
+            self._tasks.pop(number, None)
         return done
 
     def _compiled(self, compiled: Compiled) -> list[tuple[int, Measurement]]:
@@ -115,7 +127,7 @@ class Pipeline:
         facts = candidate.artefact.facts
         if reason := why_hopeless(facts, self._target):
             return [(number, Measurement("pruned", detail=reason, facts=facts))]
-        binary = binary_hash(candidate)
+        binary = self._binary(number, candidate)
         if binary in self._measured:
             return [(number, _shared(self._measured[binary], candidate))]
         if binary in self._twins:
@@ -140,13 +152,16 @@ class Pipeline:
         """What the candidates get that waited for this binary; a failure is not shared, they try themselves."""
         if number in self._finalists:
             return []
-        binary = binary_hash(candidate)
+        binary = self._binary(number, candidate)
         twins = self._twins.pop(binary, [])
         if measurement.ok:
             self._measured[binary] = measurement
             return [(twin, _shared(measurement, other)) for twin, other in twins]
         self._held += twins
         return []
+
+    def _binary(self, number: int, candidate: Candidate) -> tuple[Task, str]:
+        return self._tasks[number], binary_hash(candidate)
 
 
 def binary_hash(candidate: Candidate) -> str:

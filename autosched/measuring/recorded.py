@@ -5,53 +5,54 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 
-from search_spaces import InputError, Schedule
+from autosched.timing import Policy
+from search_spaces import InputError, Schedule, Workload
 from tuning_logs import Measurement, TuningRecord
 
 
 class RecordedMeasurer:
-    """Answers at once with what was recorded of a schedule; of several records of one schedule the last counts.
+    """Answers at once with what was recorded of a schedule; of several records of one the last counts.
 
     With `overlaps`, a search submits schedules before it has seen what came of the batch before, as on a GPU.
     """
 
     def __init__(self, records: Iterable[TuningRecord], overlaps: bool = False) -> None:
-        self._measurements = {r.schedule: r.measurement for r in records}
+        self._measurements = {(r.workload.key, r.schedule): r.measurement for r in records}
         self._overlaps = overlaps
 
     @property
     def overlaps(self) -> bool:
         return self._overlaps
 
-    @property
-    def library_s(self) -> float | None:
+    def library_s(self, workload: Workload) -> float | None:
         return None
 
-    def submit(self, schedules: Sequence[Schedule]) -> list[Future[Measurement]]:
+    def submit(
+        self, workload: Workload, schedules: Sequence[Schedule], *, policy: Policy = "cold", seed: int = 0
+    ) -> list[Future[Measurement]]:
         """The recorded measurements.
 
         Raises:
             InputError: a schedule was never recorded.
         """
         futures = []
-        for measurement in self._found(schedules):
+        for measurement in self._found(workload, schedules):
             future = Future[Measurement]()
             future.set_result(measurement)
             futures.append(future)
         return futures
 
-    def remeasure(self, schedules: Sequence[Schedule], rounds: int) -> list[Measurement]:
+    def remeasure(
+        self, workload: Workload, schedules: Sequence[Schedule], rounds: int, *, policy: Policy = "cold", seed: int = 0
+    ) -> list[Measurement]:
         """The same answers again."""
-        return self._found(schedules)
+        return self._found(workload, schedules)
 
     def cancel(self) -> None:
         """Nothing waits."""
 
-    def close(self) -> None:
-        """Nothing to end."""
-
-    def _found(self, schedules: Sequence[Schedule]) -> list[Measurement]:
+    def _found(self, workload: Workload, schedules: Sequence[Schedule]) -> list[Measurement]:
         for schedule in schedules:
-            if schedule not in self._measurements:
+            if (workload.key, schedule) not in self._measurements:
                 raise InputError(f"no record of {schedule.one_line}; search only the space that was recorded")
-        return [self._measurements[s] for s in schedules]
+        return [self._measurements[workload.key, s] for s in schedules]

@@ -94,8 +94,8 @@ def repeat(folder: str | os.PathLike[str]) -> Repeated:
     source = _source(schedule, backends.for_target(record.target))
     kept = next((path.read_text(encoding="utf-8") for path in Path(folder).glob("kernel.*")), "")
     policy = next(p for p in POLICIES if p == record.provenance.policy)
-    with LocalMeasurer(record.workload, record.target, policy=policy, seed=record.provenance.seed) as measurer:
-        (measurement,) = measurer.measure([schedule])
+    with LocalMeasurer(record.target) as measurer:
+        (measurement,) = measurer.measure(record.workload, [schedule], policy=policy, seed=record.provenance.seed)
     return Repeated(record, measurement, source == kept)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import math
 import statistics
 import time
@@ -22,9 +23,11 @@ from autosched.measuring.jobs import (
     Outcome,
     Prepare,
     Ready,
+    Release,
     Reply,
     Setup,
     Standings,
+    Task,
     Trial,
 )
 from autosched.measuring.kernel_check import KernelCheck, Run, failing_as
@@ -61,29 +64,67 @@ _PLACEMENTS = 3
 
 
 class TrialServer:
-    """Serves `Prepare`, `Trial` and `Contest`."""
+    """Serves `Prepare`, `Trial`, `Contest` and `Release`, of one task at a time."""
 
     def __init__(self, backend: Backend, setup: Setup) -> None:
         self._backend = backend
         self._setup = setup
-        self._device = torch.device("cuda" if setup.target.kind == "gpu" else "cpu")
-        self._timer = timer_for(setup.workload, setup.target, setup.policy)
-        self._repeats = REPEATS[setup.target.kind]
-        self._check = KernelCheck(setup.workload, self._device, memory.trial_bytes())
+        self._workbench: Workbench | None = None
+        if setup.target.kind == "gpu":
+            # The context takes a second: now, while the first candidates compile.
+            torch.empty(1, device="cuda")
 
     def serve(self, job: Job) -> Reply:
-        match job:
-            case Prepare(seed):
-                self._check.prepare(seed)
-                return Ready(self._library_latency())
-            case Trial(candidate, best_s):
-                return self._trial(candidate, best_s)
-            case Contest():
-                return self._contest(job)
+        match job, self._workbench:
+            case Prepare(task, seed), _:
+                return Ready(self._workbench_for(task).prepare(seed))
+            case Release(), _:
+                self._release()
+                return Ready()
+            case Trial(candidate, best_s), Workbench() as workbench:
+                return workbench.trial(candidate, best_s)
+            case Contest(), Workbench() as workbench:
+                return workbench.contest(job)
             case _:
                 raise AssertionError(f"a measuring worker has no use for {type(job).__name__}")
 
-    def _trial(self, candidate: Candidate, best_s: float | None) -> Outcome:
+    def _workbench_for(self, task: Task) -> Workbench:
+        if self._workbench is None or self._workbench.task != task:
+            self._release()
+            self._workbench = Workbench(self._backend, self._setup, task)
+        return self._workbench
+
+    def _release(self) -> None:
+        """Give back the memory of the task: that of two may not fit."""
+        self._workbench = None
+        # Tensors that are caught in cycles, by way of exceptions and their frames.
+        gc.collect()
+        if self._setup.target.kind == "gpu":
+            torch.cuda.empty_cache()
+
+
+class Workbench:
+    """The data and the timer of one task: candidates are loaded, checked and timed on it."""
+
+    def __init__(self, backend: Backend, setup: Setup, task: Task) -> None:
+        self.task = task
+        self._backend = backend
+        self._setup = setup
+        self._device = torch.device("cuda" if setup.target.kind == "gpu" else "cpu")
+        self._timer = timer_for(task.workload, setup.target, task.policy)
+        self._repeats = REPEATS[setup.target.kind]
+        self._check = KernelCheck(task.workload, self._device, memory.trial_bytes())
+
+    def prepare(self, seed: int) -> float | None:
+        """Draw inputs and compute what is expected; what the vendor's library takes, None where it cannot do this.
+
+        Raises:
+            RuntimeError: they do not fit in memory.
+        """
+        self._check.prepare(seed)
+        return self._library_latency()
+
+    def trial(self, candidate: Candidate, best_s: float | None) -> Outcome:
         begin, load_s, timing_s = time.perf_counter(), 0.0, 0.0
         healthy = True
         try:
@@ -119,13 +160,13 @@ class TrialServer:
             more = self._repeats.count(min(latencies)) - len(latencies)
             return (*latencies, *self._timer.sample([run] * more)), "full"
 
-    def _contest(self, contest: Contest) -> Standings:
+    def contest(self, contest: Contest) -> Standings:
         """All in turn; at several places in memory, so that none wins by a lucky one."""
-        setup, rounds = self._setup, contest.rounds
+        rounds = contest.rounds
         try:
             with ExitStack() as stack, failing_as("run_error"):
                 runs = {str(n): stack.enter_context(self._loaded(c)) for n, c in enumerate(contest.candidates)}
-                stack.enter_context(library_settings(setup.workload, setup.target))
+                stack.enter_context(library_settings(self.task.workload, self._setup.target))
                 stack.enter_context(torch.no_grad())
                 taken: dict[str, list[float]] = {name: [] for name in (*runs, _LIBRARY)}
                 for place in range(_PLACEMENTS):
@@ -141,7 +182,7 @@ class TrialServer:
 
     def _library_latency(self) -> float | None:
         """What the library takes, corrected for disturbances as trials are: an estimate to show beside theirs."""
-        with library_settings(self._setup.workload, self._setup.target), torch.no_grad():
+        with library_settings(self.task.workload, self._setup.target), torch.no_grad():
             call = self._library().get(_LIBRARY)
             if call is None:
                 return None
@@ -152,8 +193,8 @@ class TrialServer:
         """The library's call on the data of the batch, under its name; nothing where it cannot do this."""
         *inputs, _ = self._check.data.operands
         # Of its own: what it writes there is not checked.
-        out = empty(self._setup.workload.output, self._check.data.output.tensor.device)
-        call = library_call(self._setup.workload, inputs, out)
+        out = empty(self.task.workload.output, self._check.data.output.tensor.device)
+        call = library_call(self.task.workload, inputs, out)
         if call is None:
             return {}
         try:

@@ -1,11 +1,12 @@
 """The main program of the fork server and, in its children, of the workers.
 
-python -m autosched.measuring.worker <file descriptor> <id of the parent> <module to import> ...
+python -m autosched.measuring.worker <file descriptor> <id of the parent>
 """
 
 from __future__ import annotations
 
 import ctypes
+import gc
 import importlib
 import os
 import signal
@@ -29,11 +30,12 @@ from search_spaces import Target
 _PR_SET_PDEATHSIG = 1
 
 
-def main(descriptor: int, parent: int, preload: list[str]) -> None:
+def main(descriptor: int, parent: int) -> None:
     """Fork and reap workers as asked until the other end is closed."""
     _end_with(parent)
-    for module in preload:
-        importlib.import_module(module)
+    # What was imported stays: workers need neither look through it for garbage nor copy it by doing so.
+    gc.collect()
+    gc.freeze()
     server = os.getpid()
     with socket.socket(fileno=descriptor) as control:
         while True:
@@ -100,4 +102,4 @@ def load_backend(name: str, target: Target) -> Backend:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])
+    main(int(sys.argv[1]), int(sys.argv[2]))
