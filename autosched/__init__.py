@@ -10,13 +10,12 @@ autosched.export(op, "fast.py")                a file that needs only PyTorch an
 
 from __future__ import annotations
 
-from autosched.compare import Comparison, Row, compare, compare_kernel
-from autosched.custom_op import register
-from autosched.devices import cpu_target
-from autosched.kernel import Kernel
+from autosched.comparing.compare import Comparison, Row, compare, compare_kernel
+from autosched.kernels.custom_op import register
+from autosched.kernels.kernel import Kernel
+from autosched.machine.devices import cpu_target
 from autosched.measuring import LocalMeasurer, Measurer, close
-from autosched.progress import Progress
-from autosched.replay import replay
+from autosched.replaying.replay import replay
 from autosched.standalone import export
 from autosched.tracing import (
     DifferentiableFunction,
@@ -28,7 +27,8 @@ from autosched.tracing import (
     TracedTuneResult,
     trace,
 )
-from autosched.tuner import TuneResult, tune
+from autosched.tuning.progress import Progress
+from autosched.tuning.tuner import TuneResult, tune
 from search_spaces import (
     AutoschedError,
     EmptySearchSpaceError,

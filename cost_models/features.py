@@ -19,7 +19,7 @@ from cost_models.program_counts import KernelCounts, Traffic, count, wave_extent
 from cost_models.reuse import Nest
 from cost_models.roofline import Estimate, estimate
 from search_spaces import Target, TileProgram
-from search_spaces.tile_program import Load, Store
+from search_spaces.programs.tile_program import Load, Store
 
 _LOAD_SLOTS = 3
 _DEPTHS = 5

@@ -9,9 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from search_spaces.dtypes import DTYPES
-from search_spaces.expression import OPERATORS
-from search_spaces.tile_program import (
+from search_spaces.programs.tile_program import (
     Bound,
     Dot,
     Fill,
@@ -32,6 +30,8 @@ from search_spaces.tile_program import (
     TileProgram,
     View,
 )
+from search_spaces.workloads.dtypes import DTYPES
+from search_spaces.workloads.expression import OPERATORS
 
 Loops = tuple[tuple[str, float], ...]  # variable and trips, outermost first
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from cost_models.program_counts import KernelCounts, count
 from cost_models.reuse import Nest
 from search_spaces import Target, TileProgram, Workload
-from search_spaces.expression import flops
-from search_spaces.fused_contraction import multiplied
-from search_spaces.resources import Resources, resources
+from search_spaces.devices.resources import Resources, resources
+from search_spaces.structure.fused_contraction import multiplied
+from search_spaces.workloads.expression import flops
 
 # Seconds to launch one kernel: about 3 µs back to back on a GPU; a function call handed to waiting threads on a CPU.
 GPU_LAUNCH_S = 3e-6

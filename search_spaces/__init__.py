@@ -1,6 +1,7 @@
 """What to compute, on which device, and every way to compute it: workloads, targets, search spaces, tile programs."""
 
 from search_spaces.build import build, why_no_schedule
+from search_spaces.devices.target import Target, target_named
 from search_spaces.errors import (
     AutoschedError,
     EmptySearchSpaceError,
@@ -9,11 +10,10 @@ from search_spaces.errors import (
     OutOfMemoryError,
     TargetUnavailableError,
 )
-from search_spaces.schedule import Schedule
-from search_spaces.space import SearchSpace, Sketch
-from search_spaces.target import Target, target_named
-from search_spaces.tile_program import TileProgram
-from search_spaces.workload import Axis, Reduction, Stage, Tensor, Workload
+from search_spaces.programs.tile_program import TileProgram
+from search_spaces.schedules.schedule import Schedule
+from search_spaces.schedules.space import SearchSpace, Sketch
+from search_spaces.workloads.workload import Axis, Reduction, Stage, Tensor, Workload
 
 __all__ = [
     "AutoschedError",

@@ -10,8 +10,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
-from search_spaces import expression as ex
-from search_spaces.expression import Expression, Gather, Position
+from search_spaces.workloads import expression as ex
+from search_spaces.workloads.expression import Expression, Gather, Position
 
 
 def mergeable(

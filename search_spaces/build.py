@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from search_spaces import sketches
-from search_spaces.device_support import why_unsupported
+from search_spaces.devices.device_support import why_unsupported
+from search_spaces.devices.target import Target
 from search_spaces.errors import EmptySearchSpaceError
-from search_spaces.space import SearchSpace
-from search_spaces.target import Target
-from search_spaces.workload import Workload
+from search_spaces.schedules.space import SearchSpace
+from search_spaces.workloads.workload import Workload
 
 
 def build(workload: Workload, target: Target) -> SearchSpace:

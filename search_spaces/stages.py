@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from search_spaces import expression as ex
-from search_spaces.dtypes import dtype
 from search_spaces.errors import InputError
-from search_spaces.strides import check_strides, declared_strides, dense_strides, distinct_elements, span
+from search_spaces.workloads import expression as ex
+from search_spaces.workloads.dtypes import dtype
+from search_spaces.workloads.strides import check_strides, declared_strides, dense_strides, distinct_elements, span
 
 # A tensor may hold this many elements: kernels index with 32-bit integers.
 MAX_ELEMENTS = 2**31 - 1

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autosched.backends.triton_arguments import Arguments, arguments
-from autosched.backends.triton_printer import function_name
+from autosched.backends.triton.arguments import Arguments, arguments
+from autosched.backends.triton.printer import function_name
 from search_spaces import TileProgram
-from search_spaces.tile_program import Buffer
+from search_spaces.programs.tile_program import Buffer
 
 _HERE = Path(__file__).parent
 # What a backend prints.

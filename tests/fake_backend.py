@@ -16,10 +16,10 @@ import numpy as np
 import torch
 
 from autosched.backends.backend import Artefact, CompileError, LoadError
-from autosched.measuring import memory
-from autosched.measuring.trial_data import TrialData
+from autosched.checking.trial_data import TrialData
+from autosched.measuring.local import memory
 from search_spaces import Axis, Schedule, Stage, Target, Tensor, TileProgram, Workload
-from search_spaces import expression as ex
+from search_spaces.workloads import expression as ex
 from tuning_logs import CompileFacts
 
 ELEMENTS = 256

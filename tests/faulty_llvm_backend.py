@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 
 from autosched.backends.backend import Artefact, Launcher
-from autosched.backends.llvm_backend import LlvmBackend
+from autosched.backends.llvm.backend import LlvmBackend
 from search_spaces import Target, TileProgram
 
 LOCATION = "faulty_llvm_backend:create"

@@ -9,11 +9,11 @@ import dataclasses
 import json
 
 from autosched.backends.backend import Artefact, Launcher
-from autosched.backends.triton_backend import TritonBackend
+from autosched.backends.triton.backend import TritonBackend
 from search_spaces import Axis, Schedule, Stage, Target, Tensor, TileProgram, Workload
-from search_spaces import expression as ex
-from search_spaces.expression import Affine
-from search_spaces.tile_program import Buffer, Grid, GridAxis, Kernel, Load, Slice, Store, Tile
+from search_spaces.programs.tile_program import Buffer, Grid, GridAxis, Kernel, Load, Slice, Store, Tile
+from search_spaces.workloads import expression as ex
+from search_spaces.workloads.expression import Affine
 
 LOCATION = "faulty_triton_backend:create"
 ELEMENTS = 2**20

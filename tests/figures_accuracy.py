@@ -23,8 +23,10 @@ sys.path.append(str(Path(__file__).parent))
 from function_accuracy import arguments, units_off, workload_of
 
 import search_spaces
-from autosched import backends, devices, reference
-from autosched.accuracy import ACCURACY
+from autosched import backends
+from autosched.checking import reference
+from autosched.checking.accuracy import ACCURACY
+from autosched.machine import devices
 from search_spaces import Target
 
 Computed = Callable[..., torch.Tensor]

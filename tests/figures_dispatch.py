@@ -27,10 +27,11 @@ from untuned import untuned_kernel
 
 import autosched
 import search_spaces
-from autosched import devices, ops
+from autosched import ops
 from autosched.backends import CompileError
-from autosched.backends.triton_arguments import arguments
-from autosched.kernel import Kernel
+from autosched.backends.triton.arguments import arguments
+from autosched.kernels.kernel import Kernel
+from autosched.machine import devices
 from search_spaces import AutoschedError, SearchSpace, TileProgram
 
 Call = Callable[[], object]
@@ -109,8 +110,8 @@ def replayed(call: Call) -> Call:
 
 def by_triton(kernel: Kernel, *buffers: torch.Tensor) -> Call:
     """The same source, launched as `function[grid](...)`; of a program of one kernel that takes pointers."""
-    from autosched.backends.triton_compile import load_functions
-    from autosched.backends.triton_printer import function_name
+    from autosched.backends.triton.compile import load_functions
+    from autosched.backends.triton.printer import function_name
 
     (only,) = kernel.schedule.program.kernels
     launcher = load_functions(kernel.source)[function_name(only)][(only.grid.programs,)]

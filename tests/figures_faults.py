@@ -17,11 +17,11 @@ import faulty_triton_backend
 import planted_search
 import torch
 
-from autosched import devices
+from autosched.machine import devices
 from autosched.measuring import Limits, LocalMeasurer
-from autosched.text import table_lines
 from search_spaces import Schedule, Target, Workload
 from tuning_logs import Measurement, TuningLog
+from tuning_logs.text import table_lines
 
 
 def fault_table(

@@ -22,8 +22,9 @@ from figures_search import TABLE, table_space
 
 import autosched
 import search_spaces
-from autosched import backends, devices, ops
-from autosched.generator import generator_hash
+from autosched import backends, ops
+from autosched.backends.generator import generator_hash
+from autosched.machine import devices
 from autosched.measuring import LocalMeasurer
 from search_spaces import Workload
 from tuning_logs import Provenance, TuningLog, TuningRecord

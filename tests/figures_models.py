@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from autosched import TracedFunction, trace
-from autosched.devices import cpu_target
+from autosched.machine.devices import cpu_target
 from autosched.tracing import loaded
 
 sys.path.append(str(Path(__file__).parent))

@@ -25,7 +25,7 @@ from pathlib import Path
 from program_check import Finding, check
 from random_programs import generate
 
-from autosched.devices import cpu_target, detect
+from autosched.machine.devices import cpu_target, detect
 from search_spaces import Target
 
 # A program takes a second or two; what takes that long hangs.

@@ -28,8 +28,8 @@ from autosched import ops, strategies
 from cost_models import CostModel, feature_rows
 from cost_models.features import FEATURE_NAMES, features
 from search_spaces import Schedule, SearchSpace, Target, TileProgram, target_named
-from search_spaces.knobs import Values
-from search_spaces.target import cpu
+from search_spaces.devices.target import cpu
+from search_spaces.schedules.knobs import Values
 from tuning_logs import Measurement, Provenance, TuningRecord
 
 # The CPU of the README's tables: one thread with 16 lanes, 120 GFLOP/s.

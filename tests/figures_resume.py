@@ -15,8 +15,8 @@ import numpy as np
 
 import search_spaces
 from autosched import cpu_target
-from autosched.reproduction import fingerprint_of
-from autosched.tuner import prepare
+from autosched.backends.reproduction import fingerprint_of
+from autosched.tuning.tuner import prepare
 from search_spaces import Target, Workload, ops, target_named
 from tuning_logs import CompileFacts, Measurement, Provenance, TuningLog, TuningRecord
 

@@ -20,7 +20,8 @@ import numpy as np
 
 import cost_models
 import search_spaces
-from autosched import devices, ops, strategies
+from autosched import ops, strategies
+from autosched.machine import devices
 from autosched.measuring import Measurer, RecordedMeasurer, local_measurer
 from search_spaces import SearchSpace, Workload, target_named
 from tuning_logs import Measurement, Provenance, TuningLog, TuningRecord

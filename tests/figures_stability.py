@@ -19,12 +19,14 @@ from pathlib import Path
 import torch
 
 import autosched
-from autosched import Kernel, devices, ops, reference
-from autosched.baselines import baseline, library_name, library_settings
-from autosched.text import duration_text, table_lines
-from autosched.timing import Run, interleaved, timer_for
+from autosched import Kernel, ops
+from autosched.baselines.baselines import baseline, library_name, library_settings
+from autosched.checking import reference
+from autosched.machine import devices
+from autosched.machine.timing import Run, interleaved, timer_for
 from search_spaces import Workload
 from tuning_logs.intervals import paired_ratio, ratio_interval
+from tuning_logs.text import duration_text, table_lines
 
 LIBRARY = "library"
 

@@ -18,12 +18,13 @@ from collections.abc import Sequence
 import numpy as np
 
 import search_spaces
-from autosched import devices, ops
+from autosched import ops
+from autosched.machine import devices
 from autosched.measuring import LocalMeasurer
-from autosched.text import duration_text, ratio_text, table_lines
 from search_spaces import Schedule, SearchSpace, Workload
 from tuning_logs import Measurement
 from tuning_logs.intervals import paired_ratio, ratio_interval
+from tuning_logs.text import duration_text, ratio_text, table_lines
 
 SHAPES = ("6144,4096,bfloat16,nt", "8457,2560,float16,nn", "4096,14336,bfloat16,nt")
 HEAD = ("workload", "measured", "best start", "best random", "finals", "library", "library / finals", "of bandwidth")

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from autosched import reference
+from autosched.checking import reference
 from search_spaces import Axis, Stage, Tensor, Workload
-from search_spaces.expression import OPERATORS, Access, Apply, axis_index
+from search_spaces.workloads.expression import OPERATORS, Access, Apply, axis_index
 
 # What functions treat apart: zeros, infinities, NaN, denormal and the smallest and largest numbers, where exponentials
 # leave their range, what is next to 1, whole numbers, and numbers that are hard to reduce by pi.

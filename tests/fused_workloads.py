@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from search_spaces import Axis, Reduction, Stage, Tensor, Workload
-from search_spaces import expression as ex
-from search_spaces.expression import Access, Expression, Literal, axis_index
+from search_spaces.workloads import expression as ex
+from search_spaces.workloads.expression import Access, Expression, Literal, axis_index
 
 PROLOGUES = ("", "relu_scale", "normalised", "decayed")
 

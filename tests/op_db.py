@@ -41,7 +41,7 @@ from program_check import try_schedules
 from traced_reference import computed
 
 from autosched import InputError, TracedFunction, trace
-from autosched.devices import cpu_target
+from autosched.machine.devices import cpu_target
 
 STORED = Path(__file__).parent / "data" / "op_db.json"
 DTYPES = ("float32", "bfloat16", "int64", "bool")

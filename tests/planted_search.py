@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from autosched.interruption import Interruption
 from autosched.measuring import LocalMeasurer
-from autosched.search import Search
+from autosched.tuning.interruption import Interruption
+from autosched.tuning.search import Search
 from search_spaces import Schedule, SearchSpace, Target, Workload
 from tuning_logs import Provenance, TuningLog, TuningRecord
 

@@ -23,7 +23,7 @@ from untuned import untuned_kernel
 
 import search_spaces
 from autosched import InputError, Kernel, Target, Workload, trace
-from autosched.measuring.trial_data import TrialData
+from autosched.checking.trial_data import TrialData
 from autosched.tracing import loaded
 from search_spaces import EmptySearchSpaceError
 

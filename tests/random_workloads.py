@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from search_spaces import Axis, InputError, Reduction, Stage, Tensor, Workload
-from search_spaces.expression import (
+from search_spaces.workloads.expression import (
     Access,
     Affine,
     Expression,

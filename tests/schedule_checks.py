@@ -8,12 +8,13 @@ import numpy as np
 import torch
 
 import search_spaces
-from autosched import backends, devices
+from autosched import backends
 from autosched.backends.backend import CompileError, LoadError
-from autosched.build import build
-from autosched.measuring.trial_data import Failed, TrialData
+from autosched.backends.build import build
+from autosched.checking.trial_data import Failed, TrialData
+from autosched.machine import devices
 from search_spaces import Schedule, Target, Workload
-from search_spaces.space import SearchSpace
+from search_spaces.schedules.space import SearchSpace
 
 HERE = devices.cpu_target()
 

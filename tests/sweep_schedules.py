@@ -15,7 +15,7 @@ sys.path.append(str(Path(__file__).parent))
 from random_workloads import random_workload
 from schedule_checks import HERE, faults
 
-from autosched import devices
+from autosched.machine import devices
 from search_spaces import EmptySearchSpaceError
 
 # One thread, and several that share a grid.

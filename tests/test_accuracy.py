@@ -1,4 +1,4 @@
-"""Every pointwise operator is as accurate as `autosched.accuracy` says, on a CPU and, interpreted, in Triton."""
+"""Every pointwise operator is as accurate as `autosched.checking.accuracy` says, on a CPU and, interpreted, in Triton."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ sys.path.append(str(Path(__file__).parent))
 from function_accuracy import arguments, measured, units_off, workload_of
 
 import search_spaces
-from autosched import devices
-from autosched.accuracy import ACCURACY
 from autosched.backends.formulas import FORMULAS
-from autosched.backends.llvm_backend import LlvmBackend
-from autosched.backends.triton_backend import TritonBackend
+from autosched.backends.llvm.backend import LlvmBackend
+from autosched.backends.triton.backend import TritonBackend
+from autosched.checking.accuracy import ACCURACY
+from autosched.machine import devices
 from search_spaces import Axis, Stage, Tensor, Workload, ops, target_named
-from search_spaces.expression import (
+from search_spaces.programs.interpreter import interpret
+from search_spaces.programs.tile_program import TileProgram
+from search_spaces.workloads.expression import (
     COMPARISONS,
     OF_INTEGERS,
     OPERATORS,
@@ -34,8 +36,6 @@ from search_spaces.expression import (
     axis_index,
     call,
 )
-from search_spaces.interpreter import interpret
-from search_spaces.tile_program import TileProgram
 
 HERE = devices.cpu_target()
 H100 = target_named("h100")

@@ -13,10 +13,10 @@ import torch
 
 import autosched
 from autosched import Measurement, Workload, ops
-from autosched.arguments import log_path
-from autosched.devices import cpu_target
+from autosched.machine.devices import cpu_target
+from autosched.replaying.arguments import log_path
 from search_spaces import EmptySearchSpaceError, InputError, LogError, SearchSpace, TargetUnavailableError
-from search_spaces.target import GPUS
+from search_spaces.devices.target import GPUS
 
 OP = ops.softmax(8, 16)
 

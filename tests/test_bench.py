@@ -15,19 +15,19 @@ from typer.testing import CliRunner, Result
 
 import autosched
 from autosched.bench import BenchPlan, Case, GemmCase, Suite, draw, read_gemm_suite, run_bench, runner, saved_roofline
+from autosched.bench.drawing.labels import place_labels
+from autosched.bench.drawing.roofline import Point, Roofline, roofline
 from autosched.bench.history import TuningHistory, tuning_history
-from autosched.bench.labels import place_labels
 from autosched.bench.peaks import Peaks, dot_dtype, dot_flops, measure_peaks
-from autosched.bench.roofline import Point, Roofline, roofline
 from autosched.bench.rows import BenchRow, BenchTable
 from autosched.bench.saved import save_table, table_json
-from autosched.bench.shipped import suite_path
+from autosched.bench.suites.shipped import suite_path
 from autosched.bench.table import StreamedTable, markdown, summary_lines
 from autosched.cli import app
-from autosched.compare import Comparison, Row
-from autosched.contenders import BASELINES, BaselineName
+from autosched.comparing.compare import Comparison, Row
+from autosched.comparing.contenders import BASELINES, BaselineName
 from search_spaces import InputError, Schedule, SearchSpace, Target, Workload, ops
-from search_spaces.target import cpu
+from search_spaces.devices.target import cpu
 from tuning_logs import Measurement, Provenance, TuningRecord
 
 TARGET = cpu("Imaginary CPU", lanes=8, threads=1, l1_bytes=32 * 1024, l2_bytes=2**20, fp32_flops=1e11)

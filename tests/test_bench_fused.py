@@ -17,19 +17,20 @@ from torch import Tensor
 from typer.testing import CliRunner, Result
 
 import autosched
-from autosched import TracedFunction, reference
-from autosched.agreement import in_float64, why_disagrees
+from autosched import TracedFunction
 from autosched.bench import FunctionCase, read_function_suite, runner
-from autosched.bench.function_suite import Argument
 from autosched.bench.history import TuningHistory, all_of
 from autosched.bench.peaks import Peaks, dot_dtype, dot_flops
 from autosched.bench.rows import BenchRow, BenchTable
 from autosched.bench.saved import table_json
+from autosched.bench.suites.function_suite import Argument
 from autosched.bench.table import markdown, summary_lines
+from autosched.checking import reference
 from autosched.cli import app
-from autosched.compare import Comparison, Row
+from autosched.comparing.agreement import in_float64, why_disagrees
+from autosched.comparing.compare import Comparison, Row
 from search_spaces import InputError
-from search_spaces.target import cpu
+from search_spaces.devices.target import cpu
 
 TARGET = cpu("Imaginary CPU", lanes=8, threads=1, l1_bytes=32 * 1024, l2_bytes=2**20, fp32_flops=1e11)
 PEAKS = Peaks((("bfloat16", 1e12), ("float32", 1e12)), 10e9)

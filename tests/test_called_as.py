@@ -17,8 +17,9 @@ from untuned import untuned_kernels, untuned_record
 
 import autosched
 import search_spaces
-from autosched import custom_op, ops
-from autosched.kernel import load_kernel
+from autosched import ops
+from autosched.kernels import custom_op
+from autosched.kernels.kernel import load_kernel
 from autosched.standalone.file import traced_text, workload_text
 from autosched.standalone.tuned import Tuned
 from autosched.tracing import TracedKernel

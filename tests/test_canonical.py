@@ -15,8 +15,8 @@ from random_workloads import random_workload
 
 from autosched import ops
 from search_spaces import Axis, Reduction, Stage, Tensor, Workload
-from search_spaces import expression as ex
-from search_spaces.expression import (
+from search_spaces.workloads import expression as ex
+from search_spaces.workloads.expression import (
     Access,
     Affine,
     Apply,

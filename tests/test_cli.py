@@ -18,10 +18,10 @@ from typer.testing import CliRunner, Result
 
 import autosched
 from autosched.cli import app
-from autosched.progress import Progress, progress_display
+from autosched.tuning.progress import Progress, progress_display
 from search_spaces import SearchSpace
-from search_spaces.activations import CHAIN_LINKS
 from search_spaces.ops.matmul import OPERANDS
+from search_spaces.workloads.activations import CHAIN_LINKS
 from tuning_logs import Measurement, TuningLog
 
 SOFTMAX = ["softmax", "rows=64", "columns=128", "--target", "cpu"]
@@ -215,7 +215,7 @@ def test_wrong_options_are_refused_before_the_library_is_timed(
         raise AssertionError("timed")
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("autosched.timing.interleaved", refuse)
+    monkeypatch.setattr("autosched.machine.timing.interleaved", refuse)
     assert run("tune", *SOFTMAX, *wrong).exit_code == 2
     assert list(tmp_path.iterdir()) == []
 
@@ -251,7 +251,7 @@ def test_a_full_disk_behind_the_output_is_one_line(log: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize("command", ["replay", "compare"])
 def test_data_that_do_not_fit_in_memory_are_one_line(command: str, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autosched.free_memory.free_bytes", lambda device: 1000)
+    monkeypatch.setattr("autosched.machine.free_memory.free_bytes", lambda device: 1000)
     result = run(command, *SOFTMAX, "--log", str(log))
     assert result.exit_code == 2
     assert "error: out of memory: the inputs of softmax rows=64 columns=128 float32 need" in result.stderr

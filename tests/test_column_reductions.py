@@ -7,17 +7,18 @@ import pytest
 import torch
 
 import search_spaces
-from autosched import devices, reference
-from autosched.backends.llvm_backend import LlvmBackend
-from autosched.backends.triton_backend import TritonBackend
-from autosched.correctness import error_ratio, expect
+from autosched.backends.llvm.backend import LlvmBackend
+from autosched.backends.triton.backend import TritonBackend
+from autosched.checking import reference
+from autosched.checking.correctness import error_ratio, expect
+from autosched.machine import devices
 from search_spaces import Axis, Reduction, Schedule, SearchSpace, Stage, Tensor, Workload
-from search_spaces import expression as ex
-from search_spaces.expression import Access, Expression, Literal, axis_index
-from search_spaces.interpreter import interpret
-from search_spaces.structure import row_form
-from search_spaces.target import GPUS
-from search_spaces.tile_program import For, Load, Reduce, statements
+from search_spaces.devices.target import GPUS
+from search_spaces.programs.interpreter import interpret
+from search_spaces.programs.tile_program import For, Load, Reduce, statements
+from search_spaces.structure.forms import row_form
+from search_spaces.workloads import expression as ex
+from search_spaces.workloads.expression import Access, Expression, Literal, axis_index
 
 H200 = GPUS["h200"]
 HERE = devices.cpu_target()

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 import autosched
-from autosched import reference
-from autosched.baselines import baseline, library_settings
-from autosched.compare import Comparison, Row
+from autosched.baselines.baselines import baseline, library_settings
+from autosched.checking import reference
+from autosched.comparing.compare import Comparison, Row
 from search_spaces import InputError, Workload, ops
-from search_spaces.target import cpu
-from search_spaces.workload import Scalar, Stage
+from search_spaces.devices.target import cpu
+from search_spaces.workloads.workload import Scalar, Stage
 
 TARGET = cpu("Imaginary CPU", lanes=8, threads=1, l1_bytes=32 * 1024, l2_bytes=2**20, fp32_flops=1e11)
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from autosched import trace
-from autosched.devices import cpu_target
+from autosched.machine.devices import cpu_target
 from autosched.tracing import loaded
 
 sys.path.append(str(Path(__file__).parent))

@@ -8,10 +8,10 @@ import math
 import pytest
 import torch
 
-from autosched.correctness import Expectation, error_ratio, expect, why_not_finite, why_wrong
-from autosched.reference import evaluate, random_inputs, torch_dtype
+from autosched.checking.correctness import Expectation, error_ratio, expect, why_not_finite, why_wrong
+from autosched.checking.reference import evaluate, random_inputs, torch_dtype
 from search_spaces import Axis, Stage, Tensor, Workload, ops
-from search_spaces.expression import Access, Apply, Literal, axis_index
+from search_spaces.workloads.expression import Access, Apply, Literal, axis_index
 
 WORKLOADS = [
     ops.matmul(64, 48, 512),

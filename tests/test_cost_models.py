@@ -20,10 +20,8 @@ from cost_models.program_counts import count, wave_extents
 from cost_models.reuse import Nest
 from cost_models.roofline import latency_s, microkernel_rate
 from search_spaces import InputError, SearchSpace, TileProgram, ops, target_named
-from search_spaces.expression import Affine
-from search_spaces.knobs import Values
-from search_spaces.target import cpu
-from search_spaces.tile_program import (
+from search_spaces.devices.target import cpu
+from search_spaces.programs.tile_program import (
     Bound,
     Buffer,
     Dot,
@@ -42,6 +40,8 @@ from search_spaces.tile_program import (
     Tile,
     View,
 )
+from search_spaces.schedules.knobs import Values
+from search_spaces.workloads.expression import Affine
 from tuning_logs import Measurement, Provenance, TuningRecord
 
 H200 = target_named("h200")

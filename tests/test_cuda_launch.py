@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from autosched.backends.backend import LoadError
-from autosched.backends.cuda_kernel import CudaKernel, TensorMap
-from search_spaces.dtypes import DTYPES
-from search_spaces.tile_program import Buffer, TileProgram
+from autosched.backends.gpu.kernel import CudaKernel, TensorMap
+from search_spaces.programs.tile_program import Buffer, TileProgram
+from search_spaces.workloads.dtypes import DTYPES
 
-cuda_launch = pytest.importorskip("autosched.backends.cuda_launch", reason="needs cuda-bindings")
-tensor_maps = pytest.importorskip("autosched.backends.tensor_maps", reason="needs cuda-bindings")
+cuda_launch = pytest.importorskip("autosched.backends.gpu.launch", reason="needs cuda-bindings")
+tensor_maps = pytest.importorskip("autosched.backends.gpu.tensor_maps", reason="needs cuda-bindings")
 
 SHARED_MEMORY = 232448
 

@@ -15,8 +15,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import autosched
 import search_spaces
-from autosched import devices, ops
-from autosched.kernel import Kernel
+from autosched import ops
+from autosched.kernels.kernel import Kernel
+from autosched.machine import devices
 from search_spaces import InputError
 
 sys.path.append(str(Path(__file__).parent))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from autosched import devices
+from autosched.machine import devices
 from search_spaces import InputError, TargetUnavailableError, target_named
 
 without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="for machines without a GPU")

@@ -16,16 +16,18 @@ import torch
 
 import autosched
 import search_spaces
-from autosched import baselines, devices, reference
-from autosched.correctness import error_ratio, expect
-from autosched.reference import random_inputs
+from autosched.baselines import baselines
+from autosched.checking import reference
+from autosched.checking.correctness import error_ratio, expect
+from autosched.checking.reference import random_inputs
+from autosched.machine import devices
 from search_spaces import Axis, EmptySearchSpaceError, InputError, Reduction, Stage, Tensor, Workload, ops
-from search_spaces import expression as ex
-from search_spaces.dtypes import FLOAT8, FLOAT8_CHAIN, dtype, round_to
-from search_spaces.expression import Access, axis_index
-from search_spaces.interpreter import interpret
-from search_spaces.resources import why_too_large
-from search_spaces.target import GPUS, cpu
+from search_spaces.devices.resources import why_too_large
+from search_spaces.devices.target import GPUS, cpu
+from search_spaces.programs.interpreter import interpret
+from search_spaces.workloads import expression as ex
+from search_spaces.workloads.dtypes import FLOAT8, FLOAT8_CHAIN, dtype, round_to
+from search_spaces.workloads.expression import Access, axis_index
 
 CPU = cpu("a CPU", lanes=8, threads=1, l1_bytes=32768, l2_bytes=2**20, fp32_flops=1e11)
 LARGEST = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
@@ -368,7 +370,7 @@ def test_stages_of_eight_bit_inputs_can_be_written_out() -> None:
 def compiled(workload: Workload, target: str) -> list[bytes]:
     """The machine code of the first schedule to try in one kernel, compiled for a GPU that need not be here."""
     pytest.importorskip("triton")
-    from autosched.backends.triton_backend import TritonBackend
+    from autosched.backends.triton.backend import TritonBackend
 
     space = search_spaces.build(workload, GPUS[target])
     sketch = space.sketch("tiled_dot_gpu")

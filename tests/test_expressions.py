@@ -12,16 +12,17 @@ import numpy as np
 import pytest
 import torch
 
-from autosched.backends.triton_backend import TritonBackend
-from autosched.correctness import error_ratio, expect, why_not_finite, why_wrong
-from autosched.measuring.guarded_memory import GuardedInputs, GuardedOutput
-from autosched.reference import as_written, evaluate, random_inputs, torch_dtype
-from autosched.rounding import rounding_error
+from autosched.backends.triton.backend import TritonBackend
+from autosched.checking.correctness import error_ratio, expect, why_not_finite, why_wrong
+from autosched.checking.guarded_memory import GuardedInputs, GuardedOutput
+from autosched.checking.reference import as_written, evaluate, random_inputs, torch_dtype
+from autosched.checking.rounding import rounding_error
 from cost_models.features import FEATURE_NAMES, features
 from cost_models.program_counts import count
 from search_spaces import Axis, Reduction, Stage, Tensor, TileProgram, Workload, target_named
 from search_spaces.build import build
-from search_spaces.expression import (
+from search_spaces.programs.interpreter import interpret
+from search_spaces.workloads.expression import (
     OPERATORS,
     Access,
     Affine,
@@ -35,7 +36,6 @@ from search_spaces.expression import (
     mul,
     sub,
 )
-from search_spaces.interpreter import interpret
 
 BACKEND = TritonBackend()
 H100 = target_named("h100")

@@ -18,9 +18,10 @@ from torch.utils._pytree import tree_flatten
 
 import autosched
 from autosched import InputError, trace
-from autosched.devices import cpu_target
-from autosched.tracing import loaded, pointwise_rules
-from autosched.tracing.translate import DefectWarning
+from autosched.machine.devices import cpu_target
+from autosched.tracing import loaded
+from autosched.tracing.operators.pointwise import rules as pointwise_rules
+from autosched.tracing.translation.translate import DefectWarning
 
 sys.path.append(str(Path(__file__).parent))
 from untuned import untuned_kernels

@@ -17,9 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from autosched import devices
-from autosched.measuring import Limits, LocalMeasurer, memory
-from autosched.measuring.worker_process import Lost, how_it_ended
+from autosched.machine import devices
+from autosched.measuring import Limits, LocalMeasurer
+from autosched.measuring.local import memory
+from autosched.measuring.local.worker_process import Lost, how_it_ended
 from tuning_logs import Measurement, TuningLog
 
 sys.path.append(str(Path(__file__).parent))

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from autosched.measuring.finals import hold
-from autosched.measuring.jobs import Standings
+from autosched.measuring.local.finals import hold
+from autosched.measuring.local.jobs import Standings
 
 ROUNDS = 15
 

@@ -15,12 +15,14 @@ from torch import Tensor
 
 import autosched
 import search_spaces
-from autosched import backends, checked_kernels, first_use, ops, trace
-from autosched.checked_kernels import CheckedKernels
-from autosched.devices import cpu_target, gpu_target
-from autosched.kernel import load_kernel
+from autosched import backends, ops, trace
+from autosched.kernels import checked_kernels, first_use
+from autosched.kernels.checked_kernels import CheckedKernels
+from autosched.kernels.kernel import load_kernel
+from autosched.machine.devices import cpu_target, gpu_target
 from autosched.measuring import LocalMeasurer
-from autosched.tracing import DynamicKernel, TracedKernel, dynamic, loaded
+from autosched.tracing import DynamicKernel, TracedKernel, loaded
+from autosched.tracing.callables import dynamic
 from search_spaces import AutoschedError, Target
 from tuning_logs import TuningLog, TuningRecord
 

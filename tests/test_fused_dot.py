@@ -16,20 +16,20 @@ import torch
 import triton
 
 import search_spaces
-from autosched import reference
-from autosched.backends.triton_backend import TritonBackend
-from autosched.correctness import Expectation, error_ratio, expect
+from autosched.backends.triton.backend import TritonBackend
+from autosched.checking import reference
+from autosched.checking.correctness import Expectation, error_ratio, expect
 from cost_models.program_counts import count
 from cost_models.roofline import bound_s
 from search_spaces import Axis, Reduction, Schedule, SearchSpace, Stage, Target, Tensor, Workload, ops, target_named
-from search_spaces import expression as ex
-from search_spaces.expression import Access, Literal
-from search_spaces.fused_contraction import element_type, fused_contraction_form, multiplied
-from search_spaces.interpreter import interpret
-from search_spaces.knobs import KnobValue
-from search_spaces.resources import resources
-from search_spaces.structure import contraction_form
-from search_spaces.tile_program import Dot, For, Load, Map, Position, statements
+from search_spaces.devices.resources import resources
+from search_spaces.programs.interpreter import interpret
+from search_spaces.programs.tile_program import Dot, For, Load, Map, Position, statements
+from search_spaces.schedules.knobs import KnobValue
+from search_spaces.structure.forms import contraction_form
+from search_spaces.structure.fused_contraction import element_type, fused_contraction_form, multiplied
+from search_spaces.workloads import expression as ex
+from search_spaces.workloads.expression import Access, Literal
 
 sys.path.append(str(Path(__file__).parent))
 from fused_workloads import at, gated, prepared, sum_of_products

@@ -11,15 +11,14 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from autosched.backends import triton_compile
 from autosched.backends.backend import CompileError
-from autosched.backends.cubin import read_cubin
-from autosched.backends.cuda_kernel import kernels_from_json
-from autosched.backends.triton_backend import TritonBackend
-from autosched.backends.triton_source import kernel_arguments
+from autosched.backends.gpu.cubin import read_cubin
+from autosched.backends.gpu.kernel import kernels_from_json
+from autosched.backends.triton import compile as triton_compile
+from autosched.backends.triton.backend import TritonBackend
+from autosched.backends.triton.source import kernel_arguments
 from search_spaces import target_named
-from search_spaces.expression import Affine
-from search_spaces.tile_program import (
+from search_spaces.programs.tile_program import (
     Bound,
     Buffer,
     Dot,
@@ -39,6 +38,7 @@ from search_spaces.tile_program import (
     Tile,
     TileProgram,
 )
+from search_spaces.workloads.expression import Affine
 
 BACKEND = TritonBackend()
 H200 = target_named("h200")

@@ -13,8 +13,9 @@ import pytest
 import torch
 
 import search_spaces
-from autosched import devices, ops
-from autosched.kernel import Kernel
+from autosched import ops
+from autosched.kernels.kernel import Kernel
+from autosched.machine import devices
 from search_spaces import Schedule, SearchSpace
 
 sys.path.append(str(Path(__file__).parent))

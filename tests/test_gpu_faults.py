@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from autosched import devices
 from autosched.backends.backend import CompileError
+from autosched.machine import devices
 from autosched.measuring import Limits, LocalMeasurer
-from search_spaces.target import GPUS
+from search_spaces.devices.target import GPUS
 from tuning_logs import Measurement, TuningLog
 
 pytest.importorskip("triton")

@@ -11,15 +11,17 @@ import numpy as np
 import pytest
 import torch
 
-from autosched import devices, reference
-from autosched.backends.llvm_backend import LlvmBackend
-from autosched.backends.triton_backend import TritonBackend
-from autosched.correctness import error_ratio, expect, why_wrong
-from autosched.measuring.guarded_memory import PATTERNS
+from autosched.backends.llvm.backend import LlvmBackend
+from autosched.backends.triton.backend import TritonBackend
+from autosched.checking import reference
+from autosched.checking.correctness import error_ratio, expect, why_wrong
+from autosched.checking.guarded_memory import PATTERNS
+from autosched.machine import devices
 from search_spaces import Axis, InputError, Reduction, Stage, Tensor, TileProgram, Workload, target_named
 from search_spaces.build import build
-from search_spaces.dtypes import DTYPES
-from search_spaces.expression import (
+from search_spaces.programs.interpreter import interpret
+from search_spaces.workloads.dtypes import DTYPES
+from search_spaces.workloads.expression import (
     Access,
     Affine,
     Expression,
@@ -31,7 +33,6 @@ from search_spaces.expression import (
     call,
     is_integral,
 )
-from search_spaces.interpreter import interpret
 
 sys.path.append(str(Path(__file__).parent))
 from schedule_checks import faults

@@ -15,19 +15,21 @@ import torch
 
 import autosched
 import search_spaces
-from autosched import baselines, devices, reference
-from autosched.backends.llvm_backend import LlvmBackend
-from autosched.backends.triton_arguments import descriptor
-from autosched.correctness import error_ratio, expect
-from autosched.reference import random_inputs
+from autosched.backends.llvm.backend import LlvmBackend
+from autosched.backends.triton.arguments import descriptor
+from autosched.baselines import baselines
+from autosched.checking import reference
+from autosched.checking.correctness import error_ratio, expect
+from autosched.checking.reference import random_inputs
+from autosched.machine import devices
 from search_spaces import Axis, InputError, Reduction, Stage, Target, Tensor, Workload, ops
-from search_spaces import expression as ex
-from search_spaces.descriptors import descriptor_remarks, why_not_describable, why_not_storable
-from search_spaces.expression import Access, Affine, axis_index
-from search_spaces.interpreter import interpret
-from search_spaces.structure import pointwise_form
-from search_spaces.target import GPUS
-from search_spaces.tile_program import Buffer, Slice
+from search_spaces.devices.descriptors import descriptor_remarks, why_not_describable, why_not_storable
+from search_spaces.devices.target import GPUS
+from search_spaces.programs.interpreter import interpret
+from search_spaces.programs.tile_program import Buffer, Slice
+from search_spaces.structure.forms import pointwise_form
+from search_spaces.workloads import expression as ex
+from search_spaces.workloads.expression import Access, Affine, axis_index
 
 sys.path.append(str(Path(__file__).parent))
 from schedule_checks import faults
@@ -294,7 +296,7 @@ def test_a_single_row_of_any_length_is_described_with_a_stride_that_is_allowed()
 )
 def test_every_layout_and_size_compiles(workload: Workload) -> None:
     pytest.importorskip("triton")
-    from autosched.backends.triton_backend import TritonBackend
+    from autosched.backends.triton.backend import TritonBackend
 
     backend, space = TritonBackend(), search_spaces.build(workload, H200)
     sketch = space.sketch("tiled_dot_gpu")

@@ -9,15 +9,14 @@ import pytest
 import torch
 
 import search_spaces
-from autosched import devices, reference
 from autosched.backends.backend import CompileError
-from autosched.backends.llvm_backend import LlvmBackend
+from autosched.backends.llvm.backend import LlvmBackend
+from autosched.checking import reference
+from autosched.machine import devices
 from search_spaces import Axis, Stage, Target, Tensor, Workload, ops
-from search_spaces.expression import Access, Affine, Apply, axis_index
-from search_spaces.interpreter import interpret
-from search_spaces.knobs import KnobValue
-from search_spaces.target import GPUS, cpu
-from search_spaces.tile_program import (
+from search_spaces.devices.target import GPUS, cpu
+from search_spaces.programs.interpreter import interpret
+from search_spaces.programs.tile_program import (
     Buffer,
     Grid,
     GridAxis,
@@ -29,6 +28,8 @@ from search_spaces.tile_program import (
     Tile,
     TileProgram,
 )
+from search_spaces.schedules.knobs import KnobValue
+from search_spaces.workloads.expression import Access, Affine, Apply, axis_index
 
 HERE = devices.cpu_target()
 BACKEND = LlvmBackend()

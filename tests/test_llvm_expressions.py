@@ -13,10 +13,11 @@ import pytest
 import torch
 
 import search_spaces
-from autosched import devices, reference
-from autosched.backends.llvm_backend import LlvmBackend
+from autosched.backends.llvm.backend import LlvmBackend
+from autosched.checking import reference
+from autosched.machine import devices
 from search_spaces import Axis, Reduction, Stage, Target, Tensor, Workload
-from search_spaces.expression import Access, Expression, Gather, Literal, Position, axis_index, call
+from search_spaces.workloads.expression import Access, Expression, Gather, Literal, Position, axis_index, call
 
 sys.path.append(str(Path(__file__).parent))
 from schedule_checks import faults

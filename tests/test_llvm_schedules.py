@@ -11,7 +11,7 @@ import torch
 
 import autosched
 from search_spaces import Axis, Stage, Tensor, Workload
-from search_spaces.expression import Access, axis_index, call
+from search_spaces.workloads.expression import Access, axis_index, call
 
 sys.path.append(str(Path(__file__).parent))
 from schedule_checks import faults

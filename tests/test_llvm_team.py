@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from autosched.backends.llvm_team import Team
+from autosched.backends.llvm.team import Team
 
 KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 

@@ -16,12 +16,13 @@ import torch
 
 import autosched
 import search_spaces
-from autosched import Progress, devices
+from autosched import Progress
 from autosched.backends import for_target
+from autosched.machine import devices
 from autosched.measuring import Limits, LocalMeasurer, local_measurer
-from autosched.measuring.fork_server import shared_server
-from autosched.measuring.jobs import Prepare, Ready, Release, Setup, Task
-from autosched.measuring.trial_server import TrialServer
+from autosched.measuring.local.fork_server import shared_server
+from autosched.measuring.local.jobs import Prepare, Ready, Release, Setup, Task
+from autosched.measuring.local.trial_server import TrialServer
 from search_spaces import InputError, Schedule, Workload, ops
 
 sys.path.append(str(Path(__file__).parent))
@@ -130,7 +131,7 @@ def test_the_memory_of_a_workload_is_given_back_before_the_next_one_takes_any(mo
     worker = server()
     worker.serve(Prepare(Task(ops.softmax(16, 32), "cold"), seed=0))
     before, alive = data_of(worker), []
-    monkeypatch.setattr("autosched.measuring.trial_server.timer_for", lambda *_: alive.append(before()))
+    monkeypatch.setattr("autosched.measuring.local.trial_server.timer_for", lambda *_: alive.append(before()))
     with pytest.raises(AttributeError):
         worker.serve(Prepare(Task(ops.softmax(16, 64), "cold"), seed=0))
     assert alive == [None]

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import search_spaces
-from autosched import devices
+from autosched.machine import devices
 from autosched.measuring import Limits, LocalMeasurer
 from search_spaces import InputError, Schedule, ops
 

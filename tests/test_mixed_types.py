@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from autosched import reference, trace
+from autosched import trace
+from autosched.checking import reference
 
 # Neither type holds any of them, and those near 0.1 and 257 are compared with them.
 NUMBERS = (0.1, -2.7, 257.3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from autosched.noise import slowed_text, why_disturbed
+from autosched.machine.noise import slowed_text, why_disturbed
 from tuning_logs import DeviceState, Measurement
 
 QUIET = Measurement("ok", (1e-3,))

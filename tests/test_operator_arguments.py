@@ -13,17 +13,17 @@ import pytest
 import torch
 
 from autosched import trace
-from autosched.tracing import (
+from autosched.tracing.operators import (
     creation_rules,
     lookup_rules,
-    pointwise_rules,
     product_rules,
     reduction_rules,
     scatter_rules,
     view_translation,
 )
-from autosched.tracing.binding import bind, check_declared
-from autosched.tracing.rules import UnsupportedError
+from autosched.tracing.operators.binding import bind, check_declared
+from autosched.tracing.operators.pointwise import rules as pointwise_rules
+from autosched.tracing.operators.rules import UnsupportedError
 
 sys.path.append(str(Path(__file__).parent))
 from traced_reference import computed

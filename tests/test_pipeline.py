@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from autosched import devices
+from autosched.machine import devices
 from autosched.measuring import Limits, LocalMeasurer
-from autosched.measuring.jobs import Candidate
-from autosched.measuring.pipeline import binary_hash, why_hopeless
+from autosched.measuring.local.jobs import Candidate
+from autosched.measuring.local.pipeline import binary_hash, why_hopeless
 from search_spaces import TargetUnavailableError, TileProgram
-from search_spaces.target import GPUS
+from search_spaces.devices.target import GPUS
 from tuning_logs import CompileFacts, DeviceState
 
 sys.path.append(str(Path(__file__).parent))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autosched.devices import cpu_target
+from autosched.machine.devices import cpu_target
 
 sys.path.append(str(Path(__file__).parent))
 from program_check import Finding, check

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from search_spaces import Schedule, Workload, ops, target_named
-from search_spaces.knobs import KnobValue
-from search_spaces.target import cpu
+from search_spaces.devices.target import cpu
+from search_spaces.schedules.knobs import KnobValue
 from tuning_logs import STATUSES, CompileFacts, Measurement, Provenance, TuningRecord
 
 CPU = cpu("A CPU", lanes=16, threads=2, l1_bytes=32768, l2_bytes=2**20, fp32_flops=1e11)

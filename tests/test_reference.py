@@ -6,9 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from autosched.reference import as_written, evaluate, random_inputs
+from autosched.checking.reference import as_written, evaluate, random_inputs
 from search_spaces import Axis, InputError, Reduction, Stage, Tensor, Workload, ops
-from search_spaces.expression import Access, Affine, Apply, Literal, axis_index
+from search_spaces.workloads.expression import Access, Affine, Apply, Literal, axis_index
 
 
 def close(actual: torch.Tensor, expected: torch.Tensor) -> None:

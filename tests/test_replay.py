@@ -12,9 +12,9 @@ import torch
 import autosched
 import search_spaces
 from autosched import backends, ops
-from autosched.build import build
-from autosched.generator import generator_hash
-from autosched.replay import find_best, log_paths, why_wrong_now
+from autosched.backends.build import build
+from autosched.backends.generator import generator_hash
+from autosched.replaying.replay import find_best, log_paths, why_wrong_now
 from search_spaces import InputError, Workload, target_named
 from tuning_logs import TuningLog, shipped_logs, user_log_path
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import search_spaces
-from autosched import backends, devices
+from autosched import backends
+from autosched.machine import devices
 from autosched.measuring.repro import GUILTY, MOST_PER_STATUS, failures_folder, keep, repeat
 from search_spaces import InputError, Schedule, ops
 from tuning_logs import STATUSES, Measurement, Provenance, Status, TuningRecord

@@ -16,10 +16,10 @@ from torch._functorch.aot_autograd import aot_export_joint_simple
 from torch._subclasses import FakeTensorMode
 
 from autosched import trace
-from autosched.devices import cpu_target
+from autosched.machine.devices import cpu_target
 from autosched.tracing import loaded
-from autosched.tracing.capture import decompositions
-from autosched.tracing.decomposing import one_sided
+from autosched.tracing.capture.capture import decompositions
+from autosched.tracing.capture.decomposing import one_sided
 
 sys.path.append(str(Path(__file__).parent))
 from untuned import untuned_kernels

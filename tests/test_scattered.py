@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from autosched import InputError, trace
-from autosched.devices import cpu_target
+from autosched.machine.devices import cpu_target
 from autosched.tracing import loaded
 
 sys.path.append(str(Path(__file__).parent))

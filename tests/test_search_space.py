@@ -9,8 +9,8 @@ import pytest
 
 import search_spaces
 from search_spaces import InputError, Schedule, SearchSpace, ops
-from search_spaces.knobs import Choice, Tiling, cover
-from search_spaces.target import GPUS, cpu
+from search_spaces.devices.target import GPUS, cpu
+from search_spaces.schedules.knobs import Choice, Tiling, cover
 
 CPU = cpu("a CPU", lanes=16, threads=1, l1_bytes=32768, l2_bytes=2**20, fp32_flops=1e11)
 H200 = GPUS["h200"]

@@ -25,19 +25,20 @@ from log_records import H200, SMALL, record
 
 import autosched
 import search_spaces
-from autosched import backends, ops, reproduction
-from autosched.build import build
+from autosched import backends, ops
+from autosched.backends import reproduction
+from autosched.backends.build import build
+from autosched.backends.fingerprint import source_fingerprint
+from autosched.backends.reproduction import why_not_reproduced
 from autosched.cli import app
-from autosched.fingerprint import source_fingerprint
-from autosched.log_export import export, folder_name
-from autosched.replay import find_best
-from autosched.reproduction import why_not_reproduced
+from autosched.replaying.log_export import export, folder_name
+from autosched.replaying.replay import find_best
 from autosched.strategies.transfer import transferred
-from autosched.warm_start import history
+from autosched.tuning.warm_start import history
 from search_spaces import InputError, Schedule, TileProgram, Workload, target_named
-from search_spaces.expression import Affine
-from search_spaces.target import cpu
-from search_spaces.tile_program import Grid, Kernel, Launch, Load, Slice, Tile
+from search_spaces.devices.target import cpu
+from search_spaces.programs.tile_program import Grid, Kernel, Launch, Load, Slice, Tile
+from search_spaces.workloads.expression import Affine
 from tuning_logs import CompileFacts, TuningLog, TuningRecord, shipped_logs
 from tuning_logs.export import worth_shipping
 from tuning_logs.packing import may_hold, write_packed

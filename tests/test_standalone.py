@@ -20,18 +20,18 @@ import torch
 from torch import Tensor
 
 import autosched
-from autosched import devices
-from autosched.correctness import expect, why_wrong
-from autosched.reference import random_inputs
+from autosched.checking.correctness import expect, why_wrong
+from autosched.checking.reference import random_inputs
+from autosched.machine import devices
 from autosched.standalone.file import traced_text, workload_text
 from autosched.standalone.references import HELPERS, reference
 from autosched.standalone.tuned import Tuned
 from search_spaces import Axis, InputError, Reduction, Schedule, Stage, Workload, ops, target_named
 from search_spaces import Tensor as TensorSpec
-from search_spaces import expression as ex
 from search_spaces.build import build
-from search_spaces.expression import Access, Gather, Integer, Literal, Position, axis_index
-from search_spaces.tile_program import Load, Store, TileProgram, statements
+from search_spaces.programs.tile_program import Load, Store, TileProgram, statements
+from search_spaces.workloads import expression as ex
+from search_spaces.workloads.expression import Access, Gather, Integer, Literal, Position, axis_index
 from tuning_logs import Measurement, Provenance, TuningRecord
 
 H200 = target_named("h200")
@@ -302,7 +302,7 @@ def check_reference(workload: Workload) -> None:
     namespace: dict[str, Any] = {"torch": torch, "math": __import__("math")}
     text = "\n\n".join([*HELPERS.values(), reference("computed", workload)])
     exec(text, namespace)
-    expected = autosched.reference.evaluate(workload, inputs)
+    expected = autosched.checking.reference.evaluate(workload, inputs)
     torch.testing.assert_close(namespace["computed"](*inputs), expected, equal_nan=True, msg=lambda m: f"{m}\n{text}")
 
 

@@ -20,8 +20,8 @@ from autosched.strategies.transfer import adapted
 from cost_models import CostModel
 from cost_models.roofline import latency_s
 from search_spaces import InputError, Schedule, SearchSpace, ops, target_named
-from search_spaces.knobs import KnobValue
-from search_spaces.target import cpu
+from search_spaces.devices.target import cpu
+from search_spaces.schedules.knobs import KnobValue
 from tuning_logs import Measurement, Provenance, TuningRecord
 
 sys.path.append(str(Path(__file__).parent))

@@ -6,9 +6,9 @@ import pytest
 
 import search_spaces
 from search_spaces import Axis, EmptySearchSpaceError, Reduction, Stage, Target, Tensor, Workload
-from search_spaces import expression as ex
-from search_spaces.expression import Access, axis_index
-from search_spaces.target import GPUS, cpu
+from search_spaces.devices.target import GPUS, cpu
+from search_spaces.workloads import expression as ex
+from search_spaces.workloads.expression import Access, axis_index
 
 TARGETS = (
     cpu("Imaginary CPU", lanes=8, threads=1, l1_bytes=32 * 1024, l2_bytes=2**20, fp32_flops=1e11),

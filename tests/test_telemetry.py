@@ -7,8 +7,8 @@ import time
 import pytest
 import torch
 
-from autosched.devices import cpu_target, gpu_target
-from autosched.telemetry import DeviceMonitor, device_uuid, monitor_for
+from autosched.machine.devices import cpu_target, gpu_target
+from autosched.machine.telemetry import DeviceMonitor, device_uuid, monitor_for
 from tuning_logs import DeviceState
 
 UUID = "GPU-01234567-89ab-cdef-0123-456789abcdef"

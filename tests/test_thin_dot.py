@@ -10,13 +10,13 @@ import pytest
 import triton
 
 import search_spaces
-from autosched.backends.triton_backend import TritonBackend
+from autosched.backends.triton.backend import TritonBackend
 from search_spaces import Schedule, SearchSpace, Workload, ops, target_named
-from search_spaces.interpreter import interpret
-from search_spaces.knobs import KnobValue
-from search_spaces.space import EmptySearchSpaceError
-from search_spaces.thin_form import ThinForm, thin_form, threads_of, why_illegal
-from search_spaces.tile_program import For, Reduce, Store, statements
+from search_spaces.programs.interpreter import interpret
+from search_spaces.programs.tile_program import For, Reduce, Store, statements
+from search_spaces.schedules.knobs import KnobValue
+from search_spaces.schedules.space import EmptySearchSpaceError
+from search_spaces.sketches.dots.thin_form import ThinForm, thin_form, threads_of, why_illegal
 
 H200 = target_named("h200")
 BACKEND = TritonBackend()

@@ -7,9 +7,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from search_spaces.expression import Affine
-from search_spaces.interpreter import interpret
-from search_spaces.tile_program import (
+from search_spaces.programs.interpreter import interpret
+from search_spaces.programs.text import to_text
+from search_spaces.programs.tile_program import (
     Buffer,
     Grid,
     GridAxis,
@@ -22,7 +22,7 @@ from search_spaces.tile_program import (
     Tile,
     TileProgram,
 )
-from search_spaces.tile_program_text import to_text
+from search_spaces.workloads.expression import Affine
 
 WHERE = (Slice(Affine(), 4),)
 TILE = Tile("t", ("i",), (4,))

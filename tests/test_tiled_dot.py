@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import search_spaces
-from autosched import reference
-from autosched.backends.triton_backend import TritonBackend
-from autosched.correctness import Expectation, error_ratio, expect
+from autosched.backends.triton.backend import TritonBackend
+from autosched.checking import reference
+from autosched.checking.correctness import Expectation, error_ratio, expect
 from search_spaces import Schedule, SearchSpace, Target, Workload, ops, target_named
-from search_spaces.interpreter import interpret
-from search_spaces.knobs import KnobValue, Values
-from search_spaces.resources import resources
-from search_spaces.tile_program import Grid, GridAxis, Slice, statements
+from search_spaces.devices.resources import resources
+from search_spaces.programs.interpreter import interpret
+from search_spaces.programs.tile_program import Grid, GridAxis, Slice, statements
+from search_spaces.schedules.knobs import KnobValue, Values
 
 H200 = target_named("h200")
 # So few units that persistent programs have several tiles of a small product each.

@@ -17,9 +17,8 @@ import torch
 
 import autosched
 import search_spaces
-from autosched.devices import cpu_target, gpu_target
-from autosched.measuring import LocalMeasurer
-from autosched.timing import (
+from autosched.machine.devices import cpu_target, gpu_target
+from autosched.machine.timing import (
     CpuTimer,
     GraphTimer,
     NeighbourProbe,
@@ -33,6 +32,7 @@ from autosched.timing import (
     policy_text,
     timer_for,
 )
+from autosched.measuring import LocalMeasurer
 from search_spaces import InputError, ops, target_named
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

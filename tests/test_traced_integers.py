@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from autosched import random_integers, trace
+from autosched import trace
+from autosched.checking import random_integers
 from search_spaces import InputError
 
 sys.path.append(str(Path(__file__).parent))

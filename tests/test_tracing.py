@@ -16,7 +16,7 @@ from torch import Tensor
 
 import autosched
 from autosched import InputError, TracedFunction, trace
-from autosched.devices import cpu_target
+from autosched.machine.devices import cpu_target
 from autosched.tracing import loaded
 
 sys.path.append(str(Path(__file__).parent))

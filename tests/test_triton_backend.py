@@ -16,22 +16,21 @@ import pytest
 import torch
 import triton
 
-from autosched import devices
 from autosched.backends.backend import CompileError
-from autosched.backends.cubin import read_cubin
-from autosched.backends.cuda_kernel import CudaKernel, kernels_from_json, kernels_to_json
-from autosched.backends.triton_backend import TritonBackend
-from autosched.backends.triton_compile import count_parameters, reason
-from autosched.backends.triton_grid import print_grid
-from autosched.backends.triton_index import Indexing
-from autosched.backends.triton_scope import Block, Identifiers, Scope
-from autosched.reference import evaluate
+from autosched.backends.gpu.cubin import read_cubin
+from autosched.backends.gpu.kernel import CudaKernel, kernels_from_json, kernels_to_json
+from autosched.backends.triton.backend import TritonBackend
+from autosched.backends.triton.compile import count_parameters, reason
+from autosched.backends.triton.language.grid import print_grid
+from autosched.backends.triton.language.index import Indexing
+from autosched.backends.triton.language.scope import Block, Identifiers, Scope
+from autosched.checking.reference import evaluate
+from autosched.machine import devices
 from search_spaces import Schedule, Workload, ops, target_named
 from search_spaces.build import build
-from search_spaces.expression import Affine
-from search_spaces.interpreter import interpret
-from search_spaces.resources import resources
-from search_spaces.tile_program import (
+from search_spaces.devices.resources import resources
+from search_spaces.programs.interpreter import interpret
+from search_spaces.programs.tile_program import (
     Bound,
     Buffer,
     Dot,
@@ -54,6 +53,7 @@ from search_spaces.tile_program import (
     loop_extents,
     statements,
 )
+from search_spaces.workloads.expression import Affine
 
 BACKEND = TritonBackend()
 

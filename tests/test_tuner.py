@@ -17,11 +17,11 @@ import pytest
 import autosched
 import search_spaces
 from autosched import Progress
-from autosched.timing import Policy
-from autosched.tuner import tune
+from autosched.machine.timing import Policy
+from autosched.tuning.tuner import tune
 from search_spaces import Axis, Reduction, Schedule, Stage, TargetUnavailableError, Tensor, Workload, ops
-from search_spaces.expression import Access, axis_index, call, div, sub
-from search_spaces.target import cpu
+from search_spaces.devices.target import cpu
+from search_spaces.workloads.expression import Access, axis_index, call, div, sub
 from tuning_logs import Measurement, TuningLog
 
 TARGET = cpu("Imaginary CPU", lanes=8, threads=1, l1_bytes=32 * 1024, l2_bytes=2**20, fp32_flops=1e11)

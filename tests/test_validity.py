@@ -17,16 +17,16 @@ from log_records import run_python
 
 import autosched
 import search_spaces
-from autosched import reproduction
+from autosched.backends import reproduction
 from autosched.backends.backend import CompileError
-from autosched.backends.llvm_backend import LlvmBackend
-from autosched.replay import find_best
-from autosched.reproduction import Reproduction
-from autosched.timing import Policy
-from autosched.tuner import tune
+from autosched.backends.llvm.backend import LlvmBackend
+from autosched.backends.reproduction import Reproduction
+from autosched.machine.timing import Policy
+from autosched.replaying.replay import find_best
+from autosched.tuning.tuner import tune
 from search_spaces import Schedule, Target, TileProgram, Workload, ops, target_named
 from search_spaces.code_hash import code_hash
-from search_spaces.target import cpu
+from search_spaces.devices.target import cpu
 from tuning_logs import Measurement, Status, TuningLog, TuningRecord
 
 TARGET = cpu("Imaginary CPU", lanes=8, threads=1, l1_bytes=32 * 1024, l2_bytes=2**20, fp32_flops=1e11)
@@ -112,7 +112,7 @@ RESUMED = """
 import sys
 from pathlib import Path
 from autosched import backends
-from autosched.generator import generator_hash
+from autosched.backends.generator import generator_hash
 import test_validity as tests
 result = tests.search(Path(sys.argv[1]), 30)
 print(result.trials_known, result.trials_done, generator_hash(backends.for_target(tests.TARGET)))

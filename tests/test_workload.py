@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from search_spaces import Axis, InputError, Reduction, Stage, Tensor, Workload, ops
-from search_spaces import expression as ex
-from search_spaces.expression import Access, Affine, Apply, axis_index
+from search_spaces.workloads import expression as ex
+from search_spaces.workloads.expression import Access, Affine, Apply, axis_index
 
 
 def test_the_key_depends_on_structure_and_not_on_names_for_people() -> None:

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autosched import TracedFunction, reference
-from autosched.tracing.operands import lying
-from autosched.tracing.values import Eager, Value
+from autosched import TracedFunction
+from autosched.checking import reference
+from autosched.tracing.values.operands import lying
+from autosched.tracing.values.values import Eager, Value
 
 
 def computed(traced: TracedFunction, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

@@ -7,7 +7,7 @@ import traceback
 import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from autosched.backends.triton_compile import load_functions
+from autosched.backends.triton.compile import load_functions
 
 
 def run(source, kernels, buffers):

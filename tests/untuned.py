@@ -8,8 +8,8 @@ import numpy as np
 
 import search_spaces
 from autosched import backends
-from autosched.fingerprint import source_fingerprint
-from autosched.kernel import Kernel, load_kernel
+from autosched.backends.fingerprint import source_fingerprint
+from autosched.kernels.kernel import Kernel, load_kernel
 from search_spaces import Schedule, Target, Workload
 from tuning_logs import CompileFacts, Measurement, Provenance, TuningRecord
 

@@ -11,9 +11,9 @@ __all__ = ["Artefact", "Backend", "CompileError", "Launcher", "LoadError", "for_
 def for_target(target: Target) -> Backend:
     """The backend that makes kernels for a target; its compiler is imported only here."""
     if target.kind == "cpu":
-        from autosched.backends.llvm_backend import LlvmBackend
+        from autosched.backends.llvm.backend import LlvmBackend
 
         return LlvmBackend()
-    from autosched.backends.triton_backend import TritonBackend
+    from autosched.backends.triton.backend import TritonBackend
 
     return TritonBackend()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from autosched.bench.function_suite import FunctionCase, read_function_suite
-from autosched.bench.gemm_suite import GemmCase, read_gemm_suite
-from autosched.bench.plot import draw
+from autosched.bench.drawing.plot import draw
 from autosched.bench.runner import BenchPlan, run_bench
 from autosched.bench.saved import saved_roofline
-from autosched.bench.suite import Case, Suite
+from autosched.bench.suites.function_suite import FunctionCase, read_function_suite
+from autosched.bench.suites.gemm_suite import GemmCase, read_gemm_suite
+from autosched.bench.suites.suite import Case, Suite
 
 __all__ = [
     "BenchPlan",

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 import torch
 
-from autosched import reference, timing
-from autosched.baselines import library_call, library_settings
-from autosched.timing import Run, Timer, timer_for
+from autosched.baselines.baselines import library_call, library_settings
+from autosched.checking import reference
+from autosched.machine import timing
+from autosched.machine.timing import Run, Timer, timer_for
 from autosched.tracing import TracedFunction
 from search_spaces import AutoschedError, Target, Workload, ops
-from search_spaces.dtypes import FLOAT8
+from search_spaces.workloads.dtypes import FLOAT8
 
 Op = Workload | TracedFunction
 

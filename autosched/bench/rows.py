@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from autosched.bench.history import TuningHistory
 from autosched.bench.peaks import Peaks, dot_flops
-from autosched.bench.suite import Case, SuiteKind
-from autosched.compare import Comparison, Row, Verdict
-from autosched.contenders import COMPILED_BASELINES, BaselineName
-from autosched.timing import Policy
+from autosched.bench.suites.suite import Case, SuiteKind
+from autosched.comparing.compare import Comparison, Row, Verdict
+from autosched.comparing.contenders import COMPILED_BASELINES, BaselineName
+from autosched.machine.timing import Policy
 from autosched.tracing import TracedFunction
 from search_spaces import Target, Workload
 from tuning_logs.intervals import Interval

@@ -11,27 +11,27 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from autosched import devices
-from autosched.arguments import check_integer, log_path
+from autosched.bench.drawing.plot import draw
+from autosched.bench.drawing.roofline import roofline
 from autosched.bench.history import TuningHistory, all_of, tuning_history
 from autosched.bench.peaks import measure_peaks
-from autosched.bench.plot import draw
-from autosched.bench.roofline import roofline
 from autosched.bench.rows import BenchRow, BenchTable
 from autosched.bench.saved import save_table
-from autosched.bench.suite import NOUNS, Case, Suite
+from autosched.bench.suites.suite import NOUNS, Case, Suite
 from autosched.bench.table import StreamedTable, summary_lines, title
-from autosched.compare import compare_kernel
-from autosched.contenders import BaselineName, check_baselines
-from autosched.kernel import Kernel
-from autosched.progress import progress_display
-from autosched.replay import replay, why_wrong_now
-from autosched.text import first_line
-from autosched.timing import Policy, check_timing
+from autosched.comparing.compare import compare_kernel
+from autosched.comparing.contenders import BaselineName, check_baselines
+from autosched.kernels.kernel import Kernel
+from autosched.machine import devices
+from autosched.machine.timing import Policy, check_timing
+from autosched.replaying.arguments import check_integer, log_path
+from autosched.replaying.replay import replay, why_wrong_now
 from autosched.tracing import TracedFunction
-from autosched.tuner import prepare, run
+from autosched.tuning.progress import progress_display
+from autosched.tuning.tuner import prepare, run
 from search_spaces import AutoschedError, InputError, LogError, Target, Workload
 from tuning_logs import TuningLog, TuningRecord
+from tuning_logs.text import first_line
 
 _INTERRUPTED = "interrupted"
 

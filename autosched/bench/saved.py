@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from autosched.bench.roofline import Roofline, roofline
+from autosched.bench.drawing.roofline import Roofline, roofline
 from autosched.bench.rows import BenchRow, BenchTable
 from autosched.bench.table import markdown, title
-from autosched.compare import Row
+from autosched.comparing.compare import Row
 from autosched.tracing import TracedFunction
 from search_spaces import InputError, Workload
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from autosched.bench.history import NEARLY
 from autosched.bench.peaks import dot_dtype, launched
 from autosched.bench.rows import BenchRow, BenchTable, Ratio
-from autosched.bench.suite import NOUNS, Case, SuiteKind
-from autosched.contenders import COMPILED_BASELINES, BaselineName
-from autosched.noise import slowed_text
-from autosched.text import duration_text, ratio_text
-from autosched.timing import policy_text
+from autosched.bench.suites.suite import NOUNS, Case, SuiteKind
+from autosched.comparing.contenders import COMPILED_BASELINES, BaselineName
+from autosched.machine.noise import slowed_text
+from autosched.machine.timing import policy_text
 from autosched.tracing import TracedFunction
+from tuning_logs.text import duration_text, ratio_text
 
 # As in a table's header: what the baselines are is said below it.
 _HEADINGS: dict[BaselineName, str] = {

@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 import autosched
-from autosched.arguments import log_path
+from autosched.backends.reproduction import printed
 from autosched.cli import bench, logs
 from autosched.cli.arguments import (
     INTERRUPTED,
@@ -29,18 +29,18 @@ from autosched.cli.arguments import (
     printed_target,
     workload,
 )
+from autosched.cli.demo import run_demo
 from autosched.cli.targets import target_lines
-from autosched.compare import compare
-from autosched.contenders import USUAL_BASELINES
-from autosched.demo import run_demo
+from autosched.comparing.compare import compare
+from autosched.comparing.contenders import USUAL_BASELINES
+from autosched.machine.timing import policy_text
 from autosched.measuring.repro import repeat
-from autosched.progress import progress_display
-from autosched.replay import find_best, log_paths, replay, why_wrong_now
-from autosched.reproduction import printed
+from autosched.replaying.arguments import log_path
+from autosched.replaying.replay import find_best, log_paths, replay, why_wrong_now
 from autosched.standalone import export
-from autosched.text import duration_text
-from autosched.timing import policy_text
-from autosched.tuner import TuneResult, prepare, run
+from autosched.tuning.progress import progress_display
+from autosched.tuning.tuner import TuneResult, prepare, run
+from tuning_logs.text import duration_text
 
 _EPILOG = f"""{OPERATORS_EPILOG}
 A first session:

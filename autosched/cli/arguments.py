@@ -15,14 +15,14 @@ from rich.console import Console
 from rich.text import Text
 from typer.core import TyperGroup
 
-from autosched import devices
-from autosched.contenders import BASELINES, BaselineName, check_baselines
-from autosched.timing import Policy
+from autosched.comparing.contenders import BASELINES, BaselineName, check_baselines
+from autosched.machine import devices
+from autosched.machine.timing import Policy
 from search_spaces import AutoschedError, InputError, Target, TargetUnavailableError, Workload, ops
-from search_spaces.activations import CHAIN_LINKS
-from search_spaces.dtypes import FLOATS
+from search_spaces.devices.target import GPUS
 from search_spaces.ops.matmul import LAYOUTS, OPERANDS
-from search_spaces.target import GPUS
+from search_spaces.workloads.activations import CHAIN_LINKS
+from search_spaces.workloads.dtypes import FLOATS
 
 # What a shell and its scripts take for "used wrongly".
 _USAGE_ERROR = 2

@@ -19,7 +19,7 @@ from autosched.bench import (
     run_bench,
     saved_roofline,
 )
-from autosched.bench.shipped import SHIPPED_SUITES, suite_path
+from autosched.bench.suites.shipped import SHIPPED_SUITES, suite_path
 from autosched.cli.arguments import (
     INTERRUPTED,
     Baselines,
@@ -32,7 +32,7 @@ from autosched.cli.arguments import (
     chosen_target,
     console,
 )
-from autosched.contenders import FUNCTION_BASELINES, BaselineName, check_baselines
+from autosched.comparing.contenders import FUNCTION_BASELINES, BaselineName, check_baselines
 from search_spaces import Target
 
 app = typer.Typer(no_args_is_help=True, help="Tune a suite, and measure all of it against everything else in one run.")

@@ -12,17 +12,17 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from autosched.arguments import log_path
+from autosched.backends.reproduction import Reproduction
 from autosched.cli.arguments import LogPath, console
-from autosched.effort import WorkSeconds
-from autosched.log_export import export
-from autosched.replay import MOST_PRINTED
-from autosched.reproduction import Reproduction
-from autosched.text import duration_text, table_lines
-from autosched.timing import policy_text
+from autosched.machine.timing import policy_text
+from autosched.replaying.arguments import log_path
+from autosched.replaying.log_export import export
+from autosched.replaying.replay import MOST_PRINTED
+from autosched.tuning.effort import WorkSeconds
 from search_spaces import InputError
 from tuning_logs import Status, TuningLog, TuningRecord
 from tuning_logs.ranking import IsGood, any_record, standing
+from tuning_logs.text import duration_text, table_lines
 
 app = typer.Typer(no_args_is_help=True, help="Look into a tuning log.")
 

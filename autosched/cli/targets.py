@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autosched import devices
-from autosched.text import table_lines
+from autosched.machine import devices
 from search_spaces import Target, TargetUnavailableError
-from search_spaces.target import GPUS
+from search_spaces.devices.target import GPUS
+from tuning_logs.text import table_lines
 
 
 def target_lines() -> Iterator[str]:

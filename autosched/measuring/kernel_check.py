@@ -11,9 +11,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import torch
 
 from autosched.backends.backend import Launcher
-from autosched.measuring import memory
-from autosched.measuring.jobs import one_line
-from autosched.measuring.trial_data import Failed, TrialData
+from autosched.checking.trial_data import Failed, TrialData
+from autosched.measuring.local import memory
+from autosched.measuring.local.jobs import one_line
 from search_spaces import Workload
 from tuning_logs import Status
 

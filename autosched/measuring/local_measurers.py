@@ -6,7 +6,7 @@ import functools
 import os
 import threading
 
-from autosched.measuring.fork_server import close_shared_server
+from autosched.measuring.local.fork_server import close_shared_server
 from autosched.measuring.measurer import LocalMeasurer
 from search_spaces import Target
 

@@ -15,16 +15,16 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Protocol, Self
 
-from autosched.devices import usable_cores
-from autosched.measuring.compile_pool import CompilePool
-from autosched.measuring.finals import hold
-from autosched.measuring.fork_server import shared_server
-from autosched.measuring.jobs import Setup, Standings, Task
-from autosched.measuring.pipeline import Pipeline
-from autosched.measuring.trial_runner import TrialRunner
-from autosched.measuring.worker_process import wait_for
-from autosched.telemetry import monitor_for
-from autosched.timing import Policy, check_timing
+from autosched.machine.devices import usable_cores
+from autosched.machine.telemetry import monitor_for
+from autosched.machine.timing import Policy, check_timing
+from autosched.measuring.local.compile_pool import CompilePool
+from autosched.measuring.local.finals import hold
+from autosched.measuring.local.fork_server import shared_server
+from autosched.measuring.local.jobs import Setup, Standings, Task
+from autosched.measuring.local.pipeline import Pipeline
+from autosched.measuring.local.trial_runner import TrialRunner
+from autosched.measuring.local.worker_process import wait_for
 from search_spaces import InputError, Schedule, Target, Workload
 from tuning_logs import DeviceState, Measurement
 
@@ -72,7 +72,7 @@ class Measurer(Protocol):
 
 
 class Monitor(Protocol):
-    """What tells how a device is doing: `autosched.telemetry.DeviceMonitor`."""
+    """What tells how a device is doing: `autosched.machine.telemetry.DeviceMonitor`."""
 
     def state(self) -> DeviceState | None: ...
 

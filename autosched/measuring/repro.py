@@ -20,10 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import search_spaces
-from autosched import backends, devices
+from autosched import backends
 from autosched.backends.backend import Backend, CompileError
+from autosched.machine import devices
+from autosched.machine.timing import POLICIES
 from autosched.measuring.measurer import LocalMeasurer
-from autosched.timing import POLICIES
 from search_spaces import InputError, Schedule
 from tuning_logs import CHECK_FAILURES, Measurement, Status, TuningRecord
 

@@ -19,21 +19,21 @@ from pathlib import Path
 
 import torch
 
-from autosched.backends.triton_scope import Identifiers
-from autosched.backends.triton_source import is_gluon
-from autosched.kernel import Kernel
-from autosched.reference import indexed_sizes
+from autosched.backends.triton.language.scope import Identifiers
+from autosched.backends.triton.source import is_gluon
+from autosched.checking.reference import indexed_sizes
+from autosched.kernels.kernel import Kernel
+from autosched.machine.timing import Policy, policy_text
 from autosched.standalone.first_call import first_call_text
 from autosched.standalone.launchers import CHECK, DESCRIPTOR, GLUON_DESCRIPTOR, Call, call_of, entry, launcher
 from autosched.standalone.references import HELPERS, reference
 from autosched.standalone.self_test import RANDOM, error_text, inputs_text, main_text
 from autosched.standalone.traced_functions import ALIGNED, LAID_OUT, TYPE, VIEW, TracedText, beside
 from autosched.standalone.tuned import Tuned, kernel_texts, look_up, named_kernels, target_of
-from autosched.text import duration_text
-from autosched.timing import Policy, policy_text
 from autosched.tracing import TracedFunction, TracedKernel
 from search_spaces import AutoschedError, EmptySearchSpaceError, InputError, Target, Workload
-from search_spaces.tile_program_text import to_text
+from search_spaces.programs.text import to_text
+from tuning_logs.text import duration_text
 
 # What a file imports where its text holds the pattern.
 _IMPORTS = (

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from autosched.backends.triton_arguments import Descriptor
-from autosched.backends.triton_scope import Identifiers, call
-from autosched.backends.triton_source import is_gluon, kernel_arguments
+from autosched.backends.triton.arguments import Descriptor
+from autosched.backends.triton.language.scope import Identifiers, call
+from autosched.backends.triton.source import is_gluon, kernel_arguments
 from search_spaces import Tensor, TileProgram, Workload
-from search_spaces.dtypes import dtype
-from search_spaces.resources import WARP_GROUP
-from search_spaces.tile_program import Buffer, Kernel
+from search_spaces.devices.resources import WARP_GROUP
+from search_spaces.programs.tile_program import Buffer, Kernel
+from search_spaces.workloads.dtypes import dtype
 
 # What files call the two classes of tensor descriptors.
 DESCRIPTOR = "TensorDescriptor"
@@ -19,7 +19,7 @@ GLUON_DESCRIPTOR = "GluonTensorDescriptor"
 ALLOCATE = "empty"
 # The function that checks the kernels before the first call.
 FIRST_CALL = "_checked"
-# As in `autosched.backends.triton_gluon_compile`: the widths of rows in shared memory whose banks are permuted.
+# As in `autosched.backends.triton.gluon.compile`: the widths of rows in shared memory whose banks are permuted.
 _SWIZZLES = (128, 64, 32)
 
 # What tells one function that launches kernels from another: the workload's key, the order of its inputs, its output.

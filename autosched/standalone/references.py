@@ -19,11 +19,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autosched.backends.formulas import FORMULAS
-from autosched.backends.triton_scope import Identifiers
-from autosched.reference import multiplied_factors, outside
+from autosched.backends.triton.language.scope import Identifiers
+from autosched.checking.reference import multiplied_factors, outside
 from search_spaces import Stage, Workload
-from search_spaces import expression as ex
-from search_spaces.expression import (
+from search_spaces.workloads import expression as ex
+from search_spaces.workloads.expression import (
     ROUNDINGS,
     WRAPPINGS,
     Access,

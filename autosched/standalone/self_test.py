@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 from search_spaces import Tensor, Workload
-from search_spaces.dtypes import FLOAT8, is_float
+from search_spaces.workloads.dtypes import FLOAT8, is_float
 
 RANDOM = '''\
 def _random(shape, strides, dtype, generator, empty, integers=(-8, 9)):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from torch.utils._pytree import TreeSpec
 
 from autosched.standalone.aten import value_text
-from autosched.tracing.structure import Structure
+from autosched.tracing.capture.structure import Structure
 from search_spaces import InputError
 
 

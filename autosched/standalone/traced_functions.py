@@ -22,19 +22,19 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from autosched.backends.triton_scope import Identifiers, call
-from autosched.reference import indexed_sizes
+from autosched.backends.triton.language.scope import Identifiers, call
+from autosched.checking.reference import indexed_sizes
 from autosched.standalone.aten import call_text, value_text
 from autosched.standalone.launchers import ALLOCATE, FIRST_CALL, Call, call_of, check, function_text
 from autosched.standalone.structures import structure_text
-from autosched.tracing.assembly import Assembled
-from autosched.tracing.capture import capture
-from autosched.tracing.function import TracedFunction
-from autosched.tracing.operands import ViewOf, lying
-from autosched.tracing.values import Eager, Source, Value
+from autosched.tracing.callables.function import TracedFunction
+from autosched.tracing.capture.capture import capture
+from autosched.tracing.fusion.assembly import Assembled
+from autosched.tracing.values.operands import ViewOf, lying
+from autosched.tracing.values.values import Eager, Source, Value
 from search_spaces import InputError
 from search_spaces import Tensor as TensorSpec
-from search_spaces.strides import dense_strides, span
+from search_spaces.workloads.strides import dense_strides, span
 
 # Constants of so many elements stand in the text; larger ones, in a file beside it.
 LARGEST_INLINED = 1024

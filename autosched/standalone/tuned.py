@@ -7,14 +7,14 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autosched import devices
-from autosched.arguments import check_policy, check_workload
-from autosched.backends.triton_scope import Identifiers
-from autosched.backends.triton_source import print_module
-from autosched.replay import find_best, log_paths
-from autosched.timing import Policy
+from autosched.backends.triton.language.scope import Identifiers
+from autosched.backends.triton.source import print_module
+from autosched.machine import devices
+from autosched.machine.timing import Policy
+from autosched.replaying.arguments import check_policy, check_workload
+from autosched.replaying.replay import find_best, log_paths
 from search_spaces import InputError, Schedule, Target, TileProgram, Workload, build, target_named
-from search_spaces.target import GPUS
+from search_spaces.devices.target import GPUS
 from tuning_logs import TuningRecord
 
 # How `print_module` sets its parts apart: comment and imports, then functions.

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from search_spaces import InputError, Schedule, SearchSpace
-from search_spaces.knobs import KnobValue
+from search_spaces.schedules.knobs import KnobValue
 from tuning_logs import TuningRecord
 
 

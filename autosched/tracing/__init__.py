@@ -1,11 +1,11 @@
 """PyTorch functions as workloads: captured, translated into values, cut into kernels."""
 
-from autosched.tracing.differentiable import DifferentiableFunction, DifferentiableKernel
-from autosched.tracing.dynamic import DynamicFunction, DynamicKernel
-from autosched.tracing.function import TracedFunction
-from autosched.tracing.kernel import TracedKernel
-from autosched.tracing.traced import LoadedFunction, Traced, loaded, trace
-from autosched.tracing.tuning import TracedTuneResult
+from autosched.tracing.callables.differentiable import DifferentiableFunction, DifferentiableKernel
+from autosched.tracing.callables.dynamic import DynamicFunction, DynamicKernel
+from autosched.tracing.callables.function import TracedFunction
+from autosched.tracing.callables.kernel import TracedKernel
+from autosched.tracing.callables.traced import LoadedFunction, Traced, loaded, trace
+from autosched.tuning.traced_result import TracedTuneResult
 
 __all__ = [
     "DifferentiableFunction",

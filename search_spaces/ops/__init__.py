@@ -15,7 +15,7 @@ from search_spaces.ops.pointwise import pointwise
 from search_spaces.ops.rmsnorm import rmsnorm
 from search_spaces.ops.row_sum import row_sum
 from search_spaces.ops.softmax import softmax
-from search_spaces.workload import Scalar, Workload
+from search_spaces.workloads.workload import Scalar, Workload
 
 __all__ = [
     "CONSTRUCTORS",

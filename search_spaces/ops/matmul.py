@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from search_spaces import expression as ex
-from search_spaces.activations import apply_chain
-from search_spaces.dtypes import FLOAT8, FLOATS, accumulator_of, is_integer
 from search_spaces.errors import InputError, unknown_name
-from search_spaces.expression import Access, axis_index
-from search_spaces.workload import Axis, Reduction, Scalar, Stage, Tensor, Workload, check_shape
+from search_spaces.workloads import expression as ex
+from search_spaces.workloads.activations import apply_chain
+from search_spaces.workloads.dtypes import FLOAT8, FLOATS, accumulator_of, is_integer
+from search_spaces.workloads.expression import Access, axis_index
+from search_spaces.workloads.workload import Axis, Reduction, Scalar, Stage, Tensor, Workload, check_shape
 
 # Of a and b: "n" as written, "t" transposed.
 LAYOUTS = ("nn", "nt", "tn", "tt")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from search_spaces.activations import apply_chain
-from search_spaces.dtypes import check_float
 from search_spaces.errors import InputError
-from search_spaces.expression import Access, axis_index
-from search_spaces.workload import Axis, Stage, Tensor, Workload
+from search_spaces.workloads.activations import apply_chain
+from search_spaces.workloads.dtypes import check_float
+from search_spaces.workloads.expression import Access, axis_index
+from search_spaces.workloads.workload import Axis, Stage, Tensor, Workload
 
 
 def pointwise(rows: int, columns: int, chain: str, dtype: str = "float32", scale: float = 2.0) -> Workload:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from search_spaces.dtypes import check_float
-from search_spaces.expression import Access, axis_index
-from search_spaces.workload import Axis, Reduction, Stage, Tensor, Workload
+from search_spaces.workloads.dtypes import check_float
+from search_spaces.workloads.expression import Access, axis_index
+from search_spaces.workloads.workload import Axis, Reduction, Stage, Tensor, Workload
 
 
 def row_sum(rows: int, columns: int, dtype: str = "float32") -> Workload:

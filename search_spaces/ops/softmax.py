@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from search_spaces import expression as ex
-from search_spaces.dtypes import check_float
-from search_spaces.expression import Access, axis_index
-from search_spaces.workload import Axis, Reduction, Stage, Tensor, Workload
+from search_spaces.workloads import expression as ex
+from search_spaces.workloads.dtypes import check_float
+from search_spaces.workloads.expression import Access, axis_index
+from search_spaces.workloads.workload import Axis, Reduction, Stage, Tensor, Workload
 
 
 def softmax(rows: int, columns: int, dtype: str = "float32") -> Workload:

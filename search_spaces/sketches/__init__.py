@@ -11,9 +11,9 @@ import pkgutil
 from collections.abc import Iterator
 from typing import Protocol, cast
 
-from search_spaces.space import Sketch
-from search_spaces.target import Target
-from search_spaces.workload import Workload
+from search_spaces.devices.target import Target
+from search_spaces.schedules.space import Sketch
+from search_spaces.workloads.workload import Workload
 
 
 class SketchRule(Protocol):

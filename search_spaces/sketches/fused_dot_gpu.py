@@ -14,8 +14,13 @@ once for all of them. No intermediate result goes to memory.
 
 from __future__ import annotations
 
-from search_spaces.descriptors import descriptor_remarks
-from search_spaces.dot_knobs import (
+from search_spaces.devices.descriptors import descriptor_remarks
+from search_spaces.devices.target import Target
+from search_spaces.programs.lowering import buffers
+from search_spaces.programs.tile_program import Kernel, TileProgram
+from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Values, nearest
+from search_spaces.schedules.space import Sketch
+from search_spaces.sketches.dots.dot_knobs import (
     MIN_ROWS,
     addressing_of_all,
     epilogue_addressing,
@@ -24,16 +29,11 @@ from search_spaces.dot_knobs import (
     tilings,
     why_too_narrow,
 )
-from search_spaces.dtypes import dtype
-from search_spaces.expression import Access, Expression
-from search_spaces.fused_contraction import FusedContractionForm, fused_contraction_form
-from search_spaces.fused_tiles import FusedTile, whole_tiles
-from search_spaces.knobs import Choice, Knob, KnobValue, Values, nearest
-from search_spaces.lowering import buffers
-from search_spaces.space import Sketch
-from search_spaces.target import Target
-from search_spaces.tile_program import Kernel, TileProgram
-from search_spaces.workload import Workload
+from search_spaces.sketches.dots.fused_tiles import FusedTile, whole_tiles
+from search_spaces.structure.fused_contraction import FusedContractionForm, fused_contraction_form
+from search_spaces.workloads.dtypes import dtype
+from search_spaces.workloads.expression import Access, Expression
+from search_spaces.workloads.workload import Workload
 
 # (m, n, k bytes, warps, stages) of the tiles to start from. Accumulators share the registers: with two, 128 x 128 is
 # what 128 x 256 is to one dot.

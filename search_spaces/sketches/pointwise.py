@@ -8,15 +8,15 @@ Axes merge first where every tensor allows it, so that x, y and out of one shape
 
 from __future__ import annotations
 
-from search_spaces.expression import Affine
-from search_spaces.knobs import Choice, Knob, Tiling, Values, cover, nearest
-from search_spaces.lowering import Emitter, Names, buffers
-from search_spaces.resources import WARP
-from search_spaces.space import Sketch
-from search_spaces.structure import inline, pointwise_form
-from search_spaces.target import Target
-from search_spaces.tile_program import Grid, GridAxis, Kernel, Launch, Slice, TileProgram
-from search_spaces.workload import Axis, Workload
+from search_spaces.devices.resources import WARP
+from search_spaces.devices.target import Target
+from search_spaces.programs.lowering import Emitter, Names, buffers
+from search_spaces.programs.tile_program import Grid, GridAxis, Kernel, Launch, Slice, TileProgram
+from search_spaces.schedules.knobs import Choice, Knob, Tiling, Values, cover, nearest
+from search_spaces.schedules.space import Sketch
+from search_spaces.structure.forms import inline, pointwise_form
+from search_spaces.workloads.expression import Affine
+from search_spaces.workloads.workload import Axis, Workload
 
 # Persistent grids start this many programs per multiprocessor: enough to hide latency, few enough to stay resident.
 PERSISTENT_PROGRAMS_PER_UNIT = 4

@@ -12,17 +12,17 @@ then has neighbours in memory as its rows.
 
 from __future__ import annotations
 
-from search_spaces.column_walk import ColumnWalk
-from search_spaces.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest
-from search_spaces.lowering import Names, buffers
-from search_spaces.row_parts import RowTiles, row_form_on, row_tiling
-from search_spaces.running_folds import groups, online_pair, reduce_columns
+from search_spaces.devices.target import Target
+from search_spaces.programs.lowering import Names, buffers
+from search_spaces.programs.tile_program import Grid, Kernel, Slice, Statement, Tile, TileProgram
+from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest
+from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.pointwise import PREFETCH_BYTES, launch
-from search_spaces.space import Sketch
-from search_spaces.structure import RowForm
-from search_spaces.target import Target
-from search_spaces.tile_program import Grid, Kernel, Slice, Statement, Tile, TileProgram
-from search_spaces.workload import Workload
+from search_spaces.sketches.rows.column_walk import ColumnWalk
+from search_spaces.sketches.rows.row_parts import RowTiles, row_form_on, row_tiling
+from search_spaces.sketches.rows.running_folds import groups, online_pair, reduce_columns
+from search_spaces.structure.forms import RowForm
+from search_spaces.workloads.workload import Workload
 
 COLUMNS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 # Columns of a turn where they lie across memory; a CPU takes them one by one, with running values in registers.

@@ -12,18 +12,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from search_spaces.column_walk import ColumnWalk
-from search_spaces.expression import Affine
-from search_spaces.knobs import Choice, Knob, Values, nearest
-from search_spaces.lowering import Names, buffers, workspace_name
-from search_spaces.row_parts import ROWS_ACROSS, RowTiles, folded_in, row_form_on, row_tiling
-from search_spaces.running_folds import Group, groups, join_parts, online_pair, reduce_columns
-from search_spaces.sketches.pointwise import launch
-from search_spaces.sketches.row_looped import column_tiling
-from search_spaces.space import Sketch
-from search_spaces.structure import RowForm
-from search_spaces.target import Target
-from search_spaces.tile_program import (
+from search_spaces.devices.target import Target
+from search_spaces.programs.lowering import Names, buffers, workspace_name
+from search_spaces.programs.tile_program import (
     Buffer,
     Grid,
     GridAxis,
@@ -35,7 +26,16 @@ from search_spaces.tile_program import (
     Tile,
     TileProgram,
 )
-from search_spaces.workload import Stage, Workload
+from search_spaces.schedules.knobs import Choice, Knob, Values, nearest
+from search_spaces.schedules.space import Sketch
+from search_spaces.sketches.pointwise import launch
+from search_spaces.sketches.row_looped import column_tiling
+from search_spaces.sketches.rows.column_walk import ColumnWalk
+from search_spaces.sketches.rows.row_parts import ROWS_ACROSS, RowTiles, folded_in, row_form_on, row_tiling
+from search_spaces.sketches.rows.running_folds import Group, groups, join_parts, online_pair, reduce_columns
+from search_spaces.structure.forms import RowForm
+from search_spaces.workloads.expression import Affine
+from search_spaces.workloads.workload import Stage, Workload
 
 SPLITS = (2, 4, 8, 16, 32, 64, 128, 256, 512)
 # A part of fewer elements is not worth a program: 16 bytes of bfloat16 for each of 128 threads.

@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from search_spaces.expression import Affine
-from search_spaces.knobs import Choice, Knob, Values, nearest
-from search_spaces.lowering import Names, buffers
-from search_spaces.resources import WARP
-from search_spaces.row_parts import ROWS_ACROSS, RowTiles, fold, row_form_on, row_tiling
+from search_spaces.devices.resources import WARP
+from search_spaces.devices.target import Target
+from search_spaces.programs.lowering import Names, buffers
+from search_spaces.programs.tile_program import Grid, Kernel, Slice, Tile, TileProgram
+from search_spaces.schedules.knobs import Choice, Knob, Values, nearest
+from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.pointwise import PERSISTENT_PROGRAMS_PER_UNIT, PREFETCH_BYTES, launch
-from search_spaces.space import Sketch
-from search_spaces.structure import RowForm
-from search_spaces.target import Target
-from search_spaces.tile_program import Grid, Kernel, Slice, Tile, TileProgram
-from search_spaces.workload import Workload
+from search_spaces.sketches.rows.row_parts import ROWS_ACROSS, RowTiles, fold, row_form_on, row_tiling
+from search_spaces.structure.forms import RowForm
+from search_spaces.workloads.expression import Affine
+from search_spaces.workloads.workload import Workload
 
 # A tile of more elements than half the registers of a multiprocessor leaves too few for anything else.
 MAX_ELEMENTS = 32768

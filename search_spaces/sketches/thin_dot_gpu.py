@@ -22,15 +22,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from search_spaces.expression import Affine
-from search_spaces.knobs import Choice, Knob, Tiling, Values, cover, nearest
-from search_spaces.lowering import Emitter, Names, buffers, slices_at, start_of
-from search_spaces.resources import WARP
-from search_spaces.space import Sketch
-from search_spaces.split_reduction import combine, partial_sums
-from search_spaces.target import Target
-from search_spaces.thin_form import MAX_PRODUCTS, ThinForm, thin_form, threads_of, turns_of, why_illegal
-from search_spaces.tile_program import (
+from search_spaces.devices.resources import WARP
+from search_spaces.devices.target import Target
+from search_spaces.programs.lowering import Emitter, Names, buffers, slices_at, start_of
+from search_spaces.programs.tile_program import (
     Bound,
     Fill,
     For,
@@ -47,7 +42,12 @@ from search_spaces.tile_program import (
     Tile,
     TileProgram,
 )
-from search_spaces.workload import Axis, Workload
+from search_spaces.schedules.knobs import Choice, Knob, Tiling, Values, cover, nearest
+from search_spaces.schedules.space import Sketch
+from search_spaces.sketches.dots.split_reduction import combine, partial_sums
+from search_spaces.sketches.dots.thin_form import MAX_PRODUCTS, ThinForm, thin_form, threads_of, turns_of, why_illegal
+from search_spaces.workloads.expression import Affine
+from search_spaces.workloads.workload import Axis, Workload
 
 # Tiles of the large operand along the axis whose neighbours are neighbours in memory: from a sector of 32 bytes up to
 # one load of 16 bytes by each thread of eight warps.

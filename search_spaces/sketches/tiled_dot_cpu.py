@@ -18,13 +18,9 @@ of m, n and k is searched, as are packing, loop orders and unrolling.
 
 from __future__ import annotations
 
-from search_spaces.expression import Access, Affine
-from search_spaces.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest
-from search_spaces.lowering import Emitter, Names, buffers, start_of, workspace_name
-from search_spaces.space import Sketch
-from search_spaces.structure import ContractionForm, contraction_form
-from search_spaces.target import Target
-from search_spaces.tile_program import (
+from search_spaces.devices.target import Target
+from search_spaces.programs.lowering import Emitter, Names, buffers, start_of, workspace_name
+from search_spaces.programs.tile_program import (
     Bound,
     Buffer,
     Dot,
@@ -46,7 +42,11 @@ from search_spaces.tile_program import (
     TileProgram,
     View,
 )
-from search_spaces.workload import Workload
+from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest
+from search_spaces.schedules.space import Sketch
+from search_spaces.structure.forms import ContractionForm, contraction_form
+from search_spaces.workloads.expression import Access, Affine
+from search_spaces.workloads.workload import Workload
 
 # Register tiles (rows, vectors per row); which of them fit depends on the registers that the CPU has.
 REGISTER_ROWS = (1, 2, 3, 4, 5, 6, 8, 9, 10, 12, 13, 14, 16, 20, 24, 28)

@@ -19,8 +19,14 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from search_spaces.descriptors import descriptor_remarks
-from search_spaces.dot_knobs import (
+from search_spaces.devices.descriptors import descriptor_remarks
+from search_spaces.devices.resources import GROUP_ROWS, resources
+from search_spaces.devices.target import Target
+from search_spaces.programs.lowering import buffers, start_of
+from search_spaces.programs.tile_program import Kernel, Slice, TileProgram
+from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Values, nearest
+from search_spaces.schedules.space import Sketch
+from search_spaces.sketches.dots.dot_knobs import (
     MIN_ROWS,
     REDUCTION_TILES,
     addressing,
@@ -30,20 +36,14 @@ from search_spaces.dot_knobs import (
     tilings,
     why_too_narrow,
 )
-from search_spaces.dot_tiles import DotTile
-from search_spaces.dtypes import dtype, is_integer, is_promoted
-from search_spaces.expression import Access
-from search_spaces.knobs import Choice, Knob, KnobValue, Values, nearest
-from search_spaces.lowering import buffers, start_of
-from search_spaces.operand_copies import Operand, OperandCopy, operand, operand_copy
-from search_spaces.resources import GROUP_ROWS, resources
-from search_spaces.space import Sketch
-from search_spaces.specialization import CAPABILITY, KINDS, why_not_specialized
-from search_spaces.split_reduction import combine, partial_sums
-from search_spaces.structure import ContractionForm, contraction_form
-from search_spaces.target import Target
-from search_spaces.tile_program import Kernel, Slice, TileProgram
-from search_spaces.workload import Workload
+from search_spaces.sketches.dots.dot_tiles import DotTile
+from search_spaces.sketches.dots.operand_copies import Operand, OperandCopy, operand, operand_copy
+from search_spaces.sketches.dots.specialization import CAPABILITY, KINDS, why_not_specialized
+from search_spaces.sketches.dots.split_reduction import combine, partial_sums
+from search_spaces.structure.forms import ContractionForm, contraction_form
+from search_spaces.workloads.dtypes import dtype, is_integer, is_promoted
+from search_spaces.workloads.expression import Access
+from search_spaces.workloads.workload import Workload
 
 # Reductions are cut into at most so many parts, of at least two of the smaller reduction tiles each.
 SPLITS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)

@@ -10,7 +10,7 @@ import search_spaces
 from cost_models import CostModel
 from cost_models.roofline import latency_s
 from search_spaces import Schedule, SearchSpace, Target, Workload, ops, target_named
-from search_spaces.target import cpu
+from search_spaces.devices.target import cpu
 from tuning_logs import Measurement, Provenance, TuningRecord
 
 CPU = cpu("A CPU", lanes=8, threads=2, l1_bytes=32768, l2_bytes=2**20, fp32_flops=1e11)

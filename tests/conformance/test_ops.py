@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from autosched import reference
+from autosched.checking import reference
 from search_spaces import Workload, ops
 
 # Arguments for every operator: odd sizes first, then one that fills whole tiles.

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import search_spaces
-from autosched import reference
-from autosched.correctness import error_ratio, expect
+from autosched.checking import reference
+from autosched.checking.correctness import error_ratio, expect
 from search_spaces import (
     Axis,
     EmptySearchSpaceError,
@@ -27,14 +27,14 @@ from search_spaces import (
     ops,
     sketches,
 )
-from search_spaces import expression as ex
-from search_spaces.device_support import why_unsupported
-from search_spaces.dtypes import FLOAT8
-from search_spaces.expression import Access, axis_index
-from search_spaces.interpreter import interpret
-from search_spaces.resources import why_too_large
-from search_spaces.target import GPUS, cpu
-from search_spaces.tile_program import Dot, Kernel, produced, statements
+from search_spaces.devices.device_support import why_unsupported
+from search_spaces.devices.resources import why_too_large
+from search_spaces.devices.target import GPUS, cpu
+from search_spaces.programs.interpreter import interpret
+from search_spaces.programs.tile_program import Dot, Kernel, produced, statements
+from search_spaces.workloads import expression as ex
+from search_spaces.workloads.dtypes import FLOAT8
+from search_spaces.workloads.expression import Access, axis_index
 
 sys.path.append(str(Path(__file__).parents[1]))
 from fused_workloads import gated, prepared, sum_of_products

@@ -11,10 +11,10 @@ from autosched import strategies
 from autosched.strategies import Stopped, Strategy
 from cost_models.roofline import latency_s
 from search_spaces import Schedule, SearchSpace, TileProgram, ops, target_named
-from search_spaces.knobs import Choice
-from search_spaces.space import Sketch, Values
-from search_spaces.target import cpu
-from search_spaces.tile_program import Grid, Kernel
+from search_spaces.devices.target import cpu
+from search_spaces.programs.tile_program import Grid, Kernel
+from search_spaces.schedules.knobs import Choice
+from search_spaces.schedules.space import Sketch, Values
 from tuning_logs import Measurement, Provenance, TuningRecord
 
 CPU = cpu("A CPU", lanes=8, threads=1, l1_bytes=32768, l2_bytes=2**20, fp32_flops=1e11)

@@ -1,7 +1,7 @@
 """Functions of float32 numbers that tile programs call and that no backend has as it should be: one definition each.
 
 A formula says how a function is computed, in terms that every backend prints (`llvm_formulas`, `triton_formulas`). How
-accurate each one is stands in `autosched.accuracy`. Nothing here knows a backend, a tile or a schedule.
+accurate each one is stands in `autosched.checking.accuracy`. Nothing here knows a backend, a tile or a schedule.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from autosched.backends.formulas import angles, exponentials, gamma, remainders
 from autosched.backends.formulas.terms import Term
 
-# By the name of the operator in `search_spaces.expression.OPERATORS`.
+# By the name of the operator in `search_spaces.workloads.expression.OPERATORS`.
 FORMULAS: Mapping[str, Callable[..., Term]] = {
     "exp2": exponentials.exp2,
     "log2": exponentials.log2,

@@ -1,0 +1,44 @@
+"""What a schedule becomes: a hash of everything that is compiled and launched, which a record carries with it.
+
+Two versions of autosched that give a schedule the same fingerprint make the same kernel of it, so that what one of them
+measured holds for the other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from itertools import dropwhile
+
+from search_spaces import TileProgram
+from search_spaces.programs.tile_program import Buffer, Kernel, Launch, Load, Store, statements
+
+# What the lines of the comment begin with that printers place at the top: Triton's and LLVM's. It shows the schedule
+# and the loop nest, and its wording may change while the code stays.
+_COMMENT = ("#", ";")
+# 64 bits: among a million kernels two share them with a chance of 3e-8.
+_DIGITS = 16
+
+
+def source_fingerprint(source: str, program: TileProgram) -> str:
+    """16 hexadecimal digits over the source text that was printed for a program, and over how it is launched.
+
+    The comment at the top does not count. What the text leaves to the compiler and the launcher does: warps and stages,
+    the size of the grid, tiles of tensor descriptors, buffers, and which of these are zeroed.
+    """
+    code = "".join(dropwhile(lambda line: line.startswith(_COMMENT), source.splitlines(keepends=True)))
+    kernels = [(k.grid.tiles, k.grid.programs, _said(k.launch), _described_tiles(k)) for k in program.kernels]
+    parts = (code, kernels, [_said(buffer) for buffer in program.buffers], program.zeroed)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:_DIGITS]
+
+
+def _described_tiles(kernel: Kernel) -> list[tuple[str, tuple[int | None, ...]]]:
+    """The buffers that are read or written by tensor descriptors, in tiles of which extents."""
+    moves = (s for s in statements(kernel.body) if isinstance(s, Load | Store) and s.via == "descriptor")
+    return list(dict.fromkeys((s.buffer, tuple(piece.extent for piece in s.slices)) for s in moves))
+
+
+def _said(value: Buffer | Launch) -> list[tuple[str, object]]:
+    """The fields that say something: one that is added, and is zero or empty here, leaves fingerprints as they were."""
+    named = [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
+    return [(name, content) for name, content in named if content]

@@ -1,0 +1,232 @@
+"""Launches compiled CUDA kernels through the driver API: no C compiler, no runtime of the language they came from.
+
+What stays the same from call to call is laid out beforehand, as the driver reads it: descriptions of the launches, and
+arrays of pointers to parameter values. A call writes the addresses of its tensors where these point, and launches.
+
+That memory serves one call at a time: the driver copies parameter values while it launches, and Python's lock is not
+held meanwhile. So a call takes such a piece from a list of idle ones, or lays out another, and puts it back; `pop` and
+`append` of a list are atomic, and cheaper than a lock. There are as many as there were ever calls at the same moment.
+
+Workspaces are allocated by every call that needs them and given back when it has launched, like any temporary tensor of
+PyTorch's: its allocator hands memory of a stream out again to that stream alone, whose work is in order. So calls on
+several streams never share one, nothing is held between calls, and what a CUDA graph captures comes from, and stays
+in, that graph's own pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from cuda.bindings import driver
+
+from autosched.backends.backend import LoadError
+from autosched.backends.gpu.kernel import CudaKernel
+from autosched.backends.gpu.parameters import CallMemory, ParameterLayout
+from autosched.machine.torch_internals import allocator, current_device, current_stream
+from search_spaces import OutOfMemoryError, TileProgram
+from search_spaces.devices.resources import WARP
+
+# What a driver call that returns nothing else gives.
+_DONE = (driver.CUresult.CUDA_SUCCESS,)
+_NO_CONTEXT = (driver.CUresult.CUDA_ERROR_INVALID_CONTEXT,)
+# Kernels are compiled to load up to 16 bytes at once from where a buffer starts.
+_ALIGNMENT_BYTES = 16
+# More dynamic shared memory than this has to be asked for (CUDA programming guide, "Shared Memory" of 7.x and later).
+_SHARED_WITHOUT_ASKING = 48 * 1024
+# Clusters of more blocks than this are not portable, and have to be allowed (same guide, "Thread Block Clusters").
+_PORTABLE_CLUSTER = 8
+
+
+class _Call:
+    """What the driver reads during one call: parameters, and the launches on `stream`.
+
+    `steps` holds, for every kernel, its launch, its function and the address of its parameters, as the driver takes
+    them.
+    """
+
+    def __init__(self, layout: ParameterLayout, kernels: Sequence[CudaKernel], functions: Sequence[Any]) -> None:
+        self.memory = CallMemory(layout)
+        launches = [_launch_of(k) for k in kernels]
+        self.steps = tuple(zip(launches, functions, self.memory.parameters, strict=True))
+        self.stream = 0
+
+    def use_stream(self, stream: int) -> None:
+        for launch, _, _ in self.steps:
+            launch.hStream = driver.CUstream(stream)
+        self.stream = stream
+
+
+class CudaLauncher:
+    """The kernels of a tile program on torch's current device; runs them on torch's current stream of that device.
+
+    A call waits for nothing, and allocates nothing but workspaces, with PyTorch's allocator: a CUDA graph can capture
+    it. The launcher, whose code the graph then runs, must outlive it. Threads may call it at the same time.
+    """
+
+    def __init__(self, program: TileProgram, cubins: Sequence[bytes], kernels: Sequence[CudaKernel]) -> None:
+        """Load the cubins.
+
+        Raises:
+            LoadError: the device refuses a cubin.
+            OutOfMemoryError: it has too little memory for the workspaces of a call.
+        """
+        # Any call of torch's runtime makes the device's primary context current in this thread.
+        torch.cuda.synchronize()
+        self._device = current_device()
+        (self._context,) = _loaded(driver.cuCtxGetCurrent())
+        self._arguments = tuple(b for b in program.buffers if b.role != "workspace")
+        self._modules: list[Any] = []
+        self._idle: list[_Call] = []
+        self._kernels = tuple(kernels)
+        try:
+            self._functions = [self._load_function(c, k) for c, k in zip(cubins, kernels, strict=True)]
+            self._layout = ParameterLayout(program, kernels)
+            size = (self._layout.workspace_bytes,)
+            self._allocate = allocator(size, (1,), torch.uint8, torch.device("cuda", self._device))
+            if self._layout.workspace_bytes:
+                # Whether there is so much is to be seen now, not at the first call.
+                self._workspace()
+            self._idle.append(self._another_call())
+        except BaseException:
+            self.unload()
+            raise
+
+    def __call__(self, buffers: Sequence[torch.Tensor]) -> None:
+        """Enqueue every kernel. `buffers`: tensors of the program's strides, the inputs in order and then the output.
+
+        Raises:
+            RuntimeError: a buffer is on another device or starts at an odd address, or the driver reports an error,
+                which may be that of a kernel launched earlier.
+        """
+        for buffer, tensor in zip(self._arguments, buffers, strict=True):
+            if tensor.data_ptr() % _ALIGNMENT_BYTES or tensor.get_device() != self._device:
+                raise RuntimeError(
+                    f"{buffer.name} is on {tensor.device} at address {tensor.data_ptr():#x}; expected "
+                    f"cuda:{self._device} and a multiple of {_ALIGNMENT_BYTES}"
+                )
+        self.launch([t.data_ptr() for t in buffers])
+
+    def launch(self, addresses: Sequence[int]) -> None:
+        """Enqueue every kernel on buffers at these addresses, which are not checked.
+
+        Raises:
+            OutOfMemoryError: there is too little memory for the workspaces.
+            RuntimeError: the driver reports an error, which may be that of a kernel launched earlier.
+        """
+        if current_device() != self._device:
+            # Kernels run in the context that is current, and so does the default stream.
+            with torch.cuda.device(self._device):
+                return self.launch(addresses)
+        try:
+            call = self._idle.pop()
+        except IndexError:
+            call = self._another_call()
+        stream = current_stream(self._device)
+        if stream != call.stream:
+            call.use_stream(stream)
+        # Held until everything is enqueued.
+        workspace = self._workspace() if self._layout.workspace_bytes else None
+        call.memory.set_addresses(addresses, 0 if workspace is None else workspace.data_ptr())
+        status = self._enqueue(call)
+        if status == _NO_CONTEXT:
+            # A thread that never touched the device has none, and nothing was enqueued: give it ours.
+            _launched(driver.cuCtxSetCurrent(self._context))
+            status = self._enqueue(call)
+        _launched(status)
+        self._idle.append(call)
+        return None
+
+    def _enqueue(self, call: _Call) -> Any:
+        """What the driver says of the first thing that it does not take, or of the last."""
+        for slot, size in self._layout.zeroed:
+            status = driver.cuMemsetD8Async(call.memory.values[slot], 0, size, call.stream)
+            if status != _DONE:
+                return status
+        for launch, function, parameters in call.steps:
+            status = driver.cuLaunchKernelEx(launch, function, parameters, 0)
+            if status != _DONE:
+                return status
+        return _DONE
+
+    def unload(self) -> None:
+        """Give back the code, once the kernels in flight are done."""
+        modules, self._modules = self._modules, []
+        self._idle.clear()
+        for module in modules:
+            # After a fault on the device nothing can be unloaded any more; the process's end does it.
+            driver.cuModuleUnload(module)
+
+    def _workspace(self) -> torch.Tensor:
+        try:
+            return self._allocate()
+        except torch.OutOfMemoryError as error:
+            raise OutOfMemoryError(
+                f"no {self._layout.workspace_bytes} bytes of device memory for workspaces"
+            ) from error
+
+    def _another_call(self) -> _Call:
+        if not self._modules:
+            raise RuntimeError("this launcher was unloaded; load the artefact again")
+        return _Call(self._layout, self._kernels, self._functions)
+
+    def _load_function(self, cubin: bytes, kernel: CudaKernel) -> Any:
+        (device,) = _loaded(driver.cuCtxGetDevice())
+        optin = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+        (limit,) = _loaded(driver.cuDeviceGetAttribute(optin, device))
+        if kernel.shared_bytes > limit:
+            raise LoadError(f"{kernel.name} needs {kernel.shared_bytes} bytes of shared memory; the device has {limit}")
+        (module,) = _loaded(driver.cuModuleLoadData(cubin))
+        self._modules.append(module)
+        (function,) = _loaded(driver.cuModuleGetFunction(module, kernel.name.encode()))
+        attribute = driver.CUfunction_attribute
+        threads = kernel.num_warps * WARP
+        (most,) = _loaded(driver.cuFuncGetAttribute(attribute.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, function))
+        if threads > most:
+            raise LoadError(f"{kernel.name} needs {threads} threads per block; its registers allow {most}")
+        if kernel.shared_bytes > _SHARED_WITHOUT_ASKING:
+            dynamic = attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            _loaded(driver.cuFuncSetAttribute(function, dynamic, kernel.shared_bytes))
+        if kernel.num_ctas > _PORTABLE_CLUSTER:
+            large = attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+            _loaded(driver.cuFuncSetAttribute(function, large, 1))
+        return function
+
+
+def _launch_of(kernel: CudaKernel) -> Any:
+    """The driver's description of a launch, on the default stream."""
+    launch = driver.CUlaunchConfig()
+    launch.gridDimX, launch.gridDimY, launch.gridDimZ = kernel.programs * kernel.num_ctas, 1, 1
+    launch.blockDimX, launch.blockDimY, launch.blockDimZ = kernel.num_warps * WARP, 1, 1
+    launch.sharedMemBytes = kernel.shared_bytes
+    launch.hStream = driver.CUstream(0)
+    launch.numAttrs = 0
+    if kernel.num_ctas > 1:
+        cluster = driver.CUlaunchAttribute()
+        cluster.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        cluster.value.clusterDim.x = kernel.num_ctas
+        cluster.value.clusterDim.y = 1
+        cluster.value.clusterDim.z = 1
+        launch.attrs = [cluster]
+        launch.numAttrs = 1
+    return launch
+
+
+def _loaded(result: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What a driver call returned beside its status; LoadError when the status is one of failure."""
+    status, *values = result
+    if (status,) != _DONE:
+        raise LoadError(_name(status))
+    return tuple(values)
+
+
+def _launched(result: tuple[Any]) -> None:
+    if result != _DONE:
+        raise RuntimeError(_name(result[0]))
+
+
+def _name(status: Any) -> str:
+    """`CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered`."""
+    _, text = driver.cuGetErrorString(status)
+    return f"{status.name}: {text.decode()}" if text else str(status.name)

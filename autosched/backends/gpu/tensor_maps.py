@@ -1,0 +1,128 @@
+"""Tensor maps: the descriptors that kernels take as parameters, made by the driver for every address they are used at.
+
+A map holds the address of its tensor, so a call on other tensors needs other maps. To make one takes the driver about
+as long as to launch, and addresses come again: PyTorch's allocator hands out few. So maps are kept by address. None is
+ever changed; a call that holds one can use it whatever other threads do.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from cuda.bindings import driver
+
+from autosched.backends.backend import LoadError
+from autosched.backends.gpu.kernel import TensorMap
+from search_spaces.workloads.dtypes import dtype
+
+_DATA_TYPES = driver.CUtensorMapDataType
+# Data is only moved, and zeros fill what lies outside: types of 8 bits, for which there are no numbers, go as bytes.
+_TYPES = {
+    "float32": _DATA_TYPES.CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+    "float16": _DATA_TYPES.CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+    "bfloat16": _DATA_TYPES.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+    "int32": _DATA_TYPES.CU_TENSOR_MAP_DATA_TYPE_INT32,
+    "int64": _DATA_TYPES.CU_TENSOR_MAP_DATA_TYPE_INT64,
+    "int8": _DATA_TYPES.CU_TENSOR_MAP_DATA_TYPE_UINT8,
+    "int16": _DATA_TYPES.CU_TENSOR_MAP_DATA_TYPE_UINT16,
+    "uint8": _DATA_TYPES.CU_TENSOR_MAP_DATA_TYPE_UINT8,
+    "bool": _DATA_TYPES.CU_TENSOR_MAP_DATA_TYPE_UINT8,
+    "float8_e4m3fn": _DATA_TYPES.CU_TENSOR_MAP_DATA_TYPE_UINT8,
+    "float8_e5m2": _DATA_TYPES.CU_TENSOR_MAP_DATA_TYPE_UINT8,
+}
+# A map's size, and what its address must be a multiple of (CUDA driver API, CUtensorMap and cuTensorMapEncodeTiled).
+# The objects of cuda.bindings begin anywhere.
+_MAP_BYTES = 128
+_MAP_ALIGNMENT = 64
+# The version of the driver API that brought cuTensorMapEncodeTiled.
+_API_VERSION = 12000
+# What Triton and CUTLASS choose: a miss brings the cache line's neighbours along. 256 bytes make products whose rows
+# are no whole lines up to 12 % slower on an H200, and none faster; less makes no difference there (README).
+_PROMOTION = driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B
+# Drivers up to this version set a wrong bit in maps of tensors smaller than that, and CUTLASS clears it
+# (NVIDIA/cutlass, include/cute/atom/copy_traits_sm90_tma.hpp).
+_LAST_WRONG_DRIVER = 13010
+_SMALL_BYTES = 128 * 1024
+_WRONG_WORD, _WRONG_BIT = 1, 1 << 21
+# As many maps of one descriptor are kept, a quarter of a MiB.
+_MOST_KEPT = 2048
+
+
+class EncodedMap:
+    """One map in memory of its own, at `address`."""
+
+    def __init__(self) -> None:
+        self._memory = (ctypes.c_uint8 * (_MAP_BYTES + _MAP_ALIGNMENT))()
+        begin = ctypes.addressof(self._memory)
+        self.address = begin + -begin % _MAP_ALIGNMENT
+
+
+class EncodedMaps:
+    """The maps of one descriptor of a kernel."""
+
+    def __init__(self, described: TensorMap) -> None:
+        """Raises LoadError when the driver knows no tensor maps."""
+        self._encode = _function("cuTensorMapEncodeTiled")
+        rank = len(described.shape)
+        size = dtype(described.dtype).bytes
+        strides = [stride * size for stride in described.strides]
+        # Innermost first; its own stride is not asked for.
+        self._shape = (ctypes.c_uint64 * rank)(*reversed(described.shape))
+        self._strides = (ctypes.c_uint64 * rank)(*reversed(strides[:-1]))
+        self._box = (ctypes.c_uint32 * rank)(*reversed(described.box))
+        self._steps = (ctypes.c_uint32 * rank)(*[1] * rank)
+        self._described, self._rank = described, rank
+        reach = size + sum((n - 1) * stride for n, stride in zip(described.shape, strides, strict=True))
+        self._wrong_bit = reach < _SMALL_BYTES and _driver_version() <= _LAST_WRONG_DRIVER
+        self._known: dict[int, EncodedMap] = {}
+
+    def at(self, address: int) -> EncodedMap:
+        """The map of the tensor that begins there. Raises RuntimeError when the driver refuses to make one."""
+        found = self._known.get(address)
+        if found is None:
+            found = self._encoded(address)
+            if len(self._known) >= _MOST_KEPT:
+                # Another dictionary: threads may be reading this one.
+                self._known = {}
+            self._known[address] = found
+        return found
+
+    def _encoded(self, address: int) -> EncodedMap:
+        made, described = EncodedMap(), self._described
+        status = self._encode(
+            made.address,
+            int(_TYPES[described.dtype]),
+            self._rank,
+            address,
+            self._shape,
+            self._strides,
+            self._box,
+            self._steps,
+            int(driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE),
+            described.swizzle,
+            int(_PROMOTION),
+            int(driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+        )
+        if status:
+            raise RuntimeError(f"{driver.CUresult(status).name}: no tensor map for {described} at {address:#x}")
+        if self._wrong_bit:
+            words = (ctypes.c_uint64 * 2).from_address(made.address)
+            words[_WRONG_WORD] &= ~_WRONG_BIT
+        return made
+
+
+def _function(name: str) -> Any:
+    """A function of the driver that takes a map where it lies, and the types of cuTensorMapEncodeTiled."""
+    status, address, *_ = driver.cuGetProcAddress(name.encode(), _API_VERSION, 0)
+    if status != driver.CUresult.CUDA_SUCCESS or not address:
+        raise LoadError(f"the driver has no {name}; expected one of CUDA 12 or newer")
+    number, pointer = ctypes.c_int, ctypes.c_void_p
+    kinds = (pointer, number, ctypes.c_uint32, pointer, *[pointer] * 4, *[number] * 4)
+    return ctypes.CFUNCTYPE(number, *kinds)(int(address))
+
+
+def _driver_version() -> int:
+    status, version = driver.cuDriverGetVersion()
+    # An unknown one is treated like an old one: without the bit a map is right, too.
+    return int(version) if status == driver.CUresult.CUDA_SUCCESS else 0

@@ -1,0 +1,366 @@
+"""Prints the body of a contraction kernel: operands, loops, and register tiles that live in vector registers.
+
+A register tile (m rows, n columns) is one SSA value per row and vector of columns. Everything else that such a kernel
+computes (bias, activation, residual …) is done on these values, so an epilogue costs no traffic of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from autosched.backends.backend import CompileError
+from autosched.backends.llvm.bodies.gathers import looked_up, looked_up_once, lookup, strided_offsets
+from autosched.backends.llvm.bodies.operands import Operand, Panel, operand, panel
+from autosched.backends.llvm.ir.code import Code
+from autosched.backends.llvm.ir.integers import constant, first_element, tiles_of_integers
+from autosched.backends.llvm.ir.operators import mapped
+from autosched.backends.llvm.ir.text import F32, I64, PTR, Value
+from autosched.backends.llvm.ir.values import broadcast, fma, index, minus, plus, vector
+from search_spaces.programs.tile_program import (
+    Dot,
+    Fill,
+    For,
+    Gather,
+    If,
+    Kernel,
+    Load,
+    Map,
+    Position,
+    Prefetch,
+    Slice,
+    Statement,
+    Store,
+    Tile,
+    View,
+    statements,
+)
+
+# A place in a register tile: row and vector; 0 for an axis that the tile does not have.
+Cell = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class RegisterTile:
+    """A tile whose elements are SSA values, one vector of the column axis each."""
+
+    tile: Tile
+    values: dict[Cell, Value]
+
+
+@dataclass
+class ContractionPrinter:
+    """Prints the statements of one program of a contraction kernel; `sizes` are those of the output, by its slices."""
+
+    code: Code
+    dot: Dot
+    rows: int
+    columns: int
+    sizes: dict[Slice, int]
+    integral: frozenset[str]
+    operands: dict[str, Operand] = field(default_factory=dict)
+    panels: dict[str, Panel] = field(default_factory=dict)
+    tiles: dict[str, RegisterTile] = field(default_factory=dict)
+
+    @property
+    def vectors(self) -> int:
+        return -(-self.columns // self.code.lanes)
+
+    def body(self, body: Sequence[Statement]) -> None:
+        for statement in body:
+            self.statement(statement)
+
+    def statement(self, s: Statement) -> None:
+        match s:
+            case For():
+                self._for(s)
+            case If():
+                self._if(s)
+            case Load() if self.dot.axis in s.dst.axes:
+                self.operands[s.dst.name] = operand(self.code, s, self.dot.axis)
+            case Load():
+                self._load(s)
+            case View():
+                self._view(s)
+            case Fill():
+                zero = constant(s.value, s.dst.name in self.integral, self.code.lanes)
+                self.tiles[s.dst.name] = RegisterTile(s.dst, dict.fromkeys(self._cells(s.dst), zero))
+            case Dot():
+                self._dot(s)
+            case Map():
+                self._map(s)
+            case Position():
+                self._position(s)
+            case Gather():
+                self._gather(s)
+            case Store():
+                self._store(s)
+            case Prefetch():
+                cells, _ = self._at(s.buffer, s.slices, s.tile)
+                for _, address, left in cells:
+                    if left > 0:
+                        self.code.prefetch(address, write=True)
+            case _:
+                raise CompileError(f"a contraction on a CPU cannot say {type(s).__name__}")
+
+    def _for(self, s: For) -> None:
+        code = self.code
+        with code.loop(code.trips(s.extent, s.bound, s.variable), s.variable) as value:
+            code.variables[s.variable] = value
+            self.body(s.body)
+        del code.variables[s.variable]
+
+    def _if(self, s: If) -> None:
+        """Both branches, and a phi for every element of a tile that either of them assigns."""
+        b, variable = self.code.b, self.code.variables[s.variable]
+        if variable.number is not None:
+            self.body(s.then if variable.number == s.value else s.otherwise)
+            return
+        condition = b.icmp_signed("==", variable, index(s.value))
+        then, otherwise, after = (b.append_basic_block(f"{s.variable}.{n}") for n in ("is", "is_not", "either"))
+        b.cbranch(condition, then, otherwise)
+        before, ends = dict(self.tiles), []
+        for block, body in ((then, s.then), (otherwise, s.otherwise)):
+            b.position_at_end(block)
+            self.tiles = dict(before)
+            self.body(body)
+            ends.append((b.block, self.tiles))
+            b.branch(after)
+        b.position_at_end(after)
+        self.tiles = dict(before)
+        (then_end, in_then), (else_end, in_else) = ends
+        for name in sorted(in_then.keys() & in_else.keys()):
+            if in_then[name] is not in_else[name]:
+                pairs = {
+                    c: {then_end: in_then[name].values[c], else_end: in_else[name].values[c]}
+                    for c in in_then[name].values
+                }
+                self.tiles[name] = RegisterTile(in_then[name].tile, {c: self.code.phi(p) for c, p in pairs.items()})
+
+    def _cells(self, tile: Tile) -> list[Cell]:
+        rows = self.rows if self._row_axis in tile.axes else 1
+        vectors = self.vectors if self._column_axis in tile.axes else 1
+        return [(r, v) for r in range(rows) for v in range(vectors)]
+
+    @property
+    def _row_axis(self) -> str:
+        return self.dot.dst.axes[0]
+
+    @property
+    def _column_axis(self) -> str:
+        return self.dot.dst.axes[1]
+
+    def _at(self, buffer: str, slices: Sequence[Slice], tile: Tile) -> tuple[Iterator[tuple[Cell, Value, int]], int]:
+        """Every cell of a tile at its place in a buffer: the address, and how many columns of it exist.
+
+        And how far apart the columns are.
+        """
+        code, shape, strides = self.code, self.code.buffers[buffer].shape, self.code.buffers[buffer].strides
+        axes, offset = iter(tile.axes), index(0)
+        stride_of, valid = {self._row_axis: 0, self._column_axis: 0}, self.columns
+        for piece, size, stride in zip(slices, shape, strides, strict=True):
+            if piece.extent is None:
+                start = code.affine(piece.start)
+            else:
+                axis = next(axes)
+                start = code.start(piece.start, piece.extent, size)
+                stride_of[axis] = stride
+                valid = min(valid, size) if axis == self._column_axis else valid
+            offset = plus(code.b, offset, code.scaled(start, stride))
+        dtype, between = code.buffers[buffer].dtype, stride_of[self._column_axis]
+        first = code.address(code.base[buffer], offset, dtype)
+        places = (
+            ((r, v), code.address(first, r * stride_of[self._row_axis] + v * code.lanes * between, dtype))
+            for r, v in self._cells(tile)
+        )
+        return (((r, v), address, valid - v * code.lanes) for (r, v), address in places), between
+
+    def _load(self, s: Load) -> None:
+        code, values = self.code, dict[Cell, Value]()
+        dtype, has_columns = code.buffers[s.buffer].dtype, self._column_axis in s.dst.axes
+        whole = s.dst.name in self.integral
+        cells, between = self._at(s.buffer, s.slices, s.dst)
+        for cell, address, left in cells:
+            if has_columns and left <= 0:
+                values[cell] = constant(0.0, whole, code.lanes)
+            elif has_columns and between == 1:
+                values[cell] = code.load(address, dtype, code.lanes, code.mask(left), whole)
+            else:
+                values[cell] = code.load_apart(address, between, dtype, left, whole)
+        self.tiles[s.dst.name] = RegisterTile(s.dst, values)
+
+    def _store(self, s: Store) -> None:
+        code, source = self.code, self.tiles[s.src]
+        dtype = code.buffers[s.buffer].dtype
+        cells, between = self._at(s.buffer, s.slices, source.tile)
+        for cell, address, left in cells:
+            if left > 0 and between == 1:
+                code.store(source.values[cell], address, dtype, code.lanes, code.mask(left))
+            elif left > 0:
+                apart = strided_offsets(code.b, between, index(0), code.lanes)
+                code.store_each(source.values[cell], address, apart, dtype, code.mask(left))
+
+    def _start(self, piece: Slice) -> Value:
+        """Where a slice begins: one of the output's is moved back where it would stick out."""
+        size = self.sizes.get(piece)
+        if piece.extent is None or size is None:
+            return self.code.affine(piece.start)
+        return self.code.start(piece.start, piece.extent, size)
+
+    def _gather(self, s: Gather) -> None:
+        """Each row of the register tile is looked up like the row of a row kernel."""
+        code, column = self.code, self._column_axis
+        sliced = dict(zip((i for i in s.index if isinstance(i, Slice) and i.extent is not None), s.axes, strict=True))
+        chosen = [i for i in s.index if isinstance(i, str)]
+        in_lanes = [t for t in chosen if column in self.tiles[t].tile.axes]
+        has_columns, values = column in s.dst.axes, dict[Cell, Value]()
+        for r, v in self._cells(s.dst):
+
+            def start(piece: Slice, row: int = r) -> Value:
+                begin = self._start(piece)
+                return plus(code.b, begin, index(row)) if sliced.get(piece) == self._row_axis else begin
+
+            def is_columns(piece: Slice) -> bool:
+                return sliced.get(piece) == column
+
+            whole = {t: first_element(code.b, self._operand(r, 0, t)) for t in chosen if t not in in_lanes}
+            lanes, integral = code.lanes if has_columns else 1, s.dst.name in self.integral
+            found = lookup(code, s, lanes, is_columns, start, whole, integral)
+            if has_columns:
+                by_lane = {t: self._operand(r, v, t) for t in in_lanes}
+                values[r, v] = looked_up(code, found, index(v * code.lanes), by_lane, None)
+            else:
+                values[r, v] = broadcast(code.b, looked_up_once(code, found), code.lanes)
+        self.tiles[s.dst.name] = RegisterTile(s.dst, values)
+
+    def _position(self, s: Position) -> None:
+        code, start, values = self.code, self._start(s.piece), dict[Cell, Value]()
+        whole = s.dst.name in self.integral
+        for r, v in self._cells(s.dst):
+            if self._column_axis in s.dst.axes:
+                values[r, v] = code.position(plus(code.b, start, index(v * code.lanes)), code.lanes, whole)
+            else:
+                values[r, v] = broadcast(code.b, code.position(plus(code.b, start, index(r)), 1, whole), code.lanes)
+        self.tiles[s.dst.name] = RegisterTile(s.dst, values)
+
+    def _map(self, s: Map) -> None:
+        b, lanes = self.code.b, self.code.lanes
+        values: dict[Cell, Value] = {}
+        for row, vec in self._cells(s.dst):
+            values[row, vec] = mapped(b, s, partial(self._operand, row, vec), lanes)
+        self.tiles[s.dst.name] = RegisterTile(s.dst, values)
+
+    def _operand(self, row: int, vec: int, tile: str) -> Value:
+        source = self.tiles[tile]
+        cell = (row if self._row_axis in source.tile.axes else 0, vec if self._column_axis in source.tile.axes else 0)
+        return source.values[cell]
+
+    def _view(self, s: View) -> None:
+        source = self.operands[s.src]
+        self.panels[s.dst.name] = panel(self.code, source, s, s.dst.extent(source.own))
+        self.operands[s.dst.name] = source
+
+    def _panel(self, name: str) -> Panel:
+        source = self.operands[name]
+        return self.panels.get(name) or panel(self.code, source, None, source.load.dst.extent(source.own))
+
+    def _dot(self, s: Dot) -> None:
+        """c += a · b over the reduction tile: whole turns of `unroll` steps, then the rest one by one."""
+        code = self.code
+        a, c = self._panel(s.a), self._panel(s.b)
+        if c.own_stride != 1:
+            raise CompileError("columns of the right operand must be neighbours: pack it in panels")
+        steps = self.operands[s.a].remaining_steps(code)
+        shortest = self.operands[s.a].shortest_steps(code)
+        unroll = min(s.unroll, shortest)
+        code.b.comment(
+            f"{s.dst.name} += {s.a} . {s.b}: {self.rows} x {self.columns} in registers, {unroll} steps a turn"
+        )
+        accumulator = self.tiles[s.dst.name].values
+        if steps.number is not None and steps.number % unroll == 0:
+            _, _, result = self._steps(a, c, a.base, c.base, accumulator, steps, unroll)
+        else:
+            rest = code.b.srem(steps, index(unroll))
+            at, bt, result = self._steps(a, c, a.base, c.base, accumulator, minus(code.b, steps, rest), unroll)
+            result = self._rest(a, c, at, bt, result, rest)
+        self.tiles[s.dst.name] = RegisterTile(s.dst, result)
+
+    def _rest(
+        self, a: Panel, c: Panel, at: Value, bt: Value, before: dict[Cell, Value], rest: Value
+    ) -> dict[Cell, Value]:
+        """The steps that do not fill a turn, if there are any."""
+        b = self.code.b
+        start = b.block
+        more, after = b.append_basic_block("rest"), b.append_basic_block("rest.end")
+        b.cbranch(b.icmp_signed(">", rest, index(0)), more, after)
+        b.position_at_end(more)
+        _, _, result = self._steps(a, c, at, bt, before, rest, 1)
+        end = b.block
+        b.branch(after)
+        b.position_at_end(after)
+        return {cell: self.code.phi({start: before[cell], end: result[cell]}) for cell in before}
+
+    def _steps(
+        self,
+        a: Panel,
+        c: Panel,
+        a_start: Value,
+        b_start: Value,
+        before: dict[Cell, Value],
+        steps: Value,
+        unroll: int,
+    ) -> tuple[Value, Value, dict[Cell, Value]]:
+        """The innermost loop. All addresses are constant distances from two pointers that it moves along."""
+        code, b, lanes = self.code, self.code.b, self.code.lanes
+        head, body, after = b.block, b.append_basic_block("k"), b.append_basic_block("k.end")
+        b.branch(body)
+        b.position_at_end(body)
+        left, a_at, b_at = b.phi(I64, "left"), b.phi(PTR, "a.at"), b.phi(PTR, "b.at")
+        sums = {cell: b.phi(vector(F32, lanes)) for cell in before}
+        for node, value in ((left, steps), (a_at, a_start), (b_at, b_start), *((sums[x], before[x]) for x in before)):
+            node.add_incoming(value, head)
+        current: dict[Cell, Value] = dict(sums)
+        for step in range(unroll):
+            if self.dot.prefetch_b:
+                self._prefetch(c, b_at, step)
+            row_of_b = [self._vector_of_b(c, b_at, step, v) for v in range(self.vectors)]
+            for r in range(self.rows):
+                at = code.address(a_at, r * a.own_stride + step * a.reduction_stride, a.dtype)
+                element = broadcast(b, code.load(at, a.dtype, 1), lanes)
+                for v in range(self.vectors):
+                    current[r, v] = fma(b, element, row_of_b[v], current[r, v], lanes)
+        a_next = code.address(a_at, unroll * a.reduction_stride, a.dtype)
+        b_next = code.address(b_at, unroll * c.reduction_stride, c.dtype)
+        left_next = minus(b, left, index(unroll))
+        for node, value in ((left, left_next), (a_at, a_next), (b_at, b_next), *((sums[x], current[x]) for x in sums)):
+            node.add_incoming(value, b.block)
+        b.cbranch(b.icmp_signed(">", left_next, index(0)), body, after)
+        b.position_at_end(after)
+        return a_next, b_next, current
+
+    def _prefetch(self, c: Panel, b_at: Value, step: int) -> None:
+        """The row of b that many rows ahead, one line of cache per vector; beyond the end a prefetch does nothing."""
+        ahead = self.dot.prefetch_b * self.columns
+        for v in range(self.vectors):
+            at = step * c.reduction_stride + ahead + v * self.code.lanes
+            self.code.prefetch(self.code.address(b_at, at, c.dtype))
+
+    def _vector_of_b(self, c: Panel, b_at: Value, step: int, v: int) -> Value:
+        code = self.code
+        left = c.valid - v * code.lanes
+        if left <= 0:
+            return code.zeros(code.lanes)
+        address = code.address(b_at, step * c.reduction_stride + v * code.lanes, c.dtype)
+        return code.load(address, c.dtype, code.lanes, None if c.packed else code.mask(left))
+
+
+def contraction_printer(code: Code, kernel: Kernel) -> ContractionPrinter | None:
+    """The printer for a kernel whose work is a dot, or None when the kernel has none."""
+    dots = [s for s in statements(kernel.body) if isinstance(s, Dot)]
+    if not dots:
+        return None
+    rows, columns = dots[0].dst.shape
+    stores = [s for s in statements(kernel.body) if isinstance(s, Store)]
+    sizes = {p: n for s in stores for p, n in zip(s.slices, code.buffers[s.buffer].shape, strict=True)}
+    return ContractionPrinter(code, dots[0], rows, columns, sizes, tiles_of_integers(kernel))

@@ -1,0 +1,165 @@
+"""Elements of a row kernel that are not simply neighbours in memory: strided ones, and those that are looked up.
+
+    table[t[r], c]    a row that is picked once, then walked like any other
+    x[r, t[r]]        one element per row
+    x[r, t[r, c]]     an element of its own for every lane, loaded one by one
+
+No address outside the buffer is ever read: where an index is none of its dimension, another element is loaded and
+dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from autosched.backends.llvm.ir.code import Code
+from autosched.backends.llvm.ir.integers import constant, is_integral
+from autosched.backends.llvm.ir.text import I32, I64, Builder, Value
+from autosched.backends.llvm.ir.values import (
+    broadcast,
+    first_lanes,
+    float_constant,
+    in_order,
+    index,
+    int_constant,
+    minus,
+    plus,
+    vector,
+)
+from search_spaces.programs.tile_program import Gather, Slice
+from search_spaces.workloads.dtypes import is_float
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """A gather as far as it is the same for all columns of a row.
+
+    The element of column c is at `base + c * stride`, plus the lane's own index times the stride for every (tile, size,
+    stride) in `by_lane`; it exists if `inside` (in every lane; None: always) and c is below `limit` (None: always). It
+    is read as a float32, or `integral`.
+    """
+
+    dtype: str
+    integral: bool
+    base: Value
+    inside: Value | None
+    stride: int
+    limit: Value | None
+    by_lane: tuple[tuple[str, int, int], ...]
+
+
+def lookup(
+    code: Code,
+    s: Gather,
+    lanes: int,
+    columns_of: Callable[[Slice], bool],
+    start_of: Callable[[Slice], Value],
+    row_values: Mapping[str, Value],
+    integral: bool,
+) -> Lookup:
+    """Find the place of a gather in the row that is printed.
+
+    `columns_of`: whether a slice is the columns; `start_of`: where it is in this row; `row_values`: the index tiles
+    that have one value per row.
+    """
+    b, buffer = code.b, code.buffers[s.buffer]
+    offset, inside, limit, column_stride = index(0), None, None, 0
+    by_lane: list[tuple[str, int, int]] = []
+    for at, size, stride in zip(s.index, buffer.shape, buffer.strides, strict=True):
+        if isinstance(at, str) and at not in row_values:
+            by_lane.append((at, size, stride))
+            continue
+        if isinstance(at, str):
+            number, exists = _index_of(b, row_values[at], size, 1)
+        else:
+            number, exists = start_of(at), None
+            surely = at.start.maximum(code.extents) + (at.extent or 1) <= size
+            if columns_of(at):
+                column_stride = stride
+                limit = None if surely else minus(b, index(size), number)
+            elif not surely:
+                exists = b.icmp_signed("<", number, index(size))
+        if exists is not None:
+            number = b.select(exists, number, index(0))
+            inside = _both(b, inside, exists)
+        offset = plus(b, offset, code.scaled(number, stride))
+    base = code.address(code.base[s.buffer], offset, buffer.dtype)
+    everywhere = None if inside is None else broadcast(b, inside, lanes)
+    return Lookup(buffer.dtype, integral, base, everywhere, column_stride, limit, tuple(by_lane))
+
+
+def looked_up(code: Code, found: Lookup, at: Value, values: Mapping[str, Value], mask: Value | None) -> Value:
+    """The elements of the vector of columns that starts at `at`; `values` holds the index tiles with columns."""
+    b, lanes = code.b, code.lanes
+    exists = None if found.limit is None else first_lanes(b, minus(b, found.limit, at), lanes)
+    inside = _both(b, found.inside, exists)
+    if not found.by_lane:
+        value = strided(code, found.base, found.stride, at, found.dtype, _both(b, mask, exists), found.integral)
+        return _or_nothing(b, inside, value, found.dtype, lanes)
+    columns = b.add(broadcast(b, at, lanes), in_order(lanes, I64))
+    offsets = b.mul(columns, int_constant(found.stride, lanes, I64))
+    for tile, size, stride in found.by_lane:
+        number, known = _index_of(b, values[tile], size, lanes)
+        inside = _both(b, inside, known)
+        offsets = b.add(offsets, b.mul(number, int_constant(stride, lanes, I64)))
+    readable = _both(b, mask, inside)
+    assert readable is not None
+    offsets = b.select(readable, offsets, int_constant(0, lanes, I64))
+    each = [b.extract_element(offsets, i, I64) for i in range(lanes)]
+    value = code.load_each(found.base, each, found.dtype, integral=found.integral)
+    return _or_nothing(b, inside, value, found.dtype, lanes)
+
+
+def looked_up_once(code: Code, found: Lookup) -> Value:
+    """The one element of a gather without columns."""
+    value = code.load(found.base, found.dtype, 1, integral=found.integral)
+    return _or_nothing(code.b, found.inside, value, found.dtype, 1)
+
+
+def strided(
+    code: Code, base: Value, stride: int, at: Value, dtype: str, mask: Value | None, integral: bool = False
+) -> Value:
+    """The elements of a row from column `at` on, so many apart in memory; masked-off lanes are arbitrary."""
+    b, lanes = code.b, code.lanes
+    if stride == 1:
+        return code.load(code.address(base, at, dtype), dtype, lanes, mask, integral)
+    if stride == 0:
+        return broadcast(b, code.load(base, dtype, 1, integral=integral), lanes)
+    if mask is None:
+        first = code.address(base, code.scaled(at, stride), dtype)
+        return code.load_each(first, [index(i * stride) for i in range(lanes)], dtype, integral=integral)
+    offsets = b.select(mask, strided_offsets(b, stride, at, lanes), int_constant(0, lanes, I64))
+    return code.load_each(base, [b.extract_element(offsets, i, I64) for i in range(lanes)], dtype, integral=integral)
+
+
+def strided_offsets(b: Builder, stride: int, at: Value, lanes: int) -> Value:
+    """Where the columns from `at` on are, in elements from the row's first."""
+    columns = b.add(broadcast(b, at, lanes), in_order(lanes, I64))
+    return b.mul(columns, int_constant(stride, lanes, I64))
+
+
+def _index_of(b: Builder, value: Value, size: int, lanes: int) -> tuple[Value, Value]:
+    """A float32 or an integer as an index, and whether it is one of a dimension of that size."""
+    if is_integral(value):
+        known = b.icmp_unsigned("<", value, int_constant(size, lanes, I64))
+        return b.select(known, value, int_constant(0, lanes, I64)), known
+    zero = float_constant(0.0, lanes)
+    fits = b.and_(b.fcmp_ordered(">=", value, zero), b.fcmp_ordered("<", value, float_constant(float(size), lanes)))
+    safe = b.select(fits, value, zero)
+    number = b.fptosi(safe, vector(I32, lanes))
+    whole = b.fcmp_ordered("==", b.sitofp(number, value.type), safe)
+    return b.sext(number, vector(I64, lanes)), b.and_(fits, whole)
+
+
+def _or_nothing(b: Builder, inside: Value | None, value: Value, dtype: str, lanes: int) -> Value:
+    """The value where there is an element; NaN elsewhere, or 0 where the elements are integers or booleans."""
+    if inside is None:
+        return value
+    return b.select(inside, value, constant(float("nan") if is_float(dtype) else 0.0, is_integral(value), lanes))
+
+
+def _both(b: Builder, x: Value | None, y: Value | None) -> Value | None:
+    if x is None or y is None:
+        return y if x is None else x
+    return b.and_(x, y)

@@ -1,0 +1,228 @@
+"""Operands of a register-blocked dot: packed into panels in scratch memory, or read where they are.
+
+An operand tile has two axes, the reduction axis and its own (m for a, n for b). A `Panel` is what one register tile
+reads of it: `width` positions of its own axis, over the whole reduction tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from autosched.backends.llvm.ir.code import Code
+from autosched.backends.llvm.ir.text import Value
+from autosched.backends.llvm.ir.values import index, minus, plus, poison, smaller, transpose_4x4
+from search_spaces.programs.tile_program import Buffer, Load, Panels, Slice, View
+from search_spaces.workloads.expression import Affine
+
+# Elements between packed rows beyond their length, so that they do not all start in one cache set.
+ROW_PADDING = 16
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Element (x, k) of a panel is at `base + x * own_stride + k * reduction_stride`, stored as `dtype`.
+
+    `valid` positions of the panel exist; the others lie outside the buffer and may not be touched, unless it is
+    `packed`.
+    """
+
+    base: Value
+    own_stride: int
+    reduction_stride: int
+    dtype: str
+    valid: int
+    packed: bool
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A loaded operand tile: `packed` is where its panels are, or None when it is read in place."""
+
+    load: Load
+    buffer: Buffer
+    own: str
+    reduction: str
+    packed: Value | None
+
+    @property
+    def steps(self) -> int:
+        """Reduction positions of the tile."""
+        return self.load.dst.extent(self.reduction)
+
+    def slice_of(self, axis: str) -> tuple[int, Slice]:
+        """The buffer dimension of a tile axis, and the tile's piece of it."""
+        sliced = [d for d, piece in enumerate(self.load.slices) if piece.extent is not None]
+        dimension = sliced[self.load.dst.axes.index(axis)]
+        return dimension, self.load.slices[dimension]
+
+    @property
+    def own_size(self) -> int:
+        """The size of the buffer along the operand's own axis."""
+        return self.buffer.shape[self.slice_of(self.own)[0]]
+
+    @property
+    def own_stride(self) -> int:
+        """Of a single position there is none, and it may as well be that of neighbours."""
+        return 1 if self.own_size == 1 else self.buffer.strides[self.slice_of(self.own)[0]]
+
+    @property
+    def reduction_stride(self) -> int:
+        return self.buffer.strides[self.slice_of(self.reduction)[0]]
+
+    def remaining_steps(self, code: Code) -> Value:
+        """How many reduction positions of this tile are inside the buffer."""
+        dimension, piece = self.slice_of(self.reduction)
+        return code.remaining(piece.start, self.steps, self.buffer.shape[dimension])
+
+    def shortest_steps(self, code: Code) -> int:
+        """The fewest reduction positions that any tile of the loop has."""
+        dimension, piece = self.slice_of(self.reduction)
+        size = self.buffer.shape[dimension]
+        last = piece.start.maximum(code.extents)
+        return min(self.steps, size - last)
+
+
+def operand(code: Code, load: Load, reduction: str) -> Operand:
+    """Make a loaded tile usable as an operand, copying it now when it is to be packed."""
+    own = next(x for x in load.dst.axes if x != reduction)
+    buffer = code.buffers[load.buffer]
+    if load.panels is None:
+        return Operand(load, buffer, own, reduction, None)
+    packed = code.take_scratch(_packed_elements(load, own, reduction, load.panels))
+    result = Operand(load, buffer, own, reduction, packed)
+    _pack(code, result, load.panels)
+    return result
+
+
+def panel(code: Code, source: Operand, view: View | None, width: int) -> Panel:
+    """The panel that a view cuts from an operand (the operand's only one without a view)."""
+    _, piece = source.slice_of(source.own)
+    offset = view.slices[source.load.dst.axes.index(source.own)].start if view else Affine()
+    valid = min(width, source.own_size)
+    panels = source.load.panels
+    if panels is None or source.packed is None:
+        base = _address_in_place(code, source, piece.start + offset, width)
+        return Panel(base, source.own_stride, source.reduction_stride, source.buffer.dtype, valid, packed=False)
+    number = Affine(tuple((v, c // width) for v, c in offset.terms))
+    start = code.scaled(code.affine(number), _panel_elements(source, panels)) if number.terms else 0
+    base = code.address(source.packed, start)
+    if panels.interleaved:
+        return Panel(base, 1, width, "float32", valid, packed=True)
+    return Panel(base, source.steps + ROW_PADDING, 1, "float32", valid, packed=True)
+
+
+def _packed_elements(load: Load, own: str, reduction: str, panels: Panels) -> int:
+    per_row = load.dst.extent(reduction) + (0 if panels.interleaved else ROW_PADDING)
+    return load.dst.extent(own) * per_row
+
+
+def _panel_elements(source: Operand, panels: Panels) -> int:
+    per_row = source.steps + (0 if panels.interleaved else ROW_PADDING)
+    return panels.width * per_row
+
+
+def _address_in_place(code: Code, source: Operand, own_start: Affine, width: int) -> Value:
+    """The address of element (own_start, 0) of the operand in its buffer; own_start moved back at the edge."""
+    own_dimension, _ = source.slice_of(source.own)
+    offset = index(0)
+    for dimension, (piece, stride) in enumerate(zip(source.load.slices, source.buffer.strides, strict=True)):
+        if dimension == own_dimension:
+            at = code.start(own_start, width, source.buffer.shape[dimension])
+        else:
+            at = code.affine(piece.start)
+        offset = plus(code.b, offset, code.scaled(at, stride))
+    return code.address(code.base[source.load.buffer], offset, source.buffer.dtype)
+
+
+def _pack(code: Code, source: Operand, panels: Panels) -> None:
+    """Copy the tile to its panels: rows of memory in order where they run along the panels, else panel by panel."""
+    kind = "panels" if panels.interleaved else "padded rows"
+    code.b.comment(f"pack {source.load.buffer} in {kind} of {panels.width} along {panels.axis}")
+    steps, valid = source.remaining_steps(code), min(panels.width, source.own_size)
+    if panels.interleaved and (source.own_stride == 1 or source.reduction_stride != 1):
+        with code.loop(steps, "pack.k") as k, _each_panel(code, source, panels) as (begin, target):
+            row = code.address(begin, code.scaled(k, source.reduction_stride), source.buffer.dtype)
+            _copy_step(code, source, row, code.address(target, code.scaled(k, panels.width)), panels.width, valid)
+        return
+    with _each_panel(code, source, panels) as (begin, target):
+        if panels.interleaved:
+            _transpose(code, source, begin, target, steps, panels.width, valid)
+        else:
+            _copy_rows(code, source, begin, target, steps, panels.width)
+
+
+@contextmanager
+def _each_panel(code: Code, source: Operand, panels: Panels) -> Iterator[tuple[Value, Value]]:
+    """Loop over the panels of the tile that exist: where each begins in the buffer, and where it is packed."""
+    dimension, piece = source.slice_of(source.own)
+    extent = source.load.dst.extent(source.own)
+    present = code.remaining(piece.start, extent, source.buffer.shape[dimension])
+    variable = f"{source.load.dst.name}.panel"
+    assert source.packed is not None
+    with code.loop(present, variable, panels.width) as position:
+        code.variables[variable] = position
+        # The panels of this tile reach as far as the tile does.
+        inside = replace(code, extents={**code.extents, variable: extent})
+        begin = _address_in_place(inside, source, piece.start + Affine.of((variable, 1)), panels.width)
+        per_position = _panel_elements(source, panels) // panels.width
+        yield begin, code.address(source.packed, code.scaled(position, per_position))
+    del code.variables[variable]
+
+
+def _copy_step(code: Code, source: Operand, row: Value, out: Value, width: int, valid: int) -> None:
+    """One reduction step of one panel: neighbours in memory, or elements that are loaded one by one."""
+    dtype, lanes, stride = source.buffer.dtype, code.lanes, source.own_stride
+    for at in range(0, width, lanes):
+        values, address = code.zeros(lanes), code.address(row, at * stride, dtype)
+        if valid > at and stride == 1:
+            values = code.load(address, dtype, lanes, code.mask(valid - at))
+        elif valid > at:
+            values = code.load_apart(address, stride, dtype, valid - at)
+        code.store(values, code.address(out, at), "float32", lanes, code.mask(width - at))
+
+
+def _copy_rows(code: Code, source: Operand, begin: Value, target: Value, steps: Value, width: int) -> None:
+    """Reduction axis contiguous, rows kept: `width` copies of whole vectors side by side."""
+    own_stride = source.own_stride
+    dtype = source.buffer.dtype
+    with _vectors_of_steps(code, source, steps) as (k, lanes):
+        here, there = code.address(begin, k, dtype), code.address(target, k)
+        rows = [code.load(code.address(here, r * own_stride, dtype), dtype, lanes) for r in range(width)]
+        for r, values in enumerate(rows):
+            code.store(values, code.address(there, r * (source.steps + ROW_PADDING)), "float32", lanes)
+
+
+def _transpose(code: Code, source: Operand, begin: Value, target: Value, steps: Value, width: int, valid: int) -> None:
+    """Reduction axis contiguous, panels wanted: square blocks are transposed in registers."""
+    own_stride = source.own_stride
+    dtype = source.buffer.dtype
+    with _vectors_of_steps(code, source, steps) as (k, lanes):
+        here, there = code.address(begin, k, dtype), code.address(target, code.scaled(k, width))
+        for group in range(0, width, code.lanes):
+            present = min(code.lanes, valid - group)
+            rows = [
+                code.load(code.address(here, (group + r) * own_stride, dtype), dtype, lanes) for r in range(present)
+            ]
+            if lanes == 1:
+                for r, value in enumerate(rows):
+                    code.store(value, code.address(there, group + r), "float32", 1)
+                continue
+            columns = transpose_4x4(code.b, rows + [poison(lanes)] * (lanes - len(rows)), lanes)
+            for step, column in enumerate(columns):
+                out = code.address(there, step * width + group)
+                code.store(column, out, "float32", lanes, code.mask(width - group))
+
+
+@contextmanager
+def _vectors_of_steps(code: Code, source: Operand, steps: Value) -> Iterator[tuple[Value, int]]:
+    """Loop over the reduction steps by whole vectors; the last one is moved back to end with the tile.
+
+    Yields the first step and the number of lanes: 1 when some tile is shorter than a vector.
+    """
+    lanes = code.lanes if source.shortest_steps(code) >= code.lanes else 1
+    with code.loop(steps, "pack.k", lanes) as k:
+        if lanes > 1 and (steps.number is None or steps.number % lanes):
+            k = smaller(code.b, k, minus(code.b, steps, index(lanes)))
+        yield k, lanes

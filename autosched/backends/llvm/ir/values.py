@@ -1,0 +1,212 @@
+"""LLVM IR values on vectors of float32: constants, intrinsics, shuffles, masks; and index arithmetic.
+
+Constants are written `splat (float …)`: with 16 lanes the spelled-out form would be most of the text, and most of the
+time to parse it. Index arithmetic on constants is done here, so that no instruction is left of it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from autosched.backends.llvm.ir.text import F32, F64, I1, I32, I64, Builder, Mask, Truth, Value
+
+
+def vector(element: str, lanes: int) -> str:
+    """<lanes x element>, or the element type itself for one lane."""
+    return element if lanes == 1 else f"<{lanes} x {element}>"
+
+
+def float_text(value: float) -> str:
+    """LLVM's spelling of a float constant: the bits of the double that equals the float32 value."""
+    try:
+        single = struct.unpack("<f", struct.pack("<f", value))[0]
+    except OverflowError:
+        single = float("inf") if value > 0 else float("-inf")
+    return f"0x{struct.unpack('<Q', struct.pack('<d', single))[0]:016X}"
+
+
+def float_constant(value: float, lanes: int) -> Value:
+    """The float32 constant in every lane."""
+    text = float_text(value)
+    return Value(F32, text) if lanes == 1 else Value(vector(F32, lanes), f"splat (float {text})")
+
+
+def double_constant(value: float, lanes: int) -> Value:
+    """The float64 constant in every lane."""
+    text = f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+    return Value(F64, text) if lanes == 1 else Value(vector(F64, lanes), f"splat (double {text})")
+
+
+def int_constant(value: int, lanes: int, element: str = I32) -> Value:
+    """The integer constant in every lane."""
+    if lanes == 1:
+        return Value(element, str(value), value)
+    return Value(vector(element, lanes), f"splat ({element} {value})")
+
+
+def is_constant(value: Value) -> bool:
+    return not value.text.startswith("%")
+
+
+def index(value: int) -> Value:
+    return Value(I64, str(value), value)
+
+
+def plus(b: Builder, x: Value, y: Value) -> Value:
+    """x + y, indices."""
+    if x.number is not None and y.number is not None:
+        return index(x.number + y.number)
+    if x.number == 0:
+        return y
+    return x if y.number == 0 else b.add(x, y)
+
+
+def times(b: Builder, x: Value, factor: int) -> Value:
+    """x * factor, indices."""
+    if x.number is not None:
+        return index(x.number * factor)
+    return x if factor == 1 else b.mul(x, index(factor))
+
+
+def minus(b: Builder, x: Value, y: Value) -> Value:
+    """x - y, indices."""
+    if x.number is not None and y.number is not None:
+        return index(x.number - y.number)
+    return x if y.number == 0 else b.sub(x, y)
+
+
+def smaller(b: Builder, x: Value, y: Value) -> Value:
+    """The smaller one of two indices."""
+    if x.number is not None and y.number is not None:
+        return index(min(x.number, y.number))
+    return b.call("llvm.smin.i64", I64, [x, y])
+
+
+def poison(lanes: int, element: str = F32) -> Value:
+    """A vector whose elements are never used."""
+    return Value(vector(element, lanes), "poison")
+
+
+def in_order(lanes: int, element: str) -> Value:
+    """The integers 0, 1, 2 … of the lanes."""
+    if lanes == 1:
+        return Value(element, "0", 0)
+    return Value(vector(element, lanes), f"<{', '.join(f'{element} {i}' for i in range(lanes))}>")
+
+
+def overload(lanes: int, element: str = "f32") -> str:
+    """The suffix of an intrinsic that is overloaded on its vector type: `v16f32`."""
+    return element if lanes == 1 else f"v{lanes}{element}"
+
+
+def fma(b: Builder, x: Value, y: Value, z: Value, lanes: int) -> Value:
+    """x * y + z, rounded once."""
+    return b.call(f"llvm.fma.{overload(lanes)}", vector(F32, lanes), [x, y, z])
+
+
+def unary(b: Builder, name: str, x: Value, lanes: int) -> Value:
+    """An overloaded intrinsic of one argument, such as `fabs` or `sqrt`."""
+    return b.call(f"llvm.{name}.{overload(lanes)}", vector(F32, lanes), [x])
+
+
+def truth(b: Builder, holds: Value, lanes: int) -> Truth:
+    """1.0 where the condition holds and 0.0 elsewhere."""
+    value = b.select(holds, float_constant(1.0, lanes), float_constant(0.0, lanes))
+    return Truth(value.type, value.text, condition=holds)
+
+
+def condition(b: Builder, x: Value, lanes: int) -> Value:
+    """Whether the value is not 0: what was compared itself, where the value is a comparison's."""
+    if isinstance(x, Truth) and x.condition is not None:
+        return x.condition
+    return b.fcmp_unordered("!=", x, float_constant(0.0, lanes))
+
+
+def bfloat16_bits(b: Builder, value: Value, lanes: int) -> Value:
+    """The bits of float32 values rounded to bfloat16, which is their upper half; the lower half is arbitrary.
+
+    To nearest, ties to even: half of the last kept place is added, plus its parity. NaN keeps a set bit.
+    """
+    bits = b.bitcast(value, vector(I32, lanes))
+    parity = b.and_(b.lshr(bits, int_constant(16, lanes)), int_constant(1, lanes))
+    rounded = b.add(bits, b.add(parity, int_constant(0x7FFF, lanes)))
+    quiet = b.or_(bits, int_constant(0x400000, lanes))
+    return b.select(b.fcmp_unordered("uno", value, value), quiet, rounded)
+
+
+def broadcast(b: Builder, scalar: Value, lanes: int) -> Value:
+    """The scalar in every lane: one instruction, or none when a fused multiply-add can take it from memory."""
+    if lanes == 1:
+        return scalar
+    nothing = poison(lanes, scalar.type)
+    first = b.insert_element(nothing, scalar, 0)
+    return b.shuffle_vector(first, nothing, Value(vector(I32, lanes), "zeroinitializer"))
+
+
+def shuffle(b: Builder, x: Value, y: Value, lanes: Sequence[int]) -> Value:
+    """The given lanes of x followed by y."""
+    if x.text == y.text == "poison":
+        return poison(len(lanes))
+    mask = ", ".join([f"i32 {i}" for i in lanes])
+    return b.shuffle_vector(x, y, Value(f"<{len(lanes)} x i32>", f"<{mask}>"))
+
+
+def constant_mask(active: int, lanes: int) -> Mask:
+    """True in the first `active` lanes."""
+    bits = ", ".join(f"i1 {int(i < active)}" for i in range(lanes))
+    return Mask(f"<{lanes} x {I1}>", f"<{bits}>", active=active)
+
+
+def first_lanes(b: Builder, active: Value, lanes: int) -> Mask:
+    """True in the first `active` lanes; `active` is a 64-bit integer of any size."""
+    count = b.trunc(smaller(b, active, index(lanes)), I32)
+    found = b.icmp_signed("<", in_order(lanes, I32), broadcast(b, count, lanes))
+    return Mask(found.type, found.text, active=active.number)
+
+
+def transpose_4x4(b: Builder, rows: Sequence[Value], lanes: int) -> list[Value]:
+    """Transpose `lanes` rows of `lanes` elements (4, 8 or 16) by shuffles: first 4 by 4 blocks, then the blocks.
+
+    Rows may be poison. With n = lanes / 4 this takes lanes * (2 + log2 n) shuffles.
+    """
+    blocks = lanes // 4
+    low = [v for q in range(blocks) for v in (4 * q, lanes + 4 * q, 4 * q + 1, lanes + 1 + 4 * q)]
+    high = [v for q in range(blocks) for v in (4 * q + 2, lanes + 2 + 4 * q, 4 * q + 3, lanes + 3 + 4 * q)]
+    pairs = [v for q in range(blocks) for v in (4 * q, 4 * q + 1, lanes + 4 * q, lanes + 4 * q + 1)]
+    other = [v for q in range(blocks) for v in (4 * q + 2, 4 * q + 3, lanes + 4 * q + 2, lanes + 4 * q + 3)]
+    # After this, block q of mixed[4*g + j] holds column 4*q + j of rows 4*g … 4*g + 3.
+    mixed: list[Value] = []
+    for g in range(0, lanes, 4):
+        a, c = shuffle(b, rows[g], rows[g + 1], low), shuffle(b, rows[g + 2], rows[g + 3], low)
+        d, e = shuffle(b, rows[g], rows[g + 1], high), shuffle(b, rows[g + 2], rows[g + 3], high)
+        mixed += [shuffle(b, a, c, pairs), shuffle(b, a, c, other), shuffle(b, d, e, pairs), shuffle(b, d, e, other)]
+    # LLVM combines shuffles by looking through chains of them, within a block: that took half of a compilation.
+    blocks_of_4 = b.append_basic_block("transposed")
+    b.branch(blocks_of_4)
+    b.position_at_end(blocks_of_4)
+    out = [poison(lanes)] * lanes
+    for j in range(4):
+        for q, column in enumerate(_transpose_blocks(b, [mixed[4 * g + j] for g in range(blocks)], lanes)):
+            out[4 * q + j] = column
+    return out
+
+
+def _transpose_blocks(b: Builder, rows: Sequence[Value], lanes: int) -> list[Value]:
+    """Transpose a square of blocks of 4 lanes: 1, 2 or 4 rows of as many blocks."""
+    if len(rows) == 1:
+        return list(rows)
+    blocks = lanes // 4
+    even = [4 * q + i for q in range(0, 2 * blocks, 2) for i in range(4)]
+    odd = [4 * q + i for q in range(1, 2 * blocks, 2) for i in range(4)]
+    if len(rows) == 2:
+        return [shuffle(b, rows[0], rows[1], even), shuffle(b, rows[0], rows[1], odd)]
+    halves = [_transpose_pairs(b, rows, selected) for selected in (even, odd)]
+    (e01, e23), (o01, o23) = halves
+    first, third = shuffle(b, e01, e23, even), shuffle(b, e01, e23, odd)
+    second, fourth = shuffle(b, o01, o23, even), shuffle(b, o01, o23, odd)
+    return [first, second, third, fourth]
+
+
+def _transpose_pairs(b: Builder, rows: Sequence[Value], selected: Sequence[int]) -> tuple[Value, Value]:
+    return shuffle(b, rows[0], rows[1], selected), shuffle(b, rows[2], rows[3], selected)

@@ -1,0 +1,90 @@
+"""Prints a tile program as LLVM IR for a CPU.
+
+Every kernel becomes one function that does the tiles `first` to `first + count` of its grid, so that threads share a
+grid without ever waiting for each other:
+
+    void kernel(ptr buffer…, ptr scratch, i64 first, i64 count)
+
+Beside it stands a constant with the bytes of scratch memory that one thread needs.
+"""
+
+from __future__ import annotations
+
+from autosched.backends.backend import CompileError
+from autosched.backends.llvm.bodies.contraction import contraction_printer
+from autosched.backends.llvm.bodies.row_axes import with_whole_stores
+from autosched.backends.llvm.bodies.rows import row_printer
+from autosched.backends.llvm.ir.code import Code
+from autosched.backends.llvm.ir.text import I64, PTR, Builder, Module, Value
+from autosched.backends.llvm.ir.values import index, plus
+from search_spaces.programs.text import to_text
+from search_spaces.programs.tile_program import Dot, Kernel, Store, TileProgram, loop_extents, statements
+
+SCRATCH_SUFFIX = "_scratch_bytes"
+
+
+def print_program(program: TileProgram, comment: str) -> str:
+    """The module's text, with the comment and the loop nest at its top.
+
+    Raises:
+        CompileError: the program says something that a CPU kernel cannot.
+    """
+    module = Module()
+    for kernel, symbol in zip(program.kernels, symbols(program), strict=True):
+        _print_kernel(module, program, kernel, symbol)
+    header = "\n".join(f"; {line}".rstrip() for line in (*comment.splitlines(), "", *to_text(program).splitlines()))
+    return f"{header}\n\n{module}"
+
+
+def symbols(program: TileProgram) -> tuple[str, ...]:
+    """The names of the functions of a program's kernels: those of the kernels, where the linker takes them."""
+    return tuple(
+        kernel.name if kernel.name.isascii() and kernel.name.isidentifier() else f"kernel.{number}"
+        for number, kernel in enumerate(program.kernels)
+    )
+
+
+def _print_kernel(module: Module, program: TileProgram, kernel: Kernel, symbol: str) -> None:
+    if not any(isinstance(s, Dot) for s in statements(kernel.body)):
+        kernel = with_whole_stores(kernel)
+    if kernel.grid.group or kernel.grid.persistent:
+        raise CompileError("grouped and persistent grids are for GPUs; a CPU's threads take ranges of the grid")
+    stores = [s for s in statements(kernel.body) if isinstance(s, Store)]
+    if any(s.atomic for s in stores):
+        raise CompileError("atomic stores are not available on a CPU; programs own their output")
+    names = [b.name for b in program.buffers]
+    arguments = [*((f"{PTR} noalias", n) for n in (*names, "scratch")), (I64, "first"), (I64, "count")]
+    # Without this the tuning of some CPUs cuts a 512-bit vector in two.
+    width = f'"prefer-vector-width"="{kernel.launch.lanes * 32}"'
+    builder = Builder(module, symbol, arguments, f"nounwind {width}")
+    *bases, scratch, first, count = builder.arguments
+    code = Code(
+        builder,
+        kernel.launch.lanes,
+        {b.name: b for b in program.buffers},
+        dict(zip(names, bases, strict=True)),
+        scratch,
+        loop_extents(kernel),
+    )
+    with code.loop(count, "tile") as tile:
+        _place(code, kernel, plus(builder, first, tile))
+        printer = contraction_printer(code, kernel) or row_printer(code, kernel)
+        printer.body(kernel.body)
+    if any(s.streaming for s in stores):
+        # Streaming stores are weakly ordered; other threads may read the output once the function has returned.
+        builder.fence()
+    builder.ret_void()
+    module.add(builder)
+    module.add_constant(f"{symbol}{SCRATCH_SUFFIX}", index(code.scratch_bytes))
+
+
+def _place(code: Code, kernel: Kernel, number: Value) -> None:
+    """The grid variables of a tile: its number written in the mixed radix of the grid's extents."""
+    for position, axis in enumerate(reversed(kernel.grid.axes)):
+        if position + 1 == len(kernel.grid.axes):
+            code.variables[axis.variable] = number
+        elif axis.extent == 1:
+            code.variables[axis.variable] = index(0)
+        else:
+            code.variables[axis.variable] = code.b.urem(number, index(axis.extent))
+            number = code.b.udiv(number, index(axis.extent))

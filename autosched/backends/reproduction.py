@@ -1,0 +1,109 @@
+"""Whether this version of autosched makes the kernel that a record describes: lowered and printed, never compiled.
+
+Nothing else makes a record stale: neither a comment that was edited nor a module that was moved. Of what does not tell
+what was compiled (a failed trial of an earlier version), only what the very same code measured is good, and what this
+version cannot print either.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import search_spaces
+from autosched import backends
+from autosched.backends.backend import CompileError
+from autosched.backends.fingerprint import source_fingerprint
+from autosched.backends.generator import generator_hash
+from search_spaces import AutoschedError, InputError, Schedule, SearchSpace, Target, Workload
+from tuning_logs import TuningRecord
+
+
+def printed(record: TuningRecord) -> str:
+    """The source that this version generates for a record's schedule, which needs neither a compiler nor the device.
+
+    Raises:
+        AutoschedError: the schedule is not of the search space any more, or cannot be printed.
+    """
+    schedule = search_spaces.build(record.workload, record.target).bind(record.schedule)
+    try:
+        return backends.for_target(record.target).render(schedule.program, schedule.one_line)
+    except CompileError as error:
+        raise AutoschedError(f"{record.workload.label}: its schedule cannot be printed: {error}") from error
+
+
+def fingerprint_of(schedule: Schedule, target: Target) -> str:
+    """The fingerprint of what this version prints for a bound schedule. Raises CompileError where it cannot."""
+    source = backends.for_target(target).render(schedule.program, schedule.one_line)
+    return source_fingerprint(source, schedule.program)
+
+
+def why_not_reproduced(record: TuningRecord) -> str | None:
+    """Why this version does not make the kernel of a record, or None when it does, byte for byte.
+
+    The comment at the top of the source does not count. Takes milliseconds.
+    """
+    return Reproduction().why_stale(record)
+
+
+@dataclass(frozen=True)
+class _Made:
+    """What this version makes of a schedule: code with a fingerprint, or why it makes none."""
+
+    source: str | None = None
+    why_not: str = ""
+    printable: bool = True
+
+
+class Reproduction:
+    """Tells records that are good from stale ones. A schedule is printed once, in 1 to 4 ms, for all of its records.
+
+    No more than `most` schedules are printed: what comes after them is not looked at, and counts as stale.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
+        self._most = most
+        self._spaces: dict[tuple[Workload, Target], SearchSpace] = {}
+        self._made: dict[tuple[Workload, Target, Schedule], _Made] = {}
+
+    def is_good(self, record: TuningRecord) -> bool:
+        return self.why_stale(record) is None
+
+    def why_stale(self, record: TuningRecord) -> str | None:
+        """Why this version does not make the kernel of a record, or None when it does."""
+        told, measured = record.measurement.source, record.measurement
+        if told is None and record.provenance.generator == generator_hash(backends.for_target(record.target)):
+            return None
+        if told is None and measured.status != "compile_error":
+            return "the record does not tell what was compiled"
+        made = self._make(record)
+        if told is None:
+            return "this version prints its schedule" if made.printable else None
+        if made.source is None:
+            return made.why_not
+        return None if made.source == told else "this version makes another kernel of its schedule"
+
+    def _make(self, record: TuningRecord) -> _Made:
+        key = record.workload, record.target, record.schedule
+        if key not in self._made:
+            if self._most is not None and len(self._made) >= self._most:
+                return _Made(why_not=f"it comes after {self._most} others that are stale")
+            self._made[key] = self._make_anew(record)
+        return self._made[key]
+
+    def _make_anew(self, record: TuningRecord) -> _Made:
+        try:
+            space = self._space(record)
+            schedule = space.bind(record.schedule)
+            if reason := space.why_illegal(schedule):
+                return _Made(why_not=f"its schedule is no longer legal: {reason}")
+            return _Made(fingerprint_of(schedule, record.target))
+        except InputError as error:
+            return _Made(why_not=f"its schedule is no longer in the search space: {error}")
+        except (AutoschedError, CompileError) as error:
+            return _Made(why_not=f"its schedule can no longer be printed: {error}", printable=False)
+
+    def _space(self, record: TuningRecord) -> SearchSpace:
+        key = record.workload, record.target
+        if key not in self._spaces:
+            self._spaces[key] = search_spaces.build(*key)
+        return self._spaces[key]

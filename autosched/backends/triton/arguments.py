@@ -1,0 +1,87 @@
+"""What a printed Triton kernel takes: pointers to buffers first, then tensor descriptors of them.
+
+Descriptors are arguments, made by whoever launches the kernel: one that the kernel makes itself costs it 1.5 to 2 µs
+(an H200, Triton 3.6), since it has to be written to memory and fetched through the descriptor cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from autosched.backends.backend import CompileError
+from search_spaces.devices.descriptors import DESCRIPTOR_ALIGNMENT_BYTES, why_not_describable
+from search_spaces.programs.tile_program import Buffer, Gather, Kernel, Load, Slice, Store, TileProgram, statements
+from search_spaces.workloads.dtypes import dtype
+
+# How long a tile may be along a dimension, in elements (CUDA driver API, cuTensorMapEncodeTiled).
+_LONGEST = 256
+
+_Each = TypeVar("_Each")
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """A tensor descriptor: tiles of `block` elements of a buffer, along the dimensions that are `described`."""
+
+    buffer: Buffer
+    block: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return described(self.buffer, self.buffer.shape)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """In elements; the last is 1. What lies between a single row and no other is rounded up to what is allowed."""
+        aligned = max(1, DESCRIPTOR_ALIGNMENT_BYTES // dtype(self.buffer.dtype).bytes)
+        *outer, inner = zip(self.buffer.shape, self.buffer.strides, strict=True)
+        strides = [stride if extent > 1 else -(-stride // aligned) * aligned for extent, stride in outer]
+        return described(self.buffer, (*strides, inner[1]))
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """The arguments of a kernel in the order of its parameters."""
+
+    pointers: tuple[Buffer, ...]
+    descriptors: tuple[Descriptor, ...]
+
+
+def arguments(program: TileProgram, kernel: Kernel) -> Arguments:
+    """What the kernel takes; pointers in the program's order, descriptors in the order of their first use.
+
+    Raises:
+        CompileError: the hardware cannot describe a tile.
+    """
+    body = list(statements(kernel.body))
+    moves = [s for s in body if isinstance(s, Load | Store)]
+    pointed = {s.buffer for s in moves if s.via == "pointer"} | {s.buffer for s in body if isinstance(s, Gather)}
+    tiles = [descriptor(program.buffer(s.buffer), s.slices) for s in moves if s.via == "descriptor"]
+    return Arguments(tuple(b for b in program.buffers if b.name in pointed), tuple(dict.fromkeys(tiles)))
+
+
+def descriptor(buffer: Buffer, slices: tuple[Slice, ...]) -> Descriptor:
+    """The descriptor for tiles of these slices.
+
+    Raises:
+        CompileError: the hardware cannot describe them.
+    """
+    block = described(buffer, [piece.extent or 1 for piece in slices])
+    what = f"tensor descriptor of {buffer.name}{list(buffer.shape)} {buffer.dtype}"
+    if reason := why_not_describable(buffer):
+        raise CompileError(f"{what}: {reason}; use pointers")
+    if block[-1] * dtype(buffer.dtype).bytes < DESCRIPTOR_ALIGNMENT_BYTES:
+        raise CompileError(
+            f"{what}: {block[-1]} elements in the innermost dimension; expected at least "
+            f"{DESCRIPTOR_ALIGNMENT_BYTES} bytes"
+        )
+    if max(block) > _LONGEST:
+        raise CompileError(f"{what}: a tile of {list(block)}; expected at most {_LONGEST} along a dimension")
+    return Descriptor(buffer, block)
+
+
+def described(buffer: Buffer, values: Sequence[_Each]) -> tuple[_Each, ...]:
+    """Those of the values, one a dimension of the buffer, whose dimensions a descriptor has: none of stride 0."""
+    return tuple(value for value, stride in zip(values, buffer.strides, strict=True) if stride)

@@ -1,0 +1,38 @@
+"""What Triton's compiler is told of a kernel in Gluon: layouts are part of the types of its arguments."""
+
+from __future__ import annotations
+
+from autosched.backends.backend import CompileError
+from autosched.backends.triton.arguments import Descriptor
+from search_spaces.devices.resources import WARP_GROUP
+from search_spaces.devices.target import Target
+from search_spaces.programs.tile_program import Launch
+from search_spaces.sketches.dots.specialization import CAPABILITY
+from search_spaces.workloads.dtypes import dtype
+
+# The widths in bytes of rows in shared memory whose banks the hardware permutes.
+_SWIZZLES = (128, 64, 32)
+
+
+def first_warps(launch: Launch, target: Target) -> int:
+    """Warps of the first warp group: those of the others stand in the text.
+
+    Raises:
+        CompileError: the target has no warp-group dots.
+    """
+    if target.capability != CAPABILITY:
+        raise CompileError(
+            f"producer_warps={launch.producer_warps} on compute capability {target.capability}; expected {CAPABILITY}"
+        )
+    return WARP_GROUP
+
+
+def descriptor_type(element: str, descriptor: Descriptor) -> str:
+    """The type of a descriptor of elements that Triton calls `element`. Rows of its tiles are swizzled over as many
+    bytes as they are long, 128 at most, so that neither copies nor dots meet bank conflicts."""
+    size = dtype(descriptor.buffer.dtype).bytes
+    row_bytes = descriptor.block[-1] * size
+    swizzle = next((s for s in _SWIZZLES if s <= row_bytes), 0)
+    rank = len(descriptor.block)
+    layout = f"NVMMASharedLayout(swizzle_byte_width={swizzle}, element_bitwidth={8 * size}, rank={rank})"
+    return f"tensordesc<{element}{list(descriptor.block)},{layout}>"

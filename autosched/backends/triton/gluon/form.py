@@ -1,0 +1,291 @@
+"""What the Gluon printer prints: contractions whose operands a producer brings through a ring in shared memory.
+
+    acc = 0
+    for k.0: load a and b by descriptor; acc += dot(a, b)
+    epilogue: maps, loads and cuts of tiles, stores
+
+Everything else is refused, with what is allowed: `DotForm.of` is the list of rules.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import NoReturn
+
+from autosched.backends.backend import CompileError
+from search_spaces.devices.resources import WARP_GROUP
+from search_spaces.programs.tile_program import (
+    Dot,
+    Fill,
+    For,
+    Gather,
+    GridAxis,
+    Kernel,
+    Load,
+    Map,
+    Position,
+    Slice,
+    Split,
+    Statement,
+    Store,
+    Tile,
+    TileProgram,
+    loop_extents,
+    produced,
+)
+from search_spaces.sketches.dots.specialization import BroughtTile, GroupDots
+from search_spaces.workloads.dtypes import dtype, is_promoted
+from search_spaces.workloads.expression import Affine
+
+# Which half of a tile's rows a warp group has, as a variable of the epilogue.
+HALF = "half"
+
+
+@dataclass(frozen=True)
+class DotForm:
+    """A kernel taken apart. `a` has the rows of the accumulator, `b` its columns, whichever was written first.
+
+    `groups` warp groups of four warps compute. Two of them have half the rows of every tile each, or, `alternating`,
+    every other tile. `epilogue` is that of one warp group: in the first case of `half` the rows.
+    """
+
+    kernel: Kernel
+    loop: For
+    a: Load
+    b: Load
+    dot: Dot
+    groups: int
+    alternating: bool
+    epilogue: tuple[Statement, ...]
+
+    @staticmethod
+    def of(kernel: Kernel) -> DotForm:
+        """Take a kernel apart.
+
+        Raises:
+            CompileError: it is not of this form.
+        """
+        fill, loop, epilogue = _parts(kernel)
+        a, b, dot = _operands(kernel, loop)
+        row = dot.dst.axes[0]
+        if row not in a.dst.axes:
+            a, b = b, a
+        if fill.dst.name != dot.dst.name or fill.value != 0.0:
+            refuse(kernel, f"the accumulator {dot.dst.name} starts as something else than 0")
+        launch = kernel.launch
+        groups = launch.num_warps // WARP_GROUP
+        form = DotForm(kernel, loop, a, b, dot, groups, launch.alternating, epilogue)
+        _check_launch(form)
+        _check_operands(form)
+        return dataclasses.replace(form, epilogue=halved(epilogue, dot.dst, form.rows)) if form.shares_tile else form
+
+    @property
+    def shares_tile(self) -> bool:
+        """Whether a tile's rows are divided among the warp groups."""
+        return self.groups > 1 and not self.alternating
+
+    @property
+    def rows(self) -> int:
+        """Rows of a tile that one warp group computes."""
+        return self.dot.dst.shape[0] // (self.groups if self.shares_tile else 1)
+
+    @property
+    def columns(self) -> int:
+        return self.dot.dst.shape[1]
+
+    @property
+    def accumulator(self) -> Tile:
+        """That of one warp group."""
+        return dataclasses.replace(self.dot.dst, shape=(self.rows, self.columns))
+
+    @property
+    def stages(self) -> int:
+        """Slots of the ring."""
+        return self.loop.pipeline_stages or self.kernel.launch.num_stages
+
+    @property
+    def a_through_registers(self) -> bool:
+        """Whether `a` goes through registers: dots of operands that are not 16 bits wide read k-major tiles alone from
+        shared memory, but rows that are in registers lie as the threads loaded them."""
+        return not k_major(self.a, self.dot) and dtype(self.a.dst.dtype).bytes != 2
+
+    @property
+    def promotes(self) -> bool:
+        """Whether the sums of a step are kept apart and added up in float32, since the dot units keep fewer bits."""
+        return is_promoted(self.a.dst.dtype, self.dot.precision)
+
+    @property
+    def finishing(self) -> Kernel:
+        """The epilogue as a kernel of its own: its arguments, and the extents of its variables."""
+        grid = dataclasses.replace(self.kernel.grid, axes=(*self.kernel.grid.axes, GridAxis(HALF, 2)))
+        return dataclasses.replace(self.kernel, grid=grid, body=self.epilogue)
+
+    @property
+    def moving(self) -> Kernel:
+        """The kernel with its stores as one warp group makes them: what its arguments follow from."""
+        return dataclasses.replace(self.kernel, body=(self.loop, *self.epilogue))
+
+    @property
+    def extras(self) -> tuple[Load, ...]:
+        """The tiles of the epilogue that are brought like operands, once for every tile of the output."""
+        return tuple(s for s in self.epilogue if isinstance(s, Load) and s.via == "descriptor")
+
+    @property
+    def stores(self) -> tuple[Store, ...]:
+        """The stores by descriptor."""
+        return tuple(s for s in self.epilogue if isinstance(s, Store) and s.via == "descriptor")
+
+
+def refuse(kernel: Kernel, reason: str) -> NoReturn:
+    raise CompileError(f"kernel {kernel.name} with producer warps: {reason}")
+
+
+def k_major(load: Load, dot: Dot) -> bool:
+    """Whether neighbours in memory are neighbours along the axis that is summed over."""
+    return load.dst.axes[-1] == dot.axis
+
+
+def check_program(program: TileProgram, form: DotForm) -> None:
+    """What only the buffers tell.
+
+    Raises:
+        CompileError: an operand would have to be cast on its way.
+    """
+    for load in (form.a, form.b, *form.extras):
+        held = program.buffer(load.buffer).dtype
+        if held != load.dst.dtype:
+            refuse(form.kernel, f"{load.buffer} is {held} and loaded as {load.dst.dtype}; expected equal types")
+
+
+def halved(body: tuple[Statement, ...], acc: Tile, rows: int) -> tuple[Statement, ...]:
+    """The statements for `rows` rows of the accumulator, from `half * rows` on.
+
+    Before: store out[m.0*128 : +128, …] = acc          After: store out[half*64 + m.0*128 : +64, …] = acc
+    """
+    tiles = {t.name: t for t in (acc, *(t for s in body for t in produced(s)))}
+    return tuple(_halved(s, acc.axes[0], rows, tiles) for s in body)
+
+
+def _halved(s: Statement, axis: str, rows: int, tiles: dict[str, Tile]) -> Statement:
+    match s:
+        case Load(dst=dst, slices=slices):
+            return dataclasses.replace(s, dst=_tile(dst, axis, rows), slices=_slices(slices, dst.axes, axis, rows))
+        case Gather(dst=dst, index=index, axes=axes):
+            sliced = iter(_slices(tuple(i for i in index if isinstance(i, Slice)), axes, axis, rows))
+            moved = tuple(i if isinstance(i, str) else next(sliced) for i in index)
+            return dataclasses.replace(s, dst=_tile(dst, axis, rows), index=moved)
+        case Position(dst=dst, piece=piece):
+            (piece,) = _slices((piece,), dst.axes, axis, rows)
+            return dataclasses.replace(s, dst=_tile(dst, axis, rows), piece=piece)
+        case Store(src=src, slices=slices, axes=axes):
+            return dataclasses.replace(s, slices=_slices(slices, axes or tiles[src].axes, axis, rows))
+        case Map(dst=dst) | Fill(dst=dst):
+            return dataclasses.replace(s, dst=_tile(dst, axis, rows))
+        case Split(first=first, second=second):
+            return dataclasses.replace(s, first=_tile(first, axis, rows), second=_tile(second, axis, rows))
+        case _:
+            return s
+
+
+def _tile(tile: Tile, axis: str, rows: int) -> Tile:
+    shape = tuple(rows if name == axis else extent for name, extent in zip(tile.axes, tile.shape, strict=True))
+    return dataclasses.replace(tile, shape=shape)
+
+
+def _slices(slices: tuple[Slice, ...], axes: tuple[str, ...], axis: str, rows: int) -> tuple[Slice, ...]:
+    names = iter(axes)
+    return tuple(
+        dataclasses.replace(p, start=p.start + Affine.of((HALF, rows)), extent=rows)
+        if p.extent is not None and next(names) == axis
+        else p
+        for p in slices
+    )
+
+
+def _parts(kernel: Kernel) -> tuple[Fill, For, tuple[Statement, ...]]:
+    match kernel.body:
+        case (Fill() as fill, For() as loop, *epilogue):
+            for s in epilogue:
+                if not isinstance(s, Load | Gather | Position | Map | Fill | Split | Store):
+                    refuse(kernel, f"its epilogue has a {type(s).__name__}; expected Load, Map, Split or Store")
+                if isinstance(s, Load) and s.via == "descriptor":
+                    _check_brought(kernel, s)
+                if isinstance(s, Store) and s.atomic:
+                    refuse(kernel, f"it adds to {s.buffer} atomically; expected plain stores")
+            return fill, loop, tuple(epilogue)
+        case _:
+            refuse(kernel, "expected an accumulator filled with 0, one loop, and an epilogue")
+
+
+def _operands(kernel: Kernel, loop: For) -> tuple[Load, Load, Dot]:
+    match loop.body:
+        case (Load() as a, Load() as b, Dot() as dot) if {a.dst.name, b.dst.name} == {dot.a, dot.b}:
+            for load in (a, b):
+                if load.via != "descriptor":
+                    refuse(kernel, f"{load.buffer} is loaded by pointers; expected descriptors")
+                _check_brought(kernel, load)
+            return a, b, dot
+        case _:
+            refuse(kernel, "expected a loop that loads two operands and adds their dot")
+
+
+def _check_brought(kernel: Kernel, load: Load) -> None:
+    if load.eviction or load.fill:
+        refuse(kernel, f"the load of {load.buffer} has an eviction hint or a fill; expected neither")
+    if len(load.dst.axes) != 2:
+        refuse(kernel, f"the tile of {load.buffer} has axes {list(load.dst.axes)}; expected two")
+
+
+def _check_launch(form: DotForm) -> None:
+    kernel, launch = form.kernel, form.kernel.launch
+    if launch.num_warps not in (WARP_GROUP, 2 * WARP_GROUP):
+        refuse(kernel, f"num_warps={launch.num_warps}; expected {WARP_GROUP} or {2 * WARP_GROUP}")
+    if launch.producer_warps != 1:
+        refuse(kernel, f"producer_warps={launch.producer_warps}; expected 1")
+    if launch.num_ctas != 1:
+        refuse(kernel, f"num_ctas={launch.num_ctas}; expected 1")
+    if launch.max_registers and form.groups > 1:
+        refuse(kernel, f"max_registers={launch.max_registers}; expected 0 with {launch.num_warps} warps")
+    if form.stages < 2:
+        refuse(kernel, f"{form.stages} stages; expected at least 2")
+    if kernel.grid.stream:
+        refuse(kernel, "its grid streams the reduction; expected whole tiles, or a split axis")
+    if form.alternating:
+        _check_turns(form)
+
+
+def _check_turns(form: DotForm) -> None:
+    kernel, grid = form.kernel, form.kernel.grid
+    if form.groups != 2:
+        refuse(kernel, f"alternating with num_warps={kernel.launch.num_warps}; expected {2 * WARP_GROUP}")
+    if grid.programs == grid.tiles:
+        refuse(kernel, f"alternating with a program for each of {grid.tiles} tiles; expected fewer programs")
+    if form.loop.bound:
+        refuse(
+            kernel, f"alternating with tiles of different numbers of steps in {form.loop.variable}; expected equal ones"
+        )
+
+
+def _check_operands(form: DotForm) -> None:
+    kernel, dot, a, b = form.kernel, form.dot, form.a, form.b
+    operand = a.dst.dtype
+    if operand != b.dst.dtype:
+        refuse(kernel, f"operands are {operand} and {b.dst.dtype}; expected equal types")
+    brought = [BroughtTile(load.buffer, load.dst.shape[-1], k_major(load, dot)) for load in (a, b)]
+    dots = GroupDots(operand, dot.precision, form.rows, form.columns, a.dst.extent(dot.axis), *brought)
+    if reason := dots.why_impossible():
+        refuse(kernel, reason)
+    if form.a_through_registers and _fewest_turns(form) < 1:
+        refuse(kernel, f"a part of the reduction over {dot.axis} is empty; expected fewer parts")
+
+
+def _fewest_turns(form: DotForm) -> int:
+    """How many turns of the loop the program does that has the fewest."""
+    loop = form.loop
+    if loop.bound is None:
+        return loop.extent
+    start, size = loop.bound.start, loop.bound.size
+    step = dict(start.terms)[loop.variable]
+    latest = Affine(tuple(t for t in start.terms if t[0] != loop.variable), start.offset)
+    return min(loop.extent, -(-(size - latest.maximum(loop_extents(form.kernel))) // step))

@@ -1,0 +1,165 @@
+"""Where a tile lies in a buffer, as Triton text: offsets, masks and pointers.
+
+Offsets and masks are vectors along one axis of a tile, defined once per start and extent in the outermost loop where
+the start is known:
+
+    offs_m = m_0 * 128 + tl.arange(0, 128)
+    mask_m = offs_m < 1000
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from autosched.backends.triton.language.scope import Block, Identifiers
+from search_spaces.programs.tile_program import Buffer, Slice, may_exceed
+from search_spaces.workloads.expression import Affine
+
+# Offsets up to here fit the 32-bit integers that Triton computes indices with.
+_MAX_OFFSET = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Place:
+    """A printed pointer and the condition under which it may be followed ("" when it always may)."""
+
+    pointer: str
+    mask: str
+
+
+@dataclass(frozen=True)
+class Along:
+    """A printed tensor of integers with these axes, as an index."""
+
+    name: str
+    axes: tuple[str, ...]
+
+
+class Indexing:
+    """Prints the indices of one kernel; definitions go into its block."""
+
+    def __init__(self, extents: Mapping[str, int], identifiers: Identifiers, block: Block) -> None:
+        self._extents = dict(extents)
+        self._identifiers = identifiers
+        self._block = block
+
+    def variable(self, name: str) -> str:
+        """The identifier of a grid or loop variable."""
+        return self._identifiers.of(("variable", name), name)
+
+    def affine(self, value: Affine, wide: bool = False) -> str:
+        """The text of an affine form; variables that are always 0 vanish. `wide`: in 64 bits."""
+        parts = []
+        for name, coefficient in self._varying(value):
+            variable = f"tl.cast({self.variable(name)}, tl.int64)" if wide else self.variable(name)
+            parts.append(variable if coefficient == 1 else f"{variable} * {coefficient}")
+        if value.offset or not parts:
+            parts.append(str(value.offset))
+        return " + ".join(parts).replace("+ -", "- ")
+
+    def variables(self, value: Affine) -> frozenset[str]:
+        """The variables that the printed form depends on."""
+        return frozenset(name for name, _ in self._varying(value))
+
+    def exceeds(self, piece: Slice, size: int) -> bool:
+        """Whether the slice can reach beyond a dimension of `size`."""
+        return may_exceed(piece, size, self._extents)
+
+    def offsets(self, axis: str, start: Affine, extent: int) -> str:
+        """The identifier of the vector `start + 0 … extent - 1`, defined where needed."""
+        name = self._identifiers.of(("offsets", axis, start, extent), f"offs_{axis}")
+        begin = self.affine(start)
+        text = f"tl.arange(0, {extent})" if begin == "0" else f"{begin} + tl.arange(0, {extent})"
+        return self._define(name, text, start)
+
+    def mask(self, axis: str, piece: Slice, size: int) -> str:
+        """The identifier of the condition that a slice is inside a dimension of `size`, defined where needed."""
+        extent, start = piece.extent, piece.start
+        value = self.affine(start) if extent is None else self.offsets(axis, start, extent)
+        tests = [f"{value} < {size}"] if self.exceeds(piece, size) else []
+        tests += [f"{value} >= 0"] if self._minimum(start) < 0 else []
+        if not tests:
+            return ""
+        name = self._identifiers.of(("mask", axis, start, extent, size), f"mask_{axis}")
+        return self._define(name, " & ".join(f"({t})" for t in tests) if len(tests) > 1 else tests[0], start)
+
+    def place(self, buffer: Buffer, pointer: str, slices: tuple[Slice, ...], axes: tuple[str, ...]) -> Place:
+        """Where a tile with `axes` lies in a buffer, by pointers."""
+        wide = self._reach(buffer, slices) > _MAX_OFFSET
+        base = Affine()
+        terms: list[str] = []
+        masks: list[str] = []
+        names = iter(axes)
+        for piece, stride, size in zip(slices, buffer.strides, buffer.shape, strict=True):
+            if piece.extent is None:
+                base += Affine.of(*((v, c * stride) for v, c in piece.start.terms), offset=piece.start.offset * stride)
+                masks.append(self.mask(f"{buffer.name}_row", piece, size))
+                continue
+            axis = next(names)
+            along = expand((axis,), axes)
+            clamped = piece.clamped and self.exceeds(piece, size)
+            positions = self._clamped(axis, piece, size) if clamped else self.offsets(axis, piece.start, piece.extent)
+            offsets = positions + (".to(tl.int64)" if wide else "") + along
+            terms.append(offsets if stride == 1 else f"{offsets} * {stride}")
+            mask = "" if clamped else self.mask(axis, piece, size)
+            masks.append(mask and mask + along)
+        start = self.affine(base, wide)
+        return Place(" + ".join([pointer, *([start] if start != "0" else []), *terms]), " & ".join(filter(None, masks)))
+
+    def looked_up(
+        self, buffer: Buffer, pointer: str, index: Sequence[Slice | Along], sliced: Sequence[str], axes: tuple[str, ...]
+    ) -> Place:
+        """Where a tile with `axes` lies in a buffer of which some dimensions are indexed by integers of 64 bits.
+
+        `sliced`: the axes of the slices that have an extent.
+        """
+        terms: list[str] = []
+        masks: list[str] = []
+        names = iter(sliced)
+        for at, stride, size in zip(index, buffer.strides, buffer.shape, strict=True):
+            if isinstance(at, Along):
+                along = expand(at.axes, axes)
+                offsets = at.name + along
+                masks += [f"({at.name} >= 0){along}", f"({at.name} < {size}){along}"]
+            elif at.extent is None:
+                offsets = self.affine(at.start, wide=True)
+                offsets = f"({offsets})" if stride != 1 and len(at.start.terms) + bool(at.start.offset) > 1 else offsets
+                masks.append(self.mask(f"{buffer.name}_row", at, size))
+            else:
+                axis = next(names)
+                along = expand((axis,), axes)
+                offsets = f"{self.offsets(axis, at.start, at.extent)}.to(tl.int64){along}"
+                mask = self.mask(axis, at, size)
+                masks.append(mask and mask + along)
+            terms.append(offsets if stride == 1 else f"{offsets} * {stride}")
+        return Place(" + ".join([pointer, *terms]), " & ".join(filter(None, masks)))
+
+    def _clamped(self, axis: str, piece: Slice, size: int) -> str:
+        """The identifier of the positions of a slice, those beyond a dimension of `size` being its last."""
+        assert piece.extent is not None
+        name = self._identifiers.of(("clamped", axis, piece.start, piece.extent, size), f"near_{axis}")
+        inside = self.offsets(axis, piece.start, piece.extent)
+        return self._define(name, f"tl.minimum({inside}, {size - 1})", piece.start)
+
+    def _define(self, name: str, text: str, start: Affine) -> str:
+        self._block.define(name, text, self.variables(start))
+        return name
+
+    def _varying(self, value: Affine) -> list[tuple[str, int]]:
+        return [(name, c) for name, c in value.terms if self._extents[name] > 1]
+
+    def _minimum(self, value: Affine) -> int:
+        return value.offset + sum(min(0, c * (self._extents[v] - 1)) for v, c in value.terms)
+
+    def _reach(self, buffer: Buffer, slices: tuple[Slice, ...]) -> int:
+        """The largest offset that is computed, masked lanes included."""
+        last = (piece.start.maximum(self._extents) + (piece.extent or 1) - 1 for piece in slices)
+        return sum(index * stride for index, stride in zip(last, buffer.strides, strict=True))
+
+
+def expand(axes: tuple[str, ...], target: tuple[str, ...]) -> str:
+    """The subscript that gives a tensor with `axes` the rank of one with `target`: `[:, None]`; "" for equal axes."""
+    if axes == target or not axes:
+        return ""
+    return "[" + ", ".join(":" if axis in axes else "None" for axis in target) + "]"

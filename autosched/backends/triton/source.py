@@ -1,0 +1,59 @@
+"""The source of a GPU program: a module with every kernel, each printed in the language that its launch asks for.
+
+Triton's compiler compiles both: Triton itself, where it decides which warps do what, and Gluon, where the text does.
+"""
+
+from __future__ import annotations
+
+from autosched.backends.backend import CompileError
+from autosched.backends.triton import arguments as triton_arguments
+from autosched.backends.triton.arguments import Arguments
+from autosched.backends.triton.gluon import printer as triton_gluon_printer
+from autosched.backends.triton.language import operators
+from autosched.backends.triton.printer import KernelPrinter, function_name
+from search_spaces.programs.text import to_text
+from search_spaces.programs.tile_program import Kernel, Map, Reduce, TileProgram, statements
+
+
+def print_module(program: TileProgram, comment: str) -> str:
+    """The source text of the module that holds every kernel of `program`.
+
+    Raises:
+        CompileError: the program holds something that the language of the kernel has no words for.
+    """
+    lines = [f"# {line}".rstrip() for line in [*comment.splitlines(), "", *to_text(program).splitlines()]]
+    names = [function_name(kernel) for kernel in program.kernels]
+    if len(set(names)) < len(names):
+        raise CompileError(f"kernels of {program.name} are called {names}; expected different names")
+    body = [s for k in program.kernels for s in statements(k.body)]
+    used = {s.operator for s in body if isinstance(s, Map)}
+    folded = {s.operator for s in body if isinstance(s, Reduce)}
+    functions = operators.functions(used)
+    functions += [text for name, text in operators.COMBINING.items() if name in folded]
+    kernels = [_print_kernel(program, kernel) for kernel in program.kernels]
+    imports = ["import triton", "import triton.language as tl"]
+    imports += [triton_gluon_printer.IMPORTS] if any(map(is_gluon, program.kernels)) else []
+    head = "\n".join([*lines, *imports])
+    return "\n\n\n".join([head, *(f.rstrip("\n") for f in functions), *kernels]) + "\n"
+
+
+def is_gluon(kernel: Kernel) -> bool:
+    """Whether the kernel is printed in Gluon."""
+    return kernel.launch.producer_warps > 0
+
+
+def kernel_arguments(program: TileProgram, kernel: Kernel) -> Arguments:
+    """What the printed kernel takes.
+
+    Raises:
+        CompileError: the hardware cannot describe a tile.
+    """
+    if is_gluon(kernel):
+        return triton_gluon_printer.kernel_arguments(program, kernel)
+    return triton_arguments.arguments(program, kernel)
+
+
+def _print_kernel(program: TileProgram, kernel: Kernel) -> str:
+    if is_gluon(kernel):
+        return triton_gluon_printer.print_kernel(program, kernel)
+    return KernelPrinter(program, kernel).text()

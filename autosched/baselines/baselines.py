@@ -1,0 +1,245 @@
+"""What a kernel is compared with: the same operator by PyTorch and the vendor's library.
+
+`eager` is what a user writes; `library` writes to a preallocated output with as few passes as the library allows, which
+is the harder figure to beat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from autosched.baselines.library_products import product
+from autosched.checking.reference import torch_dtype
+from search_spaces import Target, Workload, ops
+from search_spaces.workloads.dtypes import FLOAT8, dtype
+from search_spaces.workloads.workload import Scalar
+
+if TYPE_CHECKING:
+    from autosched.tracing import TracedFunction
+
+# Takes the inputs in calling order, returns the output.
+Eager = Callable[..., Tensor]
+# Takes the inputs and the output that it overwrites.
+IntoOutput = Callable[[Sequence[Tensor], Tensor], object]
+
+# Links whose functions take a product of one type and write another; the others are preceded by a conversion.
+_CONVERTING = (("bias",), ("residual",), ("gate",), ("scale",), ("rowscale",), ("colscale",))
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """One operator by other means. `called` names the functions used, for the table."""
+
+    called: str
+    eager: Eager
+    library: IntoOutput | None = None
+
+
+def baseline(workload: Workload) -> Baseline | None:
+    """The library's version of a workload, or None when it is not one of the named operators."""
+    named = _constructed(workload)
+    if named is None or named != workload:
+        return None
+    # All of them, with the defaults.
+    arguments = dict(named.arguments)
+    match workload.name:
+        case "matmul":
+            return _matmul(workload, arguments)
+        case "softmax":
+            return Baseline(
+                "torch.softmax", lambda x: F.softmax(x, -1), lambda inputs, out: torch.softmax(inputs[0], -1, out=out)
+            )
+        case "layernorm":
+            return _layernorm(_number(arguments, "eps"))
+        case "rmsnorm":
+            eps = _number(arguments, "eps")
+            return Baseline("F.rms_norm", lambda x, weight: F.rms_norm(x, x.shape[-1:], weight, eps))
+        case "row_sum":
+            return Baseline("torch.sum", lambda x: x.sum(-1), lambda inputs, out: torch.sum(inputs[0], -1, out=out))
+        case "gelu_scale":
+            return _chain(("gelu", "scale"), _number(arguments, "scale"))
+        case "pointwise":
+            return _chain(_links(arguments["chain"]), _number(arguments, "scale"))
+        case _:
+            return None
+
+
+def library_call(workload: Workload, inputs: Sequence[Tensor], out: Tensor) -> Callable[[], object] | None:
+    """A call of the library that overwrites `out`, or of PyTorch's form that allocates; None when there is neither."""
+    known = baseline(workload)
+    if known is None:
+        return None
+    eager, library = known.eager, known.library
+    return (lambda: eager(*inputs)) if library is None else (lambda: library(inputs, out))
+
+
+@contextmanager
+def library_settings(op: Workload | TracedFunction, target: Target) -> Iterator[None]:
+    """PyTorch with as many threads as the kernel, and with the precision of dots that it asks for."""
+    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    if target.kind == "cpu":
+        torch.set_num_threads(target.threads)
+    torch.set_float32_matmul_precision("high" if op.precision == "tf32" else "highest")
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_float32_matmul_precision(precision)
+
+
+def library_name(workload: Workload, device: torch.device) -> str:
+    """Whose code PyTorch runs for the workload on that device."""
+    if workload.name != "matmul":
+        return "PyTorch"
+    if device.type == "cuda":
+        # torch._scaled_mm and torch._int_mm; only products of wider types are left to cuBLAS.
+        return "cuBLASLt" if dtype(workload.contracted[0]).bytes == 1 else "cuBLAS"
+    # PyTorch leaves this function without types.
+    mkl = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
+    return "MKL" if mkl and workload.output.dtype in ("float32", "float64") else "oneDNN"
+
+
+def _constructed(workload: Workload) -> Workload | None:
+    """The named operator with the workload's arguments; None where it is no operator or does not take those."""
+    constructor = ops.CONSTRUCTORS.get(workload.name)
+    if constructor is None:
+        return None
+    try:
+        return constructor(**dict(workload.arguments))
+    except (TypeError, ValueError, AttributeError):
+        # A custom workload that borrows the name: arguments are missing, unknown or of another type.
+        return None
+
+
+def _number(arguments: dict[str, Scalar], name: str) -> float:
+    return float(arguments[name] or 0.0)
+
+
+def _links(chain: Scalar) -> tuple[str, ...]:
+    return tuple(filter(None, str(chain or "").split("_")))
+
+
+def _matmul(workload: Workload, arguments: dict[str, Scalar]) -> Baseline:
+    layout = str(arguments["layout"])
+    links, scale = _links(arguments["epilogue"]), _number(arguments, "scale")
+    used = product(workload, links)
+    made, rest = torch_dtype(workload.output.dtype), links[used.absorbed :]
+    # What the library writes before the links that it does not absorb, where that is of another type than the output.
+    products: list[Tensor] = []
+
+    def operands(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        return (a.mT if layout[0] == "t" else a), (b.mT if layout[1] == "t" else b)
+
+    def eager(a: Tensor, b: Tensor, *extra: Tensor) -> Tensor:
+        multiplied = used.multiply(*operands(a, b), extra[: used.absorbed])
+        if rest and not multiplied.is_floating_point():
+            multiplied = multiplied.to(torch.float32)
+        return _chained(multiplied, rest, iter(extra[used.absorbed :]), scale).to(made)
+
+    def library(inputs: Sequence[Tensor], out: Tensor) -> None:
+        assert used.into is not None
+        a, b = operands(inputs[0], inputs[1])
+        extra = inputs[2:]
+        if used.made != made and not products:
+            products.append(torch.empty_like(out, dtype=used.made))
+        multiplied = out if used.made == made else products[0]
+        used.into(a, b, extra[: used.absorbed], multiplied)
+        # PyTorch has no arithmetic on 8-bit floats: links cannot work in place on such an output.
+        working = multiplied if workload.output.dtype in FLOAT8 else out
+        if working is not multiplied and rest[:1] not in _CONVERTING:
+            multiplied = working.copy_(multiplied)
+        _chained_into(multiplied, working, rest, iter(extra[used.absorbed :]), scale)
+        if working is not out:
+            out.copy_(working)
+
+    return Baseline(used.called, eager, None if used.into is None else library)
+
+
+def _layernorm(eps: float) -> Baseline:
+    def eager(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return F.layer_norm(x, x.shape[-1:], weight, bias, eps)
+
+    moments: list[Tensor] = []
+
+    def library(inputs: Sequence[Tensor], out: Tensor) -> None:
+        x, weight, bias = inputs
+        if not moments:
+            # ATen also writes mean and 1/deviation, in an element type of its own choice.
+            moments.extend(torch.native_layer_norm(x, x.shape[-1:], weight, bias, eps)[1:])
+        mean, deviation = moments
+        torch.ops.aten.native_layer_norm.out(
+            x, list(x.shape[-1:]), weight, bias, eps, out0=out, out1=mean, out2=deviation
+        )
+
+    return Baseline("F.layer_norm", eager, library)
+
+
+def _chain(links: tuple[str, ...], scale: float) -> Baseline:
+    def eager(x: Tensor, *extra: Tensor) -> Tensor:
+        return _chained(x, links, iter(extra), scale).to(x.dtype)
+
+    def library(inputs: Sequence[Tensor], out: Tensor) -> None:
+        _chained_into(inputs[0], out, links, iter(inputs[1:]), scale)
+
+    return Baseline("one call per link", eager, library)
+
+
+def _chained(x: Tensor, links: Sequence[str], extra: Iterator[Tensor], scale: float) -> Tensor:
+    """`x` after the links of an epilogue, as a user writes it (see `search_spaces.workloads.activations.apply_chain`)."""
+    for link in links:
+        match link:
+            case "bias" | "residual":
+                x = x + next(extra)
+            case "gate":
+                x = x * next(extra)
+            case "scale":
+                x = x * scale
+            case "rowscale":
+                x = x * next(extra)[:, None]
+            case "colscale":
+                x = x * next(extra)
+            case "relu":
+                x = F.relu(x)
+            case "gelu":
+                x = F.gelu(x)
+            case "gelutanh":
+                x = F.gelu(x, approximate="tanh")
+            case "silu":
+                x = F.silu(x)
+            case _:
+                raise ValueError(f"no PyTorch function for link {link!r}")
+    return x
+
+
+def _chained_into(x: Tensor, out: Tensor, links: Sequence[str], extra: Iterator[Tensor], scale: float) -> None:
+    """The same into `out`, without allocating: the first link reads `x`, the others work in place."""
+    for link in links:
+        match link:
+            case "bias" | "residual":
+                torch.add(x, next(extra), out=out)
+            case "gate":
+                torch.mul(x, next(extra), out=out)
+            case "scale":
+                torch.mul(x, scale, out=out)
+            case "rowscale":
+                torch.mul(x, next(extra)[:, None], out=out)
+            case "colscale":
+                torch.mul(x, next(extra), out=out)
+            case "relu":
+                torch.clamp_min(x, 0.0, out=out)
+            case "gelu":
+                torch.ops.aten.gelu.out(x, out=out)
+            case "gelutanh":
+                torch.ops.aten.gelu.out(x, approximate="tanh", out=out)
+            case "silu":
+                torch.ops.aten.silu.out(x, out=out)
+            case _:
+                raise ValueError(f"no PyTorch function for link {link!r}")
+        x = out

@@ -1,0 +1,178 @@
+"""Matrix products by PyTorch and the vendor's libraries, for every element type and layout that kernels are tuned for.
+
+A library has its own rules of what it takes; where it does not take the operands, a `Product` says what else a user
+would call.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from autosched.checking.reference import torch_dtype
+from search_spaces import Workload
+from search_spaces.workloads.dtypes import FLOAT8, is_integer
+
+# What cuBLASLt takes of 8-bit operands: sizes along k and n that are multiples of 16 (float8) and of 8 (int8), and of
+# int8 more than 16 rows (the checks of torch._scaled_mm and torch._int_mm).
+_FLOAT8_MULTIPLE = 16
+_INT8_MULTIPLE = 8
+_INT8_LEAST_ROWS = 17
+
+# Matrices or batches of them, m x k and k x n, however stored; then the inputs of the links that are absorbed.
+Multiply = Callable[[Tensor, Tensor, Sequence[Tensor]], Tensor]
+# The same, into the last tensor.
+MultiplyInto = Callable[[Tensor, Tensor, Sequence[Tensor], Tensor], object]
+
+
+@dataclass(frozen=True)
+class Product:
+    """How a library multiplies two matrices. `called` names the function.
+
+    It does the first `absorbed` links of the epilogue in the same call, with an input each. `into` writes an output of
+    type `made`; None where the library does not write to a given output.
+    """
+
+    called: str
+    made: torch.dtype
+    multiply: Multiply
+    into: MultiplyInto | None = None
+    absorbed: int = 0
+
+
+def product(workload: Workload, links: Sequence[str]) -> Product:
+    """The library's product for the operands of a matmul and the first links of its epilogue."""
+    operand, output = workload.contracted[0], workload.output.dtype
+    # Epilogues are not computed in 8 bits.
+    made = torch.bfloat16 if links and output in FLOAT8 else torch_dtype(output)
+    *outer, m, n = workload.output.shape
+    k = workload.stages[0].points // (m * n * math.prod(outer))
+    batched = bool(outer)
+    if operand in FLOAT8:
+        if operand != "float8_e5m2" and n % _FLOAT8_MULTIPLE == k % _FLOAT8_MULTIPLE == 0:
+            return _scaled(made, links, workload.precision == "fast", batched)
+        return _converted(torch.bfloat16, made)
+    if is_integer(operand):
+        if n % _INT8_MULTIPLE == k % _INT8_MULTIPLE == 0 and m >= _INT8_LEAST_ROWS:
+            return _of_integers(batched)
+        return _converted(torch.float32, torch.int32)
+    if links[:1] == ("bias",) and not batched and torch_dtype(operand) == made:
+        return _with_bias(made)
+    # What is narrower than its operands is converted after the product.
+    return _widening(made) if made == torch.float32 != torch_dtype(operand) else _plain(torch_dtype(operand))
+
+
+def _plain(made: torch.dtype) -> Product:
+    def multiply(a: Tensor, b: Tensor, extra: Sequence[Tensor]) -> Tensor:
+        return torch.matmul(a, b)
+
+    def into(a: Tensor, b: Tensor, extra: Sequence[Tensor], out: Tensor) -> None:
+        torch.matmul(a, b, out=out)
+
+    return Product("torch.matmul", made, multiply, into)
+
+
+def _with_bias(made: torch.dtype) -> Product:
+    def multiply(a: Tensor, b: Tensor, extra: Sequence[Tensor]) -> Tensor:
+        return torch.addmm(extra[0], a, b)
+
+    def into(a: Tensor, b: Tensor, extra: Sequence[Tensor], out: Tensor) -> None:
+        torch.addmm(extra[0], a, b, out=out)
+
+    return Product("torch.addmm", made, multiply, into, absorbed=1)
+
+
+def _widening(made: torch.dtype) -> Product:
+    """16-bit operands and their product in float32, which PyTorch has on GPUs only."""
+
+    def multiply(a: Tensor, b: Tensor, extra: Sequence[Tensor]) -> Tensor:
+        if a.device.type != "cuda":
+            return torch.matmul(a.to(made), b.to(made))
+        return (torch.mm if a.ndim == 2 else torch.bmm)(a, b, out_dtype=made)
+
+    def into(a: Tensor, b: Tensor, extra: Sequence[Tensor], out: Tensor) -> None:
+        if a.device.type != "cuda":
+            torch.matmul(a.to(made), b.to(made), out=out)
+        else:
+            (torch.mm if a.ndim == 2 else torch.bmm)(a, b, out_dtype=made, out=out)
+
+    return Product("torch.mm(out_dtype=float32)", made, multiply, into)
+
+
+def _scaled(made: torch.dtype, links: Sequence[str], fast: bool, batched: bool) -> Product:
+    """torch._scaled_mm: with scales by row and column where the epilogue begins with them, with a bias if one follows.
+
+    It takes a by rows and b by columns; operands that are stored the other way round are copied.
+    """
+    # The kernels that scale rows and columns write bfloat16 only.
+    by_rows = tuple(links[:2]) == ("rowscale", "colscale") and made == torch.bfloat16
+    absorbed = 2 if by_rows else 0
+    biased = links[absorbed : absorbed + 1] == ("bias",) and made in (torch.bfloat16, torch.float16)
+
+    def scales(a: Tensor, extra: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        return (extra[0][:, None], extra[1][None, :]) if by_rows else (_one(a.device), _one(a.device))
+
+    def multiply(a: Tensor, b: Tensor, extra: Sequence[Tensor]) -> Tensor:
+        bias = extra[absorbed] if biased else None
+        return torch._scaled_mm(
+            _by_rows(a), _by_rows(b.mT).mT, *scales(a, extra), bias, out_dtype=made, use_fast_accum=fast
+        )
+
+    def into(a: Tensor, b: Tensor, extra: Sequence[Tensor], out: Tensor) -> None:
+        bias = extra[absorbed] if biased else None
+        torch._scaled_mm(
+            _by_rows(a), _by_rows(b.mT).mT, *scales(a, extra), bias, out_dtype=made, use_fast_accum=fast, out=out
+        )
+
+    return _each("torch._scaled_mm", made, multiply, into, absorbed + biased, batched)
+
+
+def _of_integers(batched: bool) -> Product:
+    def multiply(a: Tensor, b: Tensor, extra: Sequence[Tensor]) -> Tensor:
+        return torch._int_mm(a, b)
+
+    def into(a: Tensor, b: Tensor, extra: Sequence[Tensor], out: Tensor) -> None:
+        torch._int_mm(a, b, out=out)
+
+    return _each("torch._int_mm", torch.int32, multiply, into, 0, batched)
+
+
+def _converted(computed: torch.dtype, made: torch.dtype) -> Product:
+    """What a user of operands that the library does not take is left with: copies of them in a wider type."""
+
+    def multiply(a: Tensor, b: Tensor, extra: Sequence[Tensor]) -> Tensor:
+        return torch.matmul(a.to(computed), b.to(computed)).to(made)
+
+    return Product(f"torch.matmul of copies in {str(computed).removeprefix('torch.')}", made, multiply)
+
+
+def _each(
+    called: str, made: torch.dtype, multiply: Multiply, into: MultiplyInto, absorbed: int, batched: bool
+) -> Product:
+    """The product; of a batch one call for each, where the library multiplies no batches of this type."""
+    if not batched:
+        return Product(called, made, multiply, into, absorbed)
+
+    def multiply_each(a: Tensor, b: Tensor, extra: Sequence[Tensor]) -> Tensor:
+        return torch.stack([multiply(x, y, extra) for x, y in zip(a, b, strict=True)])
+
+    def each_into(a: Tensor, b: Tensor, extra: Sequence[Tensor], out: Tensor) -> None:
+        for x, y, z in zip(a, b, out, strict=True):
+            into(x, y, extra, z)
+
+    return Product(f"{called} for each of the batch", made, multiply_each, each_into, absorbed)
+
+
+def _by_rows(matrix: Tensor) -> Tensor:
+    return matrix if matrix.stride(-1) == 1 else matrix.contiguous()
+
+
+@lru_cache(maxsize=16)
+def _one(device: torch.device) -> Tensor:
+    """A scale that changes nothing, sent to each device once."""
+    return torch.ones((), device=device)

@@ -1,0 +1,151 @@
+"""Whether a kernel computed what it should: the reference, how far from it a result may be, and what is wrong with it.
+
+What is allowed at an element with exact value r and analysed standard error s (see `autosched.checking.rounding`):
+
+    8 s  +  epsilon(output type) |r|  +  smallest
+
+8 standard deviations, because the largest of 2^31 normal errors lies at 6.2 and errors are not quite independent; one
+unit in the last place of the output, because it is rounded once; and the smallest normal float32 (which processors may
+flush to zero) or the smallest float16. What exceeds an 8-bit float is expected as its largest finite value: conversions
+of GPUs saturate (PTX ISA, cvt.satfinite). Integers and booleans are expected exactly, except where s says that what
+decided them is in doubt. Where s is infinite, nothing is known and nothing checked. What is not finite is expected as
+it is. In numbers, for standard normal data:
+
+    matmul k=512  float32           6.9e-4 on results of size 22.6   (3.0e-5 of them)
+    matmul k=4096 float32           5.5e-3 on results of size 64     (8.6e-5)
+    matmul k=4096 float32 as tf32   0.71                             (1.1e-2; leaving out one of the 4096 steps: 1.6e-2)
+    matmul k=4096 bfloat16          5.5e-3 + 7.8e-3 |r|
+    matmul k=4096 float8            0.28 + 7.8e-3 |r| in bfloat16; with fast_accum 3.8 + 7.8e-3 |r|
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from autosched.checking.reference import cut, torch_dtype
+from autosched.checking.rounding import rounding_error
+from search_spaces import Workload
+from search_spaces.workloads.dtypes import FLOAT8, dtype, is_float
+
+STANDARD_DEVIATIONS = 8.0
+# What two integers that are not the same cannot be within.
+_LESS_THAN_ONE = 0.5
+
+# Elements compared at once. On a CPU three float32 arrays of this length stay in a core's L2; on a GPU they keep it
+# busy for long enough, and take less than a gigabyte beside a candidate's own memory.
+_CHUNKS = {"cpu": 2**16, "cuda": 2**26}
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """The reference rounded to float32 (integers: in int64), and the largest error allowed, at every element."""
+
+    values: torch.Tensor
+    allowed: torch.Tensor
+
+
+def expect(workload: Workload, inputs: Sequence[torch.Tensor]) -> Expectation:
+    """What a correct kernel yields for these inputs, on their device.
+
+    Raises:
+        InputError: the number of inputs or a shape is not the workload's.
+    """
+    exact, error = rounding_error(workload, inputs)
+    if not is_float(workload.output.dtype):
+        return _expect_exactly(workload.output.dtype, exact, error)
+    output = torch.finfo(torch_dtype(workload.output.dtype))
+    smallest = max(torch.finfo(torch.float32).smallest_normal, output.smallest_normal * output.eps)
+    values = exact.to(torch.float32)
+    if workload.output.dtype in FLOAT8:
+        values.clamp_(output.min, output.max)
+    allowed = (
+        values.abs().mul_(dtype(workload.output.dtype).epsilon).add_(error, alpha=STANDARD_DEVIATIONS).add_(smallest)
+    )
+    # Where the reference itself, or what float32 makes of it, is not finite, it is compared as such.
+    overflows = exact.isfinite() & ~values.isfinite()
+    allowed.masked_fill_(~values.isfinite(), smallest).masked_fill_(error.isinf() & ~overflows, math.inf)
+    return Expectation(values.contiguous(), allowed.contiguous())
+
+
+def _expect_exactly(name: str, exact: torch.Tensor, error: torch.Tensor) -> Expectation:
+    """What an output of integers or booleans must be: anything where a decision is in doubt, or that has no number."""
+    if name == "bool":
+        undecided = (exact.abs() <= STANDARD_DEVIATIONS * error) & (error > 0)
+        values, allowed = (exact != 0).to(torch.float32), torch.where(undecided, math.inf, _LESS_THAN_ONE)
+        return Expectation(values.contiguous(), allowed.contiguous())
+    allowed = (error * STANDARD_DEVIATIONS).add_(_LESS_THAN_ONE).masked_fill_(~exact.isfinite(), math.inf)
+    if exact.is_floating_point():
+        allowed.masked_fill_(exact.abs() >= 2.0**63, math.inf)
+        exact = cut(exact)
+    return Expectation(exact.contiguous(), allowed.contiguous())
+
+
+def error_ratio(actual: torch.Tensor, expectation: Expectation) -> float:
+    """The largest error as a fraction of what is allowed: correct up to 1, and infinite where a NaN was left.
+
+    A value that is not finite is correct where the reference, rounded to the type of `actual`, is the same.
+    """
+    got, values, allowed = actual.reshape(-1), expectation.values.reshape(-1), expectation.allowed.reshape(-1)
+    step, worst = _CHUNKS[actual.device.type], 0.0
+    for begin in range(0, got.numel(), step):
+        piece = slice(begin, begin + step)
+        if not values.is_floating_point():
+            worst = max(worst, _ratios(got[piece], values[piece], allowed[piece]).amax().item())
+            continue
+        ratio = (_computable(got[piece]) - values[piece]).abs_().div_(allowed[piece]).amax().item()
+        if not math.isfinite(ratio):
+            ratio = _ratios(got[piece], values[piece], allowed[piece]).amax().item()
+        worst = max(worst, ratio)
+    return worst
+
+
+def why_wrong(actual: torch.Tensor, expectation: Expectation) -> str | None:
+    """The first element outside the tolerance, and how many there are; None when all are within it."""
+    return _first(~is_right(actual, expectation), "are wrong", actual, expectation)
+
+
+def is_right(actual: torch.Tensor, expectation: Expectation) -> torch.Tensor:
+    """Where an element is within the tolerance: booleans of the output's shape."""
+    return _ratios(actual, expectation.values, expectation.allowed) <= 1
+
+
+def why_not_finite(actual: torch.Tensor, expectation: Expectation) -> str | None:
+    """The first NaN or infinity where the reference is finite in the type of `actual`, and how many there are."""
+    if not actual.is_floating_point():
+        return None
+    wrong = ~_computable(actual).isfinite() & _computable(expectation.values.to(actual.dtype)).isfinite()
+    wrong &= expectation.allowed.isfinite()
+    return _first(wrong, "are NaN or infinite", actual, expectation)
+
+
+def _first(wrong: torch.Tensor, verb: str, actual: torch.Tensor, expectation: Expectation) -> str | None:
+    found = wrong.nonzero()
+    if not len(found):
+        return None
+    first = tuple(found[0].tolist())
+    got, expected, allowed = (t[first].item() for t in (actual, expectation.values, expectation.allowed))
+    shown = [str(n) if isinstance(n, int) else f"{n:.6g}" for n in (got, expected)]
+    return (
+        f"{len(found)} of {actual.numel()} elements {verb}; the first, {list(first)}, is {shown[0]}, "
+        f"expected {shown[1]} ± {allowed:.2g}"
+    )
+
+
+def _computable(tensor: torch.Tensor) -> torch.Tensor:
+    """The values in a type that PyTorch computes with: of 8-bit floats it can only convert."""
+    return tensor.to(torch.float32) if tensor.dtype.itemsize == 1 else tensor
+
+
+def _ratios(got: torch.Tensor, values: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
+    if not values.is_floating_point():
+        # The difference of two integers may not fit, and in float64 they may be the same.
+        apart = (got.to(torch.float64) - values.to(torch.float64)).abs().clamp_(min=1.0)
+        return torch.where((got == values) | allowed.isinf(), 0.0, apart / allowed)
+    rounded, got = _computable(values.to(got.dtype)), _computable(got)
+    ratios = (got - values).abs() / allowed
+    same = (got == rounded) | (got.isnan() & rounded.isnan()) | allowed.isinf()
+    return torch.where(same, 0.0, torch.nan_to_num(ratios, nan=math.inf, posinf=math.inf))

@@ -1,0 +1,114 @@
+"""Tensors with named axes: how the reference broadcasts, gathers and contracts by axis name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from search_spaces.workloads.expression import Access, Affine
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A tensor whose dimensions, in order, are the axes called `axes`."""
+
+    axes: tuple[str, ...]
+    values: torch.Tensor
+
+    def aligned(self, axes: Sequence[str]) -> torch.Tensor:
+        """The values with dimensions in the order of `axes`, of size 1 for axes the tensor does not have."""
+        order = [self.axes.index(a) for a in axes if a in self.axes]
+        shape = [self.values.shape[self.axes.index(a)] if a in self.axes else 1 for a in axes]
+        return self.values.permute(order).reshape(shape)
+
+
+def union(tensors: Sequence[Named]) -> tuple[str, ...]:
+    """Every axis of the tensors, in order of first appearance."""
+    return tuple(dict.fromkeys(a for t in tensors for a in t.axes))
+
+
+def read(access: Access, tensor: torch.Tensor, extents: Mapping[str, int]) -> Named:
+    """The elements that `access` reads of `tensor`, one for every value of the axes in its index.
+
+    A view where every dimension is indexed by one axis of its own, else a gathered copy.
+    """
+    variables = [v for index in access.index for v, _ in index.terms]
+    if all(_is_slice(i) for i in access.index) and len(set(variables)) == len(variables):
+        pieces = tuple(
+            slice(i.offset, i.offset + extents[i.terms[0][0]]) if i.terms else i.offset for i in access.index
+        )
+        return Named(tuple(variables), tensor[pieces])
+    axes = tuple(dict.fromkeys(variables))
+    positions = tuple(_positions(index, axes, extents, tensor.device) for index in access.index)
+    return Named(axes, tensor[positions].expand([extents[a] for a in axes]))
+
+
+def look_up(tensor: torch.Tensor, index: Sequence[Affine | Named], extents: Mapping[str, int], outside: float) -> Named:
+    """The elements of `tensor` at indices that are affine forms or integers held in tensors; else `outside`."""
+    forms = [v for i in index if isinstance(i, Affine) for v, _ in i.terms]
+    axes = tuple(dict.fromkeys([*forms, *(a for i in index if isinstance(i, Named) for a in i.axes)]))
+    positions: list[torch.Tensor] = []
+    inside = torch.ones([1] * len(axes), dtype=torch.bool, device=tensor.device)
+    for i, size in zip(index, tensor.shape, strict=True):
+        at = _positions(i, axes, extents, tensor.device) if isinstance(i, Affine) else i.aligned(axes)
+        within = (at >= 0) & (at < size)
+        inside = inside & within
+        positions.append(torch.where(within, at, 0).to(torch.int64))
+    found = tensor[tuple(positions)]
+    return Named(axes, torch.where(inside, found, torch.tensor(outside, dtype=found.dtype, device=found.device)))
+
+
+def count(index: Affine, extents: Mapping[str, int], device: torch.device, dtype: torch.dtype) -> Named:
+    """The value of an affine form at every point of its axes."""
+    axes = tuple(v for v, _ in index.terms)
+    return Named(axes, _positions(index, axes, extents, device).to(dtype))
+
+
+def _is_slice(index: Affine) -> bool:
+    return not index.terms or (len(index.terms) == 1 and index.terms[0][1] == 1)
+
+
+def _positions(index: Affine, axes: tuple[str, ...], extents: Mapping[str, int], device: torch.device) -> torch.Tensor:
+    total = torch.full([1] * len(axes), index.offset, device=device)
+    for variable, coefficient in index.terms:
+        counted = torch.arange(extents[variable], device=device) * coefficient
+        total = total + Named((variable,), counted).aligned(axes)
+    return total
+
+
+def product(tensors: Sequence[Named]) -> Named:
+    """The product at every point of the union of the axes."""
+    axes = union(tensors)
+    values = tensors[0].aligned(axes)
+    for other in tensors[1:]:
+        values = values * other.aligned(axes)
+    return Named(axes, values)
+
+
+def sum_of_products(factors: Sequence[Named], kept: Sequence[str], reduced: Mapping[str, int]) -> Named:
+    """The product of the factors summed over the axes `reduced` (name -> extent); only axes in `kept` are left.
+
+    Factors that share only part of their axes go through torch.einsum, so that the product is never held in memory.
+    """
+    axes = union(factors)
+    left = tuple(a for a in kept if a in axes)
+    repeats = math.prod(extent for axis, extent in reduced.items() if axis not in axes)
+    if any(set(axes) == set(f.axes) for f in factors):
+        whole = product(factors)
+        folded = [whole.axes.index(a) for a in whole.axes if a in reduced]
+        summed = whole.values.sum(folded) if folded else whole.values
+        result = Named(tuple(a for a in whole.axes if a not in reduced), summed)
+    else:
+        result = Named(left, _einsum(factors, axes, left))
+    return result if repeats == 1 else Named(result.axes, result.values * repeats)
+
+
+def _einsum(factors: Sequence[Named], axes: tuple[str, ...], left: tuple[str, ...]) -> torch.Tensor:
+    operands: list[torch.Tensor | list[int]] = []
+    for factor in factors:
+        operands += [factor.values, [axes.index(a) for a in factor.axes]]
+    summed: torch.Tensor = torch.einsum(*operands, [axes.index(a) for a in left])
+    return summed

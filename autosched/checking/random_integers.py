@@ -1,0 +1,34 @@
+"""Integers that show what is not exact: of every size, with small and equal ones among them."""
+
+from __future__ import annotations
+
+import torch
+
+from search_spaces import Workload
+from search_spaces.workloads.expression import LARGEST_INTEGER, LEAST_INTEGER, Access, Apply, Gather, walk
+
+# Half of them are small, so that some are 0 and some are equal.
+_SMALL = 8
+
+
+def exactly_read(workload: Workload) -> frozenset[str]:
+    """The inputs of which some kernel reads integers as such."""
+    parts = (e for s in workload.stages for e in walk(s.expression))
+    leaves = (e.arguments[0] for e in parts if isinstance(e, Apply) and e.operator == "to_integer")
+    return frozenset(leaf.tensor for leaf in leaves if isinstance(leaf, Access | Gather))
+
+
+def divides(workload: Workload) -> bool:
+    """Whether integers are divided, for which PyTorch raises where one is 0."""
+    parts = (e for s in workload.stages for e in walk(s.expression))
+    return any(isinstance(e, Apply) and e.operator == "quotient" for e in parts)
+
+
+def drawn(shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
+    """Integers of every size that the type has; what does not fit it wraps around."""
+
+    def integers(first: int, end: int) -> torch.Tensor:
+        return torch.randint(first, end, shape, generator=generator, device=generator.device, dtype=torch.int64)
+
+    bits = integers(LEAST_INTEGER, LARGEST_INTEGER) >> integers(0, 64)
+    return torch.where(integers(0, 2) == 0, integers(-_SMALL, _SMALL + 1), bits).to(dtype)

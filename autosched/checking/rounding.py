@@ -1,0 +1,353 @@
+"""How far a correct kernel may be from the exact result: a running error analysis of a workload.
+
+Every quantity carries, next to its float64 value, the standard deviation of the error that float32 arithmetic leaves in
+it, in units of u = 2^-23 (Higham, Accuracy and Stability of Numerical Algorithms, sections 2.8 and 3.3: rounding errors
+taken as independent). To first order, for f(a, b):
+
+    error(f)^2 = (df/da error(a))^2 + (df/db error(b))^2 + (c f)^2
+
+with c = 1 for additions and multiplications, 2 for division and square roots, 4 for transcendental functions, which
+GPUs approximate; tanh, erf and log are charged 4 u of absolute error, since polynomials for them are accurate to that,
+and functions with a formula 2 (see `autosched.checking.accuracy`).
+A sum of K terms t in any order rounds each partial sum, which is at most of the order of S (the sum) or of the root of
+Q (the sum of squares, which rules when terms cancel):
+
+    error(sum)^2 = sum of error(t)^2 + Q + K (Q + S^2)
+
+Inputs are exact, and so are products of 16-bit numbers in float32; tf32 dots cut operands to 10 bits of mantissa, an
+error of 2^-10 of each. A stage declared narrower than float32 may be rounded to its element type. Sums of integers are
+exact, and rounded once where pointwise work on them begins. What float32 holds exactly is not rounded where operands
+are exact: positions, counts, comparisons.
+
+Where an error may change a decision (a comparison, `where`, floor, an index), the result may be another one: decisions
+between numbers that are within 8 standard deviations of each other carry what it would be off by, in place of a
+deviation. A look-up with such an index may yield anything: its error is infinite, which means that it is not checked.
+The roundings that a workload asks for are not in the exact value; half a unit in the last place of the narrower type is
+in the error, so that programs that keep more precision are right too.
+
+Sums of products of 8-bit floats stay in the accumulators of tensor cores for L products: 128, or all K where that is
+allowed ("fast"). One instruction adds 32 products to an accumulator: all are cut to multiples of w = 2^-13 of the power
+of two below the largest (DeepSeek-V3 Technical Report, 2024, section 3.3.2, calls that 14 bits; Zhang et al.,
+"SageAttention2", 2024, section 3.3). With P the mean square of a partial sum, w has a mean square of 2^-26 P / 2, since
+rounding down to powers of two halves squares on average. Cutting takes between 0 and w off each of L products: a
+variance of w^2 / 3 each, and w / 2 in the direction of the sum for as many as outweigh those of the other sign, about
+|s| / rms(t) for a sum s of terms t; and it takes w / 2 off the accumulator L / 32 times. A sum of L of the terms has a
+mean square s^2 of q = Q L / K times r = 1 + L S^2 / (K Q), and its partial sums have half of that. K / L such sums have
+
+    error^2 = 2^-26 Q r / 4 (L (1 / 3 + r / 4) + (L / 64)^2)
+
+In numbers: a float32 matmul of standard normal data has Q = S^2 = K, so its errors have a standard deviation of
+u K sqrt(2): 8.6e-5 for K = 512, on results of size 22.6.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from autosched.checking.named_tensors import Named, count, look_up, read, sum_of_products, union
+from autosched.checking.reference import (
+    check_shapes,
+    extreme,
+    factors,
+    held_exactly,
+    literal,
+    outside,
+    product_along,
+    torch_dtype,
+)
+from autosched.checking.rounding_rules import (
+    DECIDED,
+    UNIT,
+    Estimate,
+    applied,
+    as_float,
+    counted,
+    is_whole,
+    nowhere,
+    of_finite,
+    rounded,
+)
+from autosched.machine.free_memory import memory_for
+from search_spaces import Reduction, Stage, Workload
+from search_spaces.structure.fused_contraction import multiplied
+from search_spaces.workloads.dtypes import FLOAT8, FLOAT8_CHAIN, dtype, is_integer, is_promoted
+from search_spaces.workloads.expression import (
+    ROUNDINGS,
+    Access,
+    Affine,
+    Apply,
+    Expression,
+    Gather,
+    Integer,
+    Literal,
+    Position,
+    is_integral,
+)
+
+_TF32_UNITS = 2.0**-10 / UNIT
+_FLOAT8_UNITS = 2.0**-13 / UNIT
+# Integers up to here, and so sums of them, are exact in float32.
+_EXACT_INTEGERS = 2.0**24
+
+
+def rounding_error(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    """The exact output (float64) and the standard deviation of a correct kernel's error (float32) at every element.
+
+    The rounding to the output's own element type is not in it.
+
+    Raises:
+        InputError: the number of inputs or a shape is not the workload's.
+        OutOfMemoryError: the float64 values do not fit in memory.
+    """
+    check_shapes(workload, inputs)
+    shapes = [t.shape for t in workload.inputs] + [s.shape for s in workload.stages]
+    needed = sum(math.prod(shape) for shape in shapes) * torch.float64.itemsize
+    with memory_for(f"the float64 values to check {workload.label} with", needed, inputs[0].device):
+        return _analysed(workload, inputs)
+
+
+def _analysed(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    known = {
+        t.name: Estimate(Named(_dims(x), held_exactly(x, torch.float64)), None, outside(t))
+        for t, x in zip(workload.inputs, inputs, strict=True)
+    }
+    for stage in workload.stages:
+        known[stage.name] = _stored(_stage(stage, known, workload), stage, last=stage is workload.stages[-1])
+    output = known[workload.output.name]
+    exact = output.value.values
+    error = torch.zeros_like(exact, dtype=torch.float32) if output.error is None else output.error.values * UNIT
+    return exact, error
+
+
+def _dims(tensor: torch.Tensor) -> tuple[str, ...]:
+    return tuple(map(str, range(tensor.ndim)))
+
+
+def _stored(estimate: Estimate, stage: Stage, last: bool) -> Estimate:
+    """A stage's result as a tensor with all of its axes, rounded to its element type unless it is the output."""
+    names = [a.name for a in stage.axes]
+    value = estimate.value.aligned(names).expand(stage.shape)
+    if is_whole(estimate):
+        value = value.to(torch_dtype(stage.dtype)).to(torch.int64)
+    error = None if estimate.error is None else estimate.error.aligned(names).expand(stage.shape)
+    if dtype(stage.dtype).epsilon > UNIT and not last:
+        rounding = value.to(torch.float32) * (dtype(stage.dtype).epsilon / UNIT)
+        error = rounding.abs() if error is None else torch.hypot(error, rounding)
+    dims = _dims(value)
+    return Estimate(Named(dims, value), None if error is None else Named(dims, error))
+
+
+def _stage(stage: Stage, known: Mapping[str, Estimate], workload: Workload) -> Estimate:
+    if stage.reduction is None:
+        return _expression(stage.expression, stage, known)
+    if is_integral(stage.expression):
+        return _fold_of_integers(_expression(stage.expression, stage, known), stage)
+    if stage.reduction.operator == "prod":
+        return _product(_expression(stage.expression, stage, known), stage)
+    if stage.reduction.operator != "sum":
+        return _extreme(_expression(stage.expression, stage, known), stage.reduction)
+    terms = [_expression(f, stage, known) for f in factors(stage.expression)]
+    kept, reduced = [a.name for a in stage.axes], {a.name: a.extent for a in stage.reduction.axes}
+    if not stage.is_contraction:
+        if workload.precision == "tf32" and stage.name in multiplied(workload):
+            # A dot cuts what is computed for it, not what that is computed from.
+            assert isinstance(stage.expression, Apply)
+            terms = [_cut_to_tf32(_expression(a, stage, known)) for a in stage.expression.arguments]
+        return _sum(terms, kept, reduced)
+    if is_integer(workload.contracted[0]):
+        exact = sum_of_products([t.value for t in terms], kept, reduced)
+        if stage is workload.stages[-1] and is_integer(stage.dtype):
+            return Estimate(exact, None)
+        return Estimate(exact, Named(exact.axes, exact.values.to(torch.float32).abs()))
+    if workload.precision == "tf32":
+        terms = [_cut_to_tf32(t) for t in terms]
+    if workload.contracted[0] in FLOAT8:
+        count = math.prod(reduced.values())
+        promoted = is_promoted(workload.contracted[0], workload.precision)
+        return _sum(terms, kept, reduced, min(count, FLOAT8_CHAIN) if promoted else count)
+    return _sum(terms, kept, reduced)
+
+
+def _fold_of_integers(given: Estimate, stage: Stage) -> Estimate:
+    """A fold of integers, which is exact: the error is what may come of other integers."""
+    assert stage.reduction is not None
+    if stage.reduction.operator in ("max", "min"):
+        return _extreme(given, stage.reduction)
+    kept, reduced = [a.name for a in stage.axes], {a.name: a.extent for a in stage.reduction.axes}
+    if stage.reduction.operator == "sum":
+        result = sum_of_products([given.value], kept, reduced)
+    else:
+        result = product_along(given.value, stage.reduction.axes)
+    if given.error is None:
+        return Estimate(result, None)
+    error = sum_of_products([given.error], kept, reduced)
+    if stage.reduction.operator == "prod":
+        error = Named(error.axes, torch.where(error.values > 0, math.inf, 0.0))
+    return Estimate(result, error)
+
+
+def _extreme(given: Estimate, reduction: Reduction) -> Estimate:
+    """The largest or smallest: any of those that may be it, so the largest of their errors bounds its own."""
+    fold = torch.amax if reduction.operator == "max" else torch.amin
+    result = extreme(given.value, reduction.axes, fold)
+    if given.error is None:
+        return Estimate(result, None)
+    axes = union([given.value, given.error])
+    sign = 1 if reduction.operator == "max" else -1
+    signed, error = sign * given.value.aligned(axes), given.error.aligned(axes)
+    reach = (DECIDED * UNIT) * error
+    surely = extreme(Named(axes, signed - reach), reduction.axes, torch.amax)
+    possible = torch.where(signed + reach >= surely.aligned(axes), error, 0.0)
+    return Estimate(result, extreme(Named(axes, possible), reduction.axes, torch.amax))
+
+
+def _sum(terms: Sequence[Estimate], kept: Sequence[str], reduced: Mapping[str, int], chain: int = 0) -> Estimate:
+    """The sum of the terms' products, of which so many at a time stay in the accumulators of 8-bit dots."""
+    total = sum_of_products([t.value for t in terms], kept, reduced)
+    squares = [_square(t.value) for t in terms]
+    q = sum_of_products(squares, kept, reduced)
+    count = math.prod(reduced.values())
+    s = _square(total).aligned(q.axes)
+    variance = q.values + count * (q.values + s)
+    if chain:
+        variance = variance + _chain_variance(q.values, s, count, chain)
+    for number, term in enumerate(terms):
+        if term.error is not None:
+            others = squares[:number] + squares[number + 1 :]
+            variance = variance + sum_of_products([_square(term.error), *others], kept, reduced).aligned(q.axes)
+    errors = [_square(t.error) for t in terms if t.error is not None]
+    if len(errors) == 2:
+        # Slopes say nothing of squares near 0, whose factors are wrong alike.
+        both = sum_of_products(errors, kept, reduced).aligned(q.axes)
+        variance = variance + (DECIDED * UNIT) ** 2 * both.nan_to_num(nan=0.0)
+    error = variance.sqrt()
+    if len(terms) == 1 and bool((terms[0].value.values == terms[0].value.values.floor()).all()):
+        error = torch.where(_sums_exactly(terms[0], q.axes, kept, reduced), 0.0, error)
+    doubt = _unknown(terms, q.axes, kept, reduced)
+    return Estimate(total, Named(q.axes, of_finite(error, total.aligned(q.axes), doubt)))
+
+
+def _unknown(
+    terms: Sequence[Estimate], axes: Sequence[str], kept: Sequence[str], reduced: Mapping[str, int]
+) -> torch.Tensor:
+    """Where something of unknown value is folded, by these of the axes that are kept."""
+    found = nowhere(terms[0].value.values.device)
+    for error in (t.error for t in terms if t.error is not None):
+        here = error.values.isinf()
+        if bool(here.any()):
+            counts = sum_of_products([Named(error.axes, here.to(torch.float32))], kept, reduced)
+            found = found | (counts.aligned(axes) > 0)
+    return found
+
+
+def _sums_exactly(term: Estimate, axes: Sequence[str], kept: Sequence[str], reduced: Mapping[str, int]) -> torch.Tensor:
+    """Where all partial sums of a term that is of integers are integers that float32 holds."""
+    sizes = Named(term.value.axes, term.value.values.to(torch.float32).abs())
+    exact = sum_of_products([sizes], kept, reduced).aligned(axes) <= _EXACT_INTEGERS
+    if term.error is None:
+        return exact
+    return exact & (sum_of_products([term.error], kept, reduced).aligned(axes) == 0)
+
+
+def _product(term: Estimate, stage: Stage) -> Estimate:
+    """The product along the stage's reduction axes, each multiplication rounded."""
+    assert stage.reduction is not None
+    axes, counts = stage.reduction.axes, math.prod(a.extent for a in stage.reduction.axes)
+    total = product_along(term.value, axes)
+    size = total.values.to(torch.float32).abs()
+    relative = torch.full_like(size, float(counts))
+    exact = Named(term.value.axes, (term.value.values != term.value.values.floor()).to(torch.float32))
+    if term.error is not None:
+        values = term.value.values.to(torch.float32)
+        e = term.error.aligned(term.value.axes).expand(values.shape)
+        of_terms = Named(term.value.axes, torch.where(e == 0, 0.0, e / values).square())
+        sums = sum_of_products([of_terms], [a.name for a in stage.axes], {a.name: a.extent for a in axes})
+        relative = relative + sums.aligned(total.axes)
+        exact = Named(term.value.axes, exact.values + e)
+    inexact = sum_of_products([exact], [a.name for a in stage.axes], {a.name: a.extent for a in axes})
+    kept = (inexact.aligned(total.axes) == 0) & (size <= _EXACT_INTEGERS)
+    error = torch.where(kept, 0.0, size * relative.sqrt())
+    doubt = _unknown([term], total.axes, [a.name for a in stage.axes], {a.name: a.extent for a in axes})
+    return Estimate(total, Named(total.axes, of_finite(error, total.values, doubt)))
+
+
+def _chain_variance(q: torch.Tensor, s: torch.Tensor, count: int, chain: int) -> torch.Tensor:
+    """The variance that sums of `chain` products in an accumulator of 14 bits add to one of `count` in all."""
+    r = 1 + s * (chain / count) / q.clamp(min=torch.finfo(torch.float32).tiny)
+    return _FLOAT8_UNITS**2 / 4 * q * r * (chain * (1 / 3 + r / 4) + (chain / 64) ** 2)
+
+
+def _square(named: Named) -> Named:
+    return Named(named.axes, named.values.to(torch.float32).square())
+
+
+def _cut_to_tf32(term: Estimate) -> Estimate:
+    cut = Named(term.value.axes, term.value.values.to(torch.float32).abs() * _TF32_UNITS)
+    if term.error is None:
+        return Estimate(term.value, cut)
+    axes = union([term.error, cut])
+    return Estimate(term.value, Named(axes, torch.hypot(term.error.aligned(axes), cut.aligned(axes))))
+
+
+def _expression(expression: Expression, stage: Stage, known: Mapping[str, Estimate]) -> Estimate:
+    match expression:
+        case Literal(constant):
+            device = next(iter(known.values())).value.values.device
+            held = torch.tensor(constant, dtype=torch.float32).item()
+            error = None if held == constant else literal(abs(constant) / 2, device, torch.float32)
+            return Estimate(literal(constant, device), error)
+        case Integer(value):
+            return Estimate(literal(value, next(iter(known.values())).value.values.device, torch.int64), None)
+        case Access() | Gather() | Position():
+            exact = _leaf(expression, stage, known)
+            return Estimate(Named(exact.value.axes, exact.value.values.to(torch.float64)), exact.error)
+        case Apply("to_integer", (argument,)):
+            is_leaf = isinstance(argument, Access | Gather | Position)
+            return counted((_leaf if is_leaf else _expression)(argument, stage, known))
+        case Apply("to_float", (argument,)):
+            return as_float(_expression(argument, stage, known))
+        case Apply(operator, (argument,)) if operator in ROUNDINGS:
+            return rounded(_expression(argument, stage, known), ROUNDINGS[operator])
+        case Apply("eq", (a, b)) if a == b:
+            # Whether a value is a number, which its error does not change.
+            given = _expression(a, stage, known).value
+            return Estimate(Named(given.axes, (given.values == given.values).to(torch.float64)), None)
+        case Apply(operator, arguments):
+            return applied(operator, [_expression(a, stage, known) for a in arguments])
+
+
+def _leaf(expression: Expression, stage: Stage, known: Mapping[str, Estimate]) -> Estimate:
+    """What is read or counted, in the type that holds it exactly."""
+    match expression:
+        case Access(tensor):
+            value, error = known[tensor].value, known[tensor].error
+            read_error = None if error is None else read(expression, error.values, stage.extents)
+            return Estimate(read(expression, value.values, stage.extents), read_error)
+        case Gather(tensor, index):
+            return _looked_up(tensor, index, stage, known)
+        case Position(index):
+            device = next(iter(known.values())).value.values.device
+            return Estimate(count(index, stage.extents, device, torch.int64), None)
+        case _:
+            raise AssertionError(f"{expression} is computed")
+
+
+def _looked_up(
+    tensor: str, index: Sequence[Affine | Expression], stage: Stage, known: Mapping[str, Estimate]
+) -> Estimate:
+    """An element of an input, which is exact, unless an index is in doubt: then it may be any."""
+    at = [i if isinstance(i, Affine) else _expression(i, stage, known) for i in index]
+    found = look_up(
+        known[tensor].value.values,
+        [i if isinstance(i, Affine) else i.value for i in at],
+        stage.extents,
+        known[tensor].outside,
+    )
+    error: torch.Tensor | None = None
+    for e in (i.error for i in at if isinstance(i, Estimate) and i.error is not None):
+        doubt = torch.where(e.aligned(found.axes) > 0, math.inf, 0.0)
+        error = doubt if error is None else torch.maximum(error, doubt)
+    return Estimate(found, None if error is None else Named(found.axes, error.expand(found.values.shape)))

@@ -1,0 +1,328 @@
+"""What pointwise operators do to errors: the errors that they add, and what becomes of those that they are given.
+
+See `autosched.checking.rounding` for what an error is, and for the sources of the constants.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from autosched.checking import function_errors
+from autosched.checking.function_errors import Slope, Slopes
+from autosched.checking.named_tensors import Named, union
+from autosched.checking.reference import OPERATIONS, overflow, overflowed, torch_dtype
+
+UNIT = 2.0**-23
+# How many standard deviations apart two numbers are compared rightly.
+DECIDED = 8.0
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A value in float64, and the standard deviation of its error in units of 2^-23, in float32; None when exact.
+
+    `outside`: of an input, what a look-up yields where an index is none of its dimension.
+    """
+
+    value: Named
+    error: Named | None
+    outside: float = math.nan
+
+
+def applied(operator: str, given: Sequence[Estimate]) -> Estimate:
+    """The result of a pointwise operator, with its error."""
+    if operator in _DECISIONS:
+        return _DECISIONS[operator](operator, given)
+    if is_whole(given[-1]):
+        return _of_integers(operator, given)
+    axes = union([g.value for g in given])
+    result = OPERATIONS[operator](*(g.value.aligned(axes) for g in given))
+    errors = [None if g.error is None else g.error.aligned(axes) for g in given]
+    inherited = [e for e in errors if e is not None]
+    if operator in ("neg", "abs"):
+        return Estimate(Named(axes, result), None if not inherited else Named(axes, inherited[0].expand(result.shape)))
+    f = result.to(torch.float32)
+    error = _OWN[operator](f)
+    if operator in _ROUNDED_ONCE:
+        # A number that float32 holds is computed without an error from operands that have none.
+        exact = f == result
+        for own in inherited:
+            exact = exact & (own == 0)
+        error = torch.where(exact, 0.0, error)
+    if inherited:
+        operands = [g.value.aligned(axes).to(torch.float32) for g in given]
+        for slope, e in zip(_SLOPES[operator](f, *operands), errors, strict=True):
+            if e is not None:
+                # Not by squares, which overflow for masks as large as float32 has them.
+                error = torch.hypot(error, torch.where(e == 0, 0.0, _passed_on(slope, e)))
+    if operator == "mul" and len(inherited) == 2:
+        # Slopes say nothing of a square near 0, whose factors are wrong alike.
+        both = torch.where((inherited[0] == 0) | (inherited[1] == 0), 0.0, inherited[0] * inherited[1])
+        error = error + DECIDED * UNIT * both
+    doubt = unknown(errors, result.device) | _near_pole(operator, given, axes)
+    error = of_finite(error, result, doubt)
+    if inherited and not _all_finite(result):
+        # An infinity that finite operands with errors make may be a number instead.
+        finite, sure = torch.ones_like(result, dtype=torch.bool), torch.ones_like(result, dtype=torch.bool)
+        for g in given:
+            finite = finite & g.value.aligned(axes).isfinite()
+        for e in inherited:
+            sure = sure & (e == 0)
+        error = torch.where(finite & ~sure & ~result.isfinite(), math.inf, error)
+    return Estimate(Named(axes, result), Named(axes, error.expand(result.shape)))
+
+
+def unknown(errors: Sequence[torch.Tensor | None], device: torch.device) -> torch.Tensor:
+    """Where the error of an operand is infinite: nothing is known of what comes of it, an infinity or NaN included."""
+    return functools.reduce(torch.logical_or, (e.isinf() for e in errors if e is not None), nowhere(device))
+
+
+def nowhere(device: torch.device) -> torch.Tensor:
+    return torch.zeros((), dtype=torch.bool, device=device)
+
+
+def _near_pole(operator: str, given: Sequence[Estimate], axes: Sequence[str]) -> torch.Tensor:
+    """Where an operand may be 0, or on the other side of it, where the operator is infinite or not defined there.
+
+    A slope says nothing then: 1 / 0.001 with an error of 0.001 may be 500 or infinite.
+    """
+    place = _POLES.get(operator)
+    if place is None or given[place].error is None:
+        return nowhere(given[0].value.values.device)
+    return within(given[place].value.aligned(axes).to(torch.float32), error_at(given[place], axes))
+
+
+def is_whole(estimate: Estimate) -> bool:
+    """Whether it is of integers."""
+    return not estimate.value.values.is_floating_point()
+
+
+def _of_integers(operator: str, given: Sequence[Estimate]) -> Estimate:
+    """Arithmetic on integers, which adds no error of its own: the error is what may come of other integers."""
+    axes = union([g.value for g in given])
+    values = [g.value.aligned(axes) for g in given]
+    result = OPERATIONS[operator](*values)
+    if all(g.error is None for g in given):
+        return Estimate(Named(axes, result), None)
+    errors = [error_at(g, axes) for g in given]
+    if operator in ("add", "sub", "neg", "abs"):
+        error = functools.reduce(torch.add, errors)
+    elif operator == "mul":
+        (a, b), (of_a, of_b) = (v.to(torch.float32).abs() for v in values), errors
+        error = torch.where(of_a > 0, of_a * b, 0.0) + torch.where(of_b > 0, of_b * a, 0.0)
+    else:
+        # Other bits altogether.
+        error = torch.where(functools.reduce(torch.maximum, errors) > 0, math.inf, 0.0)
+    return Estimate(Named(axes, result), Named(axes, error.expand(result.shape)))
+
+
+def counted(given: Estimate) -> Estimate:
+    """`to_integer`: of floating-point numbers, cut towards 0, which is in doubt next to an integer."""
+    axes, values = given.value.axes, given.value.values
+    result = Named(axes, OPERATIONS["to_integer"](values))
+    if is_whole(given):
+        return Estimate(result, given.error)
+    floored = _floored("floor", [given])
+    error = torch.zeros_like(values, dtype=torch.float32) if floored.error is None else floored.error.aligned(axes)
+    # What is no integer of 64 bits may become any.
+    return Estimate(result, Named(axes, torch.where(values.abs() < 2.0**63, error, math.inf)))
+
+
+def as_float(given: Estimate) -> Estimate:
+    """`to_float`: rounded to float32 where that does not hold the integer."""
+    axes, exact = given.value.axes, given.value.values.to(torch.float64)
+    held = exact.to(torch.float32).to(torch.float64) == exact
+    error = torch.where(held, 0.0, exact.abs().to(torch.float32) / 2)
+    if given.error is not None:
+        error = error + given.error.aligned(axes)
+    return Estimate(Named(axes, exact), Named(axes, error.expand(exact.shape)))
+
+
+def _passed_on(slope: Slope, error: torch.Tensor) -> torch.Tensor:
+    """The error of an operand as it is in the result."""
+    if slope is None:
+        return error
+    if isinstance(slope, torch.Tensor):
+        return slope * error
+    # Not by the quotient itself, which may be too small for float32 where its product with the error is not.
+    numerator, denominator = slope
+    return numerator * (error / denominator)
+
+
+def rounded(given: Estimate, narrow: str) -> Estimate:
+    """A rounding that the workload asks for: left out of the value, half a unit in the last place in the error."""
+    axes, value = given.value.axes, given.value.values
+    result = overflowed(value, narrow)
+    size, kind = value.to(torch.float32).abs(), torch.finfo(torch_dtype(narrow))
+    error = ((size * kind.eps).clamp(min=kind.smallest_normal * kind.eps) / 2) / UNIT
+    # Zero is zero in every type, and so are infinities; a value of the narrower type itself stays what it is.
+    stays = value.to(torch_dtype(narrow)).to(torch.float64) == value
+    if given.error is None:
+        error = torch.where(stays, 0.0, error)
+    else:
+        inherited = given.error.aligned(axes)
+        error = torch.where(stays & (inherited == 0), 0.0, torch.hypot(error, inherited))
+        undecided = (size - overflow(narrow)).abs() <= DECIDED * UNIT * inherited
+        error = torch.where(undecided & (inherited > 0), math.inf, error)
+        known = ~(result.isfinite() | undecided | inherited.isinf())
+        return Estimate(Named(axes, result), Named(axes, torch.where(known, 0.0, error)))
+    return Estimate(Named(axes, result), Named(axes, torch.where(result.isfinite(), error, 0.0)))
+
+
+def _compared(operator: str, given: Sequence[Estimate]) -> Estimate:
+    axes = union([g.value for g in given])
+    a, b = (g.value.aligned(axes) for g in given)
+    result = OPERATIONS[operator](a, b)
+    inherited = [g.error.aligned(axes) for g in given if g.error is not None]
+    if not inherited:
+        return Estimate(Named(axes, result), None)
+    error = inherited[0] if len(inherited) == 1 else torch.hypot(inherited[0], inherited[1])
+    undecided = within(_apart(a, b), error)
+    return Estimate(Named(axes, result), Named(axes, torch.where(undecided, 1 / UNIT, 0.0)))
+
+
+def _apart(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return (a.to(torch.float64) - b.to(torch.float64)).to(torch.float32)
+
+
+def _larger(operator: str, given: Sequence[Estimate]) -> Estimate:
+    """maximum and minimum: the error of the operand that it is, the larger error where it may be either."""
+    axes = union([g.value for g in given])
+    a, b = (g.value.aligned(axes) for g in given)
+    result = OPERATIONS[operator](a, b)
+    if all(g.error is None for g in given):
+        return Estimate(Named(axes, result), None)
+    of_a, of_b = (error_at(g, axes) for g in given)
+    either = within(_apart(a, b), of_a + of_b)
+    error = torch.where(either, torch.maximum(of_a, of_b), torch.where(result == a, of_a, of_b))
+    known = result.isnan() & ~unknown([of_a, of_b], result.device)
+    return Estimate(Named(axes, result), Named(axes, torch.where(known, 0.0, error)))
+
+
+def error_at(given: Estimate, axes: Sequence[str]) -> torch.Tensor:
+    if given.error is None:
+        return torch.zeros((), device=given.value.values.device)
+    return given.error.aligned(axes)
+
+
+def _chosen(operator: str, given: Sequence[Estimate]) -> Estimate:
+    axes = union([g.value for g in given])
+    c, a, b = (g.value.aligned(axes) for g in given)
+    result = OPERATIONS[operator](c, a, b)
+    if all(g.error is None for g in given):
+        return Estimate(Named(axes, result), None)
+    of_c, of_a, of_b = (error_at(g, axes) for g in given)
+    error = torch.where(c != 0, of_a, of_b)
+    apart = torch.where((a == b) | (a.isnan() & b.isnan()), 0.0, _apart(a, b).abs()) / UNIT
+    error = torch.where(within(c.to(torch.float32), of_c), error + apart.nan_to_num(nan=math.inf), error)
+    return Estimate(Named(axes, result), Named(axes, error.expand(result.shape)))
+
+
+def _floored(operator: str, given: Sequence[Estimate]) -> Estimate:
+    (a,) = given
+    result = OPERATIONS[operator](a.value.values)
+    if a.error is None:
+        return Estimate(Named(a.value.axes, result), None)
+    error = a.error.aligned(a.value.axes)
+    undecided = within((a.value.values - a.value.values.round()).to(torch.float32), error)
+    doubt = torch.where(undecided, error.clamp(min=1 / UNIT), 0.0)
+    return Estimate(Named(a.value.axes, result), Named(a.value.axes, doubt.expand(result.shape)))
+
+
+def _wrapped(operator: str, given: Sequence[Estimate]) -> Estimate:
+    """fmod: exact of exact operands, and in doubt by the divisor where the quotient may be another integer."""
+    axes = union([g.value for g in given])
+    a, b = (g.value.aligned(axes) for g in given)
+    result = OPERATIONS[operator](a, b)
+    if all(g.error is None for g in given):
+        return Estimate(Named(axes, result), None)
+    of_a, of_b = (error_at(g, axes) for g in given)
+    times = (a / b).trunc().to(torch.float32)
+    error = torch.hypot(of_a, torch.where(of_b == 0, 0.0, times * of_b))
+    left = result.abs().to(torch.float32)
+    # The next multiple of the divisor is once more as far off as that.
+    reach = torch.hypot(of_a, torch.where(of_b == 0, 0.0, (times.abs() + 1) * of_b))
+    undecided = within(torch.minimum(left, b.abs().to(torch.float32) - left), reach)
+    error = error + torch.where(undecided, b.abs().to(torch.float32) / UNIT, 0.0)
+    error = of_finite(error, result, unknown([of_a, of_b], result.device))
+    return Estimate(Named(axes, result), Named(axes, error.expand(result.shape)))
+
+
+def within(distance: torch.Tensor, error: torch.Tensor) -> torch.Tensor:
+    """Where a distance may be 0, or have the other sign, for all that is known: never of numbers without an error."""
+    return ((distance.abs() <= DECIDED * UNIT * error) & (error > 0)) | error.isinf()
+
+
+def of_finite(error: torch.Tensor, values: torch.Tensor, doubt: torch.Tensor) -> torch.Tensor:
+    """The error where there is a finite value, infinite where the analysis has no answer; and none of other values.
+
+    `doubt`: where nothing is known, of values that are not finite either.
+    """
+    shape = torch.broadcast_shapes(error.shape, values.shape)  # type: ignore[no-untyped-call]  # PyTorch's lack
+    error = error.nan_to_num(nan=math.inf, posinf=math.inf).expand(shape)
+    if not _all_finite(values):
+        error = torch.where(values.isfinite(), error, 0.0)
+    return torch.where(doubt, math.inf, error) if bool(doubt.any()) else error
+
+
+def _all_finite(values: torch.Tensor) -> bool:
+    """Whether their sum is finite, which no infinity or NaN among them leaves it: a tenth of the time to ask each."""
+    return bool(values.sum().isfinite())
+
+
+# Operators that decide: what they yield, or how large its error is, depends on which operand is the larger.
+_DECISIONS: Mapping[str, Callable[[str, Sequence[Estimate]], Estimate]] = {
+    "lt": _compared,
+    "le": _compared,
+    "eq": _compared,
+    "where": _chosen,
+    "maximum": _larger,
+    "minimum": _larger,
+    "floor": _floored,
+    "fmod": _wrapped,
+}
+# Operators that are infinite or not defined at 0, or beyond it, of the operand at this place.
+_POLES: Mapping[str, int] = {"div": 1, "rsqrt": 0, "sqrt": 0, "log": 0}
+# Operators that every device rounds to nearest.
+_ROUNDED_ONCE = frozenset({"add", "sub", "mul"})
+
+
+# The error that the operator itself adds, given its result.
+_OWN: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "add": torch.abs,
+    "sub": torch.abs,
+    "mul": torch.abs,
+    "div": lambda f: 2 * f.abs(),
+    "sqrt": lambda f: 2 * f.abs(),
+    "rsqrt": lambda f: 2 * f.abs(),
+    # GPUs round x log2(e), which is 5/8 of a unit of the result for every 1 of |x|, uniform about 0.
+    "exp": lambda f: 4 * f.abs() + torch.xlogy(f, f).abs() / 8,
+    "log": lambda f: 4 * f.abs().clamp(min=1.0),
+    "tanh": lambda f: torch.full_like(f, 4.0),
+    "erf": lambda f: torch.full_like(f, 4.0),
+    "sin": lambda f: torch.full_like(f, 4.0),
+    "cos": lambda f: torch.full_like(f, 4.0),
+    **function_errors.OWN,
+}
+
+# The partial derivative by every operand, given the result and the operands; None is 1 or -1.
+_SLOPES: Mapping[str, Callable[..., Slopes]] = {
+    "add": lambda f, a, b: (None, None),
+    "sub": lambda f, a, b: (None, None),
+    "mul": lambda f, a, b: (b, a),
+    "div": lambda f, a, b: ((torch.ones_like(b), b), (f, b)),
+    "sqrt": lambda f, a: (0.5 / f,),
+    "rsqrt": lambda f, a: ((0.5 * f, a),),
+    "exp": lambda f, a: (f,),
+    "log": lambda f, a: (1 / a,),
+    "tanh": lambda f, a: (1 - f.square(),),
+    "erf": lambda f, a: (2 / math.sqrt(math.pi) * torch.exp(-a.square()),),
+    "sin": lambda f, a: (torch.cos(a),),
+    "cos": lambda f, a: (torch.sin(a),),
+    **function_errors.SLOPES,
+}

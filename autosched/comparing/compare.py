@@ -1,0 +1,276 @@
+"""`compare`: tuned kernels against everything else that computes the same, timed interleaved in one run."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from autosched.baselines.baselines import library_settings
+from autosched.checking import reference
+from autosched.comparing.agreement import why_disagrees
+from autosched.comparing.contenders import USUAL_BASELINES, BaselineName, Contender, check_baselines, contenders
+from autosched.kernels.kernel import Kernel
+from autosched.machine import devices, timing
+from autosched.machine.noise import slowed_text
+from autosched.machine.timing import Policy, Run, Timer, WatchedTimer, check_timing, policy_text, timer_for
+from autosched.replaying.arguments import check_integer, check_policy, check_workload
+from autosched.replaying.replay import replay
+from autosched.tracing import TracedFunction, TracedKernel
+from cost_models import bound_s
+from search_spaces import AutoschedError, InputError, Target, Workload
+from tuning_logs.intervals import Interval, paired_ratio, ratio_interval
+from tuning_logs.text import duration_text, ratio_text, table_lines
+
+# Seed of the input data: any, but the same for every run.
+_SEED = 0
+# An interval that contains 1 says that two are even only when it is narrower: five per cent is a gain that a kernel is
+# chosen for.
+_NARROW = 0.05
+# Where the rounds are not given: what two seconds have time for. From thirty on an interval of the median is a matter
+# of noise and no longer of luck, and two hundred narrow it to a third of that.
+_TIMING_S = 2.0
+_FEWEST_ROUNDS = 30
+_MOST_ROUNDS = 200
+
+Verdict = Literal["faster", "slower", "even", "too noisy", "too few rounds"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One way to compute it.
+
+    `latencies_s` are the measured repeats; empty when it was not measured, and then `note` says why. `predicted_s` is a
+    bound or estimate, and never stands with the measured figures. `name` is "tuned", a baseline's, or "roofline";
+    `compile_s` is what torch.compile took, where it was used.
+    """
+
+    label: str
+    latencies_s: tuple[float, ...] = ()
+    note: str = ""
+    predicted_s: float | None = None
+    name: str = ""
+    compile_s: float | None = None
+
+    @property
+    def median_s(self) -> float:
+        return statistics.median(self.latencies_s)
+
+    @property
+    def quartiles_s(self) -> tuple[float, float]:
+        """The 25th and the 75th percentile."""
+        if len(self.latencies_s) < 2:
+            return self.median_s, self.median_s
+        low, _, high = statistics.quantiles(self.latencies_s, n=4, method="inclusive")
+        return low, high
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The rows of one run; the first is the tuned kernel.
+
+    `threads` is for both sides, and 0 on a GPU. `slowdowns` says of every round how many times slower than at its best
+    the core was (`Timer.slowdown`).
+    """
+
+    op: Workload | TracedFunction
+    target: Target
+    threads: int
+    rows: tuple[Row, ...]
+    versions: tuple[tuple[str, str], ...] = ()
+    policy: Policy = "cold"
+    slowdowns: tuple[float, ...] = ()
+
+    def row(self, label: str) -> Row:
+        """The row of that name, or the first whose label starts like that.
+
+        Raises:
+            InputError: there is none.
+        """
+        for row in self.rows:
+            if row.name == label or row.label.startswith(label):
+                return row
+        raise InputError(f"no row {label!r} (there are: {', '.join(r.label for r in self.rows)})")
+
+    def speedup(self, label: str) -> float:
+        """How many times faster the tuned kernel is than that row: the median of the ratios of every round.
+
+        What slows a whole round (clocks, neighbours) slows both sides, so the ratio is steadier than either time.
+        """
+        return paired_ratio(self.row(label).latencies_s, self.rows[0].latencies_s)
+
+    def speedup_interval(self, label: str) -> Interval | None:
+        """Its 95 % confidence interval, by a bootstrap over the rounds; None with fewer than six rounds."""
+        return ratio_interval(self.row(label).latencies_s, self.rows[0].latencies_s)
+
+    def verdict(self, label: str) -> Verdict:
+        """What the interval says: the tuned kernel is faster, slower or even, or the machine was too noisy to tell."""
+        interval = self.speedup_interval(label)
+        if interval is None:
+            return "too few rounds"
+        if 1.0 not in interval:
+            return "faster" if interval.low > 1.0 else "slower"
+        return "even" if interval.width <= _NARROW else "too noisy"
+
+    def __str__(self) -> str:
+        return "\n".join(_lines(self))
+
+
+def compare(
+    op: Workload | TracedFunction,
+    target: str | Target | None = None,
+    *,
+    log: str | os.PathLike[str] | None = None,
+    policy: Policy = "cold",
+    rounds: int | None = 30,
+    baselines: Sequence[BaselineName] = USUAL_BASELINES,
+    inputs: Sequence[torch.Tensor] | None = None,
+) -> Comparison:
+    """Time the best known kernel of `op`, or those of a traced function, against everything else, and the roofline.
+
+    That is PyTorch, torch.compile and the vendor's library. All are called in turn, `rounds` times over (None: what two
+    seconds have time for, 30 to 200), on the same `inputs` (None: random ones), timed by `policy`: with "cold" caches,
+    with "hot" ones, or from a CUDA "graph"; on a CPU with as many threads on both sides as the target has. The tuned
+    kernel and the library write to a preallocated output. `baselines` are of `autosched.comparing.contenders.BASELINES`:
+    "cublaslt" is the library's call with cuBLASLt preferred, "max-autotune" torch.compile in the mode that measures
+    several kernels, without CUDA graphs; it may take minutes to compile.
+    PyTorch forgets what torch.compile has compiled in this process before, so that its limit on variants does not fall
+    on this one.
+
+    A traced function is compared with itself ("eager"), and itself compiled: all of them, and the kernels, allocate
+    what they return. Before anything is timed, the kernels' results are checked against the function in float64
+    (`autosched.comparing.agreement`).
+
+    Raises:
+        InputError: an argument is not allowed, or no log has a kernel (tune first).
+        TargetUnavailableError: this machine cannot run kernels for the target.
+        LogError: a log cannot be read.
+        AutoschedError: the kernels of a traced function do not compute what it does.
+    """
+    if not isinstance(op, TracedFunction):
+        check_workload(op)
+    check_policy(policy)
+    _check_rounds(rounds)
+    check_baselines(baselines)
+    device = devices.resolve(target)
+    check_timing(policy, device)
+    kernel = replay(op, device, log=log, policy=policy)
+    return compare_kernel(kernel, policy=policy, rounds=rounds, baselines=baselines, inputs=inputs)
+
+
+def compare_kernel(
+    kernel: Kernel | TracedKernel,
+    *,
+    policy: Policy = "cold",
+    rounds: int | None = 30,
+    baselines: Sequence[BaselineName] = USUAL_BASELINES,
+    inputs: Sequence[torch.Tensor] | None = None,
+) -> Comparison:
+    """The same for a kernel at hand.
+
+    Raises:
+        InputError: an argument is not allowed.
+        AutoschedError: the kernels of a traced function do not compute what it does.
+    """
+    op, target = kernel.workload if isinstance(kernel, Kernel) else kernel.traced, kernel.target
+    check_timing(policy, target)
+    _check_rounds(rounds)
+    wanted = check_baselines(baselines)
+    given = _random_inputs(op, kernel.device) if inputs is None else inputs
+    with library_settings(op, target), torch.no_grad():
+        if isinstance(kernel, TracedKernel) and (wrong := why_disagrees(kernel, given)):
+            raise AutoschedError(f"wrong results: {wrong}")
+        found = list(contenders(kernel, given, wanted))
+        timed = [c for c in found if isinstance(c, Contender)]
+        calls = {c.name: c.call for c in timed}
+        timer = timer_for(op, target, policy)
+        watched = WatchedTimer(timer)
+        samples = timing.interleaved(calls, _rounds(calls, timer) if rounds is None else rounds, watched)
+    measured = [Row(c.label, tuple(samples[c.name]), c.note, name=c.name, compile_s=c.compile_s) for c in timed]
+    absent = [Row(c.label, note=c.why, name=c.name) for c in found if not isinstance(c, Contender)]
+    threads = target.threads if target.kind == "cpu" else 0
+    rows = (*measured, *absent, _roofline(op, target))
+    slowdowns = tuple(watched.slowdowns)
+    return Comparison(op, target, threads, rows, devices.environment(target), policy, slowdowns)
+
+
+def _random_inputs(op: Workload | TracedFunction, device: torch.device) -> list[torch.Tensor]:
+    if isinstance(op, TracedFunction):
+        return reference.random_arguments(op, _SEED, device)
+    return reference.random_inputs(op, _SEED, device)
+
+
+def _roofline(op: Workload | TracedFunction, target: Target) -> Row:
+    """The nominal bound; of several kernels the sum of theirs, what they hand on to each other included."""
+    kernels = op.launched if isinstance(op, TracedFunction) else (op,)
+    note = "predicted from nominal rates"
+    if target.kind == "cpu":
+        note = "estimated from nominal rates and memory, no bound: a clock may be faster, operands may lie in a cache"
+    note += f", {len(kernels)} kernels" if len(kernels) > 1 else ""
+    return Row("roofline", note=note, predicted_s=sum(bound_s(w, target) for w in kernels), name="roofline")
+
+
+def _check_rounds(rounds: int | None) -> None:
+    if rounds is not None:
+        check_integer("rounds", rounds, 1)
+
+
+def _rounds(calls: Mapping[str, Run], timer: Timer) -> int:
+    """How many rounds there is time for, judged by one."""
+    timing.interleaved(calls, 1, timer)
+    begin = time.perf_counter()
+    timing.interleaved(calls, 1, timer)
+    # The calls that warm up are half of it, or a little less where caches are emptied before what is timed.
+    round_s = (time.perf_counter() - begin) / 2
+    return min(max(int(_TIMING_S / round_s), _FEWEST_ROUNDS), _MOST_ROUNDS)
+
+
+def _lines(comparison: Comparison) -> Iterator[str]:
+    """The comparison as a plain table."""
+    op, target = comparison.op, comparison.target
+    rate_name, amount = ("GFLOP/s", op.flops) if op.contracted else ("GB/s", op.min_bytes)
+    on = f", {comparison.threads} thread{'s' * (comparison.threads != 1)}" if comparison.threads else ""
+    yield f"{op.label} on {target.device}{on}, {policy_text(comparison.policy)}"
+    table = [("", "median", "p25 – p75", rate_name, "tuned is faster", "", "")]
+    for row in comparison.rows:
+        if row.latencies_s:
+            spread = " – ".join(map(duration_text, row.quartiles_s))
+            rate = f"{amount / row.median_s / 1e9:.1f}"
+            ratio, verdict = _ratio_cells(comparison, row)
+            table.append((row.label, duration_text(row.median_s), spread, rate, ratio, verdict, row.note))
+        elif row.predicted_s is not None:
+            rate = f"{amount / row.predicted_s / 1e9:.1f}"
+            predicted = f"{row.note}: {duration_text(row.predicted_s)}, {rate} {rate_name}"
+            table.append((row.label, "", "", "", "", "", predicted))
+        else:
+            table.append((row.label, "", "", "", "", "", row.note))
+    yield from (f"  {line}" for line in table_lines(table, right=range(1, 5)))
+    yield from (f"  {line}" for line in _noise_lines(comparison))
+    if comparison.versions:
+        yield "  " + ", ".join(f"{name} {version}" for name, version in comparison.versions)
+
+
+def _ratio_cells(comparison: Comparison, row: Row) -> tuple[str, str]:
+    """How many times faster the tuned kernel is than a row, with the interval; and what these do not show."""
+    if row is comparison.rows[0]:
+        return "", ""
+    ratio = ratio_text(comparison.speedup(row.label), comparison.speedup_interval(row.label))
+    verdict = comparison.verdict(row.label)
+    return ratio, verdict if verdict in ("even", "too noisy") else ""
+
+
+def _noise_lines(comparison: Comparison) -> Iterator[str]:
+    """What to hold against the figures, if there is anything."""
+    others = [row.label for row in comparison.rows[1:] if row.latencies_s]
+    unclear = [label for label in others if comparison.verdict(label) == "too noisy"]
+    slowed = slowed_text(comparison.slowdowns, "rounds")
+    if unclear:
+        wide = f"intervals wider than {_NARROW:.0%} that contain 1"
+        yield f"this machine was too noisy to tell tuned from {', '.join(unclear)} ({wide}); more rounds narrow them"
+    if slowed:
+        yield slowed

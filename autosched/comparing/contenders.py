@@ -1,0 +1,193 @@
+"""What a tuned kernel is timed against: every other way to compute the same, made ready to be called."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, cast, get_args
+
+import torch
+from torch import Tensor
+
+from autosched.baselines.baselines import Baseline, baseline, library_name
+from autosched.checking import reference
+from autosched.kernels.kernel import Kernel
+from autosched.tracing import TracedKernel
+from search_spaces import InputError, Workload
+from search_spaces.errors import unknown_name
+from tuning_logs.text import first_line
+
+BaselineName = Literal[
+    "library",  # the vendor's, by the heuristic that PyTorch calls it with, into a given output
+    "cublaslt",  # the same call with cuBLASLt preferred
+    "eager",  # as a user writes it
+    "parts",  # one PyTorch call per operation
+    "compile",  # torch.compile
+    "max-autotune",  # torch.compile, which then measures several kernels
+]
+BASELINES: tuple[BaselineName, ...] = get_args(BaselineName)
+# What there is of any PyTorch function.
+FUNCTION_BASELINES: tuple[BaselineName, ...] = ("eager", "compile", "max-autotune")
+# Not those that say little on most workloads (cublaslt), or take up to minutes to compile (max-autotune).
+USUAL_BASELINES: tuple[BaselineName, ...] = ("library", "eager", "parts", "compile")
+COMPILED_BASELINES: tuple[BaselineName, ...] = ("compile", "max-autotune")
+
+_INTO_OUT = "writes to a given output"
+_ALLOCATES = "allocates"
+# Without CUDA graphs, which would copy the inputs, and leave out the launches that all others pay for.
+_MAX_AUTOTUNE = "max-autotune-no-cudagraphs"
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One way to compute something. `name` is "tuned" or a baseline's, `compile_s` what compiling it took, if that."""
+
+    name: str
+    label: str
+    note: str
+    call: Callable[[], object]
+    compile_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Absent:
+    """A baseline that cannot be timed here, and why."""
+
+    name: str
+    label: str
+    why: str
+
+
+def check_baselines(names: Iterable[str], allowed: Sequence[str] = BASELINES) -> tuple[BaselineName, ...]:
+    """The names, in their order, sure to be baselines, and among those allowed.
+
+    Raises:
+        InputError: one is none, or comes twice; or a text is given for a sequence of them.
+    """
+    if isinstance(names, str):
+        raise InputError(f"baselines={names!r} is a text; expected a sequence of names, such as ({names!r},)")
+    given = tuple(names)
+    for name in given:
+        if name not in allowed:
+            raise unknown_name("baseline", str(name), allowed)
+        if given.count(name) > 1:
+            raise InputError(f"baseline {name} is named twice; expected each once")
+    return tuple(cast(BaselineName, name) for name in given)
+
+
+def contenders(
+    kernel: Kernel | TracedKernel, inputs: Sequence[Tensor], baselines: Sequence[BaselineName]
+) -> Iterator[Contender | Absent]:
+    """The tuned kernel, then the baselines in the order given, each called once; it yields nothing for what has no
+    meaning for what is computed: of a traced function there is itself, and itself compiled.
+
+    PyTorch forgets what torch.compile has compiled in this process before, so that its limit on variants does not fall
+    on this one.
+    """
+    yield _tuned(kernel, inputs)
+    if set(baselines) & set(COMPILED_BASELINES):
+        torch.compiler.reset()
+    for name in baselines:
+        if isinstance(kernel, TracedKernel):
+            found = _ways_of_function(name, kernel.traced.function, inputs)
+        else:
+            found = _ways(name, kernel, inputs, baseline(kernel.workload))
+        for contender in found:
+            yield _called_once(contender, kernel.device)
+
+
+def _tuned(kernel: Kernel | TracedKernel, inputs: Sequence[Tensor]) -> Contender:
+    if isinstance(kernel, TracedKernel):
+        return Contender("tuned", "tuned", _ALLOCATES, lambda: kernel(*inputs))
+    out = _output(kernel)
+    return Contender("tuned", "tuned", _INTO_OUT, lambda: kernel(*inputs, out=out))
+
+
+def _ways_of_function(
+    name: BaselineName, function: Callable[..., object], inputs: Sequence[Tensor]
+) -> Iterator[Contender | Absent]:
+    if name == "eager":
+        yield Contender(name, "PyTorch eager", _ALLOCATES, lambda: function(*inputs))
+    elif name == "compile" or name == "max-autotune":
+        yield _compiled(name, function, inputs)
+
+
+def _ways(
+    name: BaselineName, kernel: Kernel, inputs: Sequence[Tensor], known: Baseline | None
+) -> Iterator[Contender | Absent]:
+    """The contender of that name, or nothing where the workload has none."""
+    workload = kernel.workload
+    if name == "parts":
+        note = f"one PyTorch call per operation, {_ALLOCATES}"
+        yield Contender(name, "as its parts", note, lambda: reference.as_written(workload, inputs))
+    elif name == "compile" or name == "max-autotune":
+        yield _compiled(name, _function(workload, known), inputs)
+    elif known is None:
+        return
+    elif name == "eager":
+        eager = known.eager
+        yield Contender(name, "PyTorch eager", f"{known.called}, {_ALLOCATES}", lambda: eager(*inputs))
+    elif known.library is not None:
+        yield _library(name, kernel, inputs, known)
+
+
+def _library(
+    name: Literal["library", "cublaslt"], kernel: Kernel, inputs: Sequence[Tensor], known: Baseline
+) -> Contender | Absent:
+    run, out, vendor = known.library, _output(kernel), library_name(kernel.workload, kernel.device)
+    assert run is not None
+    note = f"{known.called}, {_INTO_OUT}"
+    if name == "library":
+        return Contender(name, f"{vendor} library", note, lambda: run(inputs, out))
+    if vendor != "cuBLAS":
+        return Absent(name, "cuBLASLt", f"not available: this workload runs on {vendor} here")
+    return Contender(name, "cuBLASLt", f"{note}, cuBLASLt preferred", lambda: _by_cublaslt(lambda: run(inputs, out)))
+
+
+def _by_cublaslt(run: Callable[[], object]) -> None:
+    """One call with PyTorch's preference set, which costs the host less than a microsecond."""
+    before = torch.backends.cuda.preferred_blas_library()
+    torch.backends.cuda.preferred_blas_library("cublaslt")
+    try:
+        run()
+    finally:
+        torch.backends.cuda.preferred_blas_library(before)
+
+
+def _function(workload: Workload, known: Baseline | None) -> Callable[..., Tensor]:
+    return known.eager if known is not None else lambda *tensors: reference.as_written(workload, tensors)
+
+
+def _compiled(name: BaselineName, function: Callable[..., object], inputs: Sequence[Tensor]) -> Contender | Absent:
+    """The function compiled by PyTorch, and called, which is when it compiles; or why it cannot be."""
+    label, mode = ("torch.compile", None) if name == "compile" else ("max-autotune", _MAX_AUTOTUNE)
+    begin = time.perf_counter()
+    try:
+        compiled = torch.compile(function, dynamic=False, mode=mode)
+        compiled(*inputs)
+    except (RuntimeError, OSError, ImportError) as error:
+        # Inductor needs a C++ compiler or Triton; what it raises without one is a RuntimeError, of many kinds.
+        return Absent(name, label, f"not available: {first_line(error)}")
+    taken = time.perf_counter() - begin
+    note = f"mode {mode}, {_ALLOCATES}" if mode else _ALLOCATES
+    return Contender(name, label, f"{note}, compiled in {taken:.1f} s", lambda: compiled(*inputs), taken)
+
+
+def _called_once(contender: Contender | Absent, device: torch.device) -> Contender | Absent:
+    """The contender after a call, or why it does not work: a library that refuses a dtype loses its own row only."""
+    if isinstance(contender, Absent):
+        return contender
+    try:
+        contender.call()
+        if device.type == "cuda":
+            # What fails on the device is reported late, and would be taken for the next one's fault.
+            torch.cuda.synchronize(device)
+    except (RuntimeError, ValueError) as error:
+        return Absent(contender.name, contender.label, f"not available: {first_line(error)}")
+    return contender
+
+
+def _output(kernel: Kernel) -> Tensor:
+    output = kernel.workload.output
+    return torch.empty_strided(output.shape, output.effective_strides, dtype=kernel.output_dtype, device=kernel.device)

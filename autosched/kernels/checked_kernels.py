@@ -1,0 +1,78 @@
+"""Which kernels this user's machines have found right: a file that spares the next process the same check."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+from pathlib import Path
+
+from autosched.machine import devices
+from search_spaces import Target, Workload
+from tuning_logs import user_log_path
+
+# Raised when the check finds what it let pass before: what older ones found right is then checked anew.
+_CHECK = 1
+_KEY_DIGITS = 32
+
+
+def key_of(workload: Workload, target: Target, source: str) -> str:
+    """What a check is remembered by: what is computed, the fingerprint of the code, the device, and the versions of
+    everything that compiles and runs it."""
+    parts = (_CHECK, workload.key, target.key, source, devices.environment(target))
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:_KEY_DIGITS]
+
+
+class CheckedKernels:
+    """The kernels of one file, by key, and what each took when it was last measured: a line each, only ever appended.
+
+    A line that cannot be read is skipped; the file may be deleted at any time. Where it cannot be written, what was
+    checked is known to this process only.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._latencies_s = dict(_entries(path))
+
+    def latency_s(self, key: str) -> float | None:
+        """What a checked kernel takes; None for one that was not checked."""
+        return self._latencies_s.get(key)
+
+    def add(self, key: str, latency_s: float, label: str) -> None:
+        if key in self._latencies_s:
+            return
+        self._latencies_s[key] = latency_s
+        line = json.dumps({"checked": key, "latency_s": latency_s, "kernel": label}) + "\n"
+        with contextlib.suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            # One write at the end of the file: lines of several processes do not mix.
+            file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            try:
+                os.write(file, line.encode())
+            finally:
+                os.close(file)
+
+
+def checked_kernels() -> CheckedKernels:
+    """Those of this user: the file `checked.jsonl` beside the user's log."""
+    return _of(user_log_path().with_name("checked.jsonl"))
+
+
+@functools.cache
+def _of(path: Path) -> CheckedKernels:
+    return CheckedKernels(path)
+
+
+def _entries(path: Path) -> list[tuple[str, float]]:
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            data = json.loads(line)
+            found.append((str(data["checked"]), float(data["latency_s"])))
+    return found

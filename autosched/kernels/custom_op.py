@@ -1,0 +1,112 @@
+"""Kernels as operators of PyTorch: for torch.compile, torch.export, and everything else that sees only operators.
+
+A kernel launches through the driver, which PyTorch does not see. `register` gives it a name that PyTorch knows, by
+`torch.library`: two overloads, one that returns a new tensor and one that writes to `out`, each with a fake
+implementation that tells shape, dtype, strides and device of the result without running anything.
+
+Within compiled code a kernel is registered by itself, under a name made of its workload and its fingerprint: the same
+in every process, because compiled graphs are cached on disk by the names of their operators.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import keyword
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from search_spaces import InputError
+
+if TYPE_CHECKING:
+    from autosched.kernels.kernel import Kernel
+
+_NAMESPACE = "autosched"
+# A compiler may choose other strides for what an operator reads, which the kernel would have to copy.
+_TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides)
+
+
+def register(kernel: Kernel, name: str | None = None) -> Any:
+    """The kernel as an operator of PyTorch, which stays until the process ends, and the kernel with it.
+
+    op = autosched.register(kernel, "mylib::matmul_4096")
+    y = op(a, b)               # also torch.ops.mylib.matmul_4096(a, b)
+    op.out(a, b, out=y)        # returns None: what an operator writes to it may not return
+
+    Without a name it is `autosched::<workload>_<fingerprint>`, and an equal kernel gives the same operator. The kernel
+    itself calls this one when it is called within torch.compile. Operators have no gradient either: one that is wanted
+    is an InputError. Returns a torch._ops.OpOverloadPacket.
+
+    Raises:
+        InputError: the name is no `namespace::name`, or is taken.
+    """
+    if not hasattr(kernel, "workload"):
+        raise InputError(f"expected the kernel of one workload, got {type(kernel).__name__}")
+    if name is None:
+        name = own_name(kernel)
+    if name != own_name(kernel) or not _is_registered(name):
+        _check_free(name)
+        inputs = ", ".join(f"Tensor {n}" for n in _argument_names(kernel))
+        _define(name, f"({inputs}) -> Tensor", kernel)
+        _define(f"{name}.out", f"({inputs}, *, Tensor(a!) out) -> ()", kernel)
+    namespace, _, short = name.partition("::")
+    return getattr(getattr(torch.ops, namespace), short)
+
+
+def call(name: str, tensors: Sequence[Tensor], out: Tensor | None) -> Tensor:
+    """A call of the operator of that name, in the manner of a call of the kernel: traced where code is traced."""
+    namespace, _, short = name.partition("::")
+    op = getattr(getattr(torch.ops, namespace), short)
+    if out is None:
+        return op.default(*tensors)  # type: ignore[no-any-return]  # torch.ops is without types
+    op.out(*tensors, out=out)
+    return out
+
+
+def own_name(kernel: Kernel) -> str:
+    """The name of the operator that equal kernels share."""
+    op = kernel.workload
+    parts = (op.key, repr((op.inputs, op.output)), repr(kernel.target), kernel.source, str(kernel.device))
+    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    # A person may call a workload anything; an identifier neither begins with a digit nor holds a space.
+    return f"{_NAMESPACE}::{re.sub(r'^(?=[0-9])|[^0-9A-Za-z_]', '_', op.name)}_{digest}"
+
+
+def _define(name: str, schema: str, kernel: Kernel) -> None:
+    def run(*tensors: Tensor, out: Tensor | None = None) -> Tensor | None:
+        result = kernel(*tensors, out=out)
+        return result if out is None else None
+
+    def fake(*tensors: Tensor, out: Tensor | None = None) -> Tensor | None:
+        for tensor, argument in zip(tensors, kernel.inputs, strict=True):
+            argument.check_kind(tensor)
+        made = kernel.output
+        if out is None:
+            return tensors[0].new_empty_strided(made.shape, made.strides, dtype=made.dtype)
+        made.check_kind(out)
+        return None
+
+    torch.library.define(name, schema, tags=_TAGS)
+    torch.library.impl(name, kernel.device.type, run)
+    torch.library.register_fake(name, fake)
+
+
+def _argument_names(kernel: Kernel) -> list[str]:
+    """The names of the inputs, where they can be those of arguments: a person may call an axis anything."""
+    usable = [a.name.isidentifier() and not keyword.iskeyword(a.name) and a.name != "out" for a in kernel.inputs]
+    return [a.name if usable[i] else f"input_{i}" for i, a in enumerate(kernel.inputs)]
+
+
+def _check_free(name: str) -> None:
+    if not re.fullmatch(r"[A-Za-z_]\w*::[A-Za-z_]\w*", name, re.ASCII):
+        raise InputError(f"operator name {name!r}; expected namespace::name, such as 'mylib::matmul_4096'")
+    if _is_registered(name):
+        raise InputError(f"there is an operator {name!r} already; expected a name that is not taken")
+
+
+def _is_registered(name: str) -> bool:
+    namespace, _, short = name.partition("::")
+    return hasattr(getattr(torch.ops, namespace), short)

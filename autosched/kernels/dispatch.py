@@ -1,0 +1,176 @@
+"""How a call of a kernel reaches generated code, and why it costs little.
+
+A call has two ways. The quick one is for tensors that generated code can take as they are: one closure, built when the
+kernel is loaded. Of every tensor it reads type, dtype, shape, layout, device, gradient flag and address, and nothing
+twice; it allocates the output, and hands bare addresses to the launcher, which has laid out everything else. A read is
+answered by PyTorch in C; a generator, a lambda or a Python function per tensor would cost as much as several, so there
+are none. When anything is not as expected the closure gives None before it has done anything, and `Kernel` takes the
+other way, which copies what can be copied, and knows what to complain about.
+
+How the driver is called is in `backends/cuda_launch.py`; what is asked of PyTorch by other than its public functions,
+and why, in `torch_internals.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from autosched.machine.free_memory import memory_for
+from autosched.machine.torch_internals import allocator
+from search_spaces import InputError
+from search_spaces.workloads.workload import Tensor as TensorSpec
+
+# Takes the tensors and `out`; gives the output, or None when one of them needs a closer look.
+ReadyCall = Callable[[Sequence[Tensor], Tensor | None], Tensor | None]
+# What a tensor must have to be taken as it is: element type, shape, and strides where it is not contiguous.
+Expected = tuple[torch.dtype, torch.Size, tuple[int, ...] | None]
+
+
+class Argument:
+    """What one tensor of a call must be, and how to make one of it."""
+
+    def __init__(self, tensor: TensorSpec, device: torch.device, alignment: int) -> None:
+        """`alignment`: the bytes of which generated code wants the address to be a multiple."""
+        self.name = tensor.name
+        self.shape = torch.Size(tensor.shape)
+        self.strides = tensor.effective_strides
+        self.dense = tensor.strides is None
+        self.dtype: torch.dtype = getattr(torch, tensor.dtype)
+        self.device = device
+        self.alignment = alignment
+        self.span_bytes = tensor.span * self.dtype.itemsize
+        self.empty = allocator(self.shape, self.strides, self.dtype, device)
+
+    @property
+    def expected(self) -> Expected:
+        return self.dtype, self.shape, None if self.dense else self.strides
+
+    @property
+    def description(self) -> str:
+        strides = "" if self.dense else f" with strides {list(self.strides)}"
+        return f"{self.name}{list(self.shape)} {str(self.dtype).removeprefix('torch.')}{strides}"
+
+    def check(self, tensor: Tensor) -> None:
+        """Raise InputError for what no copy can mend."""
+        if not isinstance(tensor, Tensor):
+            raise InputError(f"{self.name}: expected a torch.Tensor ({self.description}), got {type(tensor).__name__}")
+        self.check_kind(tensor)
+        self._expect("device", self.device, tensor.device)
+        self._expect("layout", torch.strided, tensor.layout)
+        for dim, (size, stride) in enumerate(zip(self.shape, self.strides, strict=True)):
+            if stride == 0 and size > 1 and tensor.stride(dim) != 0:
+                raise InputError(
+                    f"{self.name}: stride {tensor.stride(dim)} in dimension {dim}, whose elements this kernel takes to "
+                    f"be the same ones; expected stride 0, as of tensor.expand({list(self.shape)})"
+                )
+
+    def check_kind(self, tensor: Tensor) -> None:
+        """Raise InputError unless shape and dtype are right and no gradient is wanted: what a fake tensor shows too."""
+        # Not as lists yet: the sizes of a traced tensor are symbols, which comparing makes numbers.
+        if tensor.shape != self.shape:
+            self._expect("shape", list(self.shape), list(tensor.shape))
+        self._expect("dtype", self.dtype, tensor.dtype)
+        if tensor.requires_grad and torch.is_grad_enabled():
+            raise InputError(
+                f"{self.name} requires a gradient, and kernels compute forward only; "
+                f"pass {self.name}.detach(), call under torch.no_grad(), or trace a function with backward=True"
+            )
+
+    def _expect(self, what: str, expected: object, got: object) -> None:
+        if expected != got:
+            raise InputError(f"{self.name}: {what} {got}, expected {expected}; this kernel takes {self.description}")
+
+    def is_ready(self, tensor: Tensor) -> bool:
+        """Whether generated code can take a tensor that passed `check` as it is."""
+        # The stride of a dimension of size 1 is never used, and may be anything.
+        layout = zip(self.shape, self.strides, tensor.stride(), strict=True)
+        return all(size == 1 or want == got for size, want, got in layout) and tensor.data_ptr() % self.alignment == 0
+
+    def usable(self, tensor: Tensor) -> Tensor:
+        """The tensor, or a copy of it that has the right strides and is aligned. Raises OutOfMemoryError."""
+        if self.is_ready(tensor):
+            return tensor
+        copy = self.allocated()
+        # Elements that share memory are written once.
+        once = tuple(slice(1) if stride == 0 else slice(None) for stride in self.strides)
+        copy[once].copy_(tensor[once])
+        return copy
+
+    def allocated(self) -> Tensor:
+        """Memory for it. Raises OutOfMemoryError, which names what was asked for."""
+        try:
+            return self.empty()
+        except RuntimeError:
+            # Only now, because to ask what is free takes longer than many a kernel.
+            with memory_for(f"the elements of {self.description}", self.span_bytes, self.device):
+                return self.empty()
+
+
+def ready_addresses(
+    given: Sequence[Tensor], expected: Sequence[Expected], device: torch.device, alignment: int
+) -> list[int] | None:
+    """Where the tensors lie, when all of them can be taken as they are; None when one needs a closer look."""
+    if len(given) != len(expected):
+        return None
+    addresses: list[int] = []
+    try:
+        for number, (dtype, shape, strides) in enumerate(expected):
+            tensor = given[number]
+            # Of other subclasses nobody knows what their attributes mean.
+            if type(tensor) is not Tensor and type(tensor) is not Parameter:
+                return None
+            if (
+                tensor.dtype is not dtype
+                or tensor.shape != shape
+                or (not tensor.is_contiguous() if strides is None else tensor.stride() != strides)
+                or tensor.device != device
+                or (tensor.requires_grad and torch.is_grad_enabled())
+            ):
+                return None
+            address = tensor.data_ptr()
+            if address % alignment:
+                return None
+            addresses.append(address)
+    except RuntimeError:
+        # Sparse tensors have no strides, and those within a functorch transform no address.
+        return None
+    return addresses
+
+
+def ready_call(inputs: Sequence[Argument], output: Argument, launch: Callable[[Sequence[int]], None]) -> ReadyCall:
+    """The quick way of a call; `launch` runs generated code on the addresses of the inputs and of the output.
+
+    A dense tensor is asked whether it is contiguous, which is cheaper than to compare its strides.
+    """
+    of_inputs = tuple(a.expected for a in inputs)
+    of_all = (*of_inputs, output.expected)
+    spans, out_span = tuple(a.span_bytes for a in inputs), output.span_bytes
+    device, alignment, empty = output.device, output.alignment, output.empty
+
+    def call(tensors: Sequence[Tensor], out: Tensor | None) -> Tensor | None:
+        if out is None:
+            addresses = ready_addresses(tensors, of_inputs, device, alignment)
+        else:
+            addresses = ready_addresses((*tensors, out), of_all, device, alignment)
+        if addresses is None:
+            return None
+        if out is None:
+            try:
+                out = empty()
+            except RuntimeError:
+                out = output.allocated()
+            addresses.append(out.data_ptr())
+        else:
+            begin = addresses[-1]
+            end = begin + out_span
+            for number, span in enumerate(spans):
+                if addresses[number] < end and begin < addresses[number] + span:
+                    return None
+        launch(addresses)
+        return out
+
+    return call

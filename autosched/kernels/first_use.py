@@ -1,0 +1,149 @@
+"""No kernel computes on a user's tensors that was not checked at its size, on this kind of device, before.
+
+Checked means run on inputs of its own, on a poisoned output, between guard bands, and compared with the reference, as
+every trial begins. What loads a kernel comes by here, and calls need not:
+
+    known   this machine has checked the same code, with the same versions of everything: a trial of this process, or
+            any process before it (`checked_kernels`)
+    here    a trial elsewhere, or with other versions, has found the same code right: checked in this process
+    apart   nobody has run it: another version's code, or a size that was not tuned. It gets a trial in a process of
+            its own, as it might crash, or write anywhere
+
+A check takes what setting up a trial does: drawing inputs, the reference in float64 with its error analysis, and two
+runs of the kernel. One core of a CPU needs 0.04 s for a product of 512³ and 0.6 s for a softmax of 4096 × 1024; it
+takes some 100 bytes of memory for every element of the largest tensor while it lasts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import cast
+
+import torch
+
+from autosched.backends.backend import Artefact, CompileError, Launcher
+from autosched.backends.reproduction import fingerprint_of
+from autosched.checking.trial_data import Failed
+from autosched.kernels.checked_kernels import checked_kernels, key_of
+from autosched.machine.timing import Policy
+from autosched.measuring import Limits, LocalMeasurer
+from autosched.measuring.kernel_check import check_once
+from autosched.measuring.local import memory
+from autosched.measuring.measurer import DEFAULT_BACKEND
+from search_spaces import AutoschedError, OutOfMemoryError, Schedule, SearchSpace
+from tuning_logs import Measurement, TuningRecord
+
+_SEED = 0
+# So many reasons say enough.
+_MOST_REASONS = 3
+
+
+def remember(record: TuningRecord) -> None:
+    """A trial of this process has found the kernel of a record right, so that loading it needs no check."""
+    if record.measurement.source is not None:
+        _remember(record, record.measurement.source, record.measurement)
+
+
+def ensure_right(record: TuningRecord, schedule: Schedule, artefact: Artefact, launcher: Launcher) -> None:
+    """Check the kernel that was made of a record and loaded, unless it is known to be right.
+
+    Raises:
+        AutoschedError: it is not right; the message says what was found.
+        OutOfMemoryError: there is no memory for the check.
+    """
+    made = artefact.facts.source
+    assert made is not None
+    if checked_kernels().latency_s(_key(record, made)) is not None:
+        return
+    if record.measurement.ok and record.measurement.source == made:
+        _check_here(record, launcher)
+        found = record.measurement
+    else:
+        with _measurer(record) as measurer:
+            found = _put_to_trial(measurer, record, schedule)
+        if not found.ok:
+            raise AutoschedError(_why_refused(record, f"{found.status}: {found.detail}"))
+    _remember(record, made, found)
+
+
+def first_right(space: SearchSpace, schedules: Sequence[Schedule], like: TuningRecord) -> TuningRecord:
+    """A record of the first of these schedules whose kernel is right: one that is known to be, else by a trial apart.
+
+    What the record does not say of its workload and schedule is as in `like`.
+
+    Raises:
+        AutoschedError: none is; the message says what was found.
+    """
+    like = replace(like, workload=space.workload)
+    for schedule in schedules:
+        source = _printed(schedule, like)
+        latency_s = None if source is None else checked_kernels().latency_s(_key(like, source))
+        if latency_s is not None:
+            return replace(like, schedule=schedule, measurement=Measurement("ok", (latency_s,)))
+    reasons = []
+    with _measurer(like) as measurer:
+        for schedule in schedules:
+            found = _put_to_trial(measurer, like, schedule)
+            if found.ok:
+                record = replace(like, schedule=schedule, measurement=found)
+                remember(record)
+                return record
+            reasons.append(f"{schedule.one_line}: {found.status}: {found.detail}")
+    more = len(reasons) - _MOST_REASONS
+    raise AutoschedError(
+        f"{space.workload.label} on {space.target.device}: none of {len(reasons)} schedules passed its check: "
+        + "; ".join([*reasons[:_MOST_REASONS], *([f"and {more} more"] if more > 0 else [])])
+        + "; tune this workload: autosched.tune finds one that does"
+    )
+
+
+def _check_here(record: TuningRecord, launcher: Launcher) -> None:
+    device = torch.device("cuda" if record.target.kind == "gpu" else "cpu")
+    try:
+        with torch.no_grad():
+            check_once(record.workload, device, launcher, _SEED)
+    except Failed as failure:
+        raise AutoschedError(_why_refused(record, f"{failure.status}: {failure}")) from failure
+    except RuntimeError as error:
+        if memory.ran_out(error):
+            raise OutOfMemoryError(
+                f"out of memory: the check of {record.workload.label} before its first use"
+            ) from error
+        raise
+
+
+def _measurer(record: TuningRecord) -> LocalMeasurer:
+    """What puts single schedules to trial, in processes apart."""
+    return LocalMeasurer(record.target, limits=Limits(compile_workers=1), backend=DEFAULT_BACKEND)
+
+
+def _put_to_trial(measurer: LocalMeasurer, like: TuningRecord, schedule: Schedule) -> Measurement:
+    (found,) = measurer.measure(like.workload, [schedule], policy=cast(Policy, like.provenance.policy))
+    return found
+
+
+def _printed(schedule: Schedule, record: TuningRecord) -> str | None:
+    """The fingerprint of what this version prints for a schedule; None where it cannot."""
+    try:
+        return fingerprint_of(schedule, record.target)
+    except CompileError:
+        return None
+
+
+def _key(record: TuningRecord, source: str) -> str:
+    return key_of(record.workload, record.target, source)
+
+
+def _remember(record: TuningRecord, source: str, found: Measurement) -> None:
+    label = f"{record.workload.label} on {record.target.device}: {record.schedule.one_line}"
+    checked_kernels().add(_key(record, source), found.latency_s, label)
+
+
+def _why_refused(record: TuningRecord, found: str) -> str:
+    return (
+        f"{record.workload.label} on {record.target.device}: the kernel does not pass the check before its first use "
+        f"on this machine: {found}; expected the results of the reference, and nothing else written. It has not been "
+        f"called on any other tensor. Tune again into another log: autosched.tune(op, log='new.jsonl'). Its schedule "
+        f"is {record.schedule.one_line}"
+    )

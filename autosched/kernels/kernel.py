@@ -1,0 +1,193 @@
+"""A tuned kernel: source text, and a callable on PyTorch tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from torch.compiler import is_dynamo_compiling
+
+import search_spaces
+from autosched import backends
+from autosched.backends.backend import Artefact, CompileError, Launcher, LoadError
+from autosched.backends.build import build
+from autosched.kernels import custom_op, first_use
+from autosched.kernels.dispatch import Argument, ready_call
+from search_spaces import AutoschedError, InputError, Schedule, Target, Workload
+from tuning_logs import TuningRecord
+from tuning_logs.text import duration_text
+
+# Generated code may use the widest vector loads: 64 bytes on a CPU with AVX-512, 16 on a GPU.
+_ALIGNMENT = {"cpu": 64, "gpu": 16}
+
+
+class Kernel:
+    """The kernel of one tuning record, compiled, loaded and checked on this machine.
+
+    `kernel(*inputs)` returns a new tensor; `kernel(*inputs, out=tensor)` writes to `tensor` and returns it. Inputs come
+    in the order of `workload`, which is that of the record, or another one of the same key: its tensors may have other
+    names, shapes and an order of their own, and are the same memory. One that is not aligned, or does not have the
+    strides that the workload says (contiguous, unless it says others), is copied first; such an `out` is written by way
+    of a temporary. Forward only: nothing is recorded for autograd.
+
+    A kernel may be called by several threads and, on a GPU, on several streams at the same time; it runs on the current
+    stream of its device, whatever the current device is. A CUDA graph can capture it, and replays it as long as the
+    kernel lives. Within a function that torch.compile compiles, and on tensors without data, a call is one of the
+    operator that `register` gives for it.
+
+    The check is that of a trial (`autosched.kernels.first_use`): before its first use, once for this machine and these versions
+    of everything. A call checks nothing of the results.
+
+    `launch` runs the generated code on the addresses of the inputs, in order, and of the output, and checks nothing.
+    """
+
+    def __init__(
+        self,
+        record: TuningRecord,
+        schedule: Schedule,
+        artefact: Artefact,
+        launcher: Launcher,
+        workload: Workload | None = None,
+    ) -> None:
+        self.record = record
+        self.schedule = schedule
+        self.workload = record.workload if workload is None else workload
+        self._artefact, self._launcher = artefact, launcher
+        self.launch = _launch_of(launcher, record.workload, self.workload)
+        gpu = record.target.kind == "gpu"
+        device = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
+        alignment = _ALIGNMENT[record.target.kind]
+        self.inputs = tuple(Argument(t, device, alignment) for t in self.workload.inputs)
+        self.output = Argument(self.workload.output, device, alignment)
+        self._ready_call = ready_call(self.inputs, self.output, self.launch)
+
+    def called_as(self, workload: Workload) -> Kernel:
+        """The same kernel for the tensors of a workload of the same key."""
+        if workload == self.workload:
+            return self
+        return Kernel(self.record, self.schedule, self._artefact, self._launcher, workload)
+
+    @property
+    def target(self) -> Target:
+        return self.record.target
+
+    @property
+    def device(self) -> torch.device:
+        """Where its tensors live."""
+        return self.output.device
+
+    @property
+    def output_dtype(self) -> torch.dtype:
+        return self.output.dtype
+
+    @property
+    def source(self) -> str:
+        """The generated source text, byte for byte what was tuned."""
+        return self._artefact.source
+
+    def __repr__(self) -> str:
+        tuned = f"tuned to {duration_text(self.record.measurement.latency_s)}"
+        return f"<Kernel {self.workload.label} on {self.target.device}, {tuned}: {self.schedule.one_line}>"
+
+    def __call__(self, *tensors: Tensor, out: Tensor | None = None) -> Tensor:
+        """The output of the workload; `out` when that is given.
+
+        Raises:
+            OutOfMemoryError: there is no memory for the output, for the copy of an input, or for workspaces.
+            InputError: number, shape, dtype or device of the tensors is not the workload's; `out` overlaps an input; or
+                an input requires a gradient. Nothing was written.
+        """
+        # A function of PyTorch's that returns False, but is True to what compiles this code.
+        if is_dynamo_compiling():
+            return custom_op.call(self._operator_name(), tensors, out)
+        result = self._ready_call(tensors, out)
+        return self._call_with_care(tensors, out) if result is None else result
+
+    def _operator_name(self) -> str:
+        """The name of its own operator, which is registered now if it was not yet."""
+        custom_op.register(self)
+        return custom_op.own_name(self)
+
+    # To what compiles a caller this is a constant, which it asks for and does not look into. As
+    # torch.compiler.assume_constant_result does, which loads the whole compiler first and takes a second. A function
+    # declares no such attribute, hence the ignored type.
+    _operator_name._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+    def _call_with_care(self, tensors: Sequence[Tensor], out: Tensor | None) -> Tensor:
+        """The same for tensors that need a closer look: raise, or copy what the code cannot take as it is."""
+        if len(tensors) != len(self.inputs):
+            names = ", ".join(a.description for a in self.inputs)
+            raise InputError(f"{self.workload.name} takes {len(self.inputs)} tensors ({names}), got {len(tensors)}")
+        if any(map(_is_handled_elsewhere, (*tensors, out))):
+            return custom_op.call(self._operator_name(), tensors, out)
+        for tensor, argument in zip(tensors, self.inputs, strict=True):
+            argument.check(tensor)
+        if out is not None:
+            self.output.check(out)
+            _check_output(out, self.output.name, [a.name for a in self.inputs], tensors)
+        inputs = [a.usable(t) for a, t in zip(self.inputs, tensors, strict=True)]
+        direct = out is not None and self.output.is_ready(out)
+        result = out if out is not None and direct else self.output.allocated()
+        self.launch([t.data_ptr() for t in (*inputs, result)])
+        return result if out is None or direct else out.copy_(result)
+
+
+def _is_handled_elsewhere(tensor: object) -> bool:
+    """Whether a tensor's class says itself what operators do to it, as those of tensors without data do."""
+    return isinstance(tensor, Tensor) and type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__
+
+
+def _span(tensor: Tensor) -> tuple[int, int]:
+    """First byte and the byte after the last of what the tensor covers in memory."""
+    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    start = tensor.data_ptr()
+    return start, start + (reach + 1) * tensor.element_size()
+
+
+def _overlap(a: Tensor, b: Tensor) -> bool:
+    (first, first_end), (second, second_end) = _span(a), _span(b)
+    return first < second_end and second < first_end
+
+
+def _check_output(out: Tensor, name: str, input_names: Sequence[str], inputs: Sequence[Tensor]) -> None:
+    if any(stride == 0 and size > 1 for size, stride in zip(out.shape, out.stride(), strict=True)):
+        raise InputError(f"{name}: strides {out.stride()} place several elements in one; expected a tensor of its own")
+    for input_name, tensor in zip(input_names, inputs, strict=True):
+        if _overlap(tensor, out):
+            raise InputError(f"{name} overlaps {input_name} in memory; expected memory of its own, such as out=None")
+
+
+def _launch_of(launcher: Launcher, made: Workload, called: Workload) -> Callable[[Sequence[int]], None]:
+    """What launches a kernel of `made` on addresses in the order of the inputs of `called`, the output's last."""
+    order = called.input_order(made)
+    if order == tuple(range(len(order))):
+        return launcher.launch
+    return lambda addresses: launcher.launch([*(addresses[n] for n in order), addresses[-1]])
+
+
+def load_kernel(record: TuningRecord, workload: Workload | None = None) -> Kernel:
+    """Build the kernel of a record on this machine: lower, print, compile, load, check; nothing is searched.
+
+    `workload`: what it is called as, where that is not the record's own, but one of the same key.
+
+    Raises:
+        InputError: the schedule is not of the search space that this version derives for the workload.
+        AutoschedError: it cannot be compiled or loaded here, and the message is the compiler's or the driver's; or it
+            does not pass the check before its first use.
+        OutOfMemoryError: there is no memory for the check.
+    """
+    space = search_spaces.build(record.workload, record.target)
+    schedule = space.bind(record.schedule)
+    backend = backends.for_target(record.target)
+    try:
+        artefact = build(schedule, record.target, backend)
+        launcher = backend.load(artefact, schedule.program)
+    except (CompileError, LoadError) as error:
+        raise AutoschedError(f"{record.workload.label}: the kernel cannot be built here: {error}") from error
+    try:
+        first_use.ensure_right(record, schedule, artefact, launcher)
+    except AutoschedError:
+        launcher.unload()
+        raise
+    return Kernel(record, schedule, artefact, launcher, workload)

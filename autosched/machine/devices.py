@@ -1,0 +1,256 @@
+"""The devices of this machine, described as targets."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import llvmlite.binding
+import torch
+
+from search_spaces import Target, TargetUnavailableError, target_named
+from search_spaces.devices.target import GPUS, cpu
+from search_spaces.errors import InputError
+
+_SYS_CPU = Path("/sys/devices/system/cpu/cpu0")
+
+# float32 operations of one core per cycle and vector lane: two units that multiply and add (Agner Fog, "The
+# microarchitecture of Intel, AMD and VIA CPUs"; Arm's software optimisation guides).
+_FLOPS_PER_LANE = 4
+# Zen 4 executes a 512-bit operation as two of 256 bits (AMD, "Software Optimization Guide for the Zen4", section 2.11).
+_HALF_RATE_AVX512 = ("znver4",)
+# What is assumed where the system does not tell: the least of what has been sold for years.
+_DEFAULT_HERTZ = 2.5e9
+_DEFAULT_L1_BYTES = 32 * 2**10
+_DEFAULT_L2_BYTES = 2**20
+
+# float32 lanes and dense 16-bit matrix operations of one streaming multiprocessor per cycle, by compute capability
+# (CUDA programming guide, "arithmetic instructions", and the vendor's architecture whitepapers).
+_SM_RATES: dict[int, tuple[int, int]] = {
+    70: (64, 1024),
+    75: (64, 1024),
+    80: (64, 2048),
+    86: (128, 1024),
+    89: (128, 1024),
+    90: (128, 4096),
+    100: (128, 8192),
+    120: (128, 1024),
+}
+
+
+def detect() -> Target:
+    """The GPU that PyTorch uses, or else the CPU with one thread."""
+    return gpu_target() if torch.cuda.is_available() else cpu_target()
+
+
+def resolve(target: str | Target | None) -> Target:
+    """The target that is meant, sure to be on this machine: by name, as given, or (None) the one that is here.
+
+    The name of a GPU stands for its family: "a100" is any A100, and the target describes the card that is here. "cuda"
+    is the GPU that is here, whatever it is called.
+
+    Raises:
+        InputError: no such target.
+        TargetUnavailableError: the device is not here or cannot be used; the message says what is here.
+    """
+    if target is None:
+        return _usable(detect())
+    if isinstance(target, Target):
+        return _same_device(target)
+    if isinstance(target, str) and target.lower() == "cpu":
+        return cpu_target()
+    if isinstance(target, str) and target.lower() == "cuda":
+        return _usable(gpu_target())
+    if isinstance(target, str) and torch.cuda.is_available() and _is_called(target, torch.cuda.get_device_name()):
+        return _usable(gpu_target())
+    known = target_named(target)
+    raise TargetUnavailableError(f"target {target!r} is {known.device}, {_what_is_here()}")
+
+
+def cpu_target(threads: int = 1) -> Target:
+    """The CPU of this machine, for kernels that run on `threads` threads.
+
+    The vector width is what the CPU's flags allow. The peak rate is an estimate: lanes × 2 units × 2 (multiply, add) ×
+    the highest frequency the system names, which a turbo mode may exceed and heavy vector code may not reach. Where it
+    names none, as in virtual machines, the frequency is what /proc/cpuinfo shows just now, often the base one, so that
+    kernels come out above the "peak". The bandwidth is a round figure for one core of a server.
+
+    Raises:
+        InputError: not at least one thread, or more than this process may use.
+    """
+    cores = len(usable_cores())
+    if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= cores:
+        raise InputError(f"threads={threads!r}; expected an integer from 1 to {cores}, the cores this process may use")
+    features = llvmlite.binding.get_host_cpu_features()
+    lanes = 16 if features.get("avx512f") else 8 if features.get("avx") else 4
+    family = llvmlite.binding.get_host_cpu_name()
+    rate = lanes * _FLOPS_PER_LANE * _hertz() / (2 if family in _HALF_RATE_AVX512 and lanes == 16 else 1)
+    return cpu(
+        device=_cpu_model(family),
+        lanes=lanes,
+        threads=threads,
+        l1_bytes=_cache_bytes(1, _DEFAULT_L1_BYTES),
+        l2_bytes=_cache_bytes(2, _DEFAULT_L2_BYTES),
+        fp32_flops=rate * threads,
+    )
+
+
+def gpu_target() -> Target:
+    """The GPU that PyTorch uses: by the vendor's figures when it is a listed one, else by what the driver says.
+
+    Raises:
+        TargetUnavailableError: PyTorch sees no GPU; the message says why.
+    """
+    if not torch.cuda.is_available():
+        raise TargetUnavailableError(f"there is no GPU to tune for: {_why_no_gpu()}")
+    device = torch.cuda.get_device_name()
+    for listed in GPUS.values():
+        if listed.device == device:
+            return listed
+    return _described(device)
+
+
+def usable_cores() -> list[int]:
+    """The numbers of the cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def environment(target: Target) -> tuple[tuple[str, str], ...]:
+    """Versions of everything that a measurement on the target depends on, as (name, version)."""
+    if target.kind == "gpu":
+        own = [("triton", _version("triton")), ("cuda", torch.version.cuda or ""), ("driver", _driver())]
+    else:
+        own = [("llvmlite", _version("llvmlite"))]
+    common = [("python", platform.python_version()), ("torch", str(torch.__version__))]
+    return tuple((n, v) for n, v in (*common, *own, ("device", target.device)) if v)
+
+
+def _same_device(target: Target) -> Target:
+    if target.kind == "cpu":
+        here = cpu_target(target.threads)
+        if target.device != here.device:
+            raise TargetUnavailableError(f"the target is the CPU {target.device!r}, {_what_is_here()}")
+        return target
+    if not torch.cuda.is_available() or torch.cuda.get_device_name() != target.device:
+        raise TargetUnavailableError(f"target {target.name!r} is {target.device}, {_what_is_here()}")
+    return _usable(target)
+
+
+def _usable(target: Target) -> Target:
+    if target.kind == "gpu" and importlib.util.find_spec("triton") is None:
+        raise TargetUnavailableError(
+            f"target {target.name!r} needs Triton, which is not installed (pip install triton)"
+        )
+    return target
+
+
+def _what_is_here() -> str:
+    cpu_here = f"CPU {_cpu_model(llvmlite.binding.get_host_cpu_name())} (target 'cpu')"
+    if torch.cuda.is_available():
+        here = gpu_target()
+        return f"but this machine has {here.device} (target {here.name!r}) and {cpu_here}"
+    return f"but {_why_no_gpu()}; this machine has {cpu_here}"
+
+
+def _why_no_gpu() -> str:
+    if torch.version.cuda is None:
+        return f"PyTorch {torch.__version__} is built without CUDA"
+    if not Path("/proc/driver/nvidia/version").exists():
+        return "there is no NVIDIA driver"
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return "CUDA_VISIBLE_DEVICES hides every GPU"
+    return f"PyTorch {torch.__version__} finds no GPU it can use (driver {_driver()})"
+
+
+def _described(device: str) -> Target:
+    seen = torch.cuda.get_device_properties(torch.cuda.current_device())
+    capability = seen.major * 10 + seen.minor
+    lanes, matrix = _SM_RATES.get(capability) or _SM_RATES[max(c for c in _SM_RATES if c <= max(capability, 70))]
+    cycles = seen.multi_processor_count * float(getattr(seen, "clock_rate", 1_500_000)) * 1e3
+    bits, memory_khz = getattr(seen, "memory_bus_width", 256), getattr(seen, "memory_clock_rate", 7_000_000)
+    fp32, dense = cycles * lanes * 2, cycles * matrix
+    shared = int(getattr(seen, "shared_memory_per_block_optin", 48 * 2**10))
+    return Target(
+        name=next((name for name in GPUS if _is_called(name, device)), _slug(device)),
+        device=device,
+        kind="gpu",
+        capability=capability,
+        units=seen.multi_processor_count,
+        threads=1024,
+        shared_memory_bytes=shared,
+        registers_per_unit=int(getattr(seen, "regs_per_multiprocessor", 65536)),
+        l1_bytes=shared,
+        l2_bytes=int(seen.L2_cache_size),
+        # Two transfers per cycle of the memory clock.
+        memory_bytes_per_s=2 * memory_khz * 1e3 * bits / 8,
+        fp32_flops=fp32,
+        tf32_flops=dense / 2 if capability >= 80 else fp32,
+        matrix_flops=dense,
+    )
+
+
+def _is_called(name: str, device: str) -> bool:
+    """Whether a device goes by that name: "v100" is any "Tesla V100-…", but "t4" is no "NVIDIA T400"."""
+    words = [w for w in re.split(r"[^a-z0-9]+", device.lower()) if w]
+    runs = {"".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, len(words) + 1)}
+    return name.lower() == _slug(device) or (name.lower() in GPUS and name.lower() in runs)
+
+
+def _slug(device: str) -> str:
+    words = re.sub(r"^(nvidia|tesla)\s+", "", device.lower())
+    return re.sub(r"[^a-z0-9]+", "", words.removeprefix("geforce "))
+
+
+@functools.cache
+def _cpu_model(family: str) -> str:
+    """The model as the system names it, with LLVM's name of the family: clouds hide the former."""
+    named = (line.partition(":")[2].strip() for line in _lines(Path("/proc/cpuinfo")) if line.startswith("model name"))
+    return f"{next(named, platform.processor() or platform.machine())} ({family})"
+
+
+def _hertz() -> float:
+    for line in _lines(_SYS_CPU / "cpufreq/cpuinfo_max_freq"):
+        return float(line) * 1e3
+    for line in _lines(Path("/proc/cpuinfo")):
+        if line.startswith("cpu MHz"):
+            return float(line.partition(":")[2]) * 1e6
+    return _DEFAULT_HERTZ
+
+
+def _cache_bytes(level: int, default: int) -> int:
+    for cache in sorted((_SYS_CPU / "cache").glob("index*")):
+        kind = next(_lines(cache / "type"), "")
+        if next(_lines(cache / "level"), "") == str(level) and kind != "Instruction":
+            size = next(_lines(cache / "size"), "")
+            if match := re.fullmatch(r"(\d+)([KM]?)", size):
+                return int(match[1]) * {"": 1, "K": 2**10, "M": 2**20}[match[2]]
+    return default
+
+
+def _lines(path: Path) -> Iterator[str]:
+    try:
+        yield from path.read_text().splitlines()
+    except OSError:
+        return
+
+
+def _version(distribution: str) -> str:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _driver() -> str:
+    for line in _lines(Path("/proc/driver/nvidia/version")):
+        if match := re.search(r"\b(\d{3,}\.\d+(\.\d+)?)\b", line):
+            return match[1]
+    return ""

@@ -1,0 +1,30 @@
+"""What a compile worker does: print and compile. It touches no device."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from autosched.backends.backend import Backend
+from autosched.backends.build import build
+from autosched.measuring.local import memory
+from autosched.measuring.local.jobs import CompileFailure, CompileJob, Job, Reply, one_line
+from search_spaces import Target
+
+
+class Compiler:
+    """Serves `CompileJob`s, each of which may take `memory_bytes` more than the process has."""
+
+    def __init__(self, backend: Backend, target: Target, memory_bytes: int) -> None:
+        self._backend = backend
+        self._target = target
+        self._memory_bytes = memory_bytes
+
+    def serve(self, job: Job) -> Reply:
+        assert isinstance(job, CompileJob)
+        schedule = dataclasses.replace(job.schedule, lowering=lambda _: job.program)
+        try:
+            with memory.limited(self._memory_bytes):
+                return build(schedule, self._target, self._backend)
+        except Exception as error:
+            # Whatever a compiler raises over one candidate is that candidate's failure, and its record says which.
+            return CompileFailure(one_line(error), "out_of_memory" if memory.ran_out(error) else "compile_error")

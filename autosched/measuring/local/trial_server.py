@@ -1,0 +1,228 @@
+"""What the measuring worker does: load a candidate, check it against the reference, time it."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import math
+import statistics
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from autosched.backends.backend import Backend
+from autosched.baselines.baselines import library_call, library_settings
+from autosched.checking.reference import empty
+from autosched.checking.trial_data import Failed
+from autosched.machine.timing import interleaved, timer_for
+from autosched.measuring.kernel_check import KernelCheck, Run, failing_as
+from autosched.measuring.local import memory
+from autosched.measuring.local.jobs import (
+    Candidate,
+    Contest,
+    Job,
+    Outcome,
+    Prepare,
+    Ready,
+    Release,
+    Reply,
+    Setup,
+    Standings,
+    Task,
+    Trial,
+)
+from tuning_logs import Measurement, Timing
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """How often a candidate is timed: for about `budget_s`, between `least` and `most` times."""
+
+    least: int
+    most: int
+    budget_s: float
+
+    def count(self, latency_s: float) -> int:
+        return max(self.least, min(self.most, math.ceil(self.budget_s / max(latency_s, 1e-9))))
+
+
+# A CPU's clock and neighbours are noisy; a GPU's kernels are short, and the cache flushes between them are not.
+REPEATS = {"cpu": Repeats(least=5, most=50, budget_s=10e-3), "gpu": Repeats(least=5, most=20, budget_s=5e-3)}
+
+# A CPU kernel shorter than that is warm so many calls after the first one that follows the check, during which others
+# had the caches and predictors: below some 40 µs the first two samples show it.
+_SHORT_S = 1e-3
+_WARM_UP = 2
+
+# The library's place among the names of a contest; candidates have numbers.
+_LIBRARY = "library"
+# A contest is held at so many placements of the operands in memory.
+_PLACEMENTS = 3
+
+
+class TrialServer:
+    """Serves `Prepare`, `Trial`, `Contest` and `Release`, of one task at a time."""
+
+    def __init__(self, backend: Backend, setup: Setup) -> None:
+        self._backend = backend
+        self._setup = setup
+        self._workbench: Workbench | None = None
+        if setup.target.kind == "gpu":
+            # The context takes a second: now, while the first candidates compile.
+            torch.empty(1, device="cuda")
+
+    def serve(self, job: Job) -> Reply:
+        match job, self._workbench:
+            case Prepare(task, seed), _:
+                return Ready(self._workbench_for(task).prepare(seed))
+            case Release(), _:
+                self._release()
+                return Ready()
+            case Trial(candidate, best_s), Workbench() as workbench:
+                return workbench.trial(candidate, best_s)
+            case Contest(), Workbench() as workbench:
+                return workbench.contest(job)
+            case _:
+                raise AssertionError(f"a measuring worker has no use for {type(job).__name__}")
+
+    def _workbench_for(self, task: Task) -> Workbench:
+        if self._workbench is None or self._workbench.task != task:
+            self._release()
+            self._workbench = Workbench(self._backend, self._setup, task)
+        return self._workbench
+
+    def _release(self) -> None:
+        """Give back the memory of the task: that of two may not fit."""
+        self._workbench = None
+        # Tensors that are caught in cycles, by way of exceptions and their frames.
+        gc.collect()
+        if self._setup.target.kind == "gpu":
+            torch.cuda.empty_cache()
+
+
+class Workbench:
+    """The data and the timer of one task: candidates are loaded, checked and timed on it."""
+
+    def __init__(self, backend: Backend, setup: Setup, task: Task) -> None:
+        self.task = task
+        self._backend = backend
+        self._setup = setup
+        self._device = torch.device("cuda" if setup.target.kind == "gpu" else "cpu")
+        self._timer = timer_for(task.workload, setup.target, task.policy)
+        self._repeats = REPEATS[setup.target.kind]
+        self._check = KernelCheck(task.workload, self._device, memory.trial_bytes())
+
+    def prepare(self, seed: int) -> float | None:
+        """Draw inputs and compute what is expected; what the vendor's library takes, None where it cannot do this.
+
+        Raises:
+            RuntimeError: they do not fit in memory.
+        """
+        self._check.prepare(seed)
+        return self._library_latency()
+
+    def trial(self, candidate: Candidate, best_s: float | None) -> Outcome:
+        begin, load_s, timing_s = time.perf_counter(), 0.0, 0.0
+        healthy = True
+        try:
+            with self._loaded(candidate) as run, failing_as("run_error"):
+                load_s = time.perf_counter() - begin
+                max_error = self._check.first(run)
+                self._check.data.output.poison()
+                start = time.perf_counter()
+                latencies, timing = self._latencies(run, best_s)
+                timing_s = time.perf_counter() - start
+                max_error = max(max_error, self._check.last())
+            found = Measurement("ok", latencies, max_error=max_error, slowdown=self._timer.slowdown, timing=timing)
+        except Failed as failure:
+            found = Measurement(failure.status, detail=str(failure), max_error=failure.max_error)
+            # Who wrote outside the operands may have written anywhere in this process.
+            healthy = failure.status != "out_of_bounds_write" and self._recover()
+        seconds, facts = time.perf_counter() - begin, candidate.artefact.facts
+        found = dataclasses.replace(found, facts=facts, seconds=seconds, load_s=load_s, timing_s=timing_s)
+        return Outcome(found, healthy)
+
+    def _latencies(self, run: Run, best_s: float | None) -> tuple[tuple[float, ...], Timing]:
+        """The repeats: two when both are hopelessly slower than the best so far, which spares the others."""
+        hopeless = math.inf if best_s is None else best_s * self._setup.abandon_factor
+        with self._check.memory_limit():
+            latencies = self._timer.sample([run])
+            if self._device.type == "cpu" and latencies[0] < _SHORT_S:
+                latencies = self._timer.sample([run] * _WARM_UP)[-1:]
+            if latencies[0] > hopeless:
+                latencies += self._timer.sample([run])
+            # What disturbed the core is no fault of the candidate.
+            if min(latencies) / self._timer.slowdown > hopeless:
+                return tuple(latencies), "short"
+            more = self._repeats.count(min(latencies)) - len(latencies)
+            return (*latencies, *self._timer.sample([run] * more)), "full"
+
+    def contest(self, contest: Contest) -> Standings:
+        """All in turn; at several places in memory, so that none wins by a lucky one."""
+        rounds = contest.rounds
+        try:
+            with ExitStack() as stack, failing_as("run_error"):
+                runs = {str(n): stack.enter_context(self._loaded(c)) for n, c in enumerate(contest.candidates)}
+                stack.enter_context(library_settings(self.task.workload, self._setup.target))
+                stack.enter_context(torch.no_grad())
+                taken: dict[str, list[float]] = {name: [] for name in (*runs, _LIBRARY)}
+                for place in range(_PLACEMENTS):
+                    self._check.move(place)
+                    share = rounds * (place + 1) // _PLACEMENTS - rounds * place // _PLACEMENTS
+                    library = self._library() if contest.library else {}
+                    for name, latencies in interleaved({**runs, **library}, share, self._timer).items():
+                        taken[name] += latencies
+                library_s = tuple(taken.pop(_LIBRARY))
+                return Standings(tuple(map(tuple, taken.values())), library_s=library_s)
+        except Failed as failure:
+            return Standings((), str(failure), healthy=self._recover())
+
+    def _library_latency(self) -> float | None:
+        """What the library takes, corrected for disturbances as trials are: an estimate to show beside theirs."""
+        with library_settings(self.task.workload, self._setup.target), torch.no_grad():
+            call = self._library().get(_LIBRARY)
+            if call is None:
+                return None
+            latency_s = statistics.median(self._timer.sample([call] * self._repeats.least))
+            return latency_s / self._timer.slowdown
+
+    def _library(self) -> dict[str, Run]:
+        """The library's call on the data of the batch, under its name; nothing where it cannot do this."""
+        *inputs, _ = self._check.data.operands
+        # Of its own: what it writes there is not checked.
+        out = empty(self.task.workload.output, self._check.data.output.tensor.device)
+        call = library_call(self.task.workload, inputs, out)
+        if call is None:
+            return {}
+        try:
+            call()
+        except RuntimeError:
+            # PyTorch's own, of many kinds: a dtype that the library has no kernel for, no memory.
+            return {}
+        return {_LIBRARY: call}
+
+    @contextmanager
+    def _loaded(self, candidate: Candidate) -> Iterator[Run]:
+        """A call without arguments that runs the candidate on the data of the batch."""
+        with failing_as("load_error"), self._check.memory_limit():
+            launcher = self._backend.load(candidate.artefact, candidate.program)
+        try:
+            yield lambda: launcher(self._check.data.operands)
+        finally:
+            with failing_as("run_error"):
+                launcher.unload()
+
+    def _recover(self) -> bool:
+        """Put the inputs right after a failure; False when the device does not even allow that."""
+        try:
+            self._check.synchronize()
+            self._check.data.inputs.changed()
+            if self._device.type == "cuda":
+                # What a candidate allocated goes back to the device, not to PyTorch's pool.
+                torch.cuda.empty_cache()
+        except RuntimeError:
+            return False
+        return True

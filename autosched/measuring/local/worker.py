@@ -1,0 +1,105 @@
+"""The main program of the fork server and, in its children, of the workers.
+
+python -m autosched.measuring.local.worker <file descriptor> <id of the parent>
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+
+import torch
+
+from autosched.backends.backend import Backend
+from autosched.machine.devices import usable_cores
+from autosched.measuring.local import memory
+from autosched.measuring.local.compiler import Compiler
+from autosched.measuring.local.fork_server import FORK, MESSAGE_BYTES
+from autosched.measuring.local.jobs import Born, Job, Ready, Reply, Setup
+from autosched.measuring.local.trial_server import TrialServer
+from search_spaces import Target
+
+# From <sys/prctl.h>.
+_PR_SET_PDEATHSIG = 1
+
+
+def main(descriptor: int, parent: int) -> None:
+    """Fork and reap workers as asked until the other end is closed."""
+    _end_with(parent)
+    # What was imported stays: workers need neither look through it for garbage nor copy it by doing so.
+    gc.collect()
+    gc.freeze()
+    server = os.getpid()
+    with socket.socket(fileno=descriptor) as control:
+        while True:
+            message, files, _, _ = socket.recv_fds(control, MESSAGE_BYTES, 2)
+            if not message:
+                return
+            worker = int.from_bytes(message)
+            if worker != FORK:
+                _, status = os.waitpid(worker, 0)
+                control.sendall(os.waitstatus_to_exitcode(status).to_bytes(MESSAGE_BYTES, signed=True))
+            elif os.fork() == 0:
+                control.close()
+                work(files[0], files[1], parent=server)
+                return
+            else:
+                for file in files:
+                    os.close(file)
+
+
+def work(descriptor: int, output: int, parent: int) -> None:
+    """Serve jobs until the other end is closed."""
+    _end_with(parent)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    connection: Connection[Reply, Job] = Connection(descriptor)
+    try:
+        connection.send(Born(os.getpid()))
+        setup = connection.recv()
+        assert isinstance(setup, Setup)
+        serve = _role(setup)
+        connection.send(Ready())
+        while True:
+            connection.send(serve(connection.recv()))
+    except (EOFError, BrokenPipeError):
+        return
+
+
+def _end_with(parent: int) -> None:
+    """Have the kernel kill this process when the parent ends, even in the middle of a job, however it ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        sys.exit("the process that started this one is gone")
+
+
+def _role(setup: Setup) -> Callable[[Job], Reply]:
+    if setup.cores and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, setup.cores)
+    torch.set_num_threads(setup.threads)
+    if setup.role == "measure":
+        return TrialServer(load_backend(setup.backend, setup.target), setup).serve
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    memory.limit_files()
+    # As if there were as many compile workers as cores, which is what there are by default.
+    share = memory.compiler_bytes(workers=len(usable_cores()))
+    return Compiler(load_backend(setup.backend, setup.target), setup.target, share).serve
+
+
+def load_backend(name: str, target: Target) -> Backend:
+    """The backend that the function `name`, "module:function", gives for the target."""
+    module, _, function = name.partition(":")
+    backend: Backend = getattr(importlib.import_module(module), function)(target)
+    return backend
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

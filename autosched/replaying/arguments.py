@@ -1,0 +1,66 @@
+"""What `tune`, `replay` and `compare` accept: checks that they share."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from autosched.machine.timing import POLICIES
+from search_spaces import InputError, LogError, Workload
+from search_spaces.errors import unknown_name
+from tuning_logs import user_log_path
+
+
+def check_workload(op: object) -> None:
+    """Raise InputError unless `op` is a workload."""
+    if not isinstance(op, Workload):
+        raise InputError(f"expected a Workload such as autosched.ops.matmul(512, 512, 512), got {type(op).__name__}")
+
+
+# What random generators take as a seed, with room for one per batch.
+_LARGEST = 2**62
+
+
+def check_policy(policy: object) -> None:
+    """Raise InputError unless `policy` names a way of timing."""
+    if policy not in POLICIES:
+        raise unknown_name("timing policy", str(policy), POLICIES)
+
+
+def check_integer(name: str, value: object, least: int) -> None:
+    """Raise InputError unless `value` is an integer of at least that, and one of 64 bits."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InputError(f"{name}={value!r}; expected an integer of at least {least}")
+    if value > _LARGEST:
+        raise InputError(f"{name}={value}; expected an integer of at most {_LARGEST}")
+
+
+def log_path(log: str | os.PathLike[str] | None) -> Path:
+    """The path of a tuning log: as given, with `~` expanded, or the user's when none is given. It need not exist.
+
+    Raises:
+        InputError: it is no path.
+        LogError: no log can be there, or it is out of reach; nothing was created.
+    """
+    if log is None:
+        return _possible(user_log_path())
+    if not isinstance(log, str | os.PathLike) or not isinstance(os.fspath(log), str):
+        raise InputError(f"log={log!r}; expected the path of a tuning log, such as 'tuning.jsonl', or None")
+    try:
+        return _possible(Path(log).expanduser())
+    except RuntimeError as error:
+        raise LogError(f"cannot use {str(log)!r} as a tuning log: {error}") from None
+
+
+def _possible(path: Path) -> Path:
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return path
+    except (OSError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        raise LogError(f"cannot use {str(path)!r} as a tuning log: {reason}") from error
+    if not stat.S_ISREG(mode):
+        raise LogError(f"{path} is no file; expected the path of a tuning log, such as tuning.jsonl")
+    return path

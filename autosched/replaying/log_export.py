@@ -1,0 +1,86 @@
+"""`autosched log export`: the best of a log as compressed logs, such as those that ship with the package.
+
+records/
+  h200/                                      the target
+    3f9c2a71d0b46e55_cold_matmul-m-512-….jsonl.gz  the key of the workload, the timing policy, what it is
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from autosched.backends.reproduction import Reproduction
+from autosched.replaying.replay import find_best
+from search_spaces import Target
+from search_spaces.devices.target import GPUS
+from tuning_logs import TuningLog, TuningRecord
+from tuning_logs.export import worth_shipping
+from tuning_logs.packing import PACKED_SUFFIX, packed_name, write_packed
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A compressed log that was written: the record that replays from it, and how many it holds.
+
+    `changed` is False where the same bytes were there before.
+    """
+
+    path: Path
+    best: TuningRecord
+    records: int
+    changed: bool
+
+
+def export(log: TuningLog, folder: Path, best: int = 200, target: str | None = None) -> Iterator[Exported]:
+    """Write a compressed log for every workload, target and timing policy in `log` that has a successful record.
+
+    Each replays what the log replays. Of the records whose kernels this version makes, or of all where it makes none,
+    it holds the `best` fastest and a few slower ones (`tuning_logs.export`). It takes the place of what an earlier
+    export wrote for the same three; files of others stay. `target` restricts it to a target's name or device. The same
+    log gives the same bytes.
+
+    Raises:
+        LogError: the log cannot be read, or a file not be written.
+    """
+    for example in _tasks(log):
+        here = example.target
+        if target is None or target.lower() in (here.name.lower(), here.device.lower()):
+            exported = _export_task(log, example, folder / folder_name(here), best)
+            if exported is not None:
+                yield exported
+
+
+def folder_name(target: Target) -> str:
+    """Where the records of a target lie: by its name for a listed GPU, else by what they are filed under."""
+    listed = GPUS.get(target.name)
+    known = listed is not None and listed.device == target.device
+    return target.name if known else re.sub(r"[^a-z0-9]+", "-", target.key.lower()).strip("-")
+
+
+def _tasks(log: TuningLog) -> list[TuningRecord]:
+    """The last record of every workload, target and timing policy, in the order of their first ones."""
+    last: dict[tuple[str, str, str], TuningRecord] = {}
+    for record in log:
+        last[*record.key, record.provenance.policy] = record
+    return list(last.values())
+
+
+def _export_task(log: TuningLog, example: TuningRecord, folder: Path, best: int) -> Exported | None:
+    op, target, policy = example.workload, example.target, example.provenance.policy
+    if log.best(op, target, policy) is None:
+        return None
+    reproduction, records = Reproduction(), log.records(op, target, policy)
+    winner = find_best(op, target, [log.path], policy, allow_stale=True)
+    if reproduction.is_good(winner):
+        records = [r for r in records if reproduction.is_good(r)]
+    records = worth_shipping(records, best)
+    path = folder / packed_name(op, policy)
+    changed = write_packed(path, records)
+    # A workload may have been called something else.
+    for other in folder.glob(f"{op.key}_{policy}_*{PACKED_SUFFIX}"):
+        if other != path:
+            other.unlink()
+    return Exported(path, winner, len(records), changed)

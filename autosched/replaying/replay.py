@@ -1,0 +1,164 @@
+"""`replay`: from the logs to a kernel, without searching."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import overload
+
+from autosched.backends.reproduction import Reproduction
+from autosched.checking.correctness import expect, why_wrong
+from autosched.checking.reference import random_inputs
+from autosched.kernels.kernel import Kernel, load_kernel
+from autosched.machine import devices
+from autosched.machine.timing import Policy, policy_text
+from autosched.replaying.arguments import check_policy, check_workload, log_path
+from autosched.tracing import LoadedFunction, Traced, TracedFunction, TracedKernel
+from autosched.tracing.callables.traced import cuts_of, loaded
+from search_spaces import AutoschedError, EmptySearchSpaceError, InputError, Target, Workload
+from tuning_logs import TuningLog, TuningRecord, shipped_logs
+from tuning_logs.packing import may_hold
+
+# Schedules of a log that are lowered and printed, some milliseconds each, before it is given up: four times as many as
+# take part in finals. What is slower than so many others is worth no replay.
+MOST_PRINTED = 64
+
+
+@overload
+def replay(
+    op: Workload,
+    target: str | Target | None = None,
+    *,
+    log: str | os.PathLike[str] | None = ...,
+    policy: Policy = ...,
+    allow_stale: bool = ...,
+) -> Kernel: ...
+
+
+@overload
+def replay(
+    op: TracedFunction,
+    target: str | Target | None = None,
+    *,
+    log: str | os.PathLike[str] | None = ...,
+    policy: Policy = ...,
+    allow_stale: bool = ...,
+) -> TracedKernel: ...
+
+
+@overload
+def replay(
+    op: Traced,
+    target: str | Target | None = None,
+    *,
+    log: str | os.PathLike[str] | None = ...,
+    policy: Policy = ...,
+    allow_stale: bool = ...,
+) -> LoadedFunction: ...
+
+
+def replay(
+    op: Workload | Traced,
+    target: str | Target | None = None,
+    *,
+    log: str | os.PathLike[str] | None = None,
+    policy: Policy = "cold",
+    allow_stale: bool = False,
+) -> Kernel | LoadedFunction:
+    """The kernel of the best record of `op` on `target`, built anew; for a traced function, all of its kernels.
+
+    Looks in `log` when it is given, otherwise in the user's log and then in those that come with autosched. A record
+    counts while this version prints for its schedule the source that was measured, whichever version that was. When it
+    prints another one, the record is stale: `allow_stale` takes its schedule anyway, and what comes of it may be faster
+    or slower than the record says.
+
+    A kernel that this machine has not checked with these versions of everything is checked now, as in a trial: on
+    inputs of its own, between guard bands, against the reference (`autosched.kernels.first_use` says what that takes).
+
+    Raises:
+        InputError: an argument is not allowed, or no log holds a usable record; the message says what to do.
+        AutoschedError: a kernel cannot be built here, or is not right; none is returned.
+        OutOfMemoryError: there is no memory for the check.
+        TargetUnavailableError: this machine cannot run kernels for the target.
+        LogError: a log cannot be read.
+    """
+    if isinstance(op, Traced):
+        cut = op.for_target(devices.resolve(target))
+        return loaded(cut, _replayed(cut, target, log, policy, allow_stale))
+    check_workload(op)
+    check_policy(policy)
+    paths = log_paths(log)
+    device = devices.resolve(target)
+    return load_kernel(find_best(op, device, paths, policy, allow_stale), op)
+
+
+def _replayed(
+    op: Traced,
+    target: str | Target | None,
+    log: str | os.PathLike[str] | None,
+    policy: Policy,
+    allow_stale: bool,
+) -> dict[str, Kernel]:
+    """The kernels of everything traced: of all ways in which it was cut, as far as the logs have them."""
+    known: dict[str, Kernel] = {}
+    missing: list[AutoschedError] = []
+    for cut in cuts_of(op):
+        try:
+            for w in cut.workloads:
+                known[w.key] = known.get(w.key) or replay(w, target, log=log, policy=policy, allow_stale=allow_stale)
+        except (InputError, EmptySearchSpaceError) as error:
+            missing.append(error)
+    if len(missing) == len(cuts_of(op)):
+        raise missing[0]
+    return known
+
+
+def why_wrong_now(kernel: Kernel, seed: int) -> str | None:
+    """Run the kernel on fresh random inputs; what is wrong with the result against the float64 reference, or None."""
+    inputs = random_inputs(kernel.workload, seed, kernel.device)
+    return why_wrong(kernel(*inputs), expect(kernel.workload, inputs))
+
+
+def log_paths(log: str | os.PathLike[str] | None) -> tuple[Path, ...]:
+    """Where records are looked for, first to last.
+
+    Raises:
+        InputError, LogError: as `log_path`.
+    """
+    return (log_path(log), *(shipped_logs() if log is None else ()))
+
+
+def find_best(
+    op: Workload, target: Target, paths: Iterable[Path], policy: str = "cold", allow_stale: bool = False
+) -> TuningRecord:
+    """The best record of the first log that has one whose kernel this version makes.
+
+    With `allow_stale`, when no log has one, the best of the first log that has any.
+
+    Raises:
+        InputError: none has.
+    """
+    paths = tuple(path for path in paths if may_hold(path, op, policy))
+    stale: TuningRecord | None = None
+    for log in map(TuningLog, paths):
+        if best := log.best(op, target, policy, Reproduction(MOST_PRINTED).is_good):
+            return best
+        stale = stale or log.best(op, target, policy)
+    if stale and allow_stale:
+        return stale
+    raise InputError(_why_none(op, target, paths, policy, stale))
+
+
+def _why_none(op: Workload, target: Target, paths: tuple[Path, ...], policy: str, stale: TuningRecord | None) -> str:
+    searched = ", ".join(map(str, paths))
+    if stale:
+        return (
+            f"the records of {op.label} on {target.device} are stale: generator {stale.provenance.generator} made them "
+            f"(the best of them), and {Reproduction().why_stale(stale)}; tune again, or replay with allow_stale=True "
+            f"(--allow-stale) to build the same schedule anyway (searched {searched})"
+        )
+    return (
+        f"no successful record of {op.label} on {target.device} with {policy_text(policy)}; expected one in "
+        f"{searched}; make one with autosched.tune(op, trials=100) or `autosched tune`"
+    )

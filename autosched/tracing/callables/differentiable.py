@@ -1,0 +1,193 @@
+"""Functions with their gradients: the forward graph and the backward graph, each cut into kernels.
+
+AOTAutograd gives the graph of both, and cuts it where the fewest bytes have to be kept from the first to the second
+(Zheng et al., "Pointwise operations in functorch", and its min-cut partitioner in PyTorch).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._functorch.aot_autograd import aot_export_joint_simple
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._subclasses import FakeTensorMode
+from torch.autograd.function import once_differentiable
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from autosched.kernels.kernel import Kernel
+from autosched.tracing.callables.function import TracedFunction, argument_names, cut
+from autosched.tracing.callables.kernel import TracedKernel
+from autosched.tracing.capture.capture import Captured, decompositions, name_of, strides_of
+from autosched.tracing.capture.decomposing import has_gradient_operators, one_sided
+from autosched.tracing.capture.graph_rewriting import read_from_their_memory, without_tokens
+from autosched.tracing.capture.structure import Structure, flattened
+from search_spaces import InputError, Target, Workload
+
+
+@dataclass(frozen=True)
+class DifferentiableFunction:
+    """A traced function with its gradient.
+
+    `forward` returns the function's results, and after them what is kept for `backward`, which takes that and the
+    gradients of the `differentiable` ones of the results; `structure` is what the results are returned in.
+    `gradients`: for every argument, which result of `backward` is its gradient, or None; `required`: whether one was
+    wanted of it when the function was traced.
+    """
+
+    forward: TracedFunction
+    backward: TracedFunction
+    results: int
+    differentiable: tuple[int, ...]
+    gradients: tuple[int | None, ...]
+    required: tuple[bool, ...]
+    structure: Structure
+
+    @property
+    def name(self) -> str:
+        return self.forward.name
+
+    @property
+    def label(self) -> str:
+        return f"{self.forward.label} with its gradient"
+
+    def for_target(self, target: Target) -> DifferentiableFunction:
+        """The function with both directions cut so that every kernel has a schedule on the target.
+
+        Raises:
+            InputError: as `TracedFunction.for_target`.
+        """
+        return replace(self, forward=self.forward.for_target(target), backward=self.backward.for_target(target))
+
+    @property
+    def workloads(self) -> tuple[Workload, ...]:
+        """What the kernels of both directions compute, each once."""
+        return tuple({w.key: w for w in (*self.forward.workloads, *self.backward.workloads)}.values())
+
+    def __str__(self) -> str:
+        return f"forward: {self.forward}\nbackward: {self.backward}"
+
+
+def trace_with_gradient(
+    function: Callable[..., Any], inputs: Sequence[Tensor], allow_fallback: bool
+) -> DifferentiableFunction:
+    """The function and its gradient for those of the inputs that require one.
+
+    Raises:
+        InputError: it cannot be captured or differentiated, something in it is not supported, or no input requires a
+            gradient.
+    """
+    if not any(t.requires_grad for t in inputs):
+        raise InputError("backward=True, but no example input requires a gradient; expected one with requires_grad")
+
+    def called(*arguments: Tensor) -> tuple[Tensor, ...]:
+        # AOTAutograd wants results that are tensors of their own.
+        made, _ = flattened(function(*arguments))
+        return tuple(m.clone() if m._base is not None or any(m is a for a in arguments) else m for m in made)
+
+    name, names = name_of(function), argument_names(function, len(inputs))
+    # Attention is decomposed before there is a gradient: its fused operators keep what only they understand.
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode, sdpa_kernel(SDPBackend.MATH):
+        fake = tuple(mode.from_tensor(t) for t in inputs)
+        try:
+            example, structure = flattened(function(*fake))
+            if not any(m.requires_grad for m in example):
+                raise InputError(f"no result of {name} has a gradient")
+            joint = _joint(called, fake)
+        except InputError:
+            raise
+        except Exception as error:
+            # PyTorch raises whatever the function, or one of its own layers, does.
+            raise InputError(f"{name} cannot be captured with its gradient: {type(error).__name__}: {error}") from error
+    without_tokens(joint.graph)
+    results = len(_output(joint)) - len(inputs)
+    forward, backward = min_cut_rematerialization_partition(joint, (), num_fwd_outputs=results)
+    kept = [n.name for n in backward.graph.nodes if n.op == "placeholder"]
+    gradients = _output(backward)
+    places = iter(range(len(gradients)))
+    return DifferentiableFunction(
+        forward=cut(_captured(forward), function, name, names, allow_fallback),
+        backward=cut(_captured(backward), function, f"{name}_backward", kept, allow_fallback),
+        results=results,
+        differentiable=tuple(n for n, r in enumerate(example) if r.requires_grad),
+        gradients=tuple(None if g is None else next(places) for g in gradients),
+        required=tuple(t.requires_grad for t in inputs),
+        structure=structure,
+    )
+
+
+def _joint(function: Callable[..., Any], fake: tuple[Tensor, ...]) -> Any:
+    """The graph of the function and its gradient, with nothing decomposed on one side alone."""
+    table = decompositions()
+    made: Any = aot_export_joint_simple(function, fake, trace_joint=True, decompositions=table)
+    if has_gradient_operators(made.graph):
+        whole: Any = aot_export_joint_simple(function, fake, trace_joint=True, decompositions={})
+        if kept := one_sided(whole.graph, table):
+            table = {operator: rule for operator, rule in table.items() if operator not in kept}
+            made = aot_export_joint_simple(function, fake, trace_joint=True, decompositions=table)
+    return made
+
+
+class DifferentiableKernel:
+    """A function and its gradient by tuned kernels: `kernel(*tensors)`, differentiable where tensors require it."""
+
+    def __init__(self, traced: DifferentiableFunction, kernels: Mapping[str, Kernel]) -> None:
+        """`kernels`: one for every workload of both directions, by the workload's key."""
+        self.traced = traced
+        self.forward = TracedKernel(traced.forward, kernels)
+        self.backward = TracedKernel(traced.backward, kernels)
+
+    def __call__(self, *tensors: Tensor) -> Any:
+        """What the function returns, in the same structure.
+
+        Raises:
+            OutOfMemoryError: there is no memory for a result.
+            InputError: as `TracedKernel`, or a tensor requires a gradient that was not traced.
+        """
+        self.forward.check_constants()
+        for argument, tensor, required in zip(self.forward.arguments, tensors, self.traced.required, strict=False):
+            if not required and isinstance(tensor, Tensor) and tensor.requires_grad and torch.is_grad_enabled():
+                raise InputError(
+                    f"{argument.name} requires a gradient, and was traced without; trace with an example that does"
+                )
+        results = _Call.apply(self, *tensors)  # type: ignore[no-untyped-call]  # PyTorch leaves it without types
+        return self.traced.structure.of(results)
+
+
+class _Call(torch.autograd.Function):
+    """One call of a differentiable kernel."""
+
+    @staticmethod
+    def forward(ctx: Any, kernel: DifferentiableKernel, *tensors: Tensor) -> tuple[Tensor, ...]:
+        made = kernel.forward(*tensors)
+        results, kept = made[: kernel.traced.results], made[kernel.traced.results :]
+        ctx.kernel = kernel
+        ctx.save_for_backward(*kept)
+        ctx.mark_non_differentiable(*(r for n, r in enumerate(results) if n not in kernel.traced.differentiable))
+        return tuple(results)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        kernel: DifferentiableKernel = ctx.kernel
+        wanted = [gradients[n] for n in kernel.traced.differentiable]
+        made = kernel.backward(*ctx.saved_tensors, *wanted)
+        return (None, *(None if place is None else made[place] for place in kernel.traced.gradients))
+
+
+def _captured(module: fx.GraphModule) -> Captured:
+    named = {n.name: attrgetter(str(n.target))(module) for n in module.graph.nodes if n.op == "get_attr"}
+    # What is None among gradients is no result.
+    made = [m for m in _output(module) if m is not None]
+    _, structure = flattened(tuple(torch.empty(()) for _ in made))
+    laid_out = read_from_their_memory(module.graph)
+    return Captured(module.graph, named, structure, laid_out, tuple(strides_of(m.meta["val"]) for m in made))
+
+
+def _output(module: fx.GraphModule) -> list[Any]:
+    (node,) = (n for n in module.graph.nodes if n.op == "output")
+    return list(node.args[0])

@@ -1,0 +1,228 @@
+"""Functions of tensors with one size that changes from call to call, such as the batch.
+
+Kernels have their sizes as constants. A dynamic function is tuned at a few sizes; at any other it is traced again, and
+takes the schedules of the nearest tuned size, adapted, or others of the space: the first one whose kernel passes a
+trial, in a process apart. That costs the compiling and one trial of a kernel at the first call with a size, once on a
+machine, and nothing after it.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import search_spaces
+from autosched.kernels import first_use
+from autosched.kernels.kernel import Kernel, load_kernel
+from autosched.strategies.transfer import adapted
+from autosched.tracing.callables.function import TracedFunction, argument_names, trace_function
+from autosched.tracing.callables.kernel import TracedKernel
+from autosched.tracing.capture.capture import name_of
+from search_spaces import AutoschedError, InputError, Schedule, SearchSpace, Target, Workload
+from tuning_logs import TuningRecord
+
+# Sizes that are tuned when nobody says which: evenly apart in ratio, both ends included.
+_POINTS = 4
+# Schedules that are put to trial at a size that was not tuned: where so many fail, so will the next.
+_MOST_TRIED = 8
+
+
+@dataclass(frozen=True, eq=False)
+class DynamicFunction:
+    """A function at every size from `low` to `high` of some dimensions of its arguments, tuned at `points`.
+
+    `dims`: by the number of an argument, which of its dimensions has that size. `target`: what it is cut for.
+    """
+
+    function: Callable[..., Any] = field(repr=False)
+    examples: tuple[Tensor, ...] = field(repr=False)
+    dims: Mapping[int, int]
+    low: int
+    high: int
+    points: tuple[int, ...]
+    allow_fallback: bool = False
+    target: Target | None = None
+    _traced: dict[int, TracedFunction] = field(default_factory=dict, repr=False)
+
+    @property
+    def name(self) -> str:
+        return name_of(self.function)
+
+    @property
+    def label(self) -> str:
+        return f"{self.at(self.points[-1]).label} for sizes from {self.low} to {self.high}"
+
+    def at(self, size: int) -> TracedFunction:
+        """The function at that size.
+
+        Raises:
+            InputError: the size is out of range, or the function cannot be traced at it.
+        """
+        if not self.low <= size <= self.high:
+            raise InputError(f"{self.name}: size {size}; expected one from {self.low} to {self.high}")
+        if size not in self._traced:
+            examples = [_resized(t, self.dims.get(n), size) for n, t in enumerate(self.examples)]
+            traced = trace_function(self.function, examples, self.allow_fallback)
+            self._traced[size] = traced if self.target is None else traced.for_target(self.target)
+        return self._traced[size]
+
+    def for_target(self, target: Target) -> DynamicFunction:
+        """The function cut so that every kernel has a schedule on the target, at every size.
+
+        Raises:
+            InputError: as `TracedFunction.for_target`.
+        """
+        known = {size: traced.for_target(target) for size, traced in self._traced.items()}
+        return replace(self, target=target, _traced=known)
+
+    @cached_property
+    def workloads(self) -> tuple[Workload, ...]:
+        """What the kernels of all tuned sizes compute, each once."""
+        return tuple({w.key: w for point in self.points for w in self.at(point).workloads}.values())
+
+    def __str__(self) -> str:
+        shown, last = ", ".join(map(str, self.points)), self.points[-1]
+        return f"for sizes from {self.low} to {self.high}, tuned at {shown}; at {last}:\n{self.at(last)}"
+
+
+def trace_dynamic(
+    function: Callable[..., Any],
+    inputs: Sequence[Tensor],
+    dynamic: Mapping[str, int],
+    sizes: tuple[int, int],
+    points: Sequence[int] | None,
+    allow_fallback: bool,
+) -> DynamicFunction:
+    """The function with one size that changes: that of dimension `dynamic[name]` of every argument named.
+
+    Raises:
+        InputError: an argument is unknown, the sizes are no range, or the function cannot be traced at a point.
+    """
+    if not dynamic:
+        raise InputError("dynamic names no argument; expected {argument: dimension}")
+    names = list(argument_names(function, len(inputs)))
+    low, high = sizes
+    if not 1 <= low <= high:
+        raise InputError(f"sizes={sizes}; expected (least, greatest) with 1 <= least <= greatest")
+    for name, dim in dynamic.items():
+        if name not in names:
+            raise InputError(
+                f"dynamic names {name!r}, which is no argument of {name_of(function)} ({', '.join(names)})"
+            )
+        if not 0 <= dim < inputs[names.index(name)].ndim:
+            raise InputError(f"{name} has no dimension {dim}; it has {inputs[names.index(name)].ndim}")
+    chosen = tuple(sorted(set(points))) if points else _between(low, high)
+    dims = {names.index(name): dim for name, dim in dynamic.items()}
+    examples = tuple(torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta") for t in inputs)
+    made = DynamicFunction(function, examples, dims, low, high, chosen, allow_fallback)
+    for point in chosen:
+        made.at(point)
+    return made
+
+
+class DynamicKernel:
+    """A dynamic function by tuned kernels: `kernel(*tensors)` at any size of its range.
+
+    The first call with a size compiles its kernels, unless the size was tuned, and puts each to trial in a process
+    apart: seconds to start the first such process, a tenth of a second after that; nothing where this machine has found
+    them right before. What does not pass is never called. A size at which no schedule passes is left to PyTorch, with a
+    warning, where the function was traced with `allow_fallback`.
+    """
+
+    def __init__(self, dynamic: DynamicFunction, kernels: Mapping[str, Kernel]) -> None:
+        """`kernels`: one for every workload of the tuned sizes, by the workload's key."""
+        self.dynamic = dynamic
+        self._tuned = {p: {w.key: kernels[w.key] for w in dynamic.at(p).workloads} for p in dynamic.points}
+        self._kernels: dict[int, Callable[..., Any]] = {
+            p: TracedKernel(dynamic.at(p), known) for p, known in self._tuned.items()
+        }
+
+    def __call__(self, *tensors: Tensor) -> Any:
+        """What the function returns.
+
+        Raises:
+            InputError: the size is out of range; or as `TracedKernel`.
+            AutoschedError: no kernel for this size passes its check.
+        """
+        argument, dim = next(iter(self.dynamic.dims.items()))
+        if len(tensors) <= argument or tensors[argument].ndim <= dim:
+            expected = f"{len(self.dynamic.examples)} tensors, of which number {argument} has a dimension {dim}"
+            raise InputError(f"{self.dynamic.name} takes {expected}")
+        return self.at(int(tensors[argument].shape[dim]))(*tensors)
+
+    def at(self, size: int) -> Callable[..., Any]:
+        """The `TracedKernel` for that size, made now if it was not yet; or the function itself, left to PyTorch.
+
+        Raises:
+            InputError, AutoschedError: as a call.
+        """
+        found = self._kernels.get(size)
+        if found is None:
+            found = self._kernels[size] = self._made(size)
+        return found
+
+    def _made(self, size: int) -> Callable[..., Any]:
+        traced = self.dynamic.at(size)
+        nearest = sorted(self.dynamic.points, key=lambda p: abs(math.log(p / size)))
+        # A step may not depend on the size.
+        same = {key: kernel for tuned in self._tuned.values() for key, kernel in tuned.items()}
+        try:
+            kernels = {w.key: same.get(w.key) or self._adapted(w, n, nearest) for n, w in enumerate(traced.workloads)}
+            return TracedKernel(traced, kernels)
+        except AutoschedError as error:
+            if not self.dynamic.allow_fallback:
+                raise
+            warnings.warn(f"{traced.label} is left to PyTorch: {error}", stacklevel=4)
+            return self.dynamic.function
+
+    def _adapted(self, workload: Workload, number: int, nearest: Sequence[int]) -> Kernel:
+        """The kernel of a workload by the first schedule that passes its check.
+
+        Raises:
+            AutoschedError: none does.
+        """
+        space = search_spaces.build(workload, self._any_record.target)
+        schedules = islice(dict.fromkeys(self._schedules(space, number, nearest)), _MOST_TRIED)
+        return load_kernel(first_use.first_right(space, list(schedules), self._any_record))
+
+    def _schedules(self, space: SearchSpace, number: int, nearest: Sequence[int]) -> Iterator[Schedule]:
+        """Those of the same step at the nearest sizes, where there are such; then any: right, if not fast."""
+        for point in nearest:
+            for same_step in self.dynamic.at(point).workloads[number : number + 1]:
+                schedule = adapted(space, self._tuned[point][same_step.key].schedule)
+                if schedule is not None:
+                    yield schedule
+        yield from space.starts()
+        rng = np.random.default_rng(0)
+        for _ in range(_MOST_TRIED):
+            yield space.sample(rng)
+
+    @property
+    def _any_record(self) -> TuningRecord:
+        return next(iter(self._tuned[self.dynamic.points[0]].values())).record
+
+
+def _resized(example: Tensor, dim: int | None, size: int) -> Tensor:
+    """A tensor like the example with another size of that dimension, and as dense as it."""
+    if dim is None:
+        return example
+    shape = [*example.shape[:dim], size, *example.shape[dim + 1 :]]
+    strides = example.stride()
+    order = sorted(range(example.ndim), key=lambda d: -strides[d])
+    packed = torch.empty([shape[d] for d in order], dtype=example.dtype, device="meta")
+    return packed.permute([order.index(d) for d in range(example.ndim)])
+
+
+def _between(low: int, high: int) -> tuple[int, ...]:
+    """A few sizes from low to high, evenly apart in ratio."""
+    ratio = (high / low) ** (1 / (_POINTS - 1))
+    return tuple(sorted({round(low * ratio**n) for n in range(_POINTS)}))

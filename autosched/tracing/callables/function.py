@@ -1,0 +1,189 @@
+"""A traced function: workloads, one for every kernel that it takes."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from torch import Tensor
+
+from autosched.tracing.capture.capture import Captured, capture, name_of
+from autosched.tracing.capture.structure import Structure
+from autosched.tracing.fusion.partition import NoKernelError, Partition, Step, may_fuse_products
+from autosched.tracing.fusion.region_kernels import RegionKernels
+from autosched.tracing.translation.layouts import laid_out
+from autosched.tracing.translation.translate import translate
+from autosched.tracing.values.values import Source, Value
+from search_spaces import InputError, Target, Workload, why_no_schedule
+
+_FALLBACK = "trace(..., allow_fallback=True) leaves what has no kernel to PyTorch"
+
+
+@dataclass(frozen=True, eq=False)
+class TracedFunction:
+    """A function at the shapes, element types and strides of its example inputs, cut into kernels.
+
+    `sources` are its arguments and the constant tensors it uses, `steps` what is run, in order, `results` the tensors
+    that it returns, in this `structure`. `stored` has, for every result, the value in memory that it is, or is a view
+    of. `function` is what was traced. `other_cut`: the same with products fused, where that makes other kernels; which
+    is faster is measured. `again` cuts it anew, for a target.
+    """
+
+    name: str
+    function: Callable[..., Any] = field(repr=False)
+    sources: tuple[Source, ...] = field(repr=False)
+    steps: tuple[Step, ...] = field(repr=False)
+    results: tuple[Value, ...] = field(repr=False)
+    stored: tuple[Value, ...] = field(repr=False)
+    structure: Structure
+    other_cut: TracedFunction | None = field(default=None, repr=False)
+    again: Callable[[Target], TracedFunction] | None = field(default=None, repr=False)
+    _for_targets: dict[Target, TracedFunction] = field(default_factory=dict, init=False, repr=False)
+
+    def for_target(self, target: Target) -> TracedFunction:
+        """The function cut so that every kernel has a schedule on the target: as it is here, if that is so already.
+
+        Raises:
+            InputError: something in it has none however it is cut, and was not to be left to PyTorch.
+        """
+        if target not in self._for_targets:
+            fits = self.again is None or all(why_no_schedule(w, target) is None for w in self.workloads)
+            self._for_targets[target] = self if fits or self.again is None else self.again(target)
+        return self._for_targets[target]
+
+    @property
+    def arguments(self) -> tuple[Source, ...]:
+        """The tensors that a call takes, in order."""
+        return tuple(s for s in self.sources if s.position is not None)
+
+    @cached_property
+    def launched(self) -> tuple[Workload, ...]:
+        """What its kernels compute, one for every launch, in order."""
+        return tuple(step.assembled.workload for step in self.steps if step.assembled)
+
+    @cached_property
+    def workloads(self) -> tuple[Workload, ...]:
+        """What its kernels compute, each once, in the order in which they run."""
+        return tuple({w.key: w for w in self.launched}.values())
+
+    @property
+    def contracted(self) -> tuple[str, ...]:
+        """The element types of what contractions multiply, in order; none where there are no contractions."""
+        return tuple(dtype for workload in self.launched for dtype in workload.contracted)
+
+    @property
+    def precision(self) -> str:
+        """That of its contractions; "tf32" where one of them has that."""
+        return next((w.precision for w in self.launched if w.precision != "ieee"), "ieee")
+
+    @property
+    def cuts(self) -> tuple[TracedFunction, ...]:
+        """The ways in which it was cut into kernels: itself, and the other one if there is one."""
+        return (self,) if self.other_cut is None else (self, self.other_cut)
+
+    @property
+    def left_to_pytorch(self) -> tuple[str, ...]:
+        """The operations that no kernel computes, with the reason; each as `operator (line): reason`."""
+        return tuple(step.text for step in self.steps if step.assembled is None)
+
+    @property
+    def label(self) -> str:
+        """Its name and what it takes, for tables: `swiglu(a[4096, 11008] bfloat16, …)`."""
+        given = ", ".join(f"{s.name}{list(s.shape)} {s.dtype}" for s in self.arguments)
+        return f"{self.name}({given})"
+
+    @property
+    def flops(self) -> int:
+        return sum(workload.flops for workload in self.launched)
+
+    @property
+    def min_bytes(self) -> int:
+        """Fewest bytes to move: every argument and constant read once, every result written once."""
+        from_memory = {v: v for v in (*self.sources, *(s for s in self.stored if not isinstance(s, Source)))}
+        return sum(v.bytes for v in from_memory)
+
+    def __str__(self) -> str:
+        lines = [f"traced {self.label}"]
+        for number, step in enumerate(self.steps, 1):
+            lines.append(f"step {number}: {step.text}")
+        return "\n".join(lines)
+
+
+def trace_function(function: Callable[..., Any], inputs: Sequence[Tensor], allow_fallback: bool) -> TracedFunction:
+    """The function cut into workloads.
+
+    Raises:
+        InputError: as `trace`.
+    """
+    names = argument_names(function, len(inputs))
+    return cut(capture(function, inputs), function, name_of(function), names, allow_fallback)
+
+
+def cut(
+    captured: Captured,
+    function: Callable[..., Any],
+    name: str,
+    arguments: Sequence[str],
+    allow_fallback: bool,
+    target: Target | None = None,
+) -> TracedFunction:
+    """A captured graph cut into kernels, for a target or for any.
+
+    Raises:
+        InputError: as `trace`.
+    """
+    eager: frozenset[str] = frozenset()
+    in_order = True
+    kernels = RegionKernels(target)
+    while True:
+        translation = translate(captured, arguments, allow_fallback, eager)
+        results = [r for r in translation.outputs if isinstance(r, Value)]
+        made = results
+        if in_order and len(captured.strides) == len(made):
+            results = [r if s is None else laid_out(r, s) for r, s in zip(made, captured.strides, strict=True)]
+        wanted = [*results, *translation.effects]
+        try:
+            ways = (False, True) if may_fuse_products(wanted) else (False,)
+            partitions = [Partition(name, wanted, fused, kernels) for fused in ways]
+        except NoKernelError as error:
+            origin = translation.origins.get(error.value)
+            if origin is None and in_order:
+                # A copy in the order of PyTorch's result, which no kernel makes.
+                in_order = False
+                continue
+            if origin is None or not allow_fallback:
+                line = f" ({error.value.line})" if error.value.line else ""
+                way_out = "" if allow_fallback else f"; {_FALLBACK}"
+                raise InputError(f"{name}: no kernel computes {error.value.name}{line}: {error}{way_out}") from None
+            assert origin not in eager
+            eager |= {origin}
+            continue
+        plain, *fused = (
+            TracedFunction(
+                name=name,
+                function=function,
+                sources=tuple(translation.sources),
+                steps=tuple(partition.steps),
+                results=tuple(results),
+                stored=tuple(partition.stored_as(r) for r in results),
+                structure=captured.structure,
+            )
+            for partition in partitions
+        )
+        other = next((f for f in fused if f.workloads != plain.workloads), None)
+        again = functools.partial(cut, captured, function, name, arguments, allow_fallback)
+        return replace(plain, other_cut=other, again=again)
+
+
+def argument_names(function: Callable[..., Any], count: int) -> Sequence[str]:
+    """What the function calls its first arguments, where it says so."""
+    target = getattr(function, "forward", function)
+    try:
+        named = [p.name for p in inspect.signature(target).parameters.values() if p.kind is not p.VAR_POSITIONAL]
+    except (TypeError, ValueError):
+        named = []
+    return [*named[:count], *(f"x{i}" for i in range(len(named), count))]

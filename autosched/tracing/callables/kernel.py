@@ -1,0 +1,271 @@
+"""The kernels of a traced function, called one after the other like the function itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from autosched.kernels.dispatch import Argument, Expected, ready_addresses
+from autosched.kernels.kernel import Kernel
+from autosched.machine.torch_internals import allocator
+from autosched.tracing.callables.function import TracedFunction
+from autosched.tracing.fusion.assembly import Assembled
+from autosched.tracing.values.operands import ViewOf, lying
+from autosched.tracing.values.values import Eager, EagerOperation, Source, Value
+from search_spaces import InputError, Target
+from search_spaces import Tensor as TensorSpec
+from search_spaces.workloads.strides import dense_strides
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What was computed so far, and where it lies, by the value's place in the list of all of them."""
+
+    tensors: list[Any]
+    addresses: list[int]
+
+
+_Run = Callable[[_Memory], None]
+
+
+class TracedKernel:
+    """A traced function, computed by tuned kernels: `kernel(*tensors)` returns what the function would.
+
+    Tensors come in the function's order, with the shapes, element types and devices that it was traced with; one with
+    other strides is copied first. Forward only. `kernels` are those of the steps, in order.
+
+    Calls of several threads and streams, and within CUDA graphs, are as those of `autosched.Kernel`.
+    """
+
+    def __init__(self, traced: TracedFunction, kernels: Mapping[str, Kernel]) -> None:
+        """`kernels`: one for every workload of the function, by the workload's key.
+
+        Raises:
+            InputError: they are for different devices.
+        """
+        self.traced = traced
+        self.kernels = tuple(kernels[w.key] for w in traced.workloads)
+        self._by_key = kernels
+        self._trained = tuple(s.name for s in traced.sources if s.trained)
+        self._places = {v: n for n, v in enumerate(dict.fromkeys([*traced.sources, *(s.value for s in traced.steps)]))}
+        self._argument_places = tuple(self._places[s] for s in traced.arguments)
+        self._results = [self._reader(r) for r in traced.results]
+        # What most functions return is made without a call.
+        self._bare, self._tuple = traced.structure.is_bare, traced.structure.is_tuple
+        # Without kernels it runs wherever its tensors are.
+        self._bind(_device(traced, self.kernels) if self.kernels else torch.device("cpu"))
+
+    def _bind(self, device: torch.device) -> None:
+        """Lay out everything that calls on this device share."""
+        self.device = device
+        self._alignment = self.kernels[0].inputs[0].alignment if self.kernels else 1
+        self.arguments = tuple(_argument(s, device, self._alignment) for s in self.traced.arguments)
+        self._expected = tuple(a.expected for a in self.arguments)
+        self._constants = [
+            (self._places[s], _argument(s, device, self._alignment).usable(s.tensor.detach().to(device)))
+            for s in self.traced.sources
+            if s.tensor is not None
+        ]
+        self._runs = [self._run_of(step.value, step.assembled, self._by_key) for step in self.traced.steps]
+
+    def __repr__(self) -> str:
+        return f"<TracedKernel {self.traced.label} of {len(self.traced.steps)} steps>"
+
+    @property
+    def target(self) -> Target:
+        return self.kernels[0].target
+
+    @property
+    def source(self) -> str:
+        """The generated source texts of its kernels, one after the other."""
+        return "\n\n".join(kernel.source for kernel in self.kernels)
+
+    def __call__(self, *tensors: Tensor) -> Any:
+        """What the function returns, in the same structure.
+
+        Raises:
+            OutOfMemoryError: there is no memory for a result.
+            InputError: number, shape, dtype or device of the tensors is not what was traced, or one requires a
+                gradient. Nothing was computed.
+        """
+        self.check_constants()
+        if not self.kernels and tensors and isinstance(tensors[0], Tensor) and tensors[0].device != self.device:
+            self._bind(tensors[0].device)
+        found = ready_addresses(tensors, self._expected, self.device, self._alignment)
+        if found is None:
+            tensors = self._usable(tensors)
+            found = [t.data_ptr() for t in tensors]
+        memory = _Memory([None] * len(self._places), [0] * len(self._places))
+        for number, place in enumerate(self._argument_places):
+            memory.tensors[place], memory.addresses[place] = tensors[number], found[number]
+        for place, tensor in self._constants:
+            memory.tensors[place], memory.addresses[place] = tensor, tensor.data_ptr()
+        for run in self._runs:
+            run(memory)
+        results = [result(memory.tensors) for result in self._results]
+        if self._bare:
+            return results[0]
+        return tuple(results) if self._tuple else self.traced.structure.of(results)
+
+    def check_constants(self) -> None:
+        """Raise InputError where a tensor that the function closes over would get a gradient."""
+        if self._trained and torch.is_grad_enabled():
+            names = ", ".join(self._trained)
+            raise InputError(
+                f"{self.traced.name} uses {names}, which a gradient is wanted of, and kernels compute forward only; "
+                "call it under torch.no_grad(), or make them arguments and trace with backward=True"
+            )
+
+    def _usable(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The tensors, or copies of them that kernels can read."""
+        if len(tensors) != len(self.arguments):
+            names = ", ".join(a.description for a in self.arguments)
+            raise InputError(f"{self.traced.name} takes {len(self.arguments)} tensors ({names}), got {len(tensors)}")
+        for argument, tensor in zip(self.arguments, tensors, strict=True):
+            argument.check(tensor)
+        return tuple(a.usable(t) for a, t in zip(self.arguments, tensors, strict=True))
+
+    def _run_of(self, value: Value, assembled: Assembled | None, kernels: Mapping[str, Kernel]) -> _Run:
+        if assembled is not None:
+            kernel = kernels[assembled.workload.key].called_as(assembled.workload)
+            return self._launch_of(value, assembled, kernel)
+        assert isinstance(value, Eager)
+        return self._call_of(value, value.operation)
+
+    def _launch_of(self, value: Value, assembled: Assembled, kernel: Kernel) -> _Run:
+        """A launch on the addresses of what its inputs are views of."""
+        here = self._places[value]
+        dtype: torch.dtype = getattr(torch, value.dtype)
+        empty = allocator(value.shape, dense_strides(value.shape), dtype, self.device)
+        places = [(self._places[v.value], v.offset * getattr(torch, v.value.dtype).itemsize) for v in assembled.inputs]
+        # Everything in memory is aligned, but parts of it may not be.
+        apart = [
+            (n, self._places[v.value], v, kernel.inputs[n])
+            for n, v in enumerate(assembled.inputs)
+            if places[n][1] % self._alignment
+        ]
+        launch = kernel.launch
+
+        def run(memory: _Memory) -> None:
+            known = memory.addresses
+            addresses = [known[place] + offset for place, offset in places]
+            # Held until the launch.
+            copies = [(n, argument.usable(_viewed(memory.tensors[p], view))) for n, p, view, argument in apart]
+            for number, copy in copies:
+                addresses[number] = copy.data_ptr()
+            memory.tensors[here] = out = empty()
+            known[here] = address = out.data_ptr()
+            addresses.append(address)
+            launch(addresses)
+
+        return run
+
+    def _call_of(self, value: Value, operation: EagerOperation) -> _Run:
+        """A call of PyTorch; of several results of one operation, the first one asked for computes all."""
+        here = self._places[value]
+        read = {v: self._reader(v) for v in operation.operands}
+        same = [s.value for s in self.traced.steps if isinstance(s.value, Eager) and s.value.operation is operation]
+        kept = [(self._places[v], v.output, v.memory_strides if v.readable else None) for v in same]
+
+        def run(memory: _Memory) -> None:
+            if memory.tensors[here] is not None:
+                return
+            given = [_given(a, memory.tensors, read) for a in operation.arguments]
+            keywords = {k: _given(v, memory.tensors, read) for k, v in operation.keywords}
+            if "device" in keywords:
+                keywords["device"] = self.device
+            made = operation.target(*given, **keywords)
+            for place, number, strides in kept:
+                one = made if number is None else made[number]
+                memory.tensors[place] = one if strides is None else _as_kernels_read(one, strides, self._alignment)
+                memory.addresses[place] = 0 if strides is None else memory.tensors[place].data_ptr()
+
+        return run
+
+    def _reader(self, value: Value) -> Callable[[list[Any]], Any]:
+        """What gives a value out of what is in memory."""
+        lies = lying(value, self._places)
+        assert lies is not None
+        stored, strides, offset = lies
+        place, shape = self._places[stored], value.shape
+        if value is stored:
+            return lambda tensors: tensors[place]
+        return lambda tensors: tensors[place].as_strided(shape, strides, tensors[place].storage_offset() + offset)
+
+
+def _given(argument: Any, memory: list[Any], read: Mapping[Value, Callable[[list[Any]], Any]]) -> Any:
+    """An argument of an operator with tensors in the place of values."""
+    match argument:
+        case Value():
+            return read[argument](memory)
+        case list():
+            return [_given(a, memory, read) for a in argument]
+        case tuple():
+            return tuple(_given(a, memory, read) for a in argument)
+        case dict():
+            return {k: _given(v, memory, read) for k, v in argument.items()}
+        case slice(start=start, stop=stop, step=step):
+            return slice(*(_given(a, memory, read) for a in (start, stop, step)))
+        case _:
+            return argument
+
+
+def _as_kernels_read(tensor: Tensor, strides: tuple[int, ...], alignment: int) -> Tensor:
+    """What PyTorch computed, or a copy of it that lies as kernels were made for."""
+    # Of a lazily negated tensor the memory holds something else.
+    tensor = tensor.resolve_neg()
+    if tensor.data_ptr() % alignment or not all(
+        size == 1 or a == b for size, a, b in zip(tensor.shape, tensor.stride(), strides, strict=True)
+    ):
+        return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+    return tensor
+
+
+def _viewed(tensor: Tensor, view: ViewOf) -> Tensor:
+    return tensor.as_strided(view.shape, view.strides, tensor.storage_offset() + view.offset)
+
+
+class _OtherArgument:
+    """An argument that no kernel reads: it has no elements, or elements of a type that kernels do not know."""
+
+    def __init__(self, source: Source, device: torch.device) -> None:
+        self.name = source.name
+        self.description = f"{source.name}{list(source.shape)} {source.dtype}"
+        # No tensor is ready without a closer look.
+        self.expected: Expected = (torch.float64, torch.Size([-1]), None)
+        self._shape, self._dtype, self._device = source.shape, getattr(torch, source.dtype), device
+        self._strides = source.strides
+
+    def check(self, tensor: Tensor) -> None:
+        """Raise InputError unless it is such a tensor."""
+        if (tuple(tensor.shape), tensor.dtype, tensor.device) != (self._shape, self._dtype, self._device):
+            raise InputError(f"expected {self.description} on {self._device}, got {tensor.dtype} {list(tensor.shape)}")
+        if tensor.requires_grad and torch.is_grad_enabled():
+            raise InputError(f"{self.name} requires a gradient, and kernels compute forward only; pass it detached")
+
+    def usable(self, tensor: Tensor) -> Tensor:
+        """The tensor, or a copy of it that lies as the example did."""
+        if 0 in self._shape or tensor.stride() == self._strides:
+            return tensor
+        copy = torch.empty_strided(self._shape, self._strides, dtype=self._dtype, device=self._device)
+        # Elements that share memory are written once.
+        once = tuple(slice(1) if stride == 0 else slice(None) for stride in self._strides)
+        copy[once].copy_(tensor[once])
+        return copy
+
+
+def _argument(source: Source, device: torch.device, alignment: int) -> Argument | _OtherArgument:
+    if 0 in source.shape or not source.readable:
+        return _OtherArgument(source, device)
+    return Argument(TensorSpec(source.name, source.shape, source.dtype, source.strides), device, alignment)
+
+
+def _device(traced: TracedFunction, kernels: Sequence[Kernel]) -> torch.device:
+    devices = {k.device for k in kernels}
+    if len(devices) != 1:
+        raise InputError(f"{traced.name}: kernels for {sorted(map(str, devices))}; expected all for one device")
+    return devices.pop()

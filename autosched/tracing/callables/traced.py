@@ -1,0 +1,112 @@
+"""`trace`: a PyTorch function as something to tune, and the callable that kernels make of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, overload
+
+import torch
+from torch import Tensor
+
+from autosched.kernels.kernel import Kernel
+from autosched.tracing.callables.differentiable import DifferentiableFunction, DifferentiableKernel, trace_with_gradient
+from autosched.tracing.callables.dynamic import DynamicFunction, DynamicKernel, trace_dynamic
+from autosched.tracing.callables.function import TracedFunction, trace_function
+from autosched.tracing.callables.kernel import TracedKernel
+from search_spaces import InputError
+
+Traced = TracedFunction | DifferentiableFunction | DynamicFunction
+LoadedFunction = TracedKernel | DifferentiableKernel | DynamicKernel
+
+
+@overload
+def trace(function: Callable[..., Any], *inputs: Tensor, allow_fallback: bool = ...) -> TracedFunction: ...
+
+
+@overload
+def trace(
+    function: Callable[..., Any], *inputs: Tensor, allow_fallback: bool = ..., backward: Literal[True]
+) -> DifferentiableFunction: ...
+
+
+@overload
+def trace(
+    function: Callable[..., Any],
+    *inputs: Tensor,
+    allow_fallback: bool = ...,
+    dynamic: Mapping[str, int],
+    sizes: tuple[int, int],
+    points: Sequence[int] | None = ...,
+) -> DynamicFunction: ...
+
+
+def trace(
+    function: Callable[..., Any],
+    *inputs: Tensor,
+    allow_fallback: bool = False,
+    backward: bool = False,
+    dynamic: Mapping[str, int] | None = None,
+    sizes: tuple[int, int] | None = None,
+    points: Sequence[int] | None = None,
+) -> Traced:
+    """The function cut into workloads, at the shapes, element types and strides of these inputs.
+
+    `function` takes tensors and returns tensors, in any structure that PyTorch's pytrees know; other arguments are to
+    be bound before (`functools.partial`). It is captured by torch.export, once, so it must not decide by the data.
+    The inputs are not computed with, and may be on any device. Tensors that it closes over are constants: read where
+    they lie, or copied once when the kernel is made, where they lie elsewhere or apart; they are not to change. Where
+    an operator is not supported, or no kernel computes something, `allow_fallback` leaves that to PyTorch.
+
+    Values are computed in float32, sums too, and are rounded where PyTorch eager rounds: after every operator whose
+    result is narrower. What PyTorch computes in one operator is rounded once, here too.
+
+    `backward`: with the gradient for those inputs that require one. `dynamic`: for any size within `sizes` of these
+    dimensions, by name of the argument, which are tuned at `points` (four by default): `{"x": 0}` with
+    `sizes=(1, 4096)` is a batch of up to 4096.
+
+    Raises:
+        InputError: the function cannot be captured, or something in it is not supported; the message names it, and the
+            line of the function. Or arguments do not go together.
+    """
+    for number, given in enumerate(inputs):
+        if not isinstance(given, Tensor):
+            raise InputError(f"example input {number} is {type(given).__name__}; expected a torch.Tensor")
+        if given.layout is not torch.strided:
+            raise InputError(
+                f"example input {number} is {given.layout}; expected a tensor with strides, as by to_dense()"
+            )
+    if dynamic is not None:
+        if backward or sizes is None:
+            raise InputError("dynamic=... needs sizes=(least, greatest), and is not available with backward=True")
+        return trace_dynamic(function, inputs, dynamic, sizes, points, allow_fallback)
+    if sizes is not None or points is not None:
+        raise InputError("sizes and points say what dynamic dimensions may be; expected dynamic={argument: dimension}")
+    if backward:
+        return trace_with_gradient(function, inputs, allow_fallback)
+    return trace_function(function, inputs, allow_fallback)
+
+
+def cuts_of(traced: Traced) -> tuple[Traced, ...]:
+    """The ways in which something traced was cut into kernels; the first one can be computed on every device."""
+    return traced.cuts if isinstance(traced, TracedFunction) else (traced,)
+
+
+def _seconds(cut: TracedFunction, kernels: Mapping[str, Kernel]) -> float:
+    """What the kernels of a cut took when they were measured, one after the other."""
+    steps = [step.assembled.workload.key for step in cut.steps if step.assembled]
+    return sum(kernels[key].record.measurement.latency_s for key in steps)
+
+
+def loaded(traced: Traced, kernels: Mapping[str, Kernel]) -> LoadedFunction:
+    """The function computed by these kernels, one for every one of its workloads, by the workload's key.
+
+    Where it was cut in two ways, the one whose kernels take less time in all, of those that have all of theirs.
+    """
+    match traced:
+        case TracedFunction():
+            complete = [cut for cut in traced.cuts if all(w.key in kernels for w in cut.workloads)]
+            return TracedKernel(min(complete or [traced], key=lambda cut: _seconds(cut, kernels)), kernels)
+        case DifferentiableFunction():
+            return DifferentiableKernel(traced, kernels)
+        case DynamicFunction():
+            return DynamicKernel(traced, kernels)

@@ -1,0 +1,204 @@
+"""From a PyTorch function to a graph of ATen operators, by `torch.export` and its decompositions."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import operator
+import types
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._decomp import core_aten_decompositions, get_decompositions
+from torch.export.graph_signature import InputKind
+
+from autosched.tracing.capture.graph_rewriting import read_from_their_memory, reshape_instead_of_view, without_tokens
+from autosched.tracing.capture.structure import Structure
+from search_spaces import InputError
+
+_aten = torch.ops.aten
+_TORCH = Path(torch.__file__).parent
+# Core ATen operators that others compute as well: of these PyTorch has decompositions, which are taken here.
+_COMPOSED = (
+    "_softmax",
+    "_log_softmax",
+    "native_layer_norm",
+    "native_group_norm",
+    "gelu",
+    "silu",
+    "elu",
+    "leaky_relu",
+    "hardtanh",
+    "logsumexp",
+    "nll_loss_forward",
+    "_softmax_backward_data",
+    "_log_softmax_backward_data",
+    "native_layer_norm_backward",
+    "_fused_rms_norm_backward",
+    "gelu_backward",
+    "silu_backward",
+    "tanh_backward",
+    "sigmoid_backward",
+    "threshold_backward",
+    "nll_loss_backward",
+    "linalg_vector_norm",
+    "addcmul",
+    "addcdiv",
+    "lerp",
+    "masked_fill",
+    "hardswish",
+    "hardsigmoid",
+    "softplus",
+    "mish",
+    "std",
+    "dist",
+    "ldexp",
+    "narrow_copy",
+)
+
+
+@dataclass(frozen=True)
+class Captured:
+    """The graph of a function, in core ATen operators; its results are those of `structure`, and constants.
+
+    `constants`: by name of a node, the tensor that it stands for, or the module that a higher-order operator calls; the
+    other placeholders are arguments of the function. `laid_out`: operations that need tensors as PyTorch lays them out.
+    `strides`: those that PyTorch gives the tensors among the results, where that is known.
+    """
+
+    graph: fx.Graph
+    constants: Mapping[str, Tensor | torch.nn.Module]
+    structure: Structure
+    laid_out: frozenset[str] = frozenset()
+    strides: tuple[tuple[int, ...] | None, ...] = ()
+
+
+def capture(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Captured:
+    """The graph of `function` at the shapes, element types and strides of these inputs, which are not computed with.
+
+    Raises:
+        InputError: it cannot be captured, or changes its inputs.
+    """
+    with torch.no_grad(), _quiet(), warnings.catch_warnings():
+        # Of deprecations within torch.export, which a caller can do nothing about.
+        warnings.simplefilter("ignore")
+        try:
+            exported = torch.export.export(_module(function), tuple(inputs), strict=False)
+            # Decompositions keep elements, not always their order in memory.
+            strides = [strides_of(n.meta["val"]) for n in _returned(exported.graph) if isinstance(n, fx.Node)]
+            reshape_instead_of_view(exported.graph)
+            exported = exported.run_decompositions(decompositions())
+        except Exception as error:
+            # torch.export raises whatever the function, or one of its own layers, does.
+            raise InputError(f"{name_of(function)} cannot be captured: {type(error).__name__}: {error}") from error
+    if exported.graph_signature.buffers_to_mutate or exported.graph_signature.user_inputs_to_mutate:
+        raise InputError(f"{name_of(function)} changes its inputs; expected one that returns new tensors")
+    placeholders = [n.name for n in exported.graph.nodes if n.op == "placeholder"]
+    specs = list(zip(placeholders, exported.graph_signature.input_specs, strict=True))
+    held = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+    tensors = {name: _constant(exported, spec) for name, spec in specs if spec.kind in held}
+    without_tokens(exported.graph)
+    laid_out = read_from_their_memory(exported.graph)
+    leaves = _returned(exported.graph)
+    constants = tuple((n, leaf) for n, leaf in enumerate(leaves) if not isinstance(leaf, fx.Node))
+    structure = Structure(exported.call_spec.out_spec, constants)
+    modules = modules_of(exported.graph_module, exported.graph)
+    return Captured(exported.graph, {**tensors, **modules}, structure, laid_out, tuple(strides))
+
+
+def modules_of(owner: torch.nn.Module, graph: fx.Graph) -> dict[str, torch.nn.Module]:
+    """What higher-order operators of the graph call, by the nodes that stand for it."""
+    named = {n.name: operator.attrgetter(str(n.target))(owner) for n in graph.nodes if n.op == "get_attr"}
+    return {name: made for name, made in named.items() if isinstance(made, torch.nn.Module)}
+
+
+def strides_of(made: Any) -> tuple[int, ...] | None:
+    """The strides of a tensor; None where they depend on data, or there are none."""
+    if not isinstance(made, Tensor) or made.layout is not torch.strided:
+        return None
+    strides = tuple(made.stride())
+    return strides if all(isinstance(s, int) for s in strides) else None
+
+
+def _returned(graph: fx.Graph) -> list[Any]:
+    (output,) = (n for n in graph.nodes if n.op == "output")
+    return list(output.args[0])
+
+
+def user_line(node: fx.Node) -> str:
+    """The user's line that an operation comes from: `file.py:12: y = x.cumsum(0)`; "" where that is unknown."""
+    lines = (node.meta.get("stack_trace") or "").strip().splitlines()
+    for place, code in zip(reversed(lines[:-1]), reversed(lines[1:]), strict=True):
+        if place.strip().startswith("File "):
+            file, line, *_ = place.strip().removeprefix("File ").split(", ")
+            path = Path(file.strip('"'))
+            # What modules of PyTorch do is done for a line above.
+            if not {_TORCH, Path(__file__).parent} & set(path.parents):
+                return f"{path.name}:{line.removeprefix('line ')}: {code.strip()}"
+    return ""
+
+
+def _constant(exported: torch.export.ExportedProgram, spec: Any) -> Tensor:
+    held = exported.constants.get(spec.target)
+    tensor = exported.state_dict[spec.target] if held is None else held
+    assert isinstance(tensor, Tensor)
+    return tensor
+
+
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """How operators are written by fewer others, by PyTorch's own rules."""
+    table = core_aten_decompositions()
+    known = [getattr(_aten, name) for name in _COMPOSED if hasattr(_aten, name)]
+    return {**table, **get_decompositions(known)}
+
+
+def _module(function: Callable[..., Any]) -> torch.nn.Module:
+    """The function as the module that torch.export wants."""
+    if isinstance(function, torch.nn.Module):
+        return function
+    called = _called_forward(function)
+
+    class Wrapped(torch.nn.Module):
+        def forward(self, *arguments: Tensor) -> Any:
+            return called(*arguments)
+
+    return Wrapped()
+
+
+def _called_forward(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function under the name `forward`: PyTorch records the lines of functions of that name, and of no others."""
+    match function:
+        case functools.partial():
+            return functools.partial(_called_forward(function.func), *function.args, **function.keywords)
+        case types.MethodType():
+            return types.MethodType(_called_forward(function.__func__), function.__self__)
+        case types.FunctionType():
+            code, values = function.__code__.replace(co_name="forward"), function.__globals__
+            named = types.FunctionType(code, values, "forward", function.__defaults__, function.__closure__)
+            named.__kwdefaults__ = function.__kwdefaults__
+            return named
+        case _:
+            return function
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what torch.export logs of an error that it raises as well."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """What the function is called, as an identifier."""
+    given = str(getattr(function, "__name__", type(function).__name__))
+    return given if given.isidentifier() else "traced"

@@ -1,0 +1,98 @@
+"""Axes of a workload that every tensor walks alike become one: the longer a loop, the more ways there are to cut it.
+
+Before: out[i, j, c] = f(x[i, j, c], b[c]), all dense.  After: out[ij, c] = f(x[ij, c], b[c]).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from autosched.tracing.values.operands import Operand
+from search_spaces import Axis, Stage
+from search_spaces.workloads import expression as ex
+from search_spaces.workloads.expression import Access, Expression, Gather, Position
+
+Strides = Mapping[str, int]
+
+
+def merged_axes(
+    stages: Sequence[Stage], operands: Sequence[Operand], output: Strides, extents: Mapping[str, int]
+) -> tuple[list[Stage], list[Operand], dict[str, int]]:
+    """The stages, operands and strides of the output, by axis, with as few axes as possible."""
+    found, read, placed = list(stages), list(operands), dict(output)
+    sizes = dict(extents)
+    while pair := _mergeable(found, read, placed, sizes):
+        outer, inner = pair
+        sizes[outer] *= sizes.pop(inner)
+        read = [_merged_operand(o, outer, inner) for o in read]
+        if inner in placed:
+            placed[outer] = placed.pop(inner)
+        found = [reading(_merged_stage(s, outer, inner, sizes), read) for s in found]
+    return found, read, placed
+
+
+def _mergeable(
+    stages: Sequence[Stage], operands: Sequence[Operand], output: Strides, extents: Mapping[str, int]
+) -> tuple[str, str] | None:
+    """Two axes that follow each other in every stage, and lie without a gap in every tensor; the outer one first."""
+    fixed = _fixed(stages)
+    walks = [dict(o.strides) for o in operands if not o.looked_up] + [dict(output)]
+    lists = [[a.name for a in s.axes] for s in stages]
+    lists += [[a.name for a in s.reduction.axes] for s in stages if s.reduction]
+    for names in lists:
+        for outer, inner in itertools.pairwise(names):
+            if {outer, inner} & fixed:
+                continue
+            together = all((outer in w) == (inner in w) for w in (*walks, *lists))
+            gapless = all(w[outer] == w[inner] * extents[inner] for w in walks if outer in w and inner in w)
+            if together and gapless and all(_follow(some, outer, inner) for some in lists):
+                return outer, inner
+    return None
+
+
+def _follow(names: Sequence[str], outer: str, inner: str) -> bool:
+    return outer not in names or names.index(outer) + 1 == names.index(inner)
+
+
+def _fixed(stages: Sequence[Stage]) -> set[str]:
+    """Axes that are used as values, or beside indices that are data: they stay as they are."""
+    parts = (e for s in stages for e in ex.walk(s.expression) if isinstance(e, Gather | Position))
+    return {v for part in parts for v in ex.variables(part)}
+
+
+def _merged_operand(operand: Operand, outer: str, inner: str) -> Operand:
+    strides = dict(operand.strides)
+    if operand.looked_up or inner not in strides:
+        return operand
+    strides[outer] = strides.pop(inner)
+    # Axes along which it is the same come first: the last one should be that of neighbours in memory.
+    return replace(operand, strides=tuple(sorted(strides.items(), key=lambda item: (item[1] != 0, -item[1]))))
+
+
+def _merged_stage(stage: Stage, outer: str, inner: str, extents: Mapping[str, int]) -> Stage:
+    """The stage without the inner axis; tensors that had it are still read by it."""
+
+    def axes(given: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        return tuple(Axis(a.name, extents[a.name]) for a in given if a.name != inner)
+
+    def change(e: Expression) -> Expression | None:
+        if not isinstance(e, Access):
+            return None
+        return Access(e.tensor, tuple(i for i in e.index if i != ex.axis_index(inner)))
+
+    reduction = stage.reduction and replace(stage.reduction, axes=axes(stage.reduction.axes))
+    return replace(stage, axes=axes(stage.axes), expression=ex.rewritten(stage.expression, change), reduction=reduction)
+
+
+def reading(stage: Stage, operands: Sequence[Operand]) -> Stage:
+    """The stage reading each operand by the axes that it has now."""
+    known = {o.name: o for o in operands if not o.looked_up}
+
+    def change(e: Expression) -> Expression | None:
+        if isinstance(e, Access) and e.tensor in known:
+            return Access(e.tensor, tuple(ex.axis_index(v) for v, _ in known[e.tensor].strides))
+        return None
+
+    return replace(stage, expression=ex.rewritten(stage.expression, change))

@@ -1,0 +1,217 @@
+"""Which tensors of a traced function are stored, so that one kernel computes each: the cheapest cut that is found.
+
+What is between two stored tensors is computed in registers, again in every kernel that needs it. To begin with only
+the results are stored. From the arguments upwards, where one kernel cannot compute a stored value, a product or a
+reduction, the tensor is stored too that makes it possible at the least cost; then whatever saves computing something
+twice.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap, Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from autosched.tracing.fusion.assembly import Assembled
+from autosched.tracing.fusion.costs import LAUNCH_BYTES, work
+from autosched.tracing.fusion.region_kernels import Fit, RegionKernels
+from autosched.tracing.fusion.regions import Region, Strides, cone
+from autosched.tracing.fusion.sharing import drop_unneeded, shared
+from autosched.tracing.values.elements import NotOneKernelError
+from autosched.tracing.values.operands import chain, placed
+from autosched.tracing.values.values import Eager, Product, Reduced, Source, Value, View
+from search_spaces.workloads.strides import dense_strides
+
+# Costs that differ by no more than this are alike: what is stored at such costs had best be what most others read.
+_ALIKE = 1.001
+
+
+class NoKernelError(Exception):
+    """No kernel computes this value, whatever is stored."""
+
+    def __init__(self, value: Value, reason: str) -> None:
+        super().__init__(reason)
+        self.value = value
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing to run: a kernel that computes `value`, or a call of PyTorch."""
+
+    value: Value
+    assembled: Assembled | None = None
+
+    @property
+    def text(self) -> str:
+        if self.assembled is not None:
+            given = ", ".join(f"x{n} of {v.value.name}" for n, v in enumerate(self.assembled.inputs))
+            return f"{self.value.name}, from {given}\n{self.assembled.workload}"
+        assert isinstance(self.value, Eager)
+        line = f" ({self.value.line})" if self.value.line else ""
+        return f"PyTorch's {self.value.operation.target}{line}: {self.value.operation.why}"
+
+
+@dataclass
+class Partition:
+    """The steps of a function, each after those that it needs.
+
+    `fused_products`: see `assembly.assemble`. `kernels`: what is known of regions that were met before.
+    """
+
+    name: str
+    results: Sequence[Value]
+    fused_products: bool = False
+    kernels: RegionKernels = field(default_factory=RegionKernels)
+    steps: list[Step] = field(default_factory=list)
+    _stored: dict[Value, Strides] = field(default_factory=dict)
+    _consumers: Counter[Value] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        """Raises NoKernelError where a value cannot be computed even when all it is computed from is stored."""
+        values = list(below(self.results))
+        self._consumers.update(o for v in values for o in set(v.operands))
+        for value in values:
+            if isinstance(value, Source):
+                self._stored[value] = value.strides
+            elif isinstance(value, Eager):
+                self._store(value)
+                for operand in value.operands:
+                    self._store(self.stored_as(operand))
+        for result in self.results:
+            self._store(self.stored_as(result))
+        required = frozenset(self._stored)
+        for value in values:
+            self._make_computable(value)
+        drop_unneeded(self._stored, required, self._fit)
+        for value in shared(self._stored, self._fit):
+            self._store(value)
+        self.steps = [self._step(v) for v in values if v in self._stored and not isinstance(v, Source)]
+
+    def stored_as(self, result: Value) -> Value:
+        """What is in memory for a result, or for what PyTorch is given: what it is a view of, or else itself."""
+        if not isinstance(result, View):
+            return result
+        views = chain(result, self._stored)
+        base = views[-1].argument
+        strides = self._stored.get(base, base.memory_strides)
+        return result if placed(views, strides) is None else base
+
+    def _store(self, value: Value) -> None:
+        if value not in self._stored:
+            self._stored[value] = value.memory_strides
+
+    def _step(self, value: Value) -> Step:
+        if isinstance(value, Eager):
+            return Step(value)
+        region = self.kernels.structures.region(value, self._stored)
+        name = f"{self.name}_{value.name}"
+        return Step(value, self.kernels.kernel(name, region, self._stored, self.fused_products))
+
+    def _fit(self, value: Value, also: Value | None = None) -> Fit:
+        """The kernel of a value, with `also` stored; or why there is none."""
+        stored: Mapping[Value, Strides] = self._stored
+        if also is not None:
+            stored = ChainMap({also: dense_strides(also.shape)}, self._stored)
+        region = self.kernels.structures.region(value, stored)
+        return self.kernels.fit(region, stored, self.fused_products)
+
+    def _make_computable(self, value: Value) -> None:
+        """Store values until one kernel computes this one, if it must, and every one that is stored for that."""
+        anchors = isinstance(value, Product | Reduced)
+        if isinstance(value, Source | Eager) or not (anchors or value in self._stored):
+            return
+        waiting = [value]
+        while waiting:
+            fit = self._fit(waiting[-1])
+            if isinstance(fit.made, Assembled):
+                waiting.pop()
+                continue
+            chosen = self._to_store(waiting[-1], fit)
+            if chosen is not None:
+                self._store(chosen)
+                waiting.append(chosen)
+            elif waiting[-1] in self._stored:
+                raise NoKernelError(waiting[-1], str(fit.made))
+            else:
+                # Nobody asked for it alone. Whatever needs it is looked at later.
+                waiting.pop()
+
+    def _to_store(self, value: Value, fit: Fit) -> Value | None:
+        """What to store where one kernel cannot compute the value; None where nothing helps."""
+        region = self.kernels.structures.region(value, self._stored)
+        elsewhere = self._read_elsewhere(region)
+        key = (*self.kernels.key(region, self.fused_products), tuple(elsewhere.values()))
+        if key not in self.kernels.chosen:
+            found = self._chosen(region, fit, elsewhere)
+            self.kernels.chosen[key] = None if found is None else region.members.index(found)
+        number = self.kernels.chosen[key]
+        return None if number is None else region.members[number]
+
+    def _read_elsewhere(self, region: Region) -> dict[Value, int]:
+        """How many values outside of the region are computed from each that it computes."""
+        inside = [v for v in region.members if v is region.members[0] or v not in self._stored]
+        within = Counter(o for v in inside for o in set(v.operands))
+        return {v: self._consumers[v] - within[v] for v in inside}
+
+    def _chosen(self, region: Region, fit: Fit, elsewhere: Mapping[Value, int]) -> Value | None:
+        value, error = region.members[0], fit.made
+        assert isinstance(error, NotOneKernelError)
+        hint = None if error.stored is None else region.same_place(error.stored, fit.first)
+        if hint is None or not error.needed:
+            reached = {region.same_place(v, fit.first) for v in error.reached}
+            hint = self._cheapest(value, {v: n for v, n in elsewhere.items() if v in reached}) or hint
+        return self._operand_to_store(value) if hint is None or hint in self._stored or hint is value else hint
+
+    def _operand_to_store(self, value: Value) -> Value | None:
+        """The first operand that is not in memory: computed, or else a view, which is then copied into dense memory."""
+        missing = [o for o in value.operands if o.operands and o not in self._stored]
+        return next((o for o in missing if _is_computed(o)), next(iter(missing), None))
+
+    def _cheapest(self, value: Value, elsewhere: Mapping[Value, int]) -> Value | None:
+        """The value whose storing makes one kernel of `value`, at the least cost of both; None where none does.
+
+        `elsewhere`: those that may be stored, with how many others need each.
+        """
+        costs: dict[Value, float] = {}
+        for candidate in elsewhere:
+            if candidate is value or not _is_computed(candidate):
+                continue
+            after = self._fit(value, candidate).cost
+            if after is not None:
+                before = self._fit(candidate).cost
+                # One that takes several kernels itself costs at least what it reads and writes, and a launch more.
+                costs[candidate] = after + (self._least_cost(candidate) if before is None else before)
+        alike = [c for c, total in costs.items() if total <= _ALIKE * min(costs.values())]
+        return max(alike, key=lambda c: elsewhere[c], default=None)
+
+    def _least_cost(self, value: Value) -> float:
+        """What several kernels that compute the value take at least: its memory once more, and a launch."""
+        inside = [value, *cone(value, self._stored)]
+        moved = sum(v.bytes for v in inside if v in self._stored) + 3 * value.bytes
+        dots = sum(2.0 * v.elements * v.a.shape[-1] for v in inside if isinstance(v, Product) and v not in self._stored)
+        return 2 * LAUNCH_BYTES + work(moved, 0.0, dots)
+
+
+def may_fuse_products(results: Sequence[Value]) -> bool:
+    """Whether `fused_products` can make a difference: dots multiply what is computed on the way in 16 bits or tf32."""
+    products = (v for v in below(results) if isinstance(v, Product))
+    return any(p.a.dtype != "float32" or p.precision == "tf32" for p in products)
+
+
+def _is_computed(value: Value) -> bool:
+    """Whether it may be stored to be computed once: what only renames elements is not."""
+    return bool(value.operands) and not isinstance(value, View)
+
+
+def below(results: Sequence[Value]) -> Iterator[Value]:
+    """Everything the results are computed from, and they themselves, each after what it needs."""
+    seen: set[Value] = set()
+    stack: list[tuple[Value, bool]] = [(r, False) for r in reversed(results)]
+    while stack:
+        value, done = stack.pop()
+        if done:
+            yield value
+        elif value not in seen:
+            seen.add(value)
+            stack.append((value, True))
+            stack += [(o, False) for o in reversed(value.operands)]

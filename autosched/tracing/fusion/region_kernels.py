@@ -1,0 +1,70 @@
+"""The kernels of regions: assembled once for all regions that compute the same thing alike."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from autosched.tracing.fusion.assembly import Assembled, assemble
+from autosched.tracing.fusion.costs import cost
+from autosched.tracing.fusion.regions import Region, Strides, Structures
+from autosched.tracing.values.elements import NotOneKernelError
+from autosched.tracing.values.values import Value
+from search_spaces import Target, why_no_schedule
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What became of a region: its kernel, or why it has none. `first`: the one of this signature that was tried."""
+
+    first: Region
+    made: Assembled | NotOneKernelError
+
+    @cached_property
+    def cost(self) -> float | None:
+        """What its kernel costs; None where there is none."""
+        return cost(self.made.workload) if isinstance(self.made, Assembled) else None
+
+
+@dataclass
+class RegionKernels:
+    """What is known of regions, of one function or of several.
+
+    `target`: where their kernels are to run; without one, a kernel is what some target can compute.
+    `chosen`: which member is stored where a region is not one kernel, by what that depends on.
+    """
+
+    target: Target | None = None
+    structures: Structures = field(default_factory=Structures)
+    chosen: dict[Hashable, int | None] = field(default_factory=dict)
+    _fits: dict[tuple[tuple[int, ...], bool], Fit] = field(default_factory=dict)
+
+    def fit(self, region: Region, stored: Mapping[Value, Strides], fused_products: bool) -> Fit:
+        """The kernel of this region or of one that is computed alike; `stored` is what is in memory."""
+        key = self.key(region, fused_products)
+        if key not in self._fits:
+            self._fits[key] = Fit(region, self._made(region, stored, key[1]))
+        return self._fits[key]
+
+    def key(self, region: Region, fused_products: bool) -> tuple[tuple[int, ...], bool]:
+        """What regions with one kernel have in common."""
+        return region.signature, fused_products and region.multiplies
+
+    def kernel(self, name: str, region: Region, stored: Mapping[Value, Strides], fused_products: bool) -> Assembled:
+        """The kernel of this region itself, which has one."""
+        fit = self.fit(region, stored, fused_products)
+        assert isinstance(fit.made, Assembled)
+        inputs = (replace(v, value=region.same_place(v.value, fit.first)) for v in fit.made.inputs)
+        return Assembled(region.members[0], replace(fit.made.workload, name=name), tuple(inputs))
+
+    def _made(
+        self, region: Region, stored: Mapping[Value, Strides], fused_products: bool
+    ) -> Assembled | NotOneKernelError:
+        value, *rest = region.members
+        try:
+            made = assemble(value, {v: stored[v] for v in rest if v in stored}, value.name, fused_products)
+        except NotOneKernelError as error:
+            return error
+        reason = why_no_schedule(made.workload, self.target) if self.target else None
+        return made if reason is None else NotOneKernelError(reason).having(region.members)

@@ -1,0 +1,105 @@
+"""Whether what is stored pays: all kernels together are to cost least.
+
+What several kernels compute, each for itself, is stored where that makes them cheaper; what was stored for one kernel
+and is not needed any more, since others made more be stored, is computed where it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass, field
+
+from autosched.tracing.fusion.region_kernels import Fit
+from autosched.tracing.fusion.regions import Strides, cone
+from autosched.tracing.values.values import Eager, Source, Value, View
+
+# The kernel of a value with others stored that are not yet.
+FitOf = Callable[..., Fit]
+
+
+def shared(stored: Mapping[Value, Strides], fit: FitOf) -> Iterator[Value]:
+    """What is worth storing, one after the other; each is stored by who asked before the next one is looked for."""
+    sharing = _Sharing(stored, fit)
+    while (value := sharing.best()) is not None:
+        yield value
+        sharing.update(value)
+
+
+def drop_unneeded(stored: MutableMapping[Value, Strides], required: Container[Value], fit: FitOf) -> None:
+    """Take out of `stored` what all kernels together cost less without."""
+    readers: dict[Value, dict[Value, None]] = {v: {} for v in stored}
+    for value in stored:
+        for other in _read(value, stored):
+            readers[other][value] = None
+    for value in [v for v in stored if v not in required]:
+        strides = stored[value]
+        before = [fit(v).cost for v in (value, *readers[value])]
+        del stored[value]
+        after = [fit(v).cost for v in readers[value]]
+        if None in after or sum(c or 0.0 for c in after) >= sum(c or 0.0 for c in before):
+            stored[value] = strides
+            continue
+        for other in _read(value, stored):
+            del readers[other][value]
+            readers[other] |= readers[value]
+
+
+def _read(value: Value, stored: Mapping[Value, Strides]) -> list[Value]:
+    """What is in memory and read by the kernel of a value."""
+    return [] if isinstance(value, Source | Eager) else [v for v in cone(value, stored) if v in stored]
+
+
+@dataclass
+class _Sharing:
+    """`users`: by value that is computed and not stored, the kernels that compute it; `saved`: by value what storing it
+    saves, where that is known."""
+
+    stored: Mapping[Value, Strides]
+    fit: FitOf
+    users: dict[Value, dict[Value, None]] = field(default_factory=dict)
+    saved: dict[Value, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for value in self.stored:
+            self._add(value)
+
+    def best(self) -> Value | None:
+        """What saves most; None where nothing saves anything."""
+        several = [v for v, users in self.users.items() if len(users) > 1]
+        for value in several:
+            if value not in self.saved:
+                self.saved[value] = self._saved(value)
+        best = max(several, key=lambda v: self.saved[v], default=None)
+        return best if best is not None and self.saved[best] > 0 else None
+
+    def update(self, value: Value) -> None:
+        """The value is stored now: kernels that computed it read it, and it has one of its own."""
+        changed = self.users.pop(value)
+        inside = cone(value, self.stored)
+        for other in inside:
+            if other in self.users:
+                self.users[other] = {u: None for u in self.users[other] if u not in changed}
+        for user in (*changed, value):
+            self._add(user)
+
+    def _add(self, kernel: Value) -> None:
+        """What the kernel of a stored value computes is worth another look."""
+        if isinstance(kernel, Source | Eager):
+            return
+        for inner in cone(kernel, self.stored):
+            if inner not in self.stored and inner.operands and not isinstance(inner, View):
+                self.users.setdefault(inner, {})[kernel] = None
+                self.saved.pop(inner, None)
+
+    def _saved(self, value: Value) -> float:
+        """What storing the value saves in the kernels that compute it, less what it costs."""
+        own = self.fit(value).cost
+        if own is None:
+            return 0.0
+        saved = -own
+        for user in self.users[value]:
+            before, after = self.fit(user).cost, self.fit(user, value).cost
+            if before is None or after is None:
+                return 0.0
+            saved += before - after
+        return saved

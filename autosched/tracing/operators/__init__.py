@@ -1,0 +1,4 @@
+"""What ATen's operators mean: rules from arguments to values, a module for every kind of operator.
+
+Imports `tracing.values`; knows nothing of kernels.
+"""

@@ -1,0 +1,106 @@
+"""ATen's mathematical functions of floating-point numbers as expressions: powers, remainders, and what has a name.
+
+Most are operators that backends compute as one (`autosched.backends.formulas`); those here are composed of such.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from search_spaces.workloads import expression as ex
+from search_spaces.workloads.expression import Expression, Literal
+
+_ZERO, _ONE = Literal(0.0), Literal(1.0)
+# The whole powers up to this one are products, the others are computed as any power.
+_MULTIPLIED = 8
+
+
+def _where(condition: Expression, a: Expression, b: Expression) -> Expression:
+    return ex.call("where", condition, a, b)
+
+
+def _is_number(x: Expression) -> Expression:
+    return ex.call("eq", x, x)
+
+
+def power(x: Expression, exponent: float) -> Expression:
+    """x to a constant power: by multiplications where it is a small whole number, by roots where it is 1/2 or -1/2."""
+    if exponent == 0.5:
+        return ex.call("sqrt", x)
+    if exponent == -0.5:
+        return ex.call("rsqrt", x)
+    if not math.isfinite(exponent) or exponent != int(exponent) or abs(exponent) > _MULTIPLIED:
+        return ex.call("pow", x, Literal(exponent))
+    factors = [x] * abs(int(exponent))
+    product: Expression = factors[0] if factors else _ONE
+    for factor in factors[1:]:
+        product = ex.mul(product, factor)
+    return product if exponent >= 0 else ex.div(_ONE, product)
+
+
+def _pow(x: Expression, y: Expression) -> Expression:
+    return power(x, y.value) if isinstance(y, Literal) else ex.call("pow", x, y)
+
+
+def opposite(r: Expression, b: Expression) -> Expression:
+    """Whether r is not 0 and has another sign than b."""
+    return _where(ex.call("lt", b, _ZERO), ex.call("lt", _ZERO, r), ex.call("lt", r, _ZERO))
+
+
+def remainder(a: Expression, b: Expression) -> Expression:
+    """What is left of a after whole b, with the sign of b."""
+    r = ex.call("fmod", a, b)
+    return _where(opposite(r, b), ex.add(r, b), r)
+
+
+def floored_quotient(a: Expression, b: Expression) -> Expression:
+    """a / b rounded down by way of the remainder, as PyTorch does (c10/util/generic_math.h, div_floor_floating)."""
+    r = ex.call("fmod", a, b)
+    whole = ex.sub(ex.div(ex.sub(a, r), b), opposite(r, b))
+    down = ex.call("floor", whole)
+    nearest = ex.add(down, ex.call("lt", Literal(0.5), ex.sub(whole, down)))
+    return _where(ex.call("eq", b, _ZERO), ex.div(a, b), nearest)
+
+
+def _fmax(a: Expression, b: Expression) -> Expression:
+    """The larger one, or the one that is a number."""
+    return _where(_is_number(a), _where(ex.call("lt", a, b), b, a), b)
+
+
+def _fmin(a: Expression, b: Expression) -> Expression:
+    return _where(_is_number(a), _where(ex.call("lt", b, a), b, a), b)
+
+
+def _signbit(x: Expression) -> Expression:
+    """Whether the sign is minus, be it that of -0; NaN is taken to have none."""
+    return ex.call("maximum", ex.call("lt", x, _ZERO), ex.call("lt", ex.div(_ONE, x), _ZERO))
+
+
+def _copysign(size: Expression, sign: Expression) -> Expression:
+    magnitude = ex.call("abs", size)
+    return _where(_signbit(sign), ex.call("neg", magnitude), magnitude)
+
+
+def _unary(operator: str) -> Callable[[Expression], Expression]:
+    return lambda x: ex.call(operator, x)
+
+
+def _binary(operator: str) -> Callable[[Expression, Expression], Expression]:
+    return lambda a, b: ex.call(operator, a, b)
+
+
+RULES: Mapping[str, Callable[..., Expression]] = {
+    **{name: _unary(name) for name in ("exp2", "log2", "log10", "expm1", "log1p", "sinh", "cosh", "tan")},
+    **{name: _unary(name) for name in ("asinh", "acosh", "atanh", "asin", "acos", "atan")},
+    **{name: _unary(name) for name in ("erfc", "lgamma", "digamma")},
+    **{name: _binary(name) for name in ("atan2", "hypot", "fmod")},
+    "pow": _pow,
+    "remainder": remainder,
+    "fmax": _fmax,
+    "fmin": _fmin,
+    "signbit": _signbit,
+    "special_erfcx": _unary("erfcx"),
+    "ldexp": lambda x, exponent: ex.mul(x, ex.call("pow", Literal(2.0), exponent)),
+    "copysign": _copysign,
+}

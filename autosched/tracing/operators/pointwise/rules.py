@@ -1,0 +1,178 @@
+"""ATen's pointwise operators as expressions: how one element follows from the elements of the arguments.
+
+Expressions are float32. What an operator rounds to its own element type is rounded by who translates the graph.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from autosched.tracing.operators.pointwise import function_rules
+from autosched.tracing.operators.pointwise.function_rules import floored_quotient
+from search_spaces.workloads import activations
+from search_spaces.workloads import expression as ex
+from search_spaces.workloads.expression import Expression, Literal
+
+# From here on float32 has no halves.
+_INTEGERS_FROM = 2.0**23
+
+
+def _not(a: Expression) -> Expression:
+    return ex.call("eq", a, Literal(0.0))
+
+
+def truth(a: Expression) -> Expression:
+    return _not(_not(a))
+
+
+def _and(a: Expression, b: Expression) -> Expression:
+    return ex.mul(truth(a), truth(b))
+
+
+def _or(a: Expression, b: Expression) -> Expression:
+    return ex.call("maximum", truth(a), truth(b))
+
+
+def _ne(a: Expression, b: Expression) -> Expression:
+    return _not(ex.call("eq", a, b))
+
+
+def _sigmoid(x: Expression) -> Expression:
+    return ex.div(Literal(1.0), ex.add(Literal(1.0), ex.call("exp", ex.call("neg", x))))
+
+
+def _ceil(x: Expression) -> Expression:
+    return ex.call("neg", ex.call("floor", ex.call("neg", x)))
+
+
+def _trunc(x: Expression) -> Expression:
+    return ex.call("where", ex.call("lt", x, Literal(0.0)), _ceil(x), ex.call("floor", x))
+
+
+def _round(x: Expression, *, decimals: int = 0) -> Expression:
+    """To nearest, ties to even, of so many decimals: those before the point where they are below 0."""
+    if decimals == 0:
+        return _nearest(x)
+    power_of_ten = Literal(10.0 ** abs(decimals))
+    if decimals > 0:
+        return ex.div(_nearest(ex.mul(x, power_of_ten)), power_of_ten)
+    return ex.mul(_nearest(ex.div(x, power_of_ten)), power_of_ten)
+
+
+def _nearest(x: Expression) -> Expression:
+    """The nearest integer: half more and cut, and one less where that was a tie that came out odd; 0 with x's sign."""
+    more = ex.add(x, Literal(0.5))
+    up = ex.call("floor", more)
+    odd = ex.sub(up, ex.mul(Literal(2.0), ex.call("floor", ex.mul(Literal(0.5), up))))
+    nearest = ex.sub(up, ex.mul(ex.call("eq", more, up), odd))
+    nearest = ex.call("where", ex.call("eq", nearest, Literal(0.0)), ex.mul(x, Literal(0.0)), nearest)
+    return ex.call("where", ex.call("lt", ex.call("abs", x), Literal(_INTEGERS_FROM)), nearest, x)
+
+
+def _sign(x: Expression) -> Expression:
+    return ex.sub(ex.call("lt", Literal(0.0), x), ex.call("lt", x, Literal(0.0)))
+
+
+def quotient(a: Expression, b: Expression, mode: str) -> Expression:
+    """a / b, cut towards zero ("trunc") or down ("floor"), the latter by way of the remainder, as in PyTorch."""
+    if mode == "trunc":
+        return _trunc(ex.div(a, b))
+    return floored_quotient(a, b)
+
+
+def _div(a: Expression, b: Expression, *, rounding_mode: str | None = None) -> Expression:
+    return ex.div(a, b) if rounding_mode is None else quotient(a, b, rounding_mode)
+
+
+def _scaled(change: str) -> Callable[..., Expression]:
+    """add or sub, whose second argument may be scaled."""
+
+    def combine(a: Expression, b: Expression, *, alpha: Expression | None = None) -> Expression:
+        match change, a, b, alpha:
+            case "add", Literal(1.0), ex.Apply("tanh", (x,)), None:
+                return activations.one_plus_tanh(x)
+            case "add", ex.Apply("tanh", (x,)), Literal(1.0), None:
+                return activations.one_plus_tanh(x)
+            case "add", Literal(1.0), ex.Apply("erf_relative", (x,)), None:
+                return ex.add(a, ex.call("erf", x))
+            case "add", ex.Apply("erf_relative", (x,)), Literal(1.0), None:
+                return ex.add(ex.call("erf", x), b)
+        return ex.call(change, a, b if alpha is None else ex.mul(alpha, b))
+
+    return combine
+
+
+def _reversed_difference(a: Expression, b: Expression, *, alpha: Expression | None = None) -> Expression:
+    return ex.sub(b, a if alpha is None else ex.mul(alpha, a))
+
+
+def _clamp(x: Expression, *, min: Expression | None = None, max: Expression | None = None) -> Expression:
+    raised = x if min is None else ex.call("maximum", x, min)
+    return raised if max is None else ex.call("minimum", raised, max)
+
+
+def _relation(operator: str, swapped: bool = False) -> Callable[[Expression, Expression], Expression]:
+    return lambda a, b: ex.call(operator, b, a) if swapped else ex.call(operator, a, b)
+
+
+def _angle(x: Expression) -> Expression:
+    """That of a real number: half a turn below 0, and NaN where it is none."""
+    number = ex.call("where", ex.call("eq", x, x), Literal(0.0), x)
+    return ex.call("where", ex.call("lt", x, Literal(0.0)), Literal(math.pi), number)
+
+
+def _same(x: Expression) -> Expression:
+    return x
+
+
+def _unary(operator: str) -> Callable[[Expression], Expression]:
+    return lambda x: ex.call(operator, x)
+
+
+# By the name of the operator in ATen. Those of two names are the function of tensors and that of a tensor and a number.
+RULES: Mapping[str, Callable[..., Expression]] = {
+    **function_rules.RULES,
+    **{name: _unary(name) for name in ("abs", "neg", "exp", "log", "sqrt", "rsqrt", "tanh", "sin", "cos")},
+    **{name: _unary(name) for name in ("floor",)},
+    "erf": _unary("erf_relative"),
+    **{name: _relation(name) for name in ("maximum", "minimum", "mul", "lt", "le", "eq")},
+    **dict.fromkeys(("clone", "alias", "detach", "_conj"), _same),
+    "add": _scaled("add"),
+    "sub": _scaled("sub"),
+    "rsub": _reversed_difference,
+    "div": _div,
+    "gt": _relation("lt", swapped=True),
+    "ge": _relation("le", swapped=True),
+    "ne": _ne,
+    "logical_not": _not,
+    "bitwise_not": _not,
+    "logical_and": _and,
+    "bitwise_and": _and,
+    "logical_or": _or,
+    "bitwise_or": _or,
+    "logical_xor": lambda a, b: _ne(truth(a), truth(b)),
+    "bitwise_xor": lambda a, b: _ne(truth(a), truth(b)),
+    "isnan": lambda x: _ne(x, x),
+    "isinf": lambda x: ex.call("eq", ex.call("abs", x), Literal(math.inf)),
+    "ceil": _ceil,
+    "trunc": _trunc,
+    "round": _round,
+    "sign": _sign,
+    "sgn": _sign,
+    "reciprocal": lambda x: ex.div(Literal(1.0), x),
+    "square": lambda x: ex.mul(x, x),
+    "angle": _angle,
+    "sigmoid": _sigmoid,
+    "relu": activations.relu,
+    "clamp": _clamp,
+    "clamp_min": lambda x, low: _clamp(x, min=low),
+    "clamp_max": lambda x, high: _clamp(x, max=high),
+    "where": lambda c, a, b: ex.call("where", c, a, b),
+}
+
+# Operators whose result is one of their arguments, or 0 or 1: nothing is rounded.
+SELECTING = frozenset({"where", "maximum", "minimum", "clamp", "clamp_min", "clamp_max", "relu", "neg", "abs", "clone"})
+SELECTING |= {"alias", "detach", "fmax", "fmin"}
+# Operators that integers of any size are compared by, exactly as long as one side is below 2^24.
+COMPARING = frozenset({"lt", "le", "eq", "ne", "gt", "ge"})

@@ -1,0 +1,63 @@
+"""ATen's pointwise operators as values: their arguments as elements, their numbers as constants, what they round."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from autosched.tracing.operators.binding import Bound, check_declared
+from autosched.tracing.operators.pointwise import integer_rules
+from autosched.tracing.operators.pointwise.mixed_types import as_eager_holds, computed_in
+from autosched.tracing.operators.pointwise.rules import COMPARING, RULES, SELECTING, truth
+from autosched.tracing.operators.rules import Result, UnsupportedError
+from autosched.tracing.values.values import Pointwise, Value
+from search_spaces.workloads.dtypes import is_integer
+from search_spaces.workloads.expression import Expression, Literal, call
+
+# Operators whose result is 1 or 0 as it is.
+_TRUE_OR_FALSE = {*COMPARING, *SELECTING, *(n for n in RULES if n.startswith(("logical", "bitwise", "is")))}
+# The operators that there is a rule for.
+NAMES = frozenset({*RULES, *integer_rules.RULES})
+
+
+def pointwise(result: Result, name: str, bound: Bound) -> Value:
+    """A pointwise operator: tensors become the arguments of its rule, numbers constants in it.
+
+    Raises:
+        UnsupportedError: no rule is for the element types, or it does not declare an argument.
+    """
+    options = {n: v for n, v in bound.options.items() if isinstance(v, Value) or n in bound.numbers}
+    plain = {n: v for n, v in bound.options.items() if n not in options}
+    elements = [*bound.required, *options.values()]
+    dtype = computed_in(result, name, elements)
+    whole = is_integer(dtype)
+    rules = integer_rules.RULES if whole else RULES
+    if name not in rules:
+        raise UnsupportedError(f"no rule says what it computes of {dtype}")
+    check_declared(rules[name], bound, own=0)
+    given = as_eager_holds(result, name, elements)
+    tensors = tuple(v for v in given if isinstance(v, Value))
+    places = [_Place() if isinstance(v, Value) else v for v in given]
+
+    def combine(*elements: Expression) -> Expression:
+        rest = iter(elements)
+        filled: list[Any] = [next(rest) if isinstance(p, _Place) else p for p in places]
+        count = len(bound.required)
+        made = rules[name](*filled[:count], **dict(zip(options, filled[count:], strict=True)), **plain)
+        # Sums and products of booleans are True or False, too.
+        return truth(made) if result.dtype == "bool" and name not in _TRUE_OR_FALSE and not whole else made
+
+    if whole:
+        # A rule refuses constants now, while the operator can be left to PyTorch.
+        combine(*[_ANY_INTEGER] * len(tensors))
+    fits = name in (integer_rules.FITTING if whole else SELECTING)
+    if fits and all(t.dtype == result.dtype for t in tensors[1 if name == "where" else 0 :]):
+        return result.of(Pointwise, arguments=tensors, combine=combine)
+    return result.pointwise(combine, *tensors)
+
+
+# No constant that a rule might look at.
+_ANY_INTEGER = call("to_integer", Literal(0.0))
+
+
+class _Place:
+    """Where the element of a tensor goes."""

@@ -1,0 +1,171 @@
+"""What the rules of `translate` share: the value that an operator is to become, and small steps towards it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+
+from autosched.tracing.values import conversions
+from autosched.tracing.values.values import Counted, Index, Pointwise, Reduced, Source, Value, View
+from autosched.tracing.values.view_rules import NotAffineError, reshaped
+from search_spaces.workloads.dtypes import is_float
+from search_spaces.workloads.expression import Affine, Expression, Integer, Literal
+from search_spaces.workloads.strides import dense_strides
+
+V = TypeVar("V", bound=Value)
+
+
+class UnsupportedError(Exception):
+    """No kernel can be made of an operator; the message says why."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One result of an operator: what its value must be called, its shape and element type, the user's line.
+
+    `on_cpu`: whether eager computes it on a CPU, in the graph that was captured. `strides`: PyTorch's, where it makes
+    them dense in another order than that of the dimensions.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    line: str
+    on_cpu: bool = True
+    strides: tuple[int, ...] | None = None
+
+    def of(self, kind: Callable[..., V], **fields: Any) -> V:
+        """A value of this kind with this name, shape, element type and line, unless `fields` say others."""
+        own = {"name": self.name, "shape": self.shape, "dtype": self.dtype, "line": self.line}
+        return kind(**{**own, **fields})
+
+    def pointwise(self, combine: Callable[..., Expression], *arguments: Value, **fields: Any) -> Value:
+        """`combine` of the arguments, rounded or cut to the element type of this result where that is narrower."""
+        dtype = str(fields.get("dtype", self.dtype))
+        fitted = conversions.fitting(combine, dtype)
+        return self.of(Pointwise, arguments=arguments, combine=fitted, **fields)
+
+    def constant(self, number: float, **fields: Any) -> Value:
+        element = as_held(number, str(fields.get("dtype", self.dtype)))
+        return self.of(Pointwise, arguments=(), combine=lambda: element, **fields)
+
+    def reduced(self, operator: str, argument: Value, dims: Sequence[int], **fields: Any) -> Value:
+        """A fold over these dimensions, which the result does not have, in float32 or as `fields` say."""
+        kept = tuple(n for d, n in enumerate(argument.shape) if d not in dims)
+        if not dims:
+            return self.of(Pointwise, arguments=(argument,), combine=lambda x: x, **{"dtype": "float32", **fields})
+        argument = copyable(argument)
+        last, *rest = _neighbours(dims)[::-1]
+        own: dict[str, Any] = {"dtype": "float32", **fields}
+        if rest:
+            # Dimensions apart are folded one group after the other, the inner ones first.
+            inner = tuple(n for d, n in enumerate(argument.shape) if d not in last)
+            part = {**own, "name": f"{fields.get('name', self.name)}_part", "shape": inner}
+            argument = self.of(Reduced, operator=operator, argument=argument, dims=last, **part)
+            return self.reduced(operator, argument, [d for group in rest for d in group], **fields)
+        return self.of(Reduced, operator=operator, argument=argument, dims=last, **{**own, "shape": kept})
+
+    def keeping(self, value: Value, dims: Sequence[int], keep: bool) -> Value:
+        """The value with dimensions of size 1 at `dims`, if they are to be kept."""
+        if not keep or not dims:
+            return value
+        shape = list(value.shape)
+        for d in sorted(dims):
+            shape.insert(d, 1)
+        return reshape(value, tuple(shape), f"{value.name}_kept")
+
+
+def copyable(value: Value) -> Value:
+    """The value, as a view where it is an argument that is not dense: a view can be copied into dense memory."""
+    dense = not isinstance(value, Source) or value.strides == dense_strides(value.shape)
+    return value if dense else reshape(value, value.shape)
+
+
+def converted(value: Value, dtype: str, name: str = "") -> Value:
+    """The value in another element type, as PyTorch converts it."""
+    if value.dtype == dtype:
+        return value
+    result = Result(name or f"{value.name}_{dtype}", value.shape, dtype, value.line)
+    return result.of(Pointwise, arguments=(value,), combine=lambda x: conversions.converted(x, value.dtype, dtype))
+
+
+def constant_number(value: Value) -> float | None:
+    """The number that all elements of the value are; None where it is no such constant, or is still to be computed."""
+    if not isinstance(value, Pointwise) or value.arguments:
+        return None
+    element = value.combine()
+    if element == conversions.NOT_A_NUMBER:
+        return math.nan
+    return element.value if isinstance(element, Literal | Integer) else None
+
+
+def as_held(number: float, dtype: str) -> Expression:
+    """The number as a tensor of that element type holds it."""
+    if not is_float(dtype) and not math.isfinite(number):
+        raise UnsupportedError(f"{number} as {dtype}")
+    try:
+        return conversions.constant(number, dtype)
+    except (OverflowError, RuntimeError, ValueError):
+        raise UnsupportedError(f"{number} as {dtype}, which does not hold it") from None
+
+
+def reshape(value: Value, shape: tuple[int, ...], name: str = "") -> Value:
+    """The elements of the value, in order, in another shape."""
+    source = value.shape
+
+    def index(at: Index, extents: Any) -> Index:
+        if all(isinstance(i, Affine) for i in at):
+            return reshaped(tuple(i for i in at if isinstance(i, Affine)), shape, source, extents)
+        kept = [i for i, size in zip(at, shape, strict=True) if size > 1]
+        if [n for n in shape if n > 1] != [n for n in source if n > 1]:
+            raise NotAffineError
+        ours = iter(kept)
+        return tuple(next(ours) if size > 1 else Affine() for size in source)
+
+    return View(
+        name=name or f"{value.name}_view",
+        shape=shape,
+        dtype=value.dtype,
+        line=value.line,
+        argument=value,
+        apply=lambda t: t.view(shape),
+        source_index=index,
+    )
+
+
+def counted(extent: int, rank: int, dim: int, name: str) -> Value:
+    """The positions along dimension `dim` of a tensor with so many dimensions, of size 1 in the others."""
+    line = Counted(name=name, shape=(extent,), dtype="int64", start=0, step=1)
+    return reshape(line, tuple(extent if d == dim else 1 for d in range(rank)))
+
+
+def _neighbours(dims: Sequence[int]) -> list[tuple[int, ...]]:
+    """Sorted dimensions in groups that follow each other."""
+    groups: list[tuple[int, ...]] = []
+    for d in sorted(dims):
+        if groups and groups[-1][-1] + 1 == d:
+            groups[-1] = (*groups[-1], d)
+        else:
+            groups.append((d,))
+    return groups
+
+
+def number(value: Any) -> float:
+    """A Python number as a constant."""
+    return float(value)
+
+
+def dims_of(dims: Any, rank: int) -> tuple[int, ...]:
+    """The dimensions that an argument names: all where it names none."""
+    if dims is None or (isinstance(dims, list | tuple) and not dims):
+        return tuple(range(rank))
+    given = [dims] if isinstance(dims, int) else list(dims)
+    return tuple(sorted({d % rank if rank else 0 for d in given})) if rank else ()
+
+
+def torch_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

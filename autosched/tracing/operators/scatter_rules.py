@@ -1,0 +1,265 @@
+"""ATen's operators that put elements into a copy of a tensor.
+
+Every element of the result asks whether something is put there, and looks that up: nothing is written to a place that
+is data. Of positions that are data, each element of the result compares its own with all of them, so that there may
+not be many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from autosched.tracing.operators.lookup_rules import from_the_end
+from autosched.tracing.operators.rules import Result, UnsupportedError, converted, counted, reshape
+from autosched.tracing.operators.view_translation import expand, permute
+from autosched.tracing.values.conversions import wrapped
+from autosched.tracing.values.values import LookedUp, Pointwise, Value
+from search_spaces.workloads import expression as ex
+from search_spaces.workloads.dtypes import is_integer
+from search_spaces.workloads.expression import Expression, Integer, Literal
+
+# So many comparisons for an element of the result take as long as reading it does, and a few times more.
+_MOST_COMPARED = 1024
+
+
+def _copy(result: Result, x: Value, source: Value) -> Value:
+    """All of x replaced by the source, in the element type and the shape of x."""
+    return expand(result, converted(source, result.dtype), result.shape)
+
+
+def _slice_scatter(
+    result: Result, x: Value, source: Value, *, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Value:
+    d, extent = dim % len(x.shape), x.shape[dim]
+    begin = min(max(0 if start is None else start + extent * (start < 0), 0), extent)
+    count = source.shape[d]
+    if (count, step) == (extent, 1):
+        return _copy(result, x, source)
+    at = counted(extent, len(x.shape), d, f"{result.name}_at")
+
+    def place(p: Expression) -> Expression:
+        """The position in the source: the nearest one, where there is none."""
+        steps = ex.call("quotient", ex.sub(p, Integer(begin)), Integer(step))
+        return ex.call("maximum", Integer(0), ex.call("minimum", steps, Integer(count - 1)))
+
+    def chosen(p: Expression, new: Expression, old: Expression) -> Expression:
+        here = ex.add(ex.mul(place(p), Integer(step)), Integer(begin))
+        return ex.call("where", ex.call("eq", here, p), new, old)
+
+    index = _integers(result, "place", at, place)
+    looked_up = result.of(
+        LookedUp,
+        name=f"{result.name}_new",
+        table=converted(source, result.dtype),
+        index=tuple(index if i == d else i for i in range(len(x.shape))),
+    )
+    return result.of(Pointwise, arguments=(at, looked_up, x), combine=chosen)
+
+
+def _select_scatter(result: Result, x: Value, source: Value, dim: int, index: int) -> Value:
+    d = dim % len(x.shape)
+    at = counted(x.shape[d], len(x.shape), d, f"{result.name}_at")
+    new = reshape(converted(source, result.dtype), (*x.shape[:d], 1, *x.shape[d + 1 :]))
+    return _replaced(result, x, at, Integer(index % x.shape[d]), new)
+
+
+def _diagonal_scatter(
+    result: Result, x: Value, source: Value, *, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Value:
+    rank = len(x.shape)
+    first, second = dim1 % rank, dim2 % rank
+    row = counted(x.shape[first], rank, first, f"{result.name}_row")
+    column = counted(x.shape[second], rank, second, f"{result.name}_column")
+    top, left = max(-offset, 0), max(offset, 0)
+
+    def nearest(p: Expression) -> Expression:
+        below = ex.call("minimum", ex.sub(p, Integer(top)), Integer(source.shape[-1] - 1))
+        return ex.call("maximum", Integer(0), below)
+
+    place = _integers(result, "place", row, nearest)
+    others = [d for d in range(rank) if d not in (first, second)]
+    table = converted(source, result.dtype)
+    new = result.of(LookedUp, name=f"{result.name}_new", table=table, index=(*others, place))
+
+    def chosen(r: Expression, c: Expression, new: Expression, old: Expression) -> Expression:
+        here = ex.call("eq", ex.sub(c, Integer(left)), ex.sub(r, Integer(top)))
+        inside = ex.call("le", Integer(top), r)
+        return ex.call("where", ex.mul(here, inside), new, old)
+
+    return result.of(Pointwise, arguments=(row, column, new, x), combine=chosen)
+
+
+def _replaced(result: Result, x: Value, at: Value, place: Expression, new: Value) -> Value:
+    return result.of(
+        Pointwise,
+        arguments=(at, new, x),
+        combine=lambda p, n, old: ex.call("where", ex.call("eq", p, place), n, old),
+    )
+
+
+def _index_put(
+    result: Result, x: Value, indices: Sequence[Value | None], values: Value, *, accumulate: bool = False
+) -> Value:
+    """x with x[indices] = values, or += values."""
+    if len(indices) == 1 and indices[0] is not None and indices[0].dtype == "bool":
+        return _masked(result, x, indices[0], values, accumulate)
+    given = [d for d, i in enumerate(indices) if i is not None]
+    tensors = [i for i in indices if i is not None]
+    if len(given) != 1 or tensors[0].dtype == "bool":
+        raise UnsupportedError("putting elements where several index tensors say")
+    d, index = given[0], tensors[0]
+    # The positions as one dimension, behind those of x.
+    flat = reshape(index, (index.elements,))
+    whole = (*x.shape[:d], *index.shape, *x.shape[d + 1 :])
+    spread = expand(_part(result, "values", whole, values.dtype), values, whole)
+    values = reshape(spread, (*x.shape[:d], index.elements, *x.shape[d + 1 :]))
+    values = converted(values, result.dtype)
+    return _put(result, x, d, flat, values, accumulate)
+
+
+def _masked(result: Result, x: Value, mask: Value, values: Value, accumulate: bool) -> Value:
+    if values.elements != 1:
+        raise UnsupportedError("putting several elements where a mask is set, whose number depends on data")
+    shape = (*mask.shape, *(1,) * (len(x.shape) - len(mask.shape)))
+    new = reshape(converted(values, result.dtype), ())
+
+    def chosen(m: Expression, n: Expression, old: Expression) -> Expression:
+        return ex.call("where", m, n, old)
+
+    if accumulate:
+        new = _added(_part(result, "added", x.shape, x.dtype), x, new)
+    arguments = (reshape(mask, shape), new, x)
+    return result.of(Pointwise, arguments=arguments, combine=chosen)
+
+
+def _put(result: Result, x: Value, d: int, index: Value, values: Value, accumulate: bool) -> Value:
+    """`values`, of the shape of x but as many along d as there are positions, put where they say."""
+    count, rank = index.elements, len(x.shape)
+    if count > _MOST_COMPARED:
+        raise UnsupportedError(f"putting elements at {count} positions; at most {_MOST_COMPARED} are compared")
+    at = counted(x.shape[d], rank + 1, d, f"{result.name}_at")
+    index = from_the_end(index, x.shape[d])
+    places = reshape(index, (*(1,) * rank, count))
+    if count == 1:
+        return _once(result, x, counted(x.shape[d], rank, d, f"{result.name}_at"), index, values, accumulate)
+    if not accumulate:
+        return _last(result, x, d, at, places, values)
+    # Every element adds the values whose position is its own.
+    return _summed(result, x, at, places, _values_last(result, values, d))
+
+
+def _summed(result: Result, x: Value, at: Value, places: Value, values: Value) -> Value:
+    """x and, for every element, the sum over the last dimension of the values whose position is its own."""
+    whole = is_integer(result.dtype)
+    nothing = Integer(0) if whole else Literal(0.0)
+    terms = Pointwise(
+        name=f"{result.name}_terms",
+        shape=(*x.shape, values.shape[-1]),
+        dtype="int64" if whole else "float32",
+        line=result.line,
+        arguments=(at, places, values),
+        combine=lambda p, i, v: ex.call("where", ex.call("eq", p, i), v, nothing),
+    )
+    rank = len(x.shape)
+    total = result.reduced("sum", terms, (rank,), name=f"{result.name}_sums", dtype=terms.dtype)
+    return _added(result, x, total)
+
+
+def _added(result: Result, *terms: Value) -> Value:
+    """The sum, which wraps around in the type of the result where that is one of integers."""
+    if result.dtype == "bool":
+        raise UnsupportedError("sums of booleans that are put somewhere")
+    if is_integer(result.dtype):
+        return result.of(Pointwise, arguments=terms, combine=lambda a, b: wrapped(ex.add(a, b), result.dtype))
+    return result.pointwise(ex.add, *terms)
+
+
+def _values_last(result: Result, values: Value, d: int) -> Value:
+    """The values with the dimension of the positions last, and of size 1 where it was."""
+    rank = len(values.shape)
+    order = [*(i for i in range(rank) if i != d), d]
+    shape = tuple(values.shape[i] for i in order)
+    turned = permute(_part(result, "turned", shape, values.dtype), values, order)
+    return reshape(turned, (*shape[:d], 1, *shape[d:]))
+
+
+def _part(result: Result, name: str, shape: tuple[int, ...], dtype: str) -> Result:
+    return Result(f"{result.name}_{name}", shape, dtype, result.line, result.on_cpu)
+
+
+def _integers(result: Result, name: str, argument: Value, combine: Callable[[Expression], Expression]) -> Value:
+    return Pointwise(
+        name=f"{result.name}_{name}",
+        shape=argument.shape,
+        dtype="int64",
+        line=result.line,
+        arguments=(argument,),
+        combine=combine,
+    )
+
+
+def _once(result: Result, x: Value, at: Value, index: Value, values: Value, accumulate: bool) -> Value:
+    place = reshape(index, (1,) * len(x.shape))
+
+    def chosen(p: Expression, i: Expression, new: Expression, old: Expression) -> Expression:
+        return ex.call("where", ex.call("eq", p, i), new, old)
+
+    if accumulate:
+        values = _added(_part(result, "added", x.shape, x.dtype), x, values)
+    arguments = (at, place, values, x)
+    return result.of(Pointwise, arguments=arguments, combine=chosen)
+
+
+def _last(result: Result, x: Value, d: int, at: Value, places: Value, values: Value) -> Value:
+    """Of several values with one position the last one is put there, as PyTorch does on a CPU."""
+    count, rank = places.elements, len(x.shape)
+    line = tuple(n if i == d else 1 for i, n in enumerate(x.shape))
+    numbers = counted(count, rank + 1, rank, f"{result.name}_numbers")
+    found = Pointwise(
+        name=f"{result.name}_found",
+        shape=(*line, count),
+        dtype="int64",
+        line=result.line,
+        arguments=(at, places, numbers),
+        combine=lambda p, i, n: ex.call("where", ex.call("eq", p, i), n, Integer(-1)),
+    )
+    # Integers, so that whoever draws data for the second kernel draws positions.
+    last = result.reduced("max", found, (rank,), name=f"{result.name}_last", dtype="int64")
+    place = _integers(result, "place", last, lambda n: ex.call("maximum", n, Integer(0)))
+    new = result.of(
+        LookedUp,
+        name=f"{result.name}_new",
+        table=values,
+        index=tuple(place if i == d else i for i in range(rank)),
+    )
+    return result.of(
+        Pointwise,
+        arguments=(last, new, x),
+        combine=lambda n, v, old: ex.call("where", ex.call("lt", n, Integer(0)), old, v),
+    )
+
+
+def _scatter_add(result: Result, x: Value, dim: int, index: Value, source: Value) -> Value:
+    """x with the source added along `dim` where the index says: an index for every element of the source."""
+    if not x.shape:
+        return _added(result, x, reshape(source, ()))
+    d, rank = dim % len(x.shape), len(x.shape)
+    whole = all(a == b for i, (a, b) in enumerate(zip(index.shape, x.shape, strict=True)) if i != d)
+    if not whole or source.shape != index.shape:
+        raise UnsupportedError("scattering into a part of the other dimensions")
+    count = index.shape[d]
+    if count > _MOST_COMPARED:
+        raise UnsupportedError(f"scattering {count} elements along a dimension; at most {_MOST_COMPARED} are compared")
+    at = counted(x.shape[d], rank + 1, d, f"{result.name}_at")
+    return _summed(result, x, at, _values_last(result, index, d), _values_last(result, source, d))
+
+
+RULES: Mapping[str, Callable[..., Any]] = {
+    "copy": _copy,
+    "slice_scatter": _slice_scatter,
+    "select_scatter": _select_scatter,
+    "diagonal_scatter": _diagonal_scatter,
+    "index_put": _index_put,
+    "scatter_add": _scatter_add,
+}

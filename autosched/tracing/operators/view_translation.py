@@ -1,0 +1,171 @@
+"""ATen's views as values that compute nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from autosched.tracing.operators.rules import Result, UnsupportedError, reshape
+from autosched.tracing.values.values import Index, Value, View
+from autosched.tracing.values.view_rules import NotAffineError, expanded, permuted, scaled
+from search_spaces.workloads.expression import Affine
+from search_spaces.workloads.strides import dense_strides
+
+
+def view(
+    result: Result,
+    argument: Value,
+    apply: Callable[[torch.Tensor], torch.Tensor],
+    source_index: Callable[[Index], Index],
+) -> Value:
+    return result.of(
+        View,
+        argument=argument,
+        apply=apply,
+        source_index=lambda at, _: source_index(at),
+    )
+
+
+def permute(result: Result, x: Value, order: Sequence[int]) -> Value:
+    forward = [d % len(x.shape) for d in order]
+    return view(result, x, lambda t: t.permute(forward), lambda at: permuted(at, forward))
+
+
+def _transpose(result: Result, x: Value, a: int, b: int) -> Value:
+    order = list(range(len(x.shape)))
+    order[a], order[b] = order[b], order[a]
+    return permute(result, x, order)
+
+
+def _t(result: Result, x: Value) -> Value:
+    return permute(result, x, list(range(len(x.shape)))[::-1])
+
+
+def _reshape(result: Result, x: Value, size: Any = None) -> Value:
+    """Any view that leaves the order of the elements as it is. `size`, or a dimension, says the result's shape."""
+    return reshape(x, result.shape, result.name)
+
+
+def expand(result: Result, x: Value, size: Sequence[int]) -> Value:
+    return view(result, x, lambda t: t.expand(result.shape), lambda at: expanded(at, x.shape))
+
+
+def _slice(result: Result, x: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Value:
+    d = dim % len(x.shape)
+    begin = min(max(0 if start is None else start + x.shape[d] * (start < 0), 0), x.shape[d])
+    stop = begin + result.shape[d] * step
+
+    def index(at: Index) -> Index:
+        here = at[d]
+        if not isinstance(here, Affine):
+            raise NotAffineError
+        return (*at[:d], scaled(here, step) + Affine(offset=begin), *at[d + 1 :])
+
+    picked = tuple(slice(begin, stop, step) if i == d else slice(None) for i in range(len(x.shape)))
+    return view(result, x, lambda t: t[picked], index)
+
+
+def select(result: Result, x: Value, dim: int, index: int) -> Value:
+    d = dim % len(x.shape)
+    at_one = index % x.shape[d]
+    return view(result, x, lambda t: t.select(d, at_one), lambda at: (*at[:d], Affine(offset=at_one), *at[d:]))
+
+
+def _split(result: Result, x: Value, sizes: Any, dim: int = 0) -> tuple[Value, ...]:
+    d = dim % len(x.shape)
+    extent = x.shape[d]
+    parts = (
+        list(sizes) if isinstance(sizes, list | tuple) else [min(sizes, extent - i) for i in range(0, extent, sizes)]
+    )
+    found, begin = [], 0
+    for number, size in enumerate(parts):
+        part = Result(f"{result.name}_{number}", (*x.shape[:d], size, *x.shape[d + 1 :]), x.dtype, result.line)
+        found.append(_slice(part, x, d, begin, begin + size))
+        begin += size
+    return tuple(found)
+
+
+def _diagonal(result: Result, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
+    first, second = dim1 % len(x.shape), dim2 % len(x.shape)
+
+    def index(at: Index) -> Index:
+        *others, along = at
+        if not isinstance(along, Affine):
+            raise NotAffineError
+        rest = iter(others)
+        places = {first: along + Affine(offset=max(-offset, 0)), second: along + Affine(offset=max(offset, 0))}
+        return tuple(places[d] if d in places else next(rest) for d in range(len(x.shape)))
+
+    return view(result, x, lambda t: t.diagonal(offset, dim1, dim2), index)
+
+
+def _as_strided(result: Result, x: Value, size: Sequence[int], stride: Sequence[int], storage_offset: int = 0) -> Value:
+    """Strides that say nothing more than the shape, as PyTorch leaves them behind."""
+    if storage_offset or tuple(stride) != dense_strides(tuple(size)) or math.prod(size) != x.elements:
+        raise UnsupportedError(f"elements by strides {list(stride)}")
+    return reshape(x, result.shape, result.name)
+
+
+def _repeat(result: Result, x: Value, times: Sequence[int]) -> Value:
+    """Every dimension so many times over."""
+    sizes = (*(1,) * (len(times) - len(x.shape)), *x.shape)
+    apart = tuple(n for size in sizes for n in (1, size))
+    whole = tuple(n for t, size in zip(times, sizes, strict=True) for n in (t, size))
+    spread = Result(f"{result.name}_apart", whole, x.dtype, result.line)
+    return reshape(expand(spread, reshape(x, apart), whole), result.shape, result.name)
+
+
+def _unfold(result: Result, x: Value, dim: int, size: int, step: int) -> Value:
+    """Windows along a dimension, whose positions come last."""
+    if not x.shape:
+        return reshape(x, result.shape, result.name)
+    d = dim % len(x.shape)
+
+    if step < size:
+        raise UnsupportedError("windows that overlap")
+
+    def index(at: Index) -> Index:
+        *others, inner = at
+        outer = others[d]
+        if not isinstance(inner, Affine) or not isinstance(outer, Affine):
+            raise NotAffineError
+        return (*others[:d], scaled(outer, step) + inner, *others[d + 1 :])
+
+    return view(result, x, lambda t: t.unfold(d, size, step), index)
+
+
+def _unbind(result: Result, x: Value, dim: int = 0) -> tuple[Value, ...]:
+    d = dim % len(x.shape)
+    count = x.shape[d]
+    parts = [replace(result, name=f"{result.name}_{i}") for i in range(count)]
+    return tuple(select(part, x, d, i) for i, part in enumerate(parts))
+
+
+def _flip(result: Result, x: Value, dims: Any) -> Value:
+    raise UnsupportedError("elements in reverse order")
+
+
+_VIEWS: Mapping[str, Callable[..., Any]] = {
+    "permute": permute,
+    "transpose": _transpose,
+    "t": _t,
+    "numpy_T": _t,
+    "expand": expand,
+    "slice": _slice,
+    "split": _split,
+    "split_with_sizes": _split,
+    "diagonal": _diagonal,
+    "as_strided": _as_strided,
+    "repeat": _repeat,
+    "flip": _flip,
+    "unfold": _unfold,
+    "unbind": _unbind,
+    **dict.fromkeys(("view", "_unsafe_view", "reshape", "squeeze", "unsqueeze"), _reshape),
+}
+# A copy of a view has the same elements; where they lie is decided for every value.
+_COPIES = {f"{name}_copy": rule for name, rule in {**_VIEWS, "select": select}.items()}
+RULES: Mapping[str, Callable[..., Any]] = {**_VIEWS, **_COPIES}

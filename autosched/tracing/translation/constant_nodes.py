@@ -1,0 +1,101 @@
+"""What a graph computes from no tensor that it is given: PyTorch computes that once, when the function is traced."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from autosched.tracing.operators.rules import torch_name
+from autosched.tracing.values.values import Eager, EagerOperation, Source
+from search_spaces.workloads.dtypes import DTYPES
+
+# Operators that read nothing of the tensor which they are given but its shape and element type.
+_LIKE = ("zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full", "new_empty")
+_OF_A_SHAPE = frozenset(getattr(torch.ops.aten, name).default for name in _LIKE)
+# Operators of others may do something else in every call.
+_KNOWN = ("aten", "prims")
+_WHY = "it reads nothing from memory"
+
+
+class ConstantNodes:
+    """The nodes of a graph that depend on none of its arguments, nor on tensors that the function closes over."""
+
+    def __init__(self, graph: fx.Graph) -> None:
+        self._nodes: set[fx.Node] = set()
+        self._computed: dict[fx.Node, Any] = {}
+        for node in graph.nodes:
+            if node.op == "call_function" and self._repeats(node):
+                self._nodes.add(node)
+
+    def __contains__(self, node: Any) -> bool:
+        return node in self._nodes
+
+    def source(self, node: fx.Node) -> Source | None:
+        """The result of such a node as a constant tensor; None where it is none that kernels read."""
+        made = self._value(node)
+        if not isinstance(made, Tensor) or torch_name(made.dtype) not in DTYPES or made.numel() == 0:
+            return None
+        made = made.contiguous()
+        return Source(
+            name=node.name,
+            shape=tuple(made.shape),
+            dtype=torch_name(made.dtype),
+            strides=tuple(made.stride()),
+            tensor=made,
+        )
+
+    def result(self, node: fx.Node) -> tuple[Eager, Source | None] | None:
+        """The result of such a node as new memory in every call, and what that is a copy of, if anything.
+
+        None where it is no tensor that kernels read.
+        """
+        made = self._value(node)
+        if isinstance(made, Tensor) and torch_name(made.dtype) in DTYPES:
+            first = made.flatten()[0].item() if made.numel() else 0
+            if bool((made == first).all()):
+                return filled(node.name, tuple(made.shape), made.dtype, first), None
+        source = self.source(node)
+        if source is None:
+            return None
+        copied = EagerOperation(torch.ops.aten.clone.default, (source,), (), _WHY)
+        return Eager(name=f"{node.name}_copy", shape=source.shape, dtype=source.dtype, operation=copied), source
+
+    def _repeats(self, node: fx.Node) -> bool:
+        """Whether the node gives the same in every call."""
+        if not isinstance(node.target, torch._ops.OpOverload):
+            return node.target is operator.getitem and node.args[0] in self._nodes
+        if torch.Tag.nondeterministic_seeded in node.target.tags:
+            return False
+        read = node.all_input_nodes
+        if node.target in _OF_A_SHAPE:
+            read = [n for n in read if n is not node.args[0]]
+        return node.target.namespace in _KNOWN and all(n in self._nodes for n in read)
+
+    def _value(self, node: fx.Node) -> Any:
+        if node not in self._computed:
+            self._computed[node] = self._called(node)
+        return self._computed[node]
+
+    def _called(self, node: fx.Node) -> Any:
+        assert callable(node.target)
+        first = _like if node.target in _OF_A_SHAPE else self._value
+        arguments = (*fx.map_arg(node.args[:1], first), *fx.map_arg(node.args[1:], self._value))
+        keywords = {k: torch.device("cpu") if k == "device" else v for k, v in node.kwargs.items()}
+        with torch.no_grad():
+            return node.target(*arguments, **fx.map_arg(keywords, self._value))
+
+
+def filled(name: str, shape: tuple[int, ...], dtype: torch.dtype, number: float) -> Eager:
+    """A tensor of one number, which PyTorch fills in."""
+    keywords = (("dtype", dtype), ("device", torch.device("cpu")))
+    operation = EagerOperation(torch.ops.aten.full.default, (list(shape), number), keywords, _WHY)
+    return Eager(name=name, shape=shape, dtype=torch_name(dtype), operation=operation)
+
+
+def _like(node: fx.Node) -> Tensor:
+    """Memory like that of a tensor of the graph."""
+    tensor = node.meta["val"]
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)

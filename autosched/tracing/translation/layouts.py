@@ -1,0 +1,70 @@
+"""Orders of dimensions in memory: results lie there as PyTorch's do.
+
+Pointwise operators of PyTorch keep the order of their arguments, channels_last for one; what a kernel stores is dense
+in the order of its dimensions. A result in another order is stored transposed, and is a view of that:
+
+Before:  result[n, c, h, w]
+After:   stored[n, h, w, c] = result[n, c, h, w]; returned = stored.permute(0, 3, 1, 2)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autosched.tracing.operators.rules import Result
+from autosched.tracing.operators.view_translation import view
+from autosched.tracing.values.operands import chain, placed
+from autosched.tracing.values.values import Pointwise, Value, View
+from autosched.tracing.values.view_rules import permuted
+from search_spaces.workloads.strides import declared_strides
+
+
+def laid_out(value: Value, strides: tuple[int, ...]) -> Value:
+    """The value, or a view of a copy of it that lies by these strides, if they are dense in any order of dimensions."""
+    order = memory_order(value.shape, strides)
+    if order is None or not value.readable or _lies_by(value, strides):
+        return value
+    turned = tuple(value.shape[d] for d in order)
+    there = Result(f"{value.name}_turned", turned, value.dtype, value.line)
+    moved = view(there, value, lambda t: t.permute(order), lambda at: permuted(at, order))
+    stored = Pointwise(
+        name=f"{value.name}_stored",
+        shape=turned,
+        dtype=value.dtype,
+        line=value.line,
+        arguments=(moved,),
+        combine=lambda x: x,
+    )
+    inverse = [order.index(d) for d in range(len(order))]
+    back = Result(f"{value.name}_back", value.shape, value.dtype, value.line)
+    return view(back, stored, lambda t: t.permute(inverse), lambda at: permuted(at, inverse))
+
+
+def _lies_by(value: Value, strides: tuple[int, ...]) -> bool:
+    """Whether it lies by these strides as soon as what it is a view of is in memory."""
+    own: tuple[int, ...] | None = value.memory_strides
+    if isinstance(value, View):
+        views = chain(value, {})
+        lies = placed(views, views[-1].argument.memory_strides)
+        own = lies and lies[0]
+    return own is not None and all(n == 1 or a == b for n, a, b in zip(value.shape, own, strides, strict=True))
+
+
+def memory_order(shape: Sequence[int], strides: Sequence[int]) -> list[int] | None:
+    """The dimensions from the outermost in memory to the innermost, where they lie there densely; None elsewhere."""
+    order = sorted(range(len(shape)), key=lambda d: (-strides[d], d))
+    # Dimensions of size 1 have no stride to go by.
+    several = iter([d for d in order if shape[d] > 1])
+    order = [next(several) if size > 1 else d for d, size in enumerate(shape)]
+    inner = 1
+    for d in reversed(order):
+        if shape[d] > 1 and strides[d] != inner:
+            return None
+        inner *= shape[d]
+    return order if inner else None
+
+
+def permuted_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The strides where they are dense in another order than that of the dimensions."""
+    dense = declared_strides(shape, strides) is None
+    return None if dense or memory_order(shape, strides) is None else strides

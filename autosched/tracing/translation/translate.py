@@ -1,0 +1,282 @@
+"""From a graph of ATen operators to values: what every operator means, element by element."""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from autosched.tracing.capture.capture import Captured, user_line
+from autosched.tracing.operators import (
+    creation_rules,
+    lookup_rules,
+    product_rules,
+    reduction_rules,
+    scatter_rules,
+    view_translation,
+)
+from autosched.tracing.operators.binding import bind, check_declared
+from autosched.tracing.operators.pointwise.translation import NAMES, pointwise
+from autosched.tracing.operators.rules import UnsupportedError, constant_number, reshape, torch_name
+from autosched.tracing.translation.constant_nodes import ConstantNodes, filled
+from autosched.tracing.translation.nodes import (
+    READ_NUMBER,
+    given_to,
+    is_effect,
+    is_sequence,
+    needed_nodes,
+    operator_name,
+    results_of,
+    where,
+)
+from autosched.tracing.values.values import NUMBER, Eager, EagerOperation, Pointwise, Source, Value, as_read, values_in
+from search_spaces import InputError
+from search_spaces.workloads.dtypes import DTYPES, FLOAT8
+from search_spaces.workloads.expression import Access
+
+# Arguments of operators that are in memory, computed before: what is multiplied, and what is looked up in.
+_FROM_MEMORY = {**dict.fromkeys(product_rules.RULES, range(3)), **dict.fromkeys(lookup_rules.RULES, range(1))}
+_TABLES = (
+    creation_rules.RULES,
+    view_translation.RULES,
+    product_rules.RULES,
+    lookup_rules.RULES,
+    scatter_rules.RULES,
+)
+
+
+class DefectWarning(RuntimeWarning):
+    """A rule failed in a way that says nothing about the operator: a defect of this package."""
+
+
+@dataclass
+class Translation:
+    """The values of a captured graph.
+
+    `sources`: its arguments and the constants that it uses; `outputs`: its results in order, and what is no tensor as
+    it is; `effects`: what is called though nothing comes of it, because it may raise. `origins`: by value, the
+    operation that it is made for.
+    """
+
+    sources: list[Source] = field(default_factory=list)
+    outputs: list[Any] = field(default_factory=list)
+    effects: list[Value] = field(default_factory=list)
+    origins: dict[Value, str] = field(default_factory=dict)
+
+
+def translate(
+    captured: Captured, names: Sequence[str], allow_fallback: bool, eager: frozenset[str] = frozenset()
+) -> Translation:
+    """The values that the graph computes. `names`: what the arguments are called; `eager`: operations of the graph that
+    are left to PyTorch in any case.
+
+    Raises:
+        InputError: an operator is not supported, and `allow_fallback` does not leave it to PyTorch; the message names
+            it, the user's line and the reason.
+    """
+    return _Translator(captured, names, allow_fallback, eager).translation
+
+
+@dataclass(frozen=True)
+class _Unread:
+    """A constant that no kernel reads, for this reason. What is computed from it alone may be read again."""
+
+    reason: str
+
+
+class _Translator:
+    def __init__(self, captured: Captured, names: Sequence[str], allow_fallback: bool, eager: frozenset[str]) -> None:
+        self.translation = Translation()
+        self._left = eager | captured.laid_out
+        self._known: dict[fx.Node, Any] = {}
+        self._allow_fallback = allow_fallback
+        self._constants = ConstantNodes(captured.graph)
+        given = iter(names)
+        needed = needed_nodes(captured.graph, allow_fallback)
+        for node in captured.graph.nodes:
+            if node.op in ("placeholder", "get_attr"):
+                self._known[node] = self._held(node, captured.constants.get(node.name), given)
+            elif node.op == "call_function" and node in needed:
+                self._known[node] = self._called(node)
+            elif node.op == "output":
+                self.translation.outputs = [self._output(a) for a in node.args[0]]
+
+    def _held(self, node: fx.Node, constant: Tensor | torch.nn.Module | None, names: Iterator[str]) -> Any:
+        if isinstance(constant, torch.nn.Module):
+            return constant
+        meta = node.meta.get("val") if constant is None else constant
+        name = node.name if constant is not None else next(names)
+        if not isinstance(meta, Tensor) or meta.layout is not torch.strided:
+            what = f"{meta.layout}" if isinstance(meta, Tensor) else type(meta).__name__
+            raise InputError(f"argument {name} is {what}; expected a tensor with strides")
+        dtype = torch_name(meta.dtype)
+        position = None if constant is not None else sum(s.position is not None for s in self.translation.sources)
+        source = Source(
+            name=name,
+            shape=tuple(meta.shape),
+            dtype=dtype,
+            strides=tuple(meta.stride()),
+            position=position,
+            tensor=constant,
+        )
+        self.translation.sources.append(source)
+        return source
+
+    def _output(self, given: Any) -> Any:
+        if not isinstance(given, fx.Node):
+            return given
+        constant = self._constants.result(given) if given in self._constants else None
+        if constant is not None:
+            made, source = constant
+            self.translation.sources += [] if source is None else [source]
+            return made
+        value = self._known[given]
+        if isinstance(value, _Unread):
+            raise self._refused(given, value.reason)
+        if isinstance(value, Eager) and value.dtype == NUMBER and not self._allow_fallback:
+            raise self._refused(given, "it gives a number that depends on data, which is returned")
+        number = constant_number(value)
+        return value if number is None else filled(value.name, value.shape, given.meta["val"].dtype, number)
+
+    def _called(self, node: fx.Node) -> Any:
+        if node.target is operator.getitem and is_sequence(node.args[0]):
+            several, place = node.args
+            assert isinstance(several, fx.Node)
+            return self._known[several][place]
+        if is_effect(node):
+            self.translation.effects.append(self._eager(node, "it may raise an error"))
+            return None
+        if node.target is READ_NUMBER:
+            # Of use to who can look up with it.
+            return self._eager(node, "a number that depends on data")
+        if node.name in self._left:
+            return self._left_to_pytorch(node, "no kernel computes it", None)
+        try:
+            made = self._translated(node, *self._as_read(node))
+            self._note_origin(made, node.name)
+        except UnsupportedError as error:
+            return self._left_to_pytorch(node, str(error), None)
+        except Exception as error:
+            # Whatever a rule raises besides is its defect, and no reason to leave a caller without the line.
+            why = f"its rule failed with {type(error).__name__}: {error}"
+            warnings.warn(f"{where(node)}: {why}; this is a defect of autosched", DefectWarning, stacklevel=2)
+            return self._left_to_pytorch(node, why, error)
+        return made
+
+    def _left_to_pytorch(self, node: fx.Node, why: str, defect: Exception | None) -> Any:
+        constant = self._in_memory(node)
+        if constant is not None:
+            return constant
+        if node in self._constants and not self._allow_fallback:
+            return _Unread(why)
+        if not self._allow_fallback:
+            raise self._refused(node, why) from defect
+        return self._eager(node, why)
+
+    def _in_memory(self, node: Any) -> Source | None:
+        """What the node computes as a constant tensor, where it depends on nothing."""
+        made = self._constants.source(node) if node in self._constants else None
+        self.translation.sources += [] if made is None else [made]
+        return made
+
+    def _as_read(self, node: fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What an operator is given: what it cannot compute on the way is in memory if it is constant."""
+        arguments, keywords = given_to(node, self._known)
+        places = [n for n in _FROM_MEMORY.get(operator_name(node)[0], ()) if n < len(arguments)]
+        constants = {n: self._in_memory(node.args[n]) for n in places}
+        read = tuple(constants.get(n) or _as_tensor(given) for n, given in enumerate(arguments))
+        return read, {name: _as_tensor(given) for name, given in keywords.items()}
+
+    def _refused(self, node: fx.Node, why: str) -> InputError:
+        return InputError(
+            f"{where(node)} is not supported: {why}; trace(..., allow_fallback=True) leaves it to PyTorch"
+        )
+
+    def _note_origin(self, made: Any, origin: str) -> None:
+        """Everything that was made now is made for this operation; expressions are tried: no rule is to fail later."""
+        rest = list(values_in(made))
+        while rest:
+            value = rest.pop()
+            if value not in self.translation.origins and not isinstance(value, Source):
+                self.translation.origins[value] = origin
+                if isinstance(value, Pointwise):
+                    value.combine(*(as_read(Access("x", ()), a.dtype) for a in value.arguments))
+                rest += value.operands
+
+    def _translated(self, node: fx.Node, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        unread = next((u for n in node.all_input_nodes if isinstance(u := self._known[n], _Unread)), None)
+        if unread is not None:
+            raise UnsupportedError(unread.reason)
+        name, overload = operator_name(node)
+        for value in values_in((arguments, keywords)):
+            if not value.readable:
+                raise UnsupportedError(_why_unreadable(value))
+        results = [r for r in results_of(node) if r is not None]
+        if not results or not results[0].of(Value).readable:
+            raise UnsupportedError(_why_unreadable(results[0].of(Value)) if results else "it gives no tensor")
+        first = results[0]
+        if first.dtype not in DTYPES or first.dtype in FLOAT8:
+            allowed = ", ".join(d for d in DTYPES if d not in FLOAT8)
+            raise UnsupportedError(f"its result is {first.dtype}; expected one of {allowed}")
+        if 0 in first.shape or any(0 in v.shape for v in arguments if isinstance(v, Value)):
+            return self._eager(node, "a tensor without elements")
+        if (name, overload) == ("view", "dtype"):
+            raise UnsupportedError("the bits of one element type as those of another")
+        constant = self._in_memory(node) if name in _FROM_MEMORY or name in reduction_rules.RULES else None
+        if constant is not None:
+            return constant
+        found = rule_of(name, overload)
+        if found is None and name not in NAMES:
+            raise UnsupportedError("no rule says what it computes")
+        assert isinstance(node.target, torch._ops.OpOverload)
+        bound = bind(node.target, arguments, keywords)
+        if found is None:
+            return pointwise(first, name, bound)
+        check_declared(found, bound, own=1)
+        return found(first, *bound.required, **bound.options)
+
+    def _eager(self, node: fx.Node, why: str) -> Any:
+        """A call of PyTorch with exactly what the graph gives it."""
+        assert callable(node.target)
+        arguments, keywords = given_to(node, self._known)
+        # What is constant is computed nowhere else: it has to be in memory.
+        arguments = tuple(self._in_memory(n) or a for n, a in zip(node.args, arguments, strict=True))
+        operation = EagerOperation(node.target, arguments, tuple(keywords.items()), why)
+        if is_effect(node):
+            return Eager(name=node.name, shape=(), dtype=NUMBER, line=user_line(node), operation=operation)
+        results = results_of(node)
+        several = isinstance(node.meta["val"], list | tuple)
+        made = tuple(
+            None if r is None else r.of(Eager, operation=operation, output=i if several else None, strides=r.strides)
+            for i, r in enumerate(results)
+        )
+        self._note_origin(made, node.name)
+        return made if several else made[0]
+
+
+def _as_tensor(given: Any) -> Any:
+    """A number that was read from a tensor as that tensor: rules take either."""
+    if isinstance(given, Eager) and given.operation.target is READ_NUMBER and given.operation.arguments[0].readable:
+        return reshape(given.operation.arguments[0], ())
+    return given
+
+
+def _why_unreadable(value: Value) -> str:
+    if value.dtype == NUMBER:
+        return f"{value.name} is a number that depends on data; expected tensors"
+    if value.dtype in DTYPES:
+        return f"{value.name} has a shape that depends on data; expected one that does not"
+    return f"{value.name} is {value.dtype}; expected one of {', '.join(DTYPES)}"
+
+
+def rule_of(name: str, overload: str) -> Callable[..., Any] | None:
+    """The rule of an ATen operator that is not pointwise, or None."""
+    found = reduction_rules.rule_of(name, overload)
+    for rules in _TABLES:
+        found = found or rules.get(name)
+    return found

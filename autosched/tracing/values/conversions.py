@@ -1,0 +1,71 @@
+"""One element as one of another element type, as PyTorch converts it.
+
+Elements of integers are expressions of integers, those of floating-point numbers and booleans are float32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+
+from search_spaces.workloads import expression as ex
+from search_spaces.workloads.dtypes import is_float, is_integer, range_of
+from search_spaces.workloads.expression import Expression, Integer, Literal
+
+_ROUNDING = {dtype: operator for operator, dtype in ex.ROUNDINGS.items()}
+_WRAPPING = {dtype: operator for operator, dtype in ex.WRAPPINGS.items()}
+
+
+def converted(x: Expression, source: str, dtype: str) -> Expression:
+    """An element of type `source` as one of `dtype`: rounded, cut towards 0, or to its lower bits."""
+    if source == dtype:
+        return x
+    if dtype == "bool":
+        return truth(x)
+    if is_integer(dtype):
+        return wrapped(x if is_integer(source) else ex.call("to_integer", x), dtype, source)
+    number = ex.call("to_float", x) if is_integer(source) else x
+    return rounded(number, dtype)
+
+
+def fitting(combine: Callable[..., Expression], dtype: str) -> Callable[..., Expression]:
+    """`combine`, and then rounded, or cut, to a narrower type."""
+    if dtype in _ROUNDING:
+        return lambda *elements: rounded(combine(*elements), dtype)
+    return (lambda *elements: wrapped(combine(*elements), dtype)) if is_integer(dtype) else combine
+
+
+def rounded(x: Expression, dtype: str) -> Expression:
+    """A float32 as an element type holds it."""
+    return ex.call(_ROUNDING[dtype], x) if dtype in _ROUNDING else x
+
+
+def wrapped(x: Expression, dtype: str, source: str = "int64") -> Expression:
+    """An integer, which any of type `source` may be, as an integer of type `dtype`."""
+    (low, high), (least, most) = range_of(dtype), range_of("int64" if is_float(source) else source)
+    return x if low <= least and most <= high else ex.call(_WRAPPING[dtype], x)
+
+
+def truth(x: Expression) -> Expression:
+    """1 where a number is not 0, else 0."""
+    zero = Integer(0) if ex.is_integral(x) else Literal(0.0)
+    return ex.call("eq", ex.call("eq", x, zero), Literal(0.0))
+
+
+# There is no literal that is no number.
+NOT_A_NUMBER = ex.div(Literal(0.0), Literal(0.0))
+
+
+def constant(number: float, dtype: str) -> Expression:
+    """The number as a tensor of that element type holds it.
+
+    Raises:
+        OverflowError, RuntimeError, ValueError: it does not fit.
+    """
+    if is_integer(dtype):
+        # Its lower bits: to eager 300 beside uint8 is 44.
+        return Integer(int(torch.tensor(int(number), dtype=torch.int64).to(getattr(torch, dtype))))
+    held = float(torch.tensor(number, dtype=getattr(torch, dtype)))
+    return NOT_A_NUMBER if math.isnan(held) else Literal(held)

@@ -1,0 +1,346 @@
+"""Elements of traced values as expressions of what is in memory, pulled from the output of a kernel downwards.
+
+Reductions and products that are met on the way become stages; views only change the index.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from autosched.tracing.values.operands import Operand, base_of, chain, placed
+from autosched.tracing.values.values import Counted, Index, LookedUp, Pointwise, Product, Reduced, Value, View, as_read
+from autosched.tracing.values.view_rules import NotAffineError, expanded, reshaped, scaled
+from search_spaces import Axis, Reduction, Stage
+from search_spaces.workloads import expression as ex
+from search_spaces.workloads.dtypes import is_integer
+from search_spaces.workloads.expression import Access, Affine, Expression, Gather, Literal, Position
+
+# The axis of a result without dimensions.
+ROW = "row"
+# Parts that the expressions of one kernel may have. More takes longer to compile than it saves.
+_MOST_PARTS = 3000
+# Operators that may follow each other in one. What prints, writes and reads expressions calls itself, twice or three
+# times for each, and Python allows a thousand such calls in all. So many take longer than moving a tensor to memory.
+_MOST_DEPTH = 150
+
+# What asks for elements of other values, one by one, and ends with an element of its own.
+Pulling = Generator[tuple[Value, Index], Expression, Expression]
+
+
+class NotOneKernelError(Exception):
+    """A value and what it is computed from do not fit one kernel; with `stored` in memory they might.
+
+    `needed`: nothing that is computed from `stored` like that has a kernel unless that is in memory. `reached`: what
+    was looked at until then; storing anything else changes nothing.
+    """
+
+    def __init__(self, reason: str, stored: Value | None = None, *, needed: bool = False) -> None:
+        super().__init__(reason)
+        self.stored, self.needed = stored, needed
+        self.reached: frozenset[Value] = frozenset()
+
+    def having(self, reached: Iterable[Value]) -> NotOneKernelError:
+        """The same, with what was looked at."""
+        self.reached = frozenset(reached)
+        return self
+
+
+@dataclass
+class Elements:
+    """What is known while the elements of one output are pulled from the values that are `stored`, with their strides.
+
+    `cuts`: axes that are two, by the positions of the inner one. `output_axes` are those of the output, in order;
+    `columns` those along what is reduced, whichever dimensions these are: there is one such range in a kernel.
+    `fused_products`: see `assembly.assemble`. `factors`: what is pulled for a product at the moment. `reached`: what
+    was looked at.
+    """
+
+    stored: Mapping[Value, tuple[int, ...]]
+    cuts: Mapping[str, int]
+    fused_products: bool
+    extents: dict[str, int] = field(default_factory=dict)
+    output_axes: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    operands: dict[tuple[Value, int, tuple[tuple[str, int], ...], tuple[int, ...]], Operand] = field(
+        default_factory=dict
+    )
+    stages: list[Stage] = field(default_factory=list)
+    precision: str = "ieee"
+    multiplies: bool = False
+    factors: list[Value] = field(default_factory=list)
+    reached: set[Value] = field(default_factory=set)
+    _known: dict[tuple[Value, Index], Expression] = field(default_factory=dict)
+
+    def dimension(self, axis: str, size: int) -> Affine:
+        """The index along a dimension: an axis, or the axes it is cut into; 0 where there is only one index."""
+        if size == 1:
+            return Affine()
+        inner = self.cuts.get(axis)
+        if inner is not None:
+            return scaled(self.dimension(f"{axis}o", size // inner), inner) + self.dimension(f"{axis}i", inner)
+        self.extents[axis] = size
+        return ex.axis_index(axis)
+
+    def _unit(self, at: Affine | Expression, axis: str) -> Affine:
+        """The index, with an axis of extent 1 where it has none."""
+        if not isinstance(at, Affine):
+            raise NotOneKernelError("an element of a product is looked up")
+        if at.terms:
+            return at
+        self.extents[axis] = 1
+        return at + ex.axis_index(axis)
+
+    def axes(self, names: Iterable[str]) -> tuple[Axis, ...]:
+        return tuple(Axis(n, self.extents[n]) for n in names)
+
+    def ordered(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Rows before columns."""
+        return (*(n for n in names if n not in self.columns), *(n for n in self.columns if n in names))
+
+    def element(self, value: Value, index: Index) -> Expression:
+        """The element of the value at the index, as an expression of what is in memory.
+
+        What it is computed from waits in a list, not on Python's stack: chains may be long.
+        """
+        waiting = [((value, index), self._made(value, index))]
+        given: Expression | None = None
+        while waiting:
+            key, pulling = waiting[-1]
+            try:
+                wanted = next(pulling) if given is None else pulling.send(given)
+            except StopIteration as end:
+                waiting.pop()
+                given = self._known[key] = self._bounded(key[0], end.value)
+            else:
+                given = self._known.get(wanted)
+                if given is None:
+                    waiting.append((wanted, self._made(*wanted)))
+        assert given is not None
+        return given
+
+    def _bounded(self, value: Value, made: Expression) -> Expression:
+        """The expression of an element of the value, unless it is too large for a kernel."""
+        if ex.parts(made) <= _MOST_PARTS and ex.depth(made) <= _MOST_DEPTH:
+            return made
+        reason = f"the expression of {value.name} has over {_MOST_PARTS} parts, or {_MOST_DEPTH} within each other"
+        sizes = {v: max(ex.parts(e) / _MOST_PARTS, ex.depth(e) / _MOST_DEPTH) for (v, _), e in self._known.items()}
+        below = [base_of(o, self.stored) for o in value.operands]
+        computed = [o for o in below if o.operands and o not in self.stored]
+        largest = max(computed, key=lambda o: sizes.get(o, 0.0), default=None)
+        raise NotOneKernelError(reason, largest, needed=largest is not None)
+
+    def _made(self, value: Value, index: Index) -> Pulling:
+        self.reached.add(value)
+        if value in self.stored:
+            return self._read(value, value.shape, self.stored[value], 0, index)
+        match value:
+            case View():
+                return (yield from self._viewed(value, index))
+            case Pointwise(arguments=arguments, combine=combine):
+                elements = []
+                for argument in arguments:
+                    elements.append((yield argument, expanded(index, argument.shape)))
+                return combine(*elements)
+            case Counted(start=start, step=step):
+                return _as_value(index[0], step, start, is_integer(value.dtype))
+            case Reduced():
+                return (yield from self._folded(value, index))
+            case Product():
+                return (yield from self._multiplied(value, index))
+            case LookedUp(table=table, index=chosen):
+                at: list[Affine | Expression] = []
+                for i in chosen:
+                    at.append(index[i] if isinstance(i, int) else (yield i, expanded(index, i.shape)))
+                return (yield table, tuple(at))
+            case _:
+                raise NotOneKernelError(f"{value.name} is left to PyTorch", value)
+
+    def _viewed(self, view: View, index: Index) -> Pulling:
+        base = base_of(view, self.stored)
+        if base in self.stored:
+            lies = placed(chain(view, self.stored), self.stored[base])
+            if lies is not None:
+                strides, offset = lies
+                return self._read(base, view.shape, strides, offset, index)
+        try:
+            return (yield view.argument, view.source_index(index, self.extents))
+        except NotAffineError:
+            stored = None if base in self.stored else base
+            raise NotOneKernelError(f"{view.name} is no affine view", stored) from None
+
+    def _read(
+        self, value: Value, shape: Sequence[int], strides: Sequence[int], offset: int, index: Index
+    ) -> Expression:
+        """An element of a tensor in memory."""
+        address = Affine(offset=offset)
+        for at, stride in zip(index, strides, strict=True):
+            if not isinstance(at, Affine):
+                return self._gathered(value, shape, strides, offset, index)
+            address += scaled(at, stride)
+        by_stride = tuple(sorted(address.terms, key=lambda term: -term[1]))
+        if any(stride < 0 for _, stride in by_stride):
+            raise NotOneKernelError(f"{value.name} is read backwards")
+        operand = self._operand(Operand(value.name, value, address.offset, by_stride))
+        return as_read(at_its_axes(operand), value.dtype)
+
+    def _gathered(
+        self, value: Value, shape: Sequence[int], strides: Sequence[int], offset: int, index: Index
+    ) -> Expression:
+        """An element at indices that are data: the tensor is an input with its own dimensions."""
+        named = tuple((f"dimension{d}", stride) for d, stride in enumerate(strides))
+        operand = self._operand(Operand(value.name, value, offset, named, tuple(shape)))
+        plain = (isinstance(i, Affine) and i.offset == 0 and [c for _, c in i.terms] == [1] for i in index)
+        at = tuple(i if p else _as_value(i, 1, 0, True) for i, p in zip(index, plain, strict=True))
+        return as_read(Gather(operand.name, at), value.dtype)
+
+    def _operand(self, wanted: Operand) -> Operand:
+        key = (wanted.value, wanted.offset, wanted.strides, wanted.shape)
+        if key not in self.operands:
+            taken = {o.name for o in self.operands.values()} | {s.name for s in self.stages} | {"out"}
+            name = wanted.name
+            while name in taken:
+                name += "_"
+            self.operands[key] = replace(wanted, name=name)
+        return self.operands[key]
+
+    # Stages
+
+    def _folded(self, value: Reduced, index: Index) -> Pulling:
+        """A reduction: a stage over the axes of its index."""
+        rows = variables(index)
+        sizes = [value.argument.shape[d] for d in value.dims]
+        columns = self._along_columns(sizes, rows)
+        whole: list[Affine | Expression] = list(index)
+        for d, at in zip(value.dims, columns, strict=True):
+            whole.insert(d, at)
+        body = yield value.argument, tuple(whole)
+        folded = variables(columns)
+        if not folded:
+            return body
+        rows = tuple(a for a in self.output_axes if a in rows) + tuple(a for a in rows if a not in self.output_axes)
+        if not rows:
+            self.extents[ROW] = 1
+            rows = (ROW,)
+            self.output_axes = (ROW, *(a for a in self.output_axes if a != ROW))
+        reduction = Reduction(value.operator, self.axes(folded))
+        dtype = "int64" if ex.is_integral(body) else "float32"
+        stage = Stage(self._stage_name(value.name), self.axes(rows), body, reduction, dtype)
+        return self._access(stage, value)
+
+    def _along_columns(self, sizes: Sequence[int], rows: Sequence[str]) -> Index:
+        """The index along reduced dimensions of these sizes, for rows with these axes."""
+        count = math.prod(sizes)
+        if count == 1:
+            return tuple(Affine() for _ in sizes)
+        free = [a for a in self.output_axes if a not in rows and a != ROW]
+        shared = (tuple(free), self.columns)
+        for axes in shared:
+            extents = [self.extents[a] for a in axes]
+            if axes and math.prod(extents) == count:
+                self.columns = tuple(axes)
+                return reshaped([ex.axis_index(a) for a in axes], extents, sizes, self.extents)
+        if self.columns:
+            raise NotOneKernelError("it reduces over two different extents")
+        index = tuple(self.dimension(f"r{n}", size) for n, size in enumerate(sizes))
+        self.columns = variables(index)
+        return index
+
+    def _multiplied(self, value: Product, index: Index) -> Pulling:
+        """A contraction: a stage with the axes of the product, of which there are at least m and n."""
+        *batch, m, n = index
+        if self.factors:
+            factor = self._missing(self.factors[-1])
+            reason = f"{factor.name} is multiplied, and computed from a product"
+            raise NotOneKernelError(reason, factor, needed=not self.fused_products)
+        m, n = self._unit(m, "m"), self._unit(n, "n")
+        if self.multiplies and not (self.fused_products and value.a.shape[-1] == self.extents.get("k")):
+            raise NotOneKernelError("there are several products", value)
+        k = self._unit(self.dimension("k", value.a.shape[-1]), "k")
+        own = variables((*batch, m, n))
+        if self.multiplies and own != self.output_axes:
+            raise NotOneKernelError("there are products over different axes", value)
+        a = yield from self._factor(value.a, (*batch, m, k))
+        b = yield from self._factor(value.b, (*batch, k, n))
+        if not set(self.output_axes) <= set(own):
+            raise NotOneKernelError("a product is read at other axes than it has", value)
+        # With those of size 1 that the output leaves out.
+        self.output_axes = own
+        self.precision, self.multiplies = value.precision, True
+        stage = Stage(
+            self._stage_name(value.name), self.axes(own), ex.mul(a, b), Reduction("sum", self.axes(variables((k,))))
+        )
+        return self._access(stage, value)
+
+    def _factor(self, value: Value, index: Index) -> Pulling:
+        """What a product multiplies: an element in memory, by every axis of its index, if with a stride of 0."""
+        self.factors.append(value)
+        read = yield value, index
+        self.factors.pop()
+        if isinstance(read, ex.Apply) and read.operator == "to_integer":
+            # Dots take integers as they are in memory.
+            (read,) = read.arguments
+        operand = next((o for o in self.operands.values() if read == at_its_axes(o)), None)
+        if operand is None and self.fused_products and value.dtype != "float32":
+            return read
+        if operand is None:
+            raise NotOneKernelError(f"{value.name} is multiplied", self._missing(value), needed=True)
+        if operand.value.dtype != value.dtype:
+            reason = f"{value.name} is multiplied, and is {operand.value.dtype} in memory"
+            raise NotOneKernelError(reason, value, needed=True)
+        steps = [s for v, s in operand.strides if self.extents[v] > 1]
+        if steps and min(steps) > 1 and isinstance(value, View):
+            # Elements that all lie apart are better copied together once than read by every tile.
+            reason = f"{value.name} is multiplied, and none of its elements are neighbours"
+            raise NotOneKernelError(reason, value, needed=True)
+        given = dict(operand.strides)
+        repeated = tuple((a, 0) for a in variables(index) if a not in given)
+        if not repeated:
+            return read
+        operand = self._operand(replace(operand, strides=(*repeated, *operand.strides)))
+        return at_its_axes(operand)
+
+    def _missing(self, factor: Value) -> Value:
+        """What a product needs in memory: what the factor is a view or a copy of, or itself."""
+        base = base_of(factor, self.stored)
+        copied = base
+        while isinstance(copied, Pointwise) and copied not in self.stored and copied.is_copy:
+            copied = base_of(copied.arguments[0], self.stored)
+        found = base if copied in self.stored else copied
+        return factor if found in self.stored else found
+
+    def _stage_name(self, wanted: str) -> str:
+        taken = {s.name for s in self.stages} | {o.name for o in self.operands.values()} | {"out"}
+        while wanted in taken:
+            wanted += "_"
+        return wanted
+
+    def _access(self, stage: Stage, value: Value) -> Expression:
+        self.stages.append(stage)
+        return as_read(at_its_axes(stage), value.dtype)
+
+
+def _as_value(at: Affine | Expression, step: int, start: int, whole: bool) -> Expression:
+    """`start + step * at`, as an integer if it is `whole`, or else as a float32; data is an integer."""
+    if isinstance(at, Affine):
+        form = scaled(at, step) + Affine(offset=start)
+        if not form.terms:
+            return ex.Integer(form.offset) if whole else Literal(float(form.offset))
+        return ex.call("to_integer", Position(form)) if whole else Position(form)
+    scale = at if step == 1 else ex.mul(at, ex.Integer(step))
+    number = scale if start == 0 else ex.add(scale, ex.Integer(start))
+    return number if whole else ex.call("to_float", number)
+
+
+def at_its_axes(tensor: Stage | Operand) -> Access:
+    names = [a.name for a in tensor.axes] if isinstance(tensor, Stage) else [v for v, _ in tensor.strides]
+    return Access(tensor.name, tuple(map(ex.axis_index, names)))
+
+
+def variables(index: Index) -> tuple[str, ...]:
+    """The axes of the index, in order."""
+    forms = (at for at in index if isinstance(at, Affine))
+    found = [v for form in forms for v, _ in sorted(form.terms, key=lambda term: -term[1])]
+    inner = [v for at in index if not isinstance(at, Affine) for v in sorted(ex.variables(at))]
+    return tuple(dict.fromkeys([*found, *inner]))

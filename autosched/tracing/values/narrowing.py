@@ -1,0 +1,196 @@
+"""Integers that float32 holds, computed in float32: what is compared, counted and chosen among small integers.
+
+    lt(to_integer((i)), to_integer((j)))                    lt((i), (j))
+    where(c, to_integer((i)), 8) folded by minimum          where(c, (i), 8) folded by minimum
+    table[to_integer(t[r]), c]                              table[t[r], c]
+
+A vector has twice as many float32 as integers of 64 bits, and kernels of masks stay one kind of arithmetic.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from search_spaces import Stage
+from search_spaces.workloads import expression as ex
+from search_spaces.workloads.dtypes import is_integer, range_of
+from search_spaces.workloads.expression import Access, Apply, Expression, Gather, Integer, Literal, Position
+
+# Integers up to here are exact in float32.
+_EXACT = 2**24
+
+_Range = tuple[int, int]
+
+
+def narrowed(stages: Sequence[Stage], inputs: Mapping[str, tuple[str, tuple[int, ...]]]) -> list[Stage]:
+    """The stages with all integers in float32 that fit there. `inputs`: element type and shape, by name."""
+    ranges = {n: range_of(dtype) for n, (dtype, _) in inputs.items() if dtype == "bool" or is_integer(dtype)}
+    shapes = {n: shape for n, (_, shape) in inputs.items()}
+    found = []
+    for stage in stages:
+        narrowing = _Narrowing(ranges, shapes, stage.extents)
+        small = narrowing.small(stage.expression) if ex.is_integral(stage.expression) else None
+        expression = small.expression if small else narrowing.rewritten(stage.expression)
+        reach = small.range if small else narrowing.range_of(stage.expression)
+        folded = _folded(reach, stage) if reach else None
+        if folded:
+            ranges[stage.name] = folded
+        last = stage is stages[-1]
+        dtype = "float32" if small and folded and not last else stage.dtype
+        made = replace(stage, expression=expression, dtype=dtype)
+        if small and (folded is None or made.is_contraction or not _is_stored_whole(folded, dtype)):
+            # The fold does not fit, or would be one for a dot, which not every device has of such integers.
+            made = replace(stage, expression=narrowing.rewritten(stage.expression))
+        found.append(made)
+    return found
+
+
+def _is_stored_whole(reach: _Range, dtype: str) -> bool:
+    """Whether no such number wraps around in the type that it is stored as."""
+    low, high = (-_EXACT, _EXACT) if dtype == "float32" else range_of(dtype)
+    return low <= reach[0] and reach[1] <= high
+
+
+def _folded(reach: _Range, stage: Stage) -> _Range | None:
+    """The range of a fold of integers in this one."""
+    if stage.reduction is None or stage.reduction.operator in ("max", "min"):
+        return reach
+    if stage.reduction.operator == "sum":
+        count = math.prod(a.extent for a in stage.reduction.axes)
+        return _within((reach[0] * count, reach[1] * count))
+    return reach if reach[0] >= 0 and reach[1] <= 1 else None
+
+
+def _within(reach: _Range) -> _Range | None:
+    return reach if reach[0] >= -_EXACT and reach[1] <= _EXACT else None
+
+
+@dataclass(frozen=True)
+class _Small:
+    """An integer in float32, and what it can be."""
+
+    expression: Expression
+    range: _Range
+
+
+@dataclass
+class _Narrowing:
+    """The expressions of a stage. `ranges`: of tensors of integers, and of stages whose values are such."""
+
+    ranges: Mapping[str, _Range]
+    shapes: Mapping[str, tuple[int, ...]]
+    extents: Mapping[str, int]
+    # With the expression itself, which so keeps its identity.
+    _known: dict[int, tuple[Expression, _Small | None]] = field(default_factory=dict)
+
+    def rewritten(self, expression: Expression) -> Expression:
+        return ex.rewritten(expression, self._changed)
+
+    def _changed(self, e: Expression) -> Expression | None:
+        match e:
+            case Apply("to_float", (Apply("to_integer", (Access() | Gather() as leaf,)),)):
+                # Reading an integer as a float32 rounds it as well.
+                return self.rewritten(leaf)
+            case Apply("to_float", (argument,)):
+                small = self.small(argument)
+                return small.expression if small else None
+            case Apply(operator, (a, b)) if operator in ex.COMPARISONS and ex.is_integral(a):
+                first, second = self.small(a), self.small(b)
+                return ex.call(operator, first.expression, second.expression) if first and second else None
+            case Gather(tensor, index) if tensor in self.shapes:
+                sizes = self.shapes[tensor]
+                return Gather(tensor, tuple(self._index(i, n) for i, n in zip(index, sizes, strict=True)))
+            case _:
+                return None
+
+    def _index(self, at: ex.Affine | Expression, size: int) -> ex.Affine | Expression:
+        if isinstance(at, ex.Affine):
+            return at
+        match at:
+            case Apply("to_integer", (Access() | Gather() as leaf,)) if size <= _EXACT:
+                # What float32 does not hold is outside the dimension in any case.
+                return self.rewritten(leaf)
+        small = self.small(at) if ex.is_integral(at) else None
+        return small.expression if small else self.rewritten(at)
+
+    def small(self, e: Expression) -> _Small | None:
+        """An expression of integers in float32, or None where float32 may not hold it or what it is made of."""
+        if id(e) not in self._known:
+            self._known[id(e)] = (e, self._small(e))
+        return self._known[id(e)][1]
+
+    def _small(self, e: Expression) -> _Small | None:
+        match e:
+            case Integer(value):
+                found = _Small(Literal(float(value)), (value, value))
+            case Apply("to_integer", (argument,)):
+                reach = self.range_of(argument)
+                if reach is None:
+                    return None
+                found = _Small(self.rewritten(argument), reach)
+            case Apply(operator, (argument,)) if operator in ex.WRAPPINGS:
+                inner, (low, high) = self.small(argument), range_of(ex.WRAPPINGS[operator])
+                if inner is None or inner.range[0] < low or inner.range[1] > high:
+                    return None
+                found = inner
+            case Apply("where", (condition, a, b)):
+                of_a, of_b = self.small(a), self.small(b)
+                if of_a is None or of_b is None:
+                    return None
+                either = ex.call("where", self.rewritten(condition), of_a.expression, of_b.expression)
+                found = _Small(either, _joined(of_a.range, of_b.range))
+            case Apply(operator, arguments) if operator in _RANGES:
+                parts = [self.small(a) for a in arguments]
+                whole = [p for p in parts if p is not None]
+                if len(whole) < len(parts):
+                    return None
+                reach = _RANGES[operator](*(p.range for p in whole))
+                found = _Small(ex.call(operator, *(p.expression for p in whole)), reach)
+            case _:
+                return None
+        return found if _within(found.range) else None
+
+    def range_of(self, e: Expression) -> _Range | None:
+        """The range of a float32 that is an integer in any case, and one that float32 holds."""
+        reach: _Range | None = None
+        match e:
+            case Literal(value) if math.isfinite(value) and value == math.floor(value):
+                reach = (int(value), int(value))
+            case Position(index):
+                reach = (index.minimum(self.extents), index.maximum(self.extents))
+            case Access(tensor):
+                reach = self.ranges.get(tensor)
+            case Gather(tensor):
+                # 0 where there is no such element.
+                reach = _joined(self.ranges[tensor], (0, 0)) if tensor in self.ranges else None
+            case Apply(operator) if operator in ex.COMPARISONS:
+                reach = (0, 1)
+            case Apply("where", (_, a, b)):
+                of_a, of_b = self.range_of(a), self.range_of(b)
+                reach = _joined(of_a, of_b) if of_a and of_b else None
+            case Apply("mul" | "maximum" | "minimum" as operator, (a, b)):
+                of_a, of_b = self.range_of(a), self.range_of(b)
+                reach = _RANGES[operator](of_a, of_b) if of_a and of_b else None
+        return _within(reach) if reach else None
+
+
+def _joined(a: _Range, b: _Range) -> _Range:
+    return min(a[0], b[0]), max(a[1], b[1])
+
+
+def _product(a: _Range, b: _Range) -> _Range:
+    ends = [x * y for x in a for y in b]
+    return min(ends), max(ends)
+
+
+_RANGES: Mapping[str, Callable[..., _Range]] = {
+    "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
+    "mul": _product,
+    "neg": lambda a: (-a[1], -a[0]),
+    "abs": lambda a: (0 if a[0] <= 0 <= a[1] else min(map(abs, a)), max(map(abs, a))),
+    "maximum": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
+    "minimum": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
+}

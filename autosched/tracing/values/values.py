@@ -1,0 +1,229 @@
+"""The tensors of a traced function, as what they are computed from: the graph that is cut into kernels.
+
+A value says what one element of it is; where it lies in memory, and whether it ever does, is decided later. Dimensions
+are logical: a transposition is a value of its own, and costs nothing until somebody stores it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+
+from search_spaces.workloads.dtypes import DTYPES, dtype, is_integer
+from search_spaces.workloads.expression import Access, Affine, Expression, call
+from search_spaces.workloads.strides import dense_strides
+
+# The `dtype` of what is a number or a truth value of Python's.
+NUMBER = "number"
+
+# Where an element is, per dimension: an affine form of the axes of a kernel, or data (see `LookedUp`).
+Index = tuple[Affine | Expression, ...]
+# Extents of the axes that indices are made of, by name.
+Extents = Mapping[str, int]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Value:
+    """A tensor of the function: `name` as in the captured graph, `dtype` as `search_spaces.workloads.dtypes` calls it.
+
+    `line`: the user's line that it comes from, "" where that is unknown.
+
+    Only PyTorch can take one that is not `readable`: then `dtype` may be any of PyTorch's, or `NUMBER` of what is no
+    tensor, and a size that depends on data is -1.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    line: str = field(default="", repr=False)
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        """What it is computed from."""
+        return ()
+
+    @property
+    def readable(self) -> bool:
+        """Whether kernels can read it."""
+        return self.dtype in DTYPES and min(self.shape, default=0) >= 0
+
+    @property
+    def memory_strides(self) -> tuple[int, ...]:
+        """How it lies in memory, if it does."""
+        return dense_strides(self.shape)
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * dtype(self.dtype).bytes if self.readable else 0
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Source(Value):
+    """An input of the function, or a constant tensor: it is in memory, with these strides.
+
+    `position`: which argument it is; a constant has a `tensor` instead, which is `trained` when it requires a gradient.
+    """
+
+    strides: tuple[int, ...]
+    position: int | None = None
+    tensor: torch.Tensor | None = field(default=None, repr=False)
+
+    @property
+    def memory_strides(self) -> tuple[int, ...]:
+        return self.strides
+
+    @property
+    def trained(self) -> bool:
+        return self.tensor is not None and self.tensor.requires_grad
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Pointwise(Value):
+    """`combine` of the elements of its arguments, broadcast as PyTorch does; a constant has none.
+
+    Elements of a value of integers are expressions of integers, all others are float32.
+    """
+
+    arguments: tuple[Value, ...]
+    combine: Callable[..., Expression]
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        return self.arguments
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether it has the elements of its argument as they are."""
+        if [(a.shape, a.dtype) for a in self.arguments] != [(self.shape, self.dtype)]:
+            return False
+        element = as_read(Access("", ()), self.dtype)
+        return self.combine(element) == element
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Counted(Value):
+    """`start + step * i` for the positions i of its one dimension."""
+
+    start: int
+    step: int
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Reduced(Value):
+    """A fold of the argument over some of its dimensions, which it does not have."""
+
+    operator: Literal["sum", "max", "min", "prod"]
+    argument: Value
+    dims: tuple[int, ...]
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        return (self.argument,)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Product(Value):
+    """`a @ b` of [*batch, m, k] and [*batch, k, n], with equal batches."""
+
+    a: Value
+    b: Value
+    precision: str = "ieee"
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        return (self.a, self.b)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class View(Value):
+    """The elements of the argument at other indices.
+
+    `apply` makes the same view of any tensor of the argument's shape, or raises RuntimeError where its strides do not
+    allow that; `source_index` gives the index of the argument for an index of the view, or raises as
+    `view_rules.reshaped` does.
+    """
+
+    argument: Value
+    apply: Callable[[torch.Tensor], torch.Tensor]
+    source_index: Callable[[Index, Extents], Index]
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        return (self.argument,)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LookedUp(Value):
+    """Elements of `table` at indices that are data: one per dimension of the table, a value or a dimension of this one.
+
+    Values of the index are broadcast to this value's shape, as PyTorch does.
+    """
+
+    table: Value
+    index: tuple[Value | int, ...]
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        return (self.table, *(i for i in self.index if isinstance(i, Value)))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Eager(Value):
+    """What PyTorch computes: an operation that no kernel is made of. `arguments` hold values and plain constants.
+
+    `output`: which of several results it is. All results of one operation share `operation`. `strides`: those that
+    PyTorch gives it, where it is not dense in the order of its dimensions but is in another.
+    """
+
+    operation: EagerOperation
+    output: int | None = None
+    strides: tuple[int, ...] | None = None
+
+    @property
+    def memory_strides(self) -> tuple[int, ...]:
+        return self.strides or dense_strides(self.shape)
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        return self.operation.operands
+
+
+@dataclass(frozen=True, eq=False)
+class EagerOperation:
+    """A call of PyTorch's operator `target`; values among its arguments stand for their tensors. `why`: the reason."""
+
+    target: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    keywords: tuple[tuple[str, Any], ...]
+    why: str
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        return tuple(values_in((self.arguments, self.keywords)))
+
+
+def values_in(nested: Any) -> Iterator[Value]:
+    """The values within arguments of an operator."""
+    match nested:
+        case Value():
+            yield nested
+        case list() | tuple():
+            for part in nested:
+                yield from values_in(part)
+        case dict():
+            yield from values_in(list(nested.values()))
+        case slice(start=start, stop=stop, step=step):
+            yield from values_in([start, stop, step])
+
+
+def as_read(element: Expression, dtype: str) -> Expression:
+    """What is read of a tensor of that element type: as an integer, if it is one."""
+    return call("to_integer", element) if is_integer(dtype) else element

@@ -1,0 +1,98 @@
+"""How far a search is, and how to show it: a live display in a terminal, plain lines anywhere else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from tuning_logs.text import duration_text
+
+# Without a terminal, a line is written this often at most.
+_SECONDS_BETWEEN_LINES = 10.0
+
+
+# "stopping": after Ctrl-C, until what is being measured has ended.
+Phase = Literal["search", "stopping", "finals"]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A moment of a search.
+
+    `trials` schedules of the wanted number are known, `known_before` of them from the log; `best_s` is the best latency
+    so far and `library_s` what the vendor's library takes in the same worker, None while unknown; `failures` counts
+    failed trials by status; `remaining_s` is estimated from the pace of this run, None while there is no telling.
+    """
+
+    label: str
+    trials: int
+    wanted: int
+    known_before: int
+    best_s: float | None
+    library_s: float | None
+    failures: tuple[tuple[str, int], ...]
+    remaining_s: float | None
+    phase: Phase = "search"
+
+
+OnProgress = Callable[[Progress], None]
+
+
+def progress_line(progress: Progress) -> str:
+    """One line for a moment."""
+    parts = [f"{progress.trials}/{progress.wanted} trials"]
+    if progress.best_s is None:
+        parts.append("no kernel yet")
+    else:
+        against = f" ({progress.library_s / progress.best_s:.2f}x the library)" if progress.library_s else ""
+        parts.append(f"best {duration_text(progress.best_s)}{against}")
+    if progress.failures:
+        parts.append("failed: " + ", ".join(f"{n} {status}" for status, n in progress.failures))
+    if progress.phase == "finals":
+        parts.append("measuring the finalists again")
+    elif progress.phase == "stopping":
+        parts.append("stopping when what is being measured has ended; Ctrl-C again stops at once")
+    elif progress.remaining_s is not None:
+        parts.append(f"about {progress.remaining_s:.0f} s left")
+    return ", ".join(parts)
+
+
+@contextmanager
+def progress_display(console: Console) -> Iterator[OnProgress]:
+    """Show a search on `console` for as long as the block lasts; give what it yields to `tune(on_progress=…)`."""
+    if not console.is_terminal:
+        yield _Lines(console)
+        return
+    with Live(console=console, transient=True, refresh_per_second=4) as live:
+        yield lambda progress: live.update(_panel(progress))
+
+
+def _panel(progress: Progress) -> Group:
+    bar = Table.grid(padding=(0, 1))
+    bar.add_row(Text(progress.label, style="bold"), ProgressBar(progress.wanted, progress.trials, width=40))
+    return Group(bar, Text("  " + progress_line(progress)))
+
+
+class _Lines:
+    """A plain line now and then, and one when another phase begins."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._last = float("-inf")
+        self._phase: Phase = "search"
+
+    def __call__(self, progress: Progress) -> None:
+        now = time.monotonic()
+        if progress.phase != self._phase or now - self._last >= _SECONDS_BETWEEN_LINES:
+            self._last, self._phase = now, progress.phase
+            text = f"{progress.label}: {progress_line(progress)}"
+            self._console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,303 @@
+"""`tune`: search for the fastest kernel of a workload, resuming from the log what earlier runs have measured."""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import overload
+
+import numpy as np
+
+import cost_models
+import search_spaces
+from autosched import backends, strategies
+from autosched.backends.generator import generator_hash
+from autosched.backends.reproduction import Reproduction
+from autosched.kernels import first_use
+from autosched.kernels.kernel import Kernel, load_kernel
+from autosched.machine import devices
+from autosched.machine.noise import why_disturbed
+from autosched.machine.timing import Policy, check_timing
+from autosched.measuring import LocalMeasurer, Measurer, local_measurer
+from autosched.replaying.arguments import check_integer, check_workload, log_path
+from autosched.tracing.callables.traced import Traced, cuts_of
+from autosched.tuning.effort import Rung, WorkSeconds, effort_lines, ladder
+from autosched.tuning.interruption import interruptible
+from autosched.tuning.progress import OnProgress
+from autosched.tuning.search import Ending, Search
+from autosched.tuning.traced_result import TracedTuneResult
+from autosched.tuning.warm_start import history
+from search_spaces import AutoschedError, EmptySearchSpaceError, Target, Workload
+from tuning_logs import Provenance, TuningLog, TuningRecord
+from tuning_logs.intervals import Interval, paired_ratio, ratio_interval
+from tuning_logs.ranking import standing
+from tuning_logs.text import duration_text, ratio_text
+
+
+@dataclass(frozen=True)
+class TuneResult:
+    """What a search found.
+
+    `best` is None when every trial failed. `trials_done` schedules were measured now, `trials_known` came from the log.
+    `failures` counts this run's failed trials by status, `all_failures` those of earlier runs too. `ladder` says how
+    many candidates each rung stopped, `work` where the time went, `wall_s` how long it took, the start of the workers
+    included; `disturbed` says what slowed the machine down meanwhile, if anything did. `ending` says why it stopped:
+    all was "known" before, the wanted number of "trials" was reached, the search space was "exhausted", or Ctrl-C
+    "interrupted" it.
+    """
+
+    workload: Workload
+    target: Target
+    best: TuningRecord | None
+    trials_done: int
+    trials_known: int
+    failures: tuple[tuple[str, int], ...]
+    all_failures: tuple[tuple[str, int], ...]
+    ladder: tuple[Rung, ...]
+    work: WorkSeconds
+    wall_s: float
+    disturbed: str | None
+    ending: Ending
+    log: Path
+
+    @cached_property
+    def kernel(self) -> Kernel:
+        """The best kernel, built when first asked for; checked too, unless a trial of this machine has done that.
+
+        Raises:
+            AutoschedError: no trial succeeded, or the kernel is not right here.
+        """
+        if self.best is None:
+            shown = ", ".join(f"{n} {status}" for status, n in self.all_failures)
+            raise AutoschedError(f"{self.workload.label}: no trial succeeded ({shown}); `autosched log show` says why")
+        return load_kernel(self.best, self.workload)
+
+    @property
+    def speedup(self) -> float | None:
+        """How many times faster than the vendor's library: the median ratio of rounds of both; None without it."""
+        best = self.best.measurement if self.best else None
+        return paired_ratio(best.library_s, best.paired_s) if best and best.library_s else None
+
+    @property
+    def speedup_interval(self) -> Interval | None:
+        """The 95 % confidence interval of `speedup`; None with fewer than six rounds."""
+        best = self.best.measurement if self.best else None
+        return ratio_interval(best.library_s, best.paired_s) if best and best.library_s else None
+
+    @property
+    def report(self) -> str:
+        """What each rung of the ladder stopped, where the time went, what disturbed the machine: in plain text."""
+        lines = effort_lines(self.ladder, self.work, self.wall_s, self.trials_done)
+        return "\n".join([*lines, *([self.disturbed] if self.disturbed else [])])
+
+    def __str__(self) -> str:
+        best = duration_text(self.best.measurement.latency_s) if self.best else "no kernel"
+        against = f", {ratio_text(self.speedup, self.speedup_interval)} the library" if self.speedup else ""
+        failed = "".join(f", {n} {status}" for status, n in self.failures)
+        why: dict[Ending, str] = {
+            "known": "all known from the log, no trial was needed",
+            "trials": f"{self.trials_done} trials in {self.wall_s:.1f} s, {self.trials_known} known before",
+            "exhausted": f"the whole search space: {self.trials_done} trials now, {self.trials_known} known before",
+            "interrupted": f"interrupted after {self.trials_done} trials, {self.trials_known} known before; "
+            "run it again to go on",
+        }
+        return f"{self.workload.label} on {self.target.device}: {best}{against} ({why[self.ending]}{failed})"
+
+
+@overload
+def tune(
+    op: Workload,
+    target: str | Target | None = None,
+    trials: int = 1000,
+    *,
+    strategy: str = ...,
+    cost_model: str = ...,
+    seed: int = ...,
+    log: str | os.PathLike[str] | None = ...,
+    policy: Policy = ...,
+    measurer: Measurer | None = ...,
+    on_progress: OnProgress | None = ...,
+) -> TuneResult: ...
+
+
+@overload
+def tune(
+    op: Traced,
+    target: str | Target | None = None,
+    trials: int = 1000,
+    *,
+    strategy: str = ...,
+    cost_model: str = ...,
+    seed: int = ...,
+    log: str | os.PathLike[str] | None = ...,
+    policy: Policy = ...,
+    measurer: Measurer | None = ...,
+    on_progress: OnProgress | None = ...,
+) -> TracedTuneResult: ...
+
+
+def tune(
+    op: Workload | Traced,
+    target: str | Target | None = None,
+    trials: int = 1000,
+    *,
+    strategy: str = "evolutionary",
+    cost_model: str = "xgboost",
+    seed: int = 0,
+    log: str | os.PathLike[str] | None = None,
+    policy: Policy = "cold",
+    measurer: Measurer | None = None,
+    on_progress: OnProgress | None = None,
+) -> TuneResult | TracedTuneResult:
+    """Search for the fastest kernel of `op`, writing every trial to the log; for each of a traced function's kernels.
+
+    `target` is a name ("h200", "cpu"), a `Target`, or None for the device that is here. `trials` counts the distinct
+    schedules that the log knows in the end, those of earlier runs included: a second call on the same log measures
+    nothing again, and an interrupted search resumes. A schedule of which this version makes another kernel than was
+    measured is not known. `log` is by default the user's (`tuning_logs.user_log_path`). `policy` is how kernels are
+    timed: with "cold" or "hot" caches, or launched by a CUDA "graph". `measurer` stands in for that of this process,
+    whose workers stay for the next call, until the process ends or calls `close`. `on_progress` is called after every
+    trial. Ctrl-C ends the search when what is being measured has ended; a second one, at once.
+
+    Raises:
+        InputError: an argument is not allowed. Nothing was written.
+        TargetUnavailableError: this machine cannot run kernels for the target.
+        EmptySearchSpaceError: no schedule is legal.
+        LogError: the log cannot be read or written.
+    """
+    if isinstance(op, Traced):
+        search_one = functools.partial(
+            tune,
+            target=target,
+            trials=trials,
+            strategy=strategy,
+            cost_model=cost_model,
+            seed=seed,
+            log=log,
+            policy=policy,
+            measurer=measurer,
+            on_progress=on_progress,
+        )
+        cut = op.for_target(_device(target, measurer is not None))
+        return TracedTuneResult(cut, _all_tuned(cut, search_one))
+    search = prepare(
+        op,
+        target,
+        trials,
+        strategy=strategy,
+        cost_model=cost_model,
+        seed=seed,
+        log=log,
+        policy=policy,
+        measured_elsewhere=measurer is not None,
+    )
+    search.on_progress = on_progress
+    return run(search, measurer)
+
+
+def _all_tuned(traced: Traced, search: Callable[[Workload], TuneResult]) -> tuple[TuneResult, ...]:
+    """The results for every workload of everything it was cut into that can be computed on the target."""
+    found: dict[str, TuneResult] = {}
+    for cut in cuts_of(traced):
+        try:
+            for workload in cut.workloads:
+                found[workload.key] = found.get(workload.key) or search(workload)
+        except EmptySearchSpaceError:
+            if cut is traced:
+                raise
+    return tuple(found.values())
+
+
+def prepare(
+    op: Workload,
+    target: str | Target | None,
+    trials: int,
+    *,
+    strategy: str,
+    cost_model: str,
+    seed: int,
+    log: str | os.PathLike[str] | None,
+    policy: Policy,
+    measured_elsewhere: bool = False,
+) -> Search:
+    """The first part of `tune`: everything that can be refused is checked, and nothing measured.
+
+    Takes milliseconds, and one to four for every schedule that the log knows of the workload: what was measured counts
+    while its schedule prints the same kernel (`autosched.backends.reproduction`).
+
+    With `measured_elsewhere` a `Target` is taken as given, be it on this machine or not.
+
+    Raises:
+        As `tune`.
+    """
+    check_workload(op)
+    check_integer("trials", trials, 1)
+    check_integer("seed", seed, 0)
+    tuning_log = TuningLog(log_path(log))
+    tuning_log.check_is_log()
+    device = _device(target, measured_elsewhere)
+    check_timing(policy, device)
+    space = search_spaces.build(op, device)
+    # Raises where no schedule is legal, whatever the strategy would make of that.
+    space.sample(np.random.default_rng(seed))
+    model = cost_models.create(cost_model, seed)
+    found = (r for r in tuning_log.records(op, device, policy=policy) if space.holds(r.schedule))
+    records = list(filter(Reproduction().is_good, found))
+    # Another seed for every number of known trials: a resumed search does not draw the same candidates again.
+    rng = np.random.default_rng([seed, len(standing(records))])
+    searcher = strategies.create(strategy, space, model, rng)
+    generator = generator_hash(backends.for_target(device))
+    provenance = Provenance(generator, policy, 0.0, seed, 0, devices.environment(device))
+    search = Search(space, searcher, tuning_log, provenance, trials, records)
+    if not search.complete:
+        tuning_log.check_writable()
+    return search
+
+
+def _device(target: str | Target | None, measured_elsewhere: bool) -> Target:
+    return target if isinstance(target, Target) and measured_elsewhere else devices.resolve(target)
+
+
+def run(search: Search, measurer: Measurer | None = None) -> TuneResult:
+    """The second part of `tune`: search, measuring on this machine unless a measurer is given."""
+    begin = time.perf_counter()
+    if search.complete:
+        return _result(search, "known", begin)
+    op, device, origin = search.space.workload, search.space.target, search.provenance
+    measured_here = measurer is None or isinstance(measurer, LocalMeasurer)
+    with interruptible() as interruption, ExitStack() as opened:
+        # First of all: its workers may take seconds to start, and what follows is done meanwhile.
+        measurer = local_measurer(device) if measurer is None else measurer
+        if isinstance(measurer, LocalMeasurer):
+            opened.enter_context(measurer.reserved(device))
+        search.strategy.tell(history(search.log, op, device, origin.policy, search.records), elsewhere=True)
+        search.strategy.tell(standing(search.records))
+        result = _result(search, search.run(measurer, interruption), begin)
+    best = result.best
+    if measured_here and best is not None and any(best is tried for tried in (*search.trials, *search.finals)):
+        first_use.remember(best)
+    return result
+
+
+def _result(search: Search, ending: Ending, begin: float) -> TuneResult:
+    return TuneResult(
+        workload=search.space.workload,
+        target=search.space.target,
+        best=search.best,
+        trials_done=len(search.trials),
+        trials_known=search.known_before,
+        failures=search.failures,
+        all_failures=search.all_failures,
+        ladder=ladder(search.strategy.stopped, search.trials, len(search.finals)),
+        work=sum(map(WorkSeconds.of, search.trials), WorkSeconds(log=search.log_s)),
+        wall_s=time.perf_counter() - begin,
+        disturbed=why_disturbed(r.measurement for r in search.trials),
+        ending=ending,
+        log=search.log.path,
+    )

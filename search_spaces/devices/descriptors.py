@@ -1,0 +1,75 @@
+"""Tensor descriptors: which tensors can be moved by tiles through the tensor memory accelerator, and why others cannot.
+
+A descriptor names a base address, and the size and stride of every dimension. Rows that begin where it cannot say are
+read and written by pointers, which take whatever strides there are. A dimension of stride 0, one matrix shared by a
+batch, is left out of the descriptor: its tiles are the same at every index. Where there is a single row or matrix, no
+stride is ever followed, and any will do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from search_spaces.devices.target import Target
+from search_spaces.programs.tile_program import Buffer
+from search_spaces.workloads.dtypes import dtype
+from search_spaces.workloads.workload import Tensor, Workload
+
+# What strides and base addresses must be multiples of (CUDA driver API, cuTensorMapEncodeTiled).
+DESCRIPTOR_ALIGNMENT_BYTES = 16
+
+
+def why_not_describable(tensor: Tensor | Buffer) -> str | None:
+    """Why no descriptor describes the tensor, or None when one does."""
+    strides = tensor.effective_strides if isinstance(tensor, Tensor) else tensor.strides
+    size = dtype(tensor.dtype).bytes
+    *outer, inner = zip(tensor.shape, strides, strict=True)
+    if inner[1] != 1 and inner[0] > 1:
+        return f"elements of its last dimension are {inner[1]} apart; descriptors need neighbours"
+    for distance, (extent, stride) in enumerate(reversed(outer)):
+        if extent > 1 and stride * size % DESCRIPTOR_ALIGNMENT_BYTES:
+            what = f"rows of {tensor.shape[-1]}" if distance == 0 else "matrices of"
+            return (
+                f"{what} {tensor.dtype} are {stride * size} bytes apart; "
+                f"descriptors need multiples of {DESCRIPTOR_ALIGNMENT_BYTES}"
+            )
+    return None
+
+
+def why_not_storable(tensor: Tensor | Buffer) -> str | None:
+    """Why no descriptor writes tiles of the tensor, or None when one does.
+
+    What is read beyond the end of a row is 0, but what is written of it is whole pieces of 16 bytes: seen on an H200,
+    where a row of 31 float16 was written with the element behind it, and one of 17 int8 with fifteen.
+    """
+    row = tensor.shape[-1] * dtype(tensor.dtype).bytes
+    if (reason := why_not_describable(tensor)) or row % DESCRIPTOR_ALIGNMENT_BYTES == 0:
+        return reason
+    return (
+        f"a row of {tensor.shape[-1]} {tensor.dtype} has {row} bytes; "
+        f"descriptors write multiples of {DESCRIPTOR_ALIGNMENT_BYTES}"
+    )
+
+
+def descriptor_remarks(
+    workload: Workload, operands: Iterable[str], target: Target, instead: str = "read by pointers, or copied first"
+) -> tuple[str, ...]:
+    """A line for each tensor of two dimensions and more that has no descriptor on a target that has them.
+
+    `operands` are those of the product, moved as `instead` says; the other inputs are what its epilogue reads.
+
+    b: rows of 4093 bfloat16 are 8186 bytes apart; descriptors need multiples of 16, so b is read
+    by pointers, or copied first
+
+    `instead`: what is done with an input.
+    """
+    if not target.has_tensor_descriptors:
+        return ()
+    moved = [t for t in (*workload.inputs, workload.output) if len(t.shape) > 1]
+    ways = dict.fromkeys(operands, instead)
+    ways[workload.output.name] = "written by pointers"
+    reasons = {t.name: why_not_describable(t) for t in moved} | {
+        workload.output.name: why_not_storable(workload.output)
+    }
+    found = [(t.name, reasons[t.name]) for t in moved]
+    return tuple(f"{name}: {why}, so {name} is {ways.get(name, 'read by pointers')}" for name, why in found if why)

@@ -1,0 +1,190 @@
+"""What a tile program needs of a device, and whether the device has it: known before anything compiles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from search_spaces.devices.target import HOPPER, Target
+from search_spaces.programs.tile_program import (
+    Dot,
+    For,
+    Gather,
+    Kernel,
+    Load,
+    Split,
+    Statement,
+    Store,
+    Tile,
+    TileProgram,
+    produced,
+    statements,
+)
+from search_spaces.workloads.dtypes import dtype, is_promoted
+
+# Triton's limit on the elements of one tensor (triton.language.core.TRITON_MAX_TENSOR_NUMEL).
+MAX_TILE_ELEMENTS = 2**20
+# Threads of one program, CUDA programming guide, table "technical specifications".
+MAX_THREADS = 1024
+# 32-bit registers one thread can have.
+MAX_REGISTERS = 255
+# Threads.
+WARP = 32
+# Warps that issue one dot together, and the rows of that dot (PTX ISA, wgmma).
+WARP_GROUP = 4
+GROUP_ROWS = 64
+# Rows of an accumulator that a warp has before others lie beside it along the columns (PTX ISA, shapes of mma, wgmma).
+WARP_ROWS = 16
+# Barriers of the pipeline, and the two of a slot of a ring, which say that it is full and that it is empty.
+BARRIER_BYTES = 64
+SLOT_BARRIER_BYTES = 16
+# Registers of partial sums beside their accumulator: a tile of 256 x 128 with eight warps compiles to 254 registers
+# without spilling (Triton 3.6 and 3.7).
+PROMOTED = 0.75
+# Registers that addresses, masks and the pipeline take beside the tiles themselves.
+REGISTER_OVERHEAD = 24
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What one program of a kernel needs on a GPU: estimates from its tiles, not what a compiler reported.
+
+    `threads` are those that compute; a producer's, which have few registers, come beside them.
+    """
+
+    shared_memory_bytes: int
+    registers_per_thread: int
+    threads: int
+
+
+def resources(program: TileProgram, kernel: Kernel, target: Target) -> Resources:
+    """The needs of a kernel of the program: operands and stored tiles in shared memory, accumulators in registers.
+
+    Shared memory follows what Triton 3.7 reports for an H200: within 64 bytes for all but one of the starting points of
+    six matrix products. Of random schedules it is too low for one in eight, mostly of float32 as ieee, by a tile at the
+    most; what then does not fit fails when it is loaded. It is too high, by half and more, where Triton does not stage
+    what pointers load: rows that are not aligned, and bytes across k.
+    """
+    body = list(statements(kernel.body))
+    tiles = {t.name: t for s in body for t in produced(s)}
+    dots = [s for s in body if isinstance(s, Dot)]
+    threads = kernel.launch.num_warps * WARP
+    # A peeled step adds to the accumulator that the loop has.
+    summed = {d.dst.name: d.dst.elements * (1 + PROMOTED * is_promoted(tiles[d.a].dtype, d.precision)) for d in dots}
+    # What is computed for a dot is there in float32 beside all accumulators, one operand after the other.
+    prologues = [tiles[x].elements for x in _operands(dots) if not _is_loaded(x, body)]
+    live = int(sum(summed.values())) if dots else max([t.elements for t in tiles.values()], default=0)
+    live += max(prologues, default=0)
+    shared = _dot_bytes(program, kernel, tiles, dots[0], target) if dots else _row_bytes(body)
+    return Resources(shared, REGISTER_OVERHEAD + live // threads, threads)
+
+
+def _dot_bytes(program: TileProgram, kernel: Kernel, tiles: dict[str, Tile], dot: Dot, target: Target) -> int:
+    """Operands of the turns in flight, and the accumulator on its way to memory, which may take their place."""
+    body, warps = list(statements(kernel.body)), kernel.launch.num_warps
+    if kernel.launch.producer_warps:
+        return _ring_bytes(program, kernel, tiles, dot)
+    stages = max((max(1, s.pipeline_stages) for s in body if isinstance(s, For)), default=1)
+    operands = [tiles[dot.a], tiles[dot.b]]
+    # Warp-group dots read their operands from shared memory; older ones copy them to registers a turn early.
+    from_shared = (
+        target.capability >= HOPPER
+        and dot.dst.shape[0] >= GROUP_ROWS
+        and warps % WARP_GROUP == 0
+        and (dot.precision == "tf32" or all(dtype(t.dtype).bytes <= 2 for t in operands))
+    )
+    staged = sum(_staged_bytes(s, tiles, stages, from_shared) for s in body if isinstance(s, For))
+    # A flattened loop brings the operands of the next tile while this one is stored; others wait, unless for copies.
+    flat = kernel.grid.walked and any(s.flatten for s in body if isinstance(s, For))
+    copied = kernel.grid.walked and any(isinstance(s, Store) and s.via == "descriptor" for s in body)
+    leaving = _leaving_bytes(program, kernel, tiles, dot, flat)
+    return BARRIER_BYTES + (staged + leaving if flat or copied else max(staged, leaving))
+
+
+def _staged_bytes(loop: For, tiles: dict[str, Tile], stages: int, from_shared: bool) -> int:
+    """What a loop with dots has in shared memory: the loads of the turns in flight, and columns that it computes.
+
+    Rows that are computed go from registers to the dot. What they are computed from is copied to registers a turn
+    early, as are operands of older dots.
+    """
+    dots = [s for s in loop.body if isinstance(s, Dot)]
+    operands, early = _operands(dots), max(1, stages - 1)
+    loaded = {s.dst.name: s.dst for s in loop.body if isinstance(s, Load | Gather)} if dots else {}
+    brought = sum((stages if from_shared and x in operands else early) * t.bytes for x, t in loaded.items())
+    computed = [tiles[x] for x in operands if x not in loaded]
+    columns = dots[0].dst.axes[1] if dots else ""
+    return brought + sum(t.bytes for t in computed if from_shared and columns in t.axes)
+
+
+def _operands(dots: Sequence[Dot]) -> tuple[str, ...]:
+    """The tiles that dots multiply, each once."""
+    return tuple(dict.fromkeys(x for d in dots for x in (d.a, d.b)))
+
+
+def _is_loaded(tile: str, body: Sequence[Statement]) -> bool:
+    return any(isinstance(s, Load) and s.dst.name == tile for s in body)
+
+
+def _leaving_bytes(program: TileProgram, kernel: Kernel, tiles: dict[str, Tile], dot: Dot, flat: bool) -> int:
+    """The accumulator, where it is cut between warps, and its pieces where threads exchange what they store."""
+    stores = [s for s in kernel.body if isinstance(s, Store)]
+    pieces = [tiles[s.src].elements * dtype(program.buffer(s.buffer).dtype).bytes for s in stores]
+    # All tiles that a flattened loop's epilogue loads are there before the first piece is stored.
+    kept = flat and any(isinstance(s, Load) and len(s.dst.axes) > 1 for s in kernel.body)
+    stored = sum(pieces) if kept else max(pieces, default=0)
+    rows = dot.dst.shape[0]
+    beside = kernel.launch.num_warps * WARP_ROWS > rows and any(isinstance(s, Split) for s in kernel.body)
+    cut = dot.dst.bytes if beside else 0
+    return cut + stored if any(s.via == "descriptor" for s in stores) else max(cut, stored)
+
+
+def _ring_bytes(program: TileProgram, kernel: Kernel, tiles: dict[str, Tile], dot: Dot) -> int:
+    """The ring that a producer fills, what it brings for the epilogue, and pieces of the output on their way out."""
+    body = list(statements(kernel.body))
+    stages = max((s.pipeline_stages for s in body if isinstance(s, For)), default=1)
+    stores = [s for s in body if isinstance(s, Store) and s.via == "descriptor"]
+    piece = max((tiles[s.src].elements * dtype(program.buffer(s.buffer).dtype).bytes for s in stores), default=0)
+    # One piece is written while another is on its way, unless the other group computes meanwhile; groups that share a
+    # tile have equal parts of a piece.
+    alternating = kernel.launch.alternating
+    pieces = kernel.launch.num_warps // WARP_GROUP if alternating else min(2, len(stores))
+    extras = [s.dst.bytes for s in kernel.body if isinstance(s, Load) and s.via == "descriptor"]
+    ring = stages * (tiles[dot.a].bytes + tiles[dot.b].bytes + SLOT_BARRIER_BYTES)
+    return 3 * BARRIER_BYTES + ring + pieces * piece + (1 + alternating) * sum(extras)
+
+
+def _row_bytes(body: list[Statement]) -> int:
+    """What the pipelined loads of the hungriest loop have in flight."""
+    loops = [s for s in body if isinstance(s, For)]
+    return max((max(0, s.pipeline_stages - 1) * _loaded_bytes(s) for s in loops), default=0)
+
+
+def _loaded_bytes(loop: For) -> int:
+    return sum(s.dst.bytes for s in loop.body if isinstance(s, Load | Gather))
+
+
+def why_too_large(program: TileProgram, target: Target) -> str | None:
+    """The first limit of `target` that a kernel of the program breaks, or None."""
+    for kernel in program.kernels:
+        reason = _why_too_large_gpu(program, kernel, target) if target.kind == "gpu" else None
+        if reason:
+            return f"kernel {kernel.name}: {reason}"
+    return None
+
+
+def _why_too_large_gpu(program: TileProgram, kernel: Kernel, target: Target) -> str | None:
+    need = resources(program, kernel, target)
+    if need.threads > MAX_THREADS:
+        return f"{need.threads} threads per program; {target.name} allows {MAX_THREADS}"
+    if need.shared_memory_bytes > target.shared_memory_bytes:
+        return f"{need.shared_memory_bytes} bytes of shared memory; {target.name} allows {target.shared_memory_bytes}"
+    allowed = min(kernel.launch.max_registers or MAX_REGISTERS, target.registers_per_unit // need.threads)
+    if need.registers_per_thread > allowed:
+        return (
+            f"about {need.registers_per_thread} registers per thread; {target.name} allows {allowed} for {need.threads}"
+        )
+    for statement in statements(kernel.body):
+        for tile in produced(statement):
+            if tile.elements > MAX_TILE_ELEMENTS:
+                return f"tile {tile.name} has {tile.elements} elements; Triton allows {MAX_TILE_ELEMENTS}"
+    return None

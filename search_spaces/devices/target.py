@@ -1,0 +1,154 @@
+"""Targets: the devices that kernels are tuned for, described by the figures that bound a schedule."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from search_spaces.errors import unknown_name
+from search_spaces.workloads.dtypes import FLOAT8
+
+# The first compute capability with tensor memory accelerator, clusters and dots of warp groups.
+HOPPER = 90
+
+
+@dataclass(frozen=True)
+class Target:
+    """A device. Sizes in bytes, rates per second for the whole device.
+
+    `units` are streaming multiprocessors of a GPU and threads of a CPU; `threads` is the most that one program of a GPU
+    may have, and what a kernel uses on a CPU; `registers_per_unit` counts 32-bit registers of a multiprocessor, and
+    vector registers of a CPU; `capability` is 90 for compute capability 9.0 and 0 for a CPU; `l2_bytes` is the GPU's L2
+    and one core's L2 of a CPU; `lanes` is the float32 elements of a CPU vector; `matrix_flops` is the dense rate of
+    16-bit dots with float32 accumulation, `tf32_flops` that of tf32 dots.
+    """
+
+    name: str
+    device: str
+    kind: Literal["gpu", "cpu"]
+    capability: int
+    units: int
+    threads: int
+    shared_memory_bytes: int
+    registers_per_unit: int
+    l1_bytes: int
+    l2_bytes: int
+    memory_bytes_per_s: float
+    fp32_flops: float
+    tf32_flops: float
+    matrix_flops: float
+    lanes: int = 1
+
+    @property
+    def has_tensor_descriptors(self) -> bool:
+        """Whether tiles can be moved by the tensor memory accelerator (compute capability 9.0 and later)."""
+        return self.kind == "gpu" and self.capability >= HOPPER
+
+    @property
+    def has_clusters(self) -> bool:
+        """Whether blocks can be launched as clusters (compute capability 9.0 and later)."""
+        return self.kind == "gpu" and self.capability >= HOPPER
+
+    def flops_per_s(self, dtype: str, precision: str = "ieee") -> float:
+        """The peak rate of dots with operands of this element type."""
+        if self.kind == "cpu":
+            return self.fp32_flops
+        if dtype in ("float16", "bfloat16"):
+            return self.matrix_flops
+        if dtype in (*FLOAT8, "int8"):
+            # On every device that has them; int8 on cards for the desktop at twice that again.
+            return 2 * self.matrix_flops
+        return self.tf32_flops if precision == "tf32" else self.fp32_flops
+
+    @property
+    def key(self) -> str:
+        """What records are filed under: the device itself, and on a CPU how many threads kernels use."""
+        return self.device if self.kind == "gpu" else f"{self.device} x{self.threads}"
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Target:
+        return Target(**data)
+
+
+def _gpu(
+    name: str,
+    device: str,
+    capability: int,
+    units: int,
+    shared_kib: int,
+    l2_mib: int,
+    tb_per_s: float,
+    tflops: tuple[float, float, float],
+) -> Target:
+    fp32, tf32, matrix = (t * 1e12 for t in tflops)
+    return Target(
+        name=name,
+        device=device,
+        kind="gpu",
+        capability=capability,
+        units=units,
+        threads=1024,
+        shared_memory_bytes=shared_kib * 1024,
+        registers_per_unit=65536,
+        l1_bytes=shared_kib * 1024,
+        l2_bytes=l2_mib * 2**20,
+        memory_bytes_per_s=tb_per_s * 1e12,
+        fp32_flops=fp32,
+        tf32_flops=tf32,
+        matrix_flops=matrix,
+    )
+
+
+# Vendor datasheets and the CUDA programming guide's table of compute capabilities. Shared memory is what one block may
+# use. Volta and Turing matrix rates are those of float16; the tf32 rate where there is none is that of float32.
+GPUS: dict[str, Target] = {
+    t.name: t
+    for t in (
+        _gpu("v100", "Tesla V100-SXM2-16GB", 70, 80, 96, 6, 0.9, (15.7, 15.7, 125.0)),
+        _gpu("t4", "Tesla T4", 75, 40, 64, 4, 0.32, (8.1, 8.1, 65.0)),
+        _gpu("a100", "NVIDIA A100-SXM4-80GB", 80, 108, 163, 40, 2.04, (19.5, 156.0, 312.0)),
+        _gpu("rtx3090", "NVIDIA GeForce RTX 3090", 86, 82, 99, 6, 0.936, (35.6, 35.6, 71.0)),
+        _gpu("l40s", "NVIDIA L40S", 89, 142, 99, 96, 0.864, (91.6, 183.0, 362.0)),
+        _gpu("rtx4090", "NVIDIA GeForce RTX 4090", 89, 128, 99, 72, 1.008, (82.6, 82.6, 165.2)),
+        _gpu("h100", "NVIDIA H100 80GB HBM3", 90, 132, 227, 50, 3.35, (66.9, 494.0, 989.0)),
+        _gpu("h200", "NVIDIA H200", 90, 132, 227, 60, 4.8, (66.9, 494.0, 989.0)),
+        _gpu("b200", "NVIDIA B200", 100, 148, 227, 126, 8.0, (80.0, 1100.0, 2250.0)),
+    )
+}
+
+
+def cpu(device: str, lanes: int, threads: int, l1_bytes: int, l2_bytes: int, fp32_flops: float) -> Target:
+    """A CPU on which kernels run with `threads` threads."""
+    return Target(
+        name="cpu",
+        device=device,
+        kind="cpu",
+        capability=0,
+        units=threads,
+        threads=threads,
+        shared_memory_bytes=0,
+        registers_per_unit=32 if lanes >= 16 else 16,
+        l1_bytes=l1_bytes,
+        l2_bytes=l2_bytes,
+        memory_bytes_per_s=12e9,
+        fp32_flops=fp32_flops,
+        tf32_flops=fp32_flops,
+        matrix_flops=fp32_flops,
+        lanes=lanes,
+    )
+
+
+def target_named(name: str) -> Target:
+    """The GPU called `name` as its datasheet has it. The CPU is described by the machine it is on, not here.
+
+    Raises:
+        InputError: no such target.
+    """
+    try:
+        return GPUS[name.lower()]
+    except (KeyError, AttributeError):
+        raise unknown_name("target", name, [*GPUS, "cpu", "cuda"]) from None

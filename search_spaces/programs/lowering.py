@@ -1,0 +1,221 @@
+"""From expressions to tile statements: what every sketch uses to write the body of a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from search_spaces.programs import tile_program as tp
+from search_spaces.programs.tile_program import Buffer, Fill, Load, Map, Slice, Statement, Store, Tile
+from search_spaces.workloads.dtypes import dtype, is_integer
+from search_spaces.workloads.expression import (
+    COMPARISONS,
+    ROUNDINGS,
+    WRAPPINGS,
+    Access,
+    Affine,
+    Apply,
+    Expression,
+    Gather,
+    Integer,
+    Literal,
+    Position,
+    is_integral,
+)
+from search_spaces.workloads.workload import Workload
+
+# What one place of a tile holds for each axis: where the axis starts, and how many positions of it the tile has.
+Place = Mapping[str, Slice]
+
+
+# What conversions make of their argument, by the operator.
+_CAST_TO = {**ROUNDINGS, **WRAPPINGS, "to_integer": "int64", "to_float": "float32"}
+# A search lowers thousands of schedules of a workload, which share their buffers and most of their places.
+_SHARED = 4096
+
+
+@lru_cache(_SHARED)
+def start_of(*terms: tuple[str, int]) -> Affine:
+    """`Affine.of`, remembered."""
+    return Affine.of(*terms)
+
+
+@lru_cache(_SHARED)
+def buffers(workload: Workload, *workspaces: Buffer) -> tuple[Buffer, ...]:
+    """The buffers of a program for this workload, in calling order."""
+    out = workload.output
+    inputs = tuple(Buffer(t.name, t.shape, t.dtype, "input", t.strides) for t in workload.inputs)
+    return (*inputs, Buffer(out.name, out.shape, out.dtype, "output", out.strides), *workspaces)
+
+
+@lru_cache(_SHARED)
+def workspace_name(workload: Workload, wanted: str) -> str:
+    """A name for a workspace that no tensor of the workload has."""
+    taken = {t.name for t in workload.inputs} | {s.name for s in workload.stages}
+    return Names(taken).fresh(wanted)
+
+
+def slices_at(access: Access, place: Place) -> tuple[Slice, ...]:
+    """Where an access that indexes by plain axes lies when its axes are at `place`."""
+    return tuple(place[i.terms[0][0]] for i in access.index)
+
+
+@dataclass
+class Names:
+    """Gives out names for tiles: the wanted name, or with a number behind it when it is taken."""
+
+    taken: set[str] = field(default_factory=set)
+
+    def fresh(self, wanted: str) -> str:
+        name, number = wanted, 1
+        while name in self.taken:
+            number += 1
+            name = f"{wanted}{number}"
+        self.taken.add(name)
+        return name
+
+
+@dataclass
+class Emitter:
+    """Appends the statements that compute expressions on the tiles of one place.
+
+    `tiles` holds what is known by tensor name (an accumulator, a statistic of the rows); every other tensor is an
+    input and is loaded where the axes are. Common subexpressions are computed once.
+    """
+
+    place: Place
+    inputs: Mapping[str, str]
+    names: Names
+    tiles: dict[str, Tile] = field(default_factory=dict)
+    body: list[Statement] = field(default_factory=list)
+    fill: float = 0.0
+    _known: dict[Expression, Tile | float | int] = field(default_factory=dict)
+
+    def emit(self, expression: Expression, name: str = "t") -> Tile | float | int:
+        """The tile (or constant) that holds the value of the expression; `name` is wanted for the last tile."""
+        if expression in self._known:
+            return self._known[expression]
+        match expression:
+            case Literal(value):
+                return float(value)
+            case Integer(value):
+                return value
+            case Access(tensor, _) if tensor in self.tiles:
+                return self.tiles[tensor]
+            case Access():
+                result: Tile | float | int = self._load(expression)
+            case Gather():
+                result = self._gather(expression)
+            case Position(index):
+                result = self._position(index, float)
+            case Apply("to_integer", (Position(index),)):
+                result = self._position(index, int)
+            case Apply(operator, (argument,)) if operator in _CAST_TO:
+                result = self._cast(self.emit(argument), _CAST_TO[operator], name)
+            case Apply(operator, arguments) if operator in COMPARISONS and is_integral(arguments[0]):
+                result = self.map(operator, *(self.emit(a) for a in arguments), name=name, compared="int64")
+            case Apply(operator, arguments):
+                dtype = "int64" if is_integral(expression) else "float32"
+                result = self.map(operator, *(self.emit(a) for a in arguments), name=name, dtype=dtype)
+        self._known[expression] = result
+        return result
+
+    def tile(self, expression: Expression, name: str) -> Tile:
+        """Like `emit`, but a constant becomes a tile without axes."""
+        value = self.emit(expression, name)
+        if isinstance(value, Tile):
+            return value
+        return self._constant(value, name)
+
+    def _constant(self, value: float | int, name: str) -> Tile:
+        if isinstance(value, int):
+            return self.map("add", value, 0, name=name, dtype="int64")
+        return self.map("add", value, 0.0, name=name)
+
+    def map(
+        self,
+        operator: str,
+        *arguments: Tile | float | int,
+        name: str = "t",
+        dtype: str = "float32",
+        compared: tp.Compared = "float32",
+    ) -> Tile:
+        """A pointwise operation on tiles, broadcast to the axes of all of them, in the order of the place."""
+        extents = {x: e for t in arguments if isinstance(t, Tile) for x, e in zip(t.axes, t.shape, strict=True)}
+        axes = tuple(x for x in self.place if x in extents)
+        dst = Tile(self.names.fresh(name), axes, tuple(extents[x] for x in axes), dtype)
+        self.body.append(Map(dst, operator, tuple(a.name if isinstance(a, Tile) else a for a in arguments), compared))
+        return dst
+
+    def assign(self, dst: Tile, operator: str, *arguments: Tile | float | int) -> None:
+        """A pointwise operation into a tile that exists (a loop-carried one)."""
+        self.body.append(Map(dst, operator, tuple(a.name if isinstance(a, Tile) else a for a in arguments)))
+
+    def store(self, buffer: str, index: tuple[str, ...], src: Tile, streaming: bool = False) -> None:
+        """`buffer[index axes at the place] = src`, the same along axes that the tile does not have."""
+        order = tuple(x for x in index if self.place[x].extent is not None)
+        missing = tuple(x for x in order if x not in src.axes)
+        if missing:
+            extents = tuple(e for x in missing if (e := self.place[x].extent) is not None)
+            integral = is_integer(src.dtype)
+            zeros = Tile(self.names.fresh("everywhere"), missing, extents, "int64" if integral else "float32")
+            self.body.append(Fill(zeros, 0 if integral else 0.0))
+            src = self.map("add", src, zeros, dtype=zeros.dtype)
+        axes = order if set(order) == set(src.axes) and order != src.axes else ()
+        slices = tuple(self.place[x] for x in index)
+        self.body.append(Store(buffer, slices, src.name, streaming=streaming, axes=axes))
+
+    def _cast(self, value: Tile | float | int, to: str, name: str) -> Tile:
+        tile = value if isinstance(value, Tile) else self._constant(value, "t")
+        dst = Tile(self.names.fresh(name), tile.axes, tile.shape, to)
+        self.body.append(Map(dst, "cast", (tile.name,)))
+        return dst
+
+    def _position(self, index: Affine, kind: type[float | int]) -> Tile | float | int:
+        """The form as a value: the sum of the positions along its axes."""
+        total: Tile | float | int = kind(index.offset)
+        dtype = "float32" if kind is float else "int64"
+        for axis, coefficient in index.terms:
+            piece = self.place[axis]
+            axes = (axis,) if piece.extent is not None else ()
+            shape = (piece.extent,) if piece.extent is not None else ()
+            along = Tile(self.names.fresh(f"at_{axis}"), axes, shape, dtype)
+            self.body.append(tp.Position(along, piece))
+            scaled = along if coefficient == 1 else self.map("mul", along, kind(coefficient), dtype=dtype)
+            total = scaled if total == 0 else self.map("add", scaled, total, dtype=dtype)
+        return total
+
+    def _gather(self, gather: Gather) -> Tile:
+        index: list[Slice | str] = []
+        axes: dict[str, int] = {}
+        sliced: list[str] = []
+        for at in gather.index:
+            if isinstance(at, Affine):
+                axis = at.terms[0][0]
+                piece = self.place[axis]
+                index.append(piece)
+                if piece.extent is not None:
+                    axes[axis] = piece.extent
+                    sliced.append(axis)
+            else:
+                looked_up = self.tile(at, f"{gather.tensor}_index")
+                index.append(looked_up.name)
+                axes.update(zip(looked_up.axes, looked_up.shape, strict=True))
+        kept = tuple(x for x in self.place if x in axes)
+        element = dtype(self.inputs[gather.tensor]).name
+        dst = Tile(self.names.fresh(gather.tensor), kept, tuple(axes[x] for x in kept), element)
+        self.body.append(tp.Gather(dst, gather.tensor, tuple(index), tuple(sliced)))
+        return dst
+
+    def _load(self, access: Access) -> Tile:
+        slices = slices_at(access, self.place)
+        kept = [(i.terms[0][0], s.extent) for i, s in zip(access.index, slices, strict=True) if s.extent is not None]
+        dst = Tile(
+            self.names.fresh(access.tensor),
+            tuple(x for x, _ in kept),
+            tuple(e for _, e in kept if e is not None),
+            dtype(self.inputs[access.tensor]).name,
+        )
+        self.body.append(Load(dst, access.tensor, slices, fill=self.fill))
+        return dst

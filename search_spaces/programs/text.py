@@ -1,0 +1,116 @@
+"""Tile programs as loop nests: what `print(schedule)` shows, and what stands at the top of every generated source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from search_spaces.programs.tile_program import (
+    Dot,
+    Fill,
+    For,
+    Gather,
+    If,
+    Launch,
+    Load,
+    Map,
+    Position,
+    Prefetch,
+    Reduce,
+    Slice,
+    Split,
+    Statement,
+    Store,
+    TileProgram,
+    View,
+)
+
+
+def to_text(program: TileProgram) -> str:
+    """The program as a loop nest, one statement a line."""
+    lines = [f"zero {', '.join(program.zeroed)}"] if program.zeroed else []
+    for kernel in program.kernels:
+        grid = kernel.grid
+        order = ", ".join(f"{a.variable} in {a.extent}" for a in grid.axes)
+        extra = f", {grid.group[0]} in groups of {grid.group[1]}" if grid.group else ""
+        extra += f", persistent on {grid.programs} programs" if grid.persistent else ""
+        extra += f", {grid.stream[0]} streamed" if grid.stream else ""
+        lines.append(f"kernel {kernel.name}: grid {order}{extra}  [{_launch_text(kernel.launch)}]")
+        lines.extend(_body_text(kernel.body, "  "))
+    return "\n".join(lines)
+
+
+def _launch_text(launch: Launch) -> str:
+    if launch.lanes > 1:
+        ahead = f", prefetching {launch.prefetch_bytes} bytes ahead" if launch.prefetch_bytes else ""
+        return f"lanes {launch.lanes}, vectors {launch.vectors}{ahead}"
+    text = f"warps {launch.num_warps}, stages {launch.num_stages}"
+    text += f", cluster {launch.num_ctas}" if launch.num_ctas > 1 else ""
+    text += f", {launch.producer_warps} more to load" if launch.producer_warps else ""
+    return text + (f", registers ≤ {launch.max_registers}" if launch.max_registers else "")
+
+
+def _body_text(body: tuple[Statement, ...], indent: str) -> Iterator[str]:
+    for s in body:
+        yield indent + _statement_text(s)
+        if isinstance(s, For):
+            yield from _body_text(s.body, indent + "  ")
+        if isinstance(s, If):
+            yield from _body_text(s.then, indent + "  ")
+            if s.then and s.otherwise:
+                yield indent + "else:"
+            yield from _body_text(s.otherwise, indent + "  ")
+
+
+def _statement_text(s: Statement) -> str:
+    match s:
+        case Load():
+            how: list[str] = [w for w in (s.via if s.via != "pointer" else "", s.eviction) if w]
+            if s.panels:
+                kind = "panels" if s.panels.interleaved else "padded rows, panels"
+                how.append(f"packed in {kind} of {s.panels.width} along {s.panels.axis}")
+            return f"{s.dst} = load {s.buffer}[{_slices(s.slices)}]{_note(how)}"
+        case Gather():
+            return f"{s.dst} = gather {s.buffer}[{', '.join(map(str, s.index))}]"
+        case Position():
+            return f"{s.dst} = {s.piece}"
+        case View():
+            return f"{s.dst} = {s.src}[{_slices(s.slices)}]"
+        case Fill():
+            return f"{s.dst} = {_number(s.value)}"
+        case Dot():
+            how = [f"unrolled {s.unroll}"] if s.unroll > 1 else []
+            how += [f"{s.b} prefetched {s.prefetch_b} ahead"] if s.prefetch_b else []
+            return f"{s.dst.name} += dot({s.a}, {s.b}) over {s.axis}{_note(how)}"
+        case Map():
+            shown = ", ".join(a if isinstance(a, str) else _number(a) for a in s.arguments)
+            return f"{s.dst} = {s.operator}({shown})"
+        case Reduce():
+            return f"{s.dst} = {s.operator} of {s.src} over {s.axis}"
+        case Split():
+            return f"{s.first}, {s.second.name} = halves of {s.src} along {s.axis}"
+        case Store():
+            how = [w for w in (s.via if s.via != "pointer" else "", "atomic add" if s.atomic else "") if w]
+            how += ["streaming"] if s.streaming else []
+            how += [f"as {', '.join(s.axes)}"] if s.axes else []
+            return f"store {s.buffer}[{_slices(s.slices)}] = {s.src}{_note(how)}"
+        case Prefetch():
+            return f"prefetch {s.buffer}[{_slices(s.slices)}]"
+        case For():
+            marks = [f"{s.pipeline_stages} stages"] if s.pipeline_stages else []
+            marks += ["flattened"] if s.flatten else []
+            marks += [f"while {s.bound.start} < {s.bound.size}"] if s.bound else []
+            return f"for {s.variable} in {s.extent}:" + (f"  # {', '.join(marks)}" if marks else "")
+        case If():
+            return f"if {s.variable} {'==' if s.then else '!='} {s.value}:"
+
+
+def _number(value: float | int) -> str:
+    return str(value) if isinstance(value, int) else f"{value:g}"
+
+
+def _note(how: list[str]) -> str:
+    return f"  ({', '.join(how)})" if how else ""
+
+
+def _slices(slices: tuple[Slice, ...]) -> str:
+    return ", ".join(map(str, slices))

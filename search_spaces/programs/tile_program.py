@@ -1,0 +1,492 @@
+"""The tile program: the one form between schedules and printed kernels.
+
+Sketch rules lower schedules to tile programs; backends print them (Triton, LLVM IR); the NumPy interpreter executes
+them; cost models read features off them. A program is one or more kernels run in order. A kernel is a grid of
+programs, each running the same short body of statements on tiles:
+
+    kernel matmul: grid m.0 in 4, n.0 in 4
+      acc: (m 128, n 128) float32 = 0
+      for k.0 in 8:
+        a_tile = load a[m.0*128 : +128, k.0*64 : +64]
+        b_tile = load b[k.0*64 : +64, n.0*128 : +128]
+        acc += dot(a_tile, b_tile) over k
+      store out[m.0*128 : +128, n.0*128 : +128] = acc
+
+A tile is a small dense array with *named* axes; statements broadcast by axis name, so no statement carries axis
+numbers. A statement that produces an existing tile name assigns to it (a loop-carried tile). Grid and loop variables
+are integers from 0; slices start at affine forms of them. Loads outside the buffer yield `fill`, stores outside are
+dropped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from search_spaces.workloads.dtypes import dtype
+from search_spaces.workloads.expression import LARGEST_INTEGER, LEAST_INTEGER, Affine
+from search_spaces.workloads.strides import dense_strides, distinct_elements, span
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """An array in device memory: dense and row-major, or with `declared_strides` (see `workload.Tensor`).
+
+    `workspace` buffers are allocated by the launcher, dense, and carry data from one kernel of a program to the next.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    role: Literal["input", "output", "workspace"]
+    declared_strides: tuple[int, ...] | None = None
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """Of the elements themselves, those that share memory counted once; without what lies between them."""
+        return distinct_elements(self.shape, self.strides) * dtype(self.dtype).bytes
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Elements between neighbours, per dimension."""
+        return dense_strides(self.shape) if self.declared_strides is None else self.declared_strides
+
+    @property
+    def span(self) -> int:
+        """How many elements of memory lie from the first element to the last, both included."""
+        return span(self.shape, self.strides)
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Name, named axes, extents and element type of a tile. A tile without axes is a scalar."""
+
+    name: str
+    axes: tuple[str, ...]
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * dtype(self.dtype).bytes
+
+    def extent(self, axis: str) -> int:
+        return self.shape[self.axes.index(axis)]
+
+    def __str__(self) -> str:
+        dims = ", ".join(f"{a} {e}" for a, e in zip(self.axes, self.shape, strict=True))
+        return f"{self.name}: ({dims}) {self.dtype}"
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """One dimension of a tile's place in a buffer (or in another tile).
+
+    `extent=None` picks a single index, and the tile does not have that axis. `clamped`: positions beyond the end of the
+    buffer read its last one instead of a fill value, so that no load needs a mask; for what nobody uses.
+    """
+
+    start: Affine
+    extent: int | None = None
+    clamped: bool = False
+
+    def __str__(self) -> str:
+        clamped = " clamped" if self.clamped else ""
+        return f"{self.start}{clamped}" if self.extent is None else f"{self.start} : +{self.extent}{clamped}"
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The condition `start < size`; for an axis of a tile, `start + position < size`."""
+
+    start: Affine
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Panels:
+    """Staging layout: the tile is copied so that every `width` neighbours along `axis` lie together.
+
+    Before: element (i, k) of an (m 64, k 32) tile at i*32 + k.
+    After `Panels("m", 8)`: at (i // 8)*(32*8) + k*8 + i % 8. Also called packing (GotoBLAS, section 4).
+    With `interleaved=False` the 8 rows of a panel stay rows, one after the other with some padding: no transposition,
+    but no two rows in the same cache set either.
+    """
+
+    axis: str
+    width: int
+    interleaved: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """`dst = buffer[slices]`; the axes of `dst` are the sliced dimensions, in the buffer's order.
+
+    `panels`: copy into this layout (CPU). Without it a CPU backend may read in place. `via`: how a GPU addresses it.
+    """
+
+    dst: Tile
+    buffer: str
+    slices: tuple[Slice, ...]
+    fill: float = 0.0
+    via: Literal["pointer", "descriptor"] = "pointer"
+    panels: Panels | None = None
+    eviction: Literal["", "evict_first", "evict_last"] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Gather:
+    """`dst[…] = buffer[…, index tile[…], …]`: a load of which at least one dimension is looked up.
+
+    `index` has, per dimension of the buffer, a slice or the name of a tile whose values are the indices. The axes of
+    `dst` are those of slices and index tiles, broadcast by name; `axes` are those of the slices that have an extent, in
+    order. Where an index is none of its dimension, the element is NaN, 0 in a buffer of integers or booleans; so it is
+    where a slice is outside the buffer.
+    """
+
+    dst: Tile
+    buffer: str
+    index: tuple[Slice | str, ...]
+    axes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """`dst = piece.start + 0, 1, 2 …` along its one axis; or without an axis, where the piece picks one index.
+
+    In float32, or in int64 where `dst` is.
+    """
+
+    dst: Tile
+    piece: Slice
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """`dst = src[slices]`, a part of a tile, not copied."""
+
+    dst: Tile
+    src: str
+    slices: tuple[Slice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """`dst = value` everywhere."""
+
+    dst: Tile
+    value: float | int
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """`dst += sum over axis of a * b`, accumulated in float32, or in int32 where `dst` is: the operands are then int8.
+
+    `dst` has the other axis of `a` and the other axis of `b`, whichever way round the operands store them.
+    `unroll`: reduction steps per turn of the innermost loop; `prefetch_b`: how many rows of `b`, each as long as the
+    tile is wide, are prefetched ahead of the one in use: the next steps of a packed operand, the next panels of one
+    that is read in place (both CPU). `precision`: see `workload.Workload`.
+    """
+
+    dst: Tile
+    a: str
+    b: str
+    axis: str
+    precision: Literal["ieee", "tf32", "fast"] = "ieee"
+    unroll: int = 1
+    prefetch_b: int = 0
+
+
+# What comparisons are made in.
+Compared = Literal["float32", "int64"]
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """`dst = operator(arguments)` at every point, arguments broadcast by axis name; a number is a constant.
+
+    `operator` is one of `expression.OPERATORS` but those that convert, or "cast" (the one argument to `dst.dtype`:
+    rounded, cut towards 0, or to its lower bits). Computed in float32, whatever the arguments are; in int32, int64 or
+    float64 where `dst` is, but for the condition of "where"; `compared`: what a comparison is made in.
+    """
+
+    dst: Tile
+    operator: str
+    arguments: tuple[str | float | int, ...]
+    compared: Compared = "float32"
+
+    @property
+    def computed(self) -> str:
+        """The element type that the operator computes in."""
+        return self.dst.dtype if self.dst.dtype in ("int32", "int64", "float64") else self.compared
+
+
+# What leaves a fold of integers unchanged.
+INTEGER_IDENTITIES: Mapping[str, int] = {"sum": 0, "max": LEAST_INTEGER, "min": LARGEST_INTEGER, "prod": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """`dst = fold of src along axis`, in the type of `dst`; positions outside `bound` are left out."""
+
+    dst: Tile
+    src: str
+    axis: str
+    operator: Literal["sum", "max", "min", "prod"]
+    bound: Bound | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """`first, second = the two halves of src along axis` (epilogue sub-tiling)."""
+
+    first: Tile
+    second: Tile
+    src: str
+    axis: str
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """`buffer[slices] = src`, rounded to the buffer's dtype; `atomic`: added to what is there.
+
+    `streaming`: bypass the caches (CPU), evict first (GPU). `axes`: the tile's axes in the order of the dimensions that
+    `slices` slices, where the tile has them in another one (GPU).
+    """
+
+    buffer: str
+    slices: tuple[Slice, ...]
+    src: str
+    via: Literal["pointer", "descriptor"] = "pointer"
+    atomic: bool = False
+    streaming: bool = False
+    axes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Prefetch:
+    """Bring `buffer[slices]` into the caches, to be written soon; the tile would have these axes and this shape."""
+
+    tile: Tile
+    buffer: str
+    slices: tuple[Slice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """`body` once for each value of `variable` from 0 below `extent` that is within `bound`.
+
+    `pipeline_stages`: loads of later turns in flight while earlier ones compute (GPU), 0 leaves it to the backend.
+    `flatten`: one loop is made of this one and the loop over tiles around it, so that operands of the next tile are
+    loaded while this one ends (GPU).
+    """
+
+    variable: str
+    extent: int
+    body: tuple[Statement, ...]
+    pipeline_stages: int = 0
+    flatten: bool = False
+    bound: Bound | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """`then` when the variable has the value, `otherwise` when not."""
+
+    variable: str
+    value: int
+    then: tuple[Statement, ...]
+    otherwise: tuple[Statement, ...] = ()
+
+
+Statement = Load | Gather | Position | View | Fill | Dot | Map | Reduce | Split | Store | Prefetch | For | If
+
+
+@dataclass(frozen=True, slots=True)
+class GridAxis:
+    variable: str
+    extent: int
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Which program does which part, and in which order.
+
+    Programs are numbered row-major over `axes` (the first varies slowest). With `group=(v, g)`, axis `v` is cut into
+    groups of `g`, and the position within a group varies fastest of all, so that neighbours share operands in cache:
+
+        for m.0, for n.0                         axes (m.0, n.0)
+        for m.0 // g, for n.0, for m.0 % g       the same with group ("m.0", g); the last group may be smaller
+
+    The grouped axis must be the first or the second-last of the order (the slower of the last two).
+    `persistent`: launch at most this many programs, each of which walks the grid with that stride.
+    `stream`: (loop variable v, its extent). All (tile, v) pairs, tiles in program order, are dealt to the persistent
+    programs in equal and contiguous shares; a program runs the body once for every tile of its share, the loop over v
+    from where its share of the tile begins to where it ends. Several programs then work on one tile, so that what they
+    store must be added. (Stream-K: Osama et al., PPoPP 2023.)
+
+        for tile in 8: for v in 10                                3 programs: 8 tiles in 3 turns, the last with 2
+        for program in 3: for (tile, v) in 80/3 of the pairs      all 3 programs end at once
+    """
+
+    axes: tuple[GridAxis, ...]
+    group: tuple[str, int] | None = None
+    persistent: int | None = None
+    stream: tuple[str, int] | None = None
+
+    @property
+    def tiles(self) -> int:
+        """How many pieces of work the grid holds."""
+        return math.prod(a.extent for a in self.axes)
+
+    @property
+    def pieces(self) -> int:
+        """Into how many pieces of work the grid can be dealt: its tiles, of a stream the turns of all of them."""
+        return self.tiles * (self.stream[1] if self.stream else 1)
+
+    @property
+    def programs(self) -> int:
+        """How many programs are launched."""
+        return self.tiles if self.persistent is None else min(self.persistent, self.pieces)
+
+    @property
+    def walked(self) -> bool:
+        """Whether some programs have several tiles, or parts of several, to do."""
+        return self.stream is not None or self.programs < self.tiles
+
+    def shares(self) -> Iterator[tuple[int, range]]:
+        """Of a stream: every (tile number, turns of the loop) that a program does, program after program."""
+        assert self.stream is not None
+        turns = self.stream[1]
+        share, longer = divmod(self.pieces, self.programs)
+        for program in range(self.programs):
+            # The first `longer` programs do one pair more.
+            first, end = (p * share + min(p, longer) for p in (program, program + 1))
+            for tile in range(first // turns, -(-end // turns)):
+                yield tile, range(max(first - tile * turns, 0), min(end - tile * turns, turns))
+
+    def order(self) -> Iterator[dict[str, int]]:
+        """The axis values of every tile, in program order."""
+        for number in range(self.tiles):
+            yield self.position(number)
+
+    def position(self, number: int) -> dict[str, int]:
+        """The axis values of tile `number`."""
+        values: dict[str, int] = {}
+        axes = self.axes
+        if self.group is None:
+            for axis in reversed(axes):
+                number, values[axis.variable] = divmod(number, axis.extent)
+            return values
+        slow, fast = axes[-2], axes[-1]
+        outer, number = divmod(number, slow.extent * fast.extent)
+        for axis in reversed(axes[:-2]):
+            outer, values[axis.variable] = divmod(outer, axis.extent)
+        size = self.group[1]
+        group, within = divmod(number, size * fast.extent)
+        height = min(size, slow.extent - group * size)
+        values[slow.variable] = group * size + within % height
+        values[fast.variable] = within // height
+        return values
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How a kernel is launched or generated; a backend reads the fields of its device.
+
+    GPU: `num_warps`, `num_stages` (default pipeline depth), `num_ctas` (cluster size), `max_registers` (0: no cap),
+    `producer_warps` (warps beside `num_warps` that do nothing but bring operands; 0: the compiler interleaves that);
+    with them, `alternating` halves of the warps compute every other tile, instead of half of every tile.
+    CPU: `lanes` (elements per vector), `vectors` (vectors per step of an element-wise loop), `prefetch_bytes` (how far
+    ahead of such a loop its operands are brought into the caches).
+    """
+
+    num_warps: int = 4
+    num_stages: int = 1
+    num_ctas: int = 1
+    max_registers: int = 0
+    producer_warps: int = 0
+    alternating: bool = False
+    lanes: int = 1
+    vectors: int = 1
+    prefetch_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A grid of programs with one body. A statement may use any tile produced before it in the same program."""
+
+    name: str
+    grid: Grid
+    body: tuple[Statement, ...]
+    launch: Launch = Launch()
+
+
+@dataclass(frozen=True)
+class TileProgram:
+    """Kernels run one after the other over the same buffers.
+
+    Buffers are in calling order: inputs, then the output, then workspaces. Buffers in `zeroed` are set to zero first.
+    """
+
+    name: str
+    buffers: tuple[Buffer, ...]
+    kernels: tuple[Kernel, ...]
+    zeroed: tuple[str, ...] = ()
+
+    def buffer(self, name: str) -> Buffer:
+        return next(b for b in self.buffers if b.name == name)
+
+
+def statements(body: tuple[Statement, ...]) -> Iterator[Statement]:
+    """Every statement, outer before inner, in order."""
+    for s in body:
+        yield s
+        for inner in children(s):
+            yield from statements(inner)
+
+
+def children(statement: Statement) -> tuple[tuple[Statement, ...], ...]:
+    """The bodies nested in a statement."""
+    match statement:
+        case For(body=body):
+            return (body,)
+        case If(then=then, otherwise=otherwise):
+            return (then, otherwise)
+        case _:
+            return ()
+
+
+def produced(statement: Statement) -> tuple[Tile, ...]:
+    """The tiles that a statement writes (not those of its nested bodies)."""
+    match statement:
+        case Load(dst=dst) | Gather(dst=dst) | Position(dst=dst) | View(dst=dst) | Fill(dst=dst):
+            return (dst,)
+        case Dot(dst=dst) | Map(dst=dst) | Reduce(dst=dst):
+            return (dst,)
+        case Split(first=first, second=second):
+            return (first, second)
+        case _:
+            return ()
+
+
+def loop_extents(kernel: Kernel) -> dict[str, int]:
+    """Extent of every grid and loop variable of a kernel."""
+    extents = {a.variable: a.extent for a in kernel.grid.axes}
+    extents.update((s.variable, s.extent) for s in statements(kernel.body) if isinstance(s, For))
+    return extents
+
+
+def may_exceed(piece: Slice, size: int, extents: dict[str, int]) -> bool:
+    """Whether the slice can reach beyond a dimension of `size`: whether a backend must mask it."""
+    return piece.start.maximum(extents) + (piece.extent or 1) > size

@@ -1,0 +1,63 @@
+"""A schedule: one point of a search space, as a sketch name and a value per knob."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from search_spaces.errors import InputError
+from search_spaces.programs.text import to_text
+from search_spaces.programs.tile_program import TileProgram
+from search_spaces.schedules.knobs import KnobValue, Values
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """One point of a search space; equal when sketch and knob values are equal.
+
+    A schedule that comes from a search space knows how to lower itself (`lowering`), and prints as its loop nest; one
+    that was read from a log does not until `SearchSpace.bind` returns it bound.
+    """
+
+    sketch: str
+    values: tuple[tuple[str, KnobValue], ...]
+    lowering: Callable[[Schedule], TileProgram] | None = field(default=None, compare=False, repr=False)
+
+    @cached_property
+    def knobs(self) -> Values:
+        return Values(self.values)
+
+    @cached_property
+    def program(self) -> TileProgram:
+        """The tile program it lowers to; InputError when it belongs to no search space yet."""
+        if self.lowering is None:
+            raise InputError(f"{self.one_line}: not bound to a search space; use SearchSpace.bind first")
+        return self.lowering(self)
+
+    @property
+    def one_line(self) -> str:
+        """`sketch knob=value …`, for tables."""
+        return " ".join([self.sketch, *(f"{k}={_value_text(v)}" for k, v in self.values)])
+
+    def __str__(self) -> str:
+        return f"# {self.one_line}" + (f"\n{to_text(self.program)}" if self.lowering else "")
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Only the choice itself travels between processes.
+        return {"sketch": self.sketch, "values": self.values, "lowering": None}
+
+    def to_json(self) -> dict[str, Any]:
+        values = {k: list(v) if isinstance(v, tuple) else v for k, v in self.values}
+        return {"sketch": self.sketch, "values": values}
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Schedule:
+        """An unbound schedule."""
+        values = ((str(k), tuple(v) if isinstance(v, list) else v) for k, v in data["values"].items())
+        return Schedule(str(data["sketch"]), tuple(values))
+
+
+def _value_text(value: KnobValue) -> str:
+    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -1,0 +1,223 @@
+"""The search space of one workload on one target: the sketches that match, their knobs, and what is legal."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from search_spaces.devices.resources import why_too_large
+from search_spaces.devices.target import Target
+from search_spaces.errors import EmptySearchSpaceError, InputError, unknown_name
+from search_spaces.programs.tile_program import TileProgram
+from search_spaces.schedules.knobs import Knob, KnobValue, Values, crossover
+from search_spaces.schedules.schedule import Schedule
+from search_spaces.workloads.workload import Workload
+
+# Tries before a random draw gives up; spaces here have at least one legal point in a few hundred.
+_MAX_DRAWS = 5000
+# Combinations that are looked at to count a space: a second's work, and within a few per cent where that is a sample.
+_MOST_COUNTED = 20_000
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """A family of schedules that a sketch rule derived from a workload and a target.
+
+    `legality_knobs` names the knobs that legality may depend on; all combinations of the others are equally legal.
+    `why_illegal` gives the rule that the values break beyond what any target forbids (divisibility, combinations).
+    `resource_knobs`: those of them that decide what a program needs of the device, where that is not all.
+    `starts` are points worth trying first: what the literature would choose by hand. `remarks`: what the space does
+    not offer for this workload, and why.
+    """
+
+    name: str
+    knobs: tuple[Knob, ...]
+    lower: Callable[[Values], TileProgram]
+    legality_knobs: tuple[str, ...] = ()
+    why_illegal: Callable[[Values], str | None] = field(default=lambda values: None)
+    starts: tuple[Values, ...] = ()
+    resource_knobs: tuple[str, ...] | None = None
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SearchSpace:
+    """Every schedule of `workload` on `target`. All randomness comes from the generators passed in."""
+
+    workload: Workload
+    target: Target
+    sketches: tuple[Sketch, ...]
+    # What limit of the target the values of a sketch's resource knobs break: the answer takes lowering a schedule.
+    _broken: dict[tuple[str, tuple[KnobValue | None, ...]], str | None] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+    _rejected: Counter[str] = field(default_factory=Counter, compare=False, repr=False)
+
+    @property
+    def rejected(self) -> int:
+        """How many candidates drawing, changing and enumerating schedules came upon that were not legal."""
+        return self._rejected.total()
+
+    def sketch(self, name: str) -> Sketch:
+        for sketch in self.sketches:
+            if sketch.name == name:
+                return sketch
+        raise unknown_name("sketch", name, [s.name for s in self.sketches])
+
+    def bind(self, schedule: Schedule) -> Schedule:
+        """The same schedule, able to lower and print itself here.
+
+        Raises:
+            InputError: its sketch, a knob or a value is not of this space.
+        """
+        sketch = self.sketch(schedule.sketch)
+        got, expected = list(schedule.knobs), [k.name for k in sketch.knobs]
+        if got != expected:
+            raise InputError(f"{sketch.name}: knobs {got}, expected {expected}")
+        for knob in sketch.knobs:
+            if schedule.knobs[knob.name] not in knob.values:
+                raise InputError(f"{knob.name}={schedule.knobs[knob.name]} is not one of {list(knob.values)[:20]}")
+        return self._schedule(sketch, schedule.knobs)
+
+    def holds(self, schedule: Schedule) -> bool:
+        """Whether a schedule is of this space, and not, say, of a workload that computes the same in other loops."""
+        try:
+            self.bind(schedule)
+        except InputError:
+            return False
+        return True
+
+    def restricted(self, sketch: str, **allowed: Sequence[KnobValue]) -> SearchSpace:
+        """The part of the space with one sketch, and with only the allowed values of the knobs named.
+
+        Raises:
+            InputError: no such sketch or knob, or none of a knob's values is allowed.
+        """
+        whole = self.sketch(sketch)
+        for name in allowed:
+            if name not in {k.name for k in whole.knobs}:
+                raise unknown_name(f"knob of {sketch}", name, [k.name for k in whole.knobs])
+        knobs = tuple(k.restricted(allowed[k.name]) if k.name in allowed else k for k in whole.knobs)
+        for before, after in zip(whole.knobs, knobs, strict=True):
+            if not after.values:
+                got = list(allowed[before.name])
+                raise InputError(f"{before.name}: none of {got} is a value; allowed are {list(before.values)[:20]}")
+        starts = tuple(v for v in whole.starts if all(v[k.name] in k.values for k in knobs))
+        return SearchSpace(self.workload, self.target, (replace(whole, knobs=knobs, starts=starts),))
+
+    def lower(self, schedule: Schedule) -> TileProgram:
+        """The tile program of a schedule, lowered anew on every call."""
+        return self.sketch(schedule.sketch).lower(schedule.knobs)
+
+    def why_illegal(self, schedule: Schedule) -> str | None:
+        """The limit that the schedule breaks, or None when it may be compiled.
+
+        What it needs of the device is looked at once for all schedules that agree in the knobs that decide it.
+        """
+        sketch, knobs = self.sketch(schedule.sketch), schedule.knobs
+        broken = sketch.why_illegal(knobs)
+        if broken is not None or self.target.kind != "gpu":
+            return broken
+        deciding = sketch.legality_knobs if sketch.resource_knobs is None else sketch.resource_knobs
+        ruling = (sketch.name, tuple([knobs.get(name) for name in deciding]))
+        if ruling not in self._broken:
+            self._broken[ruling] = why_too_large(sketch.lower(knobs), self.target)
+        return self._broken[ruling]
+
+    def _accepts(self, schedule: Schedule) -> bool:
+        """Whether a candidate is legal; those that are not are counted."""
+        legal = self.why_illegal(schedule) is None
+        self._rejected[schedule.sketch] += not legal
+        return legal
+
+    def sample(self, rng: np.random.Generator) -> Schedule:
+        """A legal schedule; sketches are equally likely, and so are the values of a knob."""
+        for _ in range(_MAX_DRAWS):
+            sketch = self.sketches[int(rng.integers(len(self.sketches)))]
+            schedule = self._schedule(sketch, Values({k.name: k.sample(rng) for k in sketch.knobs}))
+            if self._accepts(schedule):
+                return schedule
+        raise EmptySearchSpaceError(
+            f"no legal schedule in {_MAX_DRAWS} draws for {self.workload.label} on {self.target.name}; "
+            f"the last one: {self.why_illegal(schedule)}"
+        )
+
+    def mutate(self, schedule: Schedule, rng: np.random.Generator) -> Schedule:
+        """A legal schedule that differs in one knob; the same schedule when none is found."""
+        knobs = [k for k in self.sketch(schedule.sketch).knobs if len(k.values) > 1]
+        for _ in range(32):
+            knob = knobs[int(rng.integers(len(knobs)))] if knobs else None
+            if knob is None:
+                break
+            values = Values({**schedule.knobs, knob.name: knob.mutate(schedule.knobs[knob.name], rng)})
+            found = self._schedule(self.sketch(schedule.sketch), values)
+            if self._accepts(found):
+                return found
+        return schedule
+
+    def crossover(self, a: Schedule, b: Schedule, rng: np.random.Generator) -> Schedule:
+        """A legal mix of two schedules of one sketch, knob by knob; `a` when the sketches differ or no mix is legal."""
+        if a.sketch != b.sketch:
+            return a
+        for _ in range(8):
+            values = Values({k: crossover(v, b.knobs[k], rng) for k, v in a.values})
+            found = self._schedule(self.sketch(a.sketch), values)
+            if self._accepts(found):
+                return found
+        return a
+
+    def starts(self) -> list[Schedule]:
+        """The legal ones of the points that sketches propose to try first."""
+        found = [self._schedule(sketch, values) for sketch in self.sketches for values in sketch.starts]
+        return [s for s in dict.fromkeys(found) if self._accepts(s)]
+
+    def neighbours(self, schedule: Schedule) -> Iterator[Schedule]:
+        """Every legal schedule one step of one knob away."""
+        sketch = self.sketch(schedule.sketch)
+        for knob in sketch.knobs:
+            for value in knob.neighbours(schedule.knobs[knob.name]):
+                found = self._schedule(sketch, Values({**schedule.knobs, knob.name: value}))
+                if self._accepts(found):
+                    yield found
+
+    def __iter__(self) -> Iterator[Schedule]:
+        """Every legal schedule, in a fixed order."""
+        for sketch in self.sketches:
+            for values in itertools.product(*(k.values for k in sketch.knobs)):
+                found = self._schedule(sketch, Values(zip((k.name for k in sketch.knobs), values, strict=True)))
+                if self._accepts(found):
+                    yield found
+
+    @property
+    def size(self) -> int:
+        """How many schedules are legal: counted over `legality_knobs`, or from a sample of their combinations."""
+        return sum(self._legal_in(sketch) for sketch in self.sketches)
+
+    def _legal_in(self, sketch: Sketch) -> int:
+        ruled = [k for k in sketch.knobs if k.name in sketch.legality_knobs]
+        free = [k for k in sketch.knobs if k.name not in sketch.legality_knobs]
+        first = {k.name: k.values[0] for k in sketch.knobs}
+        combinations = math.prod(len(k.values) for k in ruled)
+        looked_at: Iterable[tuple[KnobValue, ...]] = itertools.product(*(k.values for k in ruled))
+        if combinations > _MOST_COUNTED:
+            rng = np.random.default_rng(0)
+            looked_at = (tuple(k.sample(rng) for k in ruled) for _ in range(_MOST_COUNTED))
+        legal = seen = 0
+        for values in looked_at:
+            chosen = Values({**first, **dict(zip((k.name for k in ruled), values, strict=True))})
+            legal += self.why_illegal(self._schedule(sketch, chosen)) is None
+            seen += 1
+        return round(legal / seen * combinations) * math.prod(len(k.values) for k in free)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the space does not offer for this workload, and why."""
+        return tuple(dict.fromkeys(remark for sketch in self.sketches for remark in sketch.remarks))
+
+    def _schedule(self, sketch: Sketch, values: Values) -> Schedule:
+        return Schedule(sketch.name, tuple([(k.name, values[k.name]) for k in sketch.knobs]), self.lower)

@@ -1,0 +1,84 @@
+"""Operands copied by a kernel of their own before the contraction: into rows that descriptors can address, or k-major.
+
+Before:  b[k, n], rows of 1500 float16, 3000 bytes apart          a descriptor cannot say that
+After:   grid k.0, n.0: b_copy[k, n] = b[k, n]                    rows of 1504, zeros at their ends
+         the contraction reads b_copy by descriptor
+Transposed:             b_copy[n, k] = b[k, n]                    where the dot units want neighbours along k
+
+Ansor's rule "cache stage" (Zheng et al., 2020, table 1), with the cache in global memory; GotoBLAS calls it packing.
+A copy costs its bytes twice over, so it pays where an operand is read more often than that, or cannot be read well.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+from search_spaces.devices.descriptors import DESCRIPTOR_ALIGNMENT_BYTES
+from search_spaces.programs.lowering import start_of, workspace_name
+from search_spaces.programs.tile_program import Buffer, Grid, GridAxis, Kernel, Launch, Load, Slice, Store, Tile
+from search_spaces.workloads.dtypes import dtype
+from search_spaces.workloads.expression import Access
+from search_spaces.workloads.workload import Workload
+
+# Rows and columns that a program copies: whole lines of the caches, and eight loads a thread.
+_TILE = (16, 256)
+# The same where rows become columns: both sides are whole lines.
+_SQUARE = (64, 64)
+_WARPS = 4
+
+
+@dataclass(frozen=True)
+class Operand:
+    """Where a contraction reads one of its operands: a buffer, and the axis of each of its dimensions."""
+
+    buffer: str
+    axes: tuple[str, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class OperandCopy:
+    """A workspace, the kernel that fills it, and the operand that it then is."""
+
+    workspace: Buffer
+    kernel: Kernel
+    operand: Operand
+
+
+def operand(workload: Workload, access: Access) -> Operand:
+    """An operand read where it is."""
+    (tensor,) = (t for t in workload.inputs if t.name == access.tensor)
+    return Operand(tensor.name, tuple(i.terms[0][0] for i in access.index), tensor.dtype)
+
+
+@lru_cache(64)  # One per operand and way to copy it: every schedule of a workload shares it.
+def operand_copy(workload: Workload, access: Access, transposed: bool) -> OperandCopy:
+    """A copy of an operand with aligned rows; `transposed`: its last two axes in the other order."""
+    source = operand(workload, access)
+    (tensor,) = (t for t in workload.inputs if t.name == access.tensor)
+    extents = dict(zip(source.axes, tensor.shape, strict=True))
+    *outer, row, column = source.axes
+    order = (*outer, column, row) if transposed else source.axes
+    aligned = DESCRIPTOR_ALIGNMENT_BYTES // math.gcd(DESCRIPTOR_ALIGNMENT_BYTES, dtype(tensor.dtype).bytes)
+    # The copy's rows are longer by what is missing to the next multiple; zeros, so that they add nothing to a sum.
+    length = -(-extents[order[-1]] // aligned) * aligned
+    workspace = Buffer(
+        workspace_name(workload, f"{tensor.name}_copy"),
+        (*(extents[x] for x in order[:-1]), length),
+        tensor.dtype,
+        "workspace",
+    )
+    tile = dict(zip((row, column), _SQUARE if transposed else _TILE, strict=True))
+    place = {x: Slice(start_of((f"{x}.0", 1))) for x in outer}
+    place |= {x: Slice(start_of((f"{x}.0", tile[x])), tile[x]) for x in (row, column)}
+    covered = {**extents, order[-1]: length}
+    grid = [GridAxis(f"{x}.0", -(-covered[x] // tile.get(x, 1))) for x in source.axes]
+    piece = Tile("piece", (row, column), (tile[row], tile[column]), tensor.dtype)
+    body = (
+        Load(piece, tensor.name, tuple(place[x] for x in source.axes)),
+        Store(workspace.name, tuple(place[x] for x in order), piece.name, axes=(column, row) if transposed else ()),
+    )
+    kernel = Kernel(f"{workload.name}_copy_{tensor.name}", Grid(tuple(grid)), body, Launch(num_warps=_WARPS))
+    return OperandCopy(workspace, kernel, Operand(workspace.name, order, tensor.dtype))

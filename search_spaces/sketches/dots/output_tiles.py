@@ -1,0 +1,112 @@
+"""The output tile of a contraction: where it lies, which program does it, and its accumulators cut into parts.
+
+Swapped, accumulators are transposed tiles, (n, m): the rows of a dot, of which there are at least 64 in a warp-group
+dot, then lie along n, and a thin m costs no padding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from search_spaces.programs.lowering import Names, start_of
+from search_spaces.programs.tile_program import Grid, GridAxis, Load, Slice, Split, Statement, Store, Tile
+from search_spaces.schedules.knobs import Values
+from search_spaces.workloads.expression import Affine
+from search_spaces.workloads.workload import Axis
+
+Via = Literal["pointer", "descriptor"]
+
+
+@dataclass(frozen=True)
+class OutputTile:
+    """A tile of out[batch…, m, n], as the knobs m, n, swap, order, group, parts, store and epilogue_load have it."""
+
+    batch: tuple[Axis, ...]
+    m: Axis
+    n: Axis
+    values: Values
+
+    @property
+    def axes(self) -> tuple[str, str]:
+        """Rows and columns of the accumulators."""
+        m, n = self.m.name, self.n.name
+        return (n, m) if self.values.flag("swap") else (m, n)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        m, n = self.values.tile("m"), self.values.tile("n")
+        return (n, m) if self.values.flag("swap") else (m, n)
+
+    @property
+    def place(self) -> dict[str, Slice]:
+        """Where the tile lies."""
+        place = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in self.batch}
+        for axis, knob in ((self.m, "m"), (self.n, "n")):
+            tile = self.values.tile(knob)
+            place[axis.name] = Slice(start_of((f"{axis.name}.0", tile)), tile)
+        return place
+
+    def grid(self, shares: Sequence[GridAxis], persistent: int | None, stream: tuple[str, int] | None = None) -> Grid:
+        """All tiles, once for each of the `shares` of their reduction, in the schedule's order."""
+        values = self.values
+        outer = [*(GridAxis(f"{x.name}.0", x.extent) for x in self.batch), *shares]
+        tiles = [GridAxis(f"{x.name}.0", values.tiling(k)[0]) for x, k in ((self.m, "m"), (self.n, "n"))]
+        if values["order"] == "nm":
+            tiles.reverse()
+        size = values.integer("group")
+        group = (tiles[0].variable, size) if size > 1 else None
+        return Grid((*outer, *tiles), group=group, persistent=persistent, stream=stream)
+
+    def parts(
+        self, accumulators: Sequence[Tile], names: Names, body: list[Statement]
+    ) -> Iterator[tuple[list[Tile], dict[str, Slice]]]:
+        """The accumulators in parts along their columns, each with its place; the cuts are written to `body`."""
+        column = self.axes[1]
+        cut = [self._pieces(tile, column, names, body) for tile in accumulators]
+        for position, tiles in enumerate(zip(*cut, strict=True)):
+            width = tiles[0].shape[1]
+            start = self.place[column].start + Affine(offset=position * width)
+            yield list(tiles), {**self.place, column: Slice(start, width)}
+
+    def _pieces(self, accumulator: Tile, column: str, names: Names, body: list[Statement]) -> list[Tile]:
+        tiles = [accumulator]
+        while len(tiles) < self.values.integer("parts"):
+            halves = []
+            for tile in tiles:
+                shape, wanted = (tile.shape[0], tile.shape[1] // 2), f"{accumulator.name}_part"
+                first, second = (Tile(names.fresh(wanted), tile.axes, shape, tile.dtype) for _ in range(2))
+                body.append(Split(first, second, tile.name, column))
+                halves += [first, second]
+            tiles = halves
+        return tiles
+
+    def addressed(self, s: Statement) -> Statement:
+        """A statement of the epilogue; whole tiles that it loads come by descriptor where the schedule says so."""
+        if isinstance(s, Load) and len(s.dst.axes) == len(self.axes) and self.values["epilogue_load"] == "descriptor":
+            return replace(s, via="descriptor")
+        return s
+
+    def store(
+        self, buffer: str, tile: Tile, place: dict[str, Slice], index: Sequence[Slice] = (), atomic: bool = False
+    ) -> Store:
+        """`buffer[index…, batch…, m, n] = tile`, or added to what is there."""
+        where = (*index, *place.values())
+        order = tuple(x for x in place if x in tile.axes)
+        via: Via = "descriptor" if self.values["store"] == "descriptor" else "pointer"
+        return Store(buffer, where, tile.name, via=via, atomic=atomic, axes=() if order == tile.axes else order)
+
+
+def brought(load: Load, how: str, free: Collection[str]) -> Load:
+    """The load of a tile of an operand, by descriptor or by pointers; `free` are the axes that are not reduced."""
+    if how != "pointer":
+        return replace(load, via="descriptor")
+    names = iter(load.dst.axes)
+    axes = [None if s.extent is None else next(names) for s in load.slices]
+    # Rows beyond the end give rows of the output beyond its end, which are not stored. Along the last dimension
+    # neighbours are loaded as vectors, which needs to know that they are neighbours.
+    rows = {*free} - {axes[-1]}
+    return replace(
+        load, slices=tuple(replace(s, clamped=True) if x in rows else s for x, s in zip(axes, load.slices, strict=True))
+    )

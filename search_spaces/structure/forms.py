@@ -1,0 +1,343 @@
+"""The structure of a workload that sketch rules match on: contraction, row reduction, pointwise."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from search_spaces.workloads import expression as ex
+from search_spaces.workloads.dtypes import accumulator_of, is_integer
+from search_spaces.workloads.expression import Access, Apply, Expression, Gather
+from search_spaces.workloads.workload import Axis, Stage, Tensor, Workload
+
+
+@dataclass(frozen=True)
+class ContractionForm:
+    """out[batch…, m, n] = epilogue(sum over k of a · b): one contraction, then only pointwise stages.
+
+    `m` indexes only `a`, `n` only `b`; `result` is the epilogue with everything inlined but the contraction itself.
+    """
+
+    batch: tuple[Axis, ...]
+    m: Axis
+    n: Axis
+    k: Axis
+    a: Access
+    b: Access
+    contraction: Stage
+    result: Expression
+
+
+@dataclass(frozen=True)
+class RowForm:
+    """Reductions over one axis `column`, for every point of `rows`, with pointwise stages before, between, after.
+
+    Tiles hold several positions of the last of the rows. `across`: neighbours in memory are neighbours along that axis,
+    not along the column, as where each column of a row-major matrix is summed. `even`: they are so in every tensor.
+    """
+
+    rows: tuple[Axis, ...]
+    column: Axis
+    reductions: tuple[Stage, ...]
+    across: bool = False
+    even: bool = True
+
+    @property
+    def tiled_row(self) -> Axis:
+        return self.rows[-1]
+
+
+def contraction_form(workload: Workload) -> ContractionForm | None:
+    """The workload as one contraction with a pointwise epilogue, or None when it is something else.
+
+    Its axes are called b (b0, b1 … when there are several), m, n and k in the form, whatever they are in the workload.
+    """
+    found = _contraction_form(workload)
+    if found is None:
+        return None
+    names = {x.name: "b" if len(found.batch) == 1 else f"b{i}" for i, x in enumerate(found.batch)}
+    names |= {found.m.name: "m", found.n.name: "n", found.k.name: "k"}
+    return _contraction_form(with_axes_named(workload, names))
+
+
+def _contraction_form(workload: Workload) -> ContractionForm | None:
+    first, *rest = workload.stages
+    if not first.is_contraction or not is_plain(workload) or any(s.reduction for s in rest):
+        return None
+    assert first.reduction is not None
+    assert isinstance(first.expression, Apply)
+    left, right = first.expression.arguments
+    assert isinstance(left, Access)
+    assert isinstance(right, Access)
+    if len(first.reduction.axes) != 1 or any(s.axes != first.axes for s in rest):
+        return None
+    in_left, in_right = _variables(left), _variables(right)
+    only_left = [x for x in first.axes if x.name in in_left - in_right]
+    only_right = [x for x in first.axes if x.name in in_right - in_left]
+    batch = tuple(x for x in first.axes if x.name in in_left & in_right)
+    k = first.reduction.axes[0]
+    if len(only_left) != 1 or len(only_right) != 1 or k.name not in in_left & in_right:
+        return None
+    m, n, a, b = only_left[0], only_right[0], left, right
+    if first.axes != (*batch, m, n):
+        m, n, a, b = n, m, right, left
+    if first.axes != (*batch, m, n):
+        return None
+    own = Access(first.name, tuple(ex.axis_index(x.name) for x in first.axes))
+    result = inline(Access(rest[-1].name, own.index), {s.name: s for s in rest}) if rest else own
+    return ContractionForm(batch, m, n, k, a, b, first, result)
+
+
+def accumulator_dtype(workload: Workload) -> str:
+    """The element type in which the products of the workload's contraction are summed: float32, int32 for integers.
+
+    The epilogue computes in float32 all the same. Without one, int32 sums go to an int32 output as they are.
+    """
+    return accumulator_of(workload.contracted[0])
+
+
+def row_form(workload: Workload) -> tuple[Workload, RowForm] | None:
+    """The workload as reductions over one axis of its rows, or None when it is something else.
+
+    The workload comes back with its axes called r (r0, r1 … when there are several) and c, as they are in the form.
+    """
+    found = _row_form(workload)
+    if found is None:
+        return None
+    names = {x.name: "r" if len(found.rows) == 1 else f"r{i}" for i, x in enumerate(found.rows)}
+    renamed = with_axes_named(workload, names | {found.column.name: "c"})
+    form = _row_form(renamed)
+    assert form is not None
+    return renamed, form
+
+
+def _row_form(workload: Workload) -> RowForm | None:
+    reductions = tuple(s for s in workload.stages if s.reduction)
+    if (
+        not reductions
+        or not is_plain(workload)
+        or any(s.is_contraction and contraction_form(workload) for s in reductions)
+        # Rows are reduced in float32, which would round sums of integers.
+        or any(s.is_contraction and is_integer(s.dtype) for s in reductions)
+    ):
+        return None
+    first = reductions[0]
+    assert first.reduction is not None
+    if not first.axes or len(first.reduction.axes) != 1:
+        return None
+    rows, column = first.axes, first.reduction.axes[0]
+    own = {*rows, column}
+    for stage in workload.stages:
+        reduces_rows = stage.reduction is not None and stage.reduction.axes == (column,) and set(stage.axes) == {*rows}
+        maps_rows = stage.reduction is None and (
+            set(stage.axes) in ({*rows}, own) if stage is workload.stages[-1] else own.issuperset(stage.axes)
+        )
+        if not (reduces_rows or maps_rows):
+            return None
+    names = {x.name for x in own}
+    if any(ex.variables(s.expression) - names for s in workload.stages):
+        return None
+    strides = _strides(workload)
+    inner = _innermost([s for s in strides if column in s], column)
+    across = inner != column
+    if across:
+        rows = tuple(sorted(rows, key=lambda x: x == inner))
+    even = all(s.get(inner, 1) == 1 for s in strides)
+    return RowForm(rows, column, reductions, across, even)
+
+
+def _strides(workload: Workload) -> list[dict[Axis, int]]:
+    """For everything that is read from memory or written to it: how far apart neighbours along its axes are."""
+    inputs = {t.name: t for t in workload.inputs}
+    found = []
+    for stage in workload.stages:
+        extents = stage.extents
+        for access in ex.accesses(stage.expression):
+            if access.tensor in inputs:
+                axes = [Axis(i.terms[0][0], extents[i.terms[0][0]]) for i in access.index]
+                found.append(dict(zip(axes, inputs[access.tensor].effective_strides, strict=True)))
+    return [*found, dict(zip(workload.stages[-1].axes, workload.output.effective_strides, strict=True))]
+
+
+def _innermost(strides: list[dict[Axis, int]], column: Axis) -> Axis:
+    """The axis along which what has most elements lies closest together; the column where there is a choice."""
+    if not strides:
+        return column
+    largest = max(strides, key=lambda s: math.prod(x.extent for x in s))
+    moving = {x: step for x, step in largest.items() if step and x.extent > 1}
+    return min(moving, key=lambda x: (moving[x], x != column), default=column)
+
+
+def pointwise_form(workload: Workload) -> Workload | None:
+    """The workload with axes merged as far as its accesses allow, or None when a stage reduces."""
+    if not workload.stages[-1].axes:
+        return None
+    if any(s.reduction or s.axes != workload.stages[-1].axes for s in workload.stages) or not is_plain(workload):
+        return None
+    return _merge_axes(workload)
+
+
+def inline(expression: Expression, stages: dict[str, Stage]) -> Expression:
+    """The expression with every access to one of `stages` replaced by what that stage computes.
+
+    Stages are accessed at their own axes here; a stage that reduces cannot be inlined.
+    """
+
+    def inlined(e: Expression) -> Expression | None:
+        own = isinstance(e, Access) and e.tensor in stages
+        return inline(stages[e.tensor].expression, stages) if own and isinstance(e, Access) else None
+
+    return ex.rewritten(expression, inlined)
+
+
+def is_plain(workload: Workload) -> bool:
+    """Whether every index is just an axis, and stages are read at their own axes."""
+    stages = {s.name: s for s in workload.stages}
+    for stage in workload.stages:
+        forms = (i for e in ex.walk(stage.expression) if isinstance(e, Access | Gather) for i in e.index)
+        if any(isinstance(i, ex.Affine) and not _is_axis(i) for i in forms):
+            return False
+        for access in ex.accesses(stage.expression):
+            names = [i.terms[0][0] for i in access.index]
+            if len(set(names)) != len(names):
+                return False
+            if access.tensor in stages and names != [a.name for a in stages[access.tensor].axes]:
+                return False
+    return True
+
+
+def _is_axis(index: ex.Affine) -> bool:
+    return index.offset == 0 and len(index.terms) == 1 and index.terms[0][1] == 1
+
+
+def with_axes_named(workload: Workload, names: dict[str, str]) -> Workload:
+    """The same workload with other names for its axes."""
+
+    def axes(given: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        return tuple(Axis(names[x.name], x.extent) for x in given)
+
+    def form(index: ex.Affine) -> ex.Affine:
+        return ex.Affine.of(*((names[v], c) for v, c in index.terms), offset=index.offset)
+
+    def renamed(e: Expression) -> Expression | None:
+        match e:
+            case Access(tensor, index):
+                return Access(tensor, tuple(map(form, index)))
+            case ex.Position(index):
+                return ex.Position(form(index))
+            case Gather(tensor, mixed):
+                at = (form(i) if isinstance(i, ex.Affine) else ex.rewritten(i, renamed) for i in mixed)
+                return Gather(tensor, tuple(at))
+            case _:
+                return None
+
+    stages = tuple(
+        replace(
+            s,
+            axes=axes(s.axes),
+            expression=ex.rewritten(s.expression, renamed),
+            reduction=replace(s.reduction, axes=axes(s.reduction.axes)) if s.reduction else None,
+        )
+        for s in workload.stages
+    )
+    return replace(workload, stages=stages)
+
+
+def _variables(access: Access) -> set[str]:
+    return {v for index in access.index for v, _ in index.terms}
+
+
+def _merge_axes(workload: Workload) -> Workload:
+    """Adjacent axes (i, j) become one where every tensor has both, adjacent and in this order, or neither.
+
+    Where a tensor has them, its rows must follow each other in memory without a gap.
+
+    Before: out[r, c] = f(x[r, c]).  After: out[r_c] = f(x[r_c]) over buffers of shape (R*C,).
+    """
+    merged = workload
+    at = 0
+    while at + 1 < len(merged.stages[-1].axes):
+        first, second = merged.stages[-1].axes[at : at + 2]
+        reads = [a for s in merged.stages for a in ex.accesses(s.expression)]
+        free = not {first.name, second.name} & _fixed_axes(merged)
+        adjacent = all(_adjacent(a, first.name, second.name) for a in reads)
+        if free and adjacent and _gapless(merged, at, first, second):
+            merged = _merged(merged, first, second)
+        else:
+            at += 1
+    return merged
+
+
+def _fixed_axes(workload: Workload) -> frozenset[str]:
+    """The axes that are used as values, or beside indices that are data: they stay as they are."""
+    parts = (e for s in workload.stages for e in ex.walk(s.expression) if isinstance(e, Gather | ex.Position))
+    return frozenset().union(*map(ex.variables, parts))
+
+
+def _adjacent(access: Access, first: str, second: str) -> bool:
+    names = [i.terms[0][0] for i in access.index]
+    if first not in names and second not in names:
+        return True
+    return first in names and names.index(first) + 1 < len(names) and names[names.index(first) + 1] == second
+
+
+def _gapless(workload: Workload, at: int, first: Axis, second: Axis) -> bool:
+    """Whether the axes, at dimensions `at` and the next of the output, are one range of memory in every tensor."""
+    inputs = {t.name: t for t in workload.inputs}
+    places = [(workload.output, at)]
+    for access in (a for s in workload.stages for a in ex.accesses(s.expression)):
+        names = [i.terms[0][0] for i in access.index]
+        if access.tensor in inputs and first.name in names:
+            places.append((inputs[access.tensor], names.index(first.name)))
+    strides = [tensor.effective_strides[dimension : dimension + 2] for tensor, dimension in places]
+    return all(outer == second.extent * inner for outer, inner in strides)
+
+
+def _merged(workload: Workload, first: Axis, second: Axis) -> Workload:
+    axis = Axis(f"{first.name}{second.name}", first.extent * second.extent)
+    inputs = {t.name: t for t in workload.inputs}
+
+    def rewrite(e: Expression) -> Expression:
+        match e:
+            case Access(tensor, index):
+                at = _dimension(e, first)
+                if at is None:
+                    return e
+                if tensor in inputs:
+                    inputs[tensor] = _without_gap(inputs[tensor], at, axis, len(index))
+                return Access(tensor, (*index[:at], ex.axis_index(axis.name), *index[at + 2 :]))
+            case Apply(operator, arguments):
+                return Apply(operator, tuple(map(rewrite, arguments)))
+            case _:
+                return e
+
+    at = workload.stages[-1].axes.index(first)
+    stages = tuple(
+        replace(s, axes=(*s.axes[:at], axis, *s.axes[at + 2 :]), expression=rewrite(s.expression))
+        for s in workload.stages
+    )
+    strides = workload.output_strides
+    return replace(
+        workload,
+        inputs=tuple(inputs.values()),
+        stages=stages,
+        output_strides=None if strides is None else (*strides[:at], *strides[at + 1 :]),
+    )
+
+
+def _dimension(access: Access, axis: Axis) -> int | None:
+    """Which dimension of the tensor the axis indexes."""
+    names = [i.terms[0][0] for i in access.index]
+    return names.index(axis.name) if axis.name in names else None
+
+
+def _without_gap(tensor: Tensor, at: int, axis: Axis, dimensions: int) -> Tensor:
+    """The tensor with its dimensions `at` and the next as one; unless that was done at another access to it."""
+    if len(tensor.shape) < dimensions:
+        return tensor
+    strides = tensor.strides
+    return replace(
+        tensor,
+        shape=(*tensor.shape[:at], axis.extent, *tensor.shape[at + 2 :]),
+        strides=None if strides is None else (*strides[:at], *strides[at + 1 :]),
+    )

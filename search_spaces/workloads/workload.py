@@ -1,0 +1,265 @@
+"""What to compute: a small graph of tensor expressions at concrete shapes and element types.
+
+    inputs   a[512, 512] float32, b[512, 512] float32
+    acc[m, n] = sum over k of mul(a[m, k], b[k, n])
+    out[m, n] = maximum(acc[m, n], 0)
+
+Every stage computes in float32 (float64 in the reference), except that sums of products of int8 are int32 and
+exact, and that expressions of integers are (`expression.is_integral`): a stage of one is int64, and so are its folds.
+`Stage.dtype` is what a stage is rounded to when stored, and only the last stage, the output, is stored: integers are
+stored as integers. An output of integers or booleans may be of a float32 expression with such values. Tensors are dense
+and row-major unless they say their strides.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from search_spaces.errors import InputError
+from search_spaces.stages import MAX_ELEMENTS, Axis, Reduction, Stage, Tensor, check_axes, check_shape
+from search_spaces.workloads import expression as ex
+from search_spaces.workloads.canonical import Canonical, canonical
+from search_spaces.workloads.dtypes import FLOAT8, FLOATS, dtype, is_float, is_integer
+from search_spaces.workloads.strides import check_strides, declared_strides
+
+__all__ = [
+    "MAX_ELEMENTS",
+    "PRECISIONS",
+    "Axis",
+    "Reduction",
+    "Scalar",
+    "Stage",
+    "Tensor",
+    "Workload",
+    "check_axes",
+    "check_shape",
+]
+
+Scalar = int | float | str | bool | None
+
+PRECISIONS = ("ieee", "tf32", "fast")
+
+
+@dataclass(frozen=True)
+class Workload:
+    """An operator at concrete shapes. What computes the same has the same `key` (`search_spaces.workloads.canonical`).
+
+    `name` and `arguments` say how it was constructed (for people and for library baselines). `precision` is that of
+    dots: "ieee"; "tf32" for float32 operands cut to tf32; "fast" for 8-bit floats whose partial sums stay in the
+    accumulator of the tensor core to the end, which keeps fewer bits than float32. `output_strides` place the output in
+    memory as `Tensor.strides` do an input.
+    """
+
+    name: str
+    inputs: tuple[Tensor, ...]
+    stages: tuple[Stage, ...]
+    precision: str = "ieee"
+    arguments: tuple[tuple[str, Scalar], ...] = field(default=(), compare=False)
+    output_strides: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.precision not in PRECISIONS:
+            raise InputError(f"unknown precision {self.precision!r} (allowed: {', '.join(PRECISIONS)})")
+        if not self.stages:
+            raise InputError(f"workload {self.name!r} has no stage; expected at least one")
+        if not self.inputs:
+            raise InputError(f"workload {self.name!r} has no input; expected at least one")
+        known: dict[str, tuple[int, ...]] = {t.name: t.shape for t in self.inputs}
+        if len(known) < len(self.inputs):
+            raise InputError(f"workload {self.name!r} has two inputs of one name: {[t.name for t in self.inputs]}")
+        for stage in self.stages:
+            check_shape(stage.name, stage.shape)
+            dtype(stage.dtype)
+            check_axes(stage.name, (*stage.axes, *(stage.reduction.axes if stage.reduction else ())))
+            self._check_stage(stage, known)
+            known[stage.name] = stage.shape
+        self._check_dtypes()
+        if self.output_strides is not None:
+            last = self.stages[-1]
+            check_strides(last.name, last.shape, self.output_strides, shared=False)
+            object.__setattr__(self, "output_strides", declared_strides(last.shape, self.output_strides))
+
+    def _check_dtypes(self) -> None:
+        """Raise InputError unless only sums of products and the output are integers, and "fast" means something."""
+        known = {t.name: t.dtype for t in self.inputs}
+        for stage in self.stages:
+            operands = [known[a.tensor] for a in ex.accesses(stage.expression)]
+            sums_integers = stage.is_contraction and all(d == "int8" for d in operands)
+            last = stage is self.stages[-1]
+            ex.check_kinds(stage.expression)
+            if ex.is_integral(stage.expression):
+                allowed = is_integer(stage.dtype) if last else stage.dtype == "int64"
+            else:
+                allowed = is_float(stage.dtype) or (stage.dtype == "int32" if sums_integers else last)
+            if not allowed:
+                raise InputError(
+                    f"stage {stage.name!r} has dtype {stage.dtype}; expected one of {', '.join(FLOATS)}, "
+                    "or int32 for a sum of products of int8, or int64 for an expression of integers"
+                )
+            known[stage.name] = stage.dtype
+        if self.precision == "fast" and not all(d in FLOAT8 for d in self.contracted):
+            raise InputError(f'precision "fast" is for products of {", ".join(FLOAT8)} only')
+
+    def _check_stage(self, stage: Stage, known: dict[str, tuple[int, ...]]) -> None:
+        if stage.name in known:
+            raise InputError(f"stage {stage.name!r} is defined twice; every tensor needs a name of its own")
+        for access in ex.accesses(stage.expression):
+            if access.tensor not in known:
+                raise InputError(f"stage {stage.name!r} reads {access.tensor!r}, which is none of {sorted(known)}")
+            shape = known[access.tensor]
+            if len(access.index) != len(shape):
+                raise InputError(f"{ex.to_text(access)} has {len(access.index)} indices, expected {len(shape)}")
+            for index, size in zip(access.index, shape, strict=True):
+                unknown = {v for v, _ in index.terms} - stage.extents.keys()
+                if unknown:
+                    raise InputError(f"{ex.to_text(access)} uses {sorted(unknown)}, which is no axis of {stage.name!r}")
+                if index.minimum(stage.extents) < 0:
+                    raise InputError(f"{ex.to_text(access)} reaches a negative index")
+                last = index.maximum(stage.extents)
+                if not 0 <= last < size:
+                    raise InputError(f"{ex.to_text(access)} reaches index {last} of a dimension of size {size}")
+        inputs = {t.name for t in self.inputs}
+        for gather in ex.gathers(stage.expression):
+            if gather.tensor not in inputs:
+                raise InputError(
+                    f"stage {stage.name!r} gathers from {gather.tensor!r}, which is none of {sorted(inputs)}"
+                )
+            if len(gather.index) != len(known[gather.tensor]):
+                expected = len(known[gather.tensor])
+                raise InputError(f"{ex.to_text(gather)} has {len(gather.index)} indices, expected {expected}")
+        unknown = {v for form in ex.affine_forms(stage.expression) for v, _ in form.terms} - stage.extents.keys()
+        if unknown:
+            raise InputError(
+                f"{ex.to_text(stage.expression)} uses {sorted(unknown)}, which is no axis of {stage.name!r}"
+            )
+
+    @property
+    def output(self) -> Tensor:
+        """The last stage, as a tensor."""
+        last = self.stages[-1]
+        return Tensor(last.name, last.shape, last.dtype, self.output_strides)
+
+    @property
+    def contracted(self) -> tuple[str, ...]:
+        """The element types of what contractions multiply, in order."""
+        dtypes = {t.name: t.dtype for t in self.inputs} | {s.name: s.dtype for s in self.stages}
+        return tuple(dtypes[a.tensor] for s in self.stages if s.is_contraction for a in ex.accesses(s.expression))
+
+    @cached_property
+    def flops(self) -> int:
+        """Floating-point operations, a fold of a reduction counted as one."""
+        return sum(s.points * (ex.flops(s.expression) + (s.reduction is not None)) for s in self.stages)
+
+    @cached_property
+    def min_bytes(self) -> int:
+        """Fewest bytes to move: each input read once, of a table what is looked up at most; the output written once."""
+        return sum(min(t.bytes, self._looked_up_bytes(t)) for t in self.inputs) + self.output.bytes
+
+    def _looked_up_bytes(self, tensor: Tensor) -> int:
+        """The bytes of as many elements as are gathered; all of them where the tensor is also read as a whole."""
+        if any(a.tensor == tensor.name for s in self.stages for a in ex.accesses(s.expression)):
+            return tensor.bytes
+        found = sum(
+            math.prod(s.extents[v] for v in ex.variables(g))
+            for s in self.stages
+            for g in set(ex.gathers(s.expression))
+            if g.tensor == tensor.name
+        )
+        return found * dtype(tensor.dtype).bytes
+
+    @cached_property
+    def canonical(self) -> Canonical:
+        """What it computes, whatever it and what is in it are called; and which input is which there."""
+        return canonical(self.inputs, self.stages, self.output, self.precision)
+
+    @property
+    def key(self) -> str:
+        """16 hexadecimal digits, those of the canonical form: equal for workloads that compute the same."""
+        return self.canonical.key
+
+    @property
+    def family(self) -> str:
+        """What it has in common with workloads whose schedules say something of its own."""
+        return self.canonical.family
+
+    def input_order(self, other: Workload) -> tuple[int, ...]:
+        """For every input of another workload of the same key, in order, which one of this workload is the same."""
+        mine = dict(zip(other.canonical.inputs, self.canonical.inputs, strict=True))
+        return tuple(mine[n] for n in range(len(other.inputs)))
+
+    @property
+    def label(self) -> str:
+        """A short name with shapes, for tables: `matmul m=512 n=512 k=512 float32`."""
+        # A stride of 0 shares an operand, so it is shown.
+        given = [(k, v) for k, v in self.arguments if k not in ("dtype", "out_dtype")]
+        shown = [f"{k}={v}" for k, v in given if v not in (None, "") and v is not False]
+        read, made = self.inputs[0].dtype, self.output.dtype
+        dtypes = made if read == made else f"{read} to {made}"
+        return " ".join([self.name, *shown, f"{dtypes} as tf32" if self.precision == "tf32" else dtypes])
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __str__(self) -> str:
+        lines = [f"workload {self.label}"]
+        lines += [f"  input {t.name}{list(t.shape)} {t.dtype}" for t in self.inputs]
+        for s in self.stages:
+            fold = (
+                f"{s.reduction.operator} over {', '.join(a.name for a in s.reduction.axes)} of " if s.reduction else ""
+            )
+            where = ", ".join(a.name for a in s.axes)
+            lines.append(f"  {s.name}[{where}] = {fold}{ex.to_text(s.expression)}  : {s.dtype}")
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        def axes(values: tuple[Axis, ...]) -> list[list[str | int]]:
+            return [[a.name, a.extent] for a in values]
+
+        # What was added later stands only where it says something: logs of older versions stay good.
+        return {
+            "name": self.name,
+            "arguments": [list(a) for a in self.arguments],
+            "precision": self.precision,
+            **({"output_strides": list(self.output_strides)} if self.output_strides else {}),
+            "inputs": [
+                [t.name, list(t.shape), t.dtype, *([list(t.strides)] if t.strides else [])] for t in self.inputs
+            ],
+            "stages": [
+                {
+                    "name": s.name,
+                    "axes": axes(s.axes),
+                    "expression": ex.to_json(s.expression),
+                    "reduction": [s.reduction.operator, axes(s.reduction.axes)] if s.reduction else None,
+                    "dtype": s.dtype,
+                }
+                for s in self.stages
+            ],
+        }
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Workload:
+        def axes(values: list[list[Any]]) -> tuple[Axis, ...]:
+            return tuple(Axis(str(n), int(e)) for n, e in values)
+
+        return Workload(
+            name=data["name"],
+            arguments=tuple((str(k), v) for k, v in data["arguments"]),
+            precision=data["precision"],
+            output_strides=tuple(data["output_strides"]) if "output_strides" in data else None,
+            inputs=tuple(
+                Tensor(n, tuple(shape), d, *(tuple(s) for s in strides)) for n, shape, d, *strides in data["inputs"]
+            ),
+            stages=tuple(
+                Stage(
+                    s["name"],
+                    axes(s["axes"]),
+                    ex.from_json(s["expression"]),
+                    Reduction(s["reduction"][0], axes(s["reduction"][1])) if s["reduction"] else None,
+                    s["dtype"],
+                )
+                for s in data["stages"]
+            ),
+        )
