@@ -25,10 +25,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from search_spaces.axis_merging import fixed_axes, mergeable
-from search_spaces.stages import Axis, Stage, Tensor
 from search_spaces.workloads import expression as ex
+from search_spaces.workloads.axis_merging import fixed_axes, mergeable
 from search_spaces.workloads.expression import Access, Affine, Apply, Expression, Gather, Integer, Literal, Position
+from search_spaces.workloads.stages import Axis, Stage, Tensor
 from search_spaces.workloads.strides import dense_strides
 
 # Operators whose result is the same to the last bit with their arguments in the other order.

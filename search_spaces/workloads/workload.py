@@ -19,10 +19,10 @@ from functools import cached_property
 from typing import Any
 
 from search_spaces.errors import InputError
-from search_spaces.stages import MAX_ELEMENTS, Axis, Reduction, Stage, Tensor, check_axes, check_shape
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.canonical import Canonical, canonical
 from search_spaces.workloads.dtypes import FLOAT8, FLOATS, dtype, is_float, is_integer
+from search_spaces.workloads.stages import MAX_ELEMENTS, Axis, Reduction, Stage, Tensor, check_axes, check_shape
 from search_spaces.workloads.strides import check_strides, declared_strides
 
 __all__ = [
