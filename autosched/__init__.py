@@ -24,11 +24,11 @@ from autosched.tracing import (
     DynamicKernel,
     TracedFunction,
     TracedKernel,
-    TracedTuneResult,
     trace,
 )
 from autosched.tuning.progress import Progress
-from autosched.tuning.tuner import TuneResult, tune
+from autosched.tuning.results import TracedTuneResult, TuneResult
+from autosched.tuning.tuner import tune
 from search_spaces import (
     AutoschedError,
     EmptySearchSpaceError,

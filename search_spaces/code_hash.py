@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import sys
 from pathlib import Path
-from types import ModuleType
 
 
-def code_hash(*packages: ModuleType) -> str:
-    """64 hexadecimal digits over all modules of these packages and of the packages in them: over their text alone.
+def code_hash(*packages: str) -> str:
+    """64 hexadecimal digits over all modules of the packages of these names, and of the packages in them: their text.
 
     What the modules are called, where they lie and how their lines end does not matter. It says when two runs had the
     same code; whether they do the same takes looking at what the code does.
     """
-    return _hash(tuple(folder for package in packages for folder in package.__path__))
+    return _hash(tuple(folder for package in packages for folder in sys.modules[package].__path__))
 
 
 # Read once: what this process runs is the text as it was at the start, whatever is edited meanwhile.

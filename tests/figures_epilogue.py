@@ -73,8 +73,8 @@ def rows(product: tuple[int, int, int, str], trials: int, log: Path) -> Iterator
         kernels[f"{epilogue} to {made}" if made else epilogue] = tuned(op, trials, log)
     bare = kernels[""]
     timed = dict(call for name, kernel in kernels.items() for call in calls(kernel, name))
-    with library_settings(bare.workload, bare.target), torch.no_grad():
-        seconds = interleaved(timed, ROUNDS, timer_for(bare.workload, bare.target, "cold"))
+    with library_settings(bare.workload.precision, bare.target), torch.no_grad():
+        seconds = interleaved(timed, ROUNDS, timer_for(bare.target, "cold", products=True))
     for name in kernels:
         fused, eager = seconds[name], seconds[f"eager {name}"]
         yield (

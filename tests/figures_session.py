@@ -21,6 +21,7 @@ import torch.nn.functional as F
 
 import autosched
 from autosched import Progress
+from autosched.machine import devices
 
 Function = Callable[..., torch.Tensor]
 
@@ -69,7 +70,7 @@ def main() -> None:
     parser.add_argument("--target", default=None)
     parser.add_argument("--policy", default="cold")
     asked = parser.parse_args()
-    device = autosched.devices.resolve(asked.target)
+    device = devices.resolve(asked.target)
     place = {"cpu": "cpu", "gpu": "cuda"}[device.kind]
     dtype = torch.float32 if place == "cpu" else torch.bfloat16
     kernels = 0

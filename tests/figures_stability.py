@@ -54,8 +54,8 @@ def timed_together(kernels: dict[str, Kernel], rounds: int) -> dict[str, list[fl
     assert known.library is not None
     into_out = known.library
     calls[LIBRARY] = lambda: into_out(inputs, out)
-    with library_settings(workload, target), torch.no_grad():
-        return interleaved(calls, rounds, timer_for(workload, target, "cold"))
+    with library_settings(workload.precision, target), torch.no_grad():
+        return interleaved(calls, rounds, timer_for(target, "cold", products=True))
 
 
 def shown(kernels: dict[str, Kernel], latencies: dict[str, list[float]]) -> str:

@@ -1,4 +1,4 @@
-"""Every pointwise operator is as accurate as `autosched.checking.accuracy` says, on a CPU and, interpreted, in Triton."""
+"""Every pointwise operator is as accurate as `checking.accuracy` says, on a CPU and, interpreted, in Triton."""
 
 from __future__ import annotations
 

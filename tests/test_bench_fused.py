@@ -25,10 +25,10 @@ from autosched.bench.rows import BenchRow, BenchTable
 from autosched.bench.saved import table_json
 from autosched.bench.suites.function_suite import Argument
 from autosched.bench.table import markdown, summary_lines
-from autosched.checking import reference
 from autosched.cli import app
 from autosched.comparing.agreement import in_float64, why_disagrees
 from autosched.comparing.compare import Comparison, Row
+from autosched.comparing.random_arguments import random_arguments
 from search_spaces import InputError
 from search_spaces.devices.target import cpu
 
@@ -181,7 +181,7 @@ def test_the_precision_of_dots_is_that_of_the_trace() -> None:
 
 def test_random_arguments_that_are_indices_are_within_what_they_index() -> None:
     found = traced(F.embedding, torch.empty(64, dtype=torch.int64), torch.empty(5, 8))
-    tokens, table = reference.random_arguments(found, 0)
+    tokens, table = random_arguments(found, 0)
     assert set(tokens.tolist()) == set(range(5))
     assert table.shape == (5, 8)
 

@@ -78,7 +78,8 @@ def test_an_operator_has_a_name_of_its_own_that_is_the_same_in_every_process(ker
     # By such names compiled graphs are found on disk again.
     script = f"""
 import test_custom_op
-from autosched import custom_op, devices
+from autosched.kernels import custom_op
+from autosched.machine import devices
 target = devices.{"gpu" if kernel.device.type == "cuda" else "cpu"}_target()
 print(custom_op.own_name(test_custom_op.kernel_for(target, "bias")))
 print(custom_op.own_name(test_custom_op.kernel_for(target, "bias_relu")))

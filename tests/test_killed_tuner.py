@@ -33,7 +33,7 @@ autosched.tune(
 CLI = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from autosched import progress
+from autosched.tuning import progress
 from autosched.cli import app
 progress._SECONDS_BETWEEN_LINES = 0.0  # or it says little in the seconds that this takes
 app(sys.argv[1:])

@@ -159,7 +159,7 @@ def test_a_gpu_that_reports_a_lasting_error_is_given_a_new_process() -> None:
 
 SCRIPT = """
 import sys
-from autosched import devices
+from autosched.machine import devices
 from autosched.measuring import LocalMeasurer
 import fake_backend
 measurer = LocalMeasurer(devices.cpu_target(), backend=fake_backend.LOCATION)

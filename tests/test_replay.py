@@ -14,6 +14,7 @@ import search_spaces
 from autosched import backends, ops
 from autosched.backends.build import build
 from autosched.backends.generator import generator_hash
+from autosched.machine import devices
 from autosched.replaying.replay import find_best, log_paths, why_wrong_now
 from search_spaces import InputError, Workload, target_named
 from tuning_logs import TuningLog, shipped_logs, user_log_path
@@ -41,7 +42,7 @@ def test_the_replayed_kernel_is_the_best_one_and_computes_the_operator(
 
 def test_replayed_source_is_byte_for_byte_what_was_tuned(tuned: tuple[autosched.TuneResult, Path]) -> None:
     result, log = tuned
-    target = autosched.devices.resolve("cpu")
+    target = devices.resolve("cpu")
     space = search_spaces.build(OP, target)
     assert result.best is not None
     # As a compile worker sees it: the schedule and its program, pickled.
@@ -66,7 +67,7 @@ def test_another_shape_is_never_served(tuned: tuple[autosched.TuneResult, Path])
 
 
 def test_another_number_of_threads_is_never_served(tuned: tuple[autosched.TuneResult, Path]) -> None:
-    target = dataclasses.replace(autosched.devices.resolve("cpu"), threads=2, units=2)
+    target = dataclasses.replace(devices.resolve("cpu"), threads=2, units=2)
     with pytest.raises(InputError, match="no successful record"):
         find_best(OP, target, [tuned[1]])
 
@@ -92,5 +93,5 @@ def test_the_users_log_comes_before_those_that_come_with_the_package() -> None:
 
 
 def test_the_generator_hash_differs_between_backends_and_is_stable() -> None:
-    cpu, gpu = (backends.for_target(t) for t in (autosched.devices.resolve("cpu"), target_named("h200")))
+    cpu, gpu = (backends.for_target(t) for t in (devices.resolve("cpu"), target_named("h200")))
     assert generator_hash(cpu) == generator_hash(cpu) != generator_hash(gpu)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
-import importlib
 import json
 import random
 import shutil
@@ -31,6 +30,8 @@ from autosched.backends.build import build
 from autosched.backends.fingerprint import source_fingerprint
 from autosched.backends.reproduction import why_not_reproduced
 from autosched.cli import app
+from autosched.machine import devices
+from autosched.replaying import replay
 from autosched.replaying.log_export import export, folder_name
 from autosched.replaying.replay import find_best
 from autosched.strategies.transfer import transferred
@@ -43,9 +44,6 @@ from tuning_logs import CompileFacts, TuningLog, TuningRecord, shipped_logs
 from tuning_logs.export import worth_shipping
 from tuning_logs.packing import may_hold, write_packed
 from tuning_logs.ranking import best_of, standing
-
-# The package has a function of that name.
-replay_module = importlib.import_module("autosched.replay")
 
 OP = ops.matmul(48, 40, 56, epilogue="bias_relu")
 
@@ -137,7 +135,7 @@ def test_every_record_that_was_compiled_tells_the_fingerprint_of_what_replay_mak
     for found in TuningLog(tuned[1]):
         assert found.measurement.source is not None
         assert why_not_reproduced(found) is None
-    target = autosched.devices.resolve("cpu")
+    target = devices.resolve("cpu")
     best = find_best(OP, target, [tuned[1]])
     schedule = search_spaces.build(OP, target).bind(best.schedule)
     assert build(schedule, target, backends.for_target(target)).facts.source == best.measurement.source
@@ -166,7 +164,7 @@ def test_a_record_of_another_generator_replays_while_its_source_is_the_same(
 def test_the_next_best_replays_when_the_kernel_of_the_best_has_changed(
     tuned: tuple[autosched.TuneResult, Path], tmp_path: Path
 ) -> None:
-    target = autosched.devices.resolve("cpu")
+    target = devices.resolve("cpu")
     tried = TuningLog(tuned[1])
     winner = tried.best(OP, target)
     assert winner is not None
@@ -182,7 +180,7 @@ def test_the_next_best_replays_when_the_kernel_of_the_best_has_changed(
 def test_of_two_other_generators_the_faster_kernel_that_can_be_made_wins(
     tuned: tuple[autosched.TuneResult, Path], tmp_path: Path
 ) -> None:
-    target = autosched.devices.resolve("cpu")
+    target = devices.resolve("cpu")
     slow, fast, fastest = (
         dataclasses.replace(r, measurement=dataclasses.replace(r.measurement, latencies_s=(latency,)))
         for r, latency in zip(list(TuningLog(tuned[1]))[:3], (3e-3, 2e-3, 1e-3), strict=True)
@@ -196,7 +194,7 @@ def test_of_two_other_generators_the_faster_kernel_that_can_be_made_wins(
 def test_the_search_for_a_kernel_that_can_still_be_made_is_bounded(
     tuned: tuple[autosched.TuneResult, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replay_module, "MOST_PRINTED", 16)
+    monkeypatch.setattr(replay, "MOST_PRINTED", 16)
     log = TuningLog(tmp_path / "old.jsonl")
     for generator in ("first", "second", "third"):
         log.append(*(changed(r, "0" * 16, generator=generator) for r in TuningLog(tuned[1]) if r.measurement.ok))
@@ -206,7 +204,7 @@ def test_the_search_for_a_kernel_that_can_still_be_made_is_bounded(
         reproduction, "source_fingerprint", lambda source, program: printed.append(source) or original(source, program)
     )
     with pytest.raises(InputError, match=r"stale: generator third.*makes another kernel of its schedule"):
-        find_best(OP, autosched.devices.resolve("cpu"), [log.path])
+        find_best(OP, devices.resolve("cpu"), [log.path])
     assert len(printed) == 16 + 1
 
 
@@ -282,13 +280,13 @@ def test_an_exported_log_replays_what_its_log_does(
     assert kernel.record == find_best(OP, kernel.target, [tuned[1]])
     assert kernel.source == tuned[0].kernel.source
     # As a log that ships: found without being named.
-    monkeypatch.setattr(replay_module, "shipped_logs", lambda: (exported,))
+    monkeypatch.setattr(replay, "shipped_logs", lambda: (exported,))
     monkeypatch.setenv("XDG_DATA_HOME", str(exported.parent))
     assert autosched.replay(OP, "cpu").source == kernel.source
 
 
 def test_only_the_file_of_the_workload_is_opened(tuned: tuple[autosched.TuneResult, Path], exported: Path) -> None:
-    target = autosched.devices.resolve("cpu")
+    target = devices.resolve("cpu")
     others = [exported.with_name(f"{number:016x}_cold_other.jsonl.gz") for number in range(3)]
     for other in others:
         other.write_text("torn")

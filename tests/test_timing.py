@@ -67,7 +67,7 @@ def test_interleaving_nothing_gives_nothing() -> None:
 
 @pytest.mark.parametrize("policy", ["cold", "hot"])
 def test_a_sleep_takes_as_long_as_it_sleeps(policy: Policy) -> None:
-    timer = timer_for(ops.gelu_scale(64), cpu_target(), policy)
+    timer = timer_for(cpu_target(), policy)
     found = timer.sample([lambda: time.sleep(2e-3), lambda: time.sleep(5e-3)])
     assert found[0] >= 2e-3
     assert 5e-3 <= found[1] < 1.0
@@ -95,7 +95,7 @@ def test_the_time_of_a_copy_on_a_gpu_is_that_of_its_bytes_and_of_nothing_else(po
     source = torch.ones(2**20, device="cuda")
     copy = torch.empty_like(source)
     copy.copy_(source)
-    found = statistics.median(timer_for(ops.gelu_scale(64), target, policy).sample([lambda: copy.copy_(source)] * 50))
+    found = statistics.median(timer_for(target, policy).sample([lambda: copy.copy_(source)] * 50))
     least_s = 2 * source.nbytes / target.memory_bytes_per_s
     assert (0.9 * least_s if policy == "cold" else 0) < found < least_s + 8e-6
 
@@ -104,7 +104,7 @@ def test_an_unknown_policy_is_refused_with_what_is_allowed() -> None:
     with pytest.raises(
         InputError, match=r"unknown timing policy 'cool'; did you mean 'cold'\? \(allowed: cold, graph, hot\)"
     ):
-        timer_for(ops.gelu_scale(64), cpu_target(), "cool")  # type: ignore[arg-type]
+        timer_for(cpu_target(), "cool")  # type: ignore[arg-type]
 
 
 def test_a_cold_sample_sweeps_twice_the_l2_of_every_core_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +113,7 @@ def test_a_cold_sample_sweeps_twice_the_l2_of_every_core_in_use(monkeypatch: pyt
     swept: list[int] = []
     original = torch.Tensor.add_
     monkeypatch.setattr(torch.Tensor, "add_", lambda x, y: swept.append(x.nbytes) or original(x, y))
-    timer_for(ops.gelu_scale(64), two, "cold").sample([lambda: None])
+    timer_for(two, "cold").sample([lambda: None])
     assert swept == [2 * 2 * two.l2_bytes]
 
 
@@ -166,9 +166,9 @@ def test_a_launch_out_of_a_graph_takes_no_longer_than_a_hot_one() -> None:
         return statistics.median(timer.sample([run] * 20))
 
     run()
-    hot = median(timer_for(ops.gelu_scale(64), gpu_target(), "hot"))
+    hot = median(timer_for(gpu_target(), "hot"))
     calls.clear()
-    graph = median(timer_for(ops.gelu_scale(64), gpu_target(), "graph"))
+    graph = median(timer_for(gpu_target(), "graph"))
     assert 0.2e-6 < graph < hot
     # Captured once for all samples, and not called again to replay.
     assert 50 < len(calls) <= 510
@@ -233,8 +233,8 @@ os.sched_setaffinity(0, {int(sys.argv[1])})
 import torch
 import search_spaces
 from autosched import backends
-from autosched.build import build
-from autosched.devices import cpu_target
+from autosched.backends.build import build
+from autosched.machine.devices import cpu_target
 from search_spaces import ops
 target = dataclasses.replace(cpu_target(), threads=3)
 space = search_spaces.build(ops.gelu_scale(2**16), target)

@@ -12,8 +12,6 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-import search_spaces
-import tuning_logs
 from search_spaces import Schedule
 from search_spaces.code_hash import code_hash
 from tuning_logs.reading import Extent, FileState, Filter
@@ -82,7 +80,7 @@ def index_version() -> int:
 
     It changes with all else of these packages too: making an index anew takes seconds, and a wrong one misleads.
     """
-    return int(code_hash(search_spaces, tuning_logs), 16) % (2**31 - 1) + 1
+    return int(code_hash("search_spaces", "tuning_logs"), 16) % (2**31 - 1) + 1
 
 
 class LogIndex:

@@ -45,9 +45,9 @@ TIMINGS: tuple[Timing, ...] = get_args(Timing)
 class CompileFacts:
     """What the compiler said of a binary, the worst kernel of the program counting; None where it says nothing.
 
-    `source` is the fingerprint of what was compiled (`autosched.backends.fingerprint`): another version of autosched that gives
-    the schedule the same one makes the same kernel of it. Of a trial that failed while it was compiled, it may be all
-    that is told, with no seconds.
+    `source` is the fingerprint of what was compiled (`autosched.backends.fingerprint`): another version of
+    autosched that gives the schedule the same one makes the same kernel of it. Of a trial that failed while it was
+    compiled, it may be all that is told, with no seconds.
     """
 
     seconds: float

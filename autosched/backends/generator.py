@@ -1,6 +1,6 @@
 """Which code generated a kernel: the part of a record's provenance that tells versions of autosched apart.
 
-It decides nothing about a record that says what was compiled (`autosched.backends.reproduction`): a comment that was edited
+It decides nothing about a record that says what was compiled (`backends.reproduction`): a comment that was edited
 changes it, and no kernel.
 """
 
@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import hashlib
 
-import search_spaces
-from autosched import backends
 from autosched.backends.backend import Backend
 from search_spaces.code_hash import code_hash
 
@@ -18,5 +16,5 @@ _DIGITS = 12
 
 def generator_hash(backend: Backend) -> str:
     """12 hexadecimal digits over the name of a backend and the text of all code that lowers schedules and prints."""
-    text = f"{backend.name} {code_hash(search_spaces, backends)}"
+    text = " ".join([backend.name, code_hash("search_spaces", "autosched.backends")])
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]

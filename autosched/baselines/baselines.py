@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -20,9 +19,6 @@ from autosched.checking.reference import torch_dtype
 from search_spaces import Target, Workload, ops
 from search_spaces.workloads.dtypes import FLOAT8, dtype
 from search_spaces.workloads.workload import Scalar
-
-if TYPE_CHECKING:
-    from autosched.tracing import TracedFunction
 
 # Takes the inputs in calling order, returns the output.
 Eager = Callable[..., Tensor]
@@ -81,12 +77,12 @@ def library_call(workload: Workload, inputs: Sequence[Tensor], out: Tensor) -> C
 
 
 @contextmanager
-def library_settings(op: Workload | TracedFunction, target: Target) -> Iterator[None]:
-    """PyTorch with as many threads as the kernel, and with the precision of dots that it asks for."""
+def library_settings(precision: str, target: Target) -> Iterator[None]:
+    """PyTorch with as many threads as a kernel for the target, and with a workload's precision of dots."""
     threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
     if target.kind == "cpu":
         torch.set_num_threads(target.threads)
-    torch.set_float32_matmul_precision("high" if op.precision == "tf32" else "highest")
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     try:
         yield
     finally:
@@ -192,7 +188,7 @@ def _chain(links: tuple[str, ...], scale: float) -> Baseline:
 
 
 def _chained(x: Tensor, links: Sequence[str], extra: Iterator[Tensor], scale: float) -> Tensor:
-    """`x` after the links of an epilogue, as a user writes it (see `search_spaces.workloads.activations.apply_chain`)."""
+    """`x` after the links of an epilogue, as a user writes it (see `workloads.activations.apply_chain`)."""
     for link in links:
         match link:
             case "bias" | "residual":

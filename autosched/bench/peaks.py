@@ -120,21 +120,21 @@ def _square_s(side: int, dtype: str, target: Target) -> float | None:
     # core's own accumulator, which is the highest.
     square = ops.matmul(side, side, side, dtype=dtype, layout="nt", fast_accum=dtype in FLOAT8)
     device = _device(target)
-    with library_settings(square, target), torch.no_grad():
+    with library_settings(square.precision, target), torch.no_grad():
         inputs = reference.random_inputs(square, 0, device)
         out = reference.empty(square.output, device)
         call = library_call(square, inputs, out)
-        return None if call is None else _fastest_s(call, timer_for(square, target, "hot"))
+        return None if call is None else _fastest_s(call, timer_for(target, "hot", products=True))
 
 
 def _copy_rate(target: Target) -> float:
     elements = _COPIED_BYTES[target.kind] // 4
     # What the timer is to expect: a stream.
     stream = ops.gelu_scale(elements)
-    with library_settings(stream, target):
+    with library_settings(stream.precision, target):
         (source,) = reference.random_inputs(stream, 0, _device(target))
         copy = torch.empty_like(source)
-        return 2 * 4 * elements / _fastest_s(lambda: copy.copy_(source), timer_for(stream, target, "hot"))
+        return 2 * 4 * elements / _fastest_s(lambda: copy.copy_(source), timer_for(target, "hot"))
 
 
 def _fastest_s(call: Run, timer: Timer) -> float:

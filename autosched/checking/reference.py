@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -87,11 +86,9 @@ OPERATIONS: Mapping[str, Callable[..., torch.Tensor]] = {
     "to_integer": lambda x: cut(x) if x.is_floating_point() else x.to(torch.int64),
     **{name: lambda x, to=to: x.to(getattr(torch, to)).to(x.dtype) for name, to in {**ROUNDINGS, **WRAPPINGS}.items()},
 }
-if TYPE_CHECKING:
-    from autosched.tracing import TracedFunction
 
 # The integers that inputs are drawn from which are neither multiplied nor used as indices: few, so that some are equal.
-_SMALL_INTEGERS = 8
+SMALL_INTEGERS = 8
 
 
 def torch_dtype(name: str) -> torch.dtype:
@@ -113,31 +110,9 @@ def random_inputs(workload: Workload, seed: int, device: str | torch.device = "c
         OutOfMemoryError: they do not fit in memory.
     """
     sizes, exact = indexed_sizes(workload), random_integers.exactly_read(workload)
-    ranges = {t.name: _range(t, _largest_integer(workload), sizes) for t in workload.inputs}
+    ranges = {t.name: drawn_range(t, _largest_integer(workload), sizes) for t in workload.inputs}
     anything = dict.fromkeys(exact - sizes.keys())
-    return _drawn_all(workload.label, workload.inputs, seed, device, {**ranges, **anything})
-
-
-def random_arguments(traced: TracedFunction, seed: int, device: str | torch.device = "cpu") -> list[torch.Tensor]:
-    """The same for the arguments of a traced function; all integers that are no indices are from -8 to 8.
-
-    From 1 to 8 where it divides integers.
-
-    Raises:
-        OutOfMemoryError: they do not fit in memory.
-    """
-    sizes: dict[str, int] = {}
-    for assembled in (step.assembled for step in traced.steps if step.assembled):
-        indexed = indexed_sizes(assembled.workload)
-        for view, given in zip(assembled.inputs, assembled.workload.inputs, strict=True):
-            if given.name in indexed:
-                size = indexed[given.name]
-                sizes[view.value.name] = min(size, sizes.get(view.value.name, size))
-    tensors = [TensorSpec(a.name, a.shape, a.dtype, a.strides) for a in traced.arguments]
-    ranges = {t.name: _range(t, _SMALL_INTEGERS, sizes) for t in tensors}
-    if any(random_integers.divides(s.assembled.workload) for s in traced.steps if s.assembled):
-        ranges = {n: (max(first, 1), end) if first < 0 else (first, end) for n, (first, end) in ranges.items()}
-    return _drawn_all(traced.label, tensors, seed, device, ranges)
+    return drawn(workload.label, workload.inputs, seed, device, {**ranges, **anything})
 
 
 def empty(tensor: TensorSpec, device: str | torch.device) -> torch.Tensor:
@@ -145,26 +120,31 @@ def empty(tensor: TensorSpec, device: str | torch.device) -> torch.Tensor:
     return torch.empty_strided(tensor.shape, tensor.effective_strides, dtype=torch_dtype(tensor.dtype), device=device)
 
 
-def _drawn_all(
+def drawn(
     label: str,
     tensors: Sequence[TensorSpec],
     seed: int,
     device: str | torch.device,
     ranges: Mapping[str, tuple[int, int] | None],
 ) -> list[torch.Tensor]:
+    """Fresh data for every tensor, integers from the range of its name; None: any of the type.
+
+    Raises:
+        OutOfMemoryError: they do not fit in memory; the message calls them the inputs of `label`.
+    """
     generator = torch.Generator(device=device).manual_seed(seed)
     needed = sum(t.span * torch_dtype(t.dtype).itemsize for t in tensors)
     with memory_for(f"the inputs of {label}", needed, generator.device):
         return [_drawn(t, generator, ranges[t.name]) for t in tensors]
 
 
-def _range(tensor: TensorSpec, largest: int, sizes: Mapping[str, int]) -> tuple[int, int]:
+def drawn_range(tensor: TensorSpec, largest: int, sizes: Mapping[str, int]) -> tuple[int, int]:
     """The integers, the first and the one after the last, that such an input is drawn from."""
     if tensor.name in sizes:
         return 0, min(sizes[tensor.name], range_of(tensor.dtype)[1] + 1)
     if tensor.dtype in ("bool", "uint8"):
-        return 0, 2 if tensor.dtype == "bool" else _SMALL_INTEGERS + 1
-    bound = largest if tensor.dtype == "int8" else _SMALL_INTEGERS
+        return 0, 2 if tensor.dtype == "bool" else SMALL_INTEGERS + 1
+    bound = largest if tensor.dtype == "int8" else SMALL_INTEGERS
     return -bound, bound + 1
 
 

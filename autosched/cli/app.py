@@ -39,7 +39,8 @@ from autosched.replaying.arguments import log_path
 from autosched.replaying.replay import find_best, log_paths, replay, why_wrong_now
 from autosched.standalone import export
 from autosched.tuning.progress import progress_display
-from autosched.tuning.tuner import TuneResult, prepare, run
+from autosched.tuning.results import TuneResult
+from autosched.tuning.tuner import prepare, run
 from tuning_logs.text import duration_text
 
 _EPILOG = f"""{OPERATORS_EPILOG}

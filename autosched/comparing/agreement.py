@@ -1,6 +1,6 @@
 """Whether the kernels of a traced function, together, compute what the function does.
 
-Every kernel alone was checked against its workload when it was tuned (`autosched.checking.correctness`); what is checked here is
+Every kernel alone was checked against its workload when it was tuned (`checking.correctness`); what is checked here is
 the function as a whole, against the function itself in float64. Where PyTorch eager yields a finite number, allowed is
 
     2 max |eager - r|  +  (epsilon(output type) + sqrt(n) epsilon(float32)) max |r|  +  the smallest normal float32

@@ -15,6 +15,7 @@ from autosched.baselines.baselines import library_settings
 from autosched.checking import reference
 from autosched.comparing.agreement import why_disagrees
 from autosched.comparing.contenders import USUAL_BASELINES, BaselineName, Contender, check_baselines, contenders
+from autosched.comparing.random_arguments import random_arguments
 from autosched.kernels.kernel import Kernel
 from autosched.machine import devices, timing
 from autosched.machine.noise import slowed_text
@@ -136,11 +137,10 @@ def compare(
     That is PyTorch, torch.compile and the vendor's library. All are called in turn, `rounds` times over (None: what two
     seconds have time for, 30 to 200), on the same `inputs` (None: random ones), timed by `policy`: with "cold" caches,
     with "hot" ones, or from a CUDA "graph"; on a CPU with as many threads on both sides as the target has. The tuned
-    kernel and the library write to a preallocated output. `baselines` are of `autosched.comparing.contenders.BASELINES`:
-    "cublaslt" is the library's call with cuBLASLt preferred, "max-autotune" torch.compile in the mode that measures
-    several kernels, without CUDA graphs; it may take minutes to compile.
-    PyTorch forgets what torch.compile has compiled in this process before, so that its limit on variants does not fall
-    on this one.
+    kernel and the library write to a preallocated output. `baselines` are of `contenders.BASELINES`: "cublaslt" is the
+    library's call with cuBLASLt preferred, "max-autotune" torch.compile in the mode that measures several kernels,
+    without CUDA graphs; it may take minutes to compile. PyTorch forgets what torch.compile has compiled in this process
+    before, so that its limit on variants does not fall on this one.
 
     A traced function is compared with itself ("eager"), and itself compiled: all of them, and the kernels, allocate
     what they return. Before anything is timed, the kernels' results are checked against the function in float64
@@ -182,13 +182,13 @@ def compare_kernel(
     _check_rounds(rounds)
     wanted = check_baselines(baselines)
     given = _random_inputs(op, kernel.device) if inputs is None else inputs
-    with library_settings(op, target), torch.no_grad():
+    with library_settings(op.precision, target), torch.no_grad():
         if isinstance(kernel, TracedKernel) and (wrong := why_disagrees(kernel, given)):
             raise AutoschedError(f"wrong results: {wrong}")
         found = list(contenders(kernel, given, wanted))
         timed = [c for c in found if isinstance(c, Contender)]
         calls = {c.name: c.call for c in timed}
-        timer = timer_for(op, target, policy)
+        timer = timer_for(target, policy, products=bool(op.contracted))
         watched = WatchedTimer(timer)
         samples = timing.interleaved(calls, _rounds(calls, timer) if rounds is None else rounds, watched)
     measured = [Row(c.label, tuple(samples[c.name]), c.note, name=c.name, compile_s=c.compile_s) for c in timed]
@@ -201,7 +201,7 @@ def compare_kernel(
 
 def _random_inputs(op: Workload | TracedFunction, device: torch.device) -> list[torch.Tensor]:
     if isinstance(op, TracedFunction):
-        return reference.random_arguments(op, _SEED, device)
+        return random_arguments(op, _SEED, device)
     return reference.random_inputs(op, _SEED, device)
 
 

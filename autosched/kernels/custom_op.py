@@ -14,22 +14,38 @@ import hashlib
 import keyword
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from search_spaces import InputError
-
-if TYPE_CHECKING:
-    from autosched.kernels.kernel import Kernel
+from autosched.kernels.dispatch import Argument
+from search_spaces import InputError, Target, Workload
 
 _NAMESPACE = "autosched"
 # A compiler may choose other strides for what an operator reads, which the kernel would have to copy.
 _TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides)
 
 
-def register(kernel: Kernel, name: str | None = None) -> Any:
+class OperatorKernel(Protocol):
+    """What becomes an operator: `autosched.Kernel`."""
+
+    inputs: tuple[Argument, ...]
+    output: Argument
+
+    @property
+    def workload(self) -> Workload: ...
+
+    @property
+    def target(self) -> Target: ...
+
+    @property
+    def source(self) -> str: ...
+
+    def __call__(self, *tensors: Tensor, out: Tensor | None = None) -> Tensor: ...
+
+
+def register(kernel: OperatorKernel, name: str | None = None) -> Any:
     """The kernel as an operator of PyTorch, which stays until the process ends, and the kernel with it.
 
     op = autosched.register(kernel, "mylib::matmul_4096")
@@ -66,16 +82,16 @@ def call(name: str, tensors: Sequence[Tensor], out: Tensor | None) -> Tensor:
     return out
 
 
-def own_name(kernel: Kernel) -> str:
+def own_name(kernel: OperatorKernel) -> str:
     """The name of the operator that equal kernels share."""
     op = kernel.workload
-    parts = (op.key, repr((op.inputs, op.output)), repr(kernel.target), kernel.source, str(kernel.device))
+    parts = (op.key, repr((op.inputs, op.output)), repr(kernel.target), kernel.source, str(kernel.output.device))
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
     # A person may call a workload anything; an identifier neither begins with a digit nor holds a space.
     return f"{_NAMESPACE}::{re.sub(r'^(?=[0-9])|[^0-9A-Za-z_]', '_', op.name)}_{digest}"
 
 
-def _define(name: str, schema: str, kernel: Kernel) -> None:
+def _define(name: str, schema: str, kernel: OperatorKernel) -> None:
     def run(*tensors: Tensor, out: Tensor | None = None) -> Tensor | None:
         result = kernel(*tensors, out=out)
         return result if out is None else None
@@ -90,11 +106,11 @@ def _define(name: str, schema: str, kernel: Kernel) -> None:
         return None
 
     torch.library.define(name, schema, tags=_TAGS)
-    torch.library.impl(name, kernel.device.type, run)
+    torch.library.impl(name, kernel.output.device.type, run)
     torch.library.register_fake(name, fake)
 
 
-def _argument_names(kernel: Kernel) -> list[str]:
+def _argument_names(kernel: OperatorKernel) -> list[str]:
     """The names of the inputs, where they can be those of arguments: a person may call an axis anything."""
     usable = [a.name.isidentifier() and not keyword.iskeyword(a.name) and a.name != "out" for a in kernel.inputs]
     return [a.name if usable[i] else f"input_{i}" for i, a in enumerate(kernel.inputs)]

@@ -7,7 +7,7 @@ answered by PyTorch in C; a generator, a lambda or a Python function per tensor 
 are none. When anything is not as expected the closure gives None before it has done anything, and `Kernel` takes the
 other way, which copies what can be copied, and knows what to complain about.
 
-How the driver is called is in `backends/cuda_launch.py`; what is asked of PyTorch by other than its public functions,
+How the driver is called is in `backends/gpu/launch.py`; what is asked of PyTorch by other than its public functions,
 and why, in `torch_internals.py`.
 """
 

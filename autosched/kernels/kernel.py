@@ -36,7 +36,7 @@ class Kernel:
     kernel lives. Within a function that torch.compile compiles, and on tensors without data, a call is one of the
     operator that `register` gives for it.
 
-    The check is that of a trial (`autosched.kernels.first_use`): before its first use, once for this machine and these versions
+    The check is that of a trial (`kernels.first_use`): before its first use, once for this machine and these versions
     of everything. A call checks nothing of the results.
 
     `launch` runs the generated code on the addresses of the inputs, in order, and of the output, and checks nothing.

@@ -12,15 +12,12 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
 
 import torch
 
-from search_spaces import InputError, Target, Workload
+from search_spaces import InputError, Target
 from search_spaces.errors import unknown_name
-
-if TYPE_CHECKING:
-    from autosched.tracing import TracedFunction
 
 Policy = Literal["cold", "hot", "graph"]
 POLICIES: tuple[Policy, ...] = ("cold", "hot", "graph")
@@ -253,8 +250,8 @@ def policy_text(policy: str) -> str:
     return "hot caches in a CUDA graph" if policy == "graph" else f"{policy} caches"
 
 
-def timer_for(op: Workload | TracedFunction, target: Target, policy: Policy) -> Timer:
-    """The timer for what is computed, on a target that must be on this machine.
+def timer_for(target: Target, policy: Policy, *, products: bool = False) -> Timer:
+    """The timer on a target that must be on this machine; `products`: of what computes matrix products.
 
     Raises:
         InputError: no such policy, or not on such a target.
@@ -265,7 +262,7 @@ def timer_for(op: Workload | TracedFunction, target: Target, policy: Policy) -> 
         l2_bytes = int(torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size)
         return GraphTimer(l2_bytes) if policy == "graph" else GpuTimer(l2_bytes, policy)
     # The probe tells about one core only.
-    probe = NeighbourProbe(products=bool(op.contracted)) if target.threads == 1 else None
+    probe = NeighbourProbe(products) if target.threads == 1 else None
     return CpuTimer(target.l2_bytes * target.threads, policy, probe)
 
 

@@ -5,7 +5,6 @@ from autosched.tracing.callables.dynamic import DynamicFunction, DynamicKernel
 from autosched.tracing.callables.function import TracedFunction
 from autosched.tracing.callables.kernel import TracedKernel
 from autosched.tracing.callables.traced import LoadedFunction, Traced, loaded, trace
-from autosched.tuning.traced_result import TracedTuneResult
 
 __all__ = [
     "DifferentiableFunction",
@@ -16,7 +15,6 @@ __all__ = [
     "Traced",
     "TracedFunction",
     "TracedKernel",
-    "TracedTuneResult",
     "loaded",
     "trace",
 ]

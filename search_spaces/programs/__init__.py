@@ -1,4 +1,4 @@
-"""Tile programs: the one form between schedules and printed kernels; its text, its interpreter, and how bodies are written.
+"""Tile programs, the one form between schedules and printed kernels: as text, interpreted, and how they are written.
 
 Imports `workloads`; knows nothing of schedules or devices.
 """

@@ -24,5 +24,6 @@ class SketchRule(Protocol):
 
 def rules() -> Iterator[tuple[str, SketchRule]]:
     """Every rule of this folder with its name, alphabetically."""
-    for module in sorted(pkgutil.iter_modules(__path__), key=lambda m: m.name):
+    # Folders hold what sketches share.
+    for module in sorted((m for m in pkgutil.iter_modules(__path__) if not m.ispkg), key=lambda m: m.name):
         yield module.name, cast(SketchRule, importlib.import_module(f"{__name__}.{module.name}"))

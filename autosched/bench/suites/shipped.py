@@ -1,10 +1,10 @@
-"""The suites that come with the package, by name: `--suite gemm` is `suites/gemm.json`."""
+"""The suites that come with the package, by name: `--suite gemm` is `gemm.json` beside this module."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-_FOLDER = Path(__file__).parent / "suites"
+_FOLDER = Path(__file__).parent
 SHIPPED_SUITES = tuple(sorted(path.stem for path in _FOLDER.glob("*.json")))
 
 

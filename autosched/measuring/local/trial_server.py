@@ -111,7 +111,7 @@ class Workbench:
         self._backend = backend
         self._setup = setup
         self._device = torch.device("cuda" if setup.target.kind == "gpu" else "cpu")
-        self._timer = timer_for(task.workload, setup.target, task.policy)
+        self._timer = timer_for(setup.target, task.policy, products=bool(task.workload.contracted))
         self._repeats = REPEATS[setup.target.kind]
         self._check = KernelCheck(task.workload, self._device, memory.trial_bytes())
 
@@ -166,7 +166,7 @@ class Workbench:
         try:
             with ExitStack() as stack, failing_as("run_error"):
                 runs = {str(n): stack.enter_context(self._loaded(c)) for n, c in enumerate(contest.candidates)}
-                stack.enter_context(library_settings(self.task.workload, self._setup.target))
+                stack.enter_context(library_settings(self.task.workload.precision, self._setup.target))
                 stack.enter_context(torch.no_grad())
                 taken: dict[str, list[float]] = {name: [] for name in (*runs, _LIBRARY)}
                 for place in range(_PLACEMENTS):
@@ -182,7 +182,7 @@ class Workbench:
 
     def _library_latency(self) -> float | None:
         """What the library takes, corrected for disturbances as trials are: an estimate to show beside theirs."""
-        with library_settings(self.task.workload, self._setup.target), torch.no_grad():
+        with library_settings(self.task.workload.precision, self._setup.target), torch.no_grad():
             call = self._library().get(_LIBRARY)
             if call is None:
                 return None

@@ -24,6 +24,7 @@ from search_spaces import InputError
 
 _aten = torch.ops.aten
 _TORCH = Path(torch.__file__).parent
+_TRACING = Path(__file__).parent.parent
 # Core ATen operators that others compute as well: of these PyTorch has decompositions, which are taken here.
 _COMPOSED = (
     "_softmax",
@@ -139,7 +140,7 @@ def user_line(node: fx.Node) -> str:
             file, line, *_ = place.strip().removeprefix("File ").split(", ")
             path = Path(file.strip('"'))
             # What modules of PyTorch do is done for a line above.
-            if not {_TORCH, Path(__file__).parent} & set(path.parents):
+            if not {_TORCH, _TRACING} & set(path.parents):
                 return f"{path.name}:{line.removeprefix('line ')}: {code.strip()}"
     return ""
 

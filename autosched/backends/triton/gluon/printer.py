@@ -48,7 +48,7 @@ def print_kernel(program: TileProgram, kernel: Kernel) -> str:
     """The functions of a kernel that asks for producer warps.
 
     Raises:
-        CompileError: it is no contraction of the form that is printed (see `triton_gluon_form`).
+        CompileError: it is no contraction of the form that is printed (see `triton.gluon.form`).
     """
     return _Printer(program, DotForm.of(kernel)).text()
 

@@ -114,7 +114,7 @@ def _rsqrt(x):
 # Operators that Triton itself does not have (tanh is only in the vendor's library), as functions of the module.
 # Polynomials are minimax fits made for this file.
 # Triton's erf is the vendor's, right to the last place at twice the instructions; this one is within 1.3 * 2^-23: the
-# fit makes the largest absolute error least, which is what gelu asks for, and what `autosched.checking.rounding` allows.
+# fit makes the largest absolute error least, which is what gelu asks for, and what `checking.rounding` allows.
 _FUNCTIONS: Mapping[str, str] = {
     "tanh": _TANH,
     "erf": _ERF,

@@ -1,0 +1,122 @@
+"""What a search found: of one workload, and of all those of a traced function."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from autosched.kernels.kernel import Kernel, load_kernel
+from autosched.tracing import LoadedFunction, Traced, loaded
+from autosched.tuning.effort import Rung, WorkSeconds, effort_lines
+from autosched.tuning.search import Ending
+from search_spaces import AutoschedError, Target, Workload
+from tuning_logs import TuningRecord
+from tuning_logs.intervals import Interval, paired_ratio, ratio_interval
+from tuning_logs.text import duration_text, ratio_text
+
+
+@dataclass(frozen=True)
+class TuneResult:
+    """What a search found.
+
+    `best` is None when every trial failed. `trials_done` schedules were measured now, `trials_known` came from the log.
+    `failures` counts this run's failed trials by status, `all_failures` those of earlier runs too. `ladder` says how
+    many candidates each rung stopped, `work` where the time went, `wall_s` how long it took, the start of the workers
+    included; `disturbed` says what slowed the machine down meanwhile, if anything did. `ending` says why it stopped:
+    all was "known" before, the wanted number of "trials" was reached, the search space was "exhausted", or Ctrl-C
+    "interrupted" it.
+    """
+
+    workload: Workload
+    target: Target
+    best: TuningRecord | None
+    trials_done: int
+    trials_known: int
+    failures: tuple[tuple[str, int], ...]
+    all_failures: tuple[tuple[str, int], ...]
+    ladder: tuple[Rung, ...]
+    work: WorkSeconds
+    wall_s: float
+    disturbed: str | None
+    ending: Ending
+    log: Path
+
+    @cached_property
+    def kernel(self) -> Kernel:
+        """The best kernel, built when first asked for; checked too, unless a trial of this machine has done that.
+
+        Raises:
+            AutoschedError: no trial succeeded, or the kernel is not right here.
+        """
+        if self.best is None:
+            shown = ", ".join(f"{n} {status}" for status, n in self.all_failures)
+            raise AutoschedError(f"{self.workload.label}: no trial succeeded ({shown}); `autosched log show` says why")
+        return load_kernel(self.best, self.workload)
+
+    @property
+    def speedup(self) -> float | None:
+        """How many times faster than the vendor's library: the median ratio of rounds of both; None without it."""
+        best = self.best.measurement if self.best else None
+        return paired_ratio(best.library_s, best.paired_s) if best and best.library_s else None
+
+    @property
+    def speedup_interval(self) -> Interval | None:
+        """The 95 % confidence interval of `speedup`; None with fewer than six rounds."""
+        best = self.best.measurement if self.best else None
+        return ratio_interval(best.library_s, best.paired_s) if best and best.library_s else None
+
+    @property
+    def report(self) -> str:
+        """What each rung of the ladder stopped, where the time went, what disturbed the machine: in plain text."""
+        lines = effort_lines(self.ladder, self.work, self.wall_s, self.trials_done)
+        return "\n".join([*lines, *([self.disturbed] if self.disturbed else [])])
+
+    def __str__(self) -> str:
+        best = duration_text(self.best.measurement.latency_s) if self.best else "no kernel"
+        against = f", {ratio_text(self.speedup, self.speedup_interval)} the library" if self.speedup else ""
+        failed = "".join(f", {n} {status}" for status, n in self.failures)
+        why: dict[Ending, str] = {
+            "known": "all known from the log, no trial was needed",
+            "trials": f"{self.trials_done} trials in {self.wall_s:.1f} s, {self.trials_known} known before",
+            "exhausted": f"the whole search space: {self.trials_done} trials now, {self.trials_known} known before",
+            "interrupted": f"interrupted after {self.trials_done} trials, {self.trials_known} known before; "
+            "run it again to go on",
+        }
+        return f"{self.workload.label} on {self.target.device}: {best}{against} ({why[self.ending]}{failed})"
+
+
+@dataclass(frozen=True)
+class TracedTuneResult:
+    """The results of one search per workload of `traced`, in the order in which its kernels run."""
+
+    traced: Traced
+    results: tuple[TuneResult, ...]
+
+    @cached_property
+    def kernel(self) -> LoadedFunction:
+        """The function by its best kernels, built when first asked for; the faster way to cut it, where there are two.
+
+        Raises:
+            AutoschedError: no trial of a workload succeeded.
+        """
+        needed = {w.key for w in self.traced.workloads}
+        succeeded = (r for r in self.results if r.best is not None or r.workload.key in needed)
+        return loaded(self.traced, {r.workload.key: r.kernel for r in succeeded})
+
+    @property
+    def wall_s(self) -> float:
+        """How long all searches took."""
+        return sum(r.wall_s for r in self.results)
+
+    @property
+    def report(self) -> str:
+        """The report of every search."""
+        if not self.traced.workloads:
+            return str(self)
+        return "\n\n".join(f"{r.workload.label}\n{r.report}" for r in self.results)
+
+    def __str__(self) -> str:
+        if not self.traced.workloads:
+            return f"{self.traced.label}: nothing to tune, PyTorch computes all of it"
+        return "\n".join([self.traced.label, *(f"  {result}" for result in self.results)])
