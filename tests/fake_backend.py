@@ -10,6 +10,7 @@ import gc
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -82,6 +83,10 @@ class FakeBackend:
                 os.abort()
             case ["compiles in ms", duration]:
                 time.sleep(float(duration) * 1e-3)
+            case ["compiles once", _]:
+                _compiled[program.name] += 1
+                if _compiled[program.name] > 1:
+                    raise CompileError("compiled before")
         return Artefact(self.name, source, (), CompileFacts(seconds=0.001, registers=7), "{}")
 
     def load(self, artefact: Artefact, program: TileProgram) -> FakeLauncher:
@@ -110,6 +115,7 @@ def spoil_reference() -> None:
 
 
 _loads: dict[str, int] = {}
+_compiled: Counter[str] = Counter()
 
 
 class FakeLauncher:

@@ -32,7 +32,7 @@ from search_spaces.devices.target import cpu
 from search_spaces.schedules.knobs import Values
 from tuning_logs import Measurement, Provenance, TuningRecord
 
-# The CPU of the README's tables: one thread with 16 lanes, 120 GFLOP/s.
+# The CPU of the tables in docs/performance.md: one thread with 16 lanes, 120 GFLOP/s.
 CPU = cpu("Cascade Lake", lanes=16, threads=1, l1_bytes=32 * 1024, l2_bytes=2**20, fp32_flops=1.3e11)
 SPACES = (
     (ops.matmul(512, 512, 512), CPU),

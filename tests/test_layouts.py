@@ -17,7 +17,7 @@ import autosched
 import search_spaces
 from autosched.backends.llvm.backend import LlvmBackend
 from autosched.backends.triton.arguments import descriptor
-from autosched.baselines.baselines import baselines
+from autosched.baselines import baselines
 from autosched.checking import reference
 from autosched.checking.correctness import error_ratio, expect
 from autosched.checking.reference import random_inputs

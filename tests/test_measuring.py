@@ -116,6 +116,14 @@ def test_remeasuring_gives_one_latency_per_round_and_keeps_failures(measurer: Lo
     assert min(slow.latencies_s) > min(fast.latencies_s)
 
 
+def test_finalists_are_not_compiled_again(measurer: LocalMeasurer) -> None:
+    schedules = [schedule("compiles once:a"), schedule("compiles once:b")]
+    assert all(m.ok for m in measurer.measure(DOUBLING, schedules))
+    found = measurer.remeasure(DOUBLING, schedules, rounds=3)
+    assert found is not None
+    assert all(m.ok for m in found)
+
+
 def test_finals_that_cannot_be_held_have_no_result(measurer: LocalMeasurer) -> None:
     assert measurer.remeasure(DOUBLING, [schedule("is fine"), schedule("crashes when loaded again")], rounds=3) is None
 

@@ -39,6 +39,7 @@ class Measurer:
     """Measures nothing: of every five schedules one fails to compile; the others are the faster, the later."""
 
     overlaps = False
+    environment = (("python", "3.12"),)
 
     def __init__(self, failure: Status = "compile_error") -> None:
         self.measured: list[Schedule] = []

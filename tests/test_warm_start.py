@@ -51,6 +51,7 @@ class TileMeasurer:
     """Measures nothing: latencies depend on how far the tiles are from the ideal ones."""
 
     overlaps = False
+    environment = ()
 
     def __init__(self, op: Workload, target: Target = HERE) -> None:
         self.op, self.target = op, target

@@ -12,14 +12,18 @@ from tuning_logs.measurement import Measurement
 SCHEMA_VERSION = 1
 
 
+# Names and versions of what a measurement depends on: python, torch, triton, driver and so on.
+Versions = tuple[tuple[str, str], ...]
+
+
 @dataclass(frozen=True)
 class Provenance:
     """Where a measurement comes from.
 
     `generator` is a hash of the code that lowered and printed: another one may have made the same kernels.
     `policy` is how it was timed ("cold" or "hot" caches, or "graph"); records of different policies are not ranked
-    together. `unix_s` is when, `seed` and `trial` the place in its run, `versions` of python, torch, triton, driver and
-    so on. `finals` is 0 for a trial. Finalists are measured again, interleaved with each other, and their new records
+    together. `unix_s` is when, `seed` and `trial` the place in its run, `versions` those of the machine that measured.
+    `finals` is 0 for a trial. Finalists are measured again, interleaved with each other, and their new records
     have the moment of these finals, in milliseconds since 1970: they supersede the trials of the same schedules, and
     only figures of one moment compare fairly.
     `propose_s` is its share of the time that proposing its batch took.
@@ -30,7 +34,7 @@ class Provenance:
     unix_s: float
     seed: int
     trial: int
-    versions: tuple[tuple[str, str], ...] = ()
+    versions: Versions = ()
     finals: int = 0
     propose_s: float = 0.0
 

@@ -65,8 +65,8 @@ class Search:
     """One run of the loop, over the records of one workload, target and policy.
 
     `records` are all good ones, oldest first, and grow as the search goes on; `wanted` is how many distinct schedules
-    are to be known in the end; `provenance` is that of the records to come, but for their time and place in the run;
-    `log_s` is how long writing them took.
+    are to be known in the end; `provenance` is that of the records to come, but for their time and place in the run,
+    and the machine that measures; `log_s` is how long writing them took.
     """
 
     space: SearchSpace
@@ -130,6 +130,7 @@ class Search:
 
     def run(self, measurer: Measurer, interruption: Interruption) -> Ending:
         """Search to the end; or, once the interruption is set, until what is being measured has ended."""
+        self.provenance = dataclasses.replace(self.provenance, versions=measurer.environment)
         ending: Ending = "known" if self.known >= self.wanted else self._search(measurer, interruption)
         if not interruption and self._finals_due:
             self._report("finals")
