@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import search_spaces
+from autosched.backends import spaces
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking import reference
 from autosched.checking.correctness import Expectation, error_ratio, expect
@@ -31,7 +31,7 @@ BACKEND = TritonBackend()
 
 @lru_cache
 def tiled_space(workload: Workload, target: Target = SMALL) -> SearchSpace:
-    return search_spaces.build(workload, target).restricted("tiled_dot_gpu")
+    return spaces.build(workload, target).restricted("tiled_dot_gpu")
 
 
 def schedule(space: SearchSpace, **chosen: KnobValue) -> Schedule:
@@ -373,7 +373,7 @@ def test_what_a_program_needs_is_looked_at_far_less_often_than_schedules_are_dra
         lowered.append(values)
         return sketch.lower(values)
 
-    counting = SearchSpace(space.workload, space.target, (replace(sketch, lower=counted),))
+    counting = SearchSpace(space.workload, space.target, (replace(sketch, lower=counted),), space.backends)
     rng = np.random.default_rng(0)
     drawn = [counting.sample(rng) for _ in range(200)]
     candidates = len(drawn) + counting.rejected

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import autosched
-import search_spaces
 from autosched import Progress
+from autosched.backends import spaces
 from autosched.machine.timing import Policy
 from autosched.tuning.tuner import tune
 from search_spaces import Schedule, TargetUnavailableError, Workload, ops
@@ -361,7 +361,7 @@ def test_a_search_in_which_everything_fails_has_no_kernel_and_says_why(log: Path
 def test_a_search_space_smaller_than_the_trials_is_exhausted(log: Path) -> None:
     result = search(log, FakeMeasurer(), 10_000, op=ops.gelu_scale(256))
     assert result.ending == "exhausted"
-    assert result.trials_done == search_spaces.build(ops.gelu_scale(256), TARGET).size
+    assert result.trials_done == spaces.build(ops.gelu_scale(256), TARGET).size
     assert "whole search space" in str(result)
 
 

@@ -120,11 +120,10 @@ def without_source(record: TuningRecord) -> TuningRecord:
 RESUMED = """
 import sys
 from pathlib import Path
-from autosched import backends
 from autosched.backends.generator import generator_hash
 import test_validity as tests
 result = tests.search(Path(sys.argv[1]), 30)
-print(result.trials_known, result.trials_done, generator_hash(backends.for_target(tests.TARGET)))
+print(result.trials_known, result.trials_done, generator_hash())
 """
 
 
@@ -283,9 +282,7 @@ def test_every_schedule_is_printed_once_however_many_records_it_has(log: Path, m
     records = list(TuningLog(log))
     printed: list[Schedule] = []
     original = reproduction.fingerprint_of
-    monkeypatch.setattr(
-        reproduction, "fingerprint_of", lambda schedule, target: printed.append(schedule) or original(schedule, target)
-    )
+    monkeypatch.setattr(reproduction, "fingerprint_of", lambda schedule: printed.append(schedule) or original(schedule))
     seen = Reproduction()
     assert all(map(seen.is_good, [*records, *records]))
     assert len(printed) == len(set(printed)) == 20 < len(records)

@@ -215,10 +215,11 @@ class LogIndex:
 
 def schedule_digest(schedule: Schedule) -> int:
     """A signed 64-bit number, equal for equal schedules; two of a million differ but with a chance of 3e-8."""
-    text = json.dumps([schedule.sketch, schedule.values])
+    said = [schedule.sketch, schedule.values, schedule.backend]
+    text = json.dumps(said)
     if "true" in text or "false" in text or "." in text:
         # In Python, and so among schedules, 1 == True == 1.0.
-        text = json.dumps(_as_integers([schedule.sketch, schedule.values]))
+        text = json.dumps(_as_integers(said))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big", signed=True)
 
 
