@@ -17,7 +17,7 @@ import torch
 import autosched
 import search_spaces
 from autosched.backends import spaces
-from autosched.baselines.baselines import baselines
+from autosched.baselines import baselines
 from autosched.checking import reference
 from autosched.checking.correctness import error_ratio, expect
 from autosched.checking.reference import random_inputs
