@@ -18,7 +18,7 @@ import autosched
 import search_spaces
 from autosched.backends import spaces
 from autosched.backends.triton.resources import why_too_large
-from autosched.baselines.baselines import baselines
+from autosched.baselines import baselines
 from autosched.checking import reference
 from autosched.checking.correctness import error_ratio, expect
 from autosched.checking.reference import random_inputs

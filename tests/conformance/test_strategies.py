@@ -169,4 +169,5 @@ def test_what_it_stops_is_counted_from_its_creation(name: str, model: str) -> No
     assert strategy.stopped == Stopped()
     searched(strategy, space, [8] * 5)
     assert strategy.stopped.illegal >= 6
-    assert strategy.stopped.infeasible >= 0
+    # What nothing is learnt of is never predicted to fail.
+    assert strategy.stopped.infeasible == 0 or model == "xgboost"
