@@ -16,9 +16,8 @@ import pytest
 import torch
 
 import autosched
-import search_spaces
 from autosched import Progress
-from autosched.backends import for_target
+from autosched.backends import for_target, spaces
 from autosched.machine import devices
 from autosched.measuring import Limits, LocalMeasurer, local_measurer
 from autosched.measuring.local.fork_server import shared_server
@@ -68,7 +67,7 @@ def in_a_forked_child(call: Callable[[], str]) -> str:
 
 
 def drawn(op: Workload, number: int = 2) -> list[Schedule]:
-    space = search_spaces.build(op, CPU)
+    space = spaces.build(op, CPU)
     return [space.sample(np.random.default_rng(seed)) for seed in range(number)]
 
 
@@ -132,7 +131,7 @@ def test_inputs_that_cannot_be_set_up_are_no_obstacle_to_the_next_workload(measu
 
 
 def server() -> TrialServer:
-    return TrialServer(for_target(CPU), Setup("measure", "", CPU, 1.25))
+    return TrialServer({backend.name: backend for backend in for_target(CPU)}, Setup("measure", "", CPU, 1.25))
 
 
 def data_of(server: TrialServer) -> weakref.ref[torch.Tensor]:

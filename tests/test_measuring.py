@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-import search_spaces
+from autosched.backends import spaces
 from autosched.machine import devices
 from autosched.measuring import Limits, LocalMeasurer
 from search_spaces import InputError, Schedule, ops
@@ -85,7 +85,7 @@ def test_a_short_candidate_is_judged_by_samples_taken_when_it_is_warm() -> None:
 
 
 def test_the_winner_of_finals_is_timed_in_turn_with_the_library_and_nobody_else() -> None:
-    space = search_spaces.build(ops.softmax(16, 64), devices.cpu_target())
+    space = spaces.build(ops.softmax(16, 64), devices.cpu_target())
     candidates = [space.sample(np.random.default_rng(seed)) for seed in range(3)]
     with LocalMeasurer(space.target, limits=Limits(compile_workers=1)) as measurer:
         found = measurer.remeasure(space.workload, candidates, rounds=6)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import autosched
 import cost_models
-import search_spaces
+from autosched.backends import spaces
 from autosched.machine import devices
 from autosched.machine.timing import Policy
 from autosched.strategies import Stopped
@@ -113,7 +113,7 @@ def tried(log: Path) -> list[Schedule]:
 def test_the_class_of_a_strategy_is_a_strategy(tmp_path: Path) -> None:
     log = tmp_path / "tuning.jsonl"
     result = tune(OP, TARGET, 20, strategy=InOrder, log=log, measurer=RemoteMeasurer())
-    space = search_spaces.build(OP, TARGET)
+    space = spaces.build(OP, TARGET)
     assert tried(log) == [s for s, _ in zip(space, range(20), strict=False)]
     assert result.trials_done == 20
     again = tune(OP, TARGET, 25, strategy=InOrder, log=log, measurer=RemoteMeasurer())
@@ -123,7 +123,7 @@ def test_the_class_of_a_strategy_is_a_strategy(tmp_path: Path) -> None:
 def test_a_strategy_takes_what_arguments_it_is_given(tmp_path: Path) -> None:
     log = tmp_path / "tuning.jsonl"
     tune(OP, TARGET, 5, strategy=partial(InOrder, step=3), log=log, measurer=RemoteMeasurer())
-    space = search_spaces.build(OP, TARGET)
+    space = spaces.build(OP, TARGET)
     assert tried(log) == [s for n, s in zip(range(1, 16), space, strict=False) if n % 3 == 0]
 
 
@@ -166,7 +166,7 @@ def test_what_is_neither_a_name_nor_of_use_is_refused_before_anything_is_written
 
 def records_of(op: Workload, count: int) -> tuple[SearchSpace, list[TuningRecord]]:
     """As a device would give them that cannot run what packs a, and does well with panels of b."""
-    space, rng = search_spaces.build(op, TARGET), np.random.default_rng(0)
+    space, rng = spaces.build(op, TARGET), np.random.default_rng(0)
     records = []
     for number, schedule in enumerate(dict.fromkeys(space.sample(rng) for _ in range(count))):
         latency = latency_s(space.lower(schedule), TARGET) * (1.5 - 0.5 * panelled(schedule))
@@ -211,7 +211,7 @@ def test_a_loaded_model_learns_more_and_is_saved_again(saved: tuple[XGBoostModel
 
 
 def test_what_failed_on_one_device_says_nothing_of_another(saved: tuple[XGBoostModel, Path]) -> None:
-    elsewhere = search_spaces.build(OP, cpu("Another CPU", 8, 1, 32 * 1024, 2**20, 1e11))
+    elsewhere = spaces.build(OP, cpu("Another CPU", 8, 1, 32 * 1024, 2**20, 1e11))
     schedules = [elsewhere.sample(np.random.default_rng(0)) for _ in range(20)]
     assert not XGBoostModel.load(saved[1]).failure_chance(elsewhere, schedules).any()
 

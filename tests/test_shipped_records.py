@@ -23,7 +23,7 @@ from log_records import H200, SMALL, record
 import autosched
 import search_spaces
 from autosched import backends, ops
-from autosched.backends import reproduction
+from autosched.backends import reproduction, spaces
 from autosched.backends.build import build
 from autosched.backends.fingerprint import source_fingerprint
 from autosched.backends.reproduction import why_not_reproduced
@@ -82,8 +82,8 @@ def rewritten(log: Path, to: Path, change: Callable[[TuningRecord], TuningRecord
 def test_a_fingerprint_depends_on_what_is_compiled_and_launched_and_not_on_the_comment(
     op: search_spaces.Workload, target: search_spaces.Target
 ) -> None:
-    schedule = next(iter(search_spaces.build(op, target)))
-    backend, program = backends.for_target(target), schedule.program
+    schedule = next(iter(spaces.build(op, target)))
+    backend, program = backends.named(schedule.backend), schedule.program
     source = backend.render(program, "one comment")
     found = source_fingerprint(source, program)
     assert len(found) == 16
@@ -113,7 +113,7 @@ def test_a_fingerprint_stays_when_launches_get_a_field_that_says_nothing() -> No
     class Later(Launch):
         swizzle: int = 0
 
-    schedule = next(iter(search_spaces.build(ops.softmax(64, 128), H200)))
+    schedule = next(iter(spaces.build(ops.softmax(64, 128), H200)))
     program, (kernel,) = schedule.program, schedule.program.kernels
     later, other = (
         dataclasses.replace(
@@ -133,8 +133,8 @@ def test_every_record_that_was_compiled_tells_the_fingerprint_of_what_replay_mak
         assert why_not_reproduced(found) is None
     target = devices.resolve("cpu")
     best = find_best(OP, target, [tuned[1]])
-    schedule = search_spaces.build(OP, target).bind(best.schedule)
-    assert build(schedule, target, backends.for_target(target)).facts.source == best.measurement.source
+    schedule = spaces.build(OP, target).bind(best.schedule)
+    assert build(schedule, target, backends.named(schedule.backend)).facts.source == best.measurement.source
 
 
 def test_a_line_of_before_there_were_fingerprints_is_read() -> None:
@@ -207,8 +207,8 @@ def test_the_search_for_a_kernel_that_can_still_be_made_is_bounded(
 def test_why_a_record_is_not_reproduced_is_said(tuned: tuple[autosched.TuneResult, Path]) -> None:
     best = tuned[0].best
     assert best is not None
-    gone = Schedule("gone", ())
-    unknown = Schedule(best.schedule.sketch, (*best.schedule.values, ("swizzle", 4)))
+    gone = dataclasses.replace(best.schedule, sketch="gone", values=())
+    unknown = dataclasses.replace(best.schedule, values=(*best.schedule.values, ("swizzle", 4)))
     assert why_not_reproduced(best) is None
     for candidate, reason in (
         (changed(best, None), "does not tell what was compiled"),

@@ -7,6 +7,7 @@ Goldens are under goldens/standalone; `pytest --update-goldens tests/test_standa
 from __future__ import annotations
 
 import ast
+import dataclasses
 import os
 import subprocess
 import sys
@@ -20,6 +21,7 @@ import torch
 from torch import Tensor
 
 import autosched
+from autosched.backends.spaces import build
 from autosched.checking.correctness import expect, why_wrong
 from autosched.checking.reference import random_inputs
 from autosched.machine import devices
@@ -28,7 +30,6 @@ from autosched.standalone.references import HELPERS, reference
 from autosched.standalone.tuned import Tuned
 from search_spaces import Axis, InputError, Reduction, Schedule, Stage, Workload, ops, target_named
 from search_spaces import Tensor as TensorSpec
-from search_spaces.build import build
 from search_spaces.programs.tile_program import Load, Store, TileProgram, statements
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.expression import Access, Gather, Integer, Literal, Position, axis_index
@@ -222,12 +223,16 @@ def test_the_text_of_a_file_is_stable(check_golden: Callable[[str, str], None]) 
     check_golden("standalone", workload_text(tuned(ops.softmax(64, 1000))))
 
 
-def test_records_of_a_cpu_are_refused() -> None:
+def test_records_of_another_backend_are_refused() -> None:
     record = tuned(ops.softmax(8, 100)).record
     here = autosched.TuningRecord(
-        record.workload, devices.cpu_target(), record.schedule, record.measurement, record.provenance
+        record.workload,
+        devices.cpu_target(),
+        dataclasses.replace(record.schedule, backend="llvm"),
+        record.measurement,
+        record.provenance,
     )
-    with pytest.raises(InputError, match="LLVM IR needs autosched"):
+    with pytest.raises(InputError, match="made by the backend 'llvm', whose code needs autosched to run"):
         Tuned(here, record.schedule)
 
 

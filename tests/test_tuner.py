@@ -11,16 +11,19 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import autosched
-import search_spaces
 from autosched import Progress
+from autosched.backends import spaces
 from autosched.machine.timing import Policy
+from autosched.strategies.random import Random
 from autosched.tuning.tuner import tune
-from search_spaces import Schedule, TargetUnavailableError, Workload, ops
+from cost_models import CostModel
+from search_spaces import Schedule, SearchSpace, TargetUnavailableError, Workload, ops
 from search_spaces.devices.target import cpu
-from tuning_logs import Measurement, TuningLog
+from tuning_logs import Measurement, TuningLog, TuningRecord
 
 TARGET = cpu("Imaginary CPU", lanes=8, threads=1, l1_bytes=32 * 1024, l2_bytes=2**20, fp32_flops=1e11)
 OP = ops.matmul(64, 64, 64)
@@ -361,7 +364,7 @@ def test_a_search_in_which_everything_fails_has_no_kernel_and_says_why(log: Path
 def test_a_search_space_smaller_than_the_trials_is_exhausted(log: Path) -> None:
     result = search(log, FakeMeasurer(), 10_000, op=ops.gelu_scale(256))
     assert result.ending == "exhausted"
-    assert result.trials_done == search_spaces.build(ops.gelu_scale(256), TARGET).size
+    assert result.trials_done == spaces.build(ops.gelu_scale(256), TARGET).size
     assert "whole search space" in str(result)
 
 
@@ -370,11 +373,32 @@ def test_records_of_another_timing_policy_are_not_taken_for_known(log: Path) -> 
     assert search(log, FakeMeasurer(), 16, policy="hot").trials_known == 0
 
 
-def test_records_of_other_shapes_warm_start_the_strategy(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    search(log, FakeMeasurer(), 16, op=ops.matmul(64, 64, 128))
-    measurer = FakeMeasurer()
-    result = search(log, measurer, 16, strategy="evolutionary")
+class Listening(Random):
+    """Random search that keeps what it is told of other shapes, devices and versions."""
+
+    def __init__(self, space: SearchSpace, cost_model: CostModel, rng: np.random.Generator) -> None:
+        super().__init__(space, cost_model, rng)
+        self.elsewhere: list[TuningRecord] = []
+
+    def tell(self, records: Sequence[TuningRecord], *, elsewhere: bool = False) -> None:
+        super().tell(records, elsewhere=elsewhere)
+        if elsewhere:
+            self.elsewhere += records
+
+
+def test_records_of_other_shapes_are_told_to_the_strategy_and_known_of_none(log: Path) -> None:
+    other, made = ops.matmul(64, 64, 128), []
+
+    def listening(space: SearchSpace, cost_model: CostModel, rng: np.random.Generator) -> Listening:
+        made.append(Listening(space, cost_model, rng))
+        return made[-1]
+
+    search(log, FakeMeasurer(), 16, op=other)
+    result = search(log, FakeMeasurer(), 16, strategy=listening)
     assert (result.trials_known, result.trials_done) == (0, 16)
+    succeeded = {r.schedule for r in TuningLog(log).records(other, TARGET) if r.measurement.ok}
+    assert len(succeeded) > 8
+    assert {r.schedule for r in made[0].elsewhere if r.workload == other} == succeeded
 
 
 def test_the_same_seed_proposes_the_same_schedules(tmp_path: Path) -> None:

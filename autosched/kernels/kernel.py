@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
-import search_spaces
 from autosched import backends
+from autosched.backends import spaces
 from autosched.backends.backend import Artefact, CompileError, Launcher, LoadError
 from autosched.backends.build import build
 from autosched.kernels import custom_op, first_use
@@ -151,14 +151,14 @@ def load_kernel(record: TuningRecord) -> Kernel:
     """Build the kernel of a record on this machine: lower, print, compile, load, check; nothing is searched.
 
     Raises:
-        InputError: the schedule is not of the search space that this version derives for the workload.
+        InputError: its backend is not installed, or the schedule is not of the search space that this version derives
+            for the workload.
         AutoschedError: it cannot be compiled or loaded here, and the message is the compiler's or the driver's; or it
             does not pass the check before its first use.
         OutOfMemoryError: there is no memory for the check.
     """
-    space = search_spaces.build(record.workload, record.target)
-    schedule = space.bind(record.schedule)
-    backend = backends.for_target(record.target)
+    backend = backends.named(record.backend)
+    schedule = spaces.build(record.workload, record.target).bind(record.schedule)
     try:
         artefact = build(schedule, record.target, backend)
         launcher = backend.load(artefact, schedule.program)

@@ -28,7 +28,7 @@ from autosched.measuring.local.worker_process import wait_for
 from search_spaces import InputError, Schedule, Target, Workload
 from tuning_logs import DeviceState, Measurement, Versions
 
-# What gives a target's backend, as a worker process imports it.
+# What gives a target's backends, as a worker process imports it.
 DEFAULT_BACKEND = "autosched.backends:for_target"
 # Compile workers beyond this many keep a GPU no busier: it times about as many candidates a second as they compile.
 _MOST_COMPILE_WORKERS = 16

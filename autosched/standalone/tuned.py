@@ -7,13 +7,14 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autosched.backends import spaces
 from autosched.backends.triton.language.scope import Identifiers
 from autosched.backends.triton.source import print_module
 from autosched.machine import devices
 from autosched.machine.timing import Policy
 from autosched.replaying.arguments import check_policy, check_workload
 from autosched.replaying.replay import find_best, log_paths
-from search_spaces import InputError, Schedule, Target, TileProgram, Workload, build, target_named
+from search_spaces import InputError, Schedule, Target, TileProgram, Workload, target_named
 from search_spaces.devices.target import GPUS
 from tuning_logs import TuningRecord
 
@@ -29,11 +30,11 @@ class Tuned:
     schedule: Schedule
 
     def __post_init__(self) -> None:
-        target = self.record.target
-        if target.kind != "gpu":
+        if self.record.backend != "triton":
             raise InputError(
-                f"{self.workload.label}: the kernel is for the CPU {target.device}, and LLVM IR needs autosched to "
-                'run; expected one for a GPU, such as target="h200"'
+                f"{self.workload.label}: the kernel for {self.record.target.device} was made by the backend "
+                f"{self.record.backend!r}, whose code needs autosched to run; expected one by 'triton', for a GPU, "
+                'such as target="h200"'
             )
 
     @property
@@ -56,7 +57,7 @@ def look_up(
     check_workload(op)
     check_policy(policy)
     record = find_best(op, target_of(target), log_paths(log), policy, allow_stale)
-    return Tuned(record, build(record.workload, record.target).bind(record.schedule))
+    return Tuned(record, spaces.build(record.workload, record.target).bind(record.schedule))
 
 
 def target_of(target: str | Target | None) -> Target:

@@ -12,8 +12,8 @@ from typing import overload
 import numpy as np
 
 import cost_models
-import search_spaces
-from autosched import backends, strategies
+from autosched import strategies
+from autosched.backends import spaces
 from autosched.backends.generator import generator_hash
 from autosched.backends.reproduction import Reproduction
 from autosched.kernels import first_use
@@ -178,7 +178,7 @@ def prepare(
     tuning_log.check_is_log()
     device = _device(target, measured_elsewhere)
     check_timing(policy, device)
-    space = search_spaces.build(op, device)
+    space = spaces.build(op, device)
     # Raises where no schedule is legal, whatever the strategy would make of that.
     space.sample(np.random.default_rng(seed))
     model = cost_models.create(cost_model, seed)
@@ -186,8 +186,7 @@ def prepare(
     # Another seed for every number of known trials: a resumed search does not draw the same candidates again.
     rng = np.random.default_rng([seed, len(standing(records))])
     searcher = strategies.create(strategy, space, model, rng)
-    generator = generator_hash(backends.for_target(device))
-    provenance = Provenance(generator, policy, 0.0, seed, 0)
+    provenance = Provenance(generator_hash(), policy, 0.0, seed, 0)
     search = Search(space, searcher, tuning_log, provenance, trials, records)
     if not search.complete:
         tuning_log.check_writable()
