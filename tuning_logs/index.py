@@ -46,8 +46,7 @@ class Task(NamedTuple):
     """What records of one kind have in common: all that they are selected by."""
 
     workload: str
-    operator: str
-    dtype: str
+    family: str
     target: str
     policy: str
 
@@ -55,7 +54,7 @@ class Task(NamedTuple):
     def of(record: TuningRecord) -> Task:
         workload = record.workload
         key, target = record.key
-        return Task(key, workload.name, workload.stages[-1].dtype, target, record.provenance.policy)
+        return Task(key, workload.family, target, record.provenance.policy)
 
 
 class Entry(NamedTuple):
