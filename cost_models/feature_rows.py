@@ -9,11 +9,12 @@ import numpy as np
 import search_spaces
 from cost_models.features import FEATURE_NAMES, amounts, scaled
 from cost_models.trees import Floats
-from search_spaces import AutoschedError, InputError, Schedule, SearchSpace
+from search_spaces import AutoschedError, InputError, Schedule, SearchSpace, Workload
 from search_spaces.schedules.limits import Limits
 from tuning_logs import TuningRecord
 
-Key = tuple[str, str]
+# Of workloads that compute the same, each has kernels of its own: its axes may be cut in other ways.
+Key = tuple[Workload, str]
 
 
 class FeatureRows:
@@ -49,7 +50,7 @@ class FeatureRows:
         return kept, np.array(rows, dtype=np.float32).reshape(len(rows), len(FEATURE_NAMES))
 
     def _row_of(self, record: TuningRecord, backends: Mapping[str, Limits]) -> Floats | None:
-        known = self._rows.setdefault(record.key, {})
+        known = self._rows.setdefault((record.workload, record.target.key), {})
         if record.schedule not in known:
             known[record.schedule] = self._lowered(record, backends)
         return known[record.schedule]
@@ -64,14 +65,15 @@ class FeatureRows:
         return scaled(np.array(amounts(space.lower(bound), space.target))) if space and bound else None
 
     def _space_of(self, record: TuningRecord, backends: Mapping[str, Limits]) -> SearchSpace | None:
-        if record.key not in self._spaces:
+        key = record.workload, record.target.key
+        if key not in self._spaces:
             try:
-                self._spaces[record.key] = search_spaces.build(record.workload, record.target, backends)
+                self._spaces[key] = search_spaces.build(record.workload, record.target, backends)
             except AutoschedError:
-                self._spaces[record.key] = None
-        return self._spaces[record.key]
+                self._spaces[key] = None
+        return self._spaces[key]
 
 
 def key_of(space: SearchSpace) -> Key:
     """What records of this space are filed under."""
-    return space.workload.key, space.target.key
+    return space.workload, space.target.key

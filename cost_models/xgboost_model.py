@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost_models.feasibility import Feasibility
-from cost_models.feature_rows import FeatureRows, Key
+from cost_models.feature_rows import FeatureRows
 from cost_models.features import FEATURE_NAMES, PICOSECONDS
 from cost_models.roofline import bound_s
 from cost_models.trees import Floats, Trees, train
@@ -195,7 +195,7 @@ def _other_features(found: object) -> str:
 
 def _labels(records: Sequence[TuningRecord]) -> Floats:
     """Best latency of the same workload, target and timing policy / latency; 0 for failures."""
-    best: dict[tuple[Key, str], float] = {}
+    best: dict[tuple[tuple[str, str], str], float] = {}
     for r in records:
         if r.measurement.ok:
             group = (r.key, r.provenance.policy)

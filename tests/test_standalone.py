@@ -57,7 +57,7 @@ def tuned(workload: Workload, wanted: Callable[[Schedule], bool] = lambda schedu
     schedule = next(s for s in drawn if interpretable(s.program))
     versions = (("torch", "2.9"), ("triton", "3.6"))
     provenance = Provenance("0123456789ab", "cold", 0.0, 0, 0, versions)
-    return Tuned(TuningRecord(workload, H200, schedule, Measurement("ok", (12.34e-6,)), provenance), schedule)
+    return Tuned(TuningRecord(workload, H200, schedule, Measurement("ok", (12.34e-6,)), provenance), schedule, workload)
 
 
 def interpretable(program: TileProgram) -> bool:
@@ -233,7 +233,7 @@ def test_records_of_another_backend_are_refused() -> None:
         record.provenance,
     )
     with pytest.raises(InputError, match="made by the backend 'llvm', whose code needs autosched to run"):
-        Tuned(here, record.schedule)
+        Tuned(here, record.schedule, record.workload)
 
 
 def test_gluon_kernels_take_descriptors_with_their_layout() -> None:
@@ -241,9 +241,8 @@ def test_gluon_kernels_take_descriptors_with_their_layout() -> None:
     drawn = (space.sample(rng) for _ in range(5000))
     schedule = next(s for s in drawn if s.knobs.get("specialize", "none") != "none")
     record = tuned(ops.matmul(512, 512, 256, dtype="bfloat16")).record
-    bound = Tuned(
-        autosched.TuningRecord(record.workload, H200, schedule, record.measurement, record.provenance), schedule
-    )
+    of_gluon = autosched.TuningRecord(record.workload, H200, schedule, record.measurement, record.provenance)
+    bound = Tuned(of_gluon, schedule, record.workload)
     text = workload_text(bound)
     assert "GluonTensorDescriptor(a, [512, 256]" in text
     assert "element_bitwidth=16, rank=2)" in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 import threading
 import time
@@ -21,8 +22,19 @@ from autosched.machine.timing import Policy
 from autosched.strategies.random import Random
 from autosched.tuning.tuner import tune
 from cost_models import CostModel
-from search_spaces import Schedule, SearchSpace, TargetUnavailableError, Workload, ops
+from search_spaces import (
+    Axis,
+    Reduction,
+    Schedule,
+    SearchSpace,
+    Stage,
+    TargetUnavailableError,
+    Tensor,
+    Workload,
+    ops,
+)
 from search_spaces.devices.target import cpu
+from search_spaces.workloads.expression import Access, axis_index, call, div, sub
 from tuning_logs import Measurement, TuningLog, TuningRecord
 
 TARGET = cpu("Imaginary CPU", lanes=8, threads=1, l1_bytes=32 * 1024, l2_bytes=2**20, fp32_flops=1e11)
@@ -427,3 +439,43 @@ def test_every_record_says_where_it_comes_from(log: Path) -> None:
         assert record.provenance.policy == "cold"
         assert record.provenance.unix_s > 0
         assert record.provenance.versions == FakeMeasurer.environment
+
+
+# Workloads that compute the same
+
+
+def softmax_of_more_rows(outer: int, inner: int, columns: int) -> Workload:
+    """What `ops.softmax` of outer * inner rows computes, with other names and one axis more."""
+    i, j, k = Axis("i", outer), Axis("j", inner), Axis("k", columns)
+    rows, at = (axis_index("i"), axis_index("j")), (axis_index("i"), axis_index("j"), axis_index("k"))
+    x, shifted = Access("given", at), Access("shifted", at)
+    stages = (
+        Stage("largest", (i, j), x, Reduction("max", (k,))),
+        Stage("shifted", (i, j, k), call("exp", sub(x, Access("largest", rows)))),
+        Stage("sums", (i, j), shifted, Reduction("sum", (k,))),
+        Stage("made", (i, j, k), div(shifted, Access("sums", rows))),
+    )
+    return Workload("attention", (Tensor("given", (outer, inner, columns), "float32"),), stages)
+
+
+def test_a_search_goes_on_under_another_name(log: Path) -> None:
+    one, measurer = ops.softmax(24, 64), FakeMeasurer()
+    search(log, measurer, 6, one)
+    again = search(log, measurer, 8, dataclasses.replace(one, name="mine"))
+    assert (again.trials_known, again.trials_done) == (6, 2)
+
+
+def test_a_search_does_not_count_what_was_measured_in_loops_that_it_does_not_have(log: Path) -> None:
+    flat, deep = ops.softmax(24, 64), softmax_of_more_rows(4, 6, 64)
+    search(log, FakeMeasurer(), 20, flat)
+    result = search(log, FakeMeasurer(), 20, deep)
+    assert (result.trials_known, result.trials_done) == (0, 20)
+
+
+def test_a_log_keeps_all_records_of_workloads_that_have_one_key(log: Path) -> None:
+    flat, deep = ops.softmax(24, 64), softmax_of_more_rows(4, 6, 64)
+    for op in (flat, deep):
+        search(log, FakeMeasurer(), 5, op)
+    records = TuningLog(log).records(deep)
+    assert len(records) == len(list(TuningLog(log)))
+    assert {r.workload.name for r in records} == {"softmax", "attention"}

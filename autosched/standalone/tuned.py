@@ -24,10 +24,11 @@ _BETWEEN = "\n\n\n"
 
 @dataclass(frozen=True)
 class Tuned:
-    """A record and its schedule, bound to the search space."""
+    """A record, its schedule, bound to the search space, and what the kernel is called as: a workload of its key."""
 
     record: TuningRecord
     schedule: Schedule
+    workload: Workload
 
     def __post_init__(self) -> None:
         if self.record.backend != "triton":
@@ -36,10 +37,6 @@ class Tuned:
                 f"{self.record.backend!r}, whose code needs autosched to run; expected one by 'triton', for a GPU, "
                 'such as target="h200"'
             )
-
-    @property
-    def workload(self) -> Workload:
-        return self.record.workload
 
 
 def look_up(
@@ -57,7 +54,7 @@ def look_up(
     check_workload(op)
     check_policy(policy)
     record = find_best(op, target_of(target), log_paths(log), policy, allow_stale)
-    return Tuned(record, spaces.build(record.workload, record.target).bind(record.schedule))
+    return Tuned(record, spaces.build(record.workload, record.target).bind(record.schedule), op)
 
 
 def target_of(target: str | Target | None) -> Target:

@@ -92,6 +92,14 @@ class SearchSpace:
                 raise InputError(f"{knob.name}={schedule.knobs[knob.name]} is not one of {list(knob.values)[:20]}")
         return self._schedule(sketch, schedule.knobs, backend)
 
+    def holds(self, schedule: Schedule) -> bool:
+        """Whether a schedule is of this space, and not, say, of a workload that computes the same in other loops."""
+        try:
+            self.bind(schedule)
+        except InputError:
+            return False
+        return True
+
     def restricted(self, sketch: str, **allowed: Sequence[KnobValue]) -> SearchSpace:
         """The part of the space with one sketch, and with only the allowed values of the knobs named.
 
