@@ -24,7 +24,7 @@ from autosched.backends import spaces
 from autosched.backends.backend import CompileError
 from autosched.machine import devices
 from autosched.machine.timing import POLICIES
-from autosched.measuring.measurer import LocalMeasurer
+from autosched.measuring.local_measurer import LocalMeasurer
 from search_spaces import InputError, Schedule
 from tuning_logs import CHECK_FAILURES, Measurement, Status, TuningRecord
 
