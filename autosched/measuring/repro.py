@@ -91,6 +91,8 @@ def repeat(folder: str | os.PathLike[str]) -> Repeated:
         TargetUnavailableError: its device is not here.
     """
     record = _read(Path(folder))
+    # Raises where it is not installed.
+    backends.named(record.backend)
     space = spaces.build(record.workload, devices.resolve(record.target))
     schedule = space.bind(record.schedule)
     source = _source(schedule)
