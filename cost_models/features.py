@@ -19,7 +19,9 @@ from cost_models.program_counts import KernelCounts, Traffic, count, wave_extent
 from cost_models.reuse import Nest
 from cost_models.roofline import Estimate, estimate
 from search_spaces import Target, TileProgram
+from search_spaces.devices.warps import WARP
 from search_spaces.programs.tile_program import Load, Store
+from search_spaces.schedules.limits import UNLIMITED, Limits
 
 _LOAD_SLOTS = 3
 _DEPTHS = 5
@@ -141,9 +143,9 @@ FEATURE_NAMES: tuple[str, ...] = (
 )
 
 
-def features(program: TileProgram, target: Target) -> NDArray[np.float32]:
+def features(program: TileProgram, target: Target, limits: Limits = UNLIMITED) -> NDArray[np.float32]:
     """The features of `program` on `target`, in the order of `FEATURE_NAMES`."""
-    return scaled(np.array(amounts(program, target), dtype=np.float64))
+    return scaled(np.array(amounts(program, target, limits), dtype=np.float64))
 
 
 def scaled(amounts: NDArray[np.float64]) -> NDArray[np.float32]:
@@ -151,10 +153,10 @@ def scaled(amounts: NDArray[np.float64]) -> NDArray[np.float32]:
     return np.copysign(np.log2(np.abs(amounts) + 1.0), amounts).astype(np.float32)
 
 
-def amounts(program: TileProgram, target: Target) -> list[float]:
+def amounts(program: TileProgram, target: Target, limits: Limits) -> list[float]:
     """What the features are the logarithms of, in the order of `FEATURE_NAMES`."""
     nests = [Nest(counts) for counts in count(program)]
-    estimates = [estimate(nest, target) for nest in nests]
+    estimates = [estimate(nest, target, limits) for nest in nests]
     at = max(range(len(nests)), key=lambda i: nests[i].counts.work) if len(nests) > 1 else 0
     main = nests[at].counts
     return [
@@ -283,7 +285,8 @@ def _fit(counts: KernelCounts, estimated: Estimate, target: Target) -> list[floa
     balance = target.fp32_flops / target.memory_bytes_per_s
     need = estimated.need
     if need is None:
-        workers = max(1, counts.kernel.launch.lanes)
+        launch = counts.kernel.launch
+        workers = launch.num_warps * WARP if target.kind == "gpu" else max(1, launch.lanes)
         return [0.0, 0.0, 0.0, 0.0, 0.0, largest, elements / workers, target.units, balance]
     return [
         need.shared_memory_bytes,

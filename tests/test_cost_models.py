@@ -15,6 +15,7 @@ import pytest
 import cost_models
 import search_spaces
 from autosched.backends import spaces
+from autosched.backends.triton.limits import TritonLimits
 from cost_models import bound_s
 from cost_models.features import FEATURE_NAMES, features
 from cost_models.program_counts import count, wave_extents
@@ -46,6 +47,7 @@ from search_spaces.workloads.expression import Affine
 from tuning_logs import Measurement, Provenance, TuningRecord
 
 H200 = target_named("h200")
+LIMITS = TritonLimits()
 CPU = cpu("A CPU", lanes=16, threads=1, l1_bytes=32 * 1024, l2_bytes=2**20, fp32_flops=1e11)
 FASTER_CPU = dataclasses.replace(CPU, device="Another CPU", l2_bytes=2**22)
 
@@ -77,7 +79,10 @@ def matmul(group: tuple[str, int] | None = None, launch: Launch = EIGHT_WARPS) -
 
 def named(program: TileProgram, target: search_spaces.Target = H200) -> dict[str, float]:
     """Features by name, the logarithm undone."""
-    return {n: math.copysign(2 ** abs(v) - 1, v) for n, v in zip(FEATURE_NAMES, features(program, target), strict=True)}
+    return {
+        n: math.copysign(2 ** abs(v) - 1, v)
+        for n, v in zip(FEATURE_NAMES, features(program, target, LIMITS), strict=True)
+    }
 
 
 def records_of(space: SearchSpace, count: int, seed: int = 0, speed: float = 1.0) -> list[TuningRecord]:
@@ -94,7 +99,9 @@ def records_of(space: SearchSpace, count: int, seed: int = 0, speed: float = 1.0
 
 def truth(space: SearchSpace, schedule: search_spaces.Schedule) -> float:
     vectors = schedule.knobs.get("vectors")
-    return latency_s(space.lower(schedule), space.target) * (3.0 if vectors in (1, 8) else 1.0)
+    return latency_s(space.lower(schedule), space.target, space.backends[schedule.backend]) * (
+        3.0 if vectors in (1, 8) else 1.0
+    )
 
 
 def test_operations_are_counted_over_the_whole_grid() -> None:
@@ -201,7 +208,8 @@ def test_features_of_any_program_are_finite_and_of_fixed_length(
     space = spaces.build(workload, target)
     rng = np.random.default_rng(0)
     for _ in range(20):
-        vector = features(space.lower(space.sample(rng)), target)
+        schedule = space.sample(rng)
+        vector = features(space.lower(schedule), target, space.backends[schedule.backend])
         assert vector.shape == (len(FEATURE_NAMES),)
         assert np.isfinite(vector).all()
 
@@ -215,7 +223,7 @@ def test_features_are_read_in_a_millisecond() -> None:
     fastest = math.inf
     for _ in range(50):
         start = time.perf_counter()
-        features(program, H200)
+        features(program, H200, LIMITS)
         fastest = min(fastest, time.perf_counter() - start)
     assert fastest < 1e-3
 
@@ -241,7 +249,9 @@ def test_no_estimate_is_below_the_bound(target: search_spaces.Target) -> None:
         space = spaces.build(workload, target)
         rng = np.random.default_rng(0)
         for _ in range(30):
-            assert latency_s(space.lower(space.sample(rng)), target) >= 0.99 * bound_s(workload, target)
+            schedule = space.sample(rng)
+            estimated = latency_s(space.lower(schedule), target, space.backends[schedule.backend])
+            assert estimated >= 0.99 * bound_s(workload, target)
 
 
 def test_a_register_tile_reaches_its_peak_with_enough_accumulators_only() -> None:

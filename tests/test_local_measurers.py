@@ -7,7 +7,7 @@ import os
 import sys
 import weakref
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from autosched.measuring.local.jobs import Prepare, Ready, Release, Setup, Task
 from autosched.measuring.local.trial_server import TrialServer
 from search_spaces import Axis, InputError, Schedule, Stage, TargetUnavailableError, Tensor, Workload, ops
 from search_spaces.workloads import expression as ex
+from tuning_logs import Measurement
 
 sys.path.append(str(Path(__file__).parent))
 import fake_backend
@@ -108,6 +109,22 @@ def test_what_was_measured_in_one_search_is_timed_again_in_the_next(measurer: Lo
         with measurer.reserved(CPU):
             found += measurer.measure(DOUBLING, [schedule("is fine", number)])
     assert [m.timing for m in found] == ["full", "full"]
+
+
+def test_a_search_that_breaks_down_leaves_nothing_for_the_next_one_to_wait_for(measurer: LocalMeasurer) -> None:
+    def search() -> None:
+        with measurer.reserved(CPU):
+            futures.extend(measurer.submit(DOUBLING, [schedule("runs forever"), schedule("is fine")]))
+            raise KeyboardInterrupt
+
+    futures: list[Future[Measurement]] = []
+    with pytest.raises(KeyboardInterrupt):
+        search()
+    assert all(future.cancelled() for future in futures)
+    with measurer.reserved(CPU):
+        (found,) = measurer.measure(DOUBLING, [schedule("is fine")])
+    assert found.ok
+    assert found.timing == "full"
 
 
 def test_a_traced_function_is_tuned_with_the_measurer_that_is_given(tmp_path: Path) -> None:

@@ -6,16 +6,17 @@ import dataclasses
 import multiprocessing
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Protocol, Self
 
-from autosched.machine.devices import environment, usable_cores
+from autosched.machine.devices import environment, resolve, usable_cores
 from autosched.machine.telemetry import monitor_for
 from autosched.machine.timing import Policy, check_timing
 from autosched.measuring.local.compile_pool import CompilePool
@@ -106,25 +107,29 @@ class LocalMeasurer:
     that hangs or crashes costs that process, not the search. On a GPU both go on at once. On a CPU what was submitted
     together is timed after it was compiled: two "cores" may be threads of one, and then a busy compiler halves what is
     measured. The seed of a submission counts unless setting up the inputs takes longer than a tenth of the trials with
-    those that are there. `monitor` tells how a GPU is doing, NVML unless another is given.
+    those that are there. `target` is as for `tune`; `monitor` tells how a GPU is doing, NVML unless another is given.
 
     It serves one search at a time, in the process that opened it. Use it in a `with` statement, or `close` it.
+
+    Raises:
+        InputError: there is no such target.
+        TargetUnavailableError: it is not on this machine.
     """
 
     def __init__(
         self,
-        target: Target,
+        target: str | Target | None = None,
         *,
         limits: Limits = Limits(),
         backend: str = DEFAULT_BACKEND,
         monitor: Monitor | None = None,
     ) -> None:
+        self._target = target = resolve(target)
         bench = Setup("measure", backend, target, limits.abandon_factor, *_bench_cores(target))
         compilers = [
             dataclasses.replace(bench, role="compile", cores=cores, threads=1)
             for cores in _compile_cores(target, limits.compile_workers)
         ]
-        self._target = target
         self._process = os.getpid()
         self._server = shared_server()
         self._runner = TrialRunner(self._server, bench, limits.run_timeout_s)
@@ -271,10 +276,7 @@ class LocalMeasurer:
             self._closing = True
             self._wake.send(None)
         self._thread.join()
-        for trial in self._trials.values():
-            trial.cancel()
-        for contest in self._contests.values():
-            contest.cancel()
+        self._cancel_open()
         self._runner.close()
         self._pool.close()
         self._monitor.close()
@@ -293,10 +295,10 @@ class LocalMeasurer:
                 # Raises for one that is not bound, before any of them is under way.
                 _ = schedule.program
             futures: dict[int, Future[Measurement]] = {number: Future() for number in jobs}
+            self._trials |= futures
             self._runner.prepare(task, seed)
             for number, schedule in jobs.items():
                 self._pipeline.submit(number, task, schedule, again)
-            self._trials |= futures
             self._wake.send(None)
         return futures
 
@@ -311,14 +313,25 @@ class LocalMeasurer:
         return future
 
     def _end_search(self) -> None:
-        """Nothing of it is measured any more, but for what a worker has begun."""
-        if self._why_unusable() is None:
-            self.cancel()
+        """Nothing of it is measured any more: what it left open, since it broke down, is given up."""
+        if os.getpid() != self._process:
+            return
         with self._lock:
             self._reserved_by = None
             if self._broken is None and not self._closing:
+                if self._trials or self._contests:
+                    self._pipeline.give_up()
+                    self._cancel_open()
                 self._pipeline.forget()
                 self._wake.send(None)
+
+    def _cancel_open(self) -> None:
+        for trial in self._trials.values():
+            trial.cancel()
+        for contest in self._contests.values():
+            contest.cancel()
+        self._trials.clear()
+        self._contests.clear()
 
     def _check_mine(self) -> None:
         """Raise unless this thread may use it; and what broke it, if anything did."""
@@ -365,15 +378,17 @@ class LocalMeasurer:
                 self._fail(error)
 
     def _step(self, ready: Sequence[object]) -> None:
-        done: Sequence[tuple[int, Measurement | Standings]] = ()
+        answers: list[Callable[[], None]] = []
         with self._lock:
             try:
-                done = self._pipeline.step(ready)
+                answers += [self._answer(number, result) for number, result in self._pipeline.step(ready)]
             except UnfitTaskError as error:
                 self._pipeline.give_up()
+                self._pipeline.forget()
                 self._fail(error)
-        for number, result in done:
-            self._hand_out(number, result)
+        # Without the lock: who waits may submit more at once.
+        for answer in answers:
+            answer()
 
     def _fail(self, error: Exception) -> None:
         """Have everything that is open raise the error."""
@@ -384,11 +399,11 @@ class LocalMeasurer:
         self._trials.clear()
         self._contests.clear()
 
-    def _hand_out(self, number: int, result: Measurement | Standings) -> None:
+    def _answer(self, number: int, result: Measurement | Standings) -> Callable[[], None]:
+        """What hands a result to who waits for it."""
         if isinstance(result, Standings):
-            self._contests.pop(number).set_result(result)
-        else:
-            self._trials.pop(number).set_result(result)
+            return partial(self._contests.pop(number).set_result, result)
+        return partial(self._trials.pop(number).set_result, result)
 
 
 def _bench_cores(target: Target) -> tuple[tuple[int, ...], int]:
