@@ -220,23 +220,11 @@ def with_axes_named(workload: Workload, names: dict[str, str]) -> Workload:
     def form(index: ex.Affine) -> ex.Affine:
         return ex.Affine.of(*((names[v], c) for v, c in index.terms), offset=index.offset)
 
-    def renamed(e: Expression) -> Expression | None:
-        match e:
-            case Access(tensor, index):
-                return Access(tensor, tuple(map(form, index)))
-            case ex.Position(index):
-                return ex.Position(form(index))
-            case Gather(tensor, mixed):
-                at = (form(i) if isinstance(i, ex.Affine) else ex.rewritten(i, renamed) for i in mixed)
-                return Gather(tensor, tuple(at))
-            case _:
-                return None
-
     stages = tuple(
         replace(
             s,
             axes=axes(s.axes),
-            expression=ex.rewritten(s.expression, renamed),
+            expression=ex.reindexed(s.expression, form),
             reduction=replace(s.reduction, axes=axes(s.reduction.axes)) if s.reduction else None,
         )
         for s in workload.stages
