@@ -80,4 +80,4 @@ def key_of(space: SearchSpace) -> Key:
 
 
 def _amounts(space: SearchSpace, schedule: Schedule) -> list[float]:
-    return amounts(space.lower(schedule), space.target, space.backends[schedule.backend])
+    return amounts(space.lower(schedule), space.target, space.backends[schedule.backend], schedule.backend)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+import zlib
 
 import numpy as np
 from numpy.typing import NDArray
@@ -140,12 +141,17 @@ FEATURE_NAMES: tuple[str, ...] = (
     *_DEPTH_NAMES,
     *(f"load{slot}_{name}" for slot in range(_LOAD_SLOTS) for name in _LOAD),
     *(f"store_{name}" for name in _STORE),
+    "backend",
 )
+# Numbers that stand for backends: two of them share one with a chance of a thousandth.
+_BACKENDS = 1000
 
 
-def features(program: TileProgram, target: Target, limits: Limits = UNLIMITED) -> NDArray[np.float32]:
-    """The features of `program` on `target`, in the order of `FEATURE_NAMES`."""
-    return scaled(np.array(amounts(program, target, limits), dtype=np.float64))
+def features(
+    program: TileProgram, target: Target, limits: Limits = UNLIMITED, backend: str = ""
+) -> NDArray[np.float32]:
+    """The features of `program` on `target`, in the order of `FEATURE_NAMES`; `limits` are those of the backend."""
+    return scaled(np.array(amounts(program, target, limits, backend), dtype=np.float64))
 
 
 def scaled(amounts: NDArray[np.float64]) -> NDArray[np.float32]:
@@ -153,7 +159,7 @@ def scaled(amounts: NDArray[np.float64]) -> NDArray[np.float32]:
     return np.copysign(np.log2(np.abs(amounts) + 1.0), amounts).astype(np.float32)
 
 
-def amounts(program: TileProgram, target: Target, limits: Limits) -> list[float]:
+def amounts(program: TileProgram, target: Target, limits: Limits, backend: str) -> list[float]:
     """What the features are the logarithms of, in the order of `FEATURE_NAMES`."""
     nests = [Nest(counts) for counts in count(program)]
     estimates = [estimate(nest, target, limits) for nest in nests]
@@ -167,6 +173,7 @@ def amounts(program: TileProgram, target: Target, limits: Limits) -> list[float]
         *_fit(main, estimates[at], target),
         *_depths(nests[at], target),
         *_accesses(main),
+        zlib.crc32(backend.encode()) % _BACKENDS,
     ]
 
 

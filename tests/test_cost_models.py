@@ -43,6 +43,7 @@ from search_spaces.programs.tile_program import (
     View,
 )
 from search_spaces.schedules.knobs import Values
+from search_spaces.schedules.limits import UNLIMITED
 from search_spaces.workloads.expression import Affine
 from tuning_logs import Measurement, Provenance, TuningRecord
 
@@ -315,6 +316,21 @@ def test_latencies_of_another_device_are_not_compared_with_ours() -> None:
     records = records_of(other, 100, speed=1e4)
     assert held_out_correlation("xgboost", space, records) > 0.8
     assert held_out_correlation("xgboost", space, [*records, *records_of(space, 40)]) > 0.8
+
+
+def test_a_backend_that_is_slower_is_learnt() -> None:
+    space = search_spaces.build(ops.softmax(2048, 2048), CPU, {"quick": UNLIMITED, "slow": UNLIMITED})
+    records = [
+        dataclasses.replace(r, measurement=Measurement("ok", (3 * r.measurement.latency_s,)))
+        if r.backend == "slow"
+        else r
+        for r in records_of(space, 120)
+    ]
+    model = cost_models.create("xgboost", 0)
+    model.fit(space, records)
+    drawn = [space.sample(np.random.default_rng(seed)) for seed in range(100, 120)]
+    quick, slow = (model.predict(space, [dataclasses.replace(s, backend=b) for s in drawn]) for b in ("quick", "slow"))
+    assert np.median(quick / slow) > 2
 
 
 def test_failures_are_learnt() -> None:
