@@ -177,7 +177,8 @@ class Pipeline:
     def _keep(self, submitted: _Submitted, measurement: Measurement, candidate: Candidate) -> None:
         self._fastest[submitted] = measurement.undisturbed_s, candidate
         if len(self._fastest) > _MOST_KEPT:
-            del self._fastest[max(self._fastest, key=lambda kept: self._fastest[kept][0])]
+            slowest, _ = max(self._fastest.items(), key=lambda kept: kept[1][0])
+            del self._fastest[slowest]
 
     def _share(self, candidate: Candidate, measurement: Measurement, number: int) -> list[tuple[int, Measurement]]:
         """What the candidates get that waited for this binary; a failure is not shared, they try themselves."""
