@@ -8,9 +8,10 @@
 Tensors are memory here: shapes and strides say where an access reads, as an affine form of the axes, and mean nothing
 beyond that, but for the shapes of tables that are looked up in. Axes are numbered, outermost in memory first; those of
 extent 1 are left out, and neighbours that all memory walks as one are one (`axis_merging`). Stages come in the order in
-which they are found from the output on, backwards, and inputs as these read them; a stage that nothing reads is left
-out, an input that nothing reads comes last, since a call passes it. The two arguments of a sum or a product, which may
-be exchanged, have an order by what is in them; where that is alike, theirs.
+which they are found from the output on, backwards, and inputs as these read them; what nothing reads is left out, and
+so are stages that only name an expression (`inlining`); an input that nothing reads comes last, since a call passes it.
+The two arguments of a sum or a product, which may be exchanged, have an order by what is in them; where that is alike,
+theirs. Constants are those of float32.
 
 What has the same form computes the same elements, rounded alike, from the same memory: its inputs in the order of the
 form (`Canonical.inputs`) can be given to a kernel of any other workload of the form, in that one's order.
@@ -25,9 +26,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
+
 from search_spaces.workloads import expression as ex
-from search_spaces.workloads.axis_merging import fixed_axes, mergeable
+from search_spaces.workloads.axis_merging import mergeable
 from search_spaces.workloads.expression import Access, Affine, Apply, Expression, Gather, Integer, Literal, Position
+from search_spaces.workloads.inlining import inlined
 from search_spaces.workloads.stages import Axis, Stage, Tensor
 from search_spaces.workloads.strides import dense_strides
 
@@ -54,6 +58,7 @@ class Canonical:
 
 def canonical(inputs: Sequence[Tensor], stages: Sequence[Stage], output: Tensor, precision: str) -> Canonical:
     """The canonical form of a workload; `output` is its last stage as a tensor in memory."""
+    stages = inlined(stages, precision)
     form = _Form({t.name: t for t in inputs}, {s.name: s for s in stages})
     lines = form.of(stages[-1], output.effective_strides)
     shapes = form.read | {t.name: (t.span,) for t in inputs if t.name not in form.read}
@@ -118,7 +123,7 @@ class _Form:
         over = sorted(folded, key=lambda name: sorted(-walk.get(name, 0) for walk in walks))
         self._lay_out(reads, [*own, *over])
         extents = dict(stage.extents)
-        axes = _merged((own, over), [strides, *map(self._walk, reads)], extents, fixed_axes([stage.expression]))
+        axes = _merged((own, over), [strides, *map(self._walk, reads), *_values(stage.expression)], extents)
         colours = {name: str(place) for place, name in enumerate(axes[0])} | {v: f"r{extents[v]}" for v in axes[1]}
         return _Ordered(stage, self._in_order(stage.expression, colours)[1], axes, extents, strides)
 
@@ -172,7 +177,7 @@ class _Form:
             case Position(form):
                 return ["position", _form(form, stage.places)]
             case Literal(value):
-                return ["literal", repr(float(value))]
+                return ["literal", _constant(value)]
             case Integer(value):
                 return ["integer", value]
             case Apply(operator, arguments):
@@ -211,7 +216,7 @@ class _Form:
             case Position(form):
                 return _joined("position", _seen(form, colours)), e
             case Literal(value):
-                return _joined("literal", f":{float(value)!r}"), e
+                return _joined("literal", f":{_constant(value)}"), e
             case Integer(value):
                 return _joined("integer", f":{value}"), e
 
@@ -232,8 +237,10 @@ class _Form:
                 return self._look(tensor)
             case Apply(operator):
                 return operator
-            case Literal(value) | Integer(value):
-                return repr(float(value))
+            case Literal(value):
+                return _constant(value)
+            case Integer(value):
+                return str(value)
             case Position():
                 return ""
 
@@ -242,18 +249,28 @@ def _merged(
     axes: tuple[list[str], list[str]],
     walks: Sequence[Mapping[str, int]],
     extents: dict[str, int],
-    fixed: frozenset[str],
 ) -> tuple[list[str], list[str]]:
     """As few of the axes as possible; the inner one of two stands for both, and gets the extent of both."""
     own, over = axes
     # What does not move along an axis moves by 0.
     whole = [{name: walk.get(name, 0) for name in [*own, *over]} for walk in walks]
-    while pair := mergeable((own, over), whole, extents, fixed):
+    while pair := mergeable((own, over), whole, extents, fixed=frozenset()):
         outer, inner = pair
         extents[inner] *= extents[outer]
         own, over = ([name for name in some if name != outer] for some in (own, over))
         whole = [{name: step for name, step in walk.items() if name != outer} for walk in whole]
     return own, over
+
+
+def _values(expression: Expression) -> list[dict[str, int]]:
+    """How positions, and indices of what is looked up in, change along the axes: in the manner of walks."""
+    found: list[dict[str, int]] = []
+    for e in ex.walk(expression):
+        if isinstance(e, Position):
+            found.append(dict(e.index.terms))
+        elif isinstance(e, Gather):
+            found += [dict(i.terms) for i in e.index if isinstance(i, Affine)]
+    return found
 
 
 def _long(axes: Iterable[Axis]) -> list[str]:
@@ -264,6 +281,13 @@ def _long(axes: Iterable[Axis]) -> list[str]:
 def _form(form: Affine, places: Mapping[str, int]) -> _Data:
     data: list[_Data] = [form.offset]
     return data + [[place, c] for place, c in sorted((places[v], c) for v, c in form.terms if v in places)]
+
+
+def _constant(value: float) -> str:
+    """A constant as float32 has it, which is what expressions compute in."""
+    with np.errstate(over="ignore"):
+        held = float(np.float32(value))
+    return repr(held if math.isfinite(held) else float(value))
 
 
 def _seen(form: Affine, colours: Mapping[str, str]) -> str:
