@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from autosched.backends.triton.resources import REGISTER_OVERHEAD
 from search_spaces.devices.warps import MAX_REGISTERS, WARP
-from search_spaces.programs.tile_program import Buffer, For, Kernel, Load, Map, Reduce, Statement, TileProgram
+from search_spaces.programs.tile_program import Buffer, For, Kernel, Load, Map, Reduce, TileProgram
 from search_spaces.workloads.dtypes import dtype
 
 # What one thread loads with one instruction at most.
@@ -31,13 +31,13 @@ class _ProductLoop:
     summed: bool
 
     @staticmethod
-    def of(loop: Statement) -> _ProductLoop | None:
+    def of(loop: For) -> _ProductLoop | None:
         """The loop, or None when it does anything else."""
-        if not isinstance(loop, For):
+        products = [s for s in loop.body if isinstance(s, Map) and s.operator == "mul"]
+        if not products:
             return None
         large = tuple(s for s in loop.body if isinstance(s, Load) and len(s.dst.axes) == 2)
         rows = tuple(s for s in loop.body if isinstance(s, Load) and len(s.dst.axes) == 1)
-        products = [s for s in loop.body if isinstance(s, Map) and s.operator == "mul"]
         sums = [s for s in loop.body if isinstance(s, Map) and s.operator == "add"]
         reductions = [s for s in loop.body if isinstance(s, Reduce)]
         pairs = {(tile.dst.name, row.dst.name) for tile in large for row in rows}
@@ -50,7 +50,7 @@ class _ProductLoop:
 
 def why_spilling(program: TileProgram, kernel: Kernel) -> str | None:
     """Why a loop of products of a kernel needs more registers than a thread has; or None, also where there is none."""
-    loops = (_ProductLoop.of(s) for s in kernel.body)
+    loops = (_ProductLoop.of(s) for s in kernel.body if isinstance(s, For))
     for need in (_registers(program, loop, kernel.launch.num_warps * WARP) for loop in loops if loop):
         if need > MAX_REGISTERS:
             return f"about {need} registers a thread for sums and tiles; at most {MAX_REGISTERS}"
