@@ -203,10 +203,10 @@ def _family(schedule: Schedule) -> Family:
 
 
 def _differences(a: Schedule, b: Schedule) -> int:
-    """Knobs in which two schedules differ; all of them when their sketches do."""
+    """Knobs in which two schedules differ, the backend being one more; all of them when their sketches do."""
     if a.sketch != b.sketch:
         return len(a.values)
-    return sum(x != y for x, y in zip(a.values, b.values, strict=True))
+    return (a.backend != b.backend) + sum(x != y for x, y in zip(a.values, b.values, strict=True))
 
 
 def _elite(space: SearchSpace, records: Sequence[TuningRecord]) -> list[Schedule]:
