@@ -6,10 +6,11 @@ from pathlib import Path
 
 from cost_models.cost_model import CostModel
 from cost_models.roofline import bound_s
-from search_spaces.errors import unknown_name
+from cost_models.xgboost_model import XGBoostModel
+from search_spaces.errors import InputError, unknown_name
 from search_spaces.plug_ins import only_class
 
-__all__ = ["CostModel", "bound_s", "create", "names"]
+__all__ = ["CostModel", "XGBoostModel", "bound_s", "create", "names"]
 
 _SUFFIX = "_model"
 
@@ -20,13 +21,24 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(m.removesuffix(_SUFFIX) for m in modules if m != CostModel.__module__.rpartition(".")[2]))
 
 
-def create(name: str, seed: int) -> CostModel:
-    """The cost model called `name`, with a random state of its own.
+def create(cost_model: str | CostModel, seed: int) -> CostModel:
+    """The cost model of that name, with a random state of its own; one that is made already is returned as it is.
 
     Raises:
         InputError: no such cost model.
     """
-    if name not in names():
-        raise unknown_name("cost model", name, names())
-    found: CostModel = only_class(f"{__name__}.{name}{_SUFFIX}")(seed)
+    if not isinstance(cost_model, str):
+        return _checked(cost_model)
+    if cost_model not in names():
+        raise unknown_name("cost model", cost_model, names())
+    found: CostModel = only_class(f"{__name__}.{cost_model}{_SUFFIX}")(seed)
     return found
+
+
+def _checked(cost_model: CostModel) -> CostModel:
+    if isinstance(cost_model, CostModel) and not isinstance(cost_model, type):
+        return cost_model
+    raise InputError(
+        f"cost_model={cost_model!r}; expected a name ({', '.join(names())}), or an object with fit, predict and "
+        "failure_chance, such as cost_models.XGBoostModel(seed=0)"
+    )

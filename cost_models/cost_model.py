@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +12,11 @@ from search_spaces import Schedule, SearchSpace
 from tuning_logs import TuningRecord
 
 
+@runtime_checkable
 class CostModel(Protocol):
     """Ranks the schedules of a search space, and tells which will fail; what it knows comes from `fit` alone.
 
-    The same seed and the same calls give the same answers.
+    The same seed and the same calls give the same answers. One model may serve several searches, one after the other.
     """
 
     def fit(self, space: SearchSpace, records: Sequence[TuningRecord]) -> None:

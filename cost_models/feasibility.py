@@ -31,20 +31,22 @@ _TREES: dict[str, str | float] = {
 class Feasibility:
     """Predicts the chance of failure from features; 0 for everything until there are enough failures and successes."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, loaded: Trees | None = None) -> None:
+        """`loaded`: trees that were trained before, which stay until enough is known to train others."""
         self._settings = {**_TREES, "seed": seed}
-        self._trees: Trees | None = None
+        self._loaded = loaded
+        self._trees = loaded
 
     def fit(self, rows: Floats, failed: NDArray[np.bool_]) -> None:
         """Learn from all trials known so far, a row and an outcome each, forgetting earlier fits."""
-        self._trees = None
+        self._trees = self._loaded
         if min(failed.sum(), (~failed).sum()) >= _ENOUGH:
             self._trees = train(rows, failed.astype(np.float32), self._settings, _ROUNDS)
 
     @property
-    def trained(self) -> bool:
-        """Whether enough was known at the last fit to predict anything."""
-        return self._trees is not None
+    def trees(self) -> Trees | None:
+        """What predicts; None while too little is known to predict anything."""
+        return self._trees
 
     def chance(self, rows: Floats) -> NDArray[np.float64]:
         """The chance that each of the rows fails, shape (len(rows),)."""

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 import search_spaces
 from cost_models.features import FEATURE_NAMES, amounts, scaled
 from cost_models.trees import Floats
-from search_spaces import AutoschedError, InputError, Schedule, SearchSpace
+from search_spaces import AutoschedError, InputError, Schedule, SearchSpace, Workload
+from search_spaces.schedules.limits import Limits
 from tuning_logs import TuningRecord
 
-Key = tuple[str, str]
+# Of workloads that compute the same, each has kernels of its own: its axes may be cut in other ways.
+Key = tuple[Workload, str]
 
 
 class FeatureRows:
@@ -33,41 +35,45 @@ class FeatureRows:
         return np.array(rows, dtype=np.float32).reshape(len(rows), len(FEATURE_NAMES))
 
     def of_records(self, space: SearchSpace, records: Sequence[TuningRecord]) -> tuple[list[TuningRecord], Floats]:
-        """The records whose schedules their spaces still have, and a row for each; `space` is one of those spaces."""
+        """The records whose schedules their spaces still have, and a row for each; `space` is one of those spaces.
+
+        What another backend made than those of `space` is left out.
+        """
         self._spaces[key_of(space)] = space
         kept: list[TuningRecord] = []
         rows: list[Floats] = []
         for record in records:
-            row = self._row_of(record)
+            row = self._row_of(record, space.backends)
             if row is not None:
                 kept.append(record)
                 rows.append(row)
         return kept, np.array(rows, dtype=np.float32).reshape(len(rows), len(FEATURE_NAMES))
 
-    def _row_of(self, record: TuningRecord) -> Floats | None:
-        known = self._rows.setdefault(record.key, {})
+    def _row_of(self, record: TuningRecord, backends: Mapping[str, Limits]) -> Floats | None:
+        known = self._rows.setdefault((record.workload, record.target.key), {})
         if record.schedule not in known:
-            known[record.schedule] = self._lowered(record)
+            known[record.schedule] = self._lowered(record, backends)
         return known[record.schedule]
 
-    def _lowered(self, record: TuningRecord) -> Floats | None:
+    def _lowered(self, record: TuningRecord, backends: Mapping[str, Limits]) -> Floats | None:
         """The features of a record's schedule; None when its space no longer has it."""
-        space = self._space_of(record)
+        space = self._space_of(record, backends)
         try:
             bound = space.bind(record.schedule) if space else None
         except InputError:
             return None
         return scaled(np.array(amounts(space.lower(bound), space.target))) if space and bound else None
 
-    def _space_of(self, record: TuningRecord) -> SearchSpace | None:
-        if record.key not in self._spaces:
+    def _space_of(self, record: TuningRecord, backends: Mapping[str, Limits]) -> SearchSpace | None:
+        key = record.workload, record.target.key
+        if key not in self._spaces:
             try:
-                self._spaces[record.key] = search_spaces.build(record.workload, record.target)
+                self._spaces[key] = search_spaces.build(record.workload, record.target, backends)
             except AutoschedError:
-                self._spaces[record.key] = None
-        return self._spaces[record.key]
+                self._spaces[key] = None
+        return self._spaces[key]
 
 
 def key_of(space: SearchSpace) -> Key:
     """What records of this space are filed under."""
-    return space.workload.key, space.target.key
+    return space.workload, space.target.key

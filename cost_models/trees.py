@@ -5,9 +5,10 @@ It is imported by the first training: that takes seconds where scikit-learn is i
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,20 @@ class Trees:
         """What the trees say of each row, shape (len(rows),), starting from `margin`."""
         seen = np.ascontiguousarray(rows[:, self.columns])
         return np.asarray(self.booster.inplace_predict(seen, base_margin=margin), dtype=np.float64)
+
+    def to_json(self) -> dict[str, Any]:
+        """The booster is in xgboost's own JSON, which later versions read."""
+        return {"columns": self.columns.tolist(), "booster": json.loads(self.booster.save_raw("json"))}
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Trees:
+        """What `to_json` gave. Raises KeyError, TypeError, ValueError for something else."""
+        import xgboost
+
+        booster = xgboost.Booster({"nthread": 1})
+        # Its errors are ValueErrors.
+        booster.load_model(bytearray(json.dumps(data["booster"]).encode()))
+        return Trees(booster, np.array(data["columns"], dtype=np.intp))
 
 
 def train(

@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from search_spaces import sketches
 from search_spaces.devices.device_support import why_unsupported
 from search_spaces.devices.target import Target
 from search_spaces.errors import EmptySearchSpaceError
+from search_spaces.schedules.limits import NO_BACKEND, Limits
 from search_spaces.schedules.space import SearchSpace
 from search_spaces.workloads.workload import Workload
 
 
-def build(workload: Workload, target: Target) -> SearchSpace:
+def build(workload: Workload, target: Target, backends: Mapping[str, Limits] = NO_BACKEND) -> SearchSpace:
     """The space of every sketch whose rule matches the structure of the workload.
 
+    `backends` are those that may make its kernels, best first: those that cannot compute the workload are left out.
+    Without any, schedules are of no backend, and what sketches allow is legal.
+
     Raises:
-        EmptySearchSpaceError: the target cannot compute it, or no rule matches; the message says why, or lists the
-            rules that were tried.
+        EmptySearchSpaceError: no backend can compute it, or no rule matches; the message says why, or lists the rules
+            that were tried.
     """
     if reason := why_unsupported(workload, target):
         raise EmptySearchSpaceError(f"{workload.label} on {target.name}: {reason}")
+    refusals = {name: limits.why_unsupported(workload, target) for name, limits in backends.items()}
+    able = {name: limits for name, limits in backends.items() if refusals[name] is None}
+    if not able:
+        reasons = "; ".join(dict.fromkeys(reason for reason in refusals.values() if reason)) or "no backend serves it"
+        raise EmptySearchSpaceError(f"{workload.label} on {target.name}: {reasons}")
     derived = [(name, rule.derive(workload, target)) for name, rule in sketches.rules()]
     found = tuple(sketch for _, group in derived for sketch in group)
     if not found:
@@ -28,14 +39,14 @@ def build(workload: Workload, target: Target) -> SearchSpace:
         raise EmptySearchSpaceError(
             f"no sketch rule matches {workload.label} on {target.name} (tried: {tried})\n{workload}"
         )
-    return SearchSpace(workload, target, found)
+    return SearchSpace(workload, target, found, able)
 
 
-def why_no_schedule(workload: Workload, target: Target) -> str | None:
+def why_no_schedule(workload: Workload, target: Target, backends: Mapping[str, Limits] = NO_BACKEND) -> str | None:
     """Why no kernel for the target can be made of the workload: no sketch computes it, or none of their schedules is
     legal; or None."""
     try:
-        build(workload, target).sample(np.random.default_rng(0))
+        build(workload, target, backends).sample(np.random.default_rng(0))
     except EmptySearchSpaceError as error:
         return str(error).partition("\n")[0]
     return None

@@ -10,6 +10,7 @@ import gc
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,6 +20,7 @@ from autosched.backends.backend import Artefact, CompileError, LoadError
 from autosched.checking.trial_data import TrialData
 from autosched.measuring.local import memory
 from search_spaces import Axis, Schedule, Stage, Target, Tensor, TileProgram, Workload
+from search_spaces.schedules.limits import Unlimited
 from search_spaces.workloads import expression as ex
 from tuning_logs import CompileFacts
 
@@ -38,19 +40,19 @@ def doubling() -> Workload:
 def schedule(behaviour: str, number: int = 0) -> Schedule:
     """A schedule whose kernel behaves like that; `number` tells apart those that behave alike."""
     program = TileProgram(behaviour, (), ())
-    return Schedule(behaviour, (("number", number),), lowering=lambda _: program)
+    return Schedule(behaviour, (("number", number),), lowering=lambda _: program, backend=FakeBackend.name)
 
 
-def create(target: Target) -> FakeBackend:
-    return FakeBackend()
+def create(target: Target) -> tuple[FakeBackend]:
+    return (FakeBackend(),)
 
 
-def create_slowly(target: Target) -> FakeBackend:
+def create_slowly(target: Target) -> tuple[FakeBackend]:
     time.sleep(1.0)
-    return FakeBackend()
+    return (FakeBackend(),)
 
 
-def create_broken(target: Target) -> FakeBackend:
+def create_broken(target: Target) -> tuple[FakeBackend]:
     raise RuntimeError("the toolchain is not installed")
 
 
@@ -58,6 +60,10 @@ class FakeBackend:
     """Renders the behaviour's name and compiles it to nothing."""
 
     name = "fake"
+    limits = Unlimited()
+
+    def serves(self, target: Target) -> bool:
+        return True
 
     def render(self, program: TileProgram, comment: str) -> str:
         if program.name == "cannot be printed":
@@ -82,6 +88,10 @@ class FakeBackend:
                 os.abort()
             case ["compiles in ms", duration]:
                 time.sleep(float(duration) * 1e-3)
+            case ["compiles once", _]:
+                _compiled[program.name] += 1
+                if _compiled[program.name] > 1:
+                    raise CompileError("compiled before")
         return Artefact(self.name, source, (), CompileFacts(seconds=0.001, registers=7), "{}")
 
     def load(self, artefact: Artefact, program: TileProgram) -> FakeLauncher:
@@ -110,6 +120,7 @@ def spoil_reference() -> None:
 
 
 _loads: dict[str, int] = {}
+_compiled: Counter[str] = Counter()
 
 
 class FakeLauncher:

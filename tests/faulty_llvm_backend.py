@@ -24,14 +24,18 @@ IS_WRONG_WHEN_LOADED_FIRST = 13
 _loaded: set[int] = set()
 
 
-def create(target: Target) -> FaultyLlvmBackend:
-    return FaultyLlvmBackend()
+def create(target: Target) -> tuple[FaultyLlvmBackend]:
+    return (FaultyLlvmBackend(),)
 
 
 class FaultyLlvmBackend:
     """Prints and compiles as the real one does: the source tells nothing of the fault."""
 
     name = "llvm"
+    limits = LlvmBackend.limits
+
+    def serves(self, target: Target) -> bool:
+        return self._llvm.serves(target)
 
     def __init__(self) -> None:
         self._llvm = LlvmBackend()

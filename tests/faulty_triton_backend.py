@@ -77,17 +77,21 @@ def doubling() -> Workload:
 def schedule(behaviour: str) -> Schedule:
     """A schedule whose kernel behaves like that; "is fine:<number>" is right, with a binary of its own."""
     program = _program(behaviour)
-    return Schedule(behaviour, (), lowering=lambda _: program)
+    return Schedule(behaviour, (), lowering=lambda _: program, backend=FaultyTritonBackend.name)
 
 
-def create(target: Target) -> FaultyTritonBackend:
-    return FaultyTritonBackend()
+def create(target: Target) -> tuple[FaultyTritonBackend]:
+    return (FaultyTritonBackend(),)
 
 
 class FaultyTritonBackend:
     """Prints the kernel that the program is named after; compiles and loads it as Triton's backend does."""
 
     name = "triton"
+    limits = TritonBackend.limits
+
+    def serves(self, target: Target) -> bool:
+        return self._triton.serves(target)
 
     def __init__(self) -> None:
         self._triton = TritonBackend()

@@ -22,8 +22,8 @@ import torch
 sys.path.append(str(Path(__file__).parent))
 from function_accuracy import arguments, units_off, workload_of
 
-import search_spaces
 from autosched import backends
+from autosched.backends import spaces
 from autosched.checking import reference
 from autosched.checking.accuracy import ACCURACY
 from autosched.machine import devices
@@ -35,8 +35,8 @@ Computed = Callable[..., torch.Tensor]
 def kernel(operator: str, elements: int, target: Target, device: str) -> Computed:
     """The function by a kernel with any schedule, of tensors of the CPU."""
     workload = workload_of(operator, elements)
-    program = search_spaces.build(workload, target).sample(np.random.default_rng(0)).program
-    backend = backends.for_target(target)
+    program = spaces.build(workload, target).sample(np.random.default_rng(0)).program
+    (backend,) = backends.for_target(target)
     launcher = backend.load(backend.compile(backend.render(program, ""), program, target), program)
 
     def computed(*given: torch.Tensor) -> torch.Tensor:

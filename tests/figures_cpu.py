@@ -1,4 +1,4 @@
-"""The figures of the README that a CPU shows: tunes every workload, compares, and prints one table last.
+"""The figures of docs/performance.md that a CPU shows: tunes every workload, compares, and prints one table last.
 
 python tests/figures_cpu.py                                    everything, one thread on both sides
 python tests/figures_cpu.py --matmul 512 512 512 --trials 64   one matmul (m, n, k)

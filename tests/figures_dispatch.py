@@ -26,9 +26,8 @@ import torch
 from untuned import untuned_kernel
 
 import autosched
-import search_spaces
 from autosched import ops
-from autosched.backends import CompileError
+from autosched.backends import CompileError, spaces
 from autosched.backends.triton.arguments import arguments
 from autosched.kernels.kernel import Kernel
 from autosched.machine import devices
@@ -140,7 +139,7 @@ def microseconds(calls: Mapping[str, Call], rounds: int, wait: Callable[[], None
 def contenders() -> tuple[dict[str, Call], Callable[[], None]]:
     gpu = torch.cuda.is_available()
     op, target = (GPU_OP, devices.gpu_target()) if gpu else (CPU_OP, devices.cpu_target())
-    space = search_spaces.build(op, target)
+    space = spaces.build(op, target)
     dtype = getattr(torch, op.output.dtype)
     a, b = (torch.randn(t.shape, device="cuda" if gpu else "cpu").to(dtype) for t in op.inputs)
     out = torch.mm(a, b)

@@ -21,8 +21,8 @@ import numpy as np
 from figures_search import TABLE, table_space
 
 import autosched
-import search_spaces
-from autosched import backends, ops
+from autosched import ops
+from autosched.backends import spaces
 from autosched.backends.generator import generator_hash
 from autosched.machine import devices
 from autosched.measuring import LocalMeasurer
@@ -47,7 +47,7 @@ def smoke(samples: int = 12) -> int:
     """Measure random schedules of every operator; returns how many failed otherwise than by not compiling."""
     target, bad = devices.detect(), 0
     for workload in SMOKE:
-        space = search_spaces.build(workload, target)
+        space = spaces.build(workload, target)
         rng = np.random.default_rng(0)
         schedules = list(dict.fromkeys(space.sample(rng) for _ in range(samples)))
         started = time.perf_counter()
@@ -114,9 +114,7 @@ def table(out: Path) -> int:
     target = devices.detect()
     schedules, started = list(space), time.perf_counter()
     print(f"{len(schedules)} schedules of {space.workload.label}", flush=True)
-    provenance = Provenance(
-        generator_hash(backends.for_target(target)), "cold", time.time(), 0, 0, devices.environment(target)
-    )
+    provenance = Provenance(generator_hash(), "cold", time.time(), 0, 0, devices.environment(target))
     with LocalMeasurer(target) as measurer:
         for first in range(0, len(schedules), 256):
             part = schedules[first : first + 256]

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-import search_spaces
+from autosched.backends.spaces import build
 from search_spaces import Schedule, SearchSpace, ops, target_named
 from tuning_logs import CompileFacts, Measurement, Provenance, TuningLog, TuningRecord
 
@@ -41,7 +41,7 @@ VERSIONS = (("python", "3.12.3"), ("torch", "2.11.0+cu130"), ("triton", "3.6.0")
 
 def searches(random_: random.Random) -> Iterator[list[TuningRecord]]:
     """Without end: the records of one search each, of every workload and target in turn."""
-    spaces = [search_spaces.build(workload, target) for workload in WORKLOADS for target in TARGETS]
+    spaces = [build(workload, target) for workload in WORKLOADS for target in TARGETS]
     for number in range(sys.maxsize):
         space = spaces[number % len(spaces)]
         generator = f"generator{number // len(spaces) % 2}"

@@ -23,8 +23,8 @@ from unittest.mock import patch
 import numpy as np
 
 import cost_models
-import search_spaces
 from autosched import ops, strategies
+from autosched.backends import spaces
 from cost_models import CostModel, feature_rows
 from cost_models.features import FEATURE_NAMES, features
 from search_spaces import Schedule, SearchSpace, Target, TileProgram, target_named
@@ -32,7 +32,7 @@ from search_spaces.devices.target import cpu
 from search_spaces.schedules.knobs import Values
 from tuning_logs import Measurement, Provenance, TuningRecord
 
-# The CPU of the README's tables: one thread with 16 lanes, 120 GFLOP/s.
+# The CPU of the tables in docs/performance.md: one thread with 16 lanes, 120 GFLOP/s.
 CPU = cpu("Cascade Lake", lanes=16, threads=1, l1_bytes=32 * 1024, l2_bytes=2**20, fp32_flops=1.3e11)
 SPACES = (
     (ops.matmul(512, 512, 512), CPU),
@@ -145,7 +145,7 @@ def main() -> int:
     head = "".join(f"{part:>10}" for part in (*PARTS, "total"))
     print(f"CPU ms per trial over {arguments.trials} trials{'':22}{head}")
     for workload, target in SPACES:
-        seconds = propose(search_spaces.build(workload, target), arguments.trials, arguments.lag).seconds
+        seconds = propose(spaces.build(workload, target), arguments.trials, arguments.lag).seconds
         row = "".join(f"{1e3 * t / arguments.trials:>10.2f}" for t in (*(seconds[p] for p in PARTS), seconds.total()))
         print(f"{workload.label + ' on ' + target.name:54}{row}")
     return 0

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-import search_spaces
 from autosched import cpu_target
+from autosched.backends import spaces
 from autosched.backends.reproduction import fingerprint_of
 from autosched.tuning.tuner import prepare
 from search_spaces import Target, Workload, ops, target_named
@@ -31,7 +31,7 @@ WORKLOADS = (
 
 def write_known(path: Path, op: Workload, target: Target, count: int) -> None:
     """A log of so many distinct schedules, or of all that there are, as if this version had measured them."""
-    space, rng = search_spaces.build(op, target), np.random.default_rng(0)
+    space, rng = spaces.build(op, target), np.random.default_rng(0)
     schedules = dict.fromkeys(space.sample(rng) for _ in range(count + count // 4))
     TuningLog(path).append(
         *(
@@ -39,7 +39,7 @@ def write_known(path: Path, op: Workload, target: Target, count: int) -> None:
                 op,
                 target,
                 schedule,
-                Measurement("ok", (1e-3,), facts=CompileFacts(0.5, source=fingerprint_of(schedule, target))),
+                Measurement("ok", (1e-3,), facts=CompileFacts(0.5, source=fingerprint_of(schedule))),
                 Provenance("another", "cold", 1.0, 0, number),
             )
             for number, schedule in enumerate(list(schedules)[:count])

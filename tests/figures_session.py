@@ -1,9 +1,9 @@
-"""What starting to measure costs: thirteen kernels tuned one after another in one process, and each one's first trial.
+"""What it takes to tune one kernel after another in one process: thirteen of them, and each one's first trial.
 
 python tests/figures_session.py [--trials 24] [--target cpu] [--policy cold]
 
-Twelve PyTorch functions, thirteen kernels, with a log of their own. Per kernel: how long its `tune` took, and how long
-until its first trial had ended.
+Twelve PyTorch functions, thirteen kernels, with a log of their own. Per function: how long `trace` and `tune` took; and
+of every kernel, how long after `tune` was called its first trial had ended, and its finals began.
 """
 
 from __future__ import annotations
@@ -54,14 +54,17 @@ def functions(rows: int, columns: int) -> Mapping[str, tuple[Function, list[tupl
 
 
 class _Clock:
-    """Takes the time at which the first trial of every workload ended."""
+    """Takes the time at which the first trial of every workload ended, and at which its finals began."""
 
     def __init__(self) -> None:
         self.first_s: dict[str, float] = {}
+        self.finals_s: dict[str, float] = {}
 
     def __call__(self, progress: Progress) -> None:
         if progress.trials > progress.known_before:
             self.first_s.setdefault(progress.label, time.perf_counter())
+        if progress.phase == "finals":
+            self.finals_s.setdefault(progress.label, time.perf_counter())
 
 
 def main() -> None:
@@ -74,17 +77,21 @@ def main() -> None:
     place = {"cpu": "cpu", "gpu": "cuda"}[device.kind]
     dtype = torch.float32 if place == "cpu" else torch.bfloat16
     kernels = 0
-    print("| function | kernels | tune s | first trial s |\n|---|---|---|---|")
+    print("| function | kernels | trace s | tune s | first trial s | finals s |\n|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         begin = time.perf_counter()
         for name, (function, shapes) in functions(*((256, 512) if place == "cpu" else (4096, 1024))).items():
             arguments = [torch.randn(shape, device=place).to(dtype) for shape in shapes]
-            traced, clock = autosched.trace(function, *arguments), _Clock()
+            before, clock = time.perf_counter(), _Clock()
+            traced = autosched.trace(function, *arguments)
             start = time.perf_counter()
             tune = partial(autosched.tune, trials=asked.trials, log=Path(folder) / "log.jsonl", policy=asked.policy)
             tune(traced, asked.target, on_progress=clock)
-            firsts = ", ".join(f"{at - start:.2f}" for at in clock.first_s.values())
-            print(f"| {name} | {len(clock.first_s)} | {time.perf_counter() - start:.1f} | {firsts} |", flush=True)
+            firsts, finals = (
+                ", ".join(f"{at - start:.2f}" for at in taken.values()) for taken in (clock.first_s, clock.finals_s)
+            )
+            spent = f"{start - before:.1f} | {time.perf_counter() - start:.1f}"
+            print(f"| {name} | {len(clock.first_s)} | {spent} | {firsts} | {finals} |", flush=True)
             kernels += len(clock.first_s)
         total = time.perf_counter() - begin
     versions = f"torch {torch.__version__}, triton {importlib.metadata.version('triton')}"

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-import search_spaces
 from autosched import ops
+from autosched.backends import spaces
 from autosched.machine import devices
 from autosched.measuring import LocalMeasurer
 from search_spaces import Schedule, SearchSpace, Workload
@@ -87,7 +87,7 @@ def main() -> int:
     target, rows = devices.detect(), [HEAD]
     for shape in arguments.shape:
         for m in arguments.m:
-            space = search_spaces.build(workload(m, shape), target).restricted(arguments.sketch)
+            space = spaces.build(workload(m, shape), target).restricted(arguments.sketch)
             rows.append(figures(space, arguments.samples, arguments.seed, arguments.all))
     print("\n".join(table_lines(rows, right=range(1, len(HEAD)))))
     return 0

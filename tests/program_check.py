@@ -21,8 +21,8 @@ from schedule_checks import fault
 from torch import Tensor
 from untuned import untuned_kernel
 
-import search_spaces
 from autosched import InputError, Kernel, Target, Workload, trace
+from autosched.backends import spaces
 from autosched.checking.trial_data import TrialData
 from autosched.tracing import loaded
 from search_spaces import EmptySearchSpaceError
@@ -106,7 +106,7 @@ def try_schedules(workload: Workload, target: Target, wanted: int, seed: int) ->
     Raises:
         EmptySearchSpaceError: there are none.
     """
-    space = search_spaces.build(workload, target)
+    space = spaces.build(workload, target)
     rng = np.random.default_rng(seed)
     data = TrialData.drawn(workload, seed % 2**31, device_of(target))
     starts = space.starts()

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-import search_spaces
 from autosched import backends
+from autosched.backends import spaces
 from autosched.backends.backend import CompileError, LoadError
 from autosched.backends.build import build
 from autosched.checking.trial_data import Failed, TrialData
@@ -21,7 +21,7 @@ HERE = devices.cpu_target()
 
 def faults(workload: Workload, samples: int, seed: int = 0, target: Target = HERE) -> list[str]:
     """What is wrong with every starting point and so many sampled schedules: status, detail and schedule of each."""
-    space = search_spaces.build(workload, target)
+    space = spaces.build(workload, target)
     data = TrialData.drawn(workload, seed, torch.device("cuda" if target.kind == "gpu" else "cpu"))
     return [found for s in tried(space, samples, seed) if (found := fault(s, data, target))]
 
@@ -34,7 +34,7 @@ def tried(space: SearchSpace, samples: int, seed: int) -> Iterator[Schedule]:
 
 def fault(schedule: Schedule, data: TrialData, target: Target = HERE) -> str | None:
     """What a trial would say of the schedule, or None where it is right. It runs twice: it may be right only once."""
-    backend = backends.for_target(target)
+    backend = backends.named(schedule.backend)
     try:
         launcher = backend.load(build(schedule, target, backend), schedule.program)
     except CompileError as error:

@@ -127,6 +127,7 @@ def test_a_foreign_file_is_not_written_to(tmp_path: Path) -> None:
 def test_an_unwritable_log_is_found_out_before_anything_is_measured(tmp_path: Path) -> None:
     class Untouched:
         overlaps = False
+        environment = ()
         library_s = None
 
         def submit(self, *_: object) -> list[Future[Measurement]]:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from rich.console import Console
 from torch import Tensor
 from typer.testing import CliRunner, Result
 
 import autosched
 from autosched import TracedFunction
-from autosched.bench import FunctionCase, read_function_suite, runner
+from autosched.bench import BenchPlan, FunctionCase, read_function_suite, runner
 from autosched.bench.history import TuningHistory, all_of
 from autosched.bench.peaks import Peaks, dot_dtype, dot_flops
 from autosched.bench.rows import BenchRow, BenchTable
@@ -29,7 +32,7 @@ from autosched.cli import app
 from autosched.comparing.agreement import in_float64, why_disagrees
 from autosched.comparing.compare import Comparison, Row
 from autosched.comparing.random_arguments import random_arguments
-from search_spaces import InputError
+from search_spaces import InputError, Workload
 from search_spaces.devices.target import cpu
 
 TARGET = cpu("Imaginary CPU", lanes=8, threads=1, l1_bytes=32 * 1024, l2_bytes=2**20, fp32_flops=1e11)
@@ -349,6 +352,21 @@ def test_the_json_has_the_workloads_of_a_function_and_what_bounds_it() -> None:
 
 def run(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["bench", *arguments], env={"COLUMNS": "200", "TERMINAL_WIDTH": "200"})
+
+
+def test_a_function_is_tuned_in_every_way_that_it_was_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    traced = autosched.trace(lambda x, w: F.silu(x) @ w, *torch.randn(2, 16, 16).bfloat16())
+    assert traced.other_cut is not None
+    tuned: list[Workload] = []
+
+    def tune(workload: Workload, plan: BenchPlan, console: Console) -> SimpleNamespace:
+        tuned.append(workload)
+        return SimpleNamespace(workload=workload, best=None, all_failures=(("run_error", 3),))
+
+    monkeypatch.setattr(runner, "_tune_workload", tune)
+    why_not = runner._tune_case(traced, BenchPlan(TARGET, ("eager",), trials=3), Console(file=io.StringIO()))
+    assert why_not == "no trial succeeded (3 run_error)"
+    assert set(tuned) == {w for cut in traced.cuts for w in cut.workloads}
 
 
 def test_functions_are_tuned_checked_and_measured_and_one_that_fails_costs_its_own_row(

@@ -16,7 +16,8 @@ import torch
 
 import autosched
 import search_spaces
-from autosched.baselines.baselines import baselines
+from autosched.backends import spaces
+from autosched.baselines import baselines
 from autosched.checking import reference
 from autosched.checking.correctness import error_ratio, expect
 from autosched.checking.reference import random_inputs
@@ -185,11 +186,11 @@ def test_the_label_says_what_is_read_and_what_is_made() -> None:
 )
 def test_a_target_without_the_type_says_which_it_takes(workload: Workload, target: str, message: str) -> None:
     with pytest.raises(EmptySearchSpaceError, match=message):
-        search_spaces.build(workload, CPU if target == "cpu" else GPUS[target])
+        spaces.build(workload, CPU if target == "cpu" else GPUS[target])
 
 
 def test_fast_sums_need_no_promotion() -> None:
-    assert search_spaces.build(ops.matmul(64, 64, 64, dtype="float8_e4m3fn", fast_accum=True), GPUS["l40s"]).sketches
+    assert spaces.build(ops.matmul(64, 64, 64, dtype="float8_e4m3fn", fast_accum=True), GPUS["l40s"]).sketches
 
 
 # Data and its check
@@ -281,11 +282,11 @@ def test_lowered_programs_compute_narrow_types(workload: Workload) -> None:
     inputs = random_inputs(workload, seed=3)
     expectation, space, rng = (
         expect(workload, inputs),
-        search_spaces.build(workload, GPUS["h200"]),
+        spaces.build(workload, GPUS["h200"]),
         np.random.default_rng(7),
     )
     for sketch in space.sketches:
-        only = search_spaces.SearchSpace(workload, space.target, (sketch,))
+        only = search_spaces.SearchSpace(workload, space.target, (sketch,), space.backends)
         for schedule in dict.fromkeys(only.sample(rng) for _ in range(6)):
             got = torch.from_numpy(interpret(schedule.program, [x.float().numpy() for x in inputs]))
             made = got.to(reference.torch_dtype(workload.output.dtype))
@@ -299,7 +300,7 @@ def test_large_integer_sums_stay_integers_in_every_sketch(layout: str) -> None:
     inputs[0].view(-1)[5] = 126
     expected = reference.evaluate(workload, inputs).numpy()
     assert expected.max() > 2**24
-    space, rng = search_spaces.build(workload, GPUS["h200"]), np.random.default_rng(7)
+    space, rng = spaces.build(workload, GPUS["h200"]), np.random.default_rng(7)
     for schedule in dict.fromkeys(space.sample(rng) for _ in range(20)):
         np.testing.assert_array_equal(interpret(schedule.program, [x.numpy() for x in inputs]), expected)
 
@@ -372,7 +373,7 @@ def compiled(workload: Workload, target: str) -> list[bytes]:
     pytest.importorskip("triton")
     from autosched.backends.triton.backend import TritonBackend
 
-    space = search_spaces.build(workload, GPUS[target])
+    space = spaces.build(workload, GPUS[target])
     sketch = space.sketch("tiled_dot_gpu")
     programs = [sketch.lower(s) for s in sketch.starts if s["split_k"] == 1 and sketch.why_illegal(s) is None]
     program = next(p for p in programs if why_too_large(p, GPUS[target]) is None)

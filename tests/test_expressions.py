@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from autosched.backends.spaces import build
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.correctness import error_ratio, expect, why_not_finite, why_wrong
 from autosched.checking.guarded_memory import GuardedInputs, GuardedOutput
@@ -20,7 +21,6 @@ from autosched.checking.rounding import rounding_error
 from cost_models.features import FEATURE_NAMES, features
 from cost_models.program_counts import count
 from search_spaces import Axis, Reduction, Stage, Tensor, TileProgram, Workload, target_named
-from search_spaces.build import build
 from search_spaces.programs.interpreter import interpret
 from search_spaces.workloads.expression import (
     OPERATORS,

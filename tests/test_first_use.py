@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 import autosched
-import search_spaces
 from autosched import backends, ops, trace
+from autosched.backends import spaces
 from autosched.kernels import checked_kernels, first_use
 from autosched.kernels.checked_kernels import CheckedKernels
 from autosched.kernels.kernel import load_kernel
@@ -43,7 +43,7 @@ def user_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def planted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Faults in what is loaded here, and in what is put to trial apart."""
-    monkeypatch.setattr(backends, "for_target", faulty.create)
+    monkeypatch.setattr(backends, "named", lambda name: faulty.FaultyLlvmBackend())
     monkeypatch.setattr(first_use, "DEFAULT_BACKEND", faulty.LOCATION)
 
 
@@ -67,7 +67,7 @@ def checks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def record_of(rows: int) -> TuningRecord:
     """As if a trial had found a kernel of so many rows right."""
     op, target = ops.softmax(rows, COLUMNS), cpu_target()
-    schedule = search_spaces.build(op, target).sample(np.random.default_rng(0))
+    schedule = spaces.build(op, target).sample(np.random.default_rng(0))
     return untuned_record(schedule, op, target)
 
 
@@ -90,7 +90,7 @@ def test_replay_refuses_a_kernel_that_writes_past_its_output(tmp_path: Path) -> 
 @pytest.mark.usefixtures("planted")
 def test_a_traced_function_with_a_kernel_that_writes_past_its_output_is_refused(tmp_path: Path) -> None:
     traced = trace(lambda x: torch.softmax(x, 1), torch.randn(faulty.WRITES_PAST_ITS_OUTPUT, COLUMNS))
-    space = search_spaces.build(traced.workloads[0], cpu_target())
+    space = spaces.build(traced.workloads[0], cpu_target())
     TuningLog(tmp_path / "t.jsonl").append(
         untuned_record(space.sample(np.random.default_rng(0)), space.workload, space.target)
     )
@@ -200,7 +200,7 @@ def test_of_several_schedules_the_first_right_one_serves_a_size(monkeypatch: pyt
     kernel, x = function.at(rows), torch.randn(rows, COLUMNS)
     assert isinstance(kernel, TracedKernel)
     torch.testing.assert_close(kernel(x), torch.softmax(x, 1))
-    space = search_spaces.build(kernel.kernels[0].workload, cpu_target())
+    space = spaces.build(kernel.kernels[0].workload, cpu_target())
     first, second, *_ = dict.fromkeys(function._schedules(space, 0, (8, 64)))
     assert kernel.kernels[0].schedule == second != first
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 import triton
 
-import search_spaces
+from autosched.backends import spaces
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking import reference
 from autosched.checking.correctness import Expectation, error_ratio, expect
@@ -65,7 +65,7 @@ ALIGNED = {
 
 @lru_cache
 def fused_space(workload: Workload, target: Target = SMALL) -> SearchSpace:
-    return search_spaces.build(workload, target).restricted("fused_dot_gpu")
+    return spaces.build(workload, target).restricted("fused_dot_gpu")
 
 
 def schedule(space: SearchSpace, **chosen: KnobValue) -> Schedule:
@@ -169,7 +169,7 @@ class TestMatching:
         assert form.dtype == "float16"
 
     def test_rows_of_such_workloads_are_not_reduced_on_a_gpu_unless_they_are_thin(self) -> None:
-        names = [{s.name for s in search_spaces.build(gated(m, 64, 128), H200).sketches} for m in (64, 16)]
+        names = [{s.name for s in spaces.build(gated(m, 64, 128), H200).sketches} for m in (64, 16)]
         assert names[0] == {"fused_dot_gpu"} < names[1]
 
 
@@ -368,5 +368,5 @@ def estimated_size(space: SearchSpace) -> float:
     (sketch,) = space.sketches
     rng = np.random.default_rng(0)
     drawn = [tuple((k.name, k.sample(rng)) for k in sketch.knobs) for _ in range(400)]
-    legal = sum(space.why_illegal(Schedule(sketch.name, values, space.lower)) is None for values in drawn)
+    legal = sum(space.why_illegal(Schedule(sketch.name, values, space.lower, "triton")) is None for values in drawn)
     return legal / len(drawn) * math.prod(len(k.values) for k in sketch.knobs)

@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from autosched.backends.llvm.backend import LlvmBackend
+from autosched.backends.spaces import build
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking import reference
 from autosched.checking.correctness import error_ratio, expect, why_wrong
 from autosched.checking.guarded_memory import PATTERNS
 from autosched.machine import devices
 from search_spaces import Axis, InputError, Reduction, Stage, Tensor, TileProgram, Workload, target_named
-from search_spaces.build import build
 from search_spaces.programs.interpreter import interpret
 from search_spaces.workloads.dtypes import DTYPES
 from search_spaces.workloads.expression import (

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import search_spaces
+from autosched.backends import spaces
 from autosched.backends.backend import CompileError
 from autosched.backends.llvm.backend import LlvmBackend
 from autosched.checking import reference
@@ -80,7 +81,7 @@ def test_polynomials_are_within_two_units_in_the_last_place(operator: str, units
         [torch.randn(200_000, generator=generator) * s for s in (0.01, 1.0, 4.0, 30.0)] + [torch.tensor(EXTREMES)]
     )
     workload = unary(operator, len(x))
-    space = search_spaces.build(workload, HERE)
+    space = spaces.build(workload, HERE)
     got = run(space.sample(np.random.default_rng(0)), workload, [x])
     exact = reference.OPERATIONS[operator](x.double())
     assert torch.equal(got.isnan(), exact.isnan())
@@ -116,7 +117,7 @@ NARROW = (
 
 @pytest.mark.parametrize("workload", ODD, ids=lambda w: w.label)
 def test_compiled_kernels_agree_with_the_interpreter(workload: Workload) -> None:
-    space, rng = search_spaces.build(workload, HERE), np.random.default_rng(5)
+    space, rng = spaces.build(workload, HERE), np.random.default_rng(5)
     inputs = reference.random_inputs(workload, seed=2)
     for schedule in dict.fromkeys(space.sample(rng) for _ in range(5)):
         expected = interpret(schedule.program, [x.numpy() for x in inputs])
@@ -127,7 +128,7 @@ def test_compiled_kernels_agree_with_the_interpreter(workload: Workload) -> None
 
 @pytest.mark.parametrize("workload", NARROW, ids=lambda w: w.label)
 def test_sixteen_bit_types_are_computed_in_float32_and_rounded_once(workload: Workload) -> None:
-    space, rng = search_spaces.build(workload, HERE), np.random.default_rng(5)
+    space, rng = spaces.build(workload, HERE), np.random.default_rng(5)
     inputs = reference.random_inputs(workload, seed=2)
     step = 2.0**-10 if workload.output.dtype == "float16" else 2.0**-7
     expected = reference.evaluate(workload, inputs)
@@ -139,7 +140,7 @@ def test_sixteen_bit_types_are_computed_in_float32_and_rounded_once(workload: Wo
 def test_two_threads_share_a_grid_and_compute_the_same() -> None:
     workload = ops.matmul(200, 150, 90, epilogue="bias_relu")
     two = devices.cpu_target(threads=2)
-    space, inputs = search_spaces.build(workload, two), reference.random_inputs(workload, seed=0)
+    space, inputs = spaces.build(workload, two), reference.random_inputs(workload, seed=0)
     rng = np.random.default_rng(2)
     for _ in range(4):
         schedule = space.sample(rng)
@@ -148,7 +149,7 @@ def test_two_threads_share_a_grid_and_compute_the_same() -> None:
 
 def test_nothing_is_written_beside_the_output_and_nothing_of_it_is_left_out() -> None:
     workload = ops.matmul(35, 45, 60, epilogue="bias")
-    space, inputs = search_spaces.build(workload, HERE), reference.random_inputs(workload, seed=0)
+    space, inputs = spaces.build(workload, HERE), reference.random_inputs(workload, seed=0)
     rng = np.random.default_rng(9)
     for _ in range(6):
         program = space.sample(rng).program
@@ -164,7 +165,7 @@ def test_nothing_is_written_beside_the_output_and_nothing_of_it_is_left_out() ->
 
 def test_a_source_compiles_to_the_same_bytes_whatever_was_compiled_before() -> None:
     rng = np.random.default_rng(0)
-    programs = [search_spaces.build(op, HERE).sample(rng).program for op in ODD]
+    programs = [spaces.build(op, HERE).sample(rng).program for op in ODD]
     sources = [BACKEND.render(p, "") for p in programs]
     first = [BACKEND.compile(s, p, HERE).binaries for s, p in zip(sources, programs, strict=True)]
     again = [BACKEND.compile(s, p, HERE).binaries for s, p in zip(sources[::-1], programs[::-1], strict=True)]
@@ -177,18 +178,18 @@ def test_names_may_be_anything(name: str) -> None:
     stage = Stage(f"out {name}", axes, Apply("exp", (Access(name, (axis_index(axes[0].name),)),)))
     workload = Workload(name, (Tensor(name, (40,), "float32"),), (stage,))
     x = torch.randn(40)
-    got = run(search_spaces.build(workload, HERE).sample(np.random.default_rng(0)), workload, [x])
+    got = run(spaces.build(workload, HERE).sample(np.random.default_rng(0)), workload, [x])
     torch.testing.assert_close(got, torch.exp(x))
 
 
 def test_broken_source_is_a_compile_error() -> None:
-    program = search_spaces.build(ops.gelu_scale(64), HERE).sample(np.random.default_rng(0)).program
+    program = spaces.build(ops.gelu_scale(64), HERE).sample(np.random.default_rng(0)).program
     with pytest.raises(CompileError, match="LLVM"):
         BACKEND.compile("define void @f() { nonsense }", program, HERE)
 
 
 def test_a_program_for_a_gpu_is_a_compile_error() -> None:
-    space = search_spaces.build(ops.matmul(64, 64, 64), GPUS["h200"])
+    space = spaces.build(ops.matmul(64, 64, 64), GPUS["h200"])
     schedule = next(s for s in space if s.knobs["grid"] == "persistent")
     with pytest.raises(CompileError, match="grids are for GPUs"):
         BACKEND.render(schedule.program, "")
@@ -222,7 +223,7 @@ def test_an_atomic_store_is_a_compile_error() -> None:
 
 
 def test_golden_matmul(check_golden: Callable[[str, str], None]) -> None:
-    space = search_spaces.build(ops.matmul(48, 32, 64, epilogue="bias_relu"), PLAIN)
+    space = spaces.build(ops.matmul(48, 32, 64, epilogue="bias_relu"), PLAIN)
     values: dict[str, KnobValue] = {
         "register": (4, 16),
         "m": 4,
@@ -237,6 +238,6 @@ def test_golden_matmul(check_golden: Callable[[str, str], None]) -> None:
 
 
 def test_golden_softmax(check_golden: Callable[[str, str], None]) -> None:
-    space = search_spaces.build(ops.softmax(16, 100), PLAIN)
+    space = spaces.build(ops.softmax(16, 100), PLAIN)
     schedule = next(s for s in space if s.sketch == "row_whole" and s.knobs["vectors"] == 2)
     check_golden("llvm", BACKEND.render(schedule.program, str(schedule.one_line)))

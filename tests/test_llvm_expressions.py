@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import search_spaces
+from autosched.backends import spaces
 from autosched.backends.llvm.backend import LlvmBackend
 from autosched.checking import reference
 from autosched.machine import devices
@@ -50,7 +51,7 @@ def run(
 
 def computed(workload: Workload, *inputs: torch.Tensor, schedules: int = 4) -> list[torch.Tensor]:
     """The output by some schedules of the workload's space, which must agree about NaN."""
-    space, rng = search_spaces.build(workload, HERE), np.random.default_rng(3)
+    space, rng = spaces.build(workload, HERE), np.random.default_rng(3)
     found = dict.fromkeys(space.sample(rng) for _ in range(schedules))
     return [run(s, workload, list(inputs)) for s in found]
 
@@ -242,7 +243,7 @@ def test_pointwise_work_of_three_axes_is_vectorised_along_the_last(columns: int)
     workload = pointwise(expression, tuple(x.shape), "float32", x=x, m=m)
     for got in computed(workload, x, m):
         assert torch.equal(got, (x - m[:, None]) * 2.0)
-    program = search_spaces.build(workload, HERE).sample(np.random.default_rng(0)).program
+    program = spaces.build(workload, HERE).sample(np.random.default_rng(0)).program
     assert f"fsub contract <{HERE.lanes} x float>" in BACKEND.render(program, "")
 
 
@@ -442,7 +443,7 @@ def test_no_symbol_outside_the_code_is_needed() -> None:
     for operator in ("sin", "cos", "floor", "exp", "log", "tanh", "erf"):
         expression = call(operator, expression)
     workload = reduced("prod", x, expression)
-    program = search_spaces.build(workload, HERE).sample(np.random.default_rng(0)).program
+    program = spaces.build(workload, HERE).sample(np.random.default_rng(0)).program
     text = BACKEND.render(program, "")
     declared = [line.split("@")[1].split("(")[0] for line in text.splitlines() if line.startswith("declare")]
     assert all(name.startswith("llvm.") for name in declared)
@@ -481,4 +482,4 @@ def test_a_lookup_beside_a_contraction_is_done_with_its_register_tiles() -> None
 def test_products_of_integers_are_refused_on_a_cpu() -> None:
     workload = search_spaces.ops.matmul(16, 16, 16, dtype="int8")
     with pytest.raises(search_spaces.EmptySearchSpaceError, match="products of int8; contractions for CPUs take"):
-        search_spaces.build(workload, HERE)
+        spaces.build(workload, HERE)

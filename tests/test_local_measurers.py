@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import weakref
@@ -15,15 +16,15 @@ import pytest
 import torch
 
 import autosched
-import search_spaces
 from autosched import Progress
-from autosched.backends import for_target
+from autosched.backends import for_target, spaces
 from autosched.machine import devices
 from autosched.measuring import Limits, LocalMeasurer, local_measurer
 from autosched.measuring.local.fork_server import shared_server
 from autosched.measuring.local.jobs import Prepare, Ready, Release, Setup, Task
 from autosched.measuring.local.trial_server import TrialServer
-from search_spaces import InputError, Schedule, Workload, ops
+from search_spaces import Axis, InputError, Schedule, Stage, TargetUnavailableError, Tensor, Workload, ops
+from search_spaces.workloads import expression as ex
 
 sys.path.append(str(Path(__file__).parent))
 import fake_backend
@@ -66,7 +67,7 @@ def in_a_forked_child(call: Callable[[], str]) -> str:
 
 
 def drawn(op: Workload, number: int = 2) -> list[Schedule]:
-    space = search_spaces.build(op, CPU)
+    space = spaces.build(op, CPU)
     return [space.sample(np.random.default_rng(seed)) for seed in range(number)]
 
 
@@ -118,8 +119,19 @@ def test_a_traced_function_is_tuned_with_the_measurer_that_is_given(tmp_path: Pa
     torch.testing.assert_close(result.kernel(x), torch.softmax(x, 1) * 2.0)
 
 
+def test_inputs_that_cannot_be_set_up_are_no_obstacle_to_the_next_workload(measurer: LocalMeasurer) -> None:
+    size, names = 2**31 - 1, [f"x{number}" for number in range(100)]
+    total = functools.reduce(ex.add, (ex.Access(name, (ex.axis_index("i"),)) for name in names))
+    tensors = tuple(Tensor(name, (size,), "float32") for name in names)
+    huge = Workload("huge", tensors, (Stage("y", (Axis("i", size),), total),))
+    with pytest.raises(TargetUnavailableError, match="the inputs could not be set up"):
+        measurer.measure(huge, [schedule("is fine")])
+    (found,) = measurer.measure(DOUBLING, [schedule("is fine")])
+    assert found.ok
+
+
 def server() -> TrialServer:
-    return TrialServer(for_target(CPU), Setup("measure", "", CPU, 1.25))
+    return TrialServer({backend.name: backend for backend in for_target(CPU)}, Setup("measure", "", CPU, 1.25))
 
 
 def data_of(server: TrialServer) -> weakref.ref[torch.Tensor]:
@@ -131,7 +143,7 @@ def test_the_memory_of_a_workload_is_given_back_before_the_next_one_takes_any(mo
     worker = server()
     worker.serve(Prepare(Task(ops.softmax(16, 32), "cold"), seed=0))
     before, alive = data_of(worker), []
-    monkeypatch.setattr("autosched.measuring.local.trial_server.timer_for", lambda *_: alive.append(before()))
+    monkeypatch.setattr("autosched.measuring.local.trial_server.timer_for", lambda *_, **__: alive.append(before()))
     with pytest.raises(AttributeError):
         worker.serve(Prepare(Task(ops.softmax(16, 64), "cold"), seed=0))
     assert alive == [None]

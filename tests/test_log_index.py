@@ -178,14 +178,15 @@ def test_schedules_have_equal_digests_when_they_are_equal(a: Any, b: Any) -> Non
     assert (schedule_digest(left) == schedule_digest(right)) == (left == right)
 
 
-def test_the_digest_of_a_schedule_counts_its_sketch_and_the_names_and_order_of_its_knobs() -> None:
+def test_the_digest_of_a_schedule_counts_its_sketch_its_backend_and_the_names_and_order_of_its_knobs() -> None:
     schedules = [
         Schedule("tiled", (("x", 1), ("y", 2))),
         Schedule("other", (("x", 1), ("y", 2))),
         Schedule("tiled", (("x", 1), ("z", 2))),
         Schedule("tiled", (("y", 2), ("x", 1))),
+        Schedule("tiled", (("x", 1), ("y", 2)), backend="other"),
     ]
-    assert len({schedule_digest(s) for s in schedules}) == len(set(schedules)) == 4
+    assert len({schedule_digest(s) for s in schedules}) == len(set(schedules)) == 5
 
 
 def test_a_log_gets_an_index_when_it_grows_large(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

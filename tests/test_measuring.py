@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-import search_spaces
+from autosched.backends import spaces
 from autosched.machine import devices
 from autosched.measuring import Limits, LocalMeasurer
 from search_spaces import InputError, Schedule, ops
@@ -85,7 +85,7 @@ def test_a_short_candidate_is_judged_by_samples_taken_when_it_is_warm() -> None:
 
 
 def test_the_winner_of_finals_is_timed_in_turn_with_the_library_and_nobody_else() -> None:
-    space = search_spaces.build(ops.softmax(16, 64), devices.cpu_target())
+    space = spaces.build(ops.softmax(16, 64), devices.cpu_target())
     candidates = [space.sample(np.random.default_rng(seed)) for seed in range(3)]
     with LocalMeasurer(space.target, limits=Limits(compile_workers=1)) as measurer:
         found = measurer.remeasure(space.workload, candidates, rounds=6)
@@ -114,6 +114,14 @@ def test_remeasuring_gives_one_latency_per_round_and_keeps_failures(measurer: Lo
     assert failed.status == "load_error"
     assert len(slow.latencies_s) % 8 == len(fast.latencies_s) % 8 == 0
     assert min(slow.latencies_s) > min(fast.latencies_s)
+
+
+def test_finalists_are_not_compiled_again(measurer: LocalMeasurer) -> None:
+    schedules = [schedule("compiles once:a"), schedule("compiles once:b")]
+    assert all(m.ok for m in measurer.measure(DOUBLING, schedules))
+    found = measurer.remeasure(DOUBLING, schedules, rounds=3)
+    assert found is not None
+    assert all(m.ok for m in found)
 
 
 def test_finals_that_cannot_be_held_have_no_result(measurer: LocalMeasurer) -> None:

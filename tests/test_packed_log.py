@@ -144,7 +144,7 @@ def test_a_file_that_is_no_packed_log_is_refused_before_it_is_used(path: Path, c
 
 def test_a_name_tells_what_a_file_cannot_hold() -> None:
     name = packed_name(SMALL, "cold")
-    assert name.startswith(f"{SMALL.key}-cold-matmul-m-64-n-64-k-64-")
+    assert name.startswith(f"{SMALL.key}_cold_matmul-m-64-n-64-k-64-")
     assert name.endswith("float32.jsonl.gz")
     assert may_hold(Path(name), SMALL, "cold")
     assert may_hold(Path(name), None, "cold")
@@ -152,6 +152,13 @@ def test_a_name_tells_what_a_file_cannot_hold() -> None:
     assert not may_hold(Path(name), OTHERS[0], "cold")
     assert may_hold(Path("tuning.jsonl"), SMALL, "cold")
     assert may_hold(Path("mine.jsonl.gz"), SMALL, "cold")
+
+
+def test_the_name_that_an_earlier_version_gave_a_file_tells_the_policy_alone() -> None:
+    before = Path("77991f44ba713871-cold-matmul-m-64-n-64-k-64-layout-nn-float32.jsonl.gz")
+    assert may_hold(before, SMALL, "cold")
+    assert may_hold(before, OTHERS[0], "cold")
+    assert not may_hold(before, SMALL, "hot")
 
 
 def test_the_nearest_of_many_packed_logs_are_those_of_one_that_holds_all(tmp_path: Path) -> None:

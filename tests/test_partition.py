@@ -13,11 +13,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from autosched import InputError, trace
+from autosched.backends.spaces import why_no_schedule
 from autosched.machine.devices import cpu_target
 from autosched.tracing import loaded
 from autosched.tracing.callables import function as tracing_function
 from autosched.tracing.fusion import region_kernels
-from search_spaces import Target, Workload, target_named, why_no_schedule
+from search_spaces import Target, Workload, target_named
 from search_spaces.workloads import expression as ex
 
 sys.path.append(str(Path(__file__).parent))

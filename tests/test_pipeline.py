@@ -139,7 +139,7 @@ def test_compile_facts_tell_what_need_not_be_run(facts: CompileFacts, reason: st
 
 
 def test_the_hash_of_binaries_tells_apart_what_runs_differently() -> None:
-    backend = fake_backend.create(H200)
+    backend = fake_backend.FakeBackend()
 
     def printed(name: str) -> str:
         program = TileProgram(name, (), ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import statistics
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from search_spaces import Schedule, ops, target_named
-from tuning_logs import Measurement, Provenance, TuningRecord
+from tuning_logs import CompileFacts, Measurement, Provenance, TuningRecord
 from tuning_logs.intervals import CONFIDENCE, LEAST_ROUNDS, paired_ratio, ratio_interval
 from tuning_logs.ranking import best_of, undecided, winner
 
@@ -138,6 +139,36 @@ def test_who_dropped_out_of_the_finals_cannot_win_with_fewer_rounds() -> None:
 def test_trials_alone_are_ranked_by_their_medians_without_ties() -> None:
     trials = [record(16, rounds(1.0, 0.02, seed=1)), record(32, rounds(0.99, 0.02, seed=1))]
     assert tile_of(best_of(trials)) == 32
+
+
+# Trials and finals of two versions, for which some schedules are the same kernel, and some are not.
+@st.composite
+def records_of_two_versions(draw: st.DrawFn) -> list[TuningRecord]:
+    def some(number: int) -> TuningRecord:
+        tile, version = draw(st.integers(1, 4)), draw(st.sampled_from(["old", "new"]))
+        source = f"{tile} of {version}" if tile % 2 else f"{tile}"
+        latencies = draw(st.sampled_from([(), (1e-3,), (1e-3,) * 8, (1.1e-3,) * 8, (2e-3,)]))
+        found = record(tile, latencies or (1.0,), draw(st.sampled_from([0, 0, 1, 2])), number)
+        facts = CompileFacts(0.1, source=source)
+        measurement = Measurement("ok" if latencies else "run_error", latencies, facts=facts)
+        return dataclasses.replace(found, measurement=measurement)
+
+    return [some(number) for number in range(draw(st.integers(0, 12)))]
+
+
+@given(records_of_two_versions())
+def test_the_best_of_the_good_ones_is_found_by_asking_about_a_few(records: list[TuningRecord]) -> None:
+    asked: list[TuningRecord] = []
+
+    def is_good(found: TuningRecord) -> bool:
+        asked.append(found)
+        return not str(found.measurement.source).endswith("of old")
+
+    good = list(filter(is_good, records))
+    asked.clear()
+    assert best_of(records, is_good) is best_of(good)
+    # The last good one, four kernels at most, and what is stale.
+    assert len(asked) <= 1 + 4 + 2 * (len(records) - len(good))
 
 
 def test_no_record_is_best_where_there_is_none() -> None:

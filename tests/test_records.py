@@ -7,12 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search_spaces import Schedule, Workload, ops, target_named
+from search_spaces import Schedule, Target, Workload, ops, target_named
 from search_spaces.devices.target import cpu
 from search_spaces.schedules.knobs import KnobValue
 from tuning_logs import STATUSES, CompileFacts, Measurement, Provenance, TuningRecord
 
 CPU = cpu("A CPU", lanes=16, threads=2, l1_bytes=32768, l2_bytes=2**20, fp32_flops=1e11)
+
+CASE = TuningRecord(
+    ops.softmax(32, 100),
+    CPU,
+    Schedule("s", (), backend="mine"),
+    Measurement("ok", (1.0,)),
+    Provenance("g", "cold", 0.0, 0, 0),
+)
 
 names = st.text("abcdefgh_.0123", min_size=1, max_size=8)
 knob_values: st.SearchStrategy[KnobValue] = st.one_of(
@@ -21,7 +29,13 @@ knob_values: st.SearchStrategy[KnobValue] = st.one_of(
     st.text(max_size=8),
     st.lists(st.integers(1, 4096), min_size=1, max_size=4).map(tuple),
 )
-schedules = st.builds(Schedule, names, st.dictionaries(names, knob_values, max_size=6).map(lambda d: tuple(d.items())))
+schedules = st.builds(
+    Schedule,
+    names,
+    st.dictionaries(names, knob_values, max_size=6).map(lambda d: tuple(d.items())),
+    st.none(),
+    names,
+)
 facts = st.builds(CompileFacts, st.floats(0, 100), st.none() | st.integers(0, 255), st.none() | st.integers(0, 10**6))
 latencies = st.floats(1e-7, 10).map(lambda t: float(f"{t:.6g}"))
 successes = st.builds(
@@ -75,6 +89,22 @@ def test_a_record_survives_its_json_form(record: TuningRecord) -> None:
 @given(records)
 def test_the_json_form_is_stable(record: TuningRecord) -> None:
     assert json.dumps(through_json(record).to_json()) == json.dumps(record.to_json())
+
+
+@pytest.mark.parametrize(("target", "backend"), [(CPU, "llvm"), (target_named("h200"), "triton")])
+def test_a_line_that_names_no_backend_is_of_the_one_that_its_target_had(target: Target, backend: str) -> None:
+    line = CASE.to_json()
+    del line["backend"]
+    assert TuningRecord.from_json({**line, "target": target.to_json()}).backend == backend
+
+
+def test_a_backend_that_is_no_text_is_refused() -> None:
+    with pytest.raises(TypeError, match="backend 3, expected text"):
+        TuningRecord.from_json({**CASE.to_json(), "backend": 3})
+
+
+def test_schedules_of_two_backends_are_two() -> None:
+    assert len({Schedule("s", (), backend=name) for name in ("llvm", "triton", "llvm")}) == 2
 
 
 def test_true_and_one_stay_different_knob_values_in_json() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import search_spaces
 from autosched import backends
+from autosched.backends import spaces
 from autosched.machine import devices
 from autosched.measuring.repro import GUILTY, MOST_PER_STATUS, failures_folder, keep, repeat
 from search_spaces import InputError, Schedule, ops
@@ -20,7 +20,7 @@ OP = ops.gelu_scale(1000)
 
 
 def schedules(count: int) -> list[Schedule]:
-    space = search_spaces.build(OP, devices.cpu_target())
+    space = spaces.build(OP, devices.cpu_target())
     rng = np.random.default_rng(0)
     found: dict[Schedule, Schedule] = {}
     while len(found) < count:
@@ -36,7 +36,7 @@ def failed(schedule: Schedule, status: Status = "wrong_result") -> TuningRecord:
 
 
 def keep_one(log: Path, schedule: Schedule, status: Status = "wrong_result") -> Path | None:
-    return keep(log, failed(schedule, status), schedule, backends.for_target(devices.cpu_target()))
+    return keep(log, failed(schedule, status), schedule)
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_a_failed_trial_is_kept_with_its_record_its_source_and_the_command_that_
     record = TuningRecord.from_json(json.loads((folder / "record.json").read_text()))
     assert record == failed(schedule)
     assert record.provenance.seed == 7
-    backend = backends.for_target(devices.cpu_target())
+    backend = backends.named(schedule.backend)
     assert (folder / "kernel.ll").read_text() == backend.render(schedule.program, schedule.one_line)
     assert f"autosched repro {folder}" in (folder / "README.txt").read_text()
     assert "wrong_result: made up" in (folder / "README.txt").read_text()
@@ -63,7 +63,7 @@ def test_success_and_refusals_in_good_order_are_not_kept(log: Path, status: Stat
     (schedule,) = schedules(1)
     measurement = Measurement("ok", (1e-6,)) if status == "ok" else Measurement(status)
     record = dataclasses.replace(failed(schedule), measurement=measurement)
-    assert keep(log, record, schedule, backends.for_target(devices.cpu_target())) is None
+    assert keep(log, record, schedule) is None
     assert not failures_folder(log).exists()
 
 

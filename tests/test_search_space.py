@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import search_spaces
+from autosched.backends import spaces
 from search_spaces import InputError, Schedule, SearchSpace, ops
 from search_spaces.devices.target import GPUS, cpu
 from search_spaces.schedules.knobs import Choice, Tiling, cover
@@ -18,7 +19,7 @@ H200 = GPUS["h200"]
 
 def changed(space: SearchSpace, schedule: Schedule, **values: object) -> Schedule:
     knobs = {**schedule.knobs, **values}
-    return Schedule(schedule.sketch, tuple(knobs.items()), space.lower)  # type: ignore[arg-type]
+    return Schedule(schedule.sketch, tuple(knobs.items()), space.lower, schedule.backend)  # type: ignore[arg-type]
 
 
 def plain_start(space: search_spaces.SearchSpace) -> Schedule:
@@ -27,41 +28,41 @@ def plain_start(space: search_spaces.SearchSpace) -> Schedule:
 
 
 def test_a_4096_cubed_matmul_has_at_least_a_million_legal_schedules_on_hopper() -> None:
-    assert search_spaces.build(ops.matmul(4096, 4096, 4096, dtype="bfloat16"), H200).size >= 10**6
+    assert spaces.build(ops.matmul(4096, 4096, 4096, dtype="bfloat16"), H200).size >= 10**6
 
 
 @pytest.mark.parametrize("target", [CPU, H200])
 def test_size_is_the_number_of_schedules_that_iteration_yields(target: search_spaces.Target) -> None:
-    space = search_spaces.build(ops.softmax(12, 100), target)
+    space = spaces.build(ops.softmax(12, 100), target)
     assert space.size == sum(1 for _ in space) == len(set(space))
 
 
 def test_too_much_shared_memory_is_named_before_anything_compiles() -> None:
-    space = search_spaces.build(ops.matmul(4096, 4096, 4096, dtype="bfloat16"), H200)
+    space = spaces.build(ops.matmul(4096, 4096, 4096, dtype="bfloat16"), H200)
     large = changed(space, plain_start(space), m=(16, 256), n=(16, 256), k=(32, 128), stages=4)
     assert "bytes of shared memory; h200 allows" in str(space.why_illegal(large))
 
 
 def test_too_many_registers_are_named() -> None:
-    space = search_spaces.build(ops.matmul(4096, 4096, 4096, dtype="bfloat16"), H200)
+    space = spaces.build(ops.matmul(4096, 4096, 4096, dtype="bfloat16"), H200)
     large = changed(space, plain_start(space), m=(16, 256), n=(16, 256), k=(128, 32), stages=1, warps=4)
     assert "registers per thread" in str(space.why_illegal(large))
 
 
 def test_a_register_tile_that_does_not_fit_a_cpu_is_named() -> None:
-    space = search_spaces.build(ops.matmul(512, 512, 512), CPU)
+    space = spaces.build(ops.matmul(512, 512, 512), CPU)
     large = changed(space, space.sample(np.random.default_rng(0)), register=(14, 48))
     assert "vector registers; cpu has 32" in str(space.why_illegal(large))
 
 
 def test_the_same_generator_state_draws_the_same_schedules() -> None:
-    space = search_spaces.build(ops.matmul(512, 512, 512), CPU)
+    space = spaces.build(ops.matmul(512, 512, 512), CPU)
     first, second = ([space.sample(np.random.default_rng(s)) for _ in range(5)] for s in (3, 3))
     assert first == second
 
 
 def test_a_schedule_prints_as_its_loop_nest() -> None:
-    space = search_spaces.build(ops.matmul(512, 512, 512, epilogue="bias_relu"), H200)
+    space = spaces.build(ops.matmul(512, 512, 512, epilogue="bias_relu"), H200)
     text = str(changed(space, space.sample(np.random.default_rng(0)), split_k=1))
     for part in (
         "tiled_dot_gpu",
@@ -75,7 +76,7 @@ def test_a_schedule_prints_as_its_loop_nest() -> None:
 
 
 def test_a_schedule_of_another_space_is_refused_with_what_is_allowed() -> None:
-    space = search_spaces.build(ops.matmul(512, 512, 512), CPU)
+    space = spaces.build(ops.matmul(512, 512, 512), CPU)
     schedule = space.sample(np.random.default_rng(0))
     with pytest.raises(InputError, match=r"unknown sketch 'tiled_dot_gp'.*allowed: tiled_dot_cpu"):
         space.bind(Schedule("tiled_dot_gp", schedule.values))
@@ -108,8 +109,8 @@ def test_mutation_changes_the_value_whenever_there_is_another() -> None:
 
 
 def test_descriptors_are_offered_only_where_strides_are_aligned() -> None:
-    aligned = search_spaces.build(ops.matmul(512, 512, 512, dtype="float16"), H200)
-    odd = search_spaces.build(ops.matmul(512, 333, 512, dtype="float16"), H200)
+    aligned = spaces.build(ops.matmul(512, 512, 512, dtype="float16"), H200)
+    odd = spaces.build(ops.matmul(512, 333, 512, dtype="float16"), H200)
     knobs = {k.name: k.values for k in aligned.sketches[0].knobs}
     assert knobs["b_load"] == ("pointer", "descriptor")
     knobs = {k.name: k.values for k in odd.sketches[0].knobs}
@@ -124,7 +125,7 @@ def test_descriptors_are_offered_only_where_strides_are_aligned() -> None:
 
 
 def test_candidates_that_are_not_legal_are_counted() -> None:
-    space = search_spaces.build(ops.matmul(4096, 4096, 4096, dtype="bfloat16"), H200)
+    space = spaces.build(ops.matmul(4096, 4096, 4096, dtype="bfloat16"), H200)
     assert space.rejected == 0
     found = space.sample(np.random.default_rng(0))
     drawn = space.rejected
@@ -135,7 +136,7 @@ def test_candidates_that_are_not_legal_are_counted() -> None:
 
 
 def test_a_space_can_be_restricted_to_some_values() -> None:
-    space = search_spaces.build(ops.softmax(12, 100), H200)
+    space = spaces.build(ops.softmax(12, 100), H200)
     part = space.restricted("row_whole", warps=[4, 8, 99], persistent=[False])
     assert {s.sketch for s in part} == {"row_whole"}
     assert {s.knobs["warps"] for s in part} == {4, 8}
@@ -150,7 +151,7 @@ def test_a_space_can_be_restricted_to_some_values() -> None:
 def test_a_matmul_on_several_threads_starts_from_points_that_keep_each_busy(m: int) -> None:
     threads = 4
     target = cpu("a CPU", lanes=16, threads=threads, l1_bytes=32768, l2_bytes=2**20, fp32_flops=1e11)
-    space = search_spaces.build(ops.matmul(m, 1536, 512), target)
+    space = spaces.build(ops.matmul(m, 1536, 512), target)
     starts = space.starts()
     assert starts
     assert all(kernel.grid.tiles >= threads for s in starts for kernel in space.bind(s).program.kernels)

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+import torch
+import torch.nn.functional as F
 from typer.testing import CliRunner, Result
 
 sys.path.append(str(Path(__file__).parent))
@@ -23,7 +25,7 @@ from log_records import H200, SMALL, record
 import autosched
 import search_spaces
 from autosched import backends, ops
-from autosched.backends import reproduction
+from autosched.backends import reproduction, spaces
 from autosched.backends.build import build
 from autosched.backends.fingerprint import source_fingerprint
 from autosched.backends.reproduction import why_not_reproduced
@@ -32,7 +34,9 @@ from autosched.machine import devices
 from autosched.replaying import replay
 from autosched.replaying.log_export import export, folder_name
 from autosched.replaying.replay import find_best
-from search_spaces import InputError, Schedule, TileProgram, target_named
+from autosched.strategies.transfer import transferred
+from autosched.tuning.warm_start import history
+from search_spaces import InputError, Schedule, TileProgram, Workload, target_named
 from search_spaces.devices.target import cpu
 from search_spaces.programs.tile_program import Grid, Kernel, Launch, Load, Slice, Tile
 from search_spaces.workloads.expression import Affine
@@ -82,8 +86,8 @@ def rewritten(log: Path, to: Path, change: Callable[[TuningRecord], TuningRecord
 def test_a_fingerprint_depends_on_what_is_compiled_and_launched_and_not_on_the_comment(
     op: search_spaces.Workload, target: search_spaces.Target
 ) -> None:
-    schedule = next(iter(search_spaces.build(op, target)))
-    backend, program = backends.for_target(target), schedule.program
+    schedule = next(iter(spaces.build(op, target)))
+    backend, program = backends.named(schedule.backend), schedule.program
     source = backend.render(program, "one comment")
     found = source_fingerprint(source, program)
     assert len(found) == 16
@@ -113,7 +117,7 @@ def test_a_fingerprint_stays_when_launches_get_a_field_that_says_nothing() -> No
     class Later(Launch):
         swizzle: int = 0
 
-    schedule = next(iter(search_spaces.build(ops.softmax(64, 128), H200)))
+    schedule = next(iter(spaces.build(ops.softmax(64, 128), H200)))
     program, (kernel,) = schedule.program, schedule.program.kernels
     later, other = (
         dataclasses.replace(
@@ -133,8 +137,8 @@ def test_every_record_that_was_compiled_tells_the_fingerprint_of_what_replay_mak
         assert why_not_reproduced(found) is None
     target = devices.resolve("cpu")
     best = find_best(OP, target, [tuned[1]])
-    schedule = search_spaces.build(OP, target).bind(best.schedule)
-    assert build(schedule, target, backends.for_target(target)).facts.source == best.measurement.source
+    schedule = spaces.build(OP, target).bind(best.schedule)
+    assert build(schedule, target, backends.named(schedule.backend)).facts.source == best.measurement.source
 
 
 def test_a_line_of_before_there_were_fingerprints_is_read() -> None:
@@ -207,8 +211,8 @@ def test_the_search_for_a_kernel_that_can_still_be_made_is_bounded(
 def test_why_a_record_is_not_reproduced_is_said(tuned: tuple[autosched.TuneResult, Path]) -> None:
     best = tuned[0].best
     assert best is not None
-    gone = Schedule("gone", ())
-    unknown = Schedule(best.schedule.sketch, (*best.schedule.values, ("swizzle", 4)))
+    gone = dataclasses.replace(best.schedule, sketch="gone", values=())
+    unknown = dataclasses.replace(best.schedule, values=(*best.schedule.values, ("swizzle", 4)))
     assert why_not_reproduced(best) is None
     for candidate, reason in (
         (changed(best, None), "does not tell what was compiled"),
@@ -283,7 +287,7 @@ def test_an_exported_log_replays_what_its_log_does(
 
 def test_only_the_file_of_the_workload_is_opened(tuned: tuple[autosched.TuneResult, Path], exported: Path) -> None:
     target = devices.resolve("cpu")
-    others = [exported.with_name(f"{number:016x}-cold-other.jsonl.gz") for number in range(3)]
+    others = [exported.with_name(f"{number:016x}_cold_other.jsonl.gz") for number in range(3)]
     for other in others:
         other.write_text("torn")
     with warnings.catch_warnings():
@@ -307,8 +311,8 @@ def test_exporting_twice_writes_the_same_bytes(tuned: tuple[autosched.TuneResult
 def test_exporting_replaces_what_was_exported_of_the_same_workload_and_leaves_the_rest(
     tuned: tuple[autosched.TuneResult, Path], exported: Path
 ) -> None:
-    old = exported.with_name(f"{OP.key}-cold-called-something-else.jsonl.gz")
-    rest = [exported.with_name(f"{OP.key}-hot-x.jsonl.gz"), exported.with_name(f"{'0' * 16}-cold-x.jsonl.gz")]
+    old = exported.with_name(f"{OP.key}_cold_called-something-else.jsonl.gz")
+    rest = [exported.with_name(f"{OP.key}_hot_x.jsonl.gz"), exported.with_name(f"{'0' * 16}_cold_x.jsonl.gz")]
     for path in (old, *rest):
         shutil.copy(exported, path)
     (now,) = export(TuningLog(tuned[1]), exported.parent.parent, 8)
@@ -331,7 +335,7 @@ def test_what_has_no_successful_record_is_not_exported(tmp_path: Path) -> None:
     log = TuningLog(tmp_path / "tuning.jsonl")
     log.append(record(1, None), record(1, policy="hot"))
     (only,) = export(log, tmp_path / "records")
-    assert only.path.name.startswith(f"{SMALL.key}-hot-")
+    assert only.path.name.startswith(f"{SMALL.key}_hot_")
     assert only.path.parent.name == "h200"
 
 
@@ -384,7 +388,7 @@ def test_every_log_that_ships_is_called_by_what_it_holds() -> None:
         assert len(standing(records)) <= 300
 
 
-@pytest.mark.parametrize("path", shipped_logs(), ids=lambda path: path.name.partition("-cold-")[2].partition(".")[0])
+@pytest.mark.parametrize("path", shipped_logs(), ids=lambda path: path.name.partition("_cold_")[2].partition(".")[0])
 def test_what_ships_is_replayed_without_tuning(path: Path) -> None:
     """This version makes the kernels whose records it ships: of every workload, the fastest and most of the rest."""
     records = [r for r in standing(TuningLog(path)) if r.measurement.ok]
@@ -395,6 +399,44 @@ def test_what_ships_is_replayed_without_tuning(path: Path) -> None:
     fastest = sorted(records, key=lambda r: r.measurement.latency_s)[:16]
     sampled = fastest[:: max(1, len(fastest) // 8)]
     assert sum(why_not_reproduced(r) is None for r in sampled) >= 0.9 * len(sampled)
+
+
+def linear(rows: tuple[int, ...], columns: int, inner: int, dtype: torch.dtype) -> Workload:
+    """What `F.linear` of tensors of these sizes computes, traced."""
+    x, weight = (torch.empty(shape, dtype=dtype, device="meta") for shape in ((*rows, inner), (columns, inner)))
+    (op,) = autosched.trace(F.linear, x, weight).workloads
+    return op
+
+
+def test_a_traced_function_is_replayed_by_what_ships_for_its_shape() -> None:
+    op = linear((8, 16), 4096, 4096, torch.bfloat16)
+    found = find_best(op, target_named("h200"), shipped_logs())
+    assert found.workload == ops.matmul(128, 4096, 4096, layout="nt", dtype="bfloat16")
+    assert why_not_reproduced(found) is None
+
+
+def test_the_order_of_a_functions_arguments_does_not_matter_to_what_ships() -> None:
+    x, weight = (torch.empty(n, 768, dtype=torch.float16, device="meta") for n in (16384, 3072))
+    (op,) = autosched.trace(lambda weight, x: F.linear(x, weight), weight, x).workloads
+    found = find_best(op, target_named("h200"), shipped_logs())
+    assert found.workload.label == "matmul m=16384 n=3072 k=768 layout=nt float16"
+    assert [op.inputs[n].shape for n in op.input_order(found.workload)] == [t.shape for t in found.workload.inputs]
+
+
+def test_a_traced_function_of_another_shape_starts_from_what_ships(tmp_path: Path) -> None:
+    op = linear((136,), 4096, 4096, torch.bfloat16)
+    found = history(TuningLog(tmp_path / "none.jsonl"), op, target_named("h200"), "cold", [])
+    assert found[0].workload.label == "matmul m=128 n=4096 k=4096 layout=nt bfloat16"
+    space = spaces.build(op, target_named("h200"))
+    assert len(transferred(space, found, 24)) > 12
+
+
+def test_what_ships_is_found_under_the_name_that_an_earlier_version_gave_it(tmp_path: Path) -> None:
+    shipped = next(path for path in shipped_logs() if "m-128-n-4096-k-4096" in path.name)
+    before = tmp_path / "b5707ebee44d7216-cold-matmul-m-128-n-4096-k-4096-layout-nt-bfloat16.jsonl.gz"
+    shutil.copy(shipped, before)
+    op, target = next(iter(TuningLog(shipped))).workload, target_named("h200")
+    assert find_best(op, target, [before]) == find_best(op, target, [shipped])
 
 
 def test_a_wheel_holds_the_records_and_the_suites(tmp_path: Path) -> None:

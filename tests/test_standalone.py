@@ -7,6 +7,7 @@ Goldens are under goldens/standalone; `pytest --update-goldens tests/test_standa
 from __future__ import annotations
 
 import ast
+import dataclasses
 import os
 import subprocess
 import sys
@@ -20,6 +21,7 @@ import torch
 from torch import Tensor
 
 import autosched
+from autosched.backends.spaces import build
 from autosched.checking.correctness import expect, why_wrong
 from autosched.checking.reference import random_inputs
 from autosched.machine import devices
@@ -28,7 +30,6 @@ from autosched.standalone.references import HELPERS, reference
 from autosched.standalone.tuned import Tuned
 from search_spaces import Axis, InputError, Reduction, Schedule, Stage, Workload, ops, target_named
 from search_spaces import Tensor as TensorSpec
-from search_spaces.build import build
 from search_spaces.programs.tile_program import Load, Store, TileProgram, statements
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.expression import Access, Gather, Integer, Literal, Position, axis_index
@@ -56,7 +57,7 @@ def tuned(workload: Workload, wanted: Callable[[Schedule], bool] = lambda schedu
     schedule = next(s for s in drawn if interpretable(s.program))
     versions = (("torch", "2.9"), ("triton", "3.6"))
     provenance = Provenance("0123456789ab", "cold", 0.0, 0, 0, versions)
-    return Tuned(TuningRecord(workload, H200, schedule, Measurement("ok", (12.34e-6,)), provenance), schedule)
+    return Tuned(TuningRecord(workload, H200, schedule, Measurement("ok", (12.34e-6,)), provenance), schedule, workload)
 
 
 def interpretable(program: TileProgram) -> bool:
@@ -222,13 +223,17 @@ def test_the_text_of_a_file_is_stable(check_golden: Callable[[str, str], None]) 
     check_golden("standalone", workload_text(tuned(ops.softmax(64, 1000))))
 
 
-def test_records_of_a_cpu_are_refused() -> None:
+def test_records_of_another_backend_are_refused() -> None:
     record = tuned(ops.softmax(8, 100)).record
     here = autosched.TuningRecord(
-        record.workload, devices.cpu_target(), record.schedule, record.measurement, record.provenance
+        record.workload,
+        devices.cpu_target(),
+        dataclasses.replace(record.schedule, backend="llvm"),
+        record.measurement,
+        record.provenance,
     )
-    with pytest.raises(InputError, match="LLVM IR needs autosched"):
-        Tuned(here, record.schedule)
+    with pytest.raises(InputError, match="made by the backend 'llvm', whose code needs autosched to run"):
+        Tuned(here, record.schedule, record.workload)
 
 
 def test_gluon_kernels_take_descriptors_with_their_layout() -> None:
@@ -236,9 +241,8 @@ def test_gluon_kernels_take_descriptors_with_their_layout() -> None:
     drawn = (space.sample(rng) for _ in range(5000))
     schedule = next(s for s in drawn if s.knobs.get("specialize", "none") != "none")
     record = tuned(ops.matmul(512, 512, 256, dtype="bfloat16")).record
-    bound = Tuned(
-        autosched.TuningRecord(record.workload, H200, schedule, record.measurement, record.provenance), schedule
-    )
+    of_gluon = autosched.TuningRecord(record.workload, H200, schedule, record.measurement, record.provenance)
+    bound = Tuned(of_gluon, schedule, record.workload)
     text = workload_text(bound)
     assert "GluonTensorDescriptor(a, [512, 256]" in text
     assert "element_bitwidth=16, rank=2)" in text

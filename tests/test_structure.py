@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-import search_spaces
+from autosched.backends import spaces
 from search_spaces import Axis, EmptySearchSpaceError, Reduction, Stage, Target, Tensor, Workload
 from search_spaces.devices.target import GPUS, cpu
 from search_spaces.workloads import expression as ex
@@ -26,7 +26,7 @@ def test_reductions_over_different_axes_are_refused_with_the_rules_tried(target:
     )
     workload = Workload("both_sums", (Tensor("x", (64, 50), "float32"),), both)
     with pytest.raises(EmptySearchSpaceError, match=r"no sketch rule matches both_sums .*row_whole"):
-        search_spaces.build(workload, target)
+        spaces.build(workload, target)
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
@@ -36,4 +36,4 @@ def test_rows_may_be_indexed_in_any_order_as_long_as_columns_come_last(target: T
     row_sum = Workload(
         "row_sum_of_swapped", (Tensor("x", (6, 4, 50), "float32"),), (Stage("out", (a, b), x, Reduction("sum", (c,))),)
     )
-    assert search_spaces.build(row_sum, target).size > 0
+    assert spaces.build(row_sum, target).size > 0

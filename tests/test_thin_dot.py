@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import triton
 
-import search_spaces
+from autosched.backends import spaces
 from autosched.backends.triton.backend import TritonBackend
 from search_spaces import Schedule, SearchSpace, Workload, ops, target_named
 from search_spaces.programs.interpreter import interpret
@@ -28,7 +28,7 @@ CASES = pytest.mark.parametrize("workload", [ALONG_K, ALONG_N, UNALIGNED], ids=[
 
 
 def thin_space(workload: Workload) -> SearchSpace:
-    return search_spaces.build(workload, H200).restricted("thin_dot_gpu")
+    return spaces.build(workload, H200).restricted("thin_dot_gpu")
 
 
 def form_of(workload: Workload) -> ThinForm:
@@ -38,11 +38,11 @@ def form_of(workload: Workload) -> ThinForm:
 
 
 def has_thin_sketch(workload: Workload) -> bool:
-    return "thin_dot_gpu" in {s.name for s in search_spaces.build(workload, H200).sketches}
+    return "thin_dot_gpu" in {s.name for s in spaces.build(workload, H200).sketches}
 
 
 def changed(schedule: Schedule, **values: KnobValue) -> Schedule:
-    return Schedule(schedule.sketch, tuple({**schedule.knobs, **values}.items()), schedule.lowering)
+    return Schedule(schedule.sketch, tuple({**schedule.knobs, **values}.items()), schedule.lowering, schedule.backend)
 
 
 class TestMatching:

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import autosched
-import search_spaces
+from autosched.backends import spaces
 from autosched.machine.devices import cpu_target, gpu_target
 from autosched.machine.timing import (
     CpuTimer,
@@ -217,7 +217,7 @@ def allowed_cores(pid: int | str) -> set[str]:
 @needs_affinity
 def test_every_thread_of_the_measuring_worker_stays_on_the_core_that_is_measured() -> None:
     op = ops.softmax(32, 32)
-    space = search_spaces.build(op, cpu_target())
+    space = spaces.build(op, cpu_target())
     with LocalMeasurer(cpu_target()) as measurer:
         (measurement,) = measurer.measure(op, [space.sample(np.random.default_rng(0))])
         worker = measurer.pids[0]
@@ -231,15 +231,15 @@ import dataclasses, os, sys
 from pathlib import Path
 os.sched_setaffinity(0, {int(sys.argv[1])})
 import torch
-import search_spaces
+from autosched.backends import spaces
 from autosched import backends
 from autosched.backends.build import build
 from autosched.machine.devices import cpu_target
 from search_spaces import ops
 target = dataclasses.replace(cpu_target(), threads=3)
-space = search_spaces.build(ops.gelu_scale(2**16), target)
+space = spaces.build(ops.gelu_scale(2**16), target)
 schedule = next(s for s in space if s.program.kernels[0].grid.tiles >= 3)
-backend = backends.for_target(target)
+(backend,) = backends.for_target(target)
 launcher = backend.load(build(schedule, target, backend), schedule.program)
 before = len(list(Path("/proc/self/task").iterdir()))
 launcher([torch.ones(2**16), torch.empty(2**16)])

@@ -19,6 +19,7 @@ import triton
 from autosched.backends.backend import CompileError
 from autosched.backends.gpu.cubin import read_cubin
 from autosched.backends.gpu.kernel import CudaKernel, kernels_from_json, kernels_to_json
+from autosched.backends.spaces import build
 from autosched.backends.triton.backend import TritonBackend
 from autosched.backends.triton.compile import count_parameters, reason
 from autosched.backends.triton.language.grid import print_grid
@@ -27,7 +28,6 @@ from autosched.backends.triton.language.scope import Block, Identifiers, Scope
 from autosched.checking.reference import evaluate
 from autosched.machine import devices
 from search_spaces import Schedule, Workload, ops, target_named
-from search_spaces.build import build
 from search_spaces.devices.resources import resources
 from search_spaces.programs.interpreter import interpret
 from search_spaces.programs.tile_program import (

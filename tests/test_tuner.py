@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 import threading
 import time
@@ -11,16 +12,30 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import autosched
-import search_spaces
 from autosched import Progress
+from autosched.backends import spaces
 from autosched.machine.timing import Policy
+from autosched.strategies.random import Random
 from autosched.tuning.tuner import tune
-from search_spaces import Schedule, TargetUnavailableError, Workload, ops
+from cost_models import CostModel
+from search_spaces import (
+    Axis,
+    Reduction,
+    Schedule,
+    SearchSpace,
+    Stage,
+    TargetUnavailableError,
+    Tensor,
+    Workload,
+    ops,
+)
 from search_spaces.devices.target import cpu
-from tuning_logs import Measurement, TuningLog
+from search_spaces.workloads.expression import Access, axis_index, call, div, sub
+from tuning_logs import Measurement, TuningLog, TuningRecord
 
 TARGET = cpu("Imaginary CPU", lanes=8, threads=1, l1_bytes=32 * 1024, l2_bytes=2**20, fp32_flops=1e11)
 OP = ops.matmul(64, 64, 64)
@@ -33,6 +48,8 @@ def made_up_latency(schedule: Schedule) -> float:
 
 class FakeMeasurer:
     """Measures nothing: every schedule has a latency of its own; one in five fails to compile."""
+
+    environment = (("torch", "2.9 of another machine"), ("device", "Imaginary CPU"))
 
     def __init__(self, overlaps: bool = False) -> None:
         self.overlaps = overlaps
@@ -359,7 +376,7 @@ def test_a_search_in_which_everything_fails_has_no_kernel_and_says_why(log: Path
 def test_a_search_space_smaller_than_the_trials_is_exhausted(log: Path) -> None:
     result = search(log, FakeMeasurer(), 10_000, op=ops.gelu_scale(256))
     assert result.ending == "exhausted"
-    assert result.trials_done == search_spaces.build(ops.gelu_scale(256), TARGET).size
+    assert result.trials_done == spaces.build(ops.gelu_scale(256), TARGET).size
     assert "whole search space" in str(result)
 
 
@@ -368,11 +385,32 @@ def test_records_of_another_timing_policy_are_not_taken_for_known(log: Path) -> 
     assert search(log, FakeMeasurer(), 16, policy="hot").trials_known == 0
 
 
-def test_records_of_other_shapes_warm_start_the_strategy(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    search(log, FakeMeasurer(), 16, op=ops.matmul(64, 64, 128))
-    measurer = FakeMeasurer()
-    result = search(log, measurer, 16, strategy="evolutionary")
+class Listening(Random):
+    """Random search that keeps what it is told of other shapes, devices and versions."""
+
+    def __init__(self, space: SearchSpace, cost_model: CostModel, rng: np.random.Generator) -> None:
+        super().__init__(space, cost_model, rng)
+        self.elsewhere: list[TuningRecord] = []
+
+    def tell(self, records: Sequence[TuningRecord], *, elsewhere: bool = False) -> None:
+        super().tell(records, elsewhere=elsewhere)
+        if elsewhere:
+            self.elsewhere += records
+
+
+def test_records_of_other_shapes_are_told_to_the_strategy_and_known_of_none(log: Path) -> None:
+    other, made = ops.matmul(64, 64, 128), []
+
+    def listening(space: SearchSpace, cost_model: CostModel, rng: np.random.Generator) -> Listening:
+        made.append(Listening(space, cost_model, rng))
+        return made[-1]
+
+    search(log, FakeMeasurer(), 16, op=other)
+    result = search(log, FakeMeasurer(), 16, strategy=listening)
     assert (result.trials_known, result.trials_done) == (0, 16)
+    succeeded = {r.schedule for r in TuningLog(log).records(other, TARGET) if r.measurement.ok}
+    assert len(succeeded) > 8
+    assert {r.schedule for r in made[0].elsewhere if r.workload == other} == succeeded
 
 
 def test_the_same_seed_proposes_the_same_schedules(tmp_path: Path) -> None:
@@ -400,4 +438,44 @@ def test_every_record_says_where_it_comes_from(log: Path) -> None:
         assert record.provenance.seed == 3
         assert record.provenance.policy == "cold"
         assert record.provenance.unix_s > 0
-        assert "torch" in dict(record.provenance.versions)
+        assert record.provenance.versions == FakeMeasurer.environment
+
+
+# Workloads that compute the same
+
+
+def softmax_of_more_rows(outer: int, inner: int, columns: int) -> Workload:
+    """What `ops.softmax` of outer * inner rows computes, with other names and one axis more."""
+    i, j, k = Axis("i", outer), Axis("j", inner), Axis("k", columns)
+    rows, at = (axis_index("i"), axis_index("j")), (axis_index("i"), axis_index("j"), axis_index("k"))
+    x, shifted = Access("given", at), Access("shifted", at)
+    stages = (
+        Stage("largest", (i, j), x, Reduction("max", (k,))),
+        Stage("shifted", (i, j, k), call("exp", sub(x, Access("largest", rows)))),
+        Stage("sums", (i, j), shifted, Reduction("sum", (k,))),
+        Stage("made", (i, j, k), div(shifted, Access("sums", rows))),
+    )
+    return Workload("attention", (Tensor("given", (outer, inner, columns), "float32"),), stages)
+
+
+def test_a_search_goes_on_under_another_name(log: Path) -> None:
+    one, measurer = ops.softmax(24, 64), FakeMeasurer()
+    search(log, measurer, 6, one)
+    again = search(log, measurer, 8, dataclasses.replace(one, name="mine"))
+    assert (again.trials_known, again.trials_done) == (6, 2)
+
+
+def test_a_search_does_not_count_what_was_measured_in_loops_that_it_does_not_have(log: Path) -> None:
+    flat, deep = ops.softmax(24, 64), softmax_of_more_rows(4, 6, 64)
+    search(log, FakeMeasurer(), 20, flat)
+    result = search(log, FakeMeasurer(), 20, deep)
+    assert (result.trials_known, result.trials_done) == (0, 20)
+
+
+def test_a_log_keeps_all_records_of_workloads_that_have_one_key(log: Path) -> None:
+    flat, deep = ops.softmax(24, 64), softmax_of_more_rows(4, 6, 64)
+    for op in (flat, deep):
+        search(log, FakeMeasurer(), 5, op)
+    records = TuningLog(log).records(deep)
+    assert len(records) == len(list(TuningLog(log)))
+    assert {r.workload.name for r in records} == {"softmax", "attention"}

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 sys.path.append(str(Path(__file__).parent))
 from figures_resume import resume_s, write_known
@@ -21,13 +22,15 @@ from autosched.backends import reproduction
 from autosched.backends.backend import CompileError
 from autosched.backends.llvm.backend import LlvmBackend
 from autosched.backends.reproduction import Reproduction
+from autosched.cli import app
 from autosched.machine.timing import Policy
+from autosched.replaying.log_export import export
 from autosched.replaying.replay import find_best
 from autosched.tuning.tuner import tune
 from search_spaces import Schedule, Target, TileProgram, Workload, ops, target_named
 from search_spaces.code_hash import code_hash
 from search_spaces.devices.target import cpu
-from tuning_logs import Measurement, Status, TuningLog, TuningRecord
+from tuning_logs import CompileFacts, Measurement, Status, TuningLog, TuningRecord
 
 TARGET = cpu("Imaginary CPU", lanes=8, threads=1, l1_bytes=32 * 1024, l2_bytes=2**20, fp32_flops=1e11)
 OP = ops.matmul(64, 64, 64)
@@ -39,6 +42,7 @@ class Measurer:
     """Measures nothing: of every five schedules one fails to compile; the others are the faster, the later."""
 
     overlaps = False
+    environment = (("python", "3.12"),)
 
     def __init__(self, failure: Status = "compile_error") -> None:
         self.measured: list[Schedule] = []
@@ -100,6 +104,11 @@ def rewrite(log: Path, change: Callable[[TuningRecord], TuningRecord]) -> None:
     TuningLog(log).append(*records)
 
 
+def with_source(record: TuningRecord, source: str) -> TuningRecord:
+    """As if another kernel had been made of its schedule."""
+    return replace(record, measurement=replace(record.measurement, facts=CompileFacts(0.0, source=source)))
+
+
 def without_source(record: TuningRecord) -> TuningRecord:
     """As earlier versions wrote it."""
     return replace(record, measurement=replace(record.measurement, facts=None))
@@ -111,11 +120,10 @@ def without_source(record: TuningRecord) -> TuningRecord:
 RESUMED = """
 import sys
 from pathlib import Path
-from autosched import backends
 from autosched.backends.generator import generator_hash
 import test_validity as tests
 result = tests.search(Path(sys.argv[1]), 30)
-print(result.trials_known, result.trials_done, generator_hash(backends.for_target(tests.TARGET)))
+print(result.trials_known, result.trials_done, generator_hash())
 """
 
 
@@ -171,6 +179,33 @@ def test_the_best_is_that_of_the_kernels_that_are_still_made(log: Path, change_p
     best = find_best(OP, TARGET, [log])
     assert not panelled(best.schedule)
     assert best == search(log, 1).best
+
+
+def test_a_log_is_exported_without_what_is_stale_and_replays_the_same(
+    log: Path, tmp_path: Path, change_panels: Callable[[], None]
+) -> None:
+    search(log, 30)
+    change_panels()
+    (exported,) = export(TuningLog(log), tmp_path / "records")
+    assert exported.best == find_best(OP, TARGET, [log]) == find_best(OP, TARGET, [exported.path])
+    assert not any(panelled(r.schedule) for r in TuningLog(exported.path))
+
+
+def test_the_fastest_of_a_log_are_those_that_are_still_made_and_else_are_called_stale(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def shown() -> list[str]:
+        arguments = ["log", "best", "--log", str(log), "--count", "3"]
+        return CliRunner().invoke(app, arguments, env={"COLUMNS": "200"}).output.splitlines()[1:]
+
+    search(log, 30)
+    best = find_best(OP, TARGET, [log])
+    rewrite(log, lambda r: with_source(r, "0" * 16) if r.schedule == best.schedule else r)
+    assert len(shown()) == 3
+    assert not any(best.schedule.one_line in line or "stale" in line for line in shown())
+    rewrite(log, lambda r: with_source(r, "0" * 16))
+    assert best.schedule.one_line in shown()[0]
+    assert all("stale" in line for line in shown())
 
 
 # Failed trials
@@ -247,9 +282,7 @@ def test_every_schedule_is_printed_once_however_many_records_it_has(log: Path, m
     records = list(TuningLog(log))
     printed: list[Schedule] = []
     original = reproduction.fingerprint_of
-    monkeypatch.setattr(
-        reproduction, "fingerprint_of", lambda schedule, target: printed.append(schedule) or original(schedule, target)
-    )
+    monkeypatch.setattr(reproduction, "fingerprint_of", lambda schedule: printed.append(schedule) or original(schedule))
     seen = Reproduction()
     assert all(map(seen.is_good, [*records, *records]))
     assert len(printed) == len(set(printed)) == 20 < len(records)

@@ -19,8 +19,8 @@ from log_records import A100, H200, SMALL, record, tiles
 
 import autosched
 import cost_models
-import search_spaces
 from autosched import strategies
+from autosched.backends import spaces
 from autosched.machine.timing import Policy
 from autosched.strategies.transfer import transferred
 from autosched.tuning.tuner import tune
@@ -51,6 +51,7 @@ class TileMeasurer:
     """Measures nothing: latencies depend on how far the tiles are from the ideal ones."""
 
     overlaps = False
+    environment = ()
 
     def __init__(self, op: Workload, target: Target = HERE) -> None:
         self.op, self.target = op, target
@@ -170,7 +171,7 @@ def test_history_is_all_but_what_was_measured_here_most_alike_first(
 
 @pytest.mark.parametrize("name", strategies.names())
 def test_what_was_measured_elsewhere_may_be_asked_for_once(name: str) -> None:
-    space = search_spaces.build(OP, HERE).restricted(
+    space = spaces.build(OP, HERE).restricted(
         "tiled_dot_cpu",
         register=[(8, 8)],
         m=[1],
@@ -194,7 +195,7 @@ def test_what_was_measured_elsewhere_may_be_asked_for_once(name: str) -> None:
 
 
 def test_of_several_shapes_the_most_alike_counts_most_and_no_latency_is_compared_with_anothers() -> None:
-    space = search_spaces.build(OP, HERE)
+    space = spaces.build(OP, HERE)
     rng = np.random.default_rng(0)
     schedules = list(dict.fromkeys(space.sample(rng) for _ in range(12)))[:9]
     near, middle, far = schedules[:3], schedules[3:6], schedules[6:]

@@ -2,7 +2,7 @@
 
 from tuning_logs.log import TuningLog, shipped_logs, user_log_path
 from tuning_logs.measurement import CHECK_FAILURES, STATUSES, CompileFacts, DeviceState, Measurement, Status, Timing
-from tuning_logs.record import SCHEMA_VERSION, Provenance, TuningRecord
+from tuning_logs.record import SCHEMA_VERSION, Provenance, TuningRecord, Versions
 
 __all__ = [
     "CHECK_FAILURES",
@@ -16,6 +16,7 @@ __all__ = [
     "Timing",
     "TuningLog",
     "TuningRecord",
+    "Versions",
     "shipped_logs",
     "user_log_path",
 ]

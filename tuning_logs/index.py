@@ -46,8 +46,7 @@ class Task(NamedTuple):
     """What records of one kind have in common: all that they are selected by."""
 
     workload: str
-    operator: str
-    dtype: str
+    family: str
     target: str
     policy: str
 
@@ -55,7 +54,7 @@ class Task(NamedTuple):
     def of(record: TuningRecord) -> Task:
         workload = record.workload
         key, target = record.key
-        return Task(key, workload.name, workload.stages[-1].dtype, target, record.provenance.policy)
+        return Task(key, workload.family, target, record.provenance.policy)
 
 
 class Entry(NamedTuple):
@@ -79,7 +78,8 @@ class Entry(NamedTuple):
 def index_version() -> int:
     """A positive 31-bit number that changes with the code that tells what is a record and how it is indexed.
 
-    It changes with all else of these packages too: making an index anew takes seconds, and a wrong one misleads.
+    It changes with all else of these packages too: an index is made anew in a second for 32 MB of the log, and one that
+    is wrong misleads.
     """
     return int(code_hash("search_spaces", "tuning_logs"), 16) % (2**31 - 1) + 1
 
@@ -214,10 +214,11 @@ class LogIndex:
 
 def schedule_digest(schedule: Schedule) -> int:
     """A signed 64-bit number, equal for equal schedules; two of a million differ but with a chance of 3e-8."""
-    text = json.dumps([schedule.sketch, schedule.values])
+    said = [schedule.sketch, schedule.values, schedule.backend]
+    text = json.dumps(said)
     if "true" in text or "false" in text or "." in text:
         # In Python, and so among schedules, 1 == True == 1.0.
-        text = json.dumps(_as_integers([schedule.sketch, schedule.values]))
+        text = json.dumps(_as_integers(said))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big", signed=True)
 
 

@@ -64,7 +64,7 @@ class IndexedLog:
             def rank(task: Task) -> tuple[float, bool]:
                 return distances[task.workload], task.target != target.key
 
-            alike = [t for t in index.tasks() if (t.operator, t.dtype) == (workload.name, workload.output.dtype)]
+            alike = [t for t in index.tasks() if t.family == workload.family]
             distances = {t.workload: shape_distance(self._workload(index, file, t), workload) for t in alike}
             places: list[Place] = []
             for _, tasks in groupby(sorted(alike, key=rank), key=rank):

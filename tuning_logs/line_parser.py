@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
-from search_spaces import Schedule, Target, Workload
+from search_spaces import Target, Workload
 from tuning_logs.measurement import Measurement
-from tuning_logs.record import Provenance, TuningRecord
+from tuning_logs.record import Provenance, TuningRecord, schedule_of
 
 # What stands between the part that the lines of a search have in common and the part that differs.
 _AFTER_TARGET = b', "schedule": '
@@ -61,11 +62,11 @@ def _whole_record(line: bytes) -> TuningRecord:
     return record
 
 
-def _record(workload: Workload, target: Target, data: dict[str, dict[str, object]]) -> TuningRecord:
+def _record(workload: Workload, target: Target, data: dict[str, Any]) -> TuningRecord:
     return TuningRecord(
         workload=workload,
         target=target,
-        schedule=Schedule.from_json(data["schedule"]),
+        schedule=schedule_of(data, target),
         measurement=Measurement.from_json(data["measurement"]),
         provenance=Provenance.from_json(data["provenance"]),
     )

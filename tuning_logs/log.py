@@ -120,7 +120,7 @@ class TuningLog:
         return self._reader().best(Filter(workload.key, target.key, policy), is_good)
 
     def nearest(self, workload: Workload, target: Target, limit: int) -> list[TuningRecord]:
-        """At most `limit` successful records of the same operator and dtype, to warm-start a search with.
+        """At most `limit` successful records of the same family (`Workload.family`), to warm-start a search with.
 
         Closest shape first; at the same distance `target` before others, and fast before slow.
         """

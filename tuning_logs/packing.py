@@ -1,7 +1,8 @@
 """Compressed tuning logs, `.jsonl.gz`, the form in which records ship: how they are called, and how they are written.
 
-The file of one workload and timing policy is called `<key of the workload>-<policy>-<label>.jsonl.gz`, so that whoever
-looks for one workload opens one file.
+The file of one workload and timing policy is called `<key of the workload>_<policy>_<label>.jsonl.gz`, so that whoever
+looks for one workload opens one file. Those of earlier versions, `<key>-<policy>-<label>.jsonl.gz`, have keys that this
+version does not know: only what they hold tells whose they are.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from search_spaces import LogError, Workload
 from tuning_logs.record import TuningRecord
 
 PACKED_SUFFIX = ".jsonl.gz"
-# The name of a file that holds one workload and policy only.
-_NAMED = re.compile(r"([0-9a-f]{16})-([a-z]+)-[^/]*\.jsonl\.gz")
+# The names of files that hold one workload and policy only.
+_NAMED = re.compile(r"([0-9a-f]{16})_([a-z]+)_[^/]*\.jsonl\.gz")
+_NAMED_BEFORE = re.compile(r"[0-9a-f]{16}-([a-z]+)-[^/]*\.jsonl\.gz")
 
 
 def is_packed(path: Path) -> bool:
@@ -29,14 +31,16 @@ def is_packed(path: Path) -> bool:
 
 def may_hold(path: Path, workload: Workload | None, policy: str) -> bool:
     """Whether a log may hold records of a workload (None: of any) with a timing policy, as far as its name tells."""
-    named = _NAMED.fullmatch(path.name)
-    return named is None or (named[2] == policy and (workload is None or named[1] == workload.key))
+    if named := _NAMED.fullmatch(path.name):
+        return named[2] == policy and (workload is None or named[1] == workload.key)
+    before = _NAMED_BEFORE.fullmatch(path.name)
+    return before is None or before[1] == policy
 
 
 def packed_name(workload: Workload, policy: str) -> str:
     """The name of the file that holds a workload's records, and no others."""
     label = re.sub(r"[^a-z0-9]+", "-", workload.label.lower()).strip("-")
-    return f"{workload.key}-{policy}-{label}{PACKED_SUFFIX}"
+    return f"{workload.key}_{policy}_{label}{PACKED_SUFFIX}"
 
 
 def packed(records: Sequence[TuningRecord]) -> bytes:

@@ -64,14 +64,14 @@ def _latest_of_every_kernel(records: Iterable[TuningRecord]) -> list[TuningRecor
 
     A record that does not tell what was compiled stands for all kernels of its schedule.
     """
-    latest: dict[Schedule, dict[str | None, TuningRecord]] = {}
-    for record in records:
+    # By schedule and source: the place of the first record, and the latest one.
+    latest: dict[Schedule, dict[str | None, tuple[int, TuningRecord]]] = {}
+    for number, record in enumerate(records):
         kernels, source = latest.setdefault(record.schedule, {}), record.measurement.source
-        if source is None:
-            kernels.clear()
-        kernels.pop(None, None)
-        kernels[source] = record
-    return [record for kernels in latest.values() for record in kernels.values()]
+        same = [other for other in kernels if source in (other, None) or other is None]
+        kernels[source] = min([number, *(kernels.pop(other)[0] for other in same)]), record
+    kept = (pair for kernels in latest.values() for pair in kernels.values())
+    return [record for _, record in sorted(kept, key=lambda pair: pair[0])]
 
 
 def winner(latencies: Sequence[Sequence[float]]) -> int:

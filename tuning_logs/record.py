@@ -10,6 +10,12 @@ from tuning_logs.measurement import Measurement
 
 # Raised when a line written before can no longer be read as it was meant.
 SCHEMA_VERSION = 1
+# What made the kernels of records that name no backend: there was one for each kind of target.
+_FIRST_BACKENDS = {"cpu": "llvm", "gpu": "triton"}
+
+
+# Names and versions of what a measurement depends on: python, torch, triton, driver and so on.
+Versions = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -18,8 +24,8 @@ class Provenance:
 
     `generator` is a hash of the code that lowered and printed: another one may have made the same kernels.
     `policy` is how it was timed ("cold" or "hot" caches, or "graph"); records of different policies are not ranked
-    together. `unix_s` is when, `seed` and `trial` the place in its run, `versions` of python, torch, triton, driver and
-    so on. `finals` is 0 for a trial. Finalists are measured again, interleaved with each other, and their new records
+    together. `unix_s` is when, `seed` and `trial` the place in its run, `versions` those of the machine that measured.
+    `finals` is 0 for a trial. Finalists are measured again, interleaved with each other, and their new records
     have the moment of these finals, in milliseconds since 1970: they supersede the trials of the same schedules, and
     only figures of one moment compare fairly.
     `propose_s` is its share of the time that proposing its batch took.
@@ -30,7 +36,7 @@ class Provenance:
     unix_s: float
     seed: int
     trial: int
-    versions: tuple[tuple[str, str], ...] = ()
+    versions: Versions = ()
     finals: int = 0
     propose_s: float = 0.0
 
@@ -44,7 +50,7 @@ class Provenance:
 
 @dataclass(frozen=True)
 class TuningRecord:
-    """Workload, target, schedule, what was measured, and where that comes from."""
+    """Workload, target, schedule and its backend, what was measured, and where that comes from."""
 
     workload: Workload
     target: Target
@@ -57,12 +63,18 @@ class TuningRecord:
         """What it is filed under: the workload's structure and the device."""
         return self.workload.key, self.target.key
 
+    @property
+    def backend(self) -> str:
+        """The name of what made the kernel of the schedule, and makes it again."""
+        return self.schedule.backend
+
     def to_json(self) -> dict[str, Any]:
         return {
             "schema": SCHEMA_VERSION,
             "workload": self.workload.to_json(),
             "target": self.target.to_json(),
             "schedule": self.schedule.to_json(),
+            "backend": self.backend,
             "measurement": self.measurement.to_json(),
             "provenance": self.provenance.to_json(),
         }
@@ -76,10 +88,23 @@ class TuningRecord:
         """
         if data.get("schema") != SCHEMA_VERSION:
             raise ValueError(f"schema {data.get('schema')!r}, expected {SCHEMA_VERSION}")
+        target = Target.from_json(data["target"])
         return TuningRecord(
             workload=Workload.from_json(data["workload"]),
-            target=Target.from_json(data["target"]),
-            schedule=Schedule.from_json(data["schedule"]),
+            target=target,
+            schedule=schedule_of(data, target),
             measurement=Measurement.from_json(data["measurement"]),
             provenance=Provenance.from_json(data["provenance"]),
         )
+
+
+def schedule_of(data: dict[str, Any], target: Target) -> Schedule:
+    """The schedule in a parsed line, with its backend.
+
+    Raises:
+        ValueError, KeyError, TypeError: the line is not a record of this schema.
+    """
+    backend = data.get("backend", _FIRST_BACKENDS[target.kind])
+    if not isinstance(backend, str):
+        raise TypeError(f"backend {backend!r}, expected text")
+    return Schedule.from_json(data["schedule"], backend)

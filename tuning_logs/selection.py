@@ -25,8 +25,8 @@ def nearest(records: Iterable[TuningRecord], workload: Workload, target: Target,
 
 
 def are_alike(a: Workload, b: Workload) -> bool:
-    """Whether a schedule of one may say something of the other: the same operator and element type."""
-    return (a.name, a.output.dtype) == (b.name, b.output.dtype)
+    """Whether a schedule of one may say something of the other: the same kinds of reductions, and output type."""
+    return a.family == b.family
 
 
 def distance(record: TuningRecord, workload: Workload, target: Target) -> tuple[float, bool]:

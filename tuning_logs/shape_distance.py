@@ -1,30 +1,26 @@
-"""How far apart two workloads of the same operator are in shape."""
+"""How far apart two workloads of one family are in shape."""
 
 from __future__ import annotations
 
+import itertools
 import math
 
-from search_spaces import Tensor, Workload
+from search_spaces import Workload
 
 # What a tensor that only one of the two has (a bias, say) counts: as much as one dimension of twice the size.
 _MISSING = 1.0
 
 
 def shape_distance(a: Workload, b: Workload) -> float:
-    """Sum over the sizes of inputs and output of |log2 ratio|; 0 for equal shapes, symmetric."""
-    left, right = _tensors(a), _tensors(b)
-    shared = left.keys() & right.keys()
-    return sum(_between(left[n], right[n]) for n in sorted(shared)) + _MISSING * len(left.keys() ^ right.keys())
+    """Sum over the sizes of loop and inputs of |log2 ratio|; 0 for equal shapes, symmetric.
 
-
-def _tensors(workload: Workload) -> dict[tuple[str, int], tuple[int, ...]]:
-    """Shapes by name and rank; the output is called the same everywhere."""
-
-    def entry(name: str, tensor: Tensor) -> tuple[tuple[str, int], tuple[int, ...]]:
-        return (name, len(tensor.shape)), tensor.shape
-
-    return dict([*(entry(t.name, t) for t in workload.inputs), entry("", workload.output)])
+    Both are those of the canonical forms, inputs in their order.
+    """
+    pairs = itertools.zip_longest(a.canonical.shapes, b.canonical.shapes)
+    return sum(_MISSING if x is None or y is None else _between(x, y) for x, y in pairs)
 
 
 def _between(a: tuple[int, ...], b: tuple[int, ...]) -> float:
-    return sum(abs(math.log2(x / y)) for x, y in zip(a, b, strict=True))
+    """The dimensions that only one of them has are its outer ones, and of size 1 in the other."""
+    pairs = itertools.zip_longest(reversed(a), reversed(b), fillvalue=1)
+    return sum(abs(math.log2(x / y)) for x, y in pairs)

@@ -1,19 +1,53 @@
-"""Backends print tile programs, compile what they printed, and load what they compiled."""
+"""Backends print tile programs, compile what they printed, and load what they compiled.
+
+Two come with autosched. Another package adds one by an entry point of the group `autosched.backends`, from its name to
+its class:
+
+    [project.entry-points."autosched.backends"]
+    mine = "my_package:MyBackend"
+"""
 
 from __future__ import annotations
 
+import functools
+from importlib.metadata import EntryPoint, entry_points
+
 from autosched.backends.backend import Artefact, Backend, CompileError, Launcher, LoadError
-from search_spaces import Target
+from search_spaces import InputError, Target
 
-__all__ = ["Artefact", "Backend", "CompileError", "Launcher", "LoadError", "for_target"]
+__all__ = ["Artefact", "Backend", "CompileError", "Launcher", "LoadError", "for_target", "named"]
+
+_GROUP = "autosched.backends"
+# Best first. Their modules are imported when they are asked for.
+_OWN = (
+    EntryPoint("triton", "autosched.backends.triton.backend:TritonBackend", _GROUP),
+    EntryPoint("llvm", "autosched.backends.llvm.backend:LlvmBackend", _GROUP),
+)
 
 
-def for_target(target: Target) -> Backend:
-    """The backend that makes kernels for a target; its compiler is imported only here."""
-    if target.kind == "cpu":
-        from autosched.backends.llvm.backend import LlvmBackend
+def for_target(target: Target) -> tuple[Backend, ...]:
+    """All backends that make kernels for a target, best first: those that come with autosched, then others."""
+    return tuple(backend for name in _installed() if (backend := named(name)).serves(target))
 
-        return LlvmBackend()
-    from autosched.backends.triton.backend import TritonBackend
 
-    return TritonBackend()
+def named(name: str) -> Backend:
+    """The backend of that name, as records have it.
+
+    Raises:
+        InputError: none of that name is installed.
+    """
+    installed = _installed()
+    if name not in installed:
+        raise InputError(
+            f"backend {name!r} is not installed; expected one of {', '.join(sorted(installed))}, "
+            f"or a package with that entry point of {_GROUP}"
+        )
+    backend: Backend = installed[name].load()()
+    return backend
+
+
+# Reading what is installed takes milliseconds, and is the same as long as a process lives.
+@functools.cache
+def _installed() -> dict[str, EntryPoint]:
+    """By name, best first; what another package calls by a name of ours is not taken for it."""
+    return {e.name: e for e in (*_OWN, *sorted(entry_points(group=_GROUP)), *_OWN)}

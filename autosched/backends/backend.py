@@ -12,6 +12,7 @@ from typing import Protocol
 import torch
 
 from search_spaces import Target, TileProgram
+from search_spaces.schedules.limits import Limits
 from tuning_logs import CompileFacts
 
 
@@ -58,7 +59,18 @@ class Backend(Protocol):
     """A printer with its compiler. Stateless: the same program gives the same text, byte for byte."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """What records call it."""
+        ...
+
+    @property
+    def limits(self) -> Limits:
+        """What it can make kernels of, on the targets that it serves."""
+        ...
+
+    def serves(self, target: Target) -> bool:
+        """Whether it makes kernels for such devices."""
+        ...
 
     def render(self, program: TileProgram, comment: str) -> str:
         """The source text; `comment` (the schedule) stands at its top. Raises CompileError for what it cannot say."""

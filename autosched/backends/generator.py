@@ -6,15 +6,11 @@ changes it, and no kernel.
 
 from __future__ import annotations
 
-import hashlib
-
-from autosched.backends.backend import Backend
 from search_spaces.code_hash import code_hash
 
 _DIGITS = 12
 
 
-def generator_hash(backend: Backend) -> str:
-    """12 hexadecimal digits over the name of a backend and the text of all code that lowers schedules and prints."""
-    text = " ".join([backend.name, code_hash("search_spaces", "autosched.backends")])
-    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+def generator_hash() -> str:
+    """12 hexadecimal digits over the text of all code that lowers schedules and prints."""
+    return code_hash("search_spaces", "autosched.backends")[:_DIGITS]

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import search_spaces
 from autosched import backends
+from autosched.backends import spaces
 from autosched.backends.backend import CompileError
 from autosched.backends.fingerprint import source_fingerprint
 from autosched.backends.generator import generator_hash
@@ -22,18 +22,25 @@ def printed(record: TuningRecord) -> str:
     """The source that this version generates for a record's schedule, which needs neither a compiler nor the device.
 
     Raises:
-        AutoschedError: the schedule is not of the search space any more, or cannot be printed.
+        AutoschedError: the backend is not installed, or the schedule is not of the search space any more, or cannot
+            be printed.
     """
-    schedule = search_spaces.build(record.workload, record.target).bind(record.schedule)
+    backend = backends.named(record.backend)
+    schedule = spaces.build(record.workload, record.target).bind(record.schedule)
     try:
-        return backends.for_target(record.target).render(schedule.program, schedule.one_line)
+        return backend.render(schedule.program, schedule.one_line)
     except CompileError as error:
         raise AutoschedError(f"{record.workload.label}: its schedule cannot be printed: {error}") from error
 
 
-def fingerprint_of(schedule: Schedule, target: Target) -> str:
-    """The fingerprint of what this version prints for a bound schedule. Raises CompileError where it cannot."""
-    source = backends.for_target(target).render(schedule.program, schedule.one_line)
+def fingerprint_of(schedule: Schedule) -> str:
+    """The fingerprint of what this version prints for a bound schedule.
+
+    Raises:
+        InputError: its backend is not installed.
+        CompileError: its backend cannot print it.
+    """
+    source = backends.named(schedule.backend).render(schedule.program, schedule.one_line)
     return source_fingerprint(source, schedule.program)
 
 
@@ -71,7 +78,7 @@ class Reproduction:
     def why_stale(self, record: TuningRecord) -> str | None:
         """Why this version does not make the kernel of a record, or None when it does."""
         told, measured = record.measurement.source, record.measurement
-        if told is None and record.provenance.generator == generator_hash(backends.for_target(record.target)):
+        if told is None and record.provenance.generator == generator_hash():
             return None
         if told is None and measured.status != "compile_error":
             return "the record does not tell what was compiled"
@@ -92,11 +99,15 @@ class Reproduction:
 
     def _make_anew(self, record: TuningRecord) -> _Made:
         try:
+            backends.named(record.backend)
+        except InputError as error:
+            return _Made(why_not=str(error))
+        try:
             space = self._space(record)
             schedule = space.bind(record.schedule)
             if reason := space.why_illegal(schedule):
                 return _Made(why_not=f"its schedule is no longer legal: {reason}")
-            return _Made(fingerprint_of(schedule, record.target))
+            return _Made(fingerprint_of(schedule))
         except InputError as error:
             return _Made(why_not=f"its schedule is no longer in the search space: {error}")
         except (AutoschedError, CompileError) as error:
@@ -105,5 +116,5 @@ class Reproduction:
     def _space(self, record: TuningRecord) -> SearchSpace:
         key = record.workload, record.target
         if key not in self._spaces:
-            self._spaces[key] = search_spaces.build(*key)
+            self._spaces[key] = spaces.build(*key)
         return self._spaces[key]

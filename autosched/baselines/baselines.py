@@ -41,7 +41,7 @@ class Baseline:
 def baseline(workload: Workload) -> Baseline | None:
     """The library's version of a workload, or None when it is not one of the named operators."""
     named = _constructed(workload)
-    if named is None or named.key != workload.key:
+    if named is None or named != workload:
         return None
     # All of them, with the defaults.
     arguments = dict(named.arguments)

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -28,7 +29,8 @@ from autosched.replaying.arguments import check_integer, log_path
 from autosched.replaying.replay import replay, why_wrong_now
 from autosched.tracing import TracedFunction
 from autosched.tuning.progress import progress_display
-from autosched.tuning.tuner import prepare, run
+from autosched.tuning.results import TuneResult
+from autosched.tuning.tuner import all_tuned, prepare, run
 from search_spaces import AutoschedError, InputError, LogError, Target, Workload
 from tuning_logs import TuningLog, TuningRecord
 from tuning_logs.text import first_line
@@ -124,13 +126,17 @@ def _ops(suite: Suite, failures: Mapping[str, str]) -> Iterator[Workload | Trace
 
 
 def _tune_case(op: Workload | TracedFunction, plan: BenchPlan, console: Console) -> str | None:
-    """Tune one, all of its kernels; why nothing came of it, if nothing did."""
-    workloads = op.for_target(plan.target).workloads if isinstance(op, TracedFunction) else (op,)
-    failures = [failure for workload in workloads if (failure := _tune_workload(workload, plan, console))]
-    return failures[0] if failures else None
+    """Tune one, all of its kernels in every way that it was cut; why nothing came of it, if nothing did."""
+    search = partial(_tune_workload, plan=plan, console=console)
+    cut = op if isinstance(op, Workload) else op.for_target(plan.target)
+    needed = (cut,) if isinstance(cut, Workload) else cut.workloads
+    results = (search(cut),) if isinstance(cut, Workload) else all_tuned(cut, search)
+    failed = (r.all_failures for r in results if r.best is None and r.workload in needed)
+    counted = (", ".join(f"{n} {status}" for status, n in failures) for failures in failed)
+    return next((f"no trial succeeded ({counts})" for counts in counted), None)
 
 
-def _tune_workload(workload: Workload, plan: BenchPlan, console: Console) -> str | None:
+def _tune_workload(workload: Workload, plan: BenchPlan, console: Console) -> TuneResult:
     assert plan.trials is not None
     search = prepare(
         workload,
@@ -148,8 +154,7 @@ def _tune_workload(workload: Workload, plan: BenchPlan, console: Console) -> str
     _say(console, f"  {result}")
     if result.ending == "interrupted":
         raise KeyboardInterrupt
-    failed = ", ".join(f"{n} {status}" for status, n in result.all_failures)
-    return None if result.best else f"no trial succeeded ({failed})"
+    return result
 
 
 def _rows(suite: Suite, plan: BenchPlan, failures: Mapping[str, str]) -> Iterator[BenchRow]:

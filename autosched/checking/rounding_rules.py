@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from autosched.checking import function_errors
@@ -263,7 +264,8 @@ def of_finite(error: torch.Tensor, values: torch.Tensor, doubt: torch.Tensor) ->
 
     `doubt`: where nothing is known, of values that are not finite either.
     """
-    shape = torch.broadcast_shapes(error.shape, values.shape)  # type: ignore[no-untyped-call]  # PyTorch's lack
+    # Not PyTorch's own: it imports a library of symbolic mathematics for that, a second in every new process.
+    shape = np.broadcast_shapes(error.shape, values.shape)
     error = error.nan_to_num(nan=math.inf, posinf=math.inf).expand(shape)
     if not _all_finite(values):
         error = torch.where(values.isfinite(), error, 0.0)

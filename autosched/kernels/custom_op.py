@@ -84,10 +84,11 @@ def call(name: str, tensors: Sequence[Tensor], out: Tensor | None) -> Tensor:
 
 def own_name(kernel: OperatorKernel) -> str:
     """The name of the operator that equal kernels share."""
-    parts = (kernel.workload.key, repr(kernel.target), kernel.source, str(kernel.output.device))
+    op = kernel.workload
+    parts = (op.key, repr((op.inputs, op.output)), repr(kernel.target), kernel.source, str(kernel.output.device))
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
     # A person may call a workload anything; an identifier neither begins with a digit nor holds a space.
-    return f"{_NAMESPACE}::{re.sub(r'^(?=[0-9])|[^0-9A-Za-z_]', '_', kernel.workload.name)}_{digest}"
+    return f"{_NAMESPACE}::{re.sub(r'^(?=[0-9])|[^0-9A-Za-z_]', '_', op.name)}_{digest}"
 
 
 def _define(name: str, schema: str, kernel: OperatorKernel) -> None:

@@ -77,7 +77,7 @@ def first_right(space: SearchSpace, schedules: Sequence[Schedule], like: TuningR
     """
     like = replace(like, workload=space.workload)
     for schedule in schedules:
-        source = _printed(schedule, like)
+        source = _printed(schedule)
         latency_s = None if source is None else checked_kernels().latency_s(_key(like, source))
         if latency_s is not None:
             return replace(like, schedule=schedule, measurement=Measurement("ok", (latency_s,)))
@@ -123,10 +123,10 @@ def _put_to_trial(measurer: LocalMeasurer, like: TuningRecord, schedule: Schedul
     return found
 
 
-def _printed(schedule: Schedule, record: TuningRecord) -> str | None:
+def _printed(schedule: Schedule) -> str | None:
     """The fingerprint of what this version prints for a schedule; None where it cannot."""
     try:
-        return fingerprint_of(schedule, record.target)
+        return fingerprint_of(schedule)
     except CompileError:
         return None
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
-import search_spaces
 from autosched import backends
+from autosched.backends import spaces
 from autosched.backends.backend import Artefact, CompileError, Launcher, LoadError
 from autosched.backends.build import build
 from autosched.kernels import custom_op, first_use
@@ -26,9 +26,10 @@ class Kernel:
     """The kernel of one tuning record, compiled, loaded and checked on this machine.
 
     `kernel(*inputs)` returns a new tensor; `kernel(*inputs, out=tensor)` writes to `tensor` and returns it. Inputs come
-    in the workload's order. One that is not aligned, or does not have the strides that the workload says (contiguous,
-    unless it says others), is copied first; such an `out` is written by way of a temporary. Forward only: nothing is
-    recorded for autograd.
+    in the order of `workload`, which is that of the record, or another one of the same key: its tensors may have other
+    names, shapes and an order of their own, and are the same memory. One that is not aligned, or does not have the
+    strides that the workload says (contiguous, unless it says others), is copied first; such an `out` is written by way
+    of a temporary. Forward only: nothing is recorded for autograd.
 
     A kernel may be called by several threads and, on a GPU, on several streams at the same time; it runs on the current
     stream of its device, whatever the current device is. A CUDA graph can capture it, and replays it as long as the
@@ -41,21 +42,31 @@ class Kernel:
     `launch` runs the generated code on the addresses of the inputs, in order, and of the output, and checks nothing.
     """
 
-    def __init__(self, record: TuningRecord, schedule: Schedule, artefact: Artefact, launcher: Launcher) -> None:
+    def __init__(
+        self,
+        record: TuningRecord,
+        schedule: Schedule,
+        artefact: Artefact,
+        launcher: Launcher,
+        workload: Workload | None = None,
+    ) -> None:
         self.record = record
         self.schedule = schedule
-        self._artefact = artefact
-        self.launch = launcher.launch
+        self.workload = record.workload if workload is None else workload
+        self._artefact, self._launcher = artefact, launcher
+        self.launch = _launch_of(launcher, record.workload, self.workload)
         gpu = record.target.kind == "gpu"
         device = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
         alignment = _ALIGNMENT[record.target.kind]
-        self.inputs = tuple(Argument(t, device, alignment) for t in record.workload.inputs)
-        self.output = Argument(record.workload.output, device, alignment)
+        self.inputs = tuple(Argument(t, device, alignment) for t in self.workload.inputs)
+        self.output = Argument(self.workload.output, device, alignment)
         self._ready_call = ready_call(self.inputs, self.output, self.launch)
 
-    @property
-    def workload(self) -> Workload:
-        return self.record.workload
+    def called_as(self, workload: Workload) -> Kernel:
+        """The same kernel for the tensors of a workload of the same key."""
+        if workload == self.workload:
+            return self
+        return Kernel(self.record, self.schedule, self._artefact, self._launcher, workload)
 
     @property
     def target(self) -> Target:
@@ -147,18 +158,28 @@ def _check_output(out: Tensor, name: str, input_names: Sequence[str], inputs: Se
             raise InputError(f"{name} overlaps {input_name} in memory; expected memory of its own, such as out=None")
 
 
-def load_kernel(record: TuningRecord) -> Kernel:
+def _launch_of(launcher: Launcher, made: Workload, called: Workload) -> Callable[[Sequence[int]], None]:
+    """What launches a kernel of `made` on addresses in the order of the inputs of `called`, the output's last."""
+    order = called.input_order(made)
+    if order == tuple(range(len(order))):
+        return launcher.launch
+    return lambda addresses: launcher.launch([*(addresses[n] for n in order), addresses[-1]])
+
+
+def load_kernel(record: TuningRecord, workload: Workload | None = None) -> Kernel:
     """Build the kernel of a record on this machine: lower, print, compile, load, check; nothing is searched.
 
+    `workload`: what it is called as, where that is not the record's own, but one of the same key.
+
     Raises:
-        InputError: the schedule is not of the search space that this version derives for the workload.
+        InputError: its backend is not installed, or the schedule is not of the search space that this version derives
+            for the workload.
         AutoschedError: it cannot be compiled or loaded here, and the message is the compiler's or the driver's; or it
             does not pass the check before its first use.
         OutOfMemoryError: there is no memory for the check.
     """
-    space = search_spaces.build(record.workload, record.target)
-    schedule = space.bind(record.schedule)
-    backend = backends.for_target(record.target)
+    backend = backends.named(record.backend)
+    schedule = spaces.build(record.workload, record.target).bind(record.schedule)
     try:
         artefact = build(schedule, record.target, backend)
         launcher = backend.load(artefact, schedule.program)
@@ -169,4 +190,4 @@ def load_kernel(record: TuningRecord) -> Kernel:
     except AutoschedError:
         launcher.unload()
         raise
-    return Kernel(record, schedule, artefact, launcher)
+    return Kernel(record, schedule, artefact, launcher, workload)

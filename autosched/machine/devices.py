@@ -17,6 +17,7 @@ import torch
 from search_spaces import Target, TargetUnavailableError, target_named
 from search_spaces.devices.target import GPUS, cpu
 from search_spaces.errors import InputError
+from tuning_logs import Versions
 
 _SYS_CPU = Path("/sys/devices/system/cpu/cpu0")
 
@@ -123,8 +124,8 @@ def usable_cores() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
-def environment(target: Target) -> tuple[tuple[str, str], ...]:
-    """Versions of everything that a measurement on the target depends on, as (name, version)."""
+def environment(target: Target) -> Versions:
+    """Versions of everything on this machine that a measurement on the target depends on, as (name, version)."""
     if target.kind == "gpu":
         own = [("triton", _version("triton")), ("cuda", torch.version.cuda or ""), ("driver", _driver())]
     else:

@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Protocol, Self
 
-from autosched.machine.devices import usable_cores
+from autosched.machine.devices import environment, usable_cores
 from autosched.machine.telemetry import monitor_for
 from autosched.machine.timing import Policy, check_timing
 from autosched.measuring.local.compile_pool import CompilePool
@@ -23,12 +23,12 @@ from autosched.measuring.local.finals import hold
 from autosched.measuring.local.fork_server import shared_server
 from autosched.measuring.local.jobs import Setup, Standings, Task
 from autosched.measuring.local.pipeline import Pipeline
-from autosched.measuring.local.trial_runner import TrialRunner
+from autosched.measuring.local.trial_runner import TrialRunner, UnfitTaskError
 from autosched.measuring.local.worker_process import wait_for
 from search_spaces import InputError, Schedule, Target, Workload
-from tuning_logs import DeviceState, Measurement
+from tuning_logs import DeviceState, Measurement, Versions
 
-# What gives a target's backend, as a worker process imports it.
+# What gives a target's backends, as a worker process imports it.
 DEFAULT_BACKEND = "autosched.backends:for_target"
 # Compile workers beyond this many keep a GPU no busier: it times about as many candidates a second as they compile.
 _MOST_COMPILE_WORKERS = 16
@@ -45,6 +45,11 @@ class Measurer(Protocol):
     @property
     def overlaps(self) -> bool:
         """Whether the next schedules may be worked out, and submitted, while earlier ones are measured."""
+        ...
+
+    @property
+    def environment(self) -> Versions:
+        """Versions of all that measurements depend on, on the machine that measures: they stand in every record."""
         ...
 
     def library_s(self, workload: Workload) -> float | None:
@@ -152,6 +157,10 @@ class LocalMeasurer:
     @property
     def overlaps(self) -> bool:
         return self._target.kind == "gpu"
+
+    @property
+    def environment(self) -> Versions:
+        return environment(self._target)
 
     @property
     def usable(self) -> bool:
@@ -345,10 +354,7 @@ class LocalMeasurer:
         ready: list[object] = []
         try:
             while not self._closing:
-                with self._lock:
-                    done = self._pipeline.step(ready)
-                for number, result in done:
-                    self._hand_out(number, result)
+                self._step(ready)
                 ready = wait_for(self._pipeline.workers, self._woken)
                 while self._woken.poll():
                     self._woken.recv()
@@ -356,12 +362,27 @@ class LocalMeasurer:
             # Raised again in the thread that waits for a measurement, or submits.
             with self._lock:
                 self._broken = error
-                for trial in self._trials.values():
-                    trial.set_exception(error)
-                for contest in self._contests.values():
-                    contest.set_exception(error)
-                self._trials.clear()
-                self._contests.clear()
+                self._fail(error)
+
+    def _step(self, ready: Sequence[object]) -> None:
+        done: Sequence[tuple[int, Measurement | Standings]] = ()
+        with self._lock:
+            try:
+                done = self._pipeline.step(ready)
+            except UnfitTaskError as error:
+                self._pipeline.give_up()
+                self._fail(error)
+        for number, result in done:
+            self._hand_out(number, result)
+
+    def _fail(self, error: Exception) -> None:
+        """Have everything that is open raise the error."""
+        for trial in self._trials.values():
+            trial.set_exception(error)
+        for contest in self._contests.values():
+            contest.set_exception(error)
+        self._trials.clear()
+        self._contests.clear()
 
     def _hand_out(self, number: int, result: Measurement | Standings) -> None:
         if isinstance(result, Standings):

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 
 from autosched.machine.timing import Policy
 from search_spaces import InputError, Schedule, Workload
-from tuning_logs import Measurement, TuningRecord
+from tuning_logs import Measurement, TuningRecord, Versions
 
 
 class RecordedMeasurer:
@@ -17,12 +17,19 @@ class RecordedMeasurer:
     """
 
     def __init__(self, records: Iterable[TuningRecord], overlaps: bool = False) -> None:
-        self._measurements = {(r.workload.key, r.schedule): r.measurement for r in records}
+        recorded = list(records)
+        self._measurements = {(r.workload.key, r.schedule): r.measurement for r in recorded}
+        self._environment = recorded[-1].provenance.versions if recorded else ()
         self._overlaps = overlaps
 
     @property
     def overlaps(self) -> bool:
         return self._overlaps
+
+    @property
+    def environment(self) -> Versions:
+        """That of the last record."""
+        return self._environment
 
     def library_s(self, workload: Workload) -> float | None:
         return None

@@ -19,9 +19,9 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
-import search_spaces
 from autosched import backends
-from autosched.backends.backend import Backend, CompileError
+from autosched.backends import spaces
+from autosched.backends.backend import CompileError
 from autosched.machine import devices
 from autosched.machine.timing import POLICIES
 from autosched.measuring.measurer import LocalMeasurer
@@ -60,7 +60,7 @@ def failures_folder(log: Path) -> Path:
     return log.with_name(f"{log.name}.failures")
 
 
-def keep(log: Path, record: TuningRecord, schedule: Schedule, backend: Backend) -> Path | None:
+def keep(log: Path, record: TuningRecord, schedule: Schedule) -> Path | None:
     """Keep a failed trial beside the log; its folder, or None when there is nothing to keep or enough of its kind.
 
     `schedule` is the record's, bound to its search space. Nothing is raised: what cannot be written is a warning.
@@ -68,14 +68,14 @@ def keep(log: Path, record: TuningRecord, schedule: Schedule, backend: Backend) 
     if record.measurement.status not in GUILTY:
         return None
     kind = failures_folder(log) / record.measurement.status
-    choice = json.dumps([record.target.key, schedule.to_json()])
+    choice = json.dumps([record.target.key, record.backend, schedule.to_json()])
     place = kind / f"{record.workload.key}-{hashlib.sha256(choice.encode()).hexdigest()[:_HASH_DIGITS]}"
     try:
         kind.mkdir(parents=True, exist_ok=True)
         kept = [path for path in kind.iterdir() if not path.name.startswith(".")]
         if place in kept or len(kept) >= MOST_PER_STATUS:
             return None
-        _write(place, record, schedule, backend)
+        _write(place, record, schedule)
     except OSError as error:
         warnings.warn(f"{place}: the failed trial cannot be kept: {error}", stacklevel=2)
         return None
@@ -86,13 +86,14 @@ def repeat(folder: str | os.PathLike[str]) -> Repeated:
     """Measure once more what was kept in a folder, on this machine and with the inputs of the run's seed.
 
     Raises:
-        InputError: the folder holds no failed trial, or its schedule is not of the search space derived here.
+        InputError: the folder holds no failed trial, its backend is not installed, or its schedule is not of the
+            search space derived here.
         TargetUnavailableError: its device is not here.
     """
     record = _read(Path(folder))
-    space = search_spaces.build(record.workload, devices.resolve(record.target))
+    space = spaces.build(record.workload, devices.resolve(record.target))
     schedule = space.bind(record.schedule)
-    source = _source(schedule, backends.for_target(record.target))
+    source = _source(schedule)
     kept = next((path.read_text(encoding="utf-8") for path in Path(folder).glob("kernel.*")), "")
     policy = next(p for p in POLICIES if p == record.provenance.policy)
     with LocalMeasurer(record.target) as measurer:
@@ -100,13 +101,13 @@ def repeat(folder: str | os.PathLike[str]) -> Repeated:
     return Repeated(record, measurement, source == kept)
 
 
-def _write(place: Path, record: TuningRecord, schedule: Schedule, backend: Backend) -> None:
+def _write(place: Path, record: TuningRecord, schedule: Schedule) -> None:
     """All of the folder or nothing: whoever is killed here leaves one whose name begins with a dot."""
     draft = Path(tempfile.mkdtemp(prefix=".", dir=place.parent))
     try:
         (draft / _RECORD).write_text(json.dumps(record.to_json(), indent=1), encoding="utf-8")
-        kernel = draft / f"kernel{_SUFFIXES.get(backend.name, '.txt')}"
-        kernel.write_text(_source(schedule, backend), encoding="utf-8")
+        kernel = draft / f"kernel{_SUFFIXES.get(record.backend, '.txt')}"
+        kernel.write_text(_source(schedule), encoding="utf-8")
         (draft / "README.txt").write_text(_explanation(record, place), encoding="utf-8")
         draft.rename(place)
     except BaseException:
@@ -114,10 +115,10 @@ def _write(place: Path, record: TuningRecord, schedule: Schedule, backend: Backe
         raise
 
 
-def _source(schedule: Schedule, backend: Backend) -> str:
+def _source(schedule: Schedule) -> str:
     try:
-        return backend.render(schedule.program, schedule.one_line)
-    except CompileError as error:
+        return backends.named(schedule.backend).render(schedule.program, schedule.one_line)
+    except (CompileError, InputError) as error:
         return f"{schedule.one_line}\ncannot be printed: {error}\n"
 
 

@@ -2,7 +2,7 @@
 
 records/
   h200/                                      the target
-    3f9c2a71d0b46e55-cold-matmul-m-512-….jsonl.gz  the key of the workload, the timing policy, what it is
+    3f9c2a71d0b46e55_cold_matmul-m-512-….jsonl.gz  the key of the workload, the timing policy, what it is
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _export_task(log: TuningLog, example: TuningRecord, folder: Path, best: int)
     path = folder / packed_name(op, policy)
     changed = write_packed(path, records)
     # A workload may have been called something else.
-    for other in folder.glob(f"{op.key}-{policy}-*{PACKED_SUFFIX}"):
+    for other in folder.glob(f"{op.key}_{policy}_*{PACKED_SUFFIX}"):
         if other != path:
             other.unlink()
     return Exported(path, winner, len(records), changed)

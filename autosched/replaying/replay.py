@@ -90,7 +90,7 @@ def replay(
     check_policy(policy)
     paths = log_paths(log)
     device = devices.resolve(target)
-    return load_kernel(find_best(op, device, paths, policy, allow_stale))
+    return load_kernel(find_best(op, device, paths, policy, allow_stale), op)
 
 
 def _replayed(

@@ -25,7 +25,7 @@ from autosched.checking.reference import indexed_sizes
 from autosched.kernels.kernel import Kernel
 from autosched.machine.timing import Policy, policy_text
 from autosched.standalone.first_call import first_call_text
-from autosched.standalone.launchers import CHECK, DESCRIPTOR, GLUON_DESCRIPTOR, entry, launcher
+from autosched.standalone.launchers import CHECK, DESCRIPTOR, GLUON_DESCRIPTOR, Call, call_of, entry, launcher
 from autosched.standalone.references import HELPERS, reference
 from autosched.standalone.self_test import RANDOM, error_text, inputs_text, main_text
 from autosched.standalone.traced_functions import ALIGNED, LAID_OUT, TYPE, VIEW, TracedText, beside
@@ -90,11 +90,13 @@ def export(
         case Workload():
             text = workload_text(found(op))
         case Kernel():
-            text = workload_text(Tuned(op.record, op.schedule))
+            text = workload_text(Tuned(op.record, op.schedule, op.workload))
         case TracedFunction():
             text, saved = traced_text(*_fastest_cut(op.for_target(target_of(target)), found))
         case TracedKernel():
-            text, saved = traced_text(op.traced, {k.workload.key: Tuned(k.record, k.schedule) for k in op.kernels})
+            text, saved = traced_text(
+                op.traced, {k.workload.key: Tuned(k.record, k.schedule, k.workload) for k in op.kernels}
+            )
         case _:
             raise InputError(
                 f"got {type(op).__name__}; expected a workload, a function traced "
@@ -145,7 +147,7 @@ def workload_text(tuned: Tuned) -> str:
     parts = [
         *kernels,
         CHECK,
-        launcher(launched, workload, program, reserved),
+        launcher(launched, workload, tuned.record.workload, program, reserved),
         entry(function, launched, workload, reserved),
         reference("_reference", workload),
         RANDOM,
@@ -158,12 +160,16 @@ def workload_text(tuned: Tuned) -> str:
 
 
 def traced_text(traced: TracedFunction, found: Mapping[str, Tuned]) -> tuple[str, dict[str, torch.Tensor]]:
-    """The file of a traced function, whose workloads these are, by key; and what is to be saved beside it."""
+    """The file of a traced function, whose kernels these are, by key; and what is to be saved beside it."""
     kernels = [found[w.key] for w in traced.workloads]
     names = _names()
     function = names.of(traced, traced.name)
-    programs = [named_kernels(t.schedule.program, names) for t in kernels]
-    launchers = {t.workload.key: names.of(t.workload.key, t.workload.name) for t in kernels}
+    by_key = {w.key: named_kernels(found[w.key].schedule.program, names) for w in traced.workloads}
+    programs = list(by_key.values())
+    ways: dict[Call, Workload] = {}
+    for w in traced.launched:
+        ways.setdefault(call_of(w), w)
+    launchers = {way: names.of(way, w.name) for way, w in ways.items()}
     launched = names.of((traced, "launched"), f"launch_{function}")
     called = [k.name for p in programs for k in p.kernels]
     whole = TracedText(traced, function, launchers, (*_RESERVED, *called, *launchers.values(), launched))
@@ -172,8 +178,8 @@ def traced_text(traced: TracedFunction, found: Mapping[str, Tuned]) -> tuple[str
         *functions,
         CHECK,
         *(
-            launcher(launchers[t.workload.key], t.workload, p, (*_RESERVED, *called))
-            for t, p in zip(kernels, programs, strict=True)
+            launcher(launchers[way], w, found[w.key].record.workload, by_key[w.key], (*_RESERVED, *called))
+            for way, w in ways.items()
         ),
         *([whole.constants_text()] if whole.constants else []),
         whole.launched(launched),
@@ -181,7 +187,7 @@ def traced_text(traced: TracedFunction, found: Mapping[str, Tuned]) -> tuple[str
         whole.reference(),
         RANDOM,
         inputs_text(whole.arguments, whole.sizes(), whole.safe_integers),
-        error_text([t.workload for t in kernels], "in the function's own types"),
+        error_text(traced.workloads, "in the function's own types"),
         first_call_text(function, launched, whole.compared()),
         main_text(function, traced.name, _tuned_text(kernels, _seconds(traced, found))),
     ]
@@ -223,7 +229,7 @@ def _head(title: str, kernels: Sequence[Tuned], remarks: Iterable[str] = ()) -> 
         record = tuned.record
         taken, made = record.measurement.latency_s, record.provenance
         versions = ", ".join(f"{name} {version}" for name, version in made.versions if name != "device")
-        lines += ["", *str(tuned.workload).splitlines(), ""]
+        lines += ["", *str(tuned.record.workload).splitlines(), ""]
         lines.append(
             f"Tuned on {record.target.device}: {duration_text(taken)} with {policy_text(made.policy)} "
             f"({versions or 'versions unknown'}; generator {made.generator})."

@@ -22,6 +22,9 @@ FIRST_CALL = "_checked"
 # As in `autosched.backends.triton.gluon.compile`: the widths of rows in shared memory whose banks are permuted.
 _SWIZZLES = (128, 64, 32)
 
+# What tells one function that launches kernels from another: the workload's key, the order of its inputs, its output.
+Call = tuple[str, tuple[int, ...], Tensor]
+
 CHECK = '''\
 def _check(name, tensor, shape, strides, dtype, device):
     """Raise ValueError unless the kernels, which have shapes and strides built in, can take the tensor."""
@@ -34,18 +37,23 @@ def _check(name, tensor, shape, strides, dtype, device):
         raise ValueError(f"{name} begins at {tensor.data_ptr():#x}; expected a multiple of 16, as of {name}.clone()")'''
 
 
-def launcher(function: str, workload: Workload, program: TileProgram, reserved: tuple[str, ...]) -> str:
+def call_of(workload: Workload) -> Call:
+    return workload.key, workload.canonical.inputs, workload.output
+
+
+def launcher(function: str, workload: Workload, made: Workload, program: TileProgram, reserved: tuple[str, ...]) -> str:
     """A function of the workload's inputs, and of what allocates, that returns its output. It looks at no argument.
 
-    `reserved`: names of the file that it uses.
+    The program is one of `made`, of the same key. `reserved`: names of the file that it uses.
     """
     names = Identifiers()
     for name in (*reserved, ALLOCATE):
         names.of(("reserved", name), name)
     variables = {b.name: names.of(b.name, b.name) for b in program.buffers}
     # Kernels may see the same memory in another shape: rows end to end, say.
-    taken = [variables[t.name] for t in workload.inputs]
-    lines = [_allocated(variables[workload.output.name], workload.output, taken[0])]
+    taken = [variables[made.inputs[n].name] for n in made.input_order(workload)]
+    output = variables[made.output.name]
+    lines = [_allocated(output, workload.output, taken[0])]
     for workspace in (b for b in program.buffers if b.role == "workspace"):
         lines.append(
             _allocated(variables[workspace.name], Tensor(workspace.name, workspace.shape, workspace.dtype), taken[0])
@@ -55,7 +63,7 @@ def launcher(function: str, workload: Workload, program: TileProgram, reserved: 
     lines.append(f"with torch.cuda.device_of({taken[0]}):")
     for kernel in program.kernels:
         lines += [f"    {line}" for line in _launch(program, kernel, variables).split("\n")]
-    lines.append(f"return {variables[workload.output.name]}")
+    lines.append(f"return {output}")
     return function_text(function, [*taken, ALLOCATE], lines)
 
 

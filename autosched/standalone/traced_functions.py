@@ -25,7 +25,7 @@ from torch import Tensor, fx
 from autosched.backends.triton.language.scope import Identifiers, call
 from autosched.checking.reference import indexed_sizes
 from autosched.standalone.aten import call_text, value_text
-from autosched.standalone.launchers import ALLOCATE, FIRST_CALL, check, function_text
+from autosched.standalone.launchers import ALLOCATE, FIRST_CALL, Call, call_of, check, function_text
 from autosched.standalone.structures import structure_text
 from autosched.tracing.callables.function import TracedFunction
 from autosched.tracing.capture.capture import capture
@@ -60,11 +60,11 @@ _ALIGNMENT_BYTES = 16
 
 @dataclass
 class TracedText:
-    """The functions of a file that stand for a traced function. `launchers`: by the workload's key."""
+    """The functions of a file that stand for a traced function. `launchers`: by how they are called."""
 
     traced: TracedFunction
     function: str
-    launchers: Mapping[str, str]
+    launchers: Mapping[Call, str]
     reserved: tuple[str, ...]
     names: Identifiers = field(default_factory=Identifiers)
 
@@ -127,7 +127,7 @@ class TracedText:
         return [f"{', '.join(named)}{',' if len(named) == 1 else ''} = _constants(device)"] if named else []
 
     def _launched(self, value: Value, assembled: Assembled) -> str:
-        made, target = assembled.workload.output, self.launchers[assembled.workload.key]
+        made, target = assembled.workload.output, self.launchers[call_of(assembled.workload)]
         given = [*(self._viewed(v) for v in assembled.inputs), ALLOCATE]
         name, dense = self._name(value), dense_strides(value.shape)
         if (made.shape, made.effective_strides) == (value.shape, dense):

@@ -7,13 +7,14 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autosched.backends import spaces
 from autosched.backends.triton.language.scope import Identifiers
 from autosched.backends.triton.source import print_module
 from autosched.machine import devices
 from autosched.machine.timing import Policy
 from autosched.replaying.arguments import check_policy, check_workload
 from autosched.replaying.replay import find_best, log_paths
-from search_spaces import InputError, Schedule, Target, TileProgram, Workload, build, target_named
+from search_spaces import InputError, Schedule, Target, TileProgram, Workload, target_named
 from search_spaces.devices.target import GPUS
 from tuning_logs import TuningRecord
 
@@ -23,22 +24,19 @@ _BETWEEN = "\n\n\n"
 
 @dataclass(frozen=True)
 class Tuned:
-    """A record and its schedule, bound to the search space."""
+    """A record, its schedule, bound to the search space, and what the kernel is called as: a workload of its key."""
 
     record: TuningRecord
     schedule: Schedule
+    workload: Workload
 
     def __post_init__(self) -> None:
-        target = self.record.target
-        if target.kind != "gpu":
+        if self.record.backend != "triton":
             raise InputError(
-                f"{self.workload.label}: the kernel is for the CPU {target.device}, and LLVM IR needs autosched to "
-                'run; expected one for a GPU, such as target="h200"'
+                f"{self.workload.label}: the kernel for {self.record.target.device} was made by the backend "
+                f"{self.record.backend!r}, whose code needs autosched to run; expected one by 'triton', for a GPU, "
+                'such as target="h200"'
             )
-
-    @property
-    def workload(self) -> Workload:
-        return self.record.workload
 
 
 def look_up(
@@ -56,7 +54,7 @@ def look_up(
     check_workload(op)
     check_policy(policy)
     record = find_best(op, target_of(target), log_paths(log), policy, allow_stale)
-    return Tuned(record, build(record.workload, record.target).bind(record.schedule))
+    return Tuned(record, spaces.build(record.workload, record.target).bind(record.schedule), op)
 
 
 def target_of(target: str | Target | None) -> Target:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from autosched.strategies.strategy import Stopped, Strategy
+from autosched.strategies.strategy import Stopped, Strategy, StrategyFactory
 from cost_models import CostModel
-from search_spaces import SearchSpace
+from search_spaces import InputError, SearchSpace
 from search_spaces.errors import unknown_name
 from search_spaces.plug_ins import only_class
 
-__all__ = ["Stopped", "Strategy", "create", "names"]
+__all__ = ["Stopped", "Strategy", "StrategyFactory", "create", "names"]
 
 # Modules of this package that hold no strategy.
 _OTHERS = frozenset({"__init__", "strategy", "transfer"})
@@ -23,13 +23,22 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(p.stem for p in Path(__file__).parent.glob("*.py") if p.stem not in _OTHERS))
 
 
-def create(name: str, space: SearchSpace, cost_model: CostModel, rng: np.random.Generator) -> Strategy:
-    """The strategy called `name`, searching `space` and steered by `cost_model`; it draws from `rng`.
+def create(
+    strategy: str | StrategyFactory, space: SearchSpace, cost_model: CostModel, rng: np.random.Generator
+) -> Strategy:
+    """A strategy by its name or from what makes it: it searches `space`, is steered by `cost_model`, draws from `rng`.
 
     Raises:
         InputError: no such strategy.
     """
-    if name not in names():
-        raise unknown_name("strategy", name, names())
-    found: Strategy = only_class(f"{__name__}.{name}")(space, cost_model, rng)
+    if not (isinstance(strategy, str) or callable(strategy)):
+        raise InputError(
+            f"strategy={strategy!r}; expected a name ({', '.join(names())}), or what makes one of a search space, a "
+            "cost model and a random generator, such as the class of a strategy"
+        )
+    if not isinstance(strategy, str):
+        return strategy(space, cost_model, rng)
+    if strategy not in names():
+        raise unknown_name("strategy", strategy, names())
+    found: Strategy = only_class(f"{__name__}.{strategy}")(space, cost_model, rng)
     return found

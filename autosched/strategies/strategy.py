@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
+from cost_models import CostModel
 from search_spaces import Schedule, SearchSpace
 from tuning_logs import TuningRecord
 
@@ -52,6 +53,15 @@ class Strategy(Protocol):
     def stopped(self) -> Stopped:
         """What was stopped before it was proposed, since the strategy was created."""
         ...
+
+
+class StrategyFactory(Protocol):
+    """What makes a strategy for one search: the class of a strategy, or a function that calls it with more arguments.
+
+    Every search calls it anew, each kernel of a traced function having its own.
+    """
+
+    def __call__(self, space: SearchSpace, cost_model: CostModel, rng: np.random.Generator, /) -> Strategy: ...
 
 
 def schedules_of(space: SearchSpace, records: Iterable[TuningRecord]) -> set[Schedule]:

@@ -31,8 +31,9 @@ def transferred(space: SearchSpace, records: Sequence[TuningRecord], count: int)
 def adapted(space: SearchSpace, schedule: Schedule) -> Schedule | None:
     """The schedule in `space` most like `schedule`; None when the space lacks its sketch or no such point is legal.
 
-    Values that the space has stay. A tiling keeps its inner levels: a loop of another extent gets another outermost
-    factor. Other numbers go to the nearest value in ratio, and what has no nearest value to the first.
+    Values that the space has stay, and so does its backend. A tiling keeps its inner levels: a loop of another extent
+    gets another outermost factor. Other numbers go to the nearest value in ratio, and what has no nearest value to the
+    first.
     """
     try:
         sketch = space.sketch(schedule.sketch)
@@ -40,7 +41,8 @@ def adapted(space: SearchSpace, schedule: Schedule) -> Schedule | None:
         return None
     values = tuple((k.name, _nearest(schedule.knobs.get(k.name), k.values)) for k in sketch.knobs)
     try:
-        found = space.bind(Schedule(sketch.name, values))
+        backend = schedule.backend if schedule.backend in space.backends else ""
+        found = space.bind(Schedule(sketch.name, values, backend=backend))
     except InputError:
         return None
     return found if space.why_illegal(found) is None else None

@@ -52,7 +52,7 @@ class TuneResult:
         if self.best is None:
             shown = ", ".join(f"{n} {status}" for status, n in self.all_failures)
             raise AutoschedError(f"{self.workload.label}: no trial succeeded ({shown}); `autosched log show` says why")
-        return load_kernel(self.best)
+        return load_kernel(self.best, self.workload)
 
     @property
     def speedup(self) -> float | None:

@@ -13,7 +13,6 @@ from itertools import count
 from queue import SimpleQueue
 from typing import Literal, cast
 
-from autosched import backends
 from autosched.backends.backend import CompileError
 from autosched.backends.reproduction import fingerprint_of
 from autosched.machine.timing import Policy
@@ -21,7 +20,7 @@ from autosched.measuring import Measurer, repro
 from autosched.strategies import Strategy
 from autosched.tuning.interruption import Interruption
 from autosched.tuning.progress import OnProgress, Phase, Progress
-from search_spaces import Schedule, SearchSpace, Target
+from search_spaces import InputError, Schedule, SearchSpace
 from tuning_logs import CompileFacts, Measurement, Provenance, TuningLog, TuningRecord
 from tuning_logs.ranking import best_of, standing
 
@@ -65,8 +64,8 @@ class Search:
     """One run of the loop, over the records of one workload, target and policy.
 
     `records` are all good ones, oldest first, and grow as the search goes on; `wanted` is how many distinct schedules
-    are to be known in the end; `provenance` is that of the records to come, but for their time and place in the run;
-    `log_s` is how long writing them took.
+    are to be known in the end; `provenance` is that of the records to come, but for their time and place in the run,
+    and the machine that measures; `log_s` is how long writing them took.
     """
 
     space: SearchSpace
@@ -130,6 +129,7 @@ class Search:
 
     def run(self, measurer: Measurer, interruption: Interruption) -> Ending:
         """Search to the end; or, once the interruption is set, until what is being measured has ended."""
+        self.provenance = dataclasses.replace(self.provenance, versions=measurer.environment)
         ending: Ending = "known" if self.known >= self.wanted else self._search(measurer, interruption)
         if not interruption and self._finals_due:
             self._report("finals")
@@ -211,7 +211,7 @@ class Search:
         for schedule, record in settled:
             self._known.add(record.schedule)
             self._show(record.measurement)
-            repro.keep(self.log.path, record, schedule, backends.for_target(self.space.target))
+            repro.keep(self.log.path, record, schedule)
         if broken is not None:
             raise broken
 
@@ -245,7 +245,7 @@ class Search:
         provenance = dataclasses.replace(
             self.provenance, unix_s=time.time(), trial=trial, finals=finals, propose_s=propose_s
         )
-        told = _telling_source(measurement, schedule, self.space.target)
+        told = _telling_source(measurement, schedule)
         return TuningRecord(self.space.workload, self.space.target, schedule, told, provenance)
 
     def _log(self, records: Sequence[TuningRecord]) -> None:
@@ -286,16 +286,16 @@ class Search:
         return (now - self._first_trial_s) / (done - 1) * (self.wanted - self.known) if done > 1 else None
 
 
-def _telling_source(measurement: Measurement, schedule: Schedule, target: Target) -> Measurement:
+def _telling_source(measurement: Measurement, schedule: Schedule) -> Measurement:
     """The measurement with the fingerprint of what was compiled, which a compiler that failed does not tell.
 
-    It is that of what is printed here. What cannot be printed stays without.
+    It is that of what is printed here. What cannot be printed stays without, and so does what only the workers can.
     """
     if measurement.source is not None:
         return measurement
     try:
-        source = fingerprint_of(schedule, target)
-    except CompileError:
+        source = fingerprint_of(schedule)
+    except (CompileError, InputError):
         return measurement
     facts = measurement.facts or CompileFacts(seconds=0.0)
     return dataclasses.replace(measurement, facts=dataclasses.replace(facts, source=source))

@@ -12,8 +12,8 @@ from typing import overload
 import numpy as np
 
 import cost_models
-import search_spaces
-from autosched import backends, strategies
+from autosched import strategies
+from autosched.backends import spaces
 from autosched.backends.generator import generator_hash
 from autosched.backends.reproduction import Reproduction
 from autosched.kernels import first_use
@@ -22,6 +22,7 @@ from autosched.machine.noise import why_disturbed
 from autosched.machine.timing import Policy, check_timing
 from autosched.measuring import LocalMeasurer, Measurer, local_measurer
 from autosched.replaying.arguments import check_integer, check_workload, log_path
+from autosched.strategies import StrategyFactory
 from autosched.tracing.callables.traced import Traced, cuts_of
 from autosched.tuning.effort import WorkSeconds, ladder
 from autosched.tuning.interruption import interruptible
@@ -29,6 +30,7 @@ from autosched.tuning.progress import OnProgress
 from autosched.tuning.results import TracedTuneResult, TuneResult
 from autosched.tuning.search import Ending, Search
 from autosched.tuning.warm_start import history
+from cost_models import CostModel
 from search_spaces import EmptySearchSpaceError, Target, Workload
 from tuning_logs import Provenance, TuningLog
 from tuning_logs.ranking import standing
@@ -40,8 +42,8 @@ def tune(
     target: str | Target | None = None,
     trials: int = 1000,
     *,
-    strategy: str = ...,
-    cost_model: str = ...,
+    strategy: str | StrategyFactory = ...,
+    cost_model: str | CostModel = ...,
     seed: int = ...,
     log: str | os.PathLike[str] | None = ...,
     policy: Policy = ...,
@@ -56,8 +58,8 @@ def tune(
     target: str | Target | None = None,
     trials: int = 1000,
     *,
-    strategy: str = ...,
-    cost_model: str = ...,
+    strategy: str | StrategyFactory = ...,
+    cost_model: str | CostModel = ...,
     seed: int = ...,
     log: str | os.PathLike[str] | None = ...,
     policy: Policy = ...,
@@ -71,8 +73,8 @@ def tune(
     target: str | Target | None = None,
     trials: int = 1000,
     *,
-    strategy: str = "evolutionary",
-    cost_model: str = "xgboost",
+    strategy: str | StrategyFactory = "evolutionary",
+    cost_model: str | CostModel = "xgboost",
     seed: int = 0,
     log: str | os.PathLike[str] | None = None,
     policy: Policy = "cold",
@@ -85,9 +87,14 @@ def tune(
     schedules that the log knows in the end, those of earlier runs included: a second call on the same log measures
     nothing again, and an interrupted search resumes. A schedule of which this version makes another kernel than was
     measured is not known. `log` is by default the user's (`tuning_logs.user_log_path`). `policy` is how kernels are
-    timed: with "cold" or "hot" caches, or launched by a CUDA "graph". `measurer` stands in for that of this process,
-    whose workers stay for the next call, until the process ends or calls `close`. `on_progress` is called after every
-    trial. Ctrl-C ends the search when what is being measured has ended; a second one, at once.
+    timed: with "cold" or "hot" caches, or launched by a CUDA "graph".
+
+    `strategy` is a name ("evolutionary", "random", "exhaustive"), or what makes one for every search: the class of a
+    strategy of your own, or a function of a search space, a cost model and a random generator. `cost_model` is a name
+    ("xgboost", "roofline", "random"), or a model of your own or one that was loaded, which the search then trains.
+    `measurer` stands in for that of this process, whose workers stay for the next call, until the process ends or calls
+    `close`. `on_progress` is called after every trial. Ctrl-C ends the search when what is being measured has ended; a
+    second one, at once.
 
     Raises:
         InputError: an argument is not allowed. Nothing was written.
@@ -109,7 +116,7 @@ def tune(
             on_progress=on_progress,
         )
         cut = op.for_target(_device(target, measurer is not None))
-        return TracedTuneResult(cut, _all_tuned(cut, search_one))
+        return TracedTuneResult(cut, all_tuned(cut, search_one))
     search = prepare(
         op,
         target,
@@ -125,8 +132,12 @@ def tune(
     return run(search, measurer)
 
 
-def _all_tuned(traced: Traced, search: Callable[[Workload], TuneResult]) -> tuple[TuneResult, ...]:
-    """The results for every workload of everything it was cut into that can be computed on the target."""
+def all_tuned(traced: Traced, search: Callable[[Workload], TuneResult]) -> tuple[TuneResult, ...]:
+    """The results for every workload of everything it was cut into that can be computed on the target.
+
+    Raises:
+        EmptySearchSpaceError: of what is cut as it is on every device, something has no legal schedule.
+    """
     found: dict[str, TuneResult] = {}
     for cut in cuts_of(traced):
         try:
@@ -143,8 +154,8 @@ def prepare(
     target: str | Target | None,
     trials: int,
     *,
-    strategy: str,
-    cost_model: str,
+    strategy: str | StrategyFactory,
+    cost_model: str | CostModel,
     seed: int,
     log: str | os.PathLike[str] | None,
     policy: Policy,
@@ -167,16 +178,16 @@ def prepare(
     tuning_log.check_is_log()
     device = _device(target, measured_elsewhere)
     check_timing(policy, device)
-    space = search_spaces.build(op, device)
+    space = spaces.build(op, device)
     # Raises where no schedule is legal, whatever the strategy would make of that.
     space.sample(np.random.default_rng(seed))
     model = cost_models.create(cost_model, seed)
-    records = list(filter(Reproduction().is_good, tuning_log.records(op, device, policy=policy)))
+    found = (r for r in tuning_log.records(op, device, policy=policy) if space.holds(r.schedule))
+    records = list(filter(Reproduction().is_good, found))
     # Another seed for every number of known trials: a resumed search does not draw the same candidates again.
     rng = np.random.default_rng([seed, len(standing(records))])
     searcher = strategies.create(strategy, space, model, rng)
-    generator = generator_hash(backends.for_target(device))
-    provenance = Provenance(generator, policy, 0.0, seed, 0, devices.environment(device))
+    provenance = Provenance(generator_hash(), policy, 0.0, seed, 0)
     search = Search(space, searcher, tuning_log, provenance, trials, records)
     if not search.complete:
         tuning_log.check_writable()

@@ -15,15 +15,17 @@ from search_spaces.schedules.knobs import KnobValue, Values
 
 @dataclass(frozen=True)
 class Schedule:
-    """One point of a search space; equal when sketch and knob values are equal.
+    """One point of a search space; equal when sketch, knob values and backend are equal.
 
     A schedule that comes from a search space knows how to lower itself (`lowering`), and prints as its loop nest; one
-    that was read from a log does not until `SearchSpace.bind` returns it bound.
+    that was read from a log does not until `SearchSpace.bind` returns it bound. `backend` names what makes a kernel of
+    it; "" where the search space was built for none in particular.
     """
 
     sketch: str
     values: tuple[tuple[str, KnobValue], ...]
     lowering: Callable[[Schedule], TileProgram] | None = field(default=None, compare=False, repr=False)
+    backend: str = ""
 
     @cached_property
     def knobs(self) -> Values:
@@ -46,17 +48,18 @@ class Schedule:
 
     def __getstate__(self) -> dict[str, Any]:
         # Only the choice itself travels between processes.
-        return {"sketch": self.sketch, "values": self.values, "lowering": None}
+        return {"sketch": self.sketch, "values": self.values, "lowering": None, "backend": self.backend}
 
     def to_json(self) -> dict[str, Any]:
+        """Sketch and knob values; the backend is what a record names beside them."""
         values = {k: list(v) if isinstance(v, tuple) else v for k, v in self.values}
         return {"sketch": self.sketch, "values": values}
 
     @staticmethod
-    def from_json(data: dict[str, Any]) -> Schedule:
-        """An unbound schedule."""
+    def from_json(data: dict[str, Any], backend: str = "") -> Schedule:
+        """An unbound schedule of that backend."""
         values = ((str(k), tuple(v) if isinstance(v, list) else v) for k, v in data["values"].items())
-        return Schedule(str(data["sketch"]), tuple(values))
+        return Schedule(str(data["sketch"]), tuple(values), backend=backend)
 
 
 def _value_text(value: KnobValue) -> str:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from search_spaces.devices.resources import why_too_large
 from search_spaces.devices.target import Target
 from search_spaces.errors import EmptySearchSpaceError, InputError, unknown_name
 from search_spaces.programs.tile_program import TileProgram
 from search_spaces.schedules.knobs import Knob, KnobValue, Values, crossover
+from search_spaces.schedules.limits import NO_BACKEND, Limits
 from search_spaces.schedules.schedule import Schedule
 from search_spaces.workloads.workload import Workload
 
@@ -47,13 +47,18 @@ class Sketch:
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """Every schedule of `workload` on `target`. All randomness comes from the generators passed in."""
+    """Every schedule of `workload` on `target`. All randomness comes from the generators passed in.
+
+    `backends` are those that may make a kernel of a schedule, by name and with the limits of each. Where there are
+    several, which one does is a choice like that of a knob.
+    """
 
     workload: Workload
     target: Target
     sketches: tuple[Sketch, ...]
-    # What limit of the target the values of a sketch's resource knobs break: the answer takes lowering a schedule.
-    _broken: dict[tuple[str, tuple[KnobValue | None, ...]], str | None] = field(
+    backends: Mapping[str, Limits] = field(default_factory=lambda: NO_BACKEND)
+    # What limit of a backend the values of a sketch's resource knobs break: the answer takes lowering a schedule.
+    _broken: dict[tuple[str, str, tuple[KnobValue | None, ...]], str | None] = field(
         default_factory=dict, compare=False, repr=False
     )
     _rejected: Counter[str] = field(default_factory=Counter, compare=False, repr=False)
@@ -70,19 +75,30 @@ class SearchSpace:
         raise unknown_name("sketch", name, [s.name for s in self.sketches])
 
     def bind(self, schedule: Schedule) -> Schedule:
-        """The same schedule, able to lower and print itself here.
+        """The same schedule, able to lower and print itself here; one that names no backend gets the first.
 
         Raises:
-            InputError: its sketch, a knob or a value is not of this space.
+            InputError: its sketch, a knob, a value or its backend is not of this space.
         """
         sketch = self.sketch(schedule.sketch)
+        backend = schedule.backend or next(iter(self.backends))
+        if backend not in self.backends:
+            raise unknown_name(f"backend of {self.workload.label} on {self.target.name}", backend, self.backends)
         got, expected = list(schedule.knobs), [k.name for k in sketch.knobs]
         if got != expected:
             raise InputError(f"{sketch.name}: knobs {got}, expected {expected}")
         for knob in sketch.knobs:
             if schedule.knobs[knob.name] not in knob.values:
                 raise InputError(f"{knob.name}={schedule.knobs[knob.name]} is not one of {list(knob.values)[:20]}")
-        return self._schedule(sketch, schedule.knobs)
+        return self._schedule(sketch, schedule.knobs, backend)
+
+    def holds(self, schedule: Schedule) -> bool:
+        """Whether a schedule is of this space, and not, say, of a workload that computes the same in other loops."""
+        try:
+            self.bind(schedule)
+        except InputError:
+            return False
+        return True
 
     def restricted(self, sketch: str, **allowed: Sequence[KnobValue]) -> SearchSpace:
         """The part of the space with one sketch, and with only the allowed values of the knobs named.
@@ -100,7 +116,8 @@ class SearchSpace:
                 got = list(allowed[before.name])
                 raise InputError(f"{before.name}: none of {got} is a value; allowed are {list(before.values)[:20]}")
         starts = tuple(v for v in whole.starts if all(v[k.name] in k.values for k in knobs))
-        return SearchSpace(self.workload, self.target, (replace(whole, knobs=knobs, starts=starts),))
+        part = replace(whole, knobs=knobs, starts=starts)
+        return SearchSpace(self.workload, self.target, (part,), self.backends)
 
     def lower(self, schedule: Schedule) -> TileProgram:
         """The tile program of a schedule, lowered anew on every call."""
@@ -109,16 +126,16 @@ class SearchSpace:
     def why_illegal(self, schedule: Schedule) -> str | None:
         """The limit that the schedule breaks, or None when it may be compiled.
 
-        What it needs of the device is looked at once for all schedules that agree in the knobs that decide it.
+        What its backend needs of the device is looked at once for all schedules that agree in the knobs that decide it.
         """
         sketch, knobs = self.sketch(schedule.sketch), schedule.knobs
         broken = sketch.why_illegal(knobs)
-        if broken is not None or self.target.kind != "gpu":
+        if broken is not None:
             return broken
         deciding = sketch.legality_knobs if sketch.resource_knobs is None else sketch.resource_knobs
-        ruling = (sketch.name, tuple([knobs.get(name) for name in deciding]))
+        ruling = (schedule.backend, sketch.name, tuple([knobs.get(name) for name in deciding]))
         if ruling not in self._broken:
-            self._broken[ruling] = why_too_large(sketch.lower(knobs), self.target)
+            self._broken[ruling] = self.backends[schedule.backend].why_unfit(schedule, self.target)
         return self._broken[ruling]
 
     def _accepts(self, schedule: Schedule) -> bool:
@@ -128,10 +145,11 @@ class SearchSpace:
         return legal
 
     def sample(self, rng: np.random.Generator) -> Schedule:
-        """A legal schedule; sketches are equally likely, and so are the values of a knob."""
+        """A legal schedule; sketches are equally likely, and so are the values of a knob, and backends."""
         for _ in range(_MAX_DRAWS):
             sketch = self.sketches[int(rng.integers(len(self.sketches)))]
-            schedule = self._schedule(sketch, Values({k.name: k.sample(rng) for k in sketch.knobs}))
+            values = Values({k.name: k.sample(rng) for k in sketch.knobs})
+            schedule = self._schedule(sketch, values, self._drawn_backend(rng))
             if self._accepts(schedule):
                 return schedule
         raise EmptySearchSpaceError(
@@ -140,57 +158,70 @@ class SearchSpace:
         )
 
     def mutate(self, schedule: Schedule, rng: np.random.Generator) -> Schedule:
-        """A legal schedule that differs in one knob; the same schedule when none is found."""
-        knobs = [k for k in self.sketch(schedule.sketch).knobs if len(k.values) > 1]
-        for _ in range(32):
-            knob = knobs[int(rng.integers(len(knobs)))] if knobs else None
-            if knob is None:
-                break
-            values = Values({**schedule.knobs, knob.name: knob.mutate(schedule.knobs[knob.name], rng)})
-            found = self._schedule(self.sketch(schedule.sketch), values)
+        """A legal schedule that differs in one knob, or in its backend; the same schedule when none is found."""
+        sketch = self.sketch(schedule.sketch)
+        knobs = [k for k in sketch.knobs if len(k.values) > 1]
+        choices = len(knobs) + (len(self.backends) > 1)
+        for _ in range(32 if choices else 0):
+            chosen = int(rng.integers(choices))
+            if chosen < len(knobs):
+                knob = knobs[chosen]
+                values = Values({**schedule.knobs, knob.name: knob.mutate(schedule.knobs[knob.name], rng)})
+                found = self._schedule(sketch, values, schedule.backend)
+            else:
+                others = self._other_backends(schedule)
+                found = replace(schedule, backend=others[int(rng.integers(len(others)))])
             if self._accepts(found):
                 return found
         return schedule
 
     def crossover(self, a: Schedule, b: Schedule, rng: np.random.Generator) -> Schedule:
-        """A legal mix of two schedules of one sketch, knob by knob; `a` when the sketches differ or no mix is legal."""
+        """A legal mix of two schedules of one sketch, knob by knob; `a` when the sketches differ or no mix is legal.
+
+        The backend is that of `a`.
+        """
         if a.sketch != b.sketch:
             return a
         for _ in range(8):
             values = Values({k: crossover(v, b.knobs[k], rng) for k, v in a.values})
-            found = self._schedule(self.sketch(a.sketch), values)
+            found = self._schedule(self.sketch(a.sketch), values, a.backend)
             if self._accepts(found):
                 return found
         return a
 
     def starts(self) -> list[Schedule]:
-        """The legal ones of the points that sketches propose to try first."""
-        found = [self._schedule(sketch, values) for sketch in self.sketches for values in sketch.starts]
+        """The legal ones of the points that sketches propose to try first, by every backend."""
+        proposed = [(sketch, values) for sketch in self.sketches for values in sketch.starts]
+        found = [self._schedule(*point, name) for point in proposed for name in self.backends]
         return [s for s in dict.fromkeys(found) if self._accepts(s)]
 
     def neighbours(self, schedule: Schedule) -> Iterator[Schedule]:
-        """Every legal schedule one step of one knob away."""
+        """Every legal schedule one step of one knob away, or made by another backend."""
         sketch = self.sketch(schedule.sketch)
         for knob in sketch.knobs:
             for value in knob.neighbours(schedule.knobs[knob.name]):
-                found = self._schedule(sketch, Values({**schedule.knobs, knob.name: value}))
+                found = self._schedule(sketch, Values({**schedule.knobs, knob.name: value}), schedule.backend)
                 if self._accepts(found):
                     yield found
+        for name in self._other_backends(schedule):
+            found = replace(schedule, backend=name)
+            if self._accepts(found):
+                yield found
 
     def __iter__(self) -> Iterator[Schedule]:
         """Every legal schedule, in a fixed order."""
-        for sketch in self.sketches:
+        for name, sketch in itertools.product(self.backends, self.sketches):
             for values in itertools.product(*(k.values for k in sketch.knobs)):
-                found = self._schedule(sketch, Values(zip((k.name for k in sketch.knobs), values, strict=True)))
+                found = self._schedule(sketch, Values(zip((k.name for k in sketch.knobs), values, strict=True)), name)
                 if self._accepts(found):
                     yield found
 
     @property
     def size(self) -> int:
         """How many schedules are legal: counted over `legality_knobs`, or from a sample of their combinations."""
-        return sum(self._legal_in(sketch) for sketch in self.sketches)
+        return sum(self._legal_in(sketch, name) for name in self.backends for sketch in self.sketches)
 
-    def _legal_in(self, sketch: Sketch) -> int:
+    def _legal_in(self, sketch: Sketch, backend: str) -> int:
         ruled = [k for k in sketch.knobs if k.name in sketch.legality_knobs]
         free = [k for k in sketch.knobs if k.name not in sketch.legality_knobs]
         first = {k.name: k.values[0] for k in sketch.knobs}
@@ -202,7 +233,7 @@ class SearchSpace:
         legal = seen = 0
         for values in looked_at:
             chosen = Values({**first, **dict(zip((k.name for k in ruled), values, strict=True))})
-            legal += self.why_illegal(self._schedule(sketch, chosen)) is None
+            legal += self.why_illegal(self._schedule(sketch, chosen, backend)) is None
             seen += 1
         return round(legal / seen * combinations) * math.prod(len(k.values) for k in free)
 
@@ -211,5 +242,12 @@ class SearchSpace:
         """What the space does not offer for this workload, and why."""
         return tuple(dict.fromkeys(remark for sketch in self.sketches for remark in sketch.remarks))
 
-    def _schedule(self, sketch: Sketch, values: Values) -> Schedule:
-        return Schedule(sketch.name, tuple([(k.name, values[k.name]) for k in sketch.knobs]), self.lower)
+    def _drawn_backend(self, rng: np.random.Generator) -> str:
+        names = list(self.backends)
+        return names[int(rng.integers(len(names)))] if len(names) > 1 else names[0]
+
+    def _other_backends(self, schedule: Schedule) -> list[str]:
+        return [name for name in self.backends if name != schedule.backend]
+
+    def _schedule(self, sketch: Sketch, values: Values, backend: str) -> Schedule:
+        return Schedule(sketch.name, tuple([(k.name, values[k.name]) for k in sketch.knobs]), self.lower, backend)

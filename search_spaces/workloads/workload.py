@@ -13,131 +13,39 @@ and row-major unless they say their strides.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 from search_spaces.errors import InputError
 from search_spaces.workloads import expression as ex
+from search_spaces.workloads.canonical import Canonical, canonical
 from search_spaces.workloads.dtypes import FLOAT8, FLOATS, dtype, is_float, is_integer
-from search_spaces.workloads.strides import check_strides, declared_strides, dense_strides, distinct_elements, span
+from search_spaces.workloads.stages import MAX_ELEMENTS, Axis, Reduction, Stage, Tensor, check_axes, check_shape
+from search_spaces.workloads.strides import check_strides, declared_strides
 
-# A tensor may hold this many elements: kernels index with 32-bit integers.
-MAX_ELEMENTS = 2**31 - 1
+__all__ = [
+    "MAX_ELEMENTS",
+    "PRECISIONS",
+    "Axis",
+    "Reduction",
+    "Scalar",
+    "Stage",
+    "Tensor",
+    "Workload",
+    "check_axes",
+    "check_shape",
+]
 
 Scalar = int | float | str | bool | None
 
 PRECISIONS = ("ieee", "tf32", "fast")
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """A named loop of a stage, running from 0 below `extent`."""
-
-    name: str
-    extent: int
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """An input: dense and row-major, or with `strides`, elements from one index to the next in every dimension.
-
-    A stride of 0 places a whole dimension in the same memory: one matrix shared by a batch. Otherwise no two elements
-    may share memory. Strides that say nothing beyond the shape become None, so that equal layouts are equal tensors.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    strides: tuple[int, ...] | None = None
-
-    def __post_init__(self) -> None:
-        check_shape(self.name, self.shape)
-        dtype(self.dtype)
-        if self.strides is not None:
-            check_strides(self.name, self.shape, self.strides)
-            object.__setattr__(self, "strides", declared_strides(self.shape, self.strides))
-
-    @property
-    def effective_strides(self) -> tuple[int, ...]:
-        """Elements from one index to the next, per dimension: as declared, or dense."""
-        return dense_strides(self.shape) if self.strides is None else self.strides
-
-    @property
-    def span(self) -> int:
-        """How many elements of memory lie from the first element to the last, both included."""
-        return span(self.shape, self.effective_strides)
-
-    @property
-    def elements(self) -> int:
-        return math.prod(self.shape)
-
-    @property
-    def bytes(self) -> int:
-        """Of the elements themselves, those that share memory counted once; without what lies between them."""
-        return distinct_elements(self.shape, self.effective_strides) * dtype(self.dtype).bytes
-
-
-@dataclass(frozen=True)
-class Reduction:
-    """How a stage folds its reduction axes: `sum`, `max`, `min` or `prod`."""
-
-    operator: Literal["sum", "max", "min", "prod"]
-    axes: tuple[Axis, ...]
-
-    def __post_init__(self) -> None:
-        check_axes("reduction", self.axes)
-        if not self.axes:
-            raise InputError("a reduction over no axis; expected at least one")
-        if self.operator not in ("sum", "max", "min", "prod"):
-            raise InputError(f"unknown reduction {self.operator!r} (allowed: sum, max, min, prod)")
-
-
-@dataclass(frozen=True)
-class Stage:
-    """`name[axes] = reduction over its axes of expression`, or just `expression` without a reduction."""
-
-    name: str
-    axes: tuple[Axis, ...]
-    expression: ex.Expression
-    reduction: Reduction | None = None
-    dtype: str = "float32"
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(a.extent for a in self.axes)
-
-    @property
-    def extents(self) -> dict[str, int]:
-        """Extent of every loop of the stage, reduction loops included."""
-        reduced = self.reduction.axes if self.reduction else ()
-        return {a.name: a.extent for a in (*self.axes, *reduced)}
-
-    @property
-    def points(self) -> int:
-        """How often the expression is evaluated."""
-        return math.prod(self.extents.values())
-
-    @property
-    def is_contraction(self) -> bool:
-        """A sum of products of two tensor elements: what a dot computes."""
-        e = self.expression
-        return (
-            self.reduction is not None
-            and self.reduction.operator == "sum"
-            and isinstance(e, ex.Apply)
-            and e.operator == "mul"
-            and all(isinstance(a, ex.Access) for a in e.arguments)
-            and e.arguments[0] != e.arguments[1]
-        )
-
-
 @dataclass(frozen=True)
 class Workload:
-    """An operator at concrete shapes. Equal structure means equal `key`, whatever it is called.
+    """An operator at concrete shapes. What computes the same has the same `key` (`search_spaces.workloads.canonical`).
 
     `name` and `arguments` say how it was constructed (for people and for library baselines). `precision` is that of
     dots: "ieee"; "tf32" for float32 operands cut to tf32; "fast" for 8-bit floats whose partial sums stay in the
@@ -263,11 +171,24 @@ class Workload:
         return found * dtype(tensor.dtype).bytes
 
     @cached_property
+    def canonical(self) -> Canonical:
+        """What it computes, whatever it and what is in it are called; and which input is which there."""
+        return canonical(self.inputs, self.stages, self.output, self.precision)
+
+    @property
     def key(self) -> str:
-        """16 hexadecimal digits that depend on the structure alone, not on `name` or `arguments`."""
-        data = self.to_json()
-        del data["name"], data["arguments"]
-        return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
+        """16 hexadecimal digits, those of the canonical form: equal for workloads that compute the same."""
+        return self.canonical.key
+
+    @property
+    def family(self) -> str:
+        """What it has in common with workloads whose schedules say something of its own."""
+        return self.canonical.family
+
+    def input_order(self, other: Workload) -> tuple[int, ...]:
+        """For every input of another workload of the same key, in order, which one of this workload is the same."""
+        mine = dict(zip(other.canonical.inputs, self.canonical.inputs, strict=True))
+        return tuple(mine[n] for n in range(len(other.inputs)))
 
     @property
     def label(self) -> str:
@@ -297,7 +218,7 @@ class Workload:
         def axes(values: tuple[Axis, ...]) -> list[list[str | int]]:
             return [[a.name, a.extent] for a in values]
 
-        # What was added later stands only where it says something: keys and logs of older versions stay good.
+        # What was added later stands only where it says something: logs of older versions stay good.
         return {
             "name": self.name,
             "arguments": [list(a) for a in self.arguments],
@@ -342,21 +263,3 @@ class Workload:
                 for s in data["stages"]
             ),
         )
-
-
-def check_axes(name: str, axes: tuple[Axis, ...]) -> None:
-    """Raise InputError unless the axes have names of their own and positive extents."""
-    for axis in axes:
-        check_shape(f"{name}, axis {axis.name}", (axis.extent,))
-    names = [a.name for a in axes]
-    if len(set(names)) < len(names):
-        raise InputError(f"{name}: axes {names}; expected each once")
-
-
-def check_shape(name: str, shape: tuple[int, ...]) -> None:
-    """Raise InputError unless every size is a positive integer and the tensor can be indexed with 32 bits."""
-    for size in shape:
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise InputError(f"{name}: size {size!r} is not allowed; expected a positive integer")
-    if math.prod(shape) > MAX_ELEMENTS:
-        raise InputError(f"{name}: {math.prod(shape)} elements; at most {MAX_ELEMENTS} (2^31 - 1) are allowed")

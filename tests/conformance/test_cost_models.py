@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import cost_models
-import search_spaces
+from autosched.backends import spaces
 from cost_models import CostModel
 from cost_models.roofline import latency_s
 from search_spaces import Schedule, SearchSpace, Target, Workload, ops, target_named
@@ -55,7 +55,7 @@ def check_scores(model: CostModel, space: SearchSpace, schedules: list[Schedule]
 @every_model
 @every_case
 def test_it_scores_before_and_after_it_has_data(name: str, workload: Workload, target: Target) -> None:
-    space = search_spaces.build(workload, target)
+    space = spaces.build(workload, target)
     model = cost_models.create(name, seed=0)
     schedules = sampled(space, 40)
     check_scores(model, space, schedules)
@@ -65,7 +65,7 @@ def test_it_scores_before_and_after_it_has_data(name: str, workload: Workload, t
 
 @every_model
 def test_it_scores_an_empty_list(name: str) -> None:
-    space = search_spaces.build(*CASES[0])
+    space = spaces.build(*CASES[0])
     model = cost_models.create(name, seed=0)
     check_scores(model, space, [])
     model.fit(space, measured(space, sampled(space, 30)))
@@ -74,7 +74,7 @@ def test_it_scores_an_empty_list(name: str) -> None:
 
 @every_model
 def test_it_takes_failures_alone_and_no_records_at_all(name: str) -> None:
-    space = search_spaces.build(*CASES[0])
+    space = spaces.build(*CASES[0])
     model = cost_models.create(name, seed=0)
     model.fit(space, [])
     check_scores(model, space, sampled(space, 3))
@@ -84,8 +84,8 @@ def test_it_takes_failures_alone_and_no_records_at_all(name: str) -> None:
 
 @every_model
 def test_it_takes_records_of_other_workloads_targets_and_generations(name: str) -> None:
-    space = search_spaces.build(*CASES[0])
-    foreign = [search_spaces.build(ops.matmul(64, 64, 64), CPU), search_spaces.build(*CASES[1])]
+    space = spaces.build(*CASES[0])
+    foreign = [spaces.build(ops.matmul(64, 64, 64), CPU), spaces.build(*CASES[1])]
     records = [r for s in (space, *foreign) for r in measured(s, sampled(s, 15))]
     # As a log gives them: unbound, and one of a sketch that no longer exists.
     records = [TuningRecord.from_json(r.to_json()) for r in records]
@@ -104,7 +104,7 @@ def test_it_takes_records_of_other_workloads_targets_and_generations(name: str) 
 @every_model
 def test_the_same_seed_and_the_same_calls_give_the_same_scores(name: str) -> None:
     def scores() -> list[float]:
-        space = search_spaces.build(*CASES[0])
+        space = spaces.build(*CASES[0])
         model = cost_models.create(name, seed=3)
         model.fit(space, measured(space, sampled(space, 60)))
         return list(model.predict(space, sampled(space, 10, seed=1)))
@@ -114,7 +114,7 @@ def test_the_same_seed_and_the_same_calls_give_the_same_scores(name: str) -> Non
 
 @every_model
 def test_a_later_fit_forgets_the_earlier_one(name: str) -> None:
-    space = search_spaces.build(*CASES[0])
+    space = spaces.build(*CASES[0])
     records = measured(space, sampled(space, 60))
     once, twice = cost_models.create(name, seed=0), cost_models.create(name, seed=0)
     twice.fit(space, records[:30])
@@ -126,7 +126,7 @@ def test_a_later_fit_forgets_the_earlier_one(name: str) -> None:
 
 @every_model
 def test_without_failures_no_schedule_is_predicted_to_fail(name: str) -> None:
-    space = search_spaces.build(*CASES[0])
+    space = spaces.build(*CASES[0])
     model = cost_models.create(name, seed=0)
     assert not model.failure_chance(space, sampled(space, 10)).any()
     model.fit(space, [r for r in measured(space, sampled(space, 60)) if r.measurement.ok])

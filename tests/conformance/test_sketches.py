@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import search_spaces
+from autosched.backends.spaces import build
 from autosched.checking import reference
 from autosched.checking.correctness import error_ratio, expect
 from search_spaces import (
@@ -76,12 +77,12 @@ GPU_WORKLOADS = (
 def spaces() -> list[tuple[str, SearchSpace]]:
     given = {name: WORKLOADS if t.kind == "cpu" else (*WORKLOADS, *GPU_WORKLOADS) for name, t in TARGETS.items()}
     computable = ((name, w) for name, known in given.items() for w in known if not why_unsupported(w, TARGETS[name]))
-    return [(name, search_spaces.build(w, TARGETS[name])) for name, w in computable]
+    return [(name, build(w, TARGETS[name])) for name, w in computable]
 
 
 def samples(space: SearchSpace, sketch: str, count: int) -> list[search_spaces.Schedule]:
     """So many legal schedules of one sketch."""
-    only = SearchSpace(space.workload, space.target, tuple(s for s in space.sketches if s.name == sketch))
+    only = dataclasses.replace(space, sketches=tuple(s for s in space.sketches if s.name == sketch))
     rng = np.random.default_rng(7)
     return list(dict.fromkeys(only.sample(rng) for _ in range(count)))
 
@@ -143,7 +144,8 @@ def test_legality_depends_on_the_declared_knobs_alone(space: SearchSpace, sketch
             n: v if n in rule.legality_knobs else k.sample(rng)
             for (n, v), k in zip(values.items(), rule.knobs, strict=True)
         }
-        schedules = [search_spaces.Schedule(sketch, tuple(v.items()), space.lower) for v in (values, other)]
+        chosen = [search_spaces.Schedule(sketch, tuple(v.items())) for v in (values, other)]
+        schedules = [space.bind(schedule) for schedule in chosen]
         assert legal(schedules[0]) == legal(schedules[1])
 
 
@@ -185,7 +187,7 @@ def _at(*names: str) -> tuple[ex.Affine, ...]:
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("workload", [renamed_matmul(), renamed_row_maxima()], ids=lambda w: w.name)
 def test_names_of_axes_and_tensors_are_free(workload: Workload, target: str) -> None:
-    space = search_spaces.build(workload, TARGETS[target])
+    space = build(workload, TARGETS[target])
     inputs = reference.random_inputs(workload, seed=3)
     expected = reference.evaluate(workload, inputs).numpy()
     for sketch in space.sketches:
@@ -208,7 +210,7 @@ def test_a_workload_that_no_rule_matches_is_refused_with_the_rules_that_were_tri
     )
     workload = Workload("sum_of_sums", (Tensor("x", (8, 4), "float32"),), two_folds)
     with pytest.raises(EmptySearchSpaceError, match=r"tried: .*row_whole"):
-        search_spaces.build(workload, CPU)
+        build(workload, CPU)
 
 
 def test_infinities_and_masked_rows_come_out_as_in_pytorch() -> None:
@@ -217,7 +219,7 @@ def test_infinities_and_masked_rows_come_out_as_in_pytorch() -> None:
     x[0, :400] = -torch.inf
     x[1, 5] = 80.0
     x[2] = -1e30
-    space = search_spaces.build(workload, CPU)
+    space = build(workload, CPU)
     for sketch in space.sketches:
         for schedule in samples(space, sketch.name, 8):
             np.testing.assert_allclose(interpret(schedule.program, [x.numpy()]), torch.softmax(x, -1), atol=1e-6)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import cost_models
-import search_spaces
 from autosched import strategies
+from autosched.backends import spaces
 from autosched.strategies import Stopped, Strategy
 from cost_models.roofline import latency_s
 from search_spaces import Schedule, SearchSpace, TileProgram, ops, target_named
@@ -68,7 +68,7 @@ def searched(strategy: Strategy, space: SearchSpace, batches: Sequence[int]) -> 
 
 @every_pair
 def test_proposals_are_legal_bound_and_never_repeated(name: str, model: str) -> None:
-    space = search_spaces.build(WORKLOAD, CPU)
+    space = spaces.build(WORKLOAD, CPU)
     asked = searched(create(name, space, model), space, [1, 16, 16, 7])
     assert len(asked) == len(set(asked)) == 40
     for schedule in asked:
@@ -96,7 +96,7 @@ def test_it_asks_for_fewer_when_fewer_are_left(name: str) -> None:
 
 @every_strategy
 def test_two_asks_without_a_tell_do_not_overlap(name: str) -> None:
-    space = search_spaces.build(WORKLOAD, CPU)
+    space = spaces.build(WORKLOAD, CPU)
     strategy = create(name, space)
     first, second = strategy.ask(10), strategy.ask(10)
     assert len({*first, *second}) == 20
@@ -124,7 +124,7 @@ def test_what_was_told_of_another_target_is_still_asked(name: str) -> None:
 
 @every_strategy
 def test_records_of_schedules_that_no_longer_exist_do_not_stop_it(name: str) -> None:
-    space = search_spaces.build(WORKLOAD, CPU)
+    space = spaces.build(WORKLOAD, CPU)
     measurement, provenance = Measurement("ok", (1e-9,)), Provenance("g", "cold", 0.0, 0, 0)
     gone = [
         TuningRecord(space.workload, space.target, Schedule("gone", ()), measurement, provenance),
@@ -139,7 +139,7 @@ def test_records_of_schedules_that_no_longer_exist_do_not_stop_it(name: str) -> 
 
 @every_strategy
 def test_failures_alone_do_not_stop_it(name: str) -> None:
-    space = search_spaces.build(WORKLOAD, CPU)
+    space = spaces.build(WORKLOAD, CPU)
     strategy = create(name, space, "xgboost")
     for _ in range(3):
         batch = strategy.ask(16)
@@ -153,7 +153,7 @@ def test_failures_alone_do_not_stop_it(name: str) -> None:
 @every_pair
 def test_the_same_seed_and_the_same_answers_give_the_same_proposals(name: str, model: str) -> None:
     def proposals() -> list[Schedule]:
-        space = search_spaces.build(WORKLOAD, CPU)
+        space = spaces.build(WORKLOAD, CPU)
         return searched(create(name, space, model, seed=5), space, [16, 16, 8])
 
     assert proposals() == proposals()
@@ -167,4 +167,5 @@ def test_what_it_stops_is_counted_from_its_creation(name: str, model: str) -> No
     assert strategy.stopped == Stopped()
     searched(strategy, space, [8] * 5)
     assert strategy.stopped.illegal >= 6
-    assert strategy.stopped.infeasible >= 0
+    # What nothing is learnt of is never predicted to fail.
+    assert strategy.stopped.infeasible == 0 or model == "xgboost"

@@ -38,7 +38,7 @@ _MAP_ALIGNMENT = 64
 # The version of the driver API that brought cuTensorMapEncodeTiled.
 _API_VERSION = 12000
 # What Triton and CUTLASS choose: a miss brings the cache line's neighbours along. 256 bytes make products whose rows
-# are no whole lines up to 12 % slower on an H200, and none faster; less makes no difference there (README).
+# are no whole lines up to 12 % slower on an H200, and none faster; less makes no difference (docs/performance.md).
 _PROMOTION = driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B
 # Drivers up to this version set a wrong bit in maps of tensors smaller than that, and CUTLASS clears it
 # (NVIDIA/cutlass, include/cute/atom/copy_traits_sm90_tma.hpp).

@@ -19,6 +19,7 @@ from autosched.backends.llvm.compiler import compiler, engine
 from autosched.backends.llvm.printer import SCRATCH_SUFFIX, print_program, symbols
 from autosched.backends.llvm.team import Team
 from search_spaces import Target, TileProgram
+from search_spaces.schedules.limits import Unlimited
 from tuning_logs import CompileFacts
 
 # Scratch memory begins at a large page of x86 and Arm, so that nothing depends on where an allocator put it.
@@ -29,6 +30,10 @@ class LlvmBackend:
     """Prints LLVM IR and compiles it for the processor that it runs on."""
 
     name = "llvm"
+    limits = Unlimited()
+
+    def serves(self, target: Target) -> bool:
+        return target.kind == "cpu"
 
     def render(self, program: TileProgram, comment: str) -> str:
         return print_program(program, comment)

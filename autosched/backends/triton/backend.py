@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from autosched.backends.backend import Artefact, CompileError, Launcher
 from autosched.backends.gpu.cubin import CubinFacts, read_cubin
 from autosched.backends.gpu.kernel import CudaKernel, TensorMap, kernels_from_json, kernels_to_json
+from autosched.backends.triton.limits import TritonLimits
 from autosched.backends.triton.printer import function_name
 from autosched.backends.triton.source import kernel_arguments, print_module
 from search_spaces import Target, TileProgram
 from tuning_logs import CompileFacts
 
 
-@dataclass(frozen=True)
 class TritonBackend:
     """GPU kernels through Triton 3.6 to 3.9. Compiling takes 0.2 to 0.5 seconds a kernel, longer when it spills."""
 
-    name: str = "triton"
+    name = "triton"
+    limits = TritonLimits()
+
+    def serves(self, target: Target) -> bool:
+        return target.kind == "gpu"
 
     def render(self, program: TileProgram, comment: str) -> str:
         """Triton source: a function per kernel. Raises CompileError for what Triton cannot say."""

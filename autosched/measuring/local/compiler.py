@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 from autosched.backends.backend import Backend
 from autosched.backends.build import build
@@ -14,8 +15,8 @@ from search_spaces import Target
 class Compiler:
     """Serves `CompileJob`s, each of which may take `memory_bytes` more than the process has."""
 
-    def __init__(self, backend: Backend, target: Target, memory_bytes: int) -> None:
-        self._backend = backend
+    def __init__(self, backends: Mapping[str, Backend], target: Target, memory_bytes: int) -> None:
+        self._backends = backends
         self._target = target
         self._memory_bytes = memory_bytes
 
@@ -24,7 +25,7 @@ class Compiler:
         schedule = dataclasses.replace(job.schedule, lowering=lambda _: job.program)
         try:
             with memory.limited(self._memory_bytes):
-                return build(schedule, self._target, self._backend)
+                return build(schedule, self._target, self._backends[schedule.backend])
         except Exception as error:
             # Whatever a compiler raises over one candidate is that candidate's failure, and its record says which.
             return CompileFailure(one_line(error), "out_of_memory" if memory.ran_out(error) else "compile_error")

@@ -17,7 +17,7 @@ Role = Literal["compile", "measure"]
 class Setup:
     """The first message to a worker: what all its jobs have in common.
 
-    `backend` is "module:function" of a function from a target to its backend; `cores` are the processor cores to stay
+    `backend` is "module:function" of a function from a target to its backends; `cores` are the processor cores to stay
     on, empty for all; `threads` is how many threads PyTorch may use.
     """
 

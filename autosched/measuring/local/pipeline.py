@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
 
 from autosched.measuring.local.compile_pool import Compiled, CompilePool
 from autosched.measuring.local.jobs import Candidate, Contest, Standings, Task
@@ -25,6 +26,14 @@ from tuning_logs import CompileFacts, DeviceState, Measurement
 _MOST_SPILLED_BYTES = 1024
 # A trial taken while the device was too hot is taken again so often; then it stands, with the device's state beside it.
 _THERMAL_REPEATS = 2
+# Compiled candidates that are kept, some 100 KB each: twice as many as compete in finals.
+_MOST_KEPT = 32
+
+
+@dataclass(frozen=True)
+class _Submitted:
+    task: Task
+    schedule: Schedule
 
 
 class Pipeline:
@@ -50,8 +59,10 @@ class Pipeline:
         self._finalists: dict[int, Candidate | None] = {}
         self._running: dict[int, Candidate] = {}
         self._thermal_repeats: dict[int, int] = {}
-        # The task of everything that has not come out.
-        self._tasks: dict[int, Task] = {}
+        # Everything that has not come out.
+        self._submitted: dict[int, _Submitted] = {}
+        # The fastest of what came through a trial, with its latency: finals need not compile it again.
+        self._fastest: dict[_Submitted, tuple[float, Candidate]] = {}
         # What came of a binary; while it is being timed, the candidates that wait for its result.
         self._measured: dict[tuple[Task, str], Measurement] = {}
         self._twins: dict[tuple[Task, str], list[tuple[int, Candidate]]] = {}
@@ -63,10 +74,14 @@ class Pipeline:
 
     def submit(self, number: int, task: Task, schedule: Schedule, again: bool = False) -> None:
         """Compile, check and time a schedule. Timed `again`, it owes nothing to earlier results, and may compete."""
-        self._tasks[number] = task
-        self._pool.submit(number, schedule)
+        submitted = self._submitted[number] = _Submitted(task, schedule)
         if again:
-            self._finalists[number] = None
+            _, known = self._fastest.get(submitted, (0.0, None))
+            self._finalists[number] = known
+            if known is not None:
+                self._held.append((number, known))
+                return
+        self._pool.submit(number, schedule)
 
     def contest(self, number: int, task: Task, finalists: Sequence[int], rounds: int, library: bool) -> None:
         """Time candidates that were submitted `again`, and came through their trials, interleaved."""
@@ -79,6 +94,7 @@ class Pipeline:
     def forget(self) -> None:
         """What came of earlier candidates is not to be shared with later ones; the memory of their task is free."""
         self._measured.clear()
+        self._fastest.clear()
         self._runner.forget()
 
     def cancel_waiting(self) -> list[int]:
@@ -90,30 +106,40 @@ class Pipeline:
         self._held.clear()
         for number in waiting:
             self._running.pop(number, None)
-            self._tasks.pop(number)
+            self._submitted.pop(number)
         # Nobody may wait for the result of a binary that was given up.
         self._twins = {self._binary(number, candidate): [] for number, candidate in self._running.items()}
         return waiting
+
+    def give_up(self) -> None:
+        """Forget everything, begun or not: what a worker makes of it is not wanted any more."""
+        self.cancel_waiting()
+        self._submitted.clear()
+        self._running.clear()
+        self._twins.clear()
+        self._finalists.clear()
+        self.forget()
 
     def step(self, ready: Container[object]) -> list[tuple[int, Measurement | Standings]]:
         """Move everything on; what came out. `ready` holds the connections with a reply.
 
         Raises:
-            TargetUnavailableError: a worker does not start, or the workload does not fit on the device.
+            UnfitTaskError: a workload does not fit on the device.
+            TargetUnavailableError: a worker does not start.
         """
         done: list[tuple[int, Measurement | Standings]] = []
         for compiled in self._pool.step(ready):
-            done += self._compiled(compiled)
+            done += self._compiled(compiled) if compiled.number in self._submitted else []
         for number, result in self._runner.collect(ready):
             done += [(number, result)] if isinstance(result, Standings) else self._ran(number, result)
         if not (self._time_alone and self._pool.busy):
             for number, candidate in self._held:
                 self._running[number] = candidate
-                self._runner.submit(number, self._tasks[number], candidate)
+                self._runner.submit(number, self._submitted[number].task, candidate)
             self._held.clear()
         self._runner.start_next()
         for number, _ in done:
-            self._tasks.pop(number, None)
+            self._submitted.pop(number, None)
         return done
 
     def _compiled(self, compiled: Compiled) -> list[tuple[int, Measurement]]:
@@ -146,7 +172,14 @@ class Pipeline:
             self._held.append((number, candidate))
             return []
         measurement = dataclasses.replace(measurement, device=state)
+        if measurement.ok:
+            self._keep(self._submitted[number], measurement, candidate)
         return [(number, measurement), *self._share(candidate, measurement, number)]
+
+    def _keep(self, submitted: _Submitted, measurement: Measurement, candidate: Candidate) -> None:
+        self._fastest[submitted] = measurement.undisturbed_s, candidate
+        if len(self._fastest) > _MOST_KEPT:
+            del self._fastest[max(self._fastest, key=lambda kept: self._fastest[kept][0])]
 
     def _share(self, candidate: Candidate, measurement: Measurement, number: int) -> list[tuple[int, Measurement]]:
         """What the candidates get that waited for this binary; a failure is not shared, they try themselves."""
@@ -161,7 +194,7 @@ class Pipeline:
         return []
 
     def _binary(self, number: int, candidate: Candidate) -> tuple[Task, str]:
-        return self._tasks[number], binary_hash(candidate)
+        return self._submitted[number].task, binary_hash(candidate)
 
 
 def binary_hash(candidate: Candidate) -> str:

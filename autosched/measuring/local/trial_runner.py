@@ -34,6 +34,10 @@ _WORTH = 10.0
 _PERFECT_RUNS_PER_TRIAL = 100
 
 
+class UnfitTaskError(TargetUnavailableError):
+    """The inputs of a task cannot be set up; another's may."""
+
+
 @dataclass(frozen=True)
 class _Waiting:
     """What is to be done, of which task, and the number under which it was submitted."""
@@ -102,7 +106,8 @@ class TrialRunner:
         """What is done or lost; `ready` holds the connections with a reply.
 
         Raises:
-            TargetUnavailableError: the worker does not start, or the workload does not fit on the device.
+            UnfitTaskError: the workload does not fit on the device.
+            TargetUnavailableError: the worker does not start.
         """
         reply = self._worker.poll(ready)
         if reply is None:
@@ -158,7 +163,7 @@ class TrialRunner:
         """What came of `Prepare`, or of `Release`.
 
         Raises:
-            TargetUnavailableError: the inputs cannot be set up.
+            UnfitTaskError: the inputs cannot be set up.
         """
         asked, self._preparing = self._preparing, None
         match reply:
@@ -169,7 +174,7 @@ class TrialRunner:
             case Lost(how, detail) if asked is not None:
                 if how != "killed" or asked in self._killed_preparing:
                     label = asked.task.workload.label
-                    raise TargetUnavailableError(f"{label}: the inputs could not be set up ({how}: {detail})")
+                    raise UnfitTaskError(f"{label}: the inputs could not be set up ({how}: {detail})")
                 self._killed_preparing.add(asked)
 
     def _release(self) -> None:

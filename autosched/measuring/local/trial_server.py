@@ -7,7 +7,7 @@ import gc
 import math
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -66,8 +66,8 @@ _PLACEMENTS = 3
 class TrialServer:
     """Serves `Prepare`, `Trial`, `Contest` and `Release`, of one task at a time."""
 
-    def __init__(self, backend: Backend, setup: Setup) -> None:
-        self._backend = backend
+    def __init__(self, backends: Mapping[str, Backend], setup: Setup) -> None:
+        self._backends = backends
         self._setup = setup
         self._workbench: Workbench | None = None
         if setup.target.kind == "gpu":
@@ -91,7 +91,7 @@ class TrialServer:
     def _workbench_for(self, task: Task) -> Workbench:
         if self._workbench is None or self._workbench.task != task:
             self._release()
-            self._workbench = Workbench(self._backend, self._setup, task)
+            self._workbench = Workbench(self._backends, self._setup, task)
         return self._workbench
 
     def _release(self) -> None:
@@ -106,9 +106,9 @@ class TrialServer:
 class Workbench:
     """The data and the timer of one task: candidates are loaded, checked and timed on it."""
 
-    def __init__(self, backend: Backend, setup: Setup, task: Task) -> None:
+    def __init__(self, backends: Mapping[str, Backend], setup: Setup, task: Task) -> None:
         self.task = task
-        self._backend = backend
+        self._backends = backends
         self._setup = setup
         self._device = torch.device("cuda" if setup.target.kind == "gpu" else "cpu")
         self._timer = timer_for(setup.target, task.policy, products=bool(task.workload.contracted))
@@ -208,7 +208,7 @@ class Workbench:
     def _loaded(self, candidate: Candidate) -> Iterator[Run]:
         """A call without arguments that runs the candidate on the data of the batch."""
         with failing_as("load_error"), self._check.memory_limit():
-            launcher = self._backend.load(candidate.artefact, candidate.program)
+            launcher = self._backends[candidate.artefact.backend].load(candidate.artefact, candidate.program)
         try:
             yield lambda: launcher(self._check.data.operands)
         finally:

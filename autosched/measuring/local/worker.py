@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 
 import torch
@@ -86,19 +86,19 @@ def _role(setup: Setup) -> Callable[[Job], Reply]:
         os.sched_setaffinity(0, setup.cores)
     torch.set_num_threads(setup.threads)
     if setup.role == "measure":
-        return TrialServer(load_backend(setup.backend, setup.target), setup).serve
+        return TrialServer(load_backends(setup.backend, setup.target), setup).serve
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     memory.limit_files()
     # As if there were as many compile workers as cores, which is what there are by default.
     share = memory.compiler_bytes(workers=len(usable_cores()))
-    return Compiler(load_backend(setup.backend, setup.target), setup.target, share).serve
+    return Compiler(load_backends(setup.backend, setup.target), setup.target, share).serve
 
 
-def load_backend(name: str, target: Target) -> Backend:
-    """The backend that the function `name`, "module:function", gives for the target."""
-    module, _, function = name.partition(":")
-    backend: Backend = getattr(importlib.import_module(module), function)(target)
-    return backend
+def load_backends(location: str, target: Target) -> dict[str, Backend]:
+    """The backends, by name, that the function at `location`, "module:function", gives for the target."""
+    module, _, function = location.partition(":")
+    backends: Sequence[Backend] = getattr(importlib.import_module(module), function)(target)
+    return {backend.name: backend for backend in backends}
 
 
 if __name__ == "__main__":

@@ -13,8 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch._functorch.aot_autograd import aot_export_joint_simple
-from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._subclasses import FakeTensorMode
 from torch.autograd.function import once_differentiable
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -103,6 +101,9 @@ def trace_with_gradient(
         except Exception as error:
             # PyTorch raises whatever the function, or one of its own layers, does.
             raise InputError(f"{name} cannot be captured with its gradient: {type(error).__name__}: {error}") from error
+    # As in `_joint`.
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+
     without_tokens(joint.graph)
     results = len(_output(joint)) - len(inputs)
     forward, backward = min_cut_rematerialization_partition(joint, (), num_fwd_outputs=results)
@@ -122,6 +123,9 @@ def trace_with_gradient(
 
 def _joint(function: Callable[..., Any], fake: tuple[Tensor, ...]) -> Any:
     """The graph of the function and its gradient, with nothing decomposed on one side alone."""
+    # Here, since it imports TorchDynamo: that takes as long as all else, and workers start without it.
+    from torch._functorch.aot_autograd import aot_export_joint_simple
+
     table = decompositions()
     made: Any = aot_export_joint_simple(function, fake, trace_joint=True, decompositions=table)
     if has_gradient_operators(made.graph):

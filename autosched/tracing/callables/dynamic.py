@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-import search_spaces
+from autosched.backends import spaces
 from autosched.kernels import first_use
 from autosched.kernels.kernel import Kernel, load_kernel
 from autosched.strategies.transfer import adapted
@@ -190,7 +190,7 @@ class DynamicKernel:
         Raises:
             AutoschedError: none does.
         """
-        space = search_spaces.build(workload, self._any_record.target)
+        space = spaces.build(workload, self._any_record.target)
         schedules = islice(dict.fromkeys(self._schedules(space, number, nearest)), _MOST_TRIED)
         return load_kernel(first_use.first_right(space, list(schedules), self._any_record))
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
+from autosched.backends.spaces import why_no_schedule
 from autosched.tracing.capture.capture import Captured, capture, name_of
 from autosched.tracing.capture.structure import Structure
 from autosched.tracing.fusion.partition import NoKernelError, Partition, Step, may_fuse_products
@@ -18,7 +19,7 @@ from autosched.tracing.fusion.region_kernels import RegionKernels
 from autosched.tracing.translation.layouts import laid_out
 from autosched.tracing.translation.translate import translate
 from autosched.tracing.values.values import Source, Value
-from search_spaces import InputError, Target, Workload, why_no_schedule
+from search_spaces import InputError, Target, Workload
 
 _FALLBACK = "trace(..., allow_fallback=True) leaves what has no kernel to PyTorch"
 

@@ -131,7 +131,8 @@ class TracedKernel:
 
     def _run_of(self, value: Value, assembled: Assembled | None, kernels: Mapping[str, Kernel]) -> _Run:
         if assembled is not None:
-            return self._launch_of(value, assembled, kernels[assembled.workload.key])
+            kernel = kernels[assembled.workload.key].called_as(assembled.workload)
+            return self._launch_of(value, assembled, kernel)
         assert isinstance(value, Eager)
         return self._call_of(value, value.operation)
 

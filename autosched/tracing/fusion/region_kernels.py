@@ -6,12 +6,13 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from autosched.backends.spaces import why_no_schedule
 from autosched.tracing.fusion.assembly import Assembled, assemble
 from autosched.tracing.fusion.costs import cost
 from autosched.tracing.fusion.regions import Region, Strides, Structures
 from autosched.tracing.values.elements import NotOneKernelError
 from autosched.tracing.values.values import Value
-from search_spaces import Target, why_no_schedule
+from search_spaces import Target
 
 
 @dataclass(frozen=True)

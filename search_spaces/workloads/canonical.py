@@ -1,0 +1,293 @@
+"""The canonical form of a workload: what it computes on which memory, without the names and choices of who wrote it.
+
+    acc[m, n] = sum over k of mul(a[m, k], b[n, k])           0 over 8 × 4, at 4 i0 + i1 = sum over 16 of
+    out[m, n] = add(acc[m, n], bias[n])                   →       mul(input 0 at 16 i0 + i2, input 1 at 16 i1 + i2)
+                                                              1 over 8 × 4, at 4 i0 + i1 =
+                                                                  add(stage 0 at 4 i0 + i1, input 2 at i1)
+
+Tensors are memory here: shapes and strides say where an access reads, as an affine form of the axes, and mean nothing
+beyond that, but for the shapes of tables that are looked up in. Axes are numbered, outermost in memory first; those of
+extent 1 are left out, and neighbours that all memory walks as one are one (`axis_merging`). Stages come in the order in
+which they are found from the output on, backwards, and inputs as these read them; a stage that nothing reads is left
+out, an input that nothing reads comes last, since a call passes it. The two arguments of a sum or a product, which may
+be exchanged, have an order by what is in them; where that is alike, theirs.
+
+What has the same form computes the same elements, rounded alike, from the same memory: its inputs in the order of the
+form (`Canonical.inputs`) can be given to a kernel of any other workload of the form, in that one's order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from search_spaces.workloads import expression as ex
+from search_spaces.workloads.axis_merging import fixed_axes, mergeable
+from search_spaces.workloads.expression import Access, Affine, Apply, Expression, Gather, Integer, Literal, Position
+from search_spaces.workloads.stages import Axis, Stage, Tensor
+from search_spaces.workloads.strides import dense_strides
+
+# Operators whose result is the same to the last bit with their arguments in the other order.
+_COMMUTATIVE = frozenset({"add", "mul", "eq", "bitwise_and", "bitwise_or", "bitwise_xor"})
+_KEY_DIGITS = 16
+
+# Data for JSON.
+_Data = str | int | None | list["_Data"]
+
+
+@dataclass(frozen=True)
+class Canonical:
+    """`key`: of the form. `family`: the kinds of its reductions, and the element type of the output: schedules of
+    workloads of one family may say something of each other. `inputs`: which input of the workload is the form's first,
+    second …. `shapes`: of the first reduction, or else of the output; then of these inputs, by what they are read by.
+    """
+
+    key: str
+    family: str
+    inputs: tuple[int, ...]
+    shapes: tuple[tuple[int, ...], ...]
+
+
+def canonical(inputs: Sequence[Tensor], stages: Sequence[Stage], output: Tensor, precision: str) -> Canonical:
+    """The canonical form of a workload; `output` is its last stage as a tensor in memory."""
+    form = _Form({t.name: t for t in inputs}, {s.name: s for s in stages})
+    lines = form.of(stages[-1], output.effective_strides)
+    shapes = form.read | {t.name: (t.span,) for t in inputs if t.name not in form.read}
+    names = [t.name for t in inputs]
+    order = tuple(names.index(name) for name in shapes)
+    memory: list[_Data] = [[inputs[n].dtype, inputs[n].span] for n in order]
+    kinds = sorted(_kind(s) for s in stages if s.name in form.laid_out and s.reduction)
+    key = _digest(json.dumps([precision, memory, lines]))[:_KEY_DIGITS]
+    return Canonical(key, " ".join([*kinds, output.dtype]), order, (form.loop, *shapes.values()))
+
+
+@dataclass(frozen=True)
+class _Ordered:
+    """A stage whose axes have places and whose arguments are in order. `axes`: its own, and those that it folds."""
+
+    stage: Stage
+    expression: Expression
+    axes: tuple[list[str], list[str]]
+    extents: Mapping[str, int]
+    strides: Mapping[str, int]
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        return {name: place for place, name in enumerate([*self.axes[0], *self.axes[1]])}
+
+    def shape(self, form: Affine) -> tuple[int, ...]:
+        """The extents of the axes of a form."""
+        return tuple(self.extents[v] for v in self.places if v in dict(form.terms))
+
+
+@dataclass
+class _Form:
+    """The form while it is written. `read`: the inputs, in the order in which they are, and their shapes there.
+    `loop`: the extents of the first reduction's own axes, or of the output's. `laid_out`: of every stage that was met,
+    the last one first, the stride of each of its dimensions, as if all were in memory.
+    """
+
+    inputs: Mapping[str, Tensor]
+    stages: Mapping[str, Stage]
+    read: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    loop: tuple[int, ...] = ()
+    laid_out: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    _looks: dict[str, str] = field(default_factory=dict)
+
+    def of(self, output: Stage, strides: tuple[int, ...]) -> list[_Data]:
+        """Every stage that the output needs, the output last."""
+        self.laid_out[output.name] = strides
+        backwards: list[_Ordered] = []
+        while len(backwards) < len(self.laid_out):
+            backwards.append(self._ordered(self.stages[list(self.laid_out)[len(backwards)]]))
+        first = next((ordered for ordered in reversed(backwards) if ordered.stage.reduction), backwards[0])
+        self.loop = tuple(first.extents[name] for name in first.axes[0])
+        return [self._line(ordered) for ordered in reversed(backwards)]
+
+    def _ordered(self, stage: Stage) -> _Ordered:
+        """The stage in order, and what it reads laid out accordingly."""
+        strides = {a.name: s for a, s in zip(stage.axes, self.laid_out[stage.name], strict=True)}
+        reads = ex.accesses(stage.expression)
+        walks = [self._walk(a) for a in reads if a.tensor in self.inputs]
+        own = sorted(_long(stage.axes), key=lambda name: -strides[name])
+        folded = _long(stage.reduction.axes) if stage.reduction else []
+        over = sorted(folded, key=lambda name: sorted(-walk.get(name, 0) for walk in walks))
+        self._lay_out(reads, [*own, *over])
+        extents = dict(stage.extents)
+        axes = _merged((own, over), [strides, *map(self._walk, reads)], extents, fixed_axes([stage.expression]))
+        colours = {name: str(place) for place, name in enumerate(axes[0])} | {v: f"r{extents[v]}" for v in axes[1]}
+        return _Ordered(stage, self._in_order(stage.expression, colours)[1], axes, extents, strides)
+
+    def _lay_out(self, reads: Sequence[Access], axes: Sequence[str]) -> None:
+        """Lay out the stages that these are the first to read, in the order of these axes."""
+        order = {name: place for place, name in enumerate(axes)}
+        for access in reads:
+            if access.tensor in self.inputs or access.tensor in self.laid_out:
+                continue
+            shape = self.stages[access.tensor].shape
+            walked = [[sorted((order[v], c) for v, c in i.terms if v in order), i.offset] for i in access.index]
+            dims = sorted((d for d, size in enumerate(shape) if size > 1), key=lambda d: walked[d])
+            steps = dict(zip(dims, dense_strides(tuple(shape[d] for d in dims)), strict=True))
+            self.laid_out[access.tensor] = tuple(steps.get(d, 0) for d in range(len(shape)))
+
+    def _line(self, ordered: _Ordered) -> _Data:
+        own, over = ordered.axes
+        fold = ordered.stage.reduction
+        return [
+            ordered.stage.dtype,
+            [[ordered.extents[name], ordered.strides[name]] for name in own],
+            [fold.operator, *(ordered.extents[name] for name in over)] if fold else None,
+            self._data(ordered.expression, ordered),
+        ]
+
+    def _address(self, access: Access) -> Affine:
+        """Where an access reads, in elements from the first one of the tensor."""
+        if access.tensor in self.inputs:
+            strides = self.inputs[access.tensor].effective_strides
+        else:
+            strides = self.laid_out[access.tensor]
+        terms = ((v, c * s) for i, s in zip(access.index, strides, strict=True) for v, c in i.terms)
+        offset = sum(i.offset * s for i, s in zip(access.index, strides, strict=True))
+        return Affine.of(*terms, offset=offset)
+
+    def _walk(self, access: Access) -> dict[str, int]:
+        return dict(self._address(access).terms)
+
+    def _data(self, e: Expression, stage: _Ordered) -> _Data:
+        match e:
+            case Access(tensor) if tensor in self.inputs:
+                address = self._address(e)
+                return ["input", self._number(tensor, stage.shape(address)), _form(address, stage.places)]
+            case Access(tensor):
+                number = len(self.laid_out) - 1 - list(self.laid_out).index(tensor)
+                return ["stage", number, _form(self._address(e), stage.places)]
+            case Gather(tensor, index):
+                table = self._table(tensor, index)
+                number = self._number(tensor, tuple(size for size, _, _ in table if size > 1))
+                return ["gather", number, *(self._dimension(*each, stage) for each in table)]
+            case Position(form):
+                return ["position", _form(form, stage.places)]
+            case Literal(value):
+                return ["literal", repr(float(value))]
+            case Integer(value):
+                return ["integer", value]
+            case Apply(operator, arguments):
+                return [operator, *[self._data(a, stage) for a in arguments]]
+
+    def _number(self, tensor: str, shape: tuple[int, ...]) -> int:
+        self.read.setdefault(tensor, shape)
+        return list(self.read).index(tensor)
+
+    def _table(self, tensor: str, index: Sequence[Affine | Expression]) -> list[tuple[int, int, Affine | Expression]]:
+        """Size, stride and index of every dimension of a table, outermost in memory first."""
+        table = self.inputs[tensor]
+        # The stride of a dimension of size 1 is never used.
+        strides = [s if n > 1 else 0 for n, s in zip(table.shape, table.effective_strides, strict=True)]
+        return sorted(zip(table.shape, strides, index, strict=True), key=lambda each: -each[1])
+
+    def _dimension(self, size: int, stride: int, at: Affine | Expression, stage: _Ordered) -> _Data:
+        return [size, stride, _form(at, stage.places) if isinstance(at, Affine) else self._data(at, stage)]
+
+    # The order of arguments
+
+    def _in_order(self, e: Expression, colours: Mapping[str, str]) -> tuple[str, Expression]:
+        """What an expression looks like, and the same with the arguments of sums and products sorted by that."""
+        match e:
+            case Access(tensor):
+                return _joined("access", self._look(tensor), _seen(self._address(e), colours)), e
+            case Gather(tensor, mixed):
+                at = [(_seen(i, colours), i) if isinstance(i, Affine) else self._in_order(i, colours) for i in mixed]
+                look = _joined("gather", self._look(tensor), *sorted(look for look, _ in at))
+                return look, Gather(tensor, tuple(i for _, i in at))
+            case Apply(operator, arguments):
+                given = [self._in_order(a, colours) for a in arguments]
+                if operator in _COMMUTATIVE:
+                    given.sort(key=lambda pair: pair[0])
+                return _joined(operator, *(look for look, _ in given)), Apply(operator, tuple(a for _, a in given))
+            case Position(form):
+                return _joined("position", _seen(form, colours)), e
+            case Literal(value):
+                return _joined("literal", f":{float(value)!r}"), e
+            case Integer(value):
+                return _joined("integer", f":{value}"), e
+
+    def _look(self, tensor: str) -> str:
+        """What a tensor looks like, whatever it is called and however its axes are cut."""
+        if tensor in self.inputs:
+            return f":{self.inputs[tensor].dtype} {self.inputs[tensor].span}"
+        if tensor not in self._looks:
+            stage = self.stages[tensor]
+            fold = stage.reduction.operator if stage.reduction else ""
+            parts = sorted(map(self._part, ex.walk(stage.expression)))
+            self._looks[tensor] = f":{_digest(stage.dtype, fold, f'{math.prod(stage.shape)} {stage.points}', *parts)}"
+        return self._looks[tensor]
+
+    def _part(self, e: Expression) -> str:
+        match e:
+            case Access(tensor) | Gather(tensor):
+                return self._look(tensor)
+            case Apply(operator):
+                return operator
+            case Literal(value) | Integer(value):
+                return repr(float(value))
+            case Position():
+                return ""
+
+
+def _merged(
+    axes: tuple[list[str], list[str]],
+    walks: Sequence[Mapping[str, int]],
+    extents: dict[str, int],
+    fixed: frozenset[str],
+) -> tuple[list[str], list[str]]:
+    """As few of the axes as possible; the inner one of two stands for both, and gets the extent of both."""
+    own, over = axes
+    # What does not move along an axis moves by 0.
+    whole = [{name: walk.get(name, 0) for name in [*own, *over]} for walk in walks]
+    while pair := mergeable((own, over), whole, extents, fixed):
+        outer, inner = pair
+        extents[inner] *= extents[outer]
+        own, over = ([name for name in some if name != outer] for some in (own, over))
+        whole = [{name: step for name, step in walk.items() if name != outer} for walk in whole]
+    return own, over
+
+
+def _long(axes: Iterable[Axis]) -> list[str]:
+    """The axes along which there is more than one index."""
+    return [a.name for a in axes if a.extent > 1]
+
+
+def _form(form: Affine, places: Mapping[str, int]) -> _Data:
+    data: list[_Data] = [form.offset]
+    return data + [[place, c] for place, c in sorted((places[v], c) for v, c in form.terms if v in places)]
+
+
+def _seen(form: Affine, colours: Mapping[str, str]) -> str:
+    """The look of a form: its axes by their colours, and the rest."""
+    terms = sorted((colours[v], c) for v, c in form.terms if v in colours)
+    return f"{' '.join(colour for colour, _ in terms)}:{form.offset} {terms}"
+
+
+def _joined(name: str, *looks: str) -> str:
+    """The look of what consists of these: all axes first, so that what is small does not decide the order of two."""
+    axes = {axis for look in looks for axis in look.partition(":")[0].split()}
+    return f"{' '.join(sorted(axes))}:{_digest(name, *looks)}"
+
+
+def _kind(stage: Stage) -> str:
+    """A product of what has axes of its own on both sides, `dot`; or else how the stage folds."""
+    assert stage.reduction is not None
+    match stage.expression:
+        case Apply("mul", (a, b)) if stage.reduction.operator == "sum":
+            of_a, of_b = ex.variables(a), ex.variables(b)
+            if of_a - of_b and of_b - of_a:
+                return "dot"
+    return stage.reduction.operator
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
