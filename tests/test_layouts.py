@@ -257,7 +257,7 @@ def test_a_batch_that_is_innermost_in_memory_has_schedules_that_compute_it() -> 
     stage = Stage("out", axes, ex.mul(a, b), Reduction("sum", (Axis("k", 65),)), "float16")
     inputs = (Tensor("a", (65, 13, 33), "float16"), Tensor("b", (33, 65, 13), "float16"))
     space = spaces.build(Workload("batch_innermost", inputs, (stage,)), H200)
-    assert space.starts()
+    assert space.seeds()
     rng = np.random.default_rng(0)
     drawn = random_inputs(space.workload, seed=1)
     for schedule in (space.sample(rng) for _ in range(8)):

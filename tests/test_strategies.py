@@ -125,7 +125,7 @@ def test_before_any_data_half_of_a_batch_is_what_the_prior_ranks_first() -> None
 
 def test_the_first_batch_begins_with_the_points_that_sketches_propose() -> None:
     space = spaces.build(ops.matmul(512, 512, 512), CPU)
-    assert set(create("evolutionary", space).ask(16)[: len(space.starts())]) == set(space.starts())
+    assert set(create("evolutionary", space).ask(16)[: len(space.seeds())]) == set(space.seeds())
 
 
 def test_after_a_good_trial_its_neighbours_are_tried_without_crowding_the_batch() -> None:

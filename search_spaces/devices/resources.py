@@ -178,7 +178,7 @@ def _why_too_large_gpu(program: TileProgram, kernel: Kernel, target: Target) -> 
         return f"{need.threads} threads per program; {target.name} allows {MAX_THREADS}"
     if need.shared_memory_bytes > target.shared_memory_bytes:
         return f"{need.shared_memory_bytes} bytes of shared memory; {target.name} allows {target.shared_memory_bytes}"
-    allowed = min(kernel.launch.max_registers or MAX_REGISTERS, target.registers_per_unit // need.threads)
+    allowed = min(kernel.launch.max_registers or MAX_REGISTERS, target.registers_per_sm // need.threads)
     if need.registers_per_thread > allowed:
         return (
             f"about {need.registers_per_thread} registers per thread; {target.name} allows {allowed} for {need.threads}"

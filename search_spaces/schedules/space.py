@@ -31,7 +31,7 @@ class Sketch:
     `legality_knobs` names the knobs that legality may depend on; all combinations of the others are equally legal.
     `why_illegal` gives the rule that the values break beyond what any target forbids (divisibility, combinations).
     `resource_knobs`: those of them that decide what a program needs of the device, where that is not all.
-    `starts` are points worth trying first: what the literature would choose by hand. `remarks`: what the space does
+    `seeds` are points worth trying first: what the literature would choose by hand. `remarks`: what the space does
     not offer for this workload, and why.
     """
 
@@ -40,7 +40,7 @@ class Sketch:
     lower: Callable[[Values], TileProgram]
     legality_knobs: tuple[str, ...] = ()
     why_illegal: Callable[[Values], str | None] = field(default=lambda values: None)
-    starts: tuple[Values, ...] = ()
+    seeds: tuple[Values, ...] = ()
     resource_knobs: tuple[str, ...] | None = None
     remarks: tuple[str, ...] = ()
 
@@ -115,8 +115,8 @@ class SearchSpace:
             if not after.values:
                 got = list(allowed[before.name])
                 raise InputError(f"{before.name}: none of {got} is a value; allowed are {list(before.values)[:20]}")
-        starts = tuple(v for v in whole.starts if all(v[k.name] in k.values for k in knobs))
-        part = replace(whole, knobs=knobs, starts=starts)
+        seeds = tuple(v for v in whole.seeds if all(v[k.name] in k.values for k in knobs))
+        part = replace(whole, knobs=knobs, seeds=seeds)
         return SearchSpace(self.workload, self.target, (part,), self.backends)
 
     def lower(self, schedule: Schedule) -> TileProgram:
@@ -189,9 +189,9 @@ class SearchSpace:
                 return found
         return a
 
-    def starts(self) -> list[Schedule]:
+    def seeds(self) -> list[Schedule]:
         """The legal ones of the points that sketches propose to try first, by every backend."""
-        proposed = [(sketch, values) for sketch in self.sketches for values in sketch.starts]
+        proposed = [(sketch, values) for sketch in self.sketches for values in sketch.seeds]
         found = [self._schedule(*point, name) for point in proposed for name in self.backends]
         return [s for s in dict.fromkeys(found) if self._accepts(s)]
 

@@ -22,7 +22,7 @@ from autosched.tracing.operators import (
 )
 from autosched.tracing.operators.binding import bind, check_declared
 from autosched.tracing.operators.pointwise.translation import NAMES, pointwise
-from autosched.tracing.operators.rules import UnsupportedError, constant_number, reshape, torch_name
+from autosched.tracing.operators.rules import Result, UnsupportedError, constant_number, reshape, torch_name
 from autosched.tracing.translation.constant_nodes import ConstantNodes, filled
 from autosched.tracing.translation.nodes import (
     READ_NUMBER,
