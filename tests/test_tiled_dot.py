@@ -130,8 +130,8 @@ class TestKnobsChangeNothingButSpeed:
 
     @ON_ODD_SIZES
     @pytest.mark.parametrize("subtiles", [2, 4])
-    def test_an_output_tile_in_parts(self, workload: Workload, parts: int) -> None:
-        assert_changes_nothing_but_speed(workload, n=64, subtiles=parts)
+    def test_an_output_tile_in_parts(self, workload: Workload, subtiles: int) -> None:
+        assert_changes_nothing_but_speed(workload, n=64, subtiles=subtiles)
 
     @ON_ODD_SIZES
     def test_a_peeled_last_step(self, workload: Workload) -> None:
