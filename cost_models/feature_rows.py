@@ -29,7 +29,7 @@ class FeatureRows:
         known = self._rows.setdefault(key_of(space), {})
         new = [s for s in dict.fromkeys(schedules) if known.get(s) is None]
         if new:
-            values = [amounts(space.lower(s), space.target) for s in new]
+            values = [_amounts(space, s) for s in new]
             known.update(zip(new, scaled(np.array(values, dtype=np.float64)), strict=True))
         rows = [known[s] for s in schedules]
         return np.array(rows, dtype=np.float32).reshape(len(rows), len(FEATURE_NAMES))
@@ -62,7 +62,7 @@ class FeatureRows:
             bound = space.bind(record.schedule) if space else None
         except InputError:
             return None
-        return scaled(np.array(amounts(space.lower(bound), space.target))) if space and bound else None
+        return scaled(np.array(_amounts(space, bound))) if space and bound else None
 
     def _space_of(self, record: TuningRecord, backends: Mapping[str, Limits]) -> SearchSpace | None:
         key = record.workload, record.target.key
@@ -77,3 +77,7 @@ class FeatureRows:
 def key_of(space: SearchSpace) -> Key:
     """What records of this space are filed under."""
     return space.workload, space.target.key
+
+
+def _amounts(space: SearchSpace, schedule: Schedule) -> list[float]:
+    return amounts(space.lower(schedule), space.target, space.backends[schedule.backend], schedule.backend)

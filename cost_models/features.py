@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+import zlib
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,9 @@ from cost_models.program_counts import KernelCounts, Traffic, count, wave_extent
 from cost_models.reuse import Nest
 from cost_models.roofline import Estimate, estimate
 from search_spaces import Target, TileProgram
+from search_spaces.devices.warps import WARP
 from search_spaces.programs.tile_program import Load, Store
+from search_spaces.schedules.limits import UNLIMITED, Limits
 
 _LOAD_SLOTS = 3
 _DEPTHS = 5
@@ -138,12 +141,17 @@ FEATURE_NAMES: tuple[str, ...] = (
     *_DEPTH_NAMES,
     *(f"load{slot}_{name}" for slot in range(_LOAD_SLOTS) for name in _LOAD),
     *(f"store_{name}" for name in _STORE),
+    "backend",
 )
+# Numbers that stand for backends: two of them share one with a chance of a thousandth.
+_BACKENDS = 1000
 
 
-def features(program: TileProgram, target: Target) -> NDArray[np.float32]:
-    """The features of `program` on `target`, in the order of `FEATURE_NAMES`."""
-    return scaled(np.array(amounts(program, target), dtype=np.float64))
+def features(
+    program: TileProgram, target: Target, limits: Limits = UNLIMITED, backend: str = ""
+) -> NDArray[np.float32]:
+    """The features of `program` on `target`, in the order of `FEATURE_NAMES`; `limits` are those of the backend."""
+    return scaled(np.array(amounts(program, target, limits, backend), dtype=np.float64))
 
 
 def scaled(amounts: NDArray[np.float64]) -> NDArray[np.float32]:
@@ -151,10 +159,10 @@ def scaled(amounts: NDArray[np.float64]) -> NDArray[np.float32]:
     return np.copysign(np.log2(np.abs(amounts) + 1.0), amounts).astype(np.float32)
 
 
-def amounts(program: TileProgram, target: Target) -> list[float]:
+def amounts(program: TileProgram, target: Target, limits: Limits, backend: str) -> list[float]:
     """What the features are the logarithms of, in the order of `FEATURE_NAMES`."""
     nests = [Nest(counts) for counts in count(program)]
-    estimates = [estimate(nest, target) for nest in nests]
+    estimates = [estimate(nest, target, limits) for nest in nests]
     at = max(range(len(nests)), key=lambda i: nests[i].counts.work) if len(nests) > 1 else 0
     main = nests[at].counts
     return [
@@ -165,6 +173,7 @@ def amounts(program: TileProgram, target: Target) -> list[float]:
         *_fit(main, estimates[at], target),
         *_depths(nests[at], target),
         *_accesses(main),
+        zlib.crc32(backend.encode()) % _BACKENDS,
     ]
 
 
@@ -283,7 +292,8 @@ def _fit(counts: KernelCounts, estimated: Estimate, target: Target) -> list[floa
     balance = target.fp32_flops / target.memory_bytes_per_s
     need = estimated.need
     if need is None:
-        workers = max(1, counts.kernel.launch.lanes)
+        launch = counts.kernel.launch
+        workers = launch.num_warps * WARP if target.kind == "gpu" else max(1, launch.lanes)
         return [0.0, 0.0, 0.0, 0.0, 0.0, largest, elements / workers, target.num_sms, balance]
     return [
         need.shared_memory_bytes,

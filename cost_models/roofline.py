@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from cost_models.program_counts import KernelCounts, count
 from cost_models.reuse import Nest
 from search_spaces import Target, TileProgram, Workload
-from search_spaces.devices.resources import Resources, resources
+from search_spaces.devices.warps import WARP
+from search_spaces.programs.tile_program import Kernel
+from search_spaces.schedules.limits import UNLIMITED, Limits, Resources
 from search_spaces.structure.fused_contraction import multiplied
 from search_spaces.workloads.expression import flops
 
@@ -25,6 +27,9 @@ _L2_SPEEDUP = 2.5
 _CPU_L2_SPEEDUP = 4.0
 # Tensor cores reach their peak from tiles of 128 x 128 on; smaller ones starve on operand bandwidth.
 _FULL_TILE = 128.0
+# Threads and programs that a streaming multiprocessor has at a time (CUDA programming guide, compute capabilities).
+_MOST_THREADS = 2048
+_MOST_PROGRAMS = 32
 # Resident warps per streaming multiprocessor above which memory latency is hidden.
 _ENOUGH_WARPS = 8
 # Fused multiply-adds a core keeps in flight: 2 ports times 4 cycles.
@@ -72,23 +77,26 @@ class Estimate:
         return longest + _NOT_OVERLAPPED * (sum(parts) - longest) + self.launch_s
 
 
-def latency_s(program: TileProgram, target: Target) -> float:
-    """The estimated latency of a tile program: kernels run one after the other."""
-    return sum(estimate(Nest(counts), target).latency_s for counts in count(program))
+def latency_s(program: TileProgram, target: Target, limits: Limits = UNLIMITED) -> float:
+    """The estimated latency of a tile program: kernels run one after the other.
+
+    `limits` are those of the backend that makes them: how many programs are on a multiprocessor follows from their
+    needs.
+    """
+    return sum(estimate(Nest(counts), target, limits).latency_s for counts in count(program))
 
 
-def estimate(nest: Nest, target: Target) -> Estimate:
+def estimate(nest: Nest, target: Target, limits: Limits) -> Estimate:
     """Where the time of one kernel goes."""
-    return _on_gpu(nest, target) if target.kind == "gpu" else _on_cpu(nest, target)
+    if target.kind == "cpu":
+        return _on_cpu(nest, target)
+    return _on_gpu(nest, target, limits.needs(nest.counts.program, nest.counts.kernel, target))
 
 
-def _on_gpu(nest: Nest, target: Target) -> Estimate:
+def _on_gpu(nest: Nest, target: Target, need: Resources | None) -> Estimate:
     counts = nest.counts
     kernel = counts.kernel
-    need = resources(counts.program, kernel, target)
-    by_shared = target.shared_memory_bytes // max(1, need.shared_memory_bytes)
-    by_registers = target.registers_per_sm // max(1, need.registers_per_thread * need.threads)
-    resident = max(1, min(by_shared, by_registers, 2048 // need.threads, 32))
+    resident = _resident(kernel, target, need)
     tiles = counts.grid_tiles
     slots = target.num_sms * resident
     tail = tiles / (math.ceil(tiles / slots) * slots)
@@ -111,6 +119,16 @@ def _on_gpu(nest: Nest, target: Target) -> Estimate:
         tail=tail,
         need=need,
     )
+
+
+def _resident(kernel: Kernel, target: Target, need: Resources | None) -> int:
+    """How many programs are on a multiprocessor at a time; as many as threads allow where no more is known."""
+    most = min(_MOST_THREADS // (kernel.launch.num_warps * WARP), _MOST_PROGRAMS)
+    if need is not None:
+        by_shared = target.shared_memory_bytes // max(1, need.shared_memory_bytes)
+        by_registers = target.registers_per_sm // max(1, need.registers_per_thread * need.threads)
+        most = min(most, by_shared, by_registers)
+    return max(1, most)
 
 
 def _dot_s(counts: KernelCounts, target: Target) -> float:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from search_spaces import sketches
-from search_spaces.devices.device_support import why_unsupported
 from search_spaces.devices.target import Target
 from search_spaces.errors import EmptySearchSpaceError
 from search_spaces.schedules.limits import NO_BACKEND, Limits
@@ -25,8 +24,6 @@ def build(workload: Workload, target: Target, backends: Mapping[str, Limits] = N
         EmptySearchSpaceError: no backend can compute it, or no rule matches; the message says why, or lists the rules
             that were tried.
     """
-    if reason := why_unsupported(workload, target):
-        raise EmptySearchSpaceError(f"{workload.label} on {target.name}: {reason}")
     refusals = {name: limits.why_unsupported(workload, target) for name, limits in backends.items()}
     able = {name: limits for name, limits in backends.items() if refusals[name] is None}
     if not able:

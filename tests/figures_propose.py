@@ -105,7 +105,15 @@ def timed_amounts(watch: Stopwatch) -> Callable[[TileProgram, Target], list[floa
 
 def simulated(space: SearchSpace, schedule: Schedule, trial: int) -> TuningRecord:
     """The estimate, and an effect of up to a factor of 1.5 for every knob value; one trial in twenty fails."""
-    estimate = 2.0 ** float(features(space.lower(schedule), space.target)[FEATURE_NAMES.index("latency_s")]) / 1e12
+    estimate = (
+        2.0
+        ** float(
+            features(space.lower(schedule), space.target, space.backends[schedule.backend])[
+                FEATURE_NAMES.index("latency_s")
+            ]
+        )
+        / 1e12
+    )
     effects = [
         np.random.default_rng([k, zlib.crc32(repr(v).encode())]).uniform(-0.4, 0.4)
         for k, (_, v) in enumerate(schedule.values)

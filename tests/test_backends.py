@@ -1,40 +1,71 @@
-"""Backends by name and by target, and the search spaces that they make together."""
+"""Backends by name and by target, and searches in which several take part."""
 
 from __future__ import annotations
 
 import dataclasses
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+import autosched
 from autosched import backends
 from autosched.backends import spaces
 from autosched.backends.reproduction import why_not_reproduced
 from autosched.kernels.kernel import load_kernel
 from autosched.machine.devices import cpu_target
-from search_spaces import InputError, Target, ops, target_named
-from tuning_logs import TuningRecord
+from autosched.measuring import Limits, LocalMeasurer, repro
+from search_spaces import InputError, SearchSpace, Target, ops, target_named
+from tuning_logs import Measurement, TuningLog, TuningRecord
 
 sys.path.append(str(Path(__file__).parent))
+import interpreting_backend
+from interpreting_backend import MOST_TILES
 from untuned import untuned_record
 
 CPU, H200 = cpu_target(), target_named("h200")
+OP = ops.row_sum(32, 40)
+BOTH = {"llvm", "interpreter"}
 
 
 @pytest.fixture
 def foreign() -> TuningRecord:
     """A record of a backend that is not here."""
-    workload = ops.gelu_scale(64)
-    record = untuned_record(spaces.build(workload, CPU).sample(np.random.default_rng(0)), workload, CPU)
+    record = untuned_record(spaces.build(OP, CPU).sample(np.random.default_rng(0)), OP, CPU)
     return dataclasses.replace(record, schedule=dataclasses.replace(record.schedule, backend="cuda"))
+
+
+@pytest.fixture
+def second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A second backend for CPUs is installed, as that of another package is."""
+    package = tmp_path / "site" / "interpreting_backend-1.0.dist-info"
+    package.mkdir(parents=True)
+    package.joinpath("METADATA").write_text("Metadata-Version: 2.1\nName: interpreting-backend\nVersion: 1.0\n")
+    package.joinpath("entry_points.txt").write_text(
+        f"[autosched.backends]\ninterpreter = {interpreting_backend.CLASS}\nllvm = {interpreting_backend.CLASS}\n"
+    )
+    monkeypatch.syspath_prepend(package.parent)
+    backends._installed.cache_clear()
+    yield
+    backends._installed.cache_clear()
 
 
 @pytest.mark.parametrize(("target", "name"), [(CPU, "llvm"), (H200, "triton")], ids=["cpu", "gpu"])
 def test_a_target_is_served_by_the_backends_for_its_kind(target: Target, name: str) -> None:
     assert [backend.name for backend in backends.for_target(target)] == [name]
-    assert spaces.build(ops.gelu_scale(64), target).sample(np.random.default_rng(0)).backend == name
+    assert spaces.build(OP, target).sample(np.random.default_rng(0)).backend == name
+
+
+@pytest.mark.usefixtures("second")
+def test_a_backend_of_another_package_comes_after_those_of_autosched_and_takes_the_name_of_none() -> None:
+    assert [backend.name for backend in backends.for_target(CPU)] == ["llvm", "interpreter"]
+    assert [backend.name for backend in backends.for_target(H200)] == ["triton"]
+
+
+# What is not installed
 
 
 def test_a_backend_that_is_not_installed_is_named_with_those_that_are() -> None:
@@ -46,3 +77,95 @@ def test_a_kernel_of_a_backend_that_is_not_installed_is_not_built_by_another(for
     with pytest.raises(InputError, match="backend 'cuda' is not installed"):
         load_kernel(foreign)
     assert "backend 'cuda' is not installed" in str(why_not_reproduced(foreign))
+
+
+def test_replaying_a_log_of_a_backend_that_is_not_installed_names_it(foreign: TuningRecord, tmp_path: Path) -> None:
+    TuningLog(tmp_path / "log.jsonl").append(foreign)
+    with pytest.raises(InputError, match="backend 'cuda' is not installed"):
+        autosched.replay(OP, CPU, log=tmp_path / "log.jsonl")
+
+
+def test_a_failed_trial_of_a_backend_that_is_not_installed_cannot_be_repeated(
+    foreign: TuningRecord, tmp_path: Path
+) -> None:
+    failed = dataclasses.replace(foreign, measurement=Measurement("run_error", detail="made up"))
+    bound = spaces.build(OP, CPU).bind(dataclasses.replace(foreign.schedule, backend="llvm"))
+    folder = repro.keep(tmp_path / "log.jsonl", failed, bound)
+    assert folder is not None
+    with pytest.raises(InputError, match="backend 'cuda'"):
+        repro.repeat(folder)
+
+
+# One space of several backends
+
+
+@pytest.fixture
+def space(second: None) -> SearchSpace:
+    return spaces.build(OP, CPU)
+
+
+def test_each_backend_has_its_own_limits(space: SearchSpace) -> None:
+    schedule = next(s for s in space if s.program.kernels[0].grid.tiles > MOST_TILES)
+    assert schedule.backend == "llvm"
+    other = dataclasses.replace(schedule, backend="interpreter")
+    assert f"tiles; the interpreter takes {MOST_TILES}" in str(space.why_illegal(other))
+
+
+def test_what_one_backend_cannot_compute_at_all_is_left_to_the_others(space: SearchSpace) -> None:
+    assert set(space.backends) == BOTH
+    assert set(spaces.build(ops.matmul(32, 32, 32, dtype="float16"), CPU).backends) == {"llvm"}
+
+
+def test_a_space_has_the_schedules_of_every_backend(space: SearchSpace) -> None:
+    alone = {name: dataclasses.replace(space, backends={name: space.backends[name]}) for name in BOTH}
+    assert space.size == len(list(space)) == sum(one.size for one in alone.values())
+
+
+def test_a_search_starts_from_points_of_every_backend(second: None) -> None:
+    starts = spaces.build(ops.matmul(32, 32, 32), CPU).seeds()
+    assert {s.backend for s in starts} == BOTH
+
+
+def test_drawing_changing_and_stepping_come_to_every_backend(space: SearchSpace) -> None:
+    rng = np.random.default_rng(0)
+    drawn = [space.sample(rng) for _ in range(40)]
+    assert {s.backend for s in drawn} == BOTH
+    small = next(s for s in drawn if s.backend == "interpreter")
+    assert {space.mutate(small, rng).backend for _ in range(40)} == BOTH
+    (same,) = (s for s in space.neighbours(small) if s.backend == "llvm")
+    assert same.values == small.values
+    assert all(space.why_illegal(s) is None for s in drawn)
+
+
+def test_a_schedule_that_names_no_backend_gets_the_best(space: SearchSpace) -> None:
+    schedule = dataclasses.replace(next(iter(space)), backend="")
+    assert space.bind(schedule).backend == "llvm"
+
+
+def test_a_schedule_of_a_backend_that_does_not_serve_is_refused(space: SearchSpace) -> None:
+    schedule = dataclasses.replace(next(iter(space)), backend="triton")
+    with pytest.raises(InputError, match=r"unknown backend of row_sum.* 'triton'.*allowed: interpreter, llvm"):
+        space.bind(schedule)
+
+
+# One search of several backends
+
+
+@pytest.fixture
+def searched(second: None, tmp_path: Path) -> list[TuningRecord]:
+    """The records of a search in which both backends took part."""
+    log = tmp_path / "log.jsonl"
+    with LocalMeasurer(CPU, limits=Limits(compile_workers=1), backend=interpreting_backend.LOCATION) as measurer:
+        autosched.tune(OP, CPU, 24, log=log, measurer=measurer)
+    return list(TuningLog(log))
+
+
+def test_backends_compete_in_one_search_and_each_builds_its_own_kernels_again(searched: list[TuningRecord]) -> None:
+    assert {r.measurement.status for r in searched} <= {"ok", "pruned"}
+    assert {r.backend for r in searched} == BOTH
+    assert all(why_not_reproduced(r) is None for r in searched)
+    x = torch.randn(32, 40)
+    for name, opening in (("llvm", ";"), ("interpreter", "#")):
+        kernel = load_kernel(next(r for r in searched if r.backend == name and r.measurement.ok))
+        assert kernel.source.startswith(opening)
+        torch.testing.assert_close(kernel(x), x.sum(1))

@@ -15,6 +15,7 @@ import pytest
 import cost_models
 import search_spaces
 from autosched.backends import spaces
+from autosched.backends.triton.limits import TritonLimits
 from cost_models import bound_s
 from cost_models.features import FEATURE_NAMES, features
 from cost_models.program_counts import count, wave_extents
@@ -42,10 +43,12 @@ from search_spaces.programs.tile_program import (
     View,
 )
 from search_spaces.schedules.knobs import Values
+from search_spaces.schedules.limits import UNLIMITED
 from search_spaces.workloads.expression import Affine
 from tuning_logs import Measurement, Provenance, TuningRecord
 
 H200 = target_named("h200")
+LIMITS = TritonLimits()
 CPU = cpu("A CPU", lanes=16, threads=1, l1_bytes=32 * 1024, l2_bytes=2**20, fp32_flops=1e11)
 FASTER_CPU = dataclasses.replace(CPU, device="Another CPU", l2_bytes=2**22)
 
@@ -77,7 +80,10 @@ def matmul(group: tuple[str, int] | None = None, launch: Launch = EIGHT_WARPS) -
 
 def named(program: TileProgram, target: search_spaces.Target = H200) -> dict[str, float]:
     """Features by name, the logarithm undone."""
-    return {n: math.copysign(2 ** abs(v) - 1, v) for n, v in zip(FEATURE_NAMES, features(program, target), strict=True)}
+    return {
+        n: math.copysign(2 ** abs(v) - 1, v)
+        for n, v in zip(FEATURE_NAMES, features(program, target, LIMITS), strict=True)
+    }
 
 
 def records_of(space: SearchSpace, count: int, seed: int = 0, speed: float = 1.0) -> list[TuningRecord]:
@@ -94,7 +100,9 @@ def records_of(space: SearchSpace, count: int, seed: int = 0, speed: float = 1.0
 
 def truth(space: SearchSpace, schedule: search_spaces.Schedule) -> float:
     vectors = schedule.knobs.get("vectors")
-    return latency_s(space.lower(schedule), space.target) * (3.0 if vectors in (1, 8) else 1.0)
+    return latency_s(space.lower(schedule), space.target, space.backends[schedule.backend]) * (
+        3.0 if vectors in (1, 8) else 1.0
+    )
 
 
 def test_operations_are_counted_over_the_whole_grid() -> None:
@@ -201,7 +209,8 @@ def test_features_of_any_program_are_finite_and_of_fixed_length(
     space = spaces.build(workload, target)
     rng = np.random.default_rng(0)
     for _ in range(20):
-        vector = features(space.lower(space.sample(rng)), target)
+        schedule = space.sample(rng)
+        vector = features(space.lower(schedule), target, space.backends[schedule.backend])
         assert vector.shape == (len(FEATURE_NAMES),)
         assert np.isfinite(vector).all()
 
@@ -215,7 +224,7 @@ def test_features_are_read_in_a_millisecond() -> None:
     fastest = math.inf
     for _ in range(50):
         start = time.perf_counter()
-        features(program, H200)
+        features(program, H200, LIMITS)
         fastest = min(fastest, time.perf_counter() - start)
     assert fastest < 1e-3
 
@@ -241,7 +250,9 @@ def test_no_estimate_is_below_the_bound(target: search_spaces.Target) -> None:
         space = spaces.build(workload, target)
         rng = np.random.default_rng(0)
         for _ in range(30):
-            assert latency_s(space.lower(space.sample(rng)), target) >= 0.99 * bound_s(workload, target)
+            schedule = space.sample(rng)
+            estimated = latency_s(space.lower(schedule), target, space.backends[schedule.backend])
+            assert estimated >= 0.99 * bound_s(workload, target)
 
 
 def test_a_register_tile_reaches_its_peak_with_enough_accumulators_only() -> None:
@@ -305,6 +316,21 @@ def test_latencies_of_another_device_are_not_compared_with_ours() -> None:
     records = records_of(other, 100, speed=1e4)
     assert held_out_correlation("xgboost", space, records) > 0.8
     assert held_out_correlation("xgboost", space, [*records, *records_of(space, 40)]) > 0.8
+
+
+def test_a_backend_that_is_slower_is_learnt() -> None:
+    space = search_spaces.build(ops.softmax(2048, 2048), CPU, {"quick": UNLIMITED, "slow": UNLIMITED})
+    records = [
+        dataclasses.replace(r, measurement=Measurement("ok", (3 * r.measurement.latency_s,)))
+        if r.backend == "slow"
+        else r
+        for r in records_of(space, 120)
+    ]
+    model = cost_models.create("xgboost", 0)
+    model.fit(space, records)
+    drawn = [space.sample(np.random.default_rng(seed)) for seed in range(100, 120)]
+    quick, slow = (model.predict(space, [dataclasses.replace(s, backend=b) for s in drawn]) for b in ("quick", "slow"))
+    assert np.median(quick / slow) > 2
 
 
 def test_failures_are_learnt() -> None:

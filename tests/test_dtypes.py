@@ -17,13 +17,13 @@ import torch
 import autosched
 import search_spaces
 from autosched.backends import spaces
+from autosched.backends.triton.resources import why_too_large
 from autosched.baselines import baselines
 from autosched.checking import reference
 from autosched.checking.correctness import error_ratio, expect
 from autosched.checking.reference import random_inputs
 from autosched.machine import devices
 from search_spaces import Axis, EmptySearchSpaceError, InputError, Reduction, Stage, Tensor, Workload, ops
-from search_spaces.devices.resources import why_too_large
 from search_spaces.devices.target import GPUS, cpu
 from search_spaces.programs.interpreter import interpret
 from search_spaces.workloads import expression as ex

@@ -17,12 +17,12 @@ import triton
 
 from autosched.backends import spaces
 from autosched.backends.triton.backend import TritonBackend
+from autosched.backends.triton.resources import resources
 from autosched.checking import reference
 from autosched.checking.correctness import Expectation, error_ratio, expect
 from cost_models.program_counts import count
 from cost_models.roofline import bound_s
 from search_spaces import Axis, Reduction, Schedule, SearchSpace, Stage, Target, Tensor, Workload, ops, target_named
-from search_spaces.devices.resources import resources
 from search_spaces.programs.interpreter import interpret
 from search_spaces.programs.tile_program import Dot, For, Load, Map, Position, statements
 from search_spaces.schedules.knobs import KnobValue

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import os
+import functools
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,9 @@ from search_spaces.programs.tile_program import Load, Store, TileProgram, statem
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.expression import Access, Gather, Integer, Literal, Position, axis_index
 from tuning_logs import Measurement, Provenance, TuningRecord
+
+sys.path.append(str(Path(__file__).parent))
+from isolated_python import IsolatedPython
 
 H200 = target_named("h200")
 # Runs a function of a file on saved tensors, and the file's self-test, where nothing of this project can be found.
@@ -84,10 +87,21 @@ def interpreted(text: str, function: str, inputs: list[Tensor], folder: Path) ->
 
 def _run(arguments: list[str], check: bool = True) -> subprocess.CompletedProcess[str]:
     # Isolated: neither PYTHONPATH nor the working directory leads to the package.
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run([sys.executable, "-I", *arguments], env=environment, capture_output=True, text=True)
+    done = _isolated_python().run(arguments)
     assert not check or done.returncode == 0, done.stderr
     return done
+
+
+@functools.cache
+def _isolated_python() -> IsolatedPython:
+    return IsolatedPython()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _ended() -> Iterator[None]:
+    yield
+    _isolated_python().close()
+    _isolated_python.cache_clear()
 
 
 def row_scores() -> Workload:

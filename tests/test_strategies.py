@@ -50,7 +50,8 @@ class Device:
         values = [f"{schedule.sketch} {k}={_coarse(v)}" for k, v in schedule.values]
         pairs = [a + b for i, a in enumerate(values) for b in values[:i]]
         effect = 0.15 * sum(map(self._effect, values)) + 0.05 * sum(map(self._effect, pairs))
-        return latency_s(self.space.lower(schedule), self.space.target) * float(np.exp(effect))
+        limits = self.space.backends[schedule.backend]
+        return latency_s(self.space.lower(schedule), self.space.target, limits) * float(np.exp(effect))
 
     def measure(self, schedules: Sequence[Schedule], first_trial: int) -> list[TuningRecord]:
         return [self._record(s, trial) for trial, s in enumerate(schedules, first_trial)]
@@ -119,7 +120,7 @@ def test_before_any_data_half_of_a_batch_is_what_the_prior_ranks_first() -> None
     whole = spaces.build(ops.softmax(512, 3000), target_named("h200"))
     space = replace(whole, sketches=tuple(replace(s, starts=()) for s in whole.sketches))
     asked = create("evolutionary", space).ask(16)
-    estimates = [latency_s(space.lower(s), space.target) for s in asked]
+    estimates = [latency_s(space.lower(s), space.target, space.backends[s.backend]) for s in asked]
     assert max(estimates[:8]) <= np.median(estimates[8:])
 
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from autosched.backends import spaces
 from autosched.backends.triton.backend import TritonBackend
+from autosched.backends.triton.resources import resources
 from autosched.checking import reference
 from autosched.checking.correctness import Expectation, error_ratio, expect
 from search_spaces import Schedule, SearchSpace, Target, Workload, ops, target_named
-from search_spaces.devices.resources import resources
 from search_spaces.programs.interpreter import interpret
 from search_spaces.programs.tile_program import Grid, GridAxis, Slice, statements
 from search_spaces.schedules.knobs import KnobValue, Values

@@ -25,10 +25,10 @@ from autosched.backends.triton.compile import count_parameters, reason
 from autosched.backends.triton.language.grid import print_grid
 from autosched.backends.triton.language.index import Indexing
 from autosched.backends.triton.language.scope import Block, Identifiers, Scope
+from autosched.backends.triton.resources import resources
 from autosched.checking.reference import evaluate
 from autosched.machine import devices
 from search_spaces import Schedule, Workload, ops, target_named
-from search_spaces.devices.resources import resources
 from search_spaces.programs.interpreter import interpret
 from search_spaces.programs.tile_program import (
     Bound,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from itertools import dropwhile
 
 from search_spaces import TileProgram
 from search_spaces.programs.tile_program import Buffer, Kernel, Launch, Load, Store, statements
@@ -26,10 +25,21 @@ def source_fingerprint(source: str, program: TileProgram) -> str:
     The comment at the top does not count. What the text leaves to the compiler and the launcher does: warps and stages,
     the size of the grid, tiles of tensor descriptors, buffers, and which of these are zeroed.
     """
-    code = "".join(dropwhile(lambda line: line.startswith(_COMMENT), source.splitlines(keepends=True)))
+    code = source[_comment_end(source) :]
     kernels = [(k.grid.tiles, k.grid.programs, _said(k.launch), _described_tiles(k)) for k in program.kernels]
     parts = (code, kernels, [_said(buffer) for buffer in program.buffers], program.zeroed)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:_DIGITS]
+
+
+def _comment_end(source: str) -> int:
+    """Where the first line begins that is no comment."""
+    start = 0
+    while source.startswith(_COMMENT, start):
+        line_end = source.find("\n", start)
+        if line_end < 0:
+            return len(source)
+        start = line_end + 1
+    return start
 
 
 def _described_tiles(kernel: Kernel) -> list[tuple[str, tuple[int | None, ...]]]:

@@ -30,7 +30,7 @@ from autosched.machine.timing import Policy
 from autosched.measuring import Limits, LocalMeasurer
 from autosched.measuring.kernel_check import check_once
 from autosched.measuring.local import memory
-from autosched.measuring.measurer import DEFAULT_BACKEND
+from autosched.measuring.worker_setups import DEFAULT_BACKEND
 from search_spaces import AutoschedError, OutOfMemoryError, Schedule, SearchSpace
 from tuning_logs import Measurement, TuningRecord
 

@@ -1,7 +1,9 @@
 """Measuring schedules: compile in parallel, check, time, and survive whatever a candidate does."""
 
-from autosched.measuring.local_measurers import close, local_measurer
-from autosched.measuring.measurer import Limits, LocalMeasurer, Measurer
+from autosched.measuring.local_measurer import LocalMeasurer
+from autosched.measuring.measurer import Measurer
 from autosched.measuring.recorded import RecordedMeasurer
+from autosched.measuring.session import close, local_measurer
+from autosched.measuring.worker_setups import Limits
 
 __all__ = ["Limits", "LocalMeasurer", "Measurer", "RecordedMeasurer", "close", "local_measurer"]

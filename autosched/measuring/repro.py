@@ -24,7 +24,7 @@ from autosched.backends import spaces
 from autosched.backends.backend import CompileError
 from autosched.machine import devices
 from autosched.machine.timing import POLICIES
-from autosched.measuring.measurer import LocalMeasurer
+from autosched.measuring.local_measurer import LocalMeasurer
 from search_spaces import InputError, Schedule
 from tuning_logs import CHECK_FAILURES, Measurement, Status, TuningRecord
 
@@ -91,6 +91,8 @@ def repeat(folder: str | os.PathLike[str]) -> Repeated:
         TargetUnavailableError: its device is not here.
     """
     record = _read(Path(folder))
+    # Raises where it is not installed.
+    backends.named(record.backend)
     space = spaces.build(record.workload, devices.resolve(record.target))
     schedule = space.bind(record.schedule)
     source = _source(schedule)

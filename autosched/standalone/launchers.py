@@ -8,7 +8,7 @@ from autosched.backends.triton.arguments import Descriptor
 from autosched.backends.triton.language.scope import Identifiers, call
 from autosched.backends.triton.source import is_gluon, kernel_arguments
 from search_spaces import Tensor, TileProgram, Workload
-from search_spaces.devices.resources import WARP_GROUP
+from search_spaces.devices.warps import WARP_GROUP
 from search_spaces.programs.tile_program import Buffer, Kernel
 from search_spaces.workloads.dtypes import dtype
 

@@ -7,13 +7,25 @@ shared memory and registers) is the compiler's own, and another one's is another
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
-from search_spaces.devices.resources import Resources
 from search_spaces.devices.target import Target
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.schedules.schedule import Schedule
 from search_spaces.workloads.workload import Workload
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What one program of a kernel needs on a GPU: estimates from its tiles, not what a compiler reported.
+
+    `threads` are those that compute; a producer's, which have few registers, come beside them.
+    """
+
+    shared_memory_bytes: int
+    registers_per_thread: int
+    threads: int
 
 
 class Limits(Protocol):
@@ -49,5 +61,6 @@ class Unlimited:
         return None
 
 
+UNLIMITED = Unlimited()
 # The backends of a search space that is built for none in particular.
-NO_BACKEND: Mapping[str, Limits] = {"": Unlimited()}
+NO_BACKEND: Mapping[str, Limits] = {"": UNLIMITED}

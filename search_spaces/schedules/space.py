@@ -31,8 +31,9 @@ class Sketch:
     `legality_knobs` names the knobs that legality may depend on; all combinations of the others are equally legal.
     `why_illegal` gives the rule that the values break beyond what any target forbids (divisibility, combinations).
     `resource_knobs`: those of them that decide what a program needs of the device, where that is not all.
-    `seeds` are points worth trying first: what the literature would choose by hand. `remarks`: what the space does
-    not offer for this workload, and why.
+    `seeds` are points worth trying first: what the literature would choose by hand. `depth_knob` names the knob in
+    which a start that does not fit gives way: it gets the largest value below its own with which it does. `remarks`:
+    what the space does not offer for this workload, and why.
     """
 
     name: str
@@ -43,6 +44,17 @@ class Sketch:
     seeds: tuple[Values, ...] = ()
     resource_knobs: tuple[str, ...] | None = None
     remarks: tuple[str, ...] = ()
+    depth_knob: str = ""
+
+    def depths(self, start: Values) -> list[int]:
+        """The values that the depth knob of a start may have: up to its own, largest first."""
+        values = [v for k in self.knobs if k.name == self.depth_knob for v in k.values if isinstance(v, int)]
+        return sorted((v for v in values if v <= start.integer(self.depth_knob)), reverse=True)
+
+    def has_start(self, start: Values) -> bool:
+        """Whether the knobs have the values of a start, or a depth below its own."""
+        fixed = (k for k in self.knobs if k.name != self.depth_knob)
+        return all(start[k.name] in k.values for k in fixed) and bool(self.depths(start) or not self.depth_knob)
 
 
 @dataclass(frozen=True)
@@ -115,8 +127,8 @@ class SearchSpace:
             if not after.values:
                 got = list(allowed[before.name])
                 raise InputError(f"{before.name}: none of {got} is a value; allowed are {list(before.values)[:20]}")
-        seeds = tuple(v for v in whole.seeds if all(v[k.name] in k.values for k in knobs))
-        part = replace(whole, knobs=knobs, seeds=seeds)
+        part = replace(whole, knobs=knobs)
+        part = replace(part, seeds=tuple(v for v in whole.seeds if part.has_start(v)))
         return SearchSpace(self.workload, self.target, (part,), self.backends)
 
     def lower(self, schedule: Schedule) -> TileProgram:
@@ -192,8 +204,19 @@ class SearchSpace:
     def seeds(self) -> list[Schedule]:
         """The legal ones of the points that sketches propose to try first, by every backend."""
         proposed = [(sketch, values) for sketch in self.sketches for values in sketch.seeds]
-        found = [self._schedule(*point, name) for point in proposed for name in self.backends]
+        found = [self._as_deep_as_fits(*point, name) for point in proposed for name in self.backends]
         return [s for s in dict.fromkeys(found) if self._accepts(s)]
+
+    def _as_deep_as_fits(self, sketch: Sketch, values: Values, backend: str) -> Schedule:
+        """The start, or the deepest one below it that is legal; an illegal one where none is."""
+        found = self._schedule(sketch, values, backend)
+        if sketch.why_illegal(values) is not None:
+            return found
+        for depth in sketch.depths(values):
+            found = self._schedule(sketch, Values({**values, sketch.depth_knob: depth}), backend)
+            if self.why_illegal(found) is None:
+                break
+        return found
 
     def neighbours(self, schedule: Schedule) -> Iterator[Schedule]:
         """Every legal schedule one step of one knob away, or made by another backend."""

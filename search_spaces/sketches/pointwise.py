@@ -8,8 +8,8 @@ Axes merge first where every tensor allows it, so that x, y and out of one shape
 
 from __future__ import annotations
 
-from search_spaces.devices.resources import WARP
 from search_spaces.devices.target import Target
+from search_spaces.devices.warps import WARP
 from search_spaces.programs.lowering import Emitter, Names, buffers
 from search_spaces.programs.tile_program import Grid, GridAxis, Kernel, Launch, Slice, TileProgram
 from search_spaces.schedules.knobs import Choice, Knob, Tiling, Values, cover, nearest

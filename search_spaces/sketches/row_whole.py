@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from search_spaces.devices.resources import WARP
 from search_spaces.devices.target import Target
+from search_spaces.devices.warps import WARP
 from search_spaces.programs.lowering import Names, buffers
 from search_spaces.programs.tile_program import Grid, Kernel, Slice, Tile, TileProgram
 from search_spaces.schedules.knobs import Choice, Knob, Values, nearest

@@ -22,8 +22,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from search_spaces.devices.resources import WARP
 from search_spaces.devices.target import Target
+from search_spaces.devices.warps import WARP
 from search_spaces.programs.lowering import Emitter, Names, buffers, slices_at, start_of
 from search_spaces.programs.tile_program import (
     Bound,

@@ -17,11 +17,10 @@ first (`operand_copies`).
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 
 from search_spaces.devices.descriptors import descriptor_remarks
-from search_spaces.devices.resources import GROUP_ROWS, resources
 from search_spaces.devices.target import Target
+from search_spaces.devices.warps import GROUP_ROWS
 from search_spaces.programs.lowering import buffers, start_of
 from search_spaces.programs.tile_program import Kernel, Slice, TileProgram
 from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Values, nearest
@@ -119,6 +118,7 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
             _seeds(workload, form, target),
             resource_knobs=tuple(k.name for k in knobs if k.name not in _KNOBS_BESIDE_NEEDS),
             remarks=descriptor_remarks(workload, (form.a.tensor, form.b.tensor), target),
+            depth_knob="stages",
         ),
     )
 
@@ -165,11 +165,10 @@ def _ways_to_load(workload: Workload, form: ContractionForm, access: Access, tar
     return ways if "descriptor" in ways else (*ways, "copied")
 
 
-@lru_cache(64)  # One per workload: replay builds the space of every record that it looks at.
 def _seeds(workload: Workload, form: ContractionForm, target: Target) -> tuple[Values, ...]:
     """Tiles that fill the dot units of recent GPUs, in a grouped order; with little to do, the reduction is split.
 
-    Pipelines are as deep as shared memory allows, up to what is wished for.
+    Pipelines are as deep as is wished for; where they do not fit, they are made shallower (`Sketch.depth_knob`).
     """
     knobs = {knob.name: knob for knob in _knobs(workload, form, target)}
     element = operand(workload, form.a).dtype
@@ -182,7 +181,7 @@ def _seeds(workload: Workload, form: ContractionForm, target: Target) -> tuple[V
         values = {**_USUAL_START, **{x: fastest(knobs[x]) for x in ("a_load", "b_load", "store")}, **tiles, **others}
         if values["grid"] == "tiles":
             values["split_k"] = nearest(knobs["split_k"], max(1, target.num_sms / _tiles(form, values)))
-        return _as_deep_as_fits(workload, form, target, Values({name: values[name] for name in knobs}))
+        return Values({name: values[name] for name in knobs})
 
     swap = form.m.extent <= form.n.extent
     thin = min(form.m.extent, form.n.extent)
@@ -208,19 +207,6 @@ def _tiles(form: ContractionForm, values: dict[str, KnobValue]) -> int:
     """Tiles of the output in all batches."""
     counts = [value[0] for value in (values["m"], values["n"]) if isinstance(value, tuple)]
     return math.prod([*counts, *(x.extent for x in form.batch)])
-
-
-def _as_deep_as_fits(workload: Workload, form: ContractionForm, target: Target, values: Values) -> Values:
-    """The same with as many stages as there is shared memory for, where there is for any."""
-    if _why_illegal(workload, form, target, values) is not None:
-        return values
-    for stages in sorted((s for s in STAGES if s <= values.integer("stages")), reverse=True):
-        fewer = Values({**values, "stages": stages})
-        program = _lower(workload, form, target, fewer)
-        needs = [resources(program, kernel, target).shared_memory_bytes for kernel in program.kernels]
-        if max(needs) <= target.shared_memory_bytes:
-            return fewer
-    return values
 
 
 def _along_k(loads: Knob) -> KnobValue:

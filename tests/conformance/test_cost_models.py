@@ -35,7 +35,9 @@ def measured(space: SearchSpace, schedules: Sequence[Schedule]) -> list[TuningRe
     records = []
     for trial, schedule in enumerate(schedules):
         failed = trial % 7 == 6
-        latency = latency_s(space.lower(schedule), space.target) * (1.0 + 0.1 * (trial % 3))
+        latency = latency_s(space.lower(schedule), space.target, space.backends[schedule.backend]) * (
+            1.0 + 0.1 * (trial % 3)
+        )
         measurement = Measurement("run_error", detail="no") if failed else Measurement("ok", (latency,))
         provenance = Provenance("g", "cold", 0.0, 0, trial)
         records.append(TuningRecord(space.workload, space.target, schedule, measurement, provenance))

@@ -12,7 +12,9 @@ import pytest
 import torch
 
 import search_spaces
+from autosched.backends import for_target
 from autosched.backends.spaces import build
+from autosched.backends.triton.resources import why_too_large
 from autosched.checking import reference
 from autosched.checking.correctness import error_ratio, expect
 from search_spaces import (
@@ -27,8 +29,6 @@ from search_spaces import (
     ops,
     sketches,
 )
-from search_spaces.devices.device_support import why_unsupported
-from search_spaces.devices.resources import why_too_large
 from search_spaces.devices.target import GPUS, cpu
 from search_spaces.programs.interpreter import interpret
 from search_spaces.programs.tile_program import Dot, Kernel, produced, statements
@@ -76,8 +76,12 @@ GPU_WORKLOADS = (
 
 def spaces() -> list[tuple[str, SearchSpace]]:
     given = {name: WORKLOADS if t.kind == "cpu" else (*WORKLOADS, *GPU_WORKLOADS) for name, t in TARGETS.items()}
-    computable = ((name, w) for name, known in given.items() for w in known if not why_unsupported(w, TARGETS[name]))
-    return [(name, build(w, TARGETS[name])) for name, w in computable]
+    return [(name, build(w, TARGETS[name])) for name, known in given.items() for w in known if computable(w, name)]
+
+
+def computable(workload: Workload, target: str) -> bool:
+    backends = for_target(TARGETS[target])
+    return any(b.limits.why_unsupported(workload, TARGETS[target]) is None for b in backends)
 
 
 def samples(space: SearchSpace, sketch: str, count: int) -> list[search_spaces.Schedule]:

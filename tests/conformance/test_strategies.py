@@ -48,7 +48,9 @@ def answers(space: SearchSpace, schedules: Sequence[Schedule], first_trial: int)
     records = []
     for trial, schedule in enumerate(schedules, first_trial):
         failed = trial % 9 == 8
-        latency = latency_s(space.lower(schedule), space.target) * (1.0 + 0.1 * (trial % 3))
+        latency = latency_s(space.lower(schedule), space.target, space.backends[schedule.backend]) * (
+            1.0 + 0.1 * (trial % 3)
+        )
         measurement = Measurement("wrong_result", detail="no") if failed else Measurement("ok", (latency,))
         provenance = Provenance("g", "cold", 0.0, 0, trial)
         records.append(TuningRecord(space.workload, space.target, schedule, measurement, provenance))

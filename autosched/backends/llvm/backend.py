@@ -16,10 +16,10 @@ import torch
 
 from autosched.backends.backend import Artefact, CompileError, LoadError
 from autosched.backends.llvm.compiler import compiler, engine
+from autosched.backends.llvm.limits import LlvmLimits
 from autosched.backends.llvm.printer import SCRATCH_SUFFIX, print_program, symbols
 from autosched.backends.llvm.team import Team
 from search_spaces import Target, TileProgram
-from search_spaces.schedules.limits import Unlimited
 from tuning_logs import CompileFacts
 
 # Scratch memory begins at a large page of x86 and Arm, so that nothing depends on where an allocator put it.
@@ -30,7 +30,7 @@ class LlvmBackend:
     """Prints LLVM IR and compiles it for the processor that it runs on."""
 
     name = "llvm"
-    limits = Unlimited()
+    limits = LlvmLimits()
 
     def serves(self, target: Target) -> bool:
         return target.kind == "cpu"

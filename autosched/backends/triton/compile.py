@@ -21,8 +21,8 @@ from triton.experimental.gluon._runtime import GluonASTSource
 from autosched.backends.backend import CompileError
 from autosched.backends.triton.arguments import Arguments, Descriptor
 from autosched.backends.triton.gluon import compile as triton_gluon_compile
-from search_spaces.devices.resources import WARP
 from search_spaces.devices.target import Target
+from search_spaces.devices.warps import WARP
 from search_spaces.programs.tile_program import Launch
 
 # The name under which inspect.getsource, and so Triton, finds the text. Always the same: it goes into the cubin.

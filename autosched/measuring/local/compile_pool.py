@@ -65,6 +65,13 @@ class CompilePool:
         self._waiting.clear()
         return waiting
 
+    def give_up(self) -> None:
+        """Forget what was submitted; workers that have begun with it are replaced."""
+        self._waiting.clear()
+        for worker in self._jobs:
+            worker.restart()
+        self._jobs.clear()
+
     def close(self) -> None:
         for worker in self._workers:
             worker.close()

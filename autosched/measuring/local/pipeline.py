@@ -112,13 +112,11 @@ class Pipeline:
         return waiting
 
     def give_up(self) -> None:
-        """Forget everything, begun or not: what a worker makes of it is not wanted any more."""
-        self.cancel_waiting()
-        self._submitted.clear()
-        self._running.clear()
-        self._twins.clear()
-        self._finalists.clear()
-        self.forget()
+        """Forget everything that was submitted; workers that are busy with some of it are replaced."""
+        self._pool.give_up()
+        self._runner.give_up()
+        for open_ones in (self._submitted, self._held, self._running, self._twins, self._finalists):
+            open_ones.clear()
 
     def step(self, ready: Container[object]) -> list[tuple[int, Measurement | Standings]]:
         """Move everything on; what came out. `ready` holds the connections with a reply.
@@ -129,7 +127,7 @@ class Pipeline:
         """
         done: list[tuple[int, Measurement | Standings]] = []
         for compiled in self._pool.step(ready):
-            done += self._compiled(compiled) if compiled.number in self._submitted else []
+            done += self._compiled(compiled)
         for number, result in self._runner.collect(ready):
             done += [(number, result)] if isinstance(result, Standings) else self._ran(number, result)
         if not (self._time_alone and self._pool.busy):
@@ -179,7 +177,8 @@ class Pipeline:
     def _keep(self, submitted: _Submitted, measurement: Measurement, candidate: Candidate) -> None:
         self._fastest[submitted] = measurement.undisturbed_s, candidate
         if len(self._fastest) > _MOST_KEPT:
-            del self._fastest[max(self._fastest, key=lambda kept: self._fastest[kept][0])]
+            slowest, _ = max(self._fastest.items(), key=lambda kept: kept[1][0])
+            del self._fastest[slowest]
 
     def _share(self, candidate: Candidate, measurement: Measurement, number: int) -> list[tuple[int, Measurement]]:
         """What the candidates get that waited for this binary; a failure is not shared, they try themselves."""

@@ -156,6 +156,13 @@ class TrialRunner:
         self._waiting.clear()
         return waiting
 
+    def give_up(self) -> None:
+        """Forget what was submitted; a worker that has begun with it is replaced."""
+        self._waiting.clear()
+        if self._running is not None:
+            self._running = None
+            self._worker.restart()
+
     def close(self) -> None:
         self._worker.close()
 

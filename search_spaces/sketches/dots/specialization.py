@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from search_spaces.devices.resources import GROUP_ROWS, WARP, WARP_GROUP
 from search_spaces.devices.target import HOPPER
+from search_spaces.devices.warps import GROUP_ROWS, WARP, WARP_GROUP
 from search_spaces.sketches.dots.dot_tiles import DotTile
 from search_spaces.sketches.dots.operand_copies import Operand
 from search_spaces.workloads.dtypes import FLOAT8_CHAIN, dtype, is_integer, is_promoted

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from search_spaces.devices.resources import MAX_REGISTERS, REGISTER_OVERHEAD, WARP
+from search_spaces.devices.warps import MAX_REGISTERS, WARP
 from search_spaces.schedules.knobs import Values
 from search_spaces.structure.forms import ContractionForm, contraction_form
 from search_spaces.workloads.dtypes import dtype, is_integer
@@ -25,6 +25,8 @@ ASYNC_BYTES = 4
 # pipeline writes out a copy of every row for each of its stages, too.
 MAX_PRODUCTS = 32
 MAX_PIPELINED_PRODUCTS = 16
+# Registers that addresses, masks and the pipeline take beside the tiles themselves.
+REGISTER_OVERHEAD = 24
 
 
 @dataclass(frozen=True)

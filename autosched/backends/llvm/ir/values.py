@@ -6,12 +6,15 @@ time to parse it. Index arithmetic on constants is done here, so that no instruc
 
 from __future__ import annotations
 
+import functools
+import math
 import struct
 from collections.abc import Sequence
 
 from autosched.backends.llvm.ir.text import F32, F64, I1, I32, I64, Builder, Mask, Truth, Value
 
 
+@functools.cache
 def vector(element: str, lanes: int) -> str:
     """<lanes x element>, or the element type itself for one lane."""
     return element if lanes == 1 else f"<{lanes} x {element}>"
@@ -28,6 +31,14 @@ def float_text(value: float) -> str:
 
 def float_constant(value: float, lanes: int) -> Value:
     """The float32 constant in every lane."""
+    # 0 and -0 are two constants, and one key.
+    return _float_constant(value, lanes, math.copysign(1.0, value))
+
+
+# A kernel with polynomials has a constant for every two instructions, and they are the same few.
+@functools.lru_cache(maxsize=4096)
+def _float_constant(value: float, lanes: int, sign: float) -> Value:
+    del sign  # tells apart what is equal
     text = float_text(value)
     return Value(F32, text) if lanes == 1 else Value(vector(F32, lanes), f"splat (float {text})")
 
@@ -95,6 +106,7 @@ def in_order(lanes: int, element: str) -> Value:
     return Value(vector(element, lanes), f"<{', '.join(f'{element} {i}' for i in range(lanes))}>")
 
 
+@functools.cache
 def overload(lanes: int, element: str = "f32") -> str:
     """The suffix of an intrinsic that is overloaded on its vector type: `v16f32`."""
     return element if lanes == 1 else f"v{lanes}{element}"

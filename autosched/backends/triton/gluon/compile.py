@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from autosched.backends.backend import CompileError
 from autosched.backends.triton.arguments import Descriptor
-from search_spaces.devices.resources import WARP_GROUP
 from search_spaces.devices.target import Target
+from search_spaces.devices.warps import WARP_GROUP
 from search_spaces.programs.tile_program import Launch
 from search_spaces.sketches.dots.specialization import CAPABILITY
 from search_spaces.workloads.dtypes import dtype

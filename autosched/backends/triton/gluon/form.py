@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from autosched.backends.backend import CompileError
-from search_spaces.devices.resources import WARP_GROUP
+from search_spaces.devices.warps import WARP_GROUP
 from search_spaces.programs.tile_program import (
     Dot,
     Fill,

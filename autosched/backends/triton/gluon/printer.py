@@ -22,7 +22,7 @@ from autosched.backends.triton.language.grid import position
 from autosched.backends.triton.language.index import Indexing
 from autosched.backends.triton.language.scope import Block, Identifiers, Scope, call
 from autosched.backends.triton.printer import KernelPrinter, function_name, iterations
-from search_spaces.devices.resources import WARP_GROUP
+from search_spaces.devices.warps import WARP_GROUP
 from search_spaces.programs.tile_program import Kernel, Load, TileProgram, loop_extents
 from search_spaces.workloads.dtypes import dtype
 

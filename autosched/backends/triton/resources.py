@@ -1,11 +1,11 @@
-"""What a tile program needs of a device, and whether the device has it: known before anything compiles."""
+"""What Triton needs of a GPU for a tile program, and whether the GPU has it: known before anything compiles."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from search_spaces.devices.target import HOPPER, Target
+from search_spaces.devices.warps import GROUP_ROWS, MAX_REGISTERS, MAX_THREADS, WARP, WARP_GROUP
 from search_spaces.programs.tile_program import (
     Dot,
     For,
@@ -20,19 +20,11 @@ from search_spaces.programs.tile_program import (
     produced,
     statements,
 )
+from search_spaces.schedules.limits import Resources
 from search_spaces.workloads.dtypes import dtype, is_promoted
 
 # Triton's limit on the elements of one tensor (triton.language.core.TRITON_MAX_TENSOR_NUMEL).
 MAX_TILE_ELEMENTS = 2**20
-# Threads of one program, CUDA programming guide, table "technical specifications".
-MAX_THREADS = 1024
-# 32-bit registers one thread can have.
-MAX_REGISTERS = 255
-# Threads.
-WARP = 32
-# Warps that issue one dot together, and the rows of that dot (PTX ISA, wgmma).
-WARP_GROUP = 4
-GROUP_ROWS = 64
 # Rows of an accumulator that a warp has before others lie beside it along the columns (PTX ISA, shapes of mma, wgmma).
 WARP_ROWS = 16
 # Barriers of the pipeline, and the two of a slot of a ring, which say that it is full and that it is empty.
@@ -43,18 +35,6 @@ SLOT_BARRIER_BYTES = 16
 PROMOTED = 0.75
 # Registers that addresses, masks and the pipeline take beside the tiles themselves.
 REGISTER_OVERHEAD = 24
-
-
-@dataclass(frozen=True)
-class Resources:
-    """What one program of a kernel needs on a GPU: estimates from its tiles, not what a compiler reported.
-
-    `threads` are those that compute; a producer's, which have few registers, come beside them.
-    """
-
-    shared_memory_bytes: int
-    registers_per_thread: int
-    threads: int
 
 
 def resources(program: TileProgram, kernel: Kernel, target: Target) -> Resources:
@@ -80,13 +60,13 @@ def resources(program: TileProgram, kernel: Kernel, target: Target) -> Resources
 
 
 def _dot_bytes(program: TileProgram, kernel: Kernel, tiles: dict[str, Tile], dot: Dot, target: Target) -> int:
-    """Operands of the turns in flight, and the accumulator on its way to memory, which may take their place."""
+    """Operands of the iterations in flight, and the accumulator on its way to memory, which may take their place."""
     body, warps = list(statements(kernel.body)), kernel.launch.num_warps
     if kernel.launch.producer_warps:
         return _ring_bytes(program, kernel, tiles, dot)
     stages = max((max(1, s.pipeline_stages) for s in body if isinstance(s, For)), default=1)
     operands = [tiles[dot.a], tiles[dot.b]]
-    # Warp-group dots read their operands from shared memory; older ones copy them to registers a turn early.
+    # Warp-group dots read their operands from shared memory; older ones copy them to registers an iteration early.
     from_shared = (
         target.capability >= HOPPER
         and dot.dst.shape[0] >= GROUP_ROWS
@@ -102,9 +82,9 @@ def _dot_bytes(program: TileProgram, kernel: Kernel, tiles: dict[str, Tile], dot
 
 
 def _staged_bytes(loop: For, tiles: dict[str, Tile], stages: int, from_shared: bool) -> int:
-    """What a loop with dots has in shared memory: the loads of the turns in flight, and columns that it computes.
+    """What a loop with dots has in shared memory: the loads of the iterations in flight, and columns that it computes.
 
-    Rows that are computed go from registers to the dot. What they are computed from is copied to registers a turn
+    Rows that are computed go from registers to the dot. What they are computed from is copied to registers an iteration
     early, as are operands of older dots.
     """
     dots = [s for s in loop.body if isinstance(s, Dot)]

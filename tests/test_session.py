@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import os
+import subprocess
 import sys
+import time
 import weakref
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +27,7 @@ from autosched.measuring.local.jobs import Prepare, Ready, Release, Setup, Task
 from autosched.measuring.local.trial_server import TrialServer
 from search_spaces import Axis, InputError, Schedule, Stage, TargetUnavailableError, Tensor, Workload, ops
 from search_spaces.workloads import expression as ex
+from tuning_logs import Measurement
 
 sys.path.append(str(Path(__file__).parent))
 import fake_backend
@@ -108,6 +111,22 @@ def test_what_was_measured_in_one_search_is_timed_again_in_the_next(measurer: Lo
         with measurer.reserved(CPU):
             found += measurer.measure(DOUBLING, [schedule("is fine", number)])
     assert [m.timing for m in found] == ["full", "full"]
+
+
+def test_a_search_that_breaks_down_leaves_nothing_for_the_next_one_to_wait_for(measurer: LocalMeasurer) -> None:
+    def search() -> None:
+        with measurer.reserved(CPU):
+            futures.extend(measurer.submit(DOUBLING, [schedule("runs forever"), schedule("is fine")]))
+            raise KeyboardInterrupt
+
+    futures: list[Future[Measurement]] = []
+    with pytest.raises(KeyboardInterrupt):
+        search()
+    assert all(future.cancelled() for future in futures)
+    with measurer.reserved(CPU):
+        (found,) = measurer.measure(DOUBLING, [schedule("is fine")])
+    assert found.ok
+    assert found.timing == "full"
 
 
 def test_a_traced_function_is_tuned_with_the_measurer_that_is_given(tmp_path: Path) -> None:
@@ -207,6 +226,32 @@ def test_closing_ends_the_workers_and_the_next_search_starts_others() -> None:
     second = local_measurer(CPU)
     (found,) = second.measure(ops.softmax(16, 32), drawn(ops.softmax(16, 32), 1))
     assert found.ok
+
+
+SCRIPT = """
+import autosched
+from autosched.measuring import local_measurer
+autosched.tune(autosched.ops.gelu_scale(512), "cpu", 2, log="log.jsonl")
+print(*local_measurer(autosched.cpu_target()).pids)
+"""
+
+
+def test_the_workers_end_with_a_process_that_does_not_end_them(tmp_path: Path) -> None:
+    path = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), *sys.path]))
+    ran = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    pids = [int(pid) for pid in ran.stdout.split()]
+    assert len(pids) >= 2
+    deadline = time.monotonic() + 10
+    while any(Path(f"/proc/{pid}").exists() for pid in pids):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_the_server_of_workers_outlives_the_thread_that_asked_for_it_first() -> None:

@@ -7,7 +7,7 @@ import os
 import threading
 
 from autosched.measuring.local.fork_server import close_shared_server
-from autosched.measuring.measurer import LocalMeasurer
+from autosched.measuring.local_measurer import LocalMeasurer
 from search_spaces import Target
 
 

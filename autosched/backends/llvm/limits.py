@@ -1,0 +1,31 @@
+"""What LLVM can make kernels of, on a CPU: known before anything compiles."""
+
+from __future__ import annotations
+
+from search_spaces import Schedule, Target, TileProgram, Workload
+from search_spaces.programs.tile_program import Kernel
+from search_spaces.schedules.limits import Resources
+from search_spaces.structure.forms import contraction_form
+from search_spaces.workloads.dtypes import DTYPES, FLOAT8, is_float
+
+
+class LlvmLimits:
+    """Which element types there are. What fits a CPU's registers and caches is the sketches' choice."""
+
+    def why_unsupported(self, workload: Workload, target: Target) -> str | None:
+        allowed = [d.name for d in DTYPES.values() if d.name not in FLOAT8]
+        for dtype in workload.contracted:
+            if not is_float(dtype) and contraction_form(workload):
+                return (
+                    f"products of {dtype}; contractions for CPUs take those of {', '.join(filter(is_float, allowed))}"
+                )
+        for tensor in (*workload.inputs, workload.output):
+            if tensor.dtype not in allowed:
+                return f"{tensor.name} is {tensor.dtype}; kernels for CPUs take {', '.join(allowed)}"
+        return None
+
+    def why_unfit(self, schedule: Schedule, target: Target) -> str | None:
+        return None
+
+    def needs(self, program: TileProgram, kernel: Kernel, target: Target) -> Resources | None:
+        return None

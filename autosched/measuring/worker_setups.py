@@ -1,0 +1,46 @@
+"""How many workers measure on a target, on which cores, and when they give a candidate up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autosched.machine.devices import usable_cores
+from autosched.measuring.local.jobs import Setup
+from search_spaces import Target
+
+# What gives a target's backends, as a worker process imports it.
+DEFAULT_BACKEND = "autosched.backends:for_target"
+# Compile workers beyond this many keep a GPU no busier: it times about as many candidates a second as they compile.
+_MOST_COMPILE_WORKERS = 16
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a candidate is given up.
+
+    `run_timeout_s` is for a whole trial, and more is allowed where a hundred perfect runs take longer. A candidate is
+    abandoned after two repeats when they are `abandon_factor` times slower than the best so far. `compile_workers` is
+    how many processes compile; 0: one for every core of a CPU, and for all but one (at most 16) beside a GPU.
+    """
+
+    compile_timeout_s: float = 30.0
+    run_timeout_s: float = 10.0
+    abandon_factor: float = 1.25
+    compile_workers: int = 0
+
+
+DEFAULT_LIMITS = Limits()
+
+
+def measuring_setup(target: Target, limits: Limits, backend: str) -> Setup:
+    """Of the measuring worker: on a CPU it has the cores that are measured, at the end of the list; as many threads."""
+    cores, threads = ((), 1) if target.kind == "gpu" else (tuple(usable_cores()[-target.threads :]), target.threads)
+    return Setup("measure", backend, target, limits.abandon_factor, cores, threads)
+
+
+def compile_setups(target: Target, limits: Limits, backend: str) -> list[Setup]:
+    """Of every compile worker: one worker fewer than cores beside a GPU."""
+    cores = tuple(usable_cores())
+    most = len(cores) if target.kind == "cpu" else max(1, len(cores) - 1)
+    count = limits.compile_workers or min(most, _MOST_COMPILE_WORKERS)
+    return [Setup("compile", backend, target, limits.abandon_factor, cores)] * count
