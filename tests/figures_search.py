@@ -126,7 +126,7 @@ def main() -> int:
         print(f"{space.workload.label} on {space.target.device}, {len(records)} recorded schedules", end="")
         print(f", the best {optimum * 1e6:.1f} µs")
     if arguments.no_starts:
-        space = replace(space, sketches=tuple(replace(s, starts=()) for s in space.sketches))
+        space = replace(space, sketches=tuple(replace(s, seeds=()) for s in space.sketches))
     curves: dict[tuple[str, str], list[list[float]]] = {c: [] for c in contenders}
     started = time.perf_counter()
     measurer: Measurer = local_measurer(space.target) if arguments.live else RecordedMeasurer(records)

@@ -304,7 +304,7 @@ def test_every_layout_and_size_compiles(workload: Workload) -> None:
 
     backend, space = TritonBackend(), spaces.build(workload, H200)
     sketch = space.sketch("tiled_dot_gpu")
-    for values in [s for s in sketch.starts if sketch.why_illegal(s) is None][:3]:
+    for values in [s for s in sketch.seeds if sketch.why_illegal(s) is None][:3]:
         program = sketch.lower(values)
         source = backend.render(program, "")
         assert all(b.startswith(b"\x7fELF") for b in backend.compile(source, program, H200).binaries)

@@ -118,7 +118,7 @@ def test_evolution_with_trees_beats_random_search(
 
 def test_before_any_data_half_of_a_batch_is_what_the_prior_ranks_first() -> None:
     whole = spaces.build(ops.softmax(512, 3000), target_named("h200"))
-    space = replace(whole, sketches=tuple(replace(s, starts=()) for s in whole.sketches))
+    space = replace(whole, sketches=tuple(replace(s, seeds=()) for s in whole.sketches))
     asked = create("evolutionary", space).ask(16)
     estimates = [latency_s(space.lower(s), space.target, space.backends[s.backend]) for s in asked]
     assert max(estimates[:8]) <= np.median(estimates[8:])
