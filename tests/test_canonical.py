@@ -9,10 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+import torch.nn.functional as F
 
 sys.path.append(str(Path(__file__).parent))
 from random_workloads import random_workload
 
+import autosched
 from autosched import ops
 from search_spaces import Axis, Reduction, Stage, Tensor, Workload
 from search_spaces.workloads import expression as ex
@@ -192,7 +195,23 @@ def with_a_stage_that_nothing_reads(w: Workload, rng: np.random.Generator) -> Wo
     return dataclasses.replace(w, stages=(unread, *w.stages))
 
 
+def with_an_expression_named(w: Workload, rng: np.random.Generator) -> Workload:
+    """An argument of the last stage is a stage of its own, where it is a float32 and nothing multiplies it in a dot."""
+    *before, last = w.stages
+    parts = [e for e in ex.walk(last.expression) if isinstance(e, Apply) and not ex.is_integral(e)]
+    if last.is_contraction or not parts:
+        return w
+    part = parts[int(rng.integers(len(parts)))]
+    folded = last.reduction.axes if last.reduction else ()
+    axes = tuple(a for a in (*folded, *last.axes) if a.name in ex.variables(part)) or last.axes[:1]
+    named = Stage("named", axes, part)
+    own = Access("named", tuple(axis_index(a.name) for a in axes))
+    expression = rewritten(last.expression, lambda e: own if e == part else None)
+    return dataclasses.replace(w, stages=(*before, named, dataclasses.replace(last, expression=expression)))
+
+
 WAYS = (
+    with_an_expression_named,
     renamed,
     with_inputs_shuffled,
     with_dimensions_shuffled,
@@ -298,6 +317,19 @@ def test_what_means_something_changes_a_key(pair: tuple[Workload, Workload]) -> 
     assert one.key != other.key
 
 
+@pytest.mark.parametrize(("precision", "same"), [("ieee", True), ("tf32", False)])
+def test_what_a_less_precise_dot_multiplies_stays_a_stage(precision: str, same: bool) -> None:
+    m, n, k = Axis("m", 24), Axis("n", 40), Axis("k", 32)
+    a, b = Access("a", (axis_index("m"), axis_index("k"))), Access("b", (axis_index("k"), axis_index("n")))
+    doubled, named = mul(a, Literal(2.0)), Access("doubled", a.index)
+    inputs = (Tensor("a", (24, 32), "float32"), Tensor("b", (32, 40), "float32"))
+    over = Reduction("sum", (k,))
+    stages = (Stage("doubled", (m, k), doubled), Stage("out", (m, n), mul(named, b), over))
+    of_two = Workload("two", inputs, stages, precision)
+    of_one = Workload("one", inputs, (Stage("out", (m, n), mul(doubled, b), over),), precision)
+    assert (of_two.key == of_one.key) is same
+
+
 def variants(w: Workload) -> Iterator[Workload]:
     """Every operator, constant and axis of the output exchanged for another, one at a time."""
     others = {"add": "sub", "sub": "mul", "mul": "add", "tanh": "sin", "sin": "tanh", "lt": "le", "le": "lt"}
@@ -371,9 +403,36 @@ def test_long_chains_have_keys() -> None:
 def test_keys_stand_in_the_names_of_files_and_change_on_purpose_only() -> None:
     keys = {
         ops.matmul(512, 512, 512): "383bee21a25c48de",
-        ops.matmul(64, 32, 16, dtype="bfloat16", layout="nt", batch=3, epilogue="bias_gelu_scale"): "04c38c026290f266",
+        ops.matmul(64, 32, 16, dtype="bfloat16", layout="nt", batch=3, epilogue="bias_gelu_scale"): "17d1318a118c7f78",
         ops.matmul(8, 8, 8, dtype="tf32"): "65c83fae79b87505",
-        ops.softmax(4, 5): "09fca74b197339b3",
+        ops.softmax(4, 5): "cdcccba0c855c57a",
         ops.pointwise(3, 4, "bias_gate_scale"): "103ba1e008f686a7",
     }
     assert {w.label: w.key for w in keys} == {w.label: key for w, key in keys.items()}
+
+
+SQUARE = torch.empty(24, 64, device="meta")
+ROW = torch.empty(64, device="meta")
+BIASED = ops.matmul(24, 24, 64, layout="nt", epilogue="bias_relu")
+
+
+@pytest.mark.parametrize(
+    ("function", "given", "op"),
+    [
+        (F.linear, (SQUARE, SQUARE), ops.matmul(24, 24, 64, layout="nt")),
+        (lambda a, b, c: F.linear(a, b, c).relu(), (SQUARE, SQUARE, ROW[:24]), BIASED),
+        (torch.matmul, (SQUARE, SQUARE.mT), ops.matmul(24, 24, 64, layout="nt")),
+        (torch.bmm, (SQUARE[None], SQUARE.mT[None]), ops.matmul(24, 24, 64, layout="nt", batch=1)),
+        (lambda x: F.softmax(x, -1), (SQUARE,), ops.softmax(24, 64)),
+        (lambda x, w, b: F.layer_norm(x, (64,), w, b), (SQUARE, ROW, ROW.clone()), ops.layernorm(24, 64)),
+        (lambda x, w: F.rms_norm(x, (64,), w, 1e-6), (SQUARE, ROW), ops.rmsnorm(24, 64, eps=1e-6)),
+        (lambda x: x.sum(-1), (SQUARE,), ops.row_sum(24, 64)),
+        (F.gelu, (SQUARE,), ops.pointwise(24, 64, "gelu")),
+    ],
+    ids=["linear", "linear and relu", "matmul", "bmm", "softmax", "layer_norm", "rms_norm", "sum", "gelu"],
+)
+def test_a_function_of_pytorch_has_the_key_of_the_operator_that_computes_it(
+    function: Callable[..., torch.Tensor], given: tuple[torch.Tensor, ...], op: Workload
+) -> None:
+    (traced,) = autosched.trace(function, *given).workloads
+    assert traced.key == op.key, f"{traced}\n{op}"

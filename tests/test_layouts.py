@@ -252,15 +252,15 @@ def test_a_descriptor_writes_no_row_that_ends_within_a_piece_of_it(columns: int,
 
 def test_a_batch_that_is_innermost_in_memory_has_schedules_that_compute_it() -> None:
     # The last dimension of an operand is then the batch, of which a tile has one index.
-    axes = tuple(Axis(name, extent) for name, extent in (("z", 33), ("m", 13), ("n", 13)))
+    axes = tuple(Axis(name, extent) for name, extent in (("z", 5), ("m", 13), ("n", 13)))
     a, b = (Access(name, tuple(map(axis_index, index))) for name, index in (("a", "kmz"), ("b", "zkn")))
     stage = Stage("out", axes, ex.mul(a, b), Reduction("sum", (Axis("k", 65),)), "float16")
-    inputs = (Tensor("a", (65, 13, 33), "float16"), Tensor("b", (33, 65, 13), "float16"))
+    inputs = (Tensor("a", (65, 13, 5), "float16"), Tensor("b", (5, 65, 13), "float16"))
     space = spaces.build(Workload("batch_innermost", inputs, (stage,)), H200)
     assert space.seeds()
     rng = np.random.default_rng(0)
     drawn = random_inputs(space.workload, seed=1)
-    for schedule in (space.sample(rng) for _ in range(8)):
+    for schedule in (space.sample(rng) for _ in range(4)):
         got = torch.from_numpy(interpret(schedule.program, [x.float().numpy() for x in drawn]))
         assert error_ratio(got, expect(space.workload, drawn)) <= 1, str(schedule)
 

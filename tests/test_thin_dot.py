@@ -16,7 +16,7 @@ from search_spaces.programs.interpreter import interpret
 from search_spaces.programs.tile_program import For, Reduce, Store, statements
 from search_spaces.schedules.knobs import KnobValue
 from search_spaces.schedules.space import EmptySearchSpaceError
-from search_spaces.sketches.dots.thin_form import ThinForm, thin_form, threads_of, why_illegal
+from search_spaces.sketches.dots.thin_form import ThinForm, thin_form, threads_of
 
 H200 = target_named("h200")
 BACKEND = TritonBackend()
@@ -105,7 +105,7 @@ class TestLegality:
     def test_what_a_schedule_breaks_is_named(self, workload: Workload, values: dict, words: str) -> None:
         start = next(s for s in thin_space(workload).seeds() if s.knobs["stages"] == 1)
         schedule = changed(start, **{"unroll": 1, "split_k": 1, **values})
-        assert words in str(why_illegal(form_of(workload), schedule.knobs))
+        assert words in str(thin_space(workload).why_illegal(schedule))
 
     @pytest.mark.parametrize("m", [1, 2, 3, 8, 13, 16])
     @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from search_spaces.workloads import expression as ex
+from search_spaces.workloads.axis_merging import fixed_axes, mergeable
 from search_spaces.workloads.dtypes import accumulator_of, is_integer
 from search_spaces.workloads.expression import Access, Apply, Expression, Gather
 from search_spaces.workloads.workload import Axis, Stage, Tensor, Workload
@@ -219,23 +220,11 @@ def with_axes_named(workload: Workload, names: dict[str, str]) -> Workload:
     def form(index: ex.Affine) -> ex.Affine:
         return ex.Affine.of(*((names[v], c) for v, c in index.terms), offset=index.offset)
 
-    def renamed(e: Expression) -> Expression | None:
-        match e:
-            case Access(tensor, index):
-                return Access(tensor, tuple(map(form, index)))
-            case ex.Position(index):
-                return ex.Position(form(index))
-            case Gather(tensor, mixed):
-                at = (form(i) if isinstance(i, ex.Affine) else ex.rewritten(i, renamed) for i in mixed)
-                return Gather(tensor, tuple(at))
-            case _:
-                return None
-
     stages = tuple(
         replace(
             s,
             axes=axes(s.axes),
-            expression=ex.rewritten(s.expression, renamed),
+            expression=ex.reindexed(s.expression, form),
             reduction=replace(s.reduction, axes=axes(s.reduction.axes)) if s.reduction else None,
         )
         for s in workload.stages
@@ -254,43 +243,19 @@ def _merge_axes(workload: Workload) -> Workload:
 
     Before: out[r, c] = f(x[r, c]).  After: out[r_c] = f(x[r_c]) over buffers of shape (R*C,).
     """
-    merged = workload
-    at = 0
-    while at + 1 < len(merged.stages[-1].axes):
-        first, second = merged.stages[-1].axes[at : at + 2]
-        reads = [a for s in merged.stages for a in ex.accesses(s.expression)]
-        free = not {first.name, second.name} & _fixed_axes(merged)
-        adjacent = all(_adjacent(a, first.name, second.name) for a in reads)
-        if free and adjacent and _gapless(merged, at, first, second):
-            merged = _merged(merged, first, second)
-        else:
-            at += 1
-    return merged
+    while pair := _mergeable(workload):
+        workload = _merged(workload, *pair)
+    return workload
 
 
-def _fixed_axes(workload: Workload) -> frozenset[str]:
-    """The axes that are used as values, or beside indices that are data: they stay as they are."""
-    parts = (e for s in workload.stages for e in ex.walk(s.expression) if isinstance(e, Gather | ex.Position))
-    return frozenset().union(*map(ex.variables, parts))
-
-
-def _adjacent(access: Access, first: str, second: str) -> bool:
-    names = [i.terms[0][0] for i in access.index]
-    if first not in names and second not in names:
-        return True
-    return first in names and names.index(first) + 1 < len(names) and names[names.index(first) + 1] == second
-
-
-def _gapless(workload: Workload, at: int, first: Axis, second: Axis) -> bool:
-    """Whether the axes, at dimensions `at` and the next of the output, are one range of memory in every tensor."""
-    inputs = {t.name: t for t in workload.inputs}
-    places = [(workload.output, at)]
-    for access in (a for s in workload.stages for a in ex.accesses(s.expression)):
-        names = [i.terms[0][0] for i in access.index]
-        if access.tensor in inputs and first.name in names:
-            places.append((inputs[access.tensor], names.index(first.name)))
-    strides = [tensor.effective_strides[dimension : dimension + 2] for tensor, dimension in places]
-    return all(outer == second.extent * inner for outer, inner in strides)
+def _mergeable(workload: Workload) -> tuple[Axis, Axis] | None:
+    """Two axes that can be one, the outer one first."""
+    axes = {x.name: x for x in workload.stages[-1].axes}
+    indices = [[i.terms[0][0] for i in a.index] for s in workload.stages for a in ex.accesses(s.expression)]
+    walks = [{x.name: step for x, step in strides.items()} for strides in _strides(workload)]
+    extents = {name: x.extent for name, x in axes.items()}
+    found = mergeable([[*axes], *indices], walks, extents, fixed_axes(s.expression for s in workload.stages))
+    return (axes[found[0]], axes[found[1]]) if found else None
 
 
 def _merged(workload: Workload, first: Axis, second: Axis) -> Workload:

@@ -376,6 +376,24 @@ def rewritten(expression: Expression, change: Callable[[Expression], Expression 
     return visited(expression)
 
 
+def reindexed(expression: Expression, form: Callable[[Affine], Affine]) -> Expression:
+    """The expression with every affine form of the axes, of indices and of positions, replaced by another one."""
+
+    def change(e: Expression) -> Expression | None:
+        match e:
+            case Access(tensor, index):
+                return Access(tensor, tuple(map(form, index)))
+            case Position(index):
+                return Position(form(index))
+            case Gather(tensor, mixed):
+                at = (form(i) if isinstance(i, Affine) else rewritten(i, change) for i in mixed)
+                return Gather(tensor, tuple(at))
+            case _:
+                return None
+
+    return rewritten(expression, change)
+
+
 def flops(expression: Expression) -> int:
     """Floating-point operations for one evaluation."""
     return sum(OPERATORS[e.operator][1] for e in walk(expression) if isinstance(e, Apply))

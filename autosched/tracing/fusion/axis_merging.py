@@ -1,18 +1,18 @@
-"""Axes of a workload that every tensor walks alike become one: the longer a loop, the more ways there are to cut it.
+"""The axes of a kernel that can be one (`search_spaces.workloads.axis_merging`) become one, before it is a workload.
 
 Before: out[i, j, c] = f(x[i, j, c], b[c]), all dense.  After: out[ij, c] = f(x[ij, c], b[c]).
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from autosched.tracing.values.operands import Operand
 from search_spaces import Axis, Stage
 from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Access, Expression, Gather, Position
+from search_spaces.workloads.axis_merging import fixed_axes, mergeable
+from search_spaces.workloads.expression import Access, Expression
 
 Strides = Mapping[str, int]
 
@@ -37,29 +37,10 @@ def _mergeable(
     stages: Sequence[Stage], operands: Sequence[Operand], output: Strides, extents: Mapping[str, int]
 ) -> tuple[str, str] | None:
     """Two axes that follow each other in every stage, and lie without a gap in every tensor; the outer one first."""
-    fixed = _fixed(stages)
-    walks = [dict(o.strides) for o in operands if not o.looked_up] + [dict(output)]
     lists = [[a.name for a in s.axes] for s in stages]
     lists += [[a.name for a in s.reduction.axes] for s in stages if s.reduction]
-    for names in lists:
-        for outer, inner in itertools.pairwise(names):
-            if {outer, inner} & fixed:
-                continue
-            together = all((outer in w) == (inner in w) for w in (*walks, *lists))
-            gapless = all(w[outer] == w[inner] * extents[inner] for w in walks if outer in w and inner in w)
-            if together and gapless and all(_follow(some, outer, inner) for some in lists):
-                return outer, inner
-    return None
-
-
-def _follow(names: Sequence[str], outer: str, inner: str) -> bool:
-    return outer not in names or names.index(outer) + 1 == names.index(inner)
-
-
-def _fixed(stages: Sequence[Stage]) -> set[str]:
-    """Axes that are used as values, or beside indices that are data: they stay as they are."""
-    parts = (e for s in stages for e in ex.walk(s.expression) if isinstance(e, Gather | Position))
-    return {v for part in parts for v in ex.variables(part)}
+    walks = [dict(o.strides) for o in operands if not o.looked_up] + [output]
+    return mergeable(lists, walks, extents, fixed_axes(s.expression for s in stages))
 
 
 def _merged_operand(operand: Operand, outer: str, inner: str) -> Operand:

@@ -1,0 +1,60 @@
+"""Stages that only name an expression, replaced by it wherever they are read.
+
+    e[r, c] = exp(x[r, c])                             total[r] = sum over c of exp(x[r, c])
+    total[r] = sum over c of e[r, c]              →    out[r, c] = div(exp(x[r, c]), total[r])
+    out[r, c] = div(e[r, c], total[r])
+
+Such a stage folds nothing, and is a float32 as every expression is: no rounding is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from search_spaces.workloads import expression as ex
+from search_spaces.workloads.expression import Access, Affine, Expression
+from search_spaces.workloads.stages import Stage
+
+# An expression that reads itself twice, ten times over, has a thousand parts: above, stages stay what they are.
+_MOST_PARTS = 1000
+
+
+def inlined(stages: Sequence[Stage], precision: str) -> tuple[Stage, ...]:
+    """The stages with those that only name an expression inlined; the last one stays.
+
+    So does what a dot multiplies that is less precise than float32: an operand that is a stage makes a dot of a sum of
+    products (`Stage.is_contraction`).
+    """
+    dots = [s for s in stages if s.is_contraction and precision != "ieee"]
+    multiplied = {a.tensor for s in dots for a in ex.accesses(s.expression)}
+    named: dict[str, Stage] = {}
+    kept = []
+    for stage in stages:
+        whole = _with(stage.expression, named)
+        made = replace(stage, expression=whole if ex.parts(whole) <= _MOST_PARTS else stage.expression)
+        names_only = made.reduction is None and made.dtype == "float32" and made.name not in multiplied
+        if names_only and made.expression is whole and stage is not stages[-1]:
+            named[made.name] = made
+        kept.append(made)
+    return tuple(kept)
+
+
+def _with(expression: Expression, named: Mapping[str, Stage]) -> Expression:
+    def change(e: Expression) -> Expression | None:
+        if not isinstance(e, Access) or e.tensor not in named:
+            return None
+        stage = named[e.tensor]
+        return _at(stage.expression, dict(zip((a.name for a in stage.axes), e.index, strict=True)))
+
+    return ex.rewritten(expression, change)
+
+
+def _at(expression: Expression, index: Mapping[str, Affine]) -> Expression:
+    """The expression where its axes have these values."""
+
+    def form(given: Affine) -> Affine:
+        terms = [(v, c * k) for axis, k in given.terms for v, c in index[axis].terms]
+        return Affine.of(*terms, offset=given.offset + sum(index[axis].offset * k for axis, k in given.terms))
+
+    return ex.reindexed(expression, form)
