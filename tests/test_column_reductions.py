@@ -134,7 +134,7 @@ def schedules(space: SearchSpace, sketch: str, count: int, seed: int = 7) -> lis
     """Starting points and random points of one sketch."""
     only = dataclasses.replace(space, sketches=tuple(s for s in space.sketches if s.name == sketch))
     rng = np.random.default_rng(seed)
-    return list(dict.fromkeys([*only.starts()[:2], *(only.sample(rng) for _ in range(count))]))
+    return list(dict.fromkeys([*only.seeds()[:2], *(only.sample(rng) for _ in range(count))]))
 
 
 def compute_on_the_cpu(schedule: Schedule, workload: Workload, inputs: list[torch.Tensor]) -> torch.Tensor:
@@ -182,7 +182,7 @@ def test_narrow_columns_are_summed_in_float32_on_a_cpu(dtype: str) -> None:
 SMALL = (
     column_fold(300, 33),
     mean_and_variance(70, 40),
-    cosine(70, 40, across=True),
+    cosine(70, 40, outer=True),
     softmax_over_rows(100, 33),
     middle_sum(2, 70, 33),
     transposed_softmax(70, 90),
@@ -228,8 +228,8 @@ def test_infinities_come_out_as_in_pytorch() -> None:
 def test_long_columns_are_shared_by_enough_programs_of_rows_that_are_neighbours_in_memory() -> None:
     workload = column_fold(65536, 1024, dtype="bfloat16")
     space = spaces.build(workload, H200)
-    shared = [s for s in space.starts() if s.sketch == "row_split"]
-    assert max(s.program.kernels[0].grid.programs for s in shared) >= 4 * H200.units
+    shared = [s for s in space.seeds() if s.sketch == "row_split"]
+    assert max(s.program.kernels[0].grid.programs for s in shared) >= 4 * H200.num_sms
     for schedule in shared:
         body = schedule.program.kernels[0].body
         load = next(s for s in statements(body) if isinstance(s, Load))
@@ -253,4 +253,4 @@ def test_strides_and_not_the_order_of_dimensions_say_what_is_contiguous() -> Non
     dense, turned = row_form(middle_sum(3, 40, 50)), row_form(TURNED)
     assert dense is not None
     assert turned is not None
-    assert (dense[1].across, turned[1].across) == (True, False)
+    assert (dense[1].outer, turned[1].outer) == (True, False)
