@@ -75,10 +75,10 @@ def middle_sum(outer: int, middle: int, inner: int, strides: tuple[int, ...] | N
     return Workload("middle_sum", (Tensor("x", (outer, middle, inner), "float32", strides),), (stage,))
 
 
-def cosine(rows: int, columns: int, across: bool) -> Workload:
+def cosine(rows: int, columns: int, outer: bool) -> Workload:
     """The cosine of the angle between x and y along the rows, or across them: three sums that need nothing else."""
     i, j = Axis("i", rows), Axis("j", columns)
-    kept, folded = (j, i) if across else (i, j)
+    kept, folded = (j, i) if outer else (i, j)
     x, y = (Access(n, at("i", "j")) for n in "xy")
     products = {"xy": ex.mul(x, y), "xx": ex.mul(x, x), "yy": ex.mul(y, y)}
     sums = [Stage(n, (kept,), e, Reduction("sum", (folded,))) for n, e in products.items()]
@@ -239,9 +239,9 @@ def test_long_columns_are_shared_by_enough_programs_of_rows_that_are_neighbours_
         assert not any(isinstance(s, Reduce) for s in loop.body)
 
 
-@pytest.mark.parametrize("across", [True, False])
-def test_reductions_that_do_not_need_each_other_share_a_walk(across: bool) -> None:
-    space = spaces.build(cosine(3000, 3000, across), H200)
+@pytest.mark.parametrize("outer", [True, False])
+def test_reductions_that_do_not_need_each_other_share_a_walk(outer: bool) -> None:
+    space = spaces.build(cosine(3000, 3000, outer), H200)
     for sketch in ("row_looped", "row_split"):
         for schedule in schedules(space, sketch, 3):
             bodies = [s.body for s in statements(schedule.program.kernels[0].body) if isinstance(s, For)]
