@@ -60,8 +60,7 @@ class InterpretingBackend:
     def compile(self, source: str, program: TileProgram, target: Target) -> Artefact:
         if not source.endswith(f"{to_text(program)}\n"):
             raise CompileError("the source is not that of the program")
-        # A binary of its own, by which its trials are told from those of the same schedule elsewhere.
-        return Artefact(self.name, source, (source.encode(),), CompileFacts(seconds=0.0), "{}")
+        return Artefact(self.name, source, (), CompileFacts(seconds=0.0), "{}")
 
     def load(self, artefact: Artefact, program: TileProgram) -> InterpretedProgram:
         return InterpretedProgram(program)

@@ -14,11 +14,14 @@ import torch
 import autosched
 from autosched import backends
 from autosched.backends import spaces
+from autosched.backends.llvm.backend import LlvmBackend
 from autosched.backends.reproduction import why_not_reproduced
 from autosched.kernels.kernel import load_kernel
 from autosched.machine.devices import cpu_target
 from autosched.measuring import Limits, LocalMeasurer, repro
-from search_spaces import InputError, SearchSpace, Target, ops, target_named
+from autosched.measuring.local.compiler import Compiler
+from autosched.measuring.local.jobs import CompileFailure, CompileJob
+from search_spaces import InputError, SearchSpace, Target, TileProgram, ops, target_named
 from tuning_logs import Measurement, TuningLog, TuningRecord
 
 sys.path.append(str(Path(__file__).parent))
@@ -96,6 +99,13 @@ def test_a_failed_trial_of_a_backend_that_is_not_installed_cannot_be_repeated(
         repro.repeat(folder)
 
 
+def test_a_schedule_of_a_backend_that_the_workers_do_not_have_fails_by_its_name(foreign: TuningRecord) -> None:
+    schedule = foreign.schedule
+    reply = Compiler({"llvm": LlvmBackend()}, CPU, 2**33).serve(CompileJob(schedule, TileProgram("none", (), ())))
+    assert isinstance(reply, CompileFailure)
+    assert "unknown backend of the workers 'cuda' (allowed: llvm)" in reply.detail
+
+
 # One space of several backends
 
 
@@ -122,7 +132,7 @@ def test_a_space_has_the_schedules_of_every_backend(space: SearchSpace) -> None:
 
 
 def test_a_search_starts_from_points_of_every_backend(second: None) -> None:
-    starts = spaces.build(ops.matmul(32, 32, 32), CPU).starts()
+    starts = spaces.build(ops.matmul(32, 32, 32), CPU).seeds()
     assert {s.backend for s in starts} == BOTH
 
 

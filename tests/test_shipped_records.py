@@ -415,6 +415,15 @@ def test_a_traced_function_is_replayed_by_what_ships_for_its_shape() -> None:
     assert why_not_reproduced(found) is None
 
 
+def test_a_traced_function_is_written_to_a_file_from_what_ships_without_a_device(tmp_path: Path) -> None:
+    x, weight = (torch.empty(*n, 4096, dtype=torch.bfloat16, device="meta") for n in ((8, 16), (4096,)))
+    text = autosched.export(autosched.trace(F.linear, x, weight), tmp_path / "linear.py", "h200").read_text()
+    record = find_best(linear((8, 16), 4096, 4096, torch.bfloat16), target_named("h200"), shipped_logs())
+    body = reproduction.printed(record).partition("def matmul(")[2]
+    assert body in text
+    assert "linear_mm(_view(x0, (128, 4096), (4096, 1)), x1, empty)" in text
+
+
 def test_the_order_of_a_functions_arguments_does_not_matter_to_what_ships() -> None:
     x, weight = (torch.empty(n, 768, dtype=torch.float16, device="meta") for n in (16384, 3072))
     (op,) = autosched.trace(lambda weight, x: F.linear(x, weight), weight, x).workloads

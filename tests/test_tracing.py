@@ -263,6 +263,16 @@ def test_a_function_that_is_traced_is_not_run() -> None:
     assert all(type(x) is not Tensor for x in runs), "only tensors without data may have gone through it"
 
 
+def test_an_operator_that_is_registered_between_two_traces_is_known_to_the_second() -> None:
+    trace(lambda x: x * 2, R(4))
+    library = torch.library.Library("registered_between_two_traces", "DEF")
+    library.define("twice(Tensor x) -> Tensor")
+    library.impl("twice", lambda x: x + x, "CompositeImplicitAutograd")
+    x = R(4)
+    (got,) = computed(trace(lambda x: torch.ops.registered_between_two_traces.twice(x), x), (x,))
+    torch.testing.assert_close(got, 2 * x.double())
+
+
 def test_what_is_not_supported_is_named_with_the_line_of_the_function() -> None:
     def function(x: Tensor) -> Tensor:
         shifted = x + 1

@@ -105,7 +105,8 @@ def best_command(
         out.print(Text(f"{last.workload.label} on {last.target.key}, {timed}", style="bold"), soft_wrap=True)
         for record, kind in task.fastest(tuning_log, count):
             latency = duration_text(record.measurement.latency_s)
-            out.print(Text(f"  {latency:>8}  {kind:6}  {record.schedule.one_line}"), soft_wrap=True)
+            made = f"{record.backend}: {record.schedule.one_line}"
+            out.print(Text(f"  {latency:>8}  {kind:6}  {made}"), soft_wrap=True)
 
 
 @app.command("export")

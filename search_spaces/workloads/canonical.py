@@ -19,24 +19,19 @@ form (`Canonical.inputs`) can be given to a kernel of any other workload of the 
 
 from __future__ import annotations
 
-import hashlib
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-import numpy as np
-
 from search_spaces.workloads import expression as ex
+from search_spaces.workloads.argument_order import ArgumentOrder, constant_text, digest
 from search_spaces.workloads.axis_merging import mergeable
 from search_spaces.workloads.expression import Access, Affine, Apply, Expression, Gather, Integer, Literal, Position
 from search_spaces.workloads.inlining import inlined
 from search_spaces.workloads.stages import Axis, Stage, Tensor
 from search_spaces.workloads.strides import dense_strides
 
-# Operators whose result is the same to the last bit with their arguments in the other order.
-_COMMUTATIVE = frozenset({"add", "mul", "eq", "bitwise_and", "bitwise_or", "bitwise_xor"})
 _KEY_DIGITS = 16
 
 # Data for JSON.
@@ -66,7 +61,7 @@ def canonical(inputs: Sequence[Tensor], stages: Sequence[Stage], output: Tensor,
     order = tuple(names.index(name) for name in shapes)
     memory: list[_Data] = [[inputs[n].dtype, inputs[n].span] for n in order]
     kinds = sorted(_kind(s) for s in stages if s.name in form.laid_out and s.reduction)
-    key = _digest(json.dumps([precision, memory, lines]))[:_KEY_DIGITS]
+    key = digest(json.dumps([precision, memory, lines]))[:_KEY_DIGITS]
     return Canonical(key, " ".join([*kinds, output.dtype]), order, (form.loop, *shapes.values()))
 
 
@@ -101,7 +96,10 @@ class _Form:
     read: dict[str, tuple[int, ...]] = field(default_factory=dict)
     loop: tuple[int, ...] = ()
     laid_out: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    _looks: dict[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def arguments(self) -> ArgumentOrder:
+        return ArgumentOrder(self.inputs, self.stages, self._address)
 
     def of(self, output: Stage, strides: tuple[int, ...]) -> list[_Data]:
         """Every stage that the output needs, the output last."""
@@ -125,7 +123,7 @@ class _Form:
         extents = dict(stage.extents)
         axes = _merged((own, over), [strides, *map(self._walk, reads), *_values(stage.expression)], extents)
         colours = {name: str(place) for place, name in enumerate(axes[0])} | {v: f"r{extents[v]}" for v in axes[1]}
-        return _Ordered(stage, self._in_order(stage.expression, colours)[1], axes, extents, strides)
+        return _Ordered(stage, self.arguments.ordered(stage.expression, colours), axes, extents, strides)
 
     def _lay_out(self, reads: Sequence[Access], axes: Sequence[str]) -> None:
         """Lay out the stages that these are the first to read, in the order of these axes."""
@@ -177,7 +175,7 @@ class _Form:
             case Position(form):
                 return ["position", _form(form, stage.places)]
             case Literal(value):
-                return ["literal", _constant(value)]
+                return ["literal", constant_text(value)]
             case Integer(value):
                 return ["integer", value]
             case Apply(operator, arguments):
@@ -196,53 +194,6 @@ class _Form:
 
     def _dimension(self, size: int, stride: int, at: Affine | Expression, stage: _Ordered) -> _Data:
         return [size, stride, _form(at, stage.places) if isinstance(at, Affine) else self._data(at, stage)]
-
-    # The order of arguments
-
-    def _in_order(self, e: Expression, colours: Mapping[str, str]) -> tuple[str, Expression]:
-        """What an expression looks like, and the same with the arguments of sums and products sorted by that."""
-        match e:
-            case Access(tensor):
-                return _joined("access", self._look(tensor), _seen(self._address(e), colours)), e
-            case Gather(tensor, mixed):
-                at = [(_seen(i, colours), i) if isinstance(i, Affine) else self._in_order(i, colours) for i in mixed]
-                look = _joined("gather", self._look(tensor), *sorted(look for look, _ in at))
-                return look, Gather(tensor, tuple(i for _, i in at))
-            case Apply(operator, arguments):
-                given = [self._in_order(a, colours) for a in arguments]
-                if operator in _COMMUTATIVE:
-                    given.sort(key=lambda pair: pair[0])
-                return _joined(operator, *(look for look, _ in given)), Apply(operator, tuple(a for _, a in given))
-            case Position(form):
-                return _joined("position", _seen(form, colours)), e
-            case Literal(value):
-                return _joined("literal", f":{_constant(value)}"), e
-            case Integer(value):
-                return _joined("integer", f":{value}"), e
-
-    def _look(self, tensor: str) -> str:
-        """What a tensor looks like, whatever it is called and however its axes are cut."""
-        if tensor in self.inputs:
-            return f":{self.inputs[tensor].dtype} {self.inputs[tensor].span}"
-        if tensor not in self._looks:
-            stage = self.stages[tensor]
-            fold = stage.reduction.operator if stage.reduction else ""
-            parts = sorted(map(self._part, ex.walk(stage.expression)))
-            self._looks[tensor] = f":{_digest(stage.dtype, fold, f'{math.prod(stage.shape)} {stage.points}', *parts)}"
-        return self._looks[tensor]
-
-    def _part(self, e: Expression) -> str:
-        match e:
-            case Access(tensor) | Gather(tensor):
-                return self._look(tensor)
-            case Apply(operator):
-                return operator
-            case Literal(value):
-                return _constant(value)
-            case Integer(value):
-                return str(value)
-            case Position():
-                return ""
 
 
 def _merged(
@@ -283,25 +234,6 @@ def _form(form: Affine, places: Mapping[str, int]) -> _Data:
     return data + [[place, c] for place, c in sorted((places[v], c) for v, c in form.terms if v in places)]
 
 
-def _constant(value: float) -> str:
-    """A constant as float32 has it, which is what expressions compute in."""
-    with np.errstate(over="ignore"):
-        held = float(np.float32(value))
-    return repr(held if math.isfinite(held) else float(value))
-
-
-def _seen(form: Affine, colours: Mapping[str, str]) -> str:
-    """The look of a form: its axes by their colours, and the rest."""
-    terms = sorted((colours[v], c) for v, c in form.terms if v in colours)
-    return f"{' '.join(colour for colour, _ in terms)}:{form.offset} {terms}"
-
-
-def _joined(name: str, *looks: str) -> str:
-    """The look of what consists of these: all axes first, so that what is small does not decide the order of two."""
-    axes = {axis for look in looks for axis in look.partition(":")[0].split()}
-    return f"{' '.join(sorted(axes))}:{_digest(name, *looks)}"
-
-
 def _kind(stage: Stage) -> str:
     """A product of what has axes of its own on both sides, `dot`; or else how the stage folds."""
     assert stage.reduction is not None
@@ -311,7 +243,3 @@ def _kind(stage: Stage) -> str:
             if of_a - of_b and of_b - of_a:
                 return "dot"
     return stage.reduction.operator
-
-
-def _digest(*parts: str) -> str:
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autosched.backends.triton.product_loops import why_spilling
 from autosched.backends.triton.resources import resources, why_too_large
 from search_spaces import Schedule, Target, TileProgram, Workload
 from search_spaces.programs.tile_program import Kernel
@@ -36,7 +37,9 @@ class TritonLimits:
         return None
 
     def why_unfit(self, schedule: Schedule, target: Target) -> str | None:
-        return why_too_large(schedule.program, target)
+        program = schedule.program
+        spilling = (why_spilling(program, kernel) for kernel in program.kernels)
+        return next(filter(None, spilling), None) or why_too_large(program, target)
 
     def needs(self, program: TileProgram, kernel: Kernel, target: Target) -> Resources | None:
         return resources(program, kernel, target)

@@ -9,7 +9,8 @@ from autosched.backends.backend import Backend
 from autosched.backends.build import build
 from autosched.measuring.local import memory
 from autosched.measuring.local.jobs import CompileFailure, CompileJob, Job, Reply, one_line
-from search_spaces import Target
+from search_spaces import Schedule, Target
+from search_spaces.errors import unknown_name
 
 
 class Compiler:
@@ -25,7 +26,12 @@ class Compiler:
         schedule = dataclasses.replace(job.schedule, lowering=lambda _: job.program)
         try:
             with memory.limited(self._memory_bytes):
-                return build(schedule, self._target, self._backends[schedule.backend])
+                return build(schedule, self._target, self._backend_of(schedule))
         except Exception as error:
             # Whatever a compiler raises over one candidate is that candidate's failure, and its record says which.
             return CompileFailure(one_line(error), "out_of_memory" if memory.ran_out(error) else "compile_error")
+
+    def _backend_of(self, schedule: Schedule) -> Backend:
+        if schedule.backend not in self._backends:
+            raise unknown_name("backend of the workers", schedule.backend, self._backends)
+        return self._backends[schedule.backend]

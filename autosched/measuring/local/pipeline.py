@@ -197,10 +197,11 @@ class Pipeline:
 
 
 def binary_hash(candidate: Candidate) -> str:
-    """A hash of everything that runs: the binaries, and how they are launched on which buffers."""
+    """A hash of everything that runs: the binaries, what loads them, and how they are launched on which buffers."""
     artefact, program = candidate.artefact, candidate.program
     launched = [(kernel.name, kernel.grid) for kernel in program.kernels]
-    parts = (program.name, program.buffers, program.zeroed, launched, artefact.launch, artefact.binaries)
+    loaded = (artefact.backend, artefact.launch, artefact.binaries)
+    parts = (program.name, program.buffers, program.zeroed, launched, loaded)
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 

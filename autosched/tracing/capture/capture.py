@@ -154,6 +154,14 @@ def _constant(exported: torch.export.ExportedProgram, spec: Any) -> Tensor:
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """How operators are written by fewer others, by PyTorch's own rules."""
+    composed = torch._C._dispatch_get_registrations_for_dispatch_key("CompositeImplicitAutograd")
+    # What is captured takes rules out of it.
+    return dict(_decompositions(tuple(composed)))
+
+
+@functools.lru_cache(1)
+def _decompositions(composed: tuple[str, ...]) -> dict[Any, Callable[..., Any]]:
+    """The rules while these operators are composed of others. PyTorch takes a fifth of a trace to list them."""
     table = core_aten_decompositions()
     known = [getattr(_aten, name) for name in _COMPOSED if hasattr(_aten, name)]
     return {**table, **get_decompositions(known)}

@@ -1,15 +1,14 @@
 """Contractions with a thin side: their structure, how threads share a tile of the large operand, which tiles work.
 
-The thin side has few rows; the other operand is `large`, and is read once for all of them. What is said here of
-registers and shared memory is what Triton's compiler does with such tiles; it was read off PTX for compute capability
-9.0 (Triton 3.7).
+The thin side has few rows; the other operand is `large`, and is read once for all of them. How threads share a tile is
+how coalesced loads have them do it; what a compiler needs of registers then is its backend's to say.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from search_spaces.devices.warps import MAX_REGISTERS, WARP
+from search_spaces.devices.warps import WARP
 from search_spaces.schedules.knobs import Values
 from search_spaces.structure.forms import ContractionForm, contraction_form
 from search_spaces.workloads.dtypes import dtype, is_integer
@@ -21,12 +20,10 @@ MAX_THIN = 16
 # What one thread loads with one instruction at most, and the least that it can copy to shared memory without waiting.
 VECTOR_BYTES = 16
 ASYNC_BYTES = 4
-# Products of a tile with a row that a turn of the loop may write out: above, Triton compiles for seconds. A pipeline
-# writes out a copy of every row for each of its stages, too.
+# Products of a tile with a row that an iteration of the loop may write out: above, Triton compiles for seconds. A
+# pipeline writes out a copy of every row for each of its stages, too.
 MAX_PRODUCTS = 32
 MAX_PIPELINED_PRODUCTS = 16
-# Registers that addresses, masks and the pipeline take beside the tiles themselves.
-REGISTER_OVERHEAD = 24
 
 
 @dataclass(frozen=True)
@@ -134,26 +131,21 @@ def turns_of(values: Values) -> int:
 def why_illegal(form: ThinForm, values: Values) -> str | None:
     """The rule that a schedule of `thin_dot_gpu` breaks, or None."""
     threads = threads_of(form, values.tile("wide"), values.tile("k"), values.integer("warps"))
-    return (
-        _why_bad_loop(form, values)
-        or _why_bad_tile(form, values)
-        or _why_bad_reduce(values, threads)
-        or _why_spilling(form, values, threads)
-    )
+    return _why_bad_loop(form, values) or _why_bad_tile(form, values) or _why_bad_reduce(values, threads)
 
 
 def _why_bad_loop(form: ThinForm, values: Values) -> str | None:
-    steps, turns = values.tiling("k")[0], turns_of(values)
+    steps, iterations = values.tiling("k")[0], turns_of(values)
     stages, unroll, split = values.integer("stages"), values.integer("unroll"), values.integer("split_k")
     rows, most = values.tile("thin"), MAX_PRODUCTS if stages == 1 else MAX_PIPELINED_PRODUCTS
     if rows * unroll > most:
         return (
             f"thin={rows} with unroll={unroll} and stages={stages} writes out {rows * unroll} products; at most {most}"
         )
-    if unroll * split > steps or turns * unroll * (split - 1) >= steps:
-        return f"split_k={split} with unroll={unroll} leaves tiles of a turn or whole parts empty: k has {steps} tiles"
-    if stages > 1 and stages > turns:
-        return f"stages={stages} with {turns} turns of the loop; use at most as many"
+    if unroll * split > steps or iterations * unroll * (split - 1) >= steps:
+        return f"split_k={split} with unroll={unroll} leaves tiles or whole parts empty: k has {steps} tiles"
+    if stages > 1 and stages > iterations:
+        return f"stages={stages} with {iterations} iterations of the loop; use at most as many"
     if stages > 1 and form.vector * form.element_bytes < ASYNC_BYTES:
         return f"stages={stages}: a copy of {form.vector * form.element_bytes} bytes cannot run ahead; use stages=1"
     if split == 1 and values["order"] == "split_last":
@@ -172,7 +164,9 @@ def _why_bad_tile(form: ThinForm, values: Values) -> str | None:
     # there are threads; and the two are the same when both are read in the same vectors, one at least a thread.
     same = form.along_k and form.row_vector == form.vector and tile_k >= form.vector * threads
     if tile_k >= threads and not staged and not same:
-        return f"k={tile_k} with {threads} threads: thin rows would change their layout, with barriers, in every turn"
+        return (
+            f"k={tile_k} with {threads} threads: thin rows would change their layout, with barriers, in every iteration"
+        )
     return None
 
 
@@ -183,18 +177,4 @@ def _why_bad_reduce(values: Values, threads: Threads) -> str | None:
         return f"reduce=each_turn: {threads.sharing} threads share a sum over k, beyond one warp"
     if threads.summed < max(2, threads.sharing):
         return f"reduce=each_turn: {threads.sharing} threads share a sum of which each has {threads.summed} elements"
-    return None
-
-
-def _why_spilling(form: ThinForm, values: Values, threads: Threads) -> str | None:
-    rows, elements = values.tile("thin"), threads.elements
-    sums = rows * (elements if values["reduce"] == "after_loop" else elements // threads.summed)
-    # A load of less than a register takes a whole one, and another for its address.
-    registers = form.vector * form.element_bytes // 4 or 2
-    loaded = values.integer("unroll") * elements // form.vector * registers
-    # For several rows a tile is converted to float32 once.
-    converted = elements if rows > 1 and form.element_bytes < 4 else 0
-    need = REGISTER_OVERHEAD + sums + loaded + converted
-    if need > MAX_REGISTERS:
-        return f"about {need} registers a thread for sums and tiles; at most {MAX_REGISTERS}"
     return None

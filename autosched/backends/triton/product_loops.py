@@ -1,0 +1,96 @@
+"""Registers of loops that add up products of tiles and rows, without dots: contractions with a thin side.
+
+    for k.0 in …:
+      large  = a[…]              a tile of two axes, several of them in flight
+      row    = b[…]              its neighbours along k
+      sum   += large * row       or, first, the sum over k of the product
+
+What is said here of registers is what Triton's compiler does with such tiles; it was read off PTX for compute
+capability 9.0 (Triton 3.7).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autosched.backends.triton.resources import REGISTER_OVERHEAD
+from search_spaces.devices.warps import MAX_REGISTERS, WARP
+from search_spaces.programs.tile_program import Buffer, For, Kernel, Load, Map, Reduce, Statement, TileProgram
+from search_spaces.workloads.dtypes import dtype
+
+# What one thread loads with one instruction at most.
+_VECTOR_BYTES = 16
+
+
+@dataclass(frozen=True)
+class _ProductLoop:
+    """What such a loop loads and adds: all tiles of the large operand, all rows, and whether it sums over k in it."""
+
+    large: tuple[Load, ...]
+    rows: tuple[Load, ...]
+    summed: bool
+
+    @staticmethod
+    def of(loop: Statement) -> _ProductLoop | None:
+        """The loop, or None when it does anything else."""
+        if not isinstance(loop, For):
+            return None
+        large = tuple(s for s in loop.body if isinstance(s, Load) and len(s.dst.axes) == 2)
+        rows = tuple(s for s in loop.body if isinstance(s, Load) and len(s.dst.axes) == 1)
+        products = [s for s in loop.body if isinstance(s, Map) and s.operator == "mul"]
+        sums = [s for s in loop.body if isinstance(s, Map) and s.operator == "add"]
+        reductions = [s for s in loop.body if isinstance(s, Reduce)]
+        pairs = {(tile.dst.name, row.dst.name) for tile in large for row in rows}
+        known = len(large) + len(rows) + len(products) + len(sums) + len(reductions)
+        whole = known == len(loop.body) and len(products) == len(rows) == len(sums)
+        if not (large and whole and all(p.arguments in pairs for p in products)):
+            return None
+        return _ProductLoop(large, rows, bool(reductions))
+
+
+def why_spilling(program: TileProgram, kernel: Kernel) -> str | None:
+    """Why a loop of products of a kernel needs more registers than a thread has; or None, also where there is none."""
+    loops = (_ProductLoop.of(s) for s in kernel.body)
+    for need in (_registers(program, loop, kernel.launch.num_warps * WARP) for loop in loops if loop):
+        if need > MAX_REGISTERS:
+            return f"about {need} registers a thread for sums and tiles; at most {MAX_REGISTERS}"
+    return None
+
+
+def _registers(program: TileProgram, loop: _ProductLoop, threads: int) -> int:
+    """Sums, and all tiles of a turn, which are in flight together."""
+    load = loop.large[0]
+    along_k, vector = _layout(program.buffer(load.buffer), load, loop.rows[0].dst.axes[0])
+    tile_k, tile_wide = loop.rows[0].dst.elements, load.dst.elements // loop.rows[0].dst.elements
+    # In Triton's coalesced layout threads lie along the contiguous axis first, each with a vector, then across it.
+    run, height = (tile_k, tile_wide) if along_k else (tile_wide, tile_k)
+    along = min(threads, max(1, run // vector))
+    across = min(threads // along, height)
+    elements = run * height // (along * across)
+    rows, size = len(loop.rows) // len(loop.large), dtype(load.dst.dtype).bytes
+    sharing = along if along_k else across
+    sums = rows * (elements // (tile_k // sharing) if loop.summed else elements)
+    # A load of less than a register takes a whole one, and another for its address.
+    loaded = len(loop.large) * elements // vector * (vector * size // 4 or 2)
+    # For several rows a tile is converted to float32 once.
+    converted = elements if rows > 1 and size < 4 else 0
+    return REGISTER_OVERHEAD + sums + loaded + converted
+
+
+def _layout(buffer: Buffer, load: Load, k: str) -> tuple[bool, int]:
+    """Whether neighbours in memory are neighbours along k, and how many of them a thread loads at once."""
+    strided = [
+        (stride, number)
+        for number, (stride, size) in enumerate(zip(buffer.strides, buffer.shape, strict=True))
+        if size > 1 and stride
+    ]
+    if not strided:
+        return False, 1
+    (step, contiguous), *others = sorted(strided)
+    names = iter(load.dst.axes)
+    axes = [next(names) if piece.extent is not None else "" for piece in load.slices]
+    most = _VECTOR_BYTES // dtype(buffer.dtype).bytes
+    # A mask cuts vectors that reach beyond the extent.
+    sizes = (buffer.shape[contiguous], *(stride for stride, _ in others))
+    fitting = [v for v in (16, 8, 4, 2) if v <= most and not any(s % v for s in sizes)]
+    return axes[contiguous] == k, fitting[0] if fitting and step == 1 else 1

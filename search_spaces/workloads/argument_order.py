@@ -1,0 +1,103 @@
+"""The order of arguments that may be exchanged: by what is in them, which is the same whatever anything is called."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from search_spaces.workloads import expression as ex
+from search_spaces.workloads.expression import Access, Affine, Apply, Expression, Gather, Integer, Literal, Position
+from search_spaces.workloads.stages import Stage, Tensor
+
+# Operators whose result is the same to the last bit with their arguments in the other order.
+_COMMUTATIVE = frozenset({"add", "mul", "eq", "bitwise_and", "bitwise_or", "bitwise_xor"})
+
+
+@dataclass(frozen=True)
+class ArgumentOrder:
+    """Orders the arguments of sums and products in the stages of a workload.
+
+    An expression has a look, a text that two expressions share only if they differ in names, or by chance in little
+    else. `address`: where an access reads.
+    """
+
+    inputs: Mapping[str, Tensor]
+    stages: Mapping[str, Stage]
+    address: Callable[[Access], Affine]
+    _looks: dict[str, str] = field(default_factory=dict)
+
+    def ordered(self, expression: Expression, colours: Mapping[str, str]) -> Expression:
+        """The expression with its arguments in order. `colours` tell axes apart as far as their meaning does."""
+        return self._in_order(expression, colours)[1]
+
+    def _in_order(self, e: Expression, colours: Mapping[str, str]) -> tuple[str, Expression]:
+        """The look of an expression, and the same with the arguments of sums and products sorted by theirs."""
+        match e:
+            case Access(tensor):
+                return _joined("access", self._look(tensor), _seen(self.address(e), colours)), e
+            case Gather(tensor, mixed):
+                at = [(_seen(i, colours), i) if isinstance(i, Affine) else self._in_order(i, colours) for i in mixed]
+                look = _joined("gather", self._look(tensor), *sorted(look for look, _ in at))
+                return look, Gather(tensor, tuple(i for _, i in at))
+            case Apply(operator, arguments):
+                given = [self._in_order(a, colours) for a in arguments]
+                if operator in _COMMUTATIVE:
+                    given.sort(key=lambda pair: pair[0])
+                return _joined(operator, *(look for look, _ in given)), Apply(operator, tuple(a for _, a in given))
+            case Position(form):
+                return _joined("position", _seen(form, colours)), e
+            case Literal(value):
+                return _joined("literal", f":{constant_text(value)}"), e
+            case Integer(value):
+                return _joined("integer", f":{value}"), e
+
+    def _look(self, tensor: str) -> str:
+        """What a tensor looks like, whatever it is called and however its axes are cut."""
+        if tensor in self.inputs:
+            return f":{self.inputs[tensor].dtype} {self.inputs[tensor].span}"
+        if tensor not in self._looks:
+            stage = self.stages[tensor]
+            fold = stage.reduction.operator if stage.reduction else ""
+            parts = sorted(map(self._part, ex.walk(stage.expression)))
+            self._looks[tensor] = f":{digest(stage.dtype, fold, f'{math.prod(stage.shape)} {stage.points}', *parts)}"
+        return self._looks[tensor]
+
+    def _part(self, e: Expression) -> str:
+        match e:
+            case Access(tensor) | Gather(tensor):
+                return self._look(tensor)
+            case Apply(operator):
+                return operator
+            case Literal(value):
+                return constant_text(value)
+            case Integer(value):
+                return str(value)
+            case Position():
+                return ""
+
+
+def constant_text(value: float) -> str:
+    """A constant as float32 has it, which is what expressions compute in."""
+    with np.errstate(over="ignore"):
+        held = float(np.float32(value))
+    return repr(held if math.isfinite(held) else float(value))
+
+
+def _seen(form: Affine, colours: Mapping[str, str]) -> str:
+    """The look of a form: its axes by their colours, and the rest."""
+    terms = sorted((colours[v], c) for v, c in form.terms if v in colours)
+    return f"{' '.join(colour for colour, _ in terms)}:{form.offset} {terms}"
+
+
+def _joined(name: str, *looks: str) -> str:
+    """The look of what consists of these: all axes first, so that what is small does not decide the order of two."""
+    axes = {axis for look in looks for axis in look.partition(":")[0].split()}
+    return f"{' '.join(sorted(axes))}:{digest(name, *looks)}"
+
+
+def digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
