@@ -131,7 +131,7 @@ def test_a_search_that_breaks_down_leaves_nothing_for_the_next_one_to_wait_for(m
 
 def test_a_traced_function_is_tuned_with_the_measurer_that_is_given(tmp_path: Path) -> None:
     traced = autosched.trace(lambda x: torch.softmax(x, 1) * 2.0, torch.randn(16, 32))
-    with LocalMeasurer(CPU, limits=Limits(compile_workers=1)) as measurer:
+    with LocalMeasurer("cpu", limits=Limits(compile_workers=1)) as measurer:
         result = autosched.tune(traced, "cpu", 2, log=tmp_path / "log.jsonl", measurer=measurer)
         assert measurer.library_s(traced.workloads[0]) is None
     x = torch.randn(16, 32)
