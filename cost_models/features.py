@@ -215,7 +215,7 @@ def _totals(program: TileProgram, nests: list[Nest], estimates: list[Estimate]) 
 
 def _grid(counts: KernelCounts, estimated: Estimate, target: Target) -> list[float]:
     grid, launch, tiles = counts.kernel.grid, counts.kernel.launch, counts.grid_tiles
-    slots = target.units * estimated.resident
+    slots = target.num_sms * estimated.resident
     wave = wave_extents(counts.kernel, min(slots, tiles))
     extents = [1, 1, *(a.extent for a in grid.axes)]
     covered = [1, 1, *(wave[a.variable] for a in grid.axes)]
@@ -294,16 +294,16 @@ def _fit(counts: KernelCounts, estimated: Estimate, target: Target) -> list[floa
     if need is None:
         launch = counts.kernel.launch
         workers = launch.num_warps * WARP if target.kind == "gpu" else max(1, launch.lanes)
-        return [0.0, 0.0, 0.0, 0.0, 0.0, largest, elements / workers, target.units, balance]
+        return [0.0, 0.0, 0.0, 0.0, 0.0, largest, elements / workers, target.num_sms, balance]
     return [
         need.shared_memory_bytes,
         need.shared_memory_bytes / max(1, target.shared_memory_bytes),
         need.registers_per_thread,
-        need.registers_per_thread * need.threads / max(1, target.registers_per_unit),
+        need.registers_per_thread * need.threads / max(1, target.registers_per_sm),
         need.threads,
         largest,
         elements / need.threads,
-        target.units,
+        target.num_sms,
         balance,
     ]
 
@@ -312,11 +312,11 @@ def _depths(nest: Nest, target: Target) -> list[float]:
     """Working set against each cache, and operations per byte of it, innermost loop first."""
     counts, levels, sets = nest.counts, nest.levels, nest.working_sets
     work = counts.grid_tiles * (counts.dot_flops + counts.map_flops + counts.reduced)
-    turns = [1.0, *itertools.accumulate((trips for _, trips in levels), operator.mul)]
+    iterations = [1.0, *itertools.accumulate((trips for _, trips in levels), operator.mul)]
     values: list[float] = []
     for depth in range(len(levels), max(-1, len(levels) - _DEPTHS), -1):
         size = max(1.0, sets[depth])
-        values += [size / target.l1_bytes, size / target.l2_bytes, work / max(1.0, turns[depth]) / size]
+        values += [size / target.l1_bytes, size / target.l2_bytes, work / max(1.0, iterations[depth]) / size]
     return values + [0.0] * (3 * _DEPTHS - len(values))
 
 

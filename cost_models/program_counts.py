@@ -44,10 +44,10 @@ class Traffic:
     """One load, look-up or store of a kernel, or one view of a loaded tile.
 
     `place` is the buffer, or the packed tile, that it touches, of `place_bytes`. `times`: executions per program of the
-    grid; `taken`: the part of the turns of its loops in which it is executed, less than 1 inside a branch; `loops`: the
-    loops around it, outermost first, with their trips; `variables`: the grid and loop variables its place depends on;
-    `covered`: how much more than the buffer all its executions reach over, 1 without padding; `run_bytes`: length of
-    one contiguous piece; `row_bytes`: distance between the starts of two rows.
+    grid; `taken`: the part of the iterations of its loops in which it is executed, less than 1 inside a branch;
+    `loops`: the loops around it, outermost first, with their trips; `variables`: the grid and loop variables its place
+    depends on; `covered`: how much more than the buffer all its executions reach over, 1 without padding; `run_bytes`:
+    length of one contiguous piece; `row_bytes`: distance between the starts of two rows.
     """
 
     statement: Load | Gather | Store | View
@@ -240,7 +240,7 @@ class _Walk:
         )
 
     def _looked_up(self, s: Gather, times: float, taken: float, loops: Loops) -> Traffic:
-        """A look-up, as if nothing of it were found twice: no two programs or turns look the same place up."""
+        """A look-up, as if nothing of it were found twice: no two programs or iterations look the same place up."""
         buffer = self._buffers[s.buffer]
         element = DTYPES[buffer.dtype].bytes
         last = s.index[-1]

@@ -1,9 +1,9 @@
 """How many bytes cross each level of the memory, estimated from the loop nest.
 
 A cache keeps what the innermost loops touch: the outermost loop whose whole working set fits in the cache is entered
-anew on every turn of the loops around it, and each entry reads that working set once (the footprint argument of Wolf
-and Lam, "A data locality optimizing algorithm", PLDI 1991, section 3). On a GPU the programs of one wave run side by
-side, so operands that they share come from memory once.
+anew on every iteration of the loops around it, and each entry reads that working set once (the footprint argument of
+Wolf and Lam, "A data locality optimizing algorithm", PLDI 1991, section 3). On a GPU the programs of one wave run side
+by side, so operands that they share come from memory once.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class Nest:
 
     @cached_property
     def footprints(self) -> list[list[float]]:
-        """Per access, the distinct bytes that one turn around each level touches, the whole grid first."""
+        """Per access, the distinct bytes that one iteration around each level touches, the whole grid first."""
         return [_footprints(t, self.levels) for t in self.traffic]
 
     @cached_property
     def working_sets(self) -> list[float]:
-        """Bytes touched by one turn around each level, the whole grid first; the last is one turn of the innermost."""
+        """Bytes touched by one iteration around each level, the whole grid first; the last is one of the innermost."""
         by_place = {"": [0.0] * (len(self.levels) + 1)}
         for t, sizes in zip(self.traffic, self.footprints, strict=True):
             known = by_place.get(t.place)

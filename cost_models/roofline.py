@@ -98,15 +98,15 @@ def _on_gpu(nest: Nest, target: Target, need: Resources | None) -> Estimate:
     kernel = counts.kernel
     resident = _resident(kernel, target, need)
     tiles = counts.grid_tiles
-    slots = target.units * resident
+    slots = target.num_sms * resident
     tail = tiles / (math.ceil(tiles / slots) * slots)
     # Work is dealt out to units: a unit with one program more than the others ends last.
-    busy = tiles / (math.ceil(tiles / target.units) * target.units)
-    warps = min(resident, math.ceil(tiles / target.units)) * kernel.launch.num_warps
+    busy = tiles / (math.ceil(tiles / target.num_sms) * target.num_sms)
+    warps = min(resident, math.ceil(tiles / target.num_sms)) * kernel.launch.num_warps
     hidden = min(1.0, (warps / _ENOUGH_WARPS) ** 0.5)
     memory = nest.device_memory_bytes(slots, target.l2_bytes)
     cache = tiles * sum(t.bytes_per_program / _coalescing(t.run_bytes, 32) for t in nest.traffic)
-    fill = min(1.0, tiles * kernel.launch.num_warps / (4.0 * target.units))
+    fill = min(1.0, tiles * kernel.launch.num_warps / (4.0 * target.num_sms))
     return Estimate(
         dot_s=_dot_s(counts, target) * tiles / (busy * hidden),
         map_s=tiles * (counts.map_flops + counts.reduced) / (target.fp32_flops * busy),
@@ -126,7 +126,7 @@ def _resident(kernel: Kernel, target: Target, need: Resources | None) -> int:
     most = min(_MOST_THREADS // (kernel.launch.num_warps * WARP), _MOST_PROGRAMS)
     if need is not None:
         by_shared = target.shared_memory_bytes // max(1, need.shared_memory_bytes)
-        by_registers = target.registers_per_unit // max(1, need.registers_per_thread * need.threads)
+        by_registers = target.registers_per_sm // max(1, need.registers_per_thread * need.threads)
         most = min(most, by_shared, by_registers)
     return max(1, most)
 
@@ -144,7 +144,7 @@ def _dot_s(counts: KernelCounts, target: Target) -> float:
 def _on_cpu(nest: Nest, target: Target) -> Estimate:
     counts = nest.counts
     tiles = counts.grid_tiles
-    busy = tiles / (math.ceil(tiles / target.units) * target.units)
+    busy = tiles / (math.ceil(tiles / target.num_sms) * target.num_sms)
     memory = nest.bytes_through(target.l2_bytes)
     cache = nest.bytes_through(target.l1_bytes)
     width = min(1.0, max(1, counts.kernel.launch.lanes) / target.lanes)

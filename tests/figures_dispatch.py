@@ -60,7 +60,7 @@ def _workspaces(program: TileProgram) -> int:
 def found(space: SearchSpace, wanted: Callable[[TileProgram], bool]) -> Kernel | None:
     """The first kernel of the space that is as wanted, and can be built here: one to start from, or a random one."""
     rng = np.random.default_rng(0)
-    schedules = [*space.starts(), *(space.sample(rng) for _ in range(TRIES))]
+    schedules = [*space.seeds(), *(space.sample(rng) for _ in range(TRIES))]
     for schedule in dict.fromkeys(schedules):
         try:
             if wanted(schedule.program):
@@ -145,7 +145,7 @@ def contenders() -> tuple[dict[str, Call], Callable[[], None]]:
     out = torch.mm(a, b)
     calls = libraries(a, b, out)
     if not gpu:
-        kernel = untuned_kernel(space.starts()[0], op, target)
+        kernel = untuned_kernel(space.seeds()[0], op, target)
         return calls | ours("CPU", kernel, a, b, out), lambda: None
     for name, wanted in WANTED.items():
         kernel = found(space, wanted)

@@ -48,10 +48,10 @@ def table_space(workload: Workload = TABLE_WORKLOAD) -> SearchSpace:
         order=["mn"],
         group=[1, 8],
         grid=["tiles", "persistent", "persistent_flat"],
-        per_unit=[1],
+        per_sm=[1],
         b_load=["descriptor"],
         store=["pointer"],
-        parts=[1, 2],
+        subtiles=[1, 2],
         specialize=["none"],
         ctas=[1],
         max_registers=[0],
@@ -126,7 +126,7 @@ def main() -> int:
         print(f"{space.workload.label} on {space.target.device}, {len(records)} recorded schedules", end="")
         print(f", the best {optimum * 1e6:.1f} µs")
     if arguments.no_starts:
-        space = replace(space, sketches=tuple(replace(s, starts=()) for s in space.sketches))
+        space = replace(space, sketches=tuple(replace(s, seeds=()) for s in space.sketches))
     curves: dict[tuple[str, str], list[list[float]]] = {c: [] for c in contenders}
     started = time.perf_counter()
     measurer: Measurer = local_measurer(space.target) if arguments.live else RecordedMeasurer(records)

@@ -39,7 +39,7 @@ def workload(m: int, shape: str) -> Workload:
 
 def figures(space: SearchSpace, samples: int, seed: int, show_all: bool) -> tuple[str, ...]:
     """The row of one workload; failures, and with `show_all` every schedule, are printed before it."""
-    starts = space.starts()
+    starts = space.seeds()
     rng = np.random.default_rng(seed)
     drawn = [s for s in dict.fromkeys(space.sample(rng) for _ in range(samples)) if s not in starts]
     with LocalMeasurer(space.target) as measurer:

@@ -109,7 +109,7 @@ def try_schedules(workload: Workload, target: Target, wanted: int, seed: int) ->
     space = spaces.build(workload, target)
     rng = np.random.default_rng(seed)
     data = TrialData.drawn(workload, seed % 2**31, device_of(target))
-    starts = space.starts()
+    starts = space.seeds()
     rng.shuffle(starts)
     tally, run = Tally(None, 0, []), 0
     for number in range(_MOST_TRIED):

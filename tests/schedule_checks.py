@@ -29,7 +29,7 @@ def faults(workload: Workload, samples: int, seed: int = 0, target: Target = HER
 def tried(space: SearchSpace, samples: int, seed: int) -> Iterator[Schedule]:
     """Every starting point of a space, then so many others, each once."""
     rng = np.random.default_rng(seed)
-    return iter(dict.fromkeys([*space.starts(), *(space.sample(rng) for _ in range(samples))]))
+    return iter(dict.fromkeys([*space.seeds(), *(space.sample(rng) for _ in range(samples))]))
 
 
 def fault(schedule: Schedule, data: TrialData, target: Target = HERE) -> str | None:

@@ -19,7 +19,7 @@ from autosched.machine import devices
 from search_spaces import EmptySearchSpaceError
 
 # One thread, and several that share a grid.
-ON_A_CPU = (HERE, dataclasses.replace(HERE, threads=3, units=3))
+ON_A_CPU = (HERE, dataclasses.replace(HERE, threads=3, num_sms=3))
 
 
 def main() -> int:

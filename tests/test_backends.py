@@ -132,7 +132,7 @@ def test_a_space_has_the_schedules_of_every_backend(space: SearchSpace) -> None:
 
 
 def test_a_search_starts_from_points_of_every_backend(second: None) -> None:
-    starts = spaces.build(ops.matmul(32, 32, 32), CPU).starts()
+    starts = spaces.build(ops.matmul(32, 32, 32), CPU).seeds()
     assert {s.backend for s in starts} == BOTH
 
 

@@ -96,6 +96,17 @@ def test_the_library_runs_with_the_threads_of_the_target_and_settings_are_restor
     assert torch.get_num_threads() == threads
 
 
+@pytest.mark.parametrize(("precision", "wanted"), [("tf32", "high"), ("ieee", "highest"), ("fast", "highest")])
+def test_the_library_multiplies_as_precisely_as_the_workload_asks(precision: str, wanted: str) -> None:
+    torch.set_float32_matmul_precision("medium")
+    try:
+        with library_settings(precision, autosched.cpu_target(1)):
+            assert torch.get_float32_matmul_precision() == wanted
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
 def test_the_table_shows_median_spread_rate_and_ratio() -> None:
     tuned = Row("tuned", (1e-6, 2e-6, 3e-6), "writes to a given output")
     eager = Row("PyTorch eager", (4e-6, 5e-6, 6e-6))

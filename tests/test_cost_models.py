@@ -183,7 +183,7 @@ def test_a_packed_tile_is_read_once_and_then_touched_in_its_copy() -> None:
 
 
 def test_features_tell_packing_grouping_and_pipelining_apart() -> None:
-    small = dataclasses.replace(H200, units=2)
+    small = dataclasses.replace(H200, num_sms=2)
     plain, grouped = named(matmul(), small), named(matmul(("m.0", 2)), small)
     assert {n for n in FEATURE_NAMES if plain[n] != grouped[n]} >= {"group", "wave_slow", "wave_fast"}
     assert plain["pipeline_stages"] == pytest.approx(3, rel=1e-4)

@@ -103,7 +103,7 @@ def test_a_name_stands_for_every_card_of_the_family(name: str, device: str, inse
     insert_card(device)
     target = devices.resolve(name)
     assert (target.name, target.device, target.key) == (name.lower(), device, device)
-    assert (target.units, target.l2_bytes) == (80, 6 * 2**20)
+    assert (target.num_sms, target.l2_bytes) == (80, 6 * 2**20)
     assert devices.resolve(None) == devices.resolve(target) == target
 
 

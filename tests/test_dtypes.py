@@ -375,7 +375,7 @@ def compiled(workload: Workload, target: str) -> list[bytes]:
 
     space = spaces.build(workload, GPUS[target])
     sketch = space.sketch("tiled_dot_gpu")
-    programs = [sketch.lower(s) for s in sketch.starts if s["split_k"] == 1 and sketch.why_illegal(s) is None]
+    programs = [sketch.lower(s) for s in sketch.seeds if s["split_k"] == 1 and sketch.why_illegal(s) is None]
     program = next(p for p in programs if why_too_large(p, GPUS[target]) is None)
     backend = TritonBackend()
     return list(backend.compile(backend.render(program, ""), program, GPUS[target]).binaries)

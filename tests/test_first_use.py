@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 import autosched
-from autosched import backends, ops, trace
+from autosched import DynamicFunction, backends, ops, trace
 from autosched.backends import spaces
 from autosched.kernels import checked_kernels, first_use
 from autosched.kernels.checked_kernels import CheckedKernels
@@ -158,8 +159,9 @@ def test_lines_that_cannot_be_read_are_skipped(tmp_path: Path) -> None:
 # Sizes that change
 
 
-def dynamic_softmax(allow_fallback: bool = False) -> DynamicKernel:
-    traced = trace(
+@functools.cache
+def traced_softmax(allow_fallback: bool) -> DynamicFunction:
+    return trace(
         lambda x: torch.softmax(x, 1),
         torch.randn(8, COLUMNS),
         dynamic={"x": 0},
@@ -167,6 +169,10 @@ def dynamic_softmax(allow_fallback: bool = False) -> DynamicKernel:
         points=(8, 64),
         allow_fallback=allow_fallback,
     )
+
+
+def dynamic_softmax(allow_fallback: bool = False) -> DynamicKernel:
+    traced = traced_softmax(allow_fallback)
     kernel = loaded(traced, untuned_kernels(traced.workloads, cpu_target()))
     assert isinstance(kernel, DynamicKernel)
     return kernel

@@ -36,7 +36,7 @@ from fused_workloads import at, gated, prepared, sum_of_products
 
 H200, A100 = target_named("h200"), target_named("a100")
 # So few units that persistent programs have several tiles of a small product each.
-SMALL = replace(H200, units=4)
+SMALL = replace(H200, num_sms=4)
 BACKEND = TritonBackend()
 
 # Every size leaves a rest, and no row begins where a descriptor could say.
@@ -182,7 +182,7 @@ class TestUnevenSizes:
 
     @pytest.mark.parametrize(
         "chosen",
-        [{}, {"swap": True, "m": 32, "parts": 2}, {"grid": "persistent", "n": 64, "parts": 2}],
+        [{}, {"swap": True, "m": 32, "subtiles": 2}, {"grid": "persistent", "n": 64, "subtiles": 2}],
         ids=["plain", "swapped", "walked in parts"],
     )
     def test_knobs_change_nothing_but_speed(self, workload: Workload, chosen: dict[str, KnobValue]) -> None:
@@ -221,7 +221,7 @@ class TestPrograms:
         ("chosen", "reason"),
         [
             ({"m": 8}, "at least 16 rows, got 8; swap"),
-            ({"parts": 4}, "parts=4 needs at least 64 columns of the accumulators, got 16"),
+            ({"subtiles": 4}, "subtiles=4 needs at least 64 columns of the accumulators, got 16"),
             ({"n": 8, "b_load": "descriptor"}, "None"),
         ],
     )
@@ -268,7 +268,7 @@ class TestErrors:
 
 @pytest.mark.parametrize(
     "chosen",
-    [{}, {"swap": True, "parts": 2}, {"grid": "persistent_flat", "order": "nm", "group": 2}],
+    [{}, {"swap": True, "subtiles": 2}, {"grid": "persistent_flat", "order": "nm", "group": 2}],
     ids=["plain", "swapped", "flat"],
 )
 @pytest.mark.parametrize("name", ["gated batch", "gated normalised", "relu", "columns", "both"])
@@ -298,7 +298,7 @@ LARGE = gated(2048, 14336, 4096, "bfloat16", layout="t")
     ("workload", "chosen"),
     [
         (LARGE, WIDE),
-        (LARGE, {**WIDE, "stages": 3, "grid": "persistent_flat", "store": "descriptor", "parts": 4}),
+        (LARGE, {**WIDE, "stages": 3, "grid": "persistent_flat", "store": "descriptor", "subtiles": 4}),
         (LARGE, {**WIDE, "swap": True}),
         (prepared(2048, 4096, 4096, "bfloat16"), WIDE),
         (prepared(2048, 4096, 4096, "bfloat16"), {**WIDE, "stages": 3, "swap": True}),
@@ -359,7 +359,7 @@ def machine_code(cubin: bytes, folder: Path) -> list[str]:
 @pytest.mark.parametrize("target", [H200, A100], ids=lambda t: t.name)
 def test_a_search_has_points_to_start_from_and_room_to_move(target: Target, workload: Workload) -> None:
     space = fused_space(workload, target)
-    assert len(space.starts()) >= 4
+    assert len(space.seeds()) >= 4
     assert estimated_size(space) > 10**5
 
 

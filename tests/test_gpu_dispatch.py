@@ -42,7 +42,7 @@ def _with_workspace(space: SearchSpace) -> Schedule:
 def kernel(request: pytest.FixtureRequest) -> Kernel:
     op, target = ops.matmul(M, N, K, dtype="float16"), devices.gpu_target()
     space = spaces.build(op, target)
-    schedule = space.starts()[0] if request.param == "one kernel" else _with_workspace(space)
+    schedule = space.seeds()[0] if request.param == "one kernel" else _with_workspace(space)
     return untuned_kernel(schedule, op, target)
 
 

@@ -257,7 +257,7 @@ def test_a_batch_that_is_innermost_in_memory_has_schedules_that_compute_it() -> 
     stage = Stage("out", axes, ex.mul(a, b), Reduction("sum", (Axis("k", 65),)), "float16")
     inputs = (Tensor("a", (65, 13, 5), "float16"), Tensor("b", (5, 65, 13), "float16"))
     space = spaces.build(Workload("batch_innermost", inputs, (stage,)), H200)
-    assert space.starts()
+    assert space.seeds()
     rng = np.random.default_rng(0)
     drawn = random_inputs(space.workload, seed=1)
     for schedule in (space.sample(rng) for _ in range(4)):
@@ -304,7 +304,7 @@ def test_every_layout_and_size_compiles(workload: Workload) -> None:
 
     backend, space = TritonBackend(), spaces.build(workload, H200)
     sketch = space.sketch("tiled_dot_gpu")
-    for values in [s for s in sketch.starts if sketch.why_illegal(s) is None][:3]:
+    for values in [s for s in sketch.seeds if sketch.why_illegal(s) is None][:3]:
         program = sketch.lower(values)
         source = backend.render(program, "")
         assert all(b.startswith(b"\x7fELF") for b in backend.compile(source, program, H200).binaries)

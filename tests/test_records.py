@@ -98,6 +98,16 @@ def test_a_line_that_names_no_backend_is_of_the_one_that_its_target_had(target: 
     assert TuningRecord.from_json({**line, "target": target.to_json()}).backend == backend
 
 
+def test_knobs_and_figures_of_devices_are_read_by_their_older_names() -> None:
+    h200 = target_named("h200")
+    older = {
+        {"num_sms": "units", "registers_per_sm": "registers_per_unit"}.get(k, k): v for k, v in h200.to_json().items()
+    }
+    assert Target.from_json(older) == h200
+    schedule = Schedule.from_json({"sketch": "tiled_dot_gpu", "values": {"m": [2, 64], "parts": 4, "per_unit": 2}})
+    assert schedule.values == (("m", (2, 64)), ("subtiles", 4), ("per_sm", 2))
+
+
 def test_a_backend_that_is_no_text_is_refused() -> None:
     with pytest.raises(TypeError, match="backend 3, expected text"):
         TuningRecord.from_json({**CASE.to_json(), "backend": 3})

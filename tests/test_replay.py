@@ -66,7 +66,7 @@ def test_another_shape_is_never_served(tuned: tuple[autosched.TuneResult, Path])
 
 
 def test_another_number_of_threads_is_never_served(tuned: tuple[autosched.TuneResult, Path]) -> None:
-    target = dataclasses.replace(devices.resolve("cpu"), threads=2, units=2)
+    target = dataclasses.replace(devices.resolve("cpu"), threads=2, num_sms=2)
     with pytest.raises(InputError, match="no successful record"):
         find_best(OP, target, [tuned[1]])
 

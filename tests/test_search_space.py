@@ -24,7 +24,7 @@ def changed(space: SearchSpace, schedule: Schedule, **values: object) -> Schedul
 
 def plain_start(space: search_spaces.SearchSpace) -> Schedule:
     """A starting point that leaves the pipeline to the compiler."""
-    return next(s for s in space.starts() if s.knobs["specialize"] == "none")
+    return next(s for s in space.seeds() if s.knobs["specialize"] == "none")
 
 
 def test_a_4096_cubed_matmul_has_at_least_a_million_legal_schedules_on_hopper() -> None:
@@ -152,6 +152,6 @@ def test_a_matmul_on_several_threads_starts_from_points_that_keep_each_busy(m: i
     threads = 4
     target = cpu("a CPU", lanes=16, threads=threads, l1_bytes=32768, l2_bytes=2**20, fp32_flops=1e11)
     space = spaces.build(ops.matmul(m, 1536, 512), target)
-    starts = space.starts()
+    starts = space.seeds()
     assert starts
     assert all(kernel.grid.tiles >= threads for s in starts for kernel in space.bind(s).program.kernels)

@@ -25,7 +25,7 @@ from autosched.measuring import Limits, LocalMeasurer, local_measurer
 from autosched.measuring.local.fork_server import shared_server
 from autosched.measuring.local.jobs import Prepare, Ready, Release, Setup, Task
 from autosched.measuring.local.trial_server import TrialServer
-from search_spaces import Axis, InputError, Schedule, Stage, TargetUnavailableError, Tensor, Workload, ops
+from search_spaces import Axis, InputError, Schedule, Stage, Target, TargetUnavailableError, Tensor, Workload, ops
 from search_spaces.workloads import expression as ex
 from tuning_logs import Measurement
 
@@ -131,7 +131,7 @@ def test_a_search_that_breaks_down_leaves_nothing_for_the_next_one_to_wait_for(m
 
 def test_a_traced_function_is_tuned_with_the_measurer_that_is_given(tmp_path: Path) -> None:
     traced = autosched.trace(lambda x: torch.softmax(x, 1) * 2.0, torch.randn(16, 32))
-    with LocalMeasurer(CPU, limits=Limits(compile_workers=1)) as measurer:
+    with LocalMeasurer("cpu", limits=Limits(compile_workers=1)) as measurer:
         result = autosched.tune(traced, "cpu", 2, log=tmp_path / "log.jsonl", measurer=measurer)
         assert measurer.library_s(traced.workloads[0]) is None
     x = torch.randn(16, 32)
@@ -149,8 +149,8 @@ def test_inputs_that_cannot_be_set_up_are_no_obstacle_to_the_next_workload(measu
     assert found.ok
 
 
-def server() -> TrialServer:
-    return TrialServer({backend.name: backend for backend in for_target(CPU)}, Setup("measure", "", CPU, 1.25))
+def server(target: Target = CPU) -> TrialServer:
+    return TrialServer({backend.name: backend for backend in for_target(target)}, Setup("measure", "", target, 1.25))
 
 
 def data_of(server: TrialServer) -> weakref.ref[torch.Tensor]:
@@ -174,6 +174,17 @@ def test_the_memory_of_the_last_workload_is_given_back_after_its_search() -> Non
     before = data_of(worker)
     assert worker.serve(Release()) == Ready()
     assert before() is None
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_the_memory_of_a_gpu_is_given_back_after_a_search() -> None:
+    worker = server(devices.gpu_target())
+    before = torch.cuda.memory_allocated()
+    worker.serve(Prepare(Task(ops.softmax(4096, 1024), "cold"), seed=0))
+    assert torch.cuda.memory_allocated() > before
+    worker.serve(Release())
+    assert torch.cuda.memory_allocated() == before
 
 
 def test_a_closed_measurer_says_so_and_what_to_do() -> None:

@@ -118,7 +118,7 @@ def test_evolution_with_trees_beats_random_search(
 
 def test_before_any_data_half_of_a_batch_is_what_the_prior_ranks_first() -> None:
     whole = spaces.build(ops.softmax(512, 3000), target_named("h200"))
-    space = replace(whole, sketches=tuple(replace(s, starts=()) for s in whole.sketches))
+    space = replace(whole, sketches=tuple(replace(s, seeds=()) for s in whole.sketches))
     asked = create("evolutionary", space).ask(16)
     estimates = [latency_s(space.lower(s), space.target, space.backends[s.backend]) for s in asked]
     assert max(estimates[:8]) <= np.median(estimates[8:])
@@ -126,7 +126,7 @@ def test_before_any_data_half_of_a_batch_is_what_the_prior_ranks_first() -> None
 
 def test_the_first_batch_begins_with_the_points_that_sketches_propose() -> None:
     space = spaces.build(ops.matmul(512, 512, 512), CPU)
-    assert set(create("evolutionary", space).ask(16)[: len(space.starts())]) == set(space.starts())
+    assert set(create("evolutionary", space).ask(16)[: len(space.seeds())]) == set(space.seeds())
 
 
 def test_after_a_good_trial_its_neighbours_are_tried_without_crowding_the_batch() -> None:

@@ -25,7 +25,7 @@ from search_spaces.schedules.knobs import KnobValue, Values
 
 H200 = target_named("h200")
 # So few units that persistent programs have several tiles of a small product each.
-SMALL = replace(H200, units=4)
+SMALL = replace(H200, num_sms=4)
 BACKEND = TritonBackend()
 
 
@@ -101,7 +101,9 @@ ON_ALIGNED_SIZES = pytest.mark.parametrize("workload", ALIGNED.values(), ids=lis
 
 class TestKnobsChangeNothingButSpeed:
     @ON_ODD_SIZES
-    @pytest.mark.parametrize("others", [{}, {"m": 32, "parts": 2}, {"grid": "stream_k", "partials": "atomic"}], ids=str)
+    @pytest.mark.parametrize(
+        "others", [{}, {"m": 32, "subtiles": 2}, {"grid": "stream_k", "partials": "atomic"}], ids=str
+    )
     def test_swapped_operands(self, workload: Workload, others: dict[str, KnobValue]) -> None:
         assert_changes_nothing_but_speed(workload, swap=True, **others)
 
@@ -112,14 +114,14 @@ class TestKnobsChangeNothingButSpeed:
         assert_changes_nothing_but_speed(workload, split_k=splits, partials=partials)
 
     @ON_ODD_SIZES
-    @pytest.mark.parametrize("per_unit", [1, 3])
-    def test_a_streamed_reduction(self, workload: Workload, per_unit: int) -> None:
-        assert_changes_nothing_but_speed(workload, grid="stream_k", partials="atomic", per_unit=per_unit, n=64, parts=2)
+    @pytest.mark.parametrize("per_sm", [1, 3])
+    def test_a_streamed_reduction(self, workload: Workload, per_sm: int) -> None:
+        assert_changes_nothing_but_speed(workload, grid="stream_k", partials="atomic", per_sm=per_sm, n=64, subtiles=2)
 
     @ON_ODD_SIZES
     @pytest.mark.parametrize("grid", ["persistent", "persistent_flat"])
     def test_programs_that_walk_the_grid(self, workload: Workload, grid: str) -> None:
-        assert_changes_nothing_but_speed(workload, grid=grid, per_unit=2)
+        assert_changes_nothing_but_speed(workload, grid=grid, per_sm=2)
 
     @ON_ODD_SIZES
     @pytest.mark.parametrize("order", ["mn", "nm"])
@@ -127,9 +129,9 @@ class TestKnobsChangeNothingButSpeed:
         assert_changes_nothing_but_speed(workload, order=order, group=2)
 
     @ON_ODD_SIZES
-    @pytest.mark.parametrize("parts", [2, 4])
-    def test_an_output_tile_in_parts(self, workload: Workload, parts: int) -> None:
-        assert_changes_nothing_but_speed(workload, n=64, parts=parts)
+    @pytest.mark.parametrize("subtiles", [2, 4])
+    def test_an_output_tile_in_parts(self, workload: Workload, subtiles: int) -> None:
+        assert_changes_nothing_but_speed(workload, n=64, subtiles=subtiles)
 
     @ON_ODD_SIZES
     def test_a_peeled_last_step(self, workload: Workload) -> None:
@@ -155,7 +157,7 @@ class TestKnobsChangeNothingButSpeed:
     @pytest.mark.parametrize("name", ["nt", "tn"])
     @pytest.mark.parametrize("swap", [False, True])
     def test_a_residual_read_by_descriptor(self, name: str, swap: bool) -> None:
-        chosen = {"m": 32, "n": 32, "swap": swap, "parts": 2}
+        chosen = {"m": 32, "n": 32, "swap": swap, "subtiles": 2}
         assert_changes_nothing_but_speed(ALIGNED[name], epilogue_load="descriptor", **chosen)
 
     @pytest.mark.parametrize("kind", ["cooperative", "pingpong"])
@@ -195,8 +197,8 @@ FEW_TILES = {"m": 32, "n": 64}
     "chosen",
     [
         {},
-        {"swap": True, "parts": 2},
-        {"n": 128, "parts": 4},
+        {"swap": True, "subtiles": 2},
+        {"n": 128, "subtiles": 4},
         {"split_k": 4},
         {"split_k": 2, "partials": "atomic"},
         {"grid": "stream_k", "partials": "atomic"},
@@ -249,17 +251,17 @@ SPECIAL = {**BROUGHT, "specialize": "cooperative"}
     ("workload", "chosen", "reason"),
     [
         (ops.matmul(8, 64, 64), {"m": 8}, "at least 16 rows, got 8; swap"),
-        (HALF, {"parts": 4}, "parts=4 needs at least 64 columns of the accumulator, got 32"),
+        (HALF, {"subtiles": 4}, "subtiles=4 needs at least 64 columns of the accumulator, got 32"),
         (ODD["nn"], {"tail": "peeled", "split_k": 2}, "tail=peeled is for the last step"),
         (ODD["nn"], {"tail": "peeled", "a_load": "copied", "b_load": "copied"}, "read by pointers"),
         (EXACT, {"epilogue_load": "descriptor", "split_k": 2}, "epilogue in the same kernel: split_k=1"),
         (HALF, {"grid": "stream_k"}, "needs split_k=1 and partials=atomic"),
         (HALF, {"grid": "stream_k", "split_k": 2, "partials": "atomic"}, "needs split_k=1 and partials=atomic"),
         (HALF, {"partials": "atomic"}, "needs a shared reduction: split_k above 1"),
-        (HALF, {"per_unit": 2}, "grid=tiles has one per tile"),
-        (HALF, {"grid": "persistent", "per_unit": 3, "m": 64, "n": 64}, "per_unit=3 adds programs to 8, got 6 pieces"),
+        (HALF, {"per_sm": 2}, "grid=tiles has one per tile"),
+        (HALF, {"grid": "persistent", "per_sm": 3, "m": 64, "n": 64}, "per_sm=3 adds programs to 8, got 6 pieces"),
         (HALF, {"ctas": 2, "m": 64}, "expected more columns than rows, got 64 x 32"),
-        (HALF, {"ctas": 2, "m": 32, "n": 64}, "64 rows at least; got parts=1, 32 rows"),
+        (HALF, {"ctas": 2, "m": 32, "n": 64}, "64 rows at least; got subtiles=1, 32 rows"),
         (BYTES, {"ctas": 2, "m": 64, "n": 128}, "ctas=2 compiles for operands of 16 and 32 bits"),
         (THIN_BYTES, {"n": 8, "b_load": "descriptor"}, "rows of 16 bytes at least, got 8 int8 along n"),
         (HALF, {"specialize": "cooperative"}, "by descriptor, not by pointers"),
@@ -283,7 +285,7 @@ def test_a_rule_is_named_with_what_was_expected(workload: Workload, chosen: dict
 
 def test_a_product_of_8_by_8_has_legal_schedules() -> None:
     space = tiled_space(ops.matmul(8, 8, 8, dtype="int8"))
-    assert len(space.starts()) >= 4
+    assert len(space.seeds()) >= 4
 
 
 def test_a_peeled_step_adds_to_the_same_registers() -> None:
@@ -306,10 +308,10 @@ SQUARE = ops.matmul(4096, 4096, 4096, dtype="bfloat16", layout="nt")
         (SQUARE, WIDE),
         (SQUARE, {**MEDIUM, **SUMMED_TWICE}),
         (SQUARE, {**WIDE, **WALKING, "stages": 3}),
-        (SQUARE, {**WIDE, "grid": "persistent_flat", "store": "descriptor", "parts": 2}),
-        (SQUARE, {**MEDIUM, "grid": "stream_k", "partials": "atomic", "store": "descriptor", "parts": 2}),
-        (SQUARE, {**WIDE, **WALKING, "specialize": "pingpong", "stages": 6, "parts": 4}),
-        (SQUARE, {**WIDE, **WALKING, "specialize": "cooperative", "n": 256, "parts": 8}),
+        (SQUARE, {**WIDE, "grid": "persistent_flat", "store": "descriptor", "subtiles": 2}),
+        (SQUARE, {**MEDIUM, "grid": "stream_k", "partials": "atomic", "store": "descriptor", "subtiles": 2}),
+        (SQUARE, {**WIDE, **WALKING, "specialize": "pingpong", "stages": 6, "subtiles": 4}),
+        (SQUARE, {**WIDE, **WALKING, "specialize": "cooperative", "n": 256, "subtiles": 8}),
         (ops.matmul(2048, 2048, 2048, dtype="tf32"), {**MEDIUM, "k": 32}),
         (ops.matmul(1024, 1024, 1024, dtype="int8", layout="nt"), {**MEDIUM, "k": 128, "split_k": 2}),
         (ops.matmul(16, 6144, 4096, dtype="bfloat16", layout="nt"), {**SWAPPED_THIN, "split_k": 2}),
@@ -358,7 +360,7 @@ SHAPES = [
 @pytest.mark.parametrize(("batch", "m", "n", "k", "dtype", "layout"), SHAPES)
 def test_a_search_has_points_to_start_from(batch: int | None, m: int, n: int, k: int, dtype: str, layout: str) -> None:
     space = tiled_space(ops.matmul(m, n, k, dtype=dtype, layout=layout, batch=batch), H200)
-    starts = space.starts()
+    starts = space.seeds()
     assert len(starts) >= 4
     assert all(BACKEND.render(s.program, "") for s in starts[:4])
 
@@ -383,7 +385,7 @@ def test_what_a_program_needs_is_looked_at_far_less_often_than_schedules_are_dra
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "int8"])
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn"])
 def test_8_bit_types_have_warp_specialised_kernels_to_start_from_in_every_layout(dtype: str, layout: str) -> None:
-    starts = tiled_space(ops.matmul(4096, 4096, 4096, dtype=dtype, layout=layout), H200).starts()
+    starts = tiled_space(ops.matmul(4096, 4096, 4096, dtype=dtype, layout=layout), H200).seeds()
     specialised = [s for s in starts if s.knobs["specialize"] != "none"]
     assert len(specialised) >= 6
     turned = {"a_load": layout[0] == "t", "b_load": layout[1] == "n"}
@@ -394,12 +396,12 @@ def test_8_bit_types_have_warp_specialised_kernels_to_start_from_in_every_layout
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_gpus_with_little_shared_memory_have_points_to_start_from_too(target: str, dtype: str) -> None:
     space = tiled_space(ops.matmul(512, 512, 512, dtype=dtype), target_named(target))
-    assert len(space.starts()) >= 6
+    assert len(space.seeds()) >= 6
 
 
 def test_the_start_that_is_hungriest_for_shared_memory_fits_a_gpu_with_little() -> None:
     space = tiled_space(ops.matmul(512, 512, 512, dtype="float16"), target_named("rtx4090"))
-    hungriest = max(space.starts(), key=operands_in_flight)
+    hungriest = max(space.seeds(), key=operands_in_flight)
     artefact = BACKEND.compile(BACKEND.render(hungriest.program, ""), hungriest.program, space.target)
     assert artefact.facts.shared_memory_bytes <= space.target.shared_memory_bytes
 

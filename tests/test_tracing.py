@@ -193,10 +193,15 @@ def expected(function: Callable[..., Any], inputs: Sequence[Tensor]) -> tuple[Te
     return as_tuple(function(*(x.double() if x.dtype == torch.float32 else x for x in inputs)))
 
 
+@functools.cache
+def traced_case(name: str) -> TracedFunction:
+    return trace(*CASES[name])
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_the_workloads_of_a_function_compute_what_it_does(name: str) -> None:
     function, *inputs = CASES[name]
-    traced = trace(function, *inputs)
+    traced = traced_case(name)
     low = any(x.dtype == torch.bfloat16 for x in inputs)
     for got, want in zip(computed(traced, tuple(inputs)), expected(function, inputs), strict=True):
         assert got.shape == want.shape
@@ -241,7 +246,7 @@ def test_products_and_several_results_come_out_of_kernels_too(name: str) -> None
 
 def check_on_cpu(name: str, seed: int) -> None:
     function, *inputs = CASES[name]
-    traced = trace(function, *inputs)
+    traced = traced_case(name)
     kernel = loaded(traced, untuned_kernels(traced.workloads, cpu_target(), seed))
     made = kernel(*inputs)
     assert isinstance(made, Tensor) == isinstance(function(*inputs), Tensor)

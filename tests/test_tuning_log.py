@@ -260,6 +260,15 @@ def test_nearest_leaves_out_other_operators_and_dtypes(log: TuningLog) -> None:
     assert log.nearest(SMALL, H200, 10) == []
 
 
+def test_nearest_finds_what_is_called_something_else_and_takes_its_inputs_in_another_order(log: TuningLog) -> None:
+    near, far = ops.matmul(128, 64, 64), ops.matmul(64, 64, 1024)
+    log.append(record(1, workload=far), record(2, workload=near))
+    turned = Workload("mine", SMALL.inputs[::-1], SMALL.stages, SMALL.precision)
+    assert [r.workload for r in log.nearest(turned, H200, 10)] == [near, far]
+    log.append(record(4, workload=turned))
+    assert [r.workload for r in log.nearest(near, H200, 2)] == [near, turned]
+
+
 def test_nearest_counts_an_epilogue_as_a_small_difference(log: TuningLog) -> None:
     log.append(
         record(1, workload=ops.matmul(64, 64, 1024)), record(2, workload=ops.matmul(64, 64, 64, epilogue="bias"))

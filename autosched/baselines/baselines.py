@@ -79,7 +79,7 @@ def library_call(workload: Workload, inputs: Sequence[Tensor], out: Tensor) -> C
 @contextmanager
 def library_settings(precision: str, target: Target) -> Iterator[None]:
     """PyTorch with as many threads as a kernel for the target, and with a workload's precision of dots."""
-    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    threads, usual = torch.get_num_threads(), torch.get_float32_matmul_precision()
     if target.kind == "cpu":
         torch.set_num_threads(target.threads)
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
@@ -87,7 +87,7 @@ def library_settings(precision: str, target: Target) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
-        torch.set_float32_matmul_precision(precision)
+        torch.set_float32_matmul_precision(usual)
 
 
 def library_name(workload: Workload, device: torch.device) -> str:

@@ -184,10 +184,10 @@ def _described(device: str) -> Target:
         device=device,
         kind="gpu",
         capability=capability,
-        units=seen.multi_processor_count,
+        num_sms=seen.multi_processor_count,
         threads=1024,
         shared_memory_bytes=shared,
-        registers_per_unit=int(getattr(seen, "regs_per_multiprocessor", 65536)),
+        registers_per_sm=int(getattr(seen, "regs_per_multiprocessor", 65536)),
         l1_bytes=shared,
         l2_bytes=int(seen.L2_cache_size),
         # Two transfers per cycle of the memory clock.

@@ -42,9 +42,9 @@ def local_measurer(target: Target) -> LocalMeasurer:
 
 
 def close() -> None:
-    """End the worker processes that `tune` has started; the next one to need them starts others.
+    """End all processes that measure for this one; the next search starts others.
 
-    They end with the process by themselves.
+    Without it they end with this process. Other measurers that are open are closed with them.
     """
     _of_process(os.getpid()).close()
     close_shared_server()

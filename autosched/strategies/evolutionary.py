@@ -74,7 +74,7 @@ class Evolutionary:
         self._learnt = 0
         self._fitted = 0
         self._asked = False
-        self._starts: list[Schedule] = []
+        self._seeds: list[Schedule] = []
 
     def tell(self, records: Sequence[TuningRecord], *, elsewhere: bool = False) -> None:
         if elsewhere:
@@ -93,10 +93,10 @@ class Evolutionary:
         explored = int(_RANDOM * count + self._rng.random())
         if not self._asked:
             batch.take(self._elite, round(_TRANSFER_PART * count))
-            self._starts = self._space.starts()
+            self._seeds = self._space.seeds()
         self._asked = True
-        batch.take(self._starts, round(_START_PART * count))
-        self._starts = [s for s in self._starts if s not in self._known and s not in batch.chosen]
+        batch.take(self._seeds, round(_START_PART * count))
+        self._seeds = [s for s in self._seeds if s not in self._known and s not in batch.chosen]
         if self._elite:
             near = self._neighbours(-(-count // _ASKED_PER_CENTRE))
             batch.take(self._ranked(near), len(batch.chosen) + round(_NEIGHBOURS * count))

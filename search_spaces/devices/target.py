@@ -11,14 +11,16 @@ from search_spaces.workloads.dtypes import FLOAT8
 
 # The first compute capability with tensor memory accelerator, clusters and dots of warp groups.
 HOPPER = 90
+# Fields of older records, by what they were called.
+_RENAMED = {"units": "num_sms", "registers_per_unit": "registers_per_sm"}
 
 
 @dataclass(frozen=True)
 class Target:
     """A device. Sizes in bytes, rates per second for the whole device.
 
-    `units` are streaming multiprocessors of a GPU and threads of a CPU; `threads` is the most that one program of a GPU
-    may have, and what a kernel uses on a CPU; `registers_per_unit` counts 32-bit registers of a multiprocessor, and
+    `num_sms` are the streaming multiprocessors of a GPU and threads of a CPU; `threads` is the most that one program of
+    a GPU may have, and what a kernel uses on a CPU; `registers_per_sm` counts 32-bit registers of a multiprocessor, and
     vector registers of a CPU; `capability` is 90 for compute capability 9.0 and 0 for a CPU; `l2_bytes` is the GPU's L2
     and one core's L2 of a CPU; `lanes` is the float32 elements of a CPU vector; `matrix_flops` is the dense rate of
     16-bit dots with float32 accumulation, `tf32_flops` that of tf32 dots.
@@ -28,10 +30,10 @@ class Target:
     device: str
     kind: Literal["gpu", "cpu"]
     capability: int
-    units: int
+    num_sms: int
     threads: int
     shared_memory_bytes: int
-    registers_per_unit: int
+    registers_per_sm: int
     l1_bytes: int
     l2_bytes: int
     memory_bytes_per_s: float
@@ -71,14 +73,14 @@ class Target:
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Target:
-        return Target(**data)
+        return Target(**{_RENAMED.get(name, name): value for name, value in data.items()})
 
 
 def _gpu(
     name: str,
     device: str,
     capability: int,
-    units: int,
+    num_sms: int,
     shared_kib: int,
     l2_mib: int,
     tb_per_s: float,
@@ -90,10 +92,10 @@ def _gpu(
         device=device,
         kind="gpu",
         capability=capability,
-        units=units,
+        num_sms=num_sms,
         threads=1024,
         shared_memory_bytes=shared_kib * 1024,
-        registers_per_unit=65536,
+        registers_per_sm=65536,
         l1_bytes=shared_kib * 1024,
         l2_bytes=l2_mib * 2**20,
         memory_bytes_per_s=tb_per_s * 1e12,
@@ -128,10 +130,10 @@ def cpu(device: str, lanes: int, threads: int, l1_bytes: int, l2_bytes: int, fp3
         device=device,
         kind="cpu",
         capability=0,
-        units=threads,
+        num_sms=threads,
         threads=threads,
         shared_memory_bytes=0,
-        registers_per_unit=32 if lanes >= 16 else 16,
+        registers_per_sm=32 if lanes >= 16 else 16,
         l1_bytes=l1_bytes,
         l2_bytes=l2_bytes,
         memory_bytes_per_s=12e9,

@@ -195,13 +195,13 @@ def _run_kernel(kernel: Kernel, program: TileProgram, memory: Mapping[str, Array
         for position in grid.order():
             _Program(buffers, memory, dict(position), {}, {}).run(kernel.body)
         return
-    for tile, turns in grid.shares():
-        _Program(buffers, memory, grid.position(tile), {}, {grid.stream[0]: turns}).run(kernel.body)
+    for tile, iterations in grid.shares():
+        _Program(buffers, memory, grid.position(tile), {}, {grid.stream[0]: iterations}).run(kernel.body)
 
 
 @dataclass
 class _Program:
-    """One program of a grid: its loop variables, its tiles, and its turns of the loop that the grid streams."""
+    """One program of a grid: its loop variables, its tiles, and its iterations of the loop that the grid streams."""
 
     buffers: Mapping[str, Buffer]
     memory: Mapping[str, Array]

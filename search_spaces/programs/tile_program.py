@@ -193,8 +193,8 @@ class Dot:
     """`dst += sum over axis of a * b`, accumulated in float32, or in int32 where `dst` is: the operands are then int8.
 
     `dst` has the other axis of `a` and the other axis of `b`, whichever way round the operands store them.
-    `unroll`: reduction steps per turn of the innermost loop; `prefetch_b`: how many rows of `b`, each as long as the
-    tile is wide, are prefetched ahead of the one in use: the next steps of a packed operand, the next panels of one
+    `unroll`: reduction steps per iteration of the innermost loop; `prefetch_b`: how many rows of `b`, each as long as
+    the tile is wide, are prefetched ahead of the one in use: the next steps of a packed operand, the next panels of one
     that is read in place (both CPU). `precision`: see `workload.Workload`.
     """
 
@@ -286,7 +286,7 @@ class Prefetch:
 class For:
     """`body` once for each value of `variable` from 0 below `extent` that is within `bound`.
 
-    `pipeline_stages`: loads of later turns in flight while earlier ones compute (GPU), 0 leaves it to the backend.
+    `pipeline_stages`: loads of later iterations in flight while earlier ones compute (GPU), 0 leaves it to the backend.
     `flatten`: one loop is made of this one and the loop over tiles around it, so that operands of the next tile are
     loaded while this one ends (GPU).
     """
@@ -335,7 +335,7 @@ class Grid:
     from where its share of the tile begins to where it ends. Several programs then work on one tile, so that what they
     store must be added. (Stream-K: Osama et al., PPoPP 2023.)
 
-        for tile in 8: for v in 10                                3 programs: 8 tiles in 3 turns, the last with 2
+        for tile in 8: for v in 10                                3 programs: 8 tiles in 3 iterations, the last with 2
         for program in 3: for (tile, v) in 80/3 of the pairs      all 3 programs end at once
     """
 
@@ -351,7 +351,7 @@ class Grid:
 
     @property
     def pieces(self) -> int:
-        """Into how many pieces of work the grid can be dealt: its tiles, of a stream the turns of all of them."""
+        """Into how many pieces of work the grid can be dealt: its tiles, of a stream the iterations of all of them."""
         return self.tiles * (self.stream[1] if self.stream else 1)
 
     @property
@@ -365,15 +365,15 @@ class Grid:
         return self.stream is not None or self.programs < self.tiles
 
     def shares(self) -> Iterator[tuple[int, range]]:
-        """Of a stream: every (tile number, turns of the loop) that a program does, program after program."""
+        """Of a stream: every (tile number, iterations of the loop) that a program does, program after program."""
         assert self.stream is not None
-        turns = self.stream[1]
+        iterations = self.stream[1]
         share, longer = divmod(self.pieces, self.programs)
         for program in range(self.programs):
             # The first `longer` programs do one pair more.
             first, end = (p * share + min(p, longer) for p in (program, program + 1))
-            for tile in range(first // turns, -(-end // turns)):
-                yield tile, range(max(first - tile * turns, 0), min(end - tile * turns, turns))
+            for tile in range(first // iterations, -(-end // iterations)):
+                yield tile, range(max(first - tile * iterations, 0), min(end - tile * iterations, iterations))
 
     def order(self) -> Iterator[dict[str, int]]:
         """The axis values of every tile, in program order."""

@@ -12,6 +12,9 @@ from search_spaces.programs.text import to_text
 from search_spaces.programs.tile_program import TileProgram
 from search_spaces.schedules.knobs import KnobValue, Values
 
+# Knobs of older records, by what they were called.
+_RENAMED = {"parts": "subtiles", "per_unit": "per_sm"}
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -58,7 +61,8 @@ class Schedule:
     @staticmethod
     def from_json(data: dict[str, Any], backend: str = "") -> Schedule:
         """An unbound schedule of that backend."""
-        values = ((str(k), tuple(v) if isinstance(v, list) else v) for k, v in data["values"].items())
+        named = {_RENAMED.get(k, str(k)): v for k, v in data["values"].items()}
+        values = ((k, tuple(v) if isinstance(v, list) else v) for k, v in named.items())
         return Schedule(str(data["sketch"]), tuple(values), backend=backend)
 
 

@@ -31,7 +31,7 @@ class Sketch:
     `legality_knobs` names the knobs that legality may depend on; all combinations of the others are equally legal.
     `why_illegal` gives the rule that the values break beyond what any target forbids (divisibility, combinations).
     `resource_knobs`: those of them that decide what a program needs of the device, where that is not all.
-    `starts` are points worth trying first: what the literature would choose by hand. `depth_knob` names the knob in
+    `seeds` are points worth trying first: what the literature would choose by hand. `depth_knob` names the knob in
     which a start that does not fit gives way: it gets the largest value below its own with which it does. `remarks`:
     what the space does not offer for this workload, and why.
     """
@@ -41,7 +41,7 @@ class Sketch:
     lower: Callable[[Values], TileProgram]
     legality_knobs: tuple[str, ...] = ()
     why_illegal: Callable[[Values], str | None] = field(default=lambda values: None)
-    starts: tuple[Values, ...] = ()
+    seeds: tuple[Values, ...] = ()
     resource_knobs: tuple[str, ...] | None = None
     remarks: tuple[str, ...] = ()
     depth_knob: str = ""
@@ -128,7 +128,7 @@ class SearchSpace:
                 got = list(allowed[before.name])
                 raise InputError(f"{before.name}: none of {got} is a value; allowed are {list(before.values)[:20]}")
         part = replace(whole, knobs=knobs)
-        part = replace(part, starts=tuple(v for v in whole.starts if part.has_start(v)))
+        part = replace(part, seeds=tuple(v for v in whole.seeds if part.has_start(v)))
         return SearchSpace(self.workload, self.target, (part,), self.backends)
 
     def lower(self, schedule: Schedule) -> TileProgram:
@@ -201,9 +201,9 @@ class SearchSpace:
                 return found
         return a
 
-    def starts(self) -> list[Schedule]:
+    def seeds(self) -> list[Schedule]:
         """The legal ones of the points that sketches propose to try first, by every backend."""
-        proposed = [(sketch, values) for sketch in self.sketches for values in sketch.starts]
+        proposed = [(sketch, values) for sketch in self.sketches for values in sketch.seeds]
         found = [self._as_deep_as_fits(*point, name) for point in proposed for name in self.backends]
         return [s for s in dict.fromkeys(found) if self._accepts(s)]
 

@@ -6,7 +6,7 @@ Before:  for m, n: gate[m, n] = sum over k of f(x[m, k]) * wg[k, n]
 After:   grid m.0, n.0 (grouped, maybe persistent):
            acc, acc2 = 0, 0
            for k.0 (pipelined): a = f(x_tile); acc += dot(a, wg_tile); acc2 += dot(a, wu_tile)
-           store out_tile = epilogue(acc, acc2), whole or in parts
+           store out_tile = epilogue(acc, acc2), whole or in subtiles
 
 Ansor's rules as in `tiled_dot_gpu`, and horizontal fusion of contractions that share an operand, which is then read
 once for all of them. No intermediate result goes to memory.
@@ -69,7 +69,7 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
             lambda values: _lower(workload, form, target, values),
             tuple(k.name for k in knobs if k.name not in _ORDER_KNOBS),
             lambda values: _why_illegal(workload, form, values),
-            _starts(form, target, {k.name: k for k in knobs}),
+            _seeds(form, target, {k.name: k for k in knobs}),
             resource_knobs=tuple(k.name for k in knobs if k.name not in _NEEDLESS_KNOBS),
             remarks=descriptor_remarks(workload, (*moved, workload.output.name), target, "read by pointers"),
         ),
@@ -93,17 +93,17 @@ def _knobs(workload: Workload, form: FusedContractionForm, target: Target) -> tu
         Choice("b_load", b_ways, ordered=False),
         Choice("store", store_addressing(workload.output, target)),
         Choice("epilogue_load", epilogue_addressing(workload, form.result, target)),
-        Choice("parts", (1, 2, 4, 8)),
+        Choice("subtiles", (1, 2, 4, 8)),
         Choice("max_registers", (0, 128, 168)),
         Choice("warps", (2, 4, 8)),
         Choice("stages", (1, 2, 3, 4, 5, 6)),
     )
 
 
-def _starts(form: FusedContractionForm, target: Target, knobs: dict[str, Knob]) -> tuple[Values, ...]:
+def _seeds(form: FusedContractionForm, target: Target, knobs: dict[str, Knob]) -> tuple[Values, ...]:
     """Tiles that fill the dot units, in a grouped order, of one program each and of programs that walk them."""
     swap = form.m.extent < form.n.extent and form.m.extent <= MIN_ROWS
-    starts = []
+    seeds = []
     for m, n, k_bytes, warps, stages in _START_TILES:
         wanted = (("m", m), ("n", n)) if not swap else (("m", n), ("n", m))
         sizes = (*wanted, ("k", k_bytes / dtype(form.dtype).bytes))
@@ -119,23 +119,23 @@ def _starts(form: FusedContractionForm, target: Target, knobs: dict[str, Knob]) 
             "warps": warps,
             "stages": stages,
         }
-        whole: dict[str, KnobValue] = {"grid": "tiles", "store": "pointer", "parts": 1}
-        walked: dict[str, KnobValue] = {"grid": "persistent", "store": fastest(knobs["store"]), "parts": 2}
+        whole: dict[str, KnobValue] = {"grid": "tiles", "store": "pointer", "subtiles": 1}
+        walked: dict[str, KnobValue] = {"grid": "persistent", "store": fastest(knobs["store"]), "subtiles": 2}
         for own in (whole, walked):
             values = {**common, **own}
-            starts.append(Values({name: values[name] for name in knobs}))
-    return tuple(starts)
+            seeds.append(Values({name: values[name] for name in knobs}))
+    return tuple(seeds)
 
 
 def _why_illegal(workload: Workload, form: FusedContractionForm, values: Values) -> str | None:
     """The first rule that the values break: no kernel can be made of them."""
     tile = FusedTile(workload, form, values)
     rows, columns = tile.output.shape
-    parts = values.integer("parts")
+    subtiles = values.integer("subtiles")
     if rows < MIN_ROWS:
         return f"a dot has at least {MIN_ROWS} rows, got {rows}; swap makes them columns"
-    if parts > 1 and columns // parts < MIN_ROWS:
-        return f"parts={parts} needs at least {parts * MIN_ROWS} columns of the accumulators, got {columns}"
+    if subtiles > 1 and columns // subtiles < MIN_ROWS:
+        return f"subtiles={subtiles} needs at least {subtiles * MIN_ROWS} columns of the accumulators, got {columns}"
     dtypes = {t.name: t.dtype for t in workload.inputs}
     moved = [
         (a.index[-1].terms[0][0], dtypes[a.tensor])
@@ -149,6 +149,6 @@ def _why_illegal(workload: Workload, form: FusedContractionForm, values: Values)
 
 def _lower(workload: Workload, form: FusedContractionForm, target: Target, values: Values) -> TileProgram:
     tile = FusedTile(workload, form, values)
-    grid = tile.output.grid((), persistent=None if values["grid"] == "tiles" else target.units)
+    grid = tile.output.grid((), persistent=None if values["grid"] == "tiles" else target.num_sms)
     kernel = Kernel(workload.name, grid, tile.body(), tile.launch())
     return TileProgram(workload.name, buffers(workload), (kernel,))

@@ -19,10 +19,10 @@ from search_spaces.workloads.expression import Affine
 from search_spaces.workloads.workload import Axis, Workload
 
 # Persistent grids start this many programs per multiprocessor: enough to hide latency, few enough to stay resident.
-PERSISTENT_PROGRAMS_PER_UNIT = 4
+PERSISTENT_PROGRAMS_PER_SM = 4
 
 # (elements a thread, warps) of the tiles to start from: one to four vectors of 16 bytes of a narrow type a thread.
-_STARTS = ((8, 4), (16, 4), (16, 8), (32, 4))
+_SEEDS = ((8, 4), (16, 4), (16, 8), (32, 4))
 
 # How far ahead a CPU prefetches: not at all, or far enough to cover the latency of memory at its bandwidth.
 PREFETCH_BYTES = (0, 1024, 4096)
@@ -40,7 +40,7 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
             knobs,
             lambda values: _lower(merged, target, values),
             legality_knobs=("rows", "columns", "warps"),
-            starts=_starts({k.name: k for k in knobs}) if target.kind == "gpu" else (),
+            seeds=_seeds({k.name: k for k in knobs}) if target.kind == "gpu" else (),
         ),
     )
 
@@ -66,16 +66,16 @@ def _gpu_knobs(workload: Workload) -> tuple[Knob, ...]:
     )
 
 
-def _starts(knobs: dict[str, Knob]) -> tuple[Values, ...]:
+def _seeds(knobs: dict[str, Knob]) -> tuple[Values, ...]:
     """Whole rows or long pieces of them, as many as give every thread some vectors."""
-    starts = []
-    for elements, warps in _STARTS:
+    seeds = []
+    for elements, warps in _SEEDS:
         size = elements * WARP * warps
         columns = nearest(knobs["columns"], size)
         assert isinstance(columns, tuple)
         values = {"rows": nearest(knobs["rows"], max(1, size / columns[-1])), "columns": columns, "warps": warps}
-        starts.append(Values({**values, "persistent": False, "streaming": False}))
-    return tuple(starts)
+        seeds.append(Values({**values, "persistent": False, "streaming": False}))
+    return tuple(seeds)
 
 
 def _cpu_knobs(workload: Workload, target: Target) -> tuple[Knob, ...]:
@@ -105,7 +105,7 @@ def _lower(workload: Workload, target: Target, values: Values) -> TileProgram:
     last = workload.stages[-1]
     result = emitter.tile(inline(last.expression, {s.name: s for s in workload.stages}), last.name)
     emitter.store(last.name, tuple(a.name for a in last.axes), result, streaming=values.flag("streaming"))
-    persistent = PERSISTENT_PROGRAMS_PER_UNIT * target.units if values.get("persistent") else None
+    persistent = PERSISTENT_PROGRAMS_PER_SM * target.num_sms if values.get("persistent") else None
     kernel = Kernel(
         workload.name, Grid(tuple(grid), persistent=persistent), tuple(emitter.body), launch(target, values)
     )

@@ -5,9 +5,9 @@ After:   grid r.0 in R/H:
            for c.0: top = max(top, max of x_tile)
            for c.0: total += sum of exp(x_tile - top)
            for c.0: store out_tile
-With `online`, the sum of exponentials joins the loop of its maximum; `accumulate` says whether a turn folds its columns
-by row or by point (see `running_folds` for both). Rows that lie across memory are always folded by point: a program
-then has neighbours in memory as its rows.
+With `online`, the sum of exponentials joins the loop of its maximum; `accumulate` says whether an iteration folds its
+columns by row or by point (see `running_folds` for both). Rows that lie across memory are always folded by point: a
+program then has neighbours in memory as its rows.
 """
 
 from __future__ import annotations
@@ -25,14 +25,13 @@ from search_spaces.structure.forms import RowForm
 from search_spaces.workloads.workload import Workload
 
 COLUMNS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
-# Columns of a turn where they lie across memory; a CPU takes them one by one, with running values in registers.
+# Columns of an iteration where they lie across memory; a CPU takes them one by one, with running values in registers.
 COLUMNS_ACROSS = (1, 2, 4, 8, 16, 32, 64, 128)
 COLUMNS_ACROSS_CPU = (1, 2, 4, 8, 16)
-# (rows, columns, warps, stages) of tiles to start from: 16 to 64 elements a thread, one turn after the other or two
-# and more in flight.
+# (rows, columns, warps, stages) of tiles to start from: 16 to 64 elements a thread, one iteration in flight or more.
 _START_ROWS_CPU = 4096
-_STARTS = ((1, 2048, 4, 1), (1, 4096, 8, 2), (4, 512, 4, 2), (1, 8192, 16, 1))
-_STARTS_ACROSS = ((64, 32, 4, 1), (128, 32, 4, 2), (256, 16, 4, 1), (32, 64, 4, 1), (512, 16, 8, 2))
+_SEEDS = ((1, 2048, 4, 1), (1, 4096, 8, 2), (4, 512, 4, 2), (1, 8192, 16, 1))
+_SEEDS_OUTER = ((64, 32, 4, 1), (128, 32, 4, 2), (256, 16, 4, 1), (32, 64, 4, 1), (512, 16, 8, 2))
 
 
 def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
@@ -48,15 +47,15 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
             knobs,
             lambda values: _lower(workload, form, target, values),
             ("rows", "columns", "warps", "stages"),
-            starts=_starts(form, knobs) if target.kind == "gpu" else _cpu_starts(form, target, knobs),
+            seeds=_seeds(form, knobs) if target.kind == "gpu" else _cpu_seeds(form, target, knobs),
         ),
     )
 
 
 def column_tiling(form: RowForm, target: Target) -> Tiling:
-    """How many columns a turn takes."""
+    """How many columns an iteration takes."""
     extent = form.column.extent
-    if not form.across:
+    if not form.outer:
         fitting = tuple(c for c in COLUMNS if c < extent) or (COLUMNS[0] if target.kind == "gpu" else extent,)
     else:
         candidates = COLUMNS_ACROSS if target.kind == "gpu" else COLUMNS_ACROSS_CPU
@@ -74,7 +73,7 @@ def _knobs(workload: Workload, form: RowForm, target: Target) -> tuple[Knob, ...
     if target.kind == "gpu":
         return (
             *shared,
-            Choice("accumulate", ("point",) if form.across else ("row", "point")),
+            Choice("accumulate", ("point",) if form.outer else ("row", "point")),
             Choice("warps", (1, 2, 4, 8, 16, 32)),
             Choice("stages", (1, 2, 3, 4)),
             streaming,
@@ -82,31 +81,31 @@ def _knobs(workload: Workload, form: RowForm, target: Target) -> tuple[Knob, ...
     return (*shared, Choice("vectors", (1, 2, 4, 8)), Choice("prefetch", PREFETCH_BYTES), streaming)
 
 
-def _starts(form: RowForm, knobs: tuple[Knob, ...]) -> tuple[Values, ...]:
+def _seeds(form: RowForm, knobs: tuple[Knob, ...]) -> tuple[Values, ...]:
     """Tiles of a few vectors a thread, each row read as seldom as can be."""
     own = {k.name: k for k in knobs}
-    starts = []
-    for rows, columns, warps, stages in _STARTS_ACROSS if form.across else _STARTS:
+    seeds = []
+    for rows, columns, warps, stages in _SEEDS_OUTER if form.outer else _SEEDS:
         values = {
             "rows": nearest(own["rows"], rows),
             "columns": nearest(own["columns"], columns),
             "online": own["online"].values[-1],
             # By point an exponential more is computed for every element.
-            "accumulate": "row" if own["online"].values[-1] and not form.across else "point",
+            "accumulate": "row" if own["online"].values[-1] and not form.outer else "point",
             "warps": warps,
             "stages": stages,
             "streaming": False,
         }
-        starts.append(Values({name: values[name] for name in own}))
-    return tuple(starts)
+        seeds.append(Values({name: values[name] for name in own}))
+    return tuple(seeds)
 
 
-def _cpu_starts(form: RowForm, target: Target, knobs: tuple[Knob, ...]) -> tuple[Values, ...]:
+def _cpu_seeds(form: RowForm, target: Target, knobs: tuple[Knob, ...]) -> tuple[Values, ...]:
     """Rows that lie across memory: long pieces of it, and running values of which a first-level cache holds all."""
-    if not form.across:
+    if not form.outer:
         return ()
     own = {k.name: k for k in knobs}
-    rows = nearest(own["rows"], min(_START_ROWS_CPU, form.tiled_row.extent / target.units))
+    rows = nearest(own["rows"], min(_START_ROWS_CPU, form.tiled_row.extent / target.num_sms))
     others: dict[str, KnobValue] = {"rows": rows, "online": False, "streaming": False}
     tried = ((4, 4, 0), (8, 4, 1024), (1, 1, 4096))
     return tuple(
@@ -119,7 +118,7 @@ def _lower(workload: Workload, form: RowForm, target: Target, values: Values) ->
     _, width = values.tiling("columns")
     rows = RowTiles(workload, form, values.tile("rows"))
     stages = values.integer("stages") if "stages" in values else 0
-    walk = ColumnWalk(form.column.extent, width, one_by_one=form.across and target.kind != "gpu", stages=stages)
+    walk = ColumnWalk(form.column.extent, width, one_by_one=form.outer and target.kind != "gpu", stages=stages)
     names, known = Names({s.name for s in workload.stages}), dict[str, Tile]()
     by_point = values.get("accumulate") == "point"
     body: list[Statement] = []

@@ -31,7 +31,7 @@ from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.pointwise import launch
 from search_spaces.sketches.row_looped import column_tiling
 from search_spaces.sketches.rows.column_walk import ColumnWalk
-from search_spaces.sketches.rows.row_parts import ROWS_ACROSS, RowTiles, folded_in, row_form_on, row_tiling
+from search_spaces.sketches.rows.row_parts import ROWS_OUTER, RowTiles, folded_in, row_form_on, row_tiling
 from search_spaces.sketches.rows.running_folds import Group, groups, join_parts, online_pair, reduce_columns
 from search_spaces.structure.forms import RowForm
 from search_spaces.workloads.expression import Affine
@@ -43,9 +43,9 @@ MIN_PART = 1024
 # Elements of partial results that a program of the last kernel joins at once, if it can choose: 32 a thread of 4 warps.
 _JOINED = 4096
 # (rows, columns, warps, stages), see `row_looped`; and programs per multiprocessor, enough to hide latency.
-_STARTS = ((1, 2048, 4, 1), (1, 4096, 8, 1), (1, 8192, 8, 1))
-_STARTS_ACROSS = ((128, 32, 4, 1), (64, 64, 4, 1), (256, 32, 8, 1), (128, 32, 4, 3))
-_PROGRAMS_PER_UNIT = (4, 8)
+_SEEDS = ((1, 2048, 4, 1), (1, 4096, 8, 1), (1, 8192, 8, 1))
+_SEEDS_OUTER = ((128, 32, 4, 1), (64, 64, 4, 1), (256, 32, 8, 1), (128, 32, 4, 3))
+_PROGRAMS_PER_SM = (4, 8)
 
 
 def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
@@ -61,14 +61,14 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
             knobs,
             lambda values: _lower(workload, form, target, values),
             ("rows", "split", "columns", "warps", "stages"),
-            starts=_starts(form, target, {k.name: k for k in knobs}),
+            seeds=_seeds(form, target, {k.name: k for k in knobs}),
         ),
     )
 
 
 def _splits(form: RowForm) -> tuple[int, ...]:
     """Into how many parts the columns can be cut that are worth it for as many rows as a program may have."""
-    highest = min(form.tiled_row.extent, ROWS_ACROSS[-1]) if form.across else 1
+    highest = min(form.tiled_row.extent, ROWS_OUTER[-1]) if form.outer else 1
     return tuple(s for s in SPLITS if form.column.extent * highest >= s * MIN_PART and form.column.extent >= 2 * s)
 
 
@@ -87,15 +87,15 @@ def _knobs(workload: Workload, form: RowForm, target: Target) -> tuple[Knob, ...
     )
 
 
-def _starts(form: RowForm, target: Target, knobs: dict[str, Knob]) -> tuple[Values, ...]:
+def _seeds(form: RowForm, target: Target, knobs: dict[str, Knob]) -> tuple[Values, ...]:
     """Tiles of a few vectors a thread, where rows alone make too few programs to keep memory busy."""
-    starts = []
+    seeds = []
     outer = math.prod(x.extent for x in form.rows[:-1])
-    for rows, columns, warps, stages in _STARTS_ACROSS if form.across else _STARTS:
+    for rows, columns, warps, stages in _SEEDS_OUTER if form.outer else _SEEDS:
         height = nearest(knobs["rows"], rows)
         assert isinstance(height, tuple)
-        for programs in _PROGRAMS_PER_UNIT:
-            split = programs * target.units / (outer * height[0])
+        for programs in _PROGRAMS_PER_SM:
+            split = programs * target.num_sms / (outer * height[0])
             if split < SPLITS[0]:
                 continue
             values = {
@@ -107,8 +107,8 @@ def _starts(form: RowForm, target: Target, knobs: dict[str, Knob]) -> tuple[Valu
                 "stages": stages,
                 "streaming": False,
             }
-            starts.append(Values({name: values[name] for name in knobs}))
-    return tuple(starts)
+            seeds.append(Values({name: values[name] for name in knobs}))
+    return tuple(seeds)
 
 
 def _lower(workload: Workload, form: RowForm, target: Target, values: Values) -> TileProgram:
@@ -140,7 +140,7 @@ class _Parts:
     def grid(self) -> Grid:
         """Programs that follow each other read neighbouring memory."""
         part = GridAxis("s", self.walk.split)
-        return Grid((part, *self.rows.grid) if self.rows.form.across else (*self.rows.grid, part))
+        return Grid((part, *self.rows.grid) if self.rows.form.outer else (*self.rows.grid, part))
 
     def finishing(self) -> _Parts:
         """The same parts, with as many rows a program as the last kernel joins at once."""

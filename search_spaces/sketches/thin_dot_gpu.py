@@ -2,14 +2,14 @@
 
 Before:  for m, n: out[m, n] = epilogue(sum over k of a[m, k] * b[k, n])           m is at most 16
 After:   grid n.0, m.0:
-           for k.0 (pipelined):                     `unroll` tiles of b a turn, all loaded before the first is used
+           for k.0 (pipelined):                     `unroll` tiles of b at a time, all loaded before the first is used
              for each row i of m.0, written out:    acc_i += a[i, k] * b_tile
            for each row i:                          store out[i, n] = epilogue(sum over k of acc_i)
 
 A dot pads m to 16 at least. Here every element of the large operand is loaded once and multiplied in float32 with each
-thin row: memory is the bound as long as the rows are few. With `reduce=each_turn` the products of a turn are summed
-over k at once, and an accumulator has one element per column of the tile, not one per element of it. With `split_k` > 1
-a second kernel adds the partial sums, in a fixed order, and applies the epilogue. The same for a thin n.
+thin row: memory is the bound as long as the rows are few. With `reduce=each_turn` the products of an iteration are
+summed over k at once, and an accumulator has one element per column of the tile, not one per element of it. With
+`split_k` > 1 a second kernel adds the partial sums, in a fixed order, and applies the epilogue. The same for a thin n.
 
 Sources: Ansor's rules as in `tiled_dot_gpu`; for the shape of the kernels, Abdelfattah, Keyes and Ltaief, "KBLAS: an
 optimized library for dense matrix-vector multiplication on GPU accelerators", ACM TOMS 42(3), 2016.
@@ -62,7 +62,7 @@ COMBINE_TILE = 64
 # multiprocessor. Together 64 KB, twice what an H200 needs (4.8 TB/s, 132 multiprocessors, about 800 ns a load).
 _BYTES_PER_THREAD = 128
 _MOST_LOADS = 32
-_WARPS_PER_UNIT = 16
+_WARPS_PER_SM = 16
 # Accumulators per thread of starting points: more would limit how many programs are resident.
 _SUMS = 64
 
@@ -80,8 +80,8 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
             lambda values: _lower(workload, form, values),
             ("thin", "wide", "k", "reduce", "unroll", "stages", "split_k", "order", "warps"),
             lambda values: why_illegal(form, values),
-            tuple(_starts(form, knobs, target)),
-            # How k is shared changes neither tiles nor what a turn of the loop loads.
+            tuple(_seeds(form, knobs, target)),
+            # How k is shared changes neither tiles nor what an iteration of the loop loads.
             ("thin", "wide", "k", "reduce", "unroll", "stages", "warps"),
         ),
     )
@@ -111,7 +111,7 @@ def _knobs(form: ThinForm) -> tuple[Knob, ...]:
     )
 
 
-def _starts(form: ThinForm, knobs: tuple[Knob, ...], target: Target) -> Iterator[Values]:
+def _seeds(form: ThinForm, knobs: tuple[Knob, ...], target: Target) -> Iterator[Values]:
     """Enough bytes in flight, by many loads of every thread or by a pipeline, and programs for every multiprocessor."""
     by_name = {k.name: k for k in knobs}
     rows = min(form.thin.extent, MAX_PRODUCTS // 4)
@@ -131,7 +131,7 @@ def _starts(form: ThinForm, knobs: tuple[Knob, ...], target: Target) -> Iterator
                 reduce=reduce,
                 unroll=1 if stages > 1 else nearest(by_name["unroll"], min(in_flight / elements, MAX_PRODUCTS / rows)),
                 stages=stages,
-                split_k=nearest(by_name["split_k"], _WARPS_PER_UNIT * target.units / (programs * warps)),
+                split_k=nearest(by_name["split_k"], _WARPS_PER_SM * target.num_sms / (programs * warps)),
                 order="split_first",
                 eviction="evict_first",
                 warps=warps,
@@ -203,18 +203,18 @@ def _place(form: ThinForm, values: Values, row: int) -> dict[str, Slice]:
 
 def _accumulate(workload: Workload, form: ThinForm, values: Values, names: Names) -> tuple[list[Tile], list[Statement]]:
     """The sums over a program's part of k, a tile along `wide` for each row, and the statements that compute them."""
-    split, turns, step = values.integer("split_k"), turns_of(values), values.integer("unroll") * values.tile("k")
+    split, iterations, step = values.integer("split_k"), turns_of(values), values.integer("unroll") * values.tile("k")
     turn = _Turn(workload, form, values, names)
     sums = [Tile(names.fresh(f"sum_{i}"), (form.wide.name,), (values.tile("wide"),)) for i in range(turn.rows)]
     each_turn = values["reduce"] == "each_turn"
     held = sums if each_turn else [turn.tile(f"acc_{i}") for i in range(turn.rows)]
-    start = start_of(("k.0", step), *([("k.split", turns * step)] if split > 1 else []))
+    start = start_of(("k.0", step), *([("k.split", iterations * step)] if split > 1 else []))
     loop = For(
         "k.0",
-        turns,
+        iterations,
         tuple(turn.body(held, start)),
         pipeline_stages=values.integer("stages") if values["stages"] != 1 else 0,
-        bound=Bound(start, form.k.extent) if split * turns * step >= form.k.extent + step else None,
+        bound=Bound(start, form.k.extent) if split * iterations * step >= form.k.extent + step else None,
     )
     body: list[Statement] = [*(Fill(t, 0.0) for t in held), loop]
     if not each_turn:

@@ -9,8 +9,8 @@ After:   grid m.0, n.0 (shared out to threads):
                for j, for i (or i, j; then a may be loaded row panel by row panel in between):
                  c = 0                                                          c stays in registers
                  c += dot(row panel i of a_tile, column panel j of b_tile)
-                 c += the partial sum of the turns before, after the first
-                 store c as partial sum, or in the last turn out = epilogue(c)
+                 c += the partial sum of the iterations before, after the first
+                 store c as partial sum, or in the last iteration out = epilogue(c)
 
 The structure of GotoBLAS (Goto and van de Geijn, 2008) and BLIS, in Ansor's terms SSRSRS: which level holds which part
 of m, n and k is searched, as are packing, loop orders and unrolling.
@@ -79,7 +79,7 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
             lambda values: _lower(workload, form, target, values),
             ("register", "unroll"),
             lambda values: _why_illegal(target, values),
-            _starts(form, target, knobs),
+            _seeds(form, target, knobs),
         ),
     )
 
@@ -103,7 +103,7 @@ def _knobs(workload: Workload, form: ContractionForm, target: Target) -> tuple[K
     )
 
 
-def _starts(form: ContractionForm, target: Target, knobs: tuple[Knob, ...]) -> tuple[Values, ...]:
+def _seeds(form: ContractionForm, target: Target, knobs: tuple[Knob, ...]) -> tuple[Values, ...]:
     """What GotoBLAS and BLIS would choose: operands packed, 256 steps at a time, a block of b in the L2 cache.
 
     With few rows, where packing b costs as much as using it: b read in place, some steps at a time. Every thread has
@@ -146,9 +146,7 @@ def _register_tiles(rows: int, target: Target) -> tuple[KnobValue, ...]:
         for r in heights
         if r * v >= MIN_ACCUMULATORS or r == heights[-1]
     ]
-    return tuple(
-        t for t in found if _registers(t, target) <= target.registers_per_unit + target.registers_per_unit // 4
-    )
+    return tuple(t for t in found if _registers(t, target) <= target.registers_per_sm + target.registers_per_sm // 4)
 
 
 def _registers(tile: tuple[int, int], target: Target) -> int:
@@ -184,10 +182,9 @@ def _runs_along(workload: Workload, access: Access, axis: str) -> bool:
 def _why_illegal(target: Target, values: Values) -> str | None:
     rows, columns = values.tiling("register")
     need = _registers((rows, columns), target)
-    if need > target.registers_per_unit:
+    if need > target.registers_per_sm:
         return (
-            f"register tile {rows}x{columns} needs {need} vector registers; "
-            f"{target.name} has {target.registers_per_unit}"
+            f"register tile {rows}x{columns} needs {need} vector registers; {target.name} has {target.registers_per_sm}"
         )
     unroll, body = values.integer("unroll"), rows * (columns // target.lanes) * values.integer("unroll")
     if unroll > 1 and body > MAX_LOOP_BODY:
@@ -239,7 +236,7 @@ class _Parts:
         return whole and self.workload.stages[-1].dtype == "float32"
 
     def workspaces(self) -> tuple[Buffer, ...]:
-        """Partial sums between turns of k.0, one register tile after another, where the output cannot hold them."""
+        """Partial sums between iterations of k.0, one register tile after another, unless the output holds them."""
         if self.steps == 1 or self.sums_in_output:
             return ()
         batch = tuple(x.extent for x in self.form.batch)
@@ -299,13 +296,13 @@ class _Parts:
         if self.steps == 1:
             return [*start, *finish]
         before = Tile("before", c.axes, c.shape)
-        # The sum starts from 0 in every turn: one that starts from memory would wait for it before the first step.
+        # The sum starts from 0 in every iteration: one that starts from memory would wait for it before the first step.
         join = If("k.0", 0, (), (Load(before, buffer, where), Map(c, "add", ("c", "before"))))
         end = If("k.0", self.steps - 1, tuple(finish), (Store(buffer, where, "c"),))
         return [*start, join, end]
 
     def _sums(self, place: dict[str, Slice]) -> tuple[str, tuple[Slice, ...]]:
-        """Where the sum of a register tile is between turns of k.0; with one turn, where the result goes."""
+        """Where the sum of a register tile is between iterations of k.0; with one iteration, where the result goes."""
         if self.steps == 1 or self.sums_in_output:
             return self.workload.stages[-1].name, tuple(place[x.name] for x in self.form.contraction.axes)
         return workspace_name(self.workload, "partial"), (

@@ -4,7 +4,7 @@ Before:  for m, n: out[m, n] = epilogue(sum over k of a[m, k] * b[k, n])
 After:   grid m.0, n.0 (grouped, maybe persistent):
            acc = 0
            for k.0 (pipelined): acc += dot(a_tile, b_tile)
-           store out_tile = epilogue(acc), whole or in parts
+           store out_tile = epilogue(acc), whole or in subtiles
 
 Ansor's rules "multi-level tiling with fusion", "reduction factorisation" and "cache stage" (Zheng et al., 2020, table
 1): thread-level tiling is the backend's, so the levels here are grid, group (for L2) and tile. With `split_k` > 1 or
@@ -59,7 +59,7 @@ _START_TILES = (
     (64, 64, 256, 4, 6),
     (64, 32, 128, 4, 8),
 )
-# (m, n, k bytes, kind, warps, stages, parts) of warp-specialised kernels: tiles of 128 x 128 alternating where the
+# (m, n, k bytes, kind, warps, stages, subtiles) of warp-specialised kernels: tiles of 128 x 128 alternating where the
 # reduction is short and the epilogue counts, large ones otherwise.
 _WARP_GROUP_STARTS = (
     (128, 128, 128, "pingpong", 8, 6, 4),
@@ -86,9 +86,9 @@ _USUAL_START: dict[str, KnobValue] = {
     "partials": "workspace",
     "order": "mn",
     "group": 8,
-    "per_unit": 1,
+    "per_sm": 1,
     "epilogue_load": "pointer",
-    "parts": 1,
+    "subtiles": 1,
     "specialize": "none",
     "ctas": 1,
     "max_registers": 0,
@@ -115,7 +115,7 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
             lambda values: _lower(workload, form, target, values),
             tuple(k.name for k in knobs if k.name not in _ORDER_KNOBS),
             lambda values: _why_illegal(workload, form, target, values),
-            _starts(workload, form, target),
+            _seeds(workload, form, target),
             resource_knobs=tuple(k.name for k in knobs if k.name not in _KNOBS_BESIDE_NEEDS),
             remarks=descriptor_remarks(workload, (form.a.tensor, form.b.tensor), target),
             depth_knob="stages",
@@ -135,12 +135,12 @@ def _knobs(workload: Workload, form: ContractionForm, target: Target) -> tuple[K
         Choice("order", ("mn", "nm")),
         Choice("group", (1, 2, 4, 8, 16)),
         Choice("grid", grids, ordered=False),
-        Choice("per_unit", (1, 2, 3, 4)),
+        Choice("per_sm", (1, 2, 3, 4)),
         Choice("a_load", _ways_to_load(workload, form, form.a, target), ordered=False),
         Choice("b_load", _ways_to_load(workload, form, form.b, target), ordered=False),
         Choice("store", store_addressing(workload.output, target)),
         Choice("epilogue_load", epilogue_addressing(workload, form.result, target)),
-        Choice("parts", (1, 2, 4, 8)),
+        Choice("subtiles", (1, 2, 4, 8)),
         Choice("specialize", KINDS if target.capability == CAPABILITY else KINDS[:1], ordered=False),
         Choice("ctas", (1, 2) if target.has_clusters else (1,)),
         Choice("max_registers", (0, 64, 96, 128, 168)),
@@ -153,7 +153,7 @@ def _ways_to_load(workload: Workload, form: ContractionForm, access: Access, tar
     """The same, or by way of a copy whose rows descriptors can address, or whose rows run along k.
 
     Dot units of compute capability 9.0 take 16-bit operands from shared memory either way round, others only k-major
-    (PTX ISA, "Strides" of wgmma); Triton then turns every tile round in the loop.
+    (PTX ISA, "Strides" of wgmma); Triton then iterations every tile round in the loop.
     """
     (tensor,) = (t for t in workload.inputs if t.name == access.tensor)
     ways = addressing(tensor, target, access)
@@ -165,7 +165,7 @@ def _ways_to_load(workload: Workload, form: ContractionForm, access: Access, tar
     return ways if "descriptor" in ways else (*ways, "copied")
 
 
-def _starts(workload: Workload, form: ContractionForm, target: Target) -> tuple[Values, ...]:
+def _seeds(workload: Workload, form: ContractionForm, target: Target) -> tuple[Values, ...]:
     """Tiles that fill the dot units of recent GPUs, in a grouped order; with little to do, the reduction is split.
 
     Pipelines are as deep as is wished for; where they do not fit, they are made shallower (`Sketch.depth_knob`).
@@ -180,27 +180,27 @@ def _starts(workload: Workload, form: ContractionForm, target: Target) -> tuple[
         }
         values = {**_USUAL_START, **{x: fastest(knobs[x]) for x in ("a_load", "b_load", "store")}, **tiles, **others}
         if values["grid"] == "tiles":
-            values["split_k"] = nearest(knobs["split_k"], max(1, target.units / _tiles(form, values)))
+            values["split_k"] = nearest(knobs["split_k"], max(1, target.num_sms / _tiles(form, values)))
         return Values({name: values[name] for name in knobs})
 
     swap = form.m.extent <= form.n.extent
     thin = min(form.m.extent, form.n.extent)
-    starts = []
+    seeds = []
     narrow = is_integer(element) or is_promoted(element, workload.precision)
-    warp_group_starts = _WARP_GROUP_STARTS + (_NARROW_WARP_GROUP_STARTS if narrow else ())
-    for m, n, k_bytes, kind, warps, stages, parts in warp_group_starts if target.capability == CAPABILITY else ():
+    warp_group_seeds = _WARP_GROUP_STARTS + (_NARROW_WARP_GROUP_STARTS if narrow else ())
+    for m, n, k_bytes, kind, warps, stages, subtiles in warp_group_seeds if target.capability == CAPABILITY else ():
         for swapped in (False, True):
-            own: dict[str, KnobValue] = {"specialize": kind, "warps": warps, "stages": stages, "parts": parts}
+            own: dict[str, KnobValue] = {"specialize": kind, "warps": warps, "stages": stages, "subtiles": subtiles}
             columns = "a_load" if swapped else "b_load"
             own |= {x: _along_k(knobs[x]) for x in ("a_load", "b_load") if x == columns or element_bytes == 1}
-            starts.append(start(m, n, k_bytes, grid="persistent", swap=swapped, **own))
+            seeds.append(start(m, n, k_bytes, grid="persistent", swap=swapped, **own))
     for m, n, k_bytes, warps, stages in _START_TILES:
-        starts.append(start(m, n, k_bytes, grid="tiles", warps=warps, stages=stages, store="pointer"))
-        starts.append(start(m, n, k_bytes, grid="persistent_flat", warps=warps, stages=stages, parts=2))
+        seeds.append(start(m, n, k_bytes, grid="tiles", warps=warps, stages=stages, store="pointer"))
+        seeds.append(start(m, n, k_bytes, grid="persistent_flat", warps=warps, stages=stages, subtiles=2))
     for wide, k_bytes, warps, stages in _THIN_STARTS if thin <= _THIN_PRODUCT else ():
         m, n = (thin, wide) if swap else (wide, thin)
-        starts.append(start(m, n, k_bytes, grid="tiles", swap=swap, warps=warps, stages=stages, store="pointer"))
-    return tuple(starts)
+        seeds.append(start(m, n, k_bytes, grid="tiles", swap=swap, warps=warps, stages=stages, store="pointer"))
+    return tuple(seeds)
 
 
 def _tiles(form: ContractionForm, values: dict[str, KnobValue]) -> int:
@@ -219,11 +219,15 @@ def _why_illegal(workload: Workload, form: ContractionForm, target: Target, valu
     tile = DotTile(workload, form, values)
     rows, columns = tile.shape
     loads = (values["a_load"], values["b_load"])
-    parts, atomic, shared = values.integer("parts"), values["partials"] == "atomic", tile.splits > 1 or tile.streamed
+    subtiles, atomic, shared = (
+        values.integer("subtiles"),
+        values["partials"] == "atomic",
+        tile.splits > 1 or tile.streamed,
+    )
     if rows < MIN_ROWS:
         return f"a dot has at least {MIN_ROWS} rows, got {rows}; swap makes them columns"
-    if parts > 1 and columns // parts < MIN_ROWS:
-        return f"parts={parts} needs at least {parts * MIN_ROWS} columns of the accumulator, got {columns}"
+    if subtiles > 1 and columns // subtiles < MIN_ROWS:
+        return f"subtiles={subtiles} needs at least {subtiles * MIN_ROWS} columns of the accumulator, got {columns}"
     if values["tail"] == "peeled" and (shared or not tile.has_tail or "pointer" not in loads):
         return "tail=peeled is for the last step of an uneven k, read by pointers, where one program does all steps"
     if values["epilogue_load"] == "descriptor" and shared:
@@ -232,19 +236,19 @@ def _why_illegal(workload: Workload, form: ContractionForm, target: Target, valu
         return "grid=stream_k shares the reduction itself: it needs split_k=1 and partials=atomic"
     if atomic and not shared:
         return "partials=atomic needs a shared reduction: split_k above 1 or grid=stream_k"
-    if values["grid"] == "tiles" and values["per_unit"] != 1:
-        return "per_unit counts persistent programs; grid=tiles has one per tile"
-    enough = target.units * (values.integer("per_unit") - 1)
-    if enough and (pieces := tile.grid(target.units).pieces) <= enough:
-        return f"per_unit={values['per_unit']} adds programs to {enough}, got {pieces} pieces of work; lower it"
+    if values["grid"] == "tiles" and values["per_sm"] != 1:
+        return "per_sm counts persistent programs; grid=tiles has one per tile"
+    enough = target.num_sms * (values.integer("per_sm") - 1)
+    if enough and (pieces := tile.grid(target.num_sms).pieces) <= enough:
+        return f"per_sm={values['per_sm']} adds programs to {enough}, got {pieces} pieces of work; lower it"
     if values["ctas"] != 1 and columns <= rows:
         return f"ctas=2 cuts the columns between two blocks: expected more columns than rows, got {rows} x {columns}"
-    if values["ctas"] != 1 and (parts > 1 or rows < GROUP_ROWS):
-        return f"ctas=2 compiles with parts=1 and {GROUP_ROWS} rows at least; got parts={parts}, {rows} rows"
+    if values["ctas"] != 1 and (subtiles > 1 or rows < GROUP_ROWS):
+        return f"ctas=2 compiles with subtiles=1 and {GROUP_ROWS} rows at least; got subtiles={subtiles}, {rows} rows"
     if values["ctas"] != 1 and dtype(workload.contracted[0]).bytes == 1:
         return "ctas=2 compiles for operands of 16 and 32 bits"
     a, b = (_brought(workload, x, str(how))[0] for x, how in zip((form.a, form.b), loads, strict=True))
-    return _why_not_described(tile, a, b) or why_not_specialized(tile, a, b, target.units)
+    return _why_not_described(tile, a, b) or why_not_specialized(tile, a, b, target.num_sms)
 
 
 def _why_not_described(tile: DotTile, a: Operand, b: Operand) -> str | None:
@@ -262,7 +266,7 @@ def _lower(workload: Workload, form: ContractionForm, target: Target, values: Va
     b, b_copies = _brought(workload, form.b, values.word("b_load"))
     copies = a_copies + b_copies
     workspaces, before = [c.workspace for c in copies], [c.kernel for c in copies]
-    grid, body = tile.grid(target.units), tile.accumulate(a, b)
+    grid, body = tile.grid(target.num_sms), tile.accumulate(a, b)
     if tile.splits == 1 and not tile.streamed:
         kernel = Kernel(workload.name, grid, (*body, *tile.finish()), tile.launch())
         return TileProgram(workload.name, buffers(workload, *workspaces), (*before, kernel))

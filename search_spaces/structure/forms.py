@@ -33,14 +33,14 @@ class ContractionForm:
 class RowForm:
     """Reductions over one axis `column`, for every point of `rows`, with pointwise stages before, between, after.
 
-    Tiles hold several positions of the last of the rows. `across`: neighbours in memory are neighbours along that axis,
+    Tiles hold several positions of the last of the rows. `outer`: neighbours in memory are neighbours along that axis,
     not along the column, as where each column of a row-major matrix is summed. `even`: they are so in every tensor.
     """
 
     rows: tuple[Axis, ...]
     column: Axis
     reductions: tuple[Stage, ...]
-    across: bool = False
+    outer: bool = False
     even: bool = True
 
     @property
@@ -140,11 +140,11 @@ def _row_form(workload: Workload) -> RowForm | None:
         return None
     strides = _strides(workload)
     inner = _innermost([s for s in strides if column in s], column)
-    across = inner != column
-    if across:
+    outer = inner != column
+    if outer:
         rows = tuple(sorted(rows, key=lambda x: x == inner))
     even = all(s.get(inner, 1) == 1 for s in strides)
-    return RowForm(rows, column, reductions, across, even)
+    return RowForm(rows, column, reductions, outer, even)
 
 
 def _strides(workload: Workload) -> list[dict[Axis, int]]:

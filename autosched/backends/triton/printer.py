@@ -337,7 +337,7 @@ class KernelPrinter:
         attributes = [f"num_stages={s.pipeline_stages}"] if s.pipeline_stages else []
         if not (self._kernel.grid.walked and any(s is t for t in self._kernel.body)):
             attributes += ["flatten=True"] if s.flatten else []
-        times = streamed or turns(s, self._indexing)
+        times = streamed or iterations(s, self._indexing)
         loop = f"tl.range({', '.join([times, *attributes])})" if attributes else f"range({times})"
         self._block.open(f"for {self._indexing.variable(s.variable)} in {loop}:", s.variable)
         self._print_body(s.body)
@@ -365,7 +365,7 @@ def _constant(value: float | int, dtype: str) -> str:
 
 
 def _dot_precision(s: Dot, operand: str, products: int) -> list[str]:
-    """How `tl.dot` of so many products a turn multiplies and adds, where its operands leave a choice."""
+    """How `tl.dot` of so many products an iteration multiplies and adds, where its operands leave a choice."""
     if s.dst.dtype == "int32":
         return ["out_dtype=tl.int32"]
     if is_promoted(operand, s.precision):
@@ -374,8 +374,8 @@ def _dot_precision(s: Dot, operand: str, products: int) -> list[str]:
     return [f'input_precision="{s.precision}"'] if operand == "float32" else []
 
 
-def turns(loop: For, indexing: Indexing) -> str:
-    """How many turns of the loop are within its bound."""
+def iterations(loop: For, indexing: Indexing) -> str:
+    """How many iterations of the loop are within its bound."""
     bound = loop.bound
     if bound is None:
         return str(loop.extent)

@@ -60,13 +60,13 @@ def resources(program: TileProgram, kernel: Kernel, target: Target) -> Resources
 
 
 def _dot_bytes(program: TileProgram, kernel: Kernel, tiles: dict[str, Tile], dot: Dot, target: Target) -> int:
-    """Operands of the turns in flight, and the accumulator on its way to memory, which may take their place."""
+    """Operands of the iterations in flight, and the accumulator on its way to memory, which may take their place."""
     body, warps = list(statements(kernel.body)), kernel.launch.num_warps
     if kernel.launch.producer_warps:
         return _ring_bytes(program, kernel, tiles, dot)
     stages = max((max(1, s.pipeline_stages) for s in body if isinstance(s, For)), default=1)
     operands = [tiles[dot.a], tiles[dot.b]]
-    # Warp-group dots read their operands from shared memory; older ones copy them to registers a turn early.
+    # Warp-group dots read their operands from shared memory; older ones copy them to registers an iteration early.
     from_shared = (
         target.capability >= HOPPER
         and dot.dst.shape[0] >= GROUP_ROWS
@@ -82,9 +82,9 @@ def _dot_bytes(program: TileProgram, kernel: Kernel, tiles: dict[str, Tile], dot
 
 
 def _staged_bytes(loop: For, tiles: dict[str, Tile], stages: int, from_shared: bool) -> int:
-    """What a loop with dots has in shared memory: the loads of the turns in flight, and columns that it computes.
+    """What a loop with dots has in shared memory: the loads of the iterations in flight, and columns that it computes.
 
-    Rows that are computed go from registers to the dot. What they are computed from is copied to registers a turn
+    Rows that are computed go from registers to the dot. What they are computed from is copied to registers an iteration
     early, as are operands of older dots.
     """
     dots = [s for s in loop.body if isinstance(s, Dot)]
@@ -158,7 +158,7 @@ def _why_too_large_gpu(program: TileProgram, kernel: Kernel, target: Target) -> 
         return f"{need.threads} threads per program; {target.name} allows {MAX_THREADS}"
     if need.shared_memory_bytes > target.shared_memory_bytes:
         return f"{need.shared_memory_bytes} bytes of shared memory; {target.name} allows {target.shared_memory_bytes}"
-    allowed = min(kernel.launch.max_registers or MAX_REGISTERS, target.registers_per_unit // need.threads)
+    allowed = min(kernel.launch.max_registers or MAX_REGISTERS, target.registers_per_sm // need.threads)
     if need.registers_per_thread > allowed:
         return (
             f"about {need.registers_per_thread} registers per thread; {target.name} allows {allowed} for {need.threads}"

@@ -201,7 +201,7 @@ class DynamicKernel:
                 schedule = adapted(space, self._tuned[point][same_step.key].schedule)
                 if schedule is not None:
                     yield schedule
-        yield from space.starts()
+        yield from space.seeds()
         rng = np.random.default_rng(0)
         for _ in range(_MOST_TRIED):
             yield space.sample(rng)

@@ -22,7 +22,7 @@ from autosched.tracing.operators import (
 )
 from autosched.tracing.operators.binding import bind, check_declared
 from autosched.tracing.operators.pointwise.translation import NAMES, pointwise
-from autosched.tracing.operators.rules import UnsupportedError, constant_number, reshape, torch_name
+from autosched.tracing.operators.rules import Result, UnsupportedError, constant_number, reshape, torch_name
 from autosched.tracing.translation.constant_nodes import ConstantNodes, filled
 from autosched.tracing.translation.nodes import (
     READ_NUMBER,
@@ -158,6 +158,7 @@ class _Translator:
             return self._left_to_pytorch(node, "no kernel computes it", None)
         try:
             made = self._translated(node, *self._as_read(node))
+            _check_made(made, results_of(node))
             self._note_origin(made, node.name)
         except UnsupportedError as error:
             return self._left_to_pytorch(node, str(error), None)
@@ -280,3 +281,12 @@ def rule_of(name: str, overload: str) -> Callable[..., Any] | None:
     for rules in _TABLES:
         found = found or rules.get(name)
     return found
+
+
+def _check_made(made: Any, declared: Sequence[Result | None]) -> None:
+    """Raise AssertionError unless what a rule made has the shapes and element types that PyTorch says it has."""
+    values = made if isinstance(made, tuple | list) else (made,)
+    for value, result in zip(values, declared, strict=False):
+        if isinstance(value, Value) and result is not None:
+            got, wanted = (value.shape, value.dtype), (tuple(result.shape), result.dtype)
+            assert got == wanted, f"it makes {got[1]}{list(got[0])}, expected {wanted[1]}{list(wanted[0])}"

@@ -2,7 +2,7 @@
 
 acc = 0
 for k.0 (pipelined): acc += dot(a_tile, b_tile)
-store out_tile = epilogue(acc), whole or cut into parts
+store out_tile = epilogue(acc), whole or cut into subtiles
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from search_spaces.programs.tile_program import (
 )
 from search_spaces.schedules.knobs import Values
 from search_spaces.sketches.dots.operand_copies import Operand
-from search_spaces.sketches.dots.output_tiles import OutputTile, brought
+from search_spaces.sketches.dots.output_tiles import OutputTile, loaded
 from search_spaces.structure.forms import ContractionForm, accumulator_dtype
 from search_spaces.workloads.expression import Affine
 from search_spaces.workloads.workload import Workload
@@ -82,12 +82,12 @@ class DotTile:
     def accumulator(self) -> Tile:
         return Tile("acc", self.output.axes, self.shape, accumulator_dtype(self.workload))
 
-    def grid(self, units: int) -> Grid:
+    def grid(self, num_sms: int) -> Grid:
         """The output tiles, and the parts of the reduction, in the schedule's order."""
         values = self.values
         return self.output.grid(
             [GridAxis("k.split", self.splits)] if self.splits > 1 else [],
-            persistent=None if values["grid"] == "tiles" else units * values.integer("per_unit"),
+            persistent=None if values["grid"] == "tiles" else num_sms * values.integer("per_sm"),
             stream=("k.0", values.tiling("k")[0]) if self.streamed else None,
         )
 
@@ -105,12 +105,16 @@ class DotTile:
         """Sum up the products of the tile's rows and columns."""
         values, k = self.values, self.form.k
         steps, tile_k = values.tiling("k")
-        turns = -(-steps // self.splits)
-        start = start_of(("k.0", tile_k), ("k.split", turns * tile_k)) if self.splits > 1 else start_of(("k.0", tile_k))
+        iterations = -(-steps // self.splits)
+        start = (
+            start_of(("k.0", tile_k), ("k.split", iterations * tile_k))
+            if self.splits > 1
+            else start_of(("k.0", tile_k))
+        )
         peeled = values["tail"] == "peeled"
         loop = For(
             "k.0",
-            turns - peeled,
+            iterations - peeled,
             self._step(a, b, "", Slice(start, tile_k)),
             pipeline_stages=values.integer("stages"),
             flatten=values["grid"] == "persistent_flat",
@@ -135,14 +139,14 @@ class DotTile:
         axes = tuple(x for x, s in pieces if s.extent is not None)
         extents = tuple(s.extent for _, s in pieces if s.extent is not None)
         load = Load(Tile(name, axes, extents, operand.dtype), operand.buffer, tuple(s for _, s in pieces))
-        return brought(load, how, self.output.axes)
+        return loaded(load, how, self.output.axes)
 
     def finish(self) -> list[Statement]:
         """Apply the epilogue to the accumulator and store the output."""
         names = Names(set(_OWN))
         dtypes = {t.name: t.dtype for t in self.workload.inputs}
         body: list[Statement] = []
-        for (part,), place in self.output.parts([self.accumulator], names, body):
+        for (part,), place in self.output.subtiles([self.accumulator], names, body):
             emitter = Emitter(place, dtypes, names, tiles={self.form.contraction.name: part})
             result = emitter.tile(self.form.result, "out")
             body += [self.output.addressed(s) for s in emitter.body]
@@ -152,7 +156,7 @@ class DotTile:
     def store_partial(self, buffer: str, index: Slice, atomic: bool) -> list[Statement]:
         """Store the accumulator to `buffer[index, batch …, m, n]`, or add it to what is there."""
         body: list[Statement] = []
-        for (part,), place in self.output.parts([self.accumulator], Names(set(_OWN)), body):
+        for (part,), place in self.output.subtiles([self.accumulator], Names(set(_OWN)), body):
             body.append(self.output.store(buffer, part, place, [index], atomic))
         return body
 

@@ -4,7 +4,7 @@ acc, acc2 = 0, 0
 for k.0 (pipelined):
   a = prologue(x_tile, …)                 what does not depend on k is computed before the loop
   acc += dot(a, b_tile); acc2 += dot(a, c_tile)
-store out_tile = epilogue(acc, acc2), whole or cut into parts
+store out_tile = epilogue(acc, acc2), whole or cut into subtiles
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from search_spaces.programs.lowering import Emitter, Names, start_of
 from search_spaces.programs.tile_program import Dot, Fill, For, Launch, Load, Slice, Statement, Tile
 from search_spaces.schedules.knobs import Values
 from search_spaces.sketches.dots.dot_tiles import precision_of
-from search_spaces.sketches.dots.output_tiles import OutputTile, brought
+from search_spaces.sketches.dots.output_tiles import OutputTile, loaded
 from search_spaces.structure.fused_contraction import FusedContractionForm, is_computed
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.expression import ROUNDINGS, Access, Apply, Expression, Gather, Literal
@@ -26,7 +26,7 @@ from search_spaces.workloads.workload import Workload
 
 @dataclass(frozen=True)
 class _Brought:
-    """The tiles of some operands, the statements that make them in every turn, and those before the loop."""
+    """The tiles of some operands, the statements that make them in every iteration, and those before the loop."""
 
     tiles: dict[Expression, Tile]
     before: list[Statement]
@@ -81,7 +81,7 @@ class FusedTile:
         return (*filled, *a.before, *b.before, loop, *self._finish(accumulators, names))
 
     def _brought(self, operands: tuple[Expression, ...], how: str, names: Names) -> _Brought:
-        """Load and compute the operands of one side, each once a turn."""
+        """Load and compute the operands of one side, each once an iteration."""
         k, tile = self.form.k, self.values.tile("k")
         place = {**self.output.place, k.name: Slice(start_of(("k.0", tile)), tile)}
         # Tiles are computed the way round in which the first of them lies in memory.
@@ -97,13 +97,13 @@ class FusedTile:
         tiles = {e: emitter.tile(w, "operand") for e, w in written.items()}
         free = self.output.axes
         turn = [
-            brought(s, how if len(s.dst.axes) > 1 else "pointer", free) if isinstance(s, Load) else s
+            loaded(s, how if len(s.dst.axes) > 1 else "pointer", free) if isinstance(s, Load) else s
             for s in emitter.body
         ]
         return _Brought(tiles, before, turn)
 
     def _written(self, operand: Expression) -> Expression:
-        """The operand as every turn computes it: 0 beyond the end of k, and rounded to the type that dots multiply.
+        """The operand as every iteration computes it: 0 beyond the end of k, and rounded to what dots multiply.
 
         What is loaded beyond the end is 0, but what is computed from that need not be, nor be finite.
         """
@@ -121,7 +121,7 @@ class FusedTile:
     def _finish(self, accumulators: list[Tile], names: Names) -> list[Statement]:
         dtypes = {t.name: t.dtype for t in self.workload.inputs}
         body: list[Statement] = []
-        for parts, place in self.output.parts(accumulators, names, body):
+        for parts, place in self.output.subtiles(accumulators, names, body):
             tiles = {d.stage: part for d, part in zip(self.form.dots, parts, strict=True)}
             emitter = Emitter(place, dtypes, names, tiles)
             result = emitter.tile(self.form.result, "out")

@@ -21,7 +21,7 @@ Via = Literal["pointer", "descriptor"]
 
 @dataclass(frozen=True)
 class OutputTile:
-    """A tile of out[batch…, m, n], as the knobs m, n, swap, order, group, parts, store and epilogue_load have it."""
+    """A tile of out[batch…, m, n], as the knobs m, n, swap, order, group, subtiles, store and epilogue_load have it."""
 
     batch: tuple[Axis, ...]
     m: Axis
@@ -59,7 +59,7 @@ class OutputTile:
         group = (tiles[0].variable, size) if size > 1 else None
         return Grid((*outer, *tiles), group=group, persistent=persistent, stream=stream)
 
-    def parts(
+    def subtiles(
         self, accumulators: Sequence[Tile], names: Names, body: list[Statement]
     ) -> Iterator[tuple[list[Tile], dict[str, Slice]]]:
         """The accumulators in parts along their columns, each with its place; the cuts are written to `body`."""
@@ -72,7 +72,7 @@ class OutputTile:
 
     def _pieces(self, accumulator: Tile, column: str, names: Names, body: list[Statement]) -> list[Tile]:
         tiles = [accumulator]
-        while len(tiles) < self.values.integer("parts"):
+        while len(tiles) < self.values.integer("subtiles"):
             halves = []
             for tile in tiles:
                 shape, wanted = (tile.shape[0], tile.shape[1] // 2), f"{accumulator.name}_part"
@@ -98,7 +98,7 @@ class OutputTile:
         return Store(buffer, where, tile.name, via=via, atomic=atomic, axes=() if order == tile.axes else order)
 
 
-def brought(load: Load, how: str, free: Collection[str]) -> Load:
+def loaded(load: Load, how: str, free: Collection[str]) -> Load:
     """The load of a tile of an operand, by descriptor or by pointers; `free` are the axes that are not reduced."""
     if how != "pointer":
         return replace(load, via="descriptor")

@@ -30,7 +30,7 @@ MAX_ACCUMULATOR_REGISTERS = 128
 
 
 @dataclass(frozen=True)
-class BroughtTile:
+class LoadedTile:
     """A tile of an operand in shared memory. Its rows are so many neighbours in memory, along the reduction or not."""
 
     buffer: str
@@ -40,7 +40,7 @@ class BroughtTile:
 
 @dataclass(frozen=True)
 class GroupDots:
-    """What one warp group does in a turn: `rows` by `columns` sums of `depth` products each.
+    """What one warp group does in an iteration: `rows` by `columns` sums of `depth` products each.
 
     `a` has the rows of the sums, `b` their columns, whichever was written first.
     """
@@ -50,8 +50,8 @@ class GroupDots:
     rows: int
     columns: int
     depth: int
-    a: BroughtTile
-    b: BroughtTile
+    a: LoadedTile
+    b: LoadedTile
 
     def why_impossible(self) -> str | None:
         """Why the dot units cannot do that, or None when they can."""
@@ -82,7 +82,7 @@ class GroupDots:
         return None
 
 
-def why_not_specialized(tile: DotTile, a: Operand, b: Operand, units: int) -> str | None:
+def why_not_specialized(tile: DotTile, a: Operand, b: Operand, num_sms: int) -> str | None:
     """Why the schedule cannot be the specialised kernel that it asks for, or None when it can, or asks for none."""
     values, kind = tile.values, tile.values["specialize"]
     if kind == "none":
@@ -96,16 +96,16 @@ def why_not_specialized(tile: DotTile, a: Operand, b: Operand, units: int) -> st
         return f"specialize={kind} needs grid=tiles or grid=persistent, ctas=1 and partials=workspace"
     if warps % WARP_GROUP or (values.integer("max_registers") and groups > 1):
         return f"specialize={kind} needs whole warp groups without a cap on registers, got {warps} warps"
-    if kind == "pingpong" and (groups != 2 or tile.uneven or not tile.grid(units).walked):
+    if kind == "pingpong" and (groups != 2 or tile.uneven or not tile.grid(num_sms).walked):
         return "specialize=pingpong needs two warp groups, more tiles than programs, and equal parts of the reduction"
     if values.integer("stages") < 2:
         return f"specialize={kind} needs two stages at least, got {values['stages']}"
     a, b = (b, a) if values.flag("swap") else (a, b)
     if dtype(a.dtype).bytes == 4 and not _along_k(tile, a) and tile.uneven:
         return f"{a.buffer} goes through registers, which needs equal parts of the reduction, unless it runs along k"
-    brought = [BroughtTile(x.buffer, tile.extents[x.axes[-1]], _along_k(tile, x)) for x in (a, b)]
+    loaded = [LoadedTile(x.buffer, tile.extents[x.axes[-1]], _along_k(tile, x)) for x in (a, b)]
     precision, depth = tile.workload.precision, values.tile("k")
-    return GroupDots(a.dtype, precision, group_rows, columns, depth, *brought).why_impossible()
+    return GroupDots(a.dtype, precision, group_rows, columns, depth, *loaded).why_impossible()
 
 
 def _along_k(tile: DotTile, x: Operand) -> bool:

@@ -20,8 +20,8 @@ MAX_THIN = 16
 # What one thread loads with one instruction at most, and the least that it can copy to shared memory without waiting.
 VECTOR_BYTES = 16
 ASYNC_BYTES = 4
-# Products of a tile with a row that a turn of the loop may write out: above, Triton compiles for seconds. A pipeline
-# writes out a copy of every row for each of its stages, too.
+# Products of a tile with a row that an iteration of the loop may write out: above, Triton compiles for seconds. A
+# pipeline writes out a copy of every row for each of its stages, too.
 MAX_PRODUCTS = 32
 MAX_PIPELINED_PRODUCTS = 16
 
@@ -135,17 +135,17 @@ def why_illegal(form: ThinForm, values: Values) -> str | None:
 
 
 def _why_bad_loop(form: ThinForm, values: Values) -> str | None:
-    steps, turns = values.tiling("k")[0], turns_of(values)
+    steps, iterations = values.tiling("k")[0], turns_of(values)
     stages, unroll, split = values.integer("stages"), values.integer("unroll"), values.integer("split_k")
     rows, most = values.tile("thin"), MAX_PRODUCTS if stages == 1 else MAX_PIPELINED_PRODUCTS
     if rows * unroll > most:
         return (
             f"thin={rows} with unroll={unroll} and stages={stages} writes out {rows * unroll} products; at most {most}"
         )
-    if unroll * split > steps or turns * unroll * (split - 1) >= steps:
-        return f"split_k={split} with unroll={unroll} leaves tiles of a turn or whole parts empty: k has {steps} tiles"
-    if stages > 1 and stages > turns:
-        return f"stages={stages} with {turns} turns of the loop; use at most as many"
+    if unroll * split > steps or iterations * unroll * (split - 1) >= steps:
+        return f"split_k={split} with unroll={unroll} leaves tiles or whole parts empty: k has {steps} tiles"
+    if stages > 1 and stages > iterations:
+        return f"stages={stages} with {iterations} iterations of the loop; use at most as many"
     if stages > 1 and form.vector * form.element_bytes < ASYNC_BYTES:
         return f"stages={stages}: a copy of {form.vector * form.element_bytes} bytes cannot run ahead; use stages=1"
     if split == 1 and values["order"] == "split_last":
@@ -164,7 +164,9 @@ def _why_bad_tile(form: ThinForm, values: Values) -> str | None:
     # there are threads; and the two are the same when both are read in the same vectors, one at least a thread.
     same = form.along_k and form.row_vector == form.vector and tile_k >= form.vector * threads
     if tile_k >= threads and not staged and not same:
-        return f"k={tile_k} with {threads} threads: thin rows would change their layout, with barriers, in every turn"
+        return (
+            f"k={tile_k} with {threads} threads: thin rows would change their layout, with barriers, in every iteration"
+        )
     return None
 
 

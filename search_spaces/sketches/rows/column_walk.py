@@ -19,10 +19,10 @@ Turn = Callable[[Slice], list[Statement]]
 
 @dataclass(frozen=True)
 class ColumnWalk:
-    """The walk over `extent` columns, `width` of them a turn.
+    """The walk over `extent` columns, `width` of them an iteration.
 
-    `split`: how many programs share it. `one_by_one`: a turn takes its columns one after the other, each without an
-    axis of its own in the tiles (how a CPU walks rows that lie across memory). `stages`: of the loop's pipeline.
+    `split`: how many programs share it. `one_by_one`: an iteration takes its columns one after the other, each without
+    an axis of its own in the tiles (how a CPU walks rows that lie across memory). `stages`: of the loop's pipeline.
     """
 
     extent: int
@@ -33,33 +33,33 @@ class ColumnWalk:
 
     @property
     def columns(self) -> Slice:
-        """What a turn has of the columns, wherever it starts."""
+        """What an iteration has of the columns, wherever it starts."""
         return Slice(Affine(), None if self.one_by_one else self.width)
 
     def over(self, turn: Turn) -> list[Statement]:
-        """All columns; a turn may reach beyond the last one, unless it takes them one by one."""
+        """All columns; an iteration may reach beyond the last one, unless it takes them one by one."""
         if self.one_by_one:
             return [*self.whole(turn), *self.rest(turn)]
         return self._loop("c.0", -(-self.extent // self.width), self.extent, turn)
 
     def whole(self, turn: Turn) -> list[Statement]:
-        """The turns that all have `width` columns."""
-        turns = self.extent // self.width
-        return self._loop("c.whole", turns, turns * self.width, turn) if turns else []
+        """The iterations that all have `width` columns."""
+        iterations = self.extent // self.width
+        return self._loop("c.whole", iterations, iterations * self.width, turn) if iterations else []
 
     def rest(self, turn: Turn) -> list[Statement]:
-        """The columns after the whole turns, in one turn."""
+        """The columns after the whole iterations, in one iteration."""
         first = self.extent // self.width * self.width
         if first == self.extent:
             return []
         body = self._turn(turn, Affine.of(offset=first), self.extent - first)
         return body if self.split == 1 else [If("s", self.split - 1, tuple(body))]
 
-    def _loop(self, variable: str, turns: int, end: int, turn: Turn) -> list[Statement]:
+    def _loop(self, variable: str, iterations: int, end: int, turn: Turn) -> list[Statement]:
         if self.split == 1:
-            start, share, bound = Affine.of((variable, self.width)), turns, None
+            start, share, bound = Affine.of((variable, self.width)), iterations, None
         else:
-            share = -(-turns // self.split)
+            share = -(-iterations // self.split)
             start = Affine.of((variable, self.width), ("s", share * self.width))
             bound = Bound(start, end)
         body = self._turn(turn, start, self.width)

@@ -23,8 +23,8 @@ _IDENTITY = {"sum": 0.0, "max": -math.inf, "min": math.inf, "prod": 1.0}
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 # Rows that are neighbours in memory, so that a program reads pieces of memory that are so long: from a sector of a
 # GPU's cache up to several cache lines per warp; on a CPU, what a first-level cache holds one running value each of.
-ROWS_ACROSS = (8, 16, 32, 64, 128, 256, 512, 1024)
-ROWS_ACROSS_CPU = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+ROWS_OUTER = (8, 16, 32, 64, 128, 256, 512, 1024)
+ROWS_OUTER_CPU = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 
 
 def row_form_on(workload: Workload, target: Target) -> tuple[Workload, RowForm] | None:
@@ -37,9 +37,9 @@ def row_form_on(workload: Workload, target: Target) -> tuple[Workload, RowForm] 
     if target.kind == "gpu":
         fused = fused_contraction_form(workload) if found else None
         return None if fused and min(fused.m.extent, fused.n.extent) > SHORT_AXIS else found
-    if found is None or not found[1].across or found[1].even:
+    if found is None or not found[1].outer or found[1].even:
         return found
-    return found[0], replace(found[1], across=False)
+    return found[0], replace(found[1], outer=False)
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class RowTiles:
     def place_with(self, columns: Slice) -> dict[str, Slice]:
         """Where the rows and these columns of them lie; tiles have their axes in this order, as memory does."""
         column = {self.form.column.name: columns}
-        return column | self.place if self.form.across else self.place | column
+        return column | self.place if self.form.outer else self.place | column
 
     @property
     def row_axis(self) -> str:
@@ -109,10 +109,10 @@ class RowTiles:
 def row_tiling(form: RowForm, target: Target) -> Tiling:
     """How many rows a program takes at once."""
     extent = form.tiled_row.extent
-    if form.across and target.kind != "gpu":
-        heights = tuple(sorted({min(h, extent) for h in ROWS_ACROSS_CPU}))
+    if form.outer and target.kind != "gpu":
+        heights = tuple(sorted({min(h, extent) for h in ROWS_OUTER_CPU}))
     else:
-        candidates = ROWS_ACROSS if form.across else ROWS
+        candidates = ROWS_OUTER if form.outer else ROWS
         heights = tuple(h for h in candidates if h < 2 * max(extent, candidates[0]))
     return Tiling("rows", extent, ("grid", "tile"), tuple(cover(extent, (h,)) for h in heights))
 

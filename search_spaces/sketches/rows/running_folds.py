@@ -5,10 +5,10 @@
       for c.0: total += sum of x_tile over c        for c.whole: points += x_tile
                                                     total = sum of points over c
                                                     total += sum of what is left of the columns
-By row needs few registers, and folds across threads in every turn; by point does that once, and masks nothing within
-the loop. Folds share a walk where none needs the result of another. A maximum shares it with the sum of exponentials
-that are shifted by it, which is rescaled when the maximum grows (Milakov and Gimelshein, "Online normalizer calculation
-for softmax", 2018, algorithm 3).
+By row needs few registers, and folds across threads in every iteration; by point does that once, and masks nothing
+within the loop. Folds share a walk where none needs the result of another. A maximum shares it with the sum of
+exponentials that are shifted by it, which is rescaled when the maximum grows (Milakov and Gimelshein, "Online
+normalizer calculation for softmax", 2018, algorithm 3).
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from search_spaces.programs.tile_program import (
     loop_extents,
     produced,
 )
-from search_spaces.sketches.dots.specialization import BroughtTile, GroupDots
+from search_spaces.sketches.dots.specialization import GroupDots, LoadedTile
 from search_spaces.workloads.dtypes import dtype, is_promoted
 from search_spaces.workloads.expression import Affine
 
@@ -128,7 +128,7 @@ class DotForm:
 
     @property
     def extras(self) -> tuple[Load, ...]:
-        """The tiles of the epilogue that are brought like operands, once for every tile of the output."""
+        """The tiles of the epilogue that are loaded like operands, once for every tile of the output."""
         return tuple(s for s in self.epilogue if isinstance(s, Load) and s.via == "descriptor")
 
     @property
@@ -272,8 +272,8 @@ def _check_operands(form: DotForm) -> None:
     operand = a.dst.dtype
     if operand != b.dst.dtype:
         refuse(kernel, f"operands are {operand} and {b.dst.dtype}; expected equal types")
-    brought = [BroughtTile(load.buffer, load.dst.shape[-1], k_major(load, dot)) for load in (a, b)]
-    dots = GroupDots(operand, dot.precision, form.rows, form.columns, a.dst.extent(dot.axis), *brought)
+    loaded = [LoadedTile(load.buffer, load.dst.shape[-1], k_major(load, dot)) for load in (a, b)]
+    dots = GroupDots(operand, dot.precision, form.rows, form.columns, a.dst.extent(dot.axis), *loaded)
     if reason := dots.why_impossible():
         refuse(kernel, reason)
     if form.a_through_registers and _fewest_turns(form) < 1:
@@ -281,7 +281,7 @@ def _check_operands(form: DotForm) -> None:
 
 
 def _fewest_turns(form: DotForm) -> int:
-    """How many turns of the loop the program does that has the fewest."""
+    """How many iterations of the loop the program does that has the fewest."""
     loop = form.loop
     if loop.bound is None:
         return loop.extent

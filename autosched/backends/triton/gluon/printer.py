@@ -21,7 +21,7 @@ from autosched.backends.triton.gluon.form import HALF, DotForm, check_program, k
 from autosched.backends.triton.language.grid import position
 from autosched.backends.triton.language.index import Indexing
 from autosched.backends.triton.language.scope import Block, Identifiers, Scope, call
-from autosched.backends.triton.printer import KernelPrinter, function_name, turns
+from autosched.backends.triton.printer import KernelPrinter, function_name, iterations
 from search_spaces.devices.warps import WARP_GROUP
 from search_spaces.programs.tile_program import Kernel, Load, TileProgram, loop_extents
 from search_spaces.workloads.dtypes import dtype
@@ -71,7 +71,7 @@ class _Printer:
         self._descriptors = {d: names.of(d, f"{d.buffer.name}_desc") for d in taken.descriptors}
         stored = {descriptor(program.buffer(s.buffer), s.slices) for s in form.stores}
         self._stored = [text for d, text in self._descriptors.items() if d in stored]
-        # How many tiles of the epilogue are brought by each descriptor.
+        # How many tiles of the epilogue are loaded by each descriptor.
         self._extras = Counter(self._descriptors[self._of(s)] for s in form.extras)
         # Of several pieces one is written while another is on its way, unless the other warp group computes meanwhile.
         self._pieces = 1 if form.alternating else min(2, len(form.stores))
@@ -88,7 +88,7 @@ class _Printer:
         if form.extras:
             block.write("count = 0")
         self._open_tiles(indexing, block, "tl.program_id(0)", 1)
-        block.open(f"for {indexing.variable(form.loop.variable)} in range({self._turns(indexing)}):")
+        block.open(f"for {indexing.variable(form.loop.variable)} in range({self._iterations(indexing)}):")
         block.write(f"slot = step % {form.stages}")
         # A barrier that was never used counts as passed for the turn before the first.
         block.write(f"hopper.mbarrier.wait(empty.index(slot), step // {form.stages} & 1 ^ 1)")
@@ -142,11 +142,11 @@ class _Printer:
             block.write(
                 f"operand: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=layout, k_width={32 // bits})"
             )
-        turns, grid = self._turns(indexing), form.kernel.grid
+        iterations, grid = self._iterations(indexing), form.kernel.grid
         if form.extras:
             block.write("extra_turn = 0")
         if form.alternating:
-            block.write(f"step = half * {turns}")
+            block.write(f"step = half * {iterations}")
             block.write("turn = 1 - half")
             self._open_tiles(indexing, block, f"tl.program_id(0) + half * {grid.programs}", 2)
         else:
@@ -157,9 +157,9 @@ class _Printer:
         if form.alternating:
             block.write("hopper.mbarrier.wait(order.index(half), turn)")
             block.write("turn ^= 1")
-        self._write_dots(block, indexing, turns)
+        self._write_dots(block, indexing, iterations)
         if form.alternating:
-            block.write(f"step += {turns}")
+            block.write(f"step += {iterations}")
         variables = [indexing.variable(v) for v in self._variables()]
         if form.extras:
             block.write("hopper.mbarrier.wait(extras_full.index(half), extra_turn)")
@@ -172,16 +172,16 @@ class _Printer:
             root.body.append("hopper.tma.store_wait(0)")
         return self._function("dots", self._dots_arguments("half: gl.constexpr"), root)
 
-    def _write_dots(self, block: Block, indexing: Indexing, turns: str) -> None:
+    def _write_dots(self, block: Block, indexing: Indexing, iterations: str) -> None:
         """The loop over the steps of a tile, with one dot in flight while its operands' barriers are waited for."""
         if self._form.a_through_registers:
-            self._write_register_dots(block, indexing, turns)
+            self._write_register_dots(block, indexing, iterations)
             return
         if self._form.promotes:
-            self._write_promoted_dots(block, indexing, turns)
+            self._write_promoted_dots(block, indexing, iterations)
             return
         stages, variable = self._form.stages, indexing.variable(self._form.loop.variable)
-        block.open(f"for {variable} in range({turns}):")
+        block.open(f"for {variable} in range({iterations}):")
         block.write(f"slot = step % {stages}")
         block.write(f"hopper.mbarrier.wait(full.index(slot), step // {stages} & 1)")
         block.write(f"a = {self._a('slot')}")
@@ -193,10 +193,10 @@ class _Printer:
         block.close()
         self._hand_over(block)
         block.write("acc = hopper.warpgroup_mma_wait(0, deps=(acc,))")
-        some = f", pred={turns} > 0" if self._form.loop.bound else ""
+        some = f", pred={iterations} > 0" if self._form.loop.bound else ""
         block.write(f"hopper.mbarrier.arrive(empty.index((step + {stages - 1}) % {stages}){some})")
 
-    def _write_register_dots(self, block: Block, indexing: Indexing, turns: str) -> None:
+    def _write_register_dots(self, block: Block, indexing: Indexing, iterations: str) -> None:
         """The same with `a` in registers: they are loaded for the next dot while one runs on those of the last."""
         stages, variable = self._form.stages, indexing.variable(self._form.loop.variable)
         dot = f"acc = hopper.warpgroup_mma(a, {self._b(f'step % {stages}')}, acc, is_async=True)"
@@ -207,7 +207,7 @@ class _Printer:
         full = "hopper.mbarrier.wait(full.index({0} % {1}), {0} // {1} & 1)"
         block.write(full.format("step", stages))
         block.write(f"a = {self._a(f'step % {stages}')}.load(operand)")
-        block.open(f"for {variable} in range({turns} - 1):")
+        block.open(f"for {variable} in range({iterations} - 1):")
         block.write(dot)
         block.write(full.format("(step + 1)", stages))
         block.write(f"next_a = {self._a(f'(step + 1) % {stages}')}.load(operand)")
@@ -219,7 +219,7 @@ class _Printer:
         for line in (*done, "step += 1"):
             block.write(line)
 
-    def _write_promoted_dots(self, block: Block, indexing: Indexing, turns: str) -> None:
+    def _write_promoted_dots(self, block: Block, indexing: Indexing, iterations: str) -> None:
         """The same where the sums of a step are added up before the next dot begins.
 
         The other warp group's dots run meanwhile. Two dots in flight would be serialised by ptxas, which refuses to
@@ -227,7 +227,7 @@ class _Printer:
         """
         stages, variable = self._form.stages, indexing.variable(self._form.loop.variable)
         block.write("sums = acc")
-        block.open(f"for {variable} in range({turns}):")
+        block.open(f"for {variable} in range({iterations}):")
         block.write(f"slot = step % {stages}")
         block.write(f"hopper.mbarrier.wait(full.index(slot), step // {stages} & 1)")
         dot = (self._a("slot"), self._b("slot"), "sums", "use_acc=False", "is_async=True")
@@ -335,9 +335,9 @@ class _Printer:
         for line in position(grid, indexing, "tile") if grid.tiles > 1 else ():
             block.write(line)
 
-    def _turns(self, indexing: Indexing) -> str:
+    def _iterations(self, indexing: Indexing) -> str:
         loop = self._form.loop
-        return turns(loop, indexing) if loop.bound else str(loop.extent)
+        return iterations(loop, indexing) if loop.bound else str(loop.extent)
 
     def _variables(self) -> tuple[str, ...]:
         return tuple(a.variable for a in self._form.kernel.grid.axes if a.extent > 1)

@@ -1,4 +1,4 @@
-"""Row folds: tiles that a loop carries and folds a reduction into in every turn.
+"""Row folds: tiles that a loop carries and folds a reduction into in every iteration.
 
 Triton moves the reduction of such a loop behind it (its pass OptimizeThreadLocality), and its compiler stops with a
 failed assertion when the loop's result is then read more than once. The printer makes it be read once.

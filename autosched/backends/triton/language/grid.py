@@ -33,30 +33,31 @@ def print_grid(kernel: Kernel, indexing: Indexing, root: Scope, block: Block) ->
         return
     loops = [s for s in kernel.body if isinstance(s, For)]
     attributes = ["flatten=True"] if any(s.flatten for s in loops) else []
-    turns = ", ".join(["pid", str(grid.tiles), str(grid.programs), *attributes])
-    scope = block.open(f"for tile in tl.range({turns}):", *variables)
+    iterations = ", ".join(["pid", str(grid.tiles), str(grid.programs), *attributes])
+    scope = block.open(f"for tile in tl.range({iterations}):", *variables)
     scope.definitions += position(grid, indexing, "tile")
 
 
 def stream_turns(grid: Grid, variable: str) -> str | None:
-    """The first and the end of a program's turns of the loop over `variable`, where the grid streams that loop."""
+    """The first and the end of a program's iterations of the loop over `variable`, where the grid streams that loop."""
     return "turn, turn_end" if grid.stream is not None and grid.stream[0] == variable else None
 
 
 def _open_stream(grid: Grid, indexing: Indexing, root: Scope, block: Block) -> None:
     """Open the tile loop of a program that does an equal share of all (tile, turn) pairs (see `tile_program.Grid`)."""
     assert grid.stream is not None
-    turns = grid.stream[1]
+    iterations = grid.stream[1]
     share, longer = divmod(grid.pieces, grid.programs)
     first = f"pid * {share} + tl.minimum(pid, {longer})" if longer else f"pid * {share}"
     root.definitions.append(f"pair = {first}")
     root.definitions.append(f"pair_end = pair + {share}" + (f" + (pid < {longer}).to(tl.int32)" if longer else ""))
     scope = block.open(
-        f"for tile in tl.range(pair // {turns}, tl.cdiv(pair_end, {turns})):", *(a.variable for a in grid.axes)
+        f"for tile in tl.range(pair // {iterations}, tl.cdiv(pair_end, {iterations})):",
+        *(a.variable for a in grid.axes),
     )
     scope.definitions += position(grid, indexing, "tile")
-    scope.definitions.append(f"turn = tl.maximum(pair - tile * {turns}, 0)")
-    scope.definitions.append(f"turn_end = tl.minimum(pair_end - tile * {turns}, {turns})")
+    scope.definitions.append(f"turn = tl.maximum(pair - tile * {iterations}, 0)")
+    scope.definitions.append(f"turn_end = tl.minimum(pair_end - tile * {iterations}, {iterations})")
 
 
 def position(grid: Grid, indexing: Indexing, number: str) -> list[str]:

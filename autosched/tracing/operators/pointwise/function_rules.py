@@ -11,6 +11,9 @@ from collections.abc import Callable, Mapping
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.expression import Expression, Literal
 
+# What an element type holds of a number.
+Held = Callable[[Expression], Expression]
+
 _ZERO, _ONE = Literal(0.0), Literal(1.0)
 # The whole powers up to this one are products, the others are computed as any power.
 _MULTIPLIED = 8
@@ -54,12 +57,12 @@ def remainder(a: Expression, b: Expression) -> Expression:
     return _where(opposite(r, b), ex.add(r, b), r)
 
 
-def floored_quotient(a: Expression, b: Expression) -> Expression:
+def floored_quotient(a: Expression, b: Expression, held: Held) -> Expression:
     """a / b rounded down by way of the remainder, as PyTorch does (c10/util/generic_math.h, div_floor_floating)."""
     r = ex.call("fmod", a, b)
-    whole = ex.sub(ex.div(ex.sub(a, r), b), opposite(r, b))
+    whole = held(ex.sub(held(ex.div(held(ex.sub(a, r)), b)), opposite(r, b)))
     down = ex.call("floor", whole)
-    nearest = ex.add(down, ex.call("lt", Literal(0.5), ex.sub(whole, down)))
+    nearest = ex.add(down, ex.call("lt", Literal(0.5), held(ex.sub(whole, down))))
     return _where(ex.call("eq", b, _ZERO), ex.div(a, b), nearest)
 
 

@@ -57,6 +57,13 @@ def as_eager_holds(result: Result, name: str, given: Sequence[Any]) -> list[Any]
     return [*condition, *(_held(v, held, computed, kept and n > 0) for n, v in enumerate(elements))]
 
 
+def computes_in_steps(dtype: str, given: Sequence[Any]) -> bool:
+    """Whether eager rounds every step of an operator of two arguments to a narrow type: not beside a single number,
+    which it keeps as it is, and then computes in float32."""
+    *_, last = given
+    return dtype in _NARROW and isinstance(last, Value) and last.elements > 1
+
+
 def _common_type(elements: Sequence[Any]) -> str:
     like = [
         torch.empty((1,) * len(v.shape), dtype=getattr(torch, v.dtype), device="meta") if isinstance(v, Value) else v

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from autosched.tracing.operators.pointwise import function_rules
-from autosched.tracing.operators.pointwise.function_rules import floored_quotient
+from autosched.tracing.operators.pointwise.function_rules import Held, floored_quotient
 from search_spaces.workloads import activations
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.expression import Expression, Literal
@@ -74,15 +74,22 @@ def _sign(x: Expression) -> Expression:
     return ex.sub(ex.call("lt", Literal(0.0), x), ex.call("lt", x, Literal(0.0)))
 
 
-def quotient(a: Expression, b: Expression, mode: str) -> Expression:
-    """a / b, cut towards zero ("trunc") or down ("floor"), the latter by way of the remainder, as in PyTorch."""
-    if mode == "trunc":
-        return _trunc(ex.div(a, b))
-    return floored_quotient(a, b)
+def _same(x: Expression) -> Expression:
+    return x
 
 
-def _div(a: Expression, b: Expression, *, rounding_mode: str | None = None) -> Expression:
-    return ex.div(a, b) if rounding_mode is None else quotient(a, b, rounding_mode)
+def _div(a: Expression, b: Expression, *, rounding_mode: str | None = None, held: Held = _same) -> Expression:
+    """a / b, cut towards zero ("trunc") or down ("floor"), the latter by way of the remainder, as in PyTorch.
+
+    `held`: what the type that is computed in holds of the result of a step.
+    """
+    match rounding_mode:
+        case None:
+            return ex.div(a, b)
+        case "trunc":
+            return _trunc(held(ex.div(a, b)))
+        case _:
+            return floored_quotient(a, b, held)
 
 
 def _scaled(change: str) -> Callable[..., Expression]:
@@ -120,10 +127,6 @@ def _angle(x: Expression) -> Expression:
     """That of a real number: half a turn below 0, and NaN where it is none."""
     number = ex.call("where", ex.call("eq", x, x), Literal(0.0), x)
     return ex.call("where", ex.call("lt", x, Literal(0.0)), Literal(math.pi), number)
-
-
-def _same(x: Expression) -> Expression:
-    return x
 
 
 def _unary(operator: str) -> Callable[[Expression], Expression]:
@@ -171,6 +174,8 @@ RULES: Mapping[str, Callable[..., Expression]] = {
     "where": lambda c, a, b: ex.call("where", c, a, b),
 }
 
+# Operators of several steps, each of which eager rounds to the type that it computes in.
+STEPWISE = frozenset({"div"})
 # Operators whose result is one of their arguments, or 0 or 1: nothing is rounded.
 SELECTING = frozenset({"where", "maximum", "minimum", "clamp", "clamp_min", "clamp_max", "relu", "neg", "abs", "clone"})
 SELECTING |= {"alias", "detach", "fmax", "fmin"}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from autosched.tracing.operators.binding import Bound, check_declared
 from autosched.tracing.operators.pointwise import integer_rules
-from autosched.tracing.operators.pointwise.mixed_types import as_eager_holds, computed_in
-from autosched.tracing.operators.pointwise.rules import COMPARING, RULES, SELECTING, truth
+from autosched.tracing.operators.pointwise.mixed_types import as_eager_holds, computed_in, computes_in_steps
+from autosched.tracing.operators.pointwise.rules import COMPARING, RULES, SELECTING, STEPWISE, truth
 from autosched.tracing.operators.rules import Result, UnsupportedError
+from autosched.tracing.values.conversions import rounded
 from autosched.tracing.values.values import Pointwise, Value
 from search_spaces.workloads.dtypes import is_integer
 from search_spaces.workloads.expression import Expression, Literal, call
@@ -35,6 +37,8 @@ def pointwise(result: Result, name: str, bound: Bound) -> Value:
         raise UnsupportedError(f"no rule says what it computes of {dtype}")
     check_declared(rules[name], bound, own=0)
     given = as_eager_holds(result, name, elements)
+    if name in STEPWISE and computes_in_steps(dtype, elements) and not whole:
+        plain["held"] = partial(rounded, dtype=dtype)
     tensors = tuple(v for v in given if isinstance(v, Value))
     places = [_Place() if isinstance(v, Value) else v for v in given]
 
