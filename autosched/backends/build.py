@@ -1,12 +1,36 @@
-"""From a schedule to a compiled kernel: the one way, taken when tuning and when replaying; so both make the same."""
+"""From a record to its schedule, its source and a compiled kernel: the one way, whoever asks; so all make the same."""
 
 from __future__ import annotations
 
 import dataclasses
 
+from autosched import backends
+from autosched.backends import spaces
 from autosched.backends.backend import Artefact, Backend
 from autosched.backends.fingerprint import source_fingerprint
 from search_spaces import Schedule, Target
+from tuning_logs import TuningRecord
+
+
+def bound(record: TuningRecord) -> Schedule:
+    """The schedule of a record, of the search space that this version derives for its workload.
+
+    Raises:
+        InputError: the schedule is not of that space, or its backend is not installed.
+        EmptySearchSpaceError: there is no such space.
+    """
+    backends.named(record.backend)
+    return spaces.build(record.workload, record.target).bind(record.schedule)
+
+
+def render(schedule: Schedule) -> str:
+    """The source that this version generates for a bound schedule; it needs neither a compiler nor the device.
+
+    Raises:
+        InputError: its backend is not installed.
+        CompileError: its backend cannot print it.
+    """
+    return backends.named(schedule.backend).render(schedule.program, schedule.one_line)
 
 
 def build(schedule: Schedule, target: Target, backend: Backend) -> Artefact:

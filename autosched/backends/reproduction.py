@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from autosched import backends
 from autosched.backends import spaces
 from autosched.backends.backend import CompileError
+from autosched.backends.build import bound, render
 from autosched.backends.fingerprint import source_fingerprint
 from autosched.backends.generator import generator_hash
 from search_spaces import AutoschedError, InputError, Schedule, SearchSpace, Target, Workload
@@ -25,10 +26,9 @@ def printed(record: TuningRecord) -> str:
         AutoschedError: the backend is not installed, or the schedule is not of the search space any more, or cannot
             be printed.
     """
-    backend = backends.named(record.backend)
-    schedule = spaces.build(record.workload, record.target).bind(record.schedule)
+    schedule = bound(record)
     try:
-        return backend.render(schedule.program, schedule.one_line)
+        return render(schedule)
     except CompileError as error:
         raise AutoschedError(f"{record.workload.label}: its schedule cannot be printed: {error}") from error
 
@@ -40,8 +40,7 @@ def fingerprint_of(schedule: Schedule) -> str:
         InputError: its backend is not installed.
         CompileError: its backend cannot print it.
     """
-    source = backends.named(schedule.backend).render(schedule.program, schedule.one_line)
-    return source_fingerprint(source, schedule.program)
+    return source_fingerprint(render(schedule), schedule.program)
 
 
 def why_not_reproduced(record: TuningRecord) -> str | None:

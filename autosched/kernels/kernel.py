@@ -9,9 +9,8 @@ from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
 from autosched import backends
-from autosched.backends import spaces
 from autosched.backends.backend import Artefact, CompileError, Launcher, LoadError
-from autosched.backends.build import build
+from autosched.backends.build import bound, build
 from autosched.kernels import custom_op, first_use
 from autosched.kernels.dispatch import Argument, ready_call
 from search_spaces import AutoschedError, InputError, Schedule, Target, Workload
@@ -178,8 +177,8 @@ def load_kernel(record: TuningRecord, workload: Workload | None = None) -> Kerne
             does not pass the check before its first use.
         OutOfMemoryError: there is no memory for the check.
     """
+    schedule = bound(record)
     backend = backends.named(record.backend)
-    schedule = spaces.build(record.workload, record.target).bind(record.schedule)
     try:
         artefact = build(schedule, record.target, backend)
         launcher = backend.load(artefact, schedule.program)

@@ -10,6 +10,7 @@ tuning.jsonl.failures/
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -19,9 +20,8 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
-from autosched import backends
-from autosched.backends import spaces
 from autosched.backends.backend import CompileError
+from autosched.backends.build import bound, render
 from autosched.machine import devices
 from autosched.machine.timing import POLICIES
 from autosched.measuring.local_measurer import LocalMeasurer
@@ -91,10 +91,7 @@ def repeat(folder: str | os.PathLike[str]) -> Repeated:
         TargetUnavailableError: its device is not here.
     """
     record = _read(Path(folder))
-    # Raises where it is not installed.
-    backends.named(record.backend)
-    space = spaces.build(record.workload, devices.resolve(record.target))
-    schedule = space.bind(record.schedule)
+    schedule = bound(dataclasses.replace(record, target=devices.resolve(record.target)))
     source = _source(schedule)
     kept = next((path.read_text(encoding="utf-8") for path in Path(folder).glob("kernel.*")), "")
     policy = next(p for p in POLICIES if p == record.provenance.policy)
@@ -119,7 +116,7 @@ def _write(place: Path, record: TuningRecord, schedule: Schedule) -> None:
 
 def _source(schedule: Schedule) -> str:
     try:
-        return backends.named(schedule.backend).render(schedule.program, schedule.one_line)
+        return render(schedule)
     except (CompileError, InputError) as error:
         return f"{schedule.one_line}\ncannot be printed: {error}\n"
 

@@ -124,16 +124,11 @@ def _fastest_cut(traced: TracedFunction, found: Callable[[Workload], Tuned]) -> 
         except (InputError, EmptySearchSpaceError) as error:
             missing.append(error)
         else:
-            complete.append((_seconds(cut, kernels), cut, kernels))
+            complete.append((cut.latency_s({k: t.record for k, t in kernels.items()}), cut, kernels))
     if not complete:
         raise missing[0]
     _, cut, kernels = min(complete, key=lambda each: each[0])
     return cut, kernels
-
-
-def _seconds(traced: TracedFunction, kernels: Mapping[str, Tuned]) -> float:
-    """What all launches take together, as measured one by one."""
-    return sum(kernels[w.key].record.measurement.latency_s for w in traced.launched)
 
 
 def workload_text(tuned: Tuned) -> str:
@@ -189,7 +184,9 @@ def traced_text(traced: TracedFunction, found: Mapping[str, Tuned]) -> tuple[str
         inputs_text(whole.arguments, whole.sizes(), whole.safe_integers),
         error_text(traced.workloads, "in the function's own types"),
         first_call_text(function, launched, whole.compared()),
-        main_text(function, traced.name, _tuned_text(kernels, _seconds(traced, found))),
+        main_text(
+            function, traced.name, _tuned_text(kernels, traced.latency_s({k: t.record for k, t in found.items()}))
+        ),
     ]
     title = f"{traced.label}: {_count(sum(len(p.kernels) for p in programs))}"
     left = [f"left to PyTorch: {text}" for text in traced.left_to_pytorch]

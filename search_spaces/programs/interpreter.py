@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from search_spaces.programs.tile_program import (
-    INTEGER_IDENTITIES,
     Bound,
     Buffer,
     Dot,
@@ -35,6 +34,7 @@ from search_spaces.programs.tile_program import (
     Tile,
     TileProgram,
     View,
+    identity,
 )
 from search_spaces.workloads.dtypes import is_float, is_integer, range_of, round_to
 
@@ -150,12 +150,7 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "shift_right": _shift_right,
     "cast": lambda x: x,
 }
-_FOLDS: dict[str, tuple[Callable[..., Array], float]] = {
-    "sum": (np.sum, 0.0),
-    "max": (np.max, -np.inf),
-    "min": (np.min, np.inf),
-    "prod": (np.prod, 1.0),
-}
+_FOLDS: dict[str, Callable[..., Array]] = {"sum": np.sum, "max": np.max, "min": np.min, "prod": np.prod}
 
 
 def interpret(program: TileProgram, inputs: Sequence[Array]) -> Array:
@@ -287,14 +282,13 @@ class _Program:
     def _reduce(self, s: Reduce) -> None:
         tile, values = self.tiles[s.src]
         values = values.astype(_held_as(s.dst.dtype), copy=False)
-        fold, identity = _FOLDS[s.operator]
         axis = tile.axes.index(s.axis)
         if s.bound is not None:
             inside = np.arange(tile.shape[axis]) + s.bound.start.evaluate(self.variables) < s.bound.size
             shape = [-1 if d == axis else 1 for d in range(values.ndim)]
-            left_out = INTEGER_IDENTITIES[s.operator] if is_integer(s.dst.dtype) else identity
+            left_out = identity(s.operator, is_integer(s.dst.dtype))
             values = np.where(inside.reshape(shape), values, np.asarray(left_out, dtype=values.dtype))
-        self._set(s.dst, fold(values, axis=axis))
+        self._set(s.dst, _FOLDS[s.operator](values, axis=axis))
 
     def _indices(self, slices: Sequence[Slice]) -> list[Array]:
         """One index array per dimension, shaped to broadcast to the sliced dimensions."""

@@ -231,8 +231,13 @@ class Map:
         return self.dst.dtype if self.dst.dtype in ("int32", "int64", "float64") else self.compared
 
 
-# What leaves a fold of integers unchanged.
-INTEGER_IDENTITIES: Mapping[str, int] = {"sum": 0, "max": LEAST_INTEGER, "min": LARGEST_INTEGER, "prod": 1}
+_IDENTITIES: Mapping[str, float] = {"sum": 0.0, "max": -math.inf, "min": math.inf, "prod": 1.0}
+_INTEGER_IDENTITIES: Mapping[str, int] = {"sum": 0, "max": LEAST_INTEGER, "min": LARGEST_INTEGER, "prod": 1}
+
+
+def identity(operator: str, integral: bool) -> float | int:
+    """What leaves a fold unchanged, of numbers or of integers."""
+    return _INTEGER_IDENTITIES[operator] if integral else _IDENTITIES[operator]
 
 
 @dataclass(frozen=True, slots=True)

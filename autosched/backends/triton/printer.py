@@ -17,7 +17,6 @@ from autosched.backends.triton.language.grid import print_grid, stream_turns
 from autosched.backends.triton.language.index import Along, Indexing, expand
 from autosched.backends.triton.language.scope import Block, Identifiers, Scope, call, identifier
 from search_spaces.programs.tile_program import (
-    INTEGER_IDENTITIES,
     Bound,
     Dot,
     Fill,
@@ -37,6 +36,7 @@ from search_spaces.programs.tile_program import (
     Tile,
     TileProgram,
     View,
+    identity,
     loop_extents,
     produced,
     statements,
@@ -310,9 +310,7 @@ class KernelPrinter:
         text = self._operand(source, source.axes, s.dst.dtype)
         mask = self._bound_mask(s.bound, s.axis, source.extent(s.axis)) if s.bound else ""
         if mask:
-            of_integers = s.dst.dtype == "int64"
-            identity = INTEGER_IDENTITIES[s.operator] if of_integers else operators.IDENTITIES[s.operator]
-            left_out = _constant(identity, s.dst.dtype)
+            left_out = _constant(identity(s.operator, s.dst.dtype == "int64"), s.dst.dtype)
             text = f"tl.where({mask}{expand((s.axis,), source.axes)}, {text}, {left_out})"
         self._assign(s.dst, operators.fold(s.operator, text, source.axes.index(s.axis)))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -20,6 +20,7 @@ from autosched.tracing.translation.layouts import laid_out
 from autosched.tracing.translation.translate import translate
 from autosched.tracing.values.values import Source, Value
 from search_spaces import InputError, Target, Workload
+from tuning_logs import TuningRecord
 
 _FALLBACK = "trace(..., allow_fallback=True) leaves what has no kernel to PyTorch"
 
@@ -65,6 +66,10 @@ class TracedFunction:
     def launched(self) -> tuple[Workload, ...]:
         """What its kernels compute, one for every launch, in order."""
         return tuple(step.assembled.workload for step in self.steps if step.assembled)
+
+    def latency_s(self, records: Mapping[str, TuningRecord]) -> float:
+        """What all launches take, one after the other, as measured one by one; records by the key of the workload."""
+        return sum(records[w.key].measurement.latency_s for w in self.launched)
 
     @cached_property
     def workloads(self) -> tuple[Workload, ...]:

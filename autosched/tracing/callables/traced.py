@@ -91,12 +91,6 @@ def cuts_of(traced: Traced) -> tuple[Traced, ...]:
     return traced.cuts if isinstance(traced, TracedFunction) else (traced,)
 
 
-def _seconds(cut: TracedFunction, kernels: Mapping[str, Kernel]) -> float:
-    """What the kernels of a cut took when they were measured, one after the other."""
-    steps = [step.assembled.workload.key for step in cut.steps if step.assembled]
-    return sum(kernels[key].record.measurement.latency_s for key in steps)
-
-
 def loaded(traced: Traced, kernels: Mapping[str, Kernel]) -> LoadedFunction:
     """The function computed by these kernels, one for every one of its workloads, by the workload's key.
 
@@ -105,7 +99,8 @@ def loaded(traced: Traced, kernels: Mapping[str, Kernel]) -> LoadedFunction:
     match traced:
         case TracedFunction():
             complete = [cut for cut in traced.cuts if all(w.key in kernels for w in cut.workloads)]
-            return TracedKernel(min(complete or [traced], key=lambda cut: _seconds(cut, kernels)), kernels)
+            records = {key: kernel.record for key, kernel in kernels.items()}
+            return TracedKernel(min(complete or [traced], key=lambda cut: cut.latency_s(records)), kernels)
         case DifferentiableFunction():
             return DifferentiableKernel(traced, kernels)
         case DynamicFunction():

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from search_spaces.devices.target import Target
+from search_spaces.programs import tile_program
 from search_spaces.programs.lowering import Emitter, Names
-from search_spaces.programs.tile_program import INTEGER_IDENTITIES, Bound, Fill, GridAxis, Reduce, Slice, Tile
+from search_spaces.programs.tile_program import Bound, Fill, GridAxis, Reduce, Slice, Tile
 from search_spaces.schedules.knobs import Tiling, cover
 from search_spaces.sketches.dots.dot_knobs import SHORT_AXIS
 from search_spaces.structure.forms import RowForm, inline, row_form
@@ -16,8 +16,6 @@ from search_spaces.structure.fused_contraction import fused_contraction_form
 from search_spaces.workloads.dtypes import is_integer
 from search_spaces.workloads.expression import Access, Affine, Expression, is_integral, walk
 from search_spaces.workloads.workload import Stage, Workload
-
-_IDENTITY = {"sum": 0.0, "max": -math.inf, "min": math.inf, "prod": 1.0}
 
 # Rows of a program, each of which is long.
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -152,8 +150,7 @@ def folded_in(stage: Stage) -> str:
 def identity(stage: Stage) -> float | int:
     """What a running reduction starts from."""
     assert stage.reduction is not None
-    operator = stage.reduction.operator
-    return INTEGER_IDENTITIES[operator] if is_integral(stage.expression) else _IDENTITY[operator]
+    return tile_program.identity(stage.reduction.operator, is_integral(stage.expression))
 
 
 def combine_operator(stage: Stage) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from autosched.backends.llvm.ir.text import F32, I8, I16, I32, I64, Builder, Value
 from autosched.backends.llvm.ir.values import condition, float_constant, int_constant, overload, truth, vector
+from search_spaces.programs import tile_program
 from search_spaces.programs.tile_program import (
-    INTEGER_IDENTITIES,
     Gather,
     Kernel,
     Load,
@@ -19,7 +19,6 @@ from search_spaces.programs.tile_program import (
 from search_spaces.workloads.dtypes import is_integer
 
 # What leaves a fold unchanged, whose result is an integer or else a float32.
-_IDENTITIES = {"sum": 0.0, "max": float("-inf"), "min": float("inf"), "prod": 1.0}
 # Narrower types, and whether their bits are widened by their sign.
 _NARROW = {"int32": (I32, True), "int16": (I16, True), "int8": (I8, True), "uint8": (I8, False)}
 _COMPARED = {"lt": "<", "le": "<=", "eq": "=="}
@@ -64,7 +63,7 @@ def constant(number: float | int, integral: bool, lanes: int) -> Value:
 
 
 def identity(reduction: str, integral: bool, lanes: int) -> Value:
-    return constant(INTEGER_IDENTITIES[reduction] if integral else _IDENTITIES[reduction], integral, lanes)
+    return constant(tile_program.identity(reduction, integral), integral, lanes)
 
 
 def operands(b: Builder, s: Map, value_of: Callable[[str], Value], lanes: int) -> list[Value]:

@@ -151,8 +151,6 @@ _PRINTERS: Mapping[str, Callable[..., str]] = {
     "cast": lambda a: a,
 }
 
-# What leaves a fold unchanged.
-IDENTITIES: Mapping[str, float] = {"sum": 0.0, "max": -math.inf, "min": math.inf, "prod": 1.0}
 # What joins two values of a fold, as functions of the module; Triton has one of its own for sums.
 COMBINING: Mapping[str, str] = {"max": _MAX, "min": _MIN, "prod": _PROD}
 
