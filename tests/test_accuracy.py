@@ -71,6 +71,21 @@ def test_a_cpu_is_within_the_stated_accuracy(operator: str) -> None:
     assert worst <= ACCURACY[operator].cpu, where
 
 
+@pytest.mark.parametrize(
+    "operator", ["sin", "tanh", "erf", "sinh", "asinh", "atanh", "asin", "atan", "tan", "expm1", "log1p"]
+)
+def test_an_odd_function_of_zero_has_the_sign_of_zero_on_a_cpu(operator: str) -> None:
+    zeros = torch.tensor([-0.0, 0.0] * 20)
+    assert torch.equal(on_the_cpu(operator, [zeros]).signbit(), zeros.signbit())
+
+
+def test_a_hyperbolic_tangent_of_zero_has_the_sign_of_zero_in_triton(triton_interpreter) -> None:
+    zeros = np.array([-0.0, 0.0] * 8, dtype=np.float32)
+    program = program_of("tanh", len(zeros), H100)
+    got = triton_interpreter.run(TRITON.render(program, ""), program, {"x": zeros})
+    assert np.array_equal(np.signbit(got), np.signbit(zeros))
+
+
 # Interpreted, Triton's own functions are NumPy's, within 3 units: what is tested is what is printed around them.
 @pytest.mark.parametrize("operator", sorted({*FORMULAS, "erf_relative", "tanh", "log", "sqrt", "rsqrt"}))
 def test_printed_functions_are_within_the_stated_accuracy(triton_interpreter, operator: str) -> None:

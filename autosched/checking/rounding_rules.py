@@ -289,7 +289,7 @@ _DECISIONS: Mapping[str, Callable[[str, Sequence[Estimate]], Estimate]] = {
     "fmod": _wrapped,
 }
 # Operators that are infinite or not defined at 0, or beyond it, of the operand at this place.
-_POLES: Mapping[str, int] = {"div": 1, "rsqrt": 0, "sqrt": 0, "log": 0}
+_POLES: Mapping[str, int] = {"div": 1, "rsqrt": 0, "sqrt": 0, "log": 0, "log2": 0, "log10": 0}
 # Operators that every device rounds to nearest.
 _ROUNDED_ONCE = frozenset({"add", "sub", "mul"})
 

@@ -13,7 +13,7 @@ def _tanh(x):
     # Near 0 a polynomial, because there the difference cancels. exp may overflow: the quotient is then 0, as it should.
     y = x * x
     p = 0.13332546 + y * (-0.053847853 + y * (0.021052506 - 0.0062460648 * y))
-    near = x + x * y * (-0.33333316 + y * p)
+    near = x * (1.0 + y * (-0.33333316 + y * p))
     return tl.where(tl.abs(x) < 0.55, near, 1.0 - 2.0 / (tl.exp(2.0 * x) + 1.0))
 
 

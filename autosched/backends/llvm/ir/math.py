@@ -180,8 +180,9 @@ def tanh(b: Builder, x: Value, lanes: int) -> Value:
     # 1 - 2t / (1 + t)
     quotient = b.fdiv(b.fmul(t, float_constant(-2.0, lanes)), b.fadd(t, float_constant(1.0, lanes)))
     far = b.fadd(quotient, float_constant(1.0, lanes))
-    far = copysign(b, far, x, lanes)
-    return b.select(b.fcmp_ordered("<", a, float_constant(TANH_SMALL, lanes)), near, far)
+    value = b.select(b.fcmp_ordered("<", a, float_constant(TANH_SMALL, lanes)), near, far)
+    # Of -0 too, of which the polynomial makes 0.
+    return copysign(b, value, x, lanes)
 
 
 # erf(x) = x + x * P(y), y = x^2, for |x| < 1
@@ -229,7 +230,9 @@ SIN_LIMIT = 2.0**46
 
 
 def sin(b: Builder, x: Value, lanes: int) -> Value:
-    return _sine(b, x, 0, lanes)
+    # Of -0 the polynomial makes 0.
+    is_zero = b.fcmp_ordered("==", x, float_constant(0.0, lanes))
+    return b.select(is_zero, x, _sine(b, x, 0, lanes))
 
 
 def cos(b: Builder, x: Value, lanes: int) -> Value:
