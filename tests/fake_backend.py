@@ -18,7 +18,7 @@ import torch
 
 from autosched.backends.backend import Artefact, CompileError, LoadError
 from autosched.checking.trial_data import TrialData
-from autosched.measuring.local import memory
+from autosched.machine import memory
 from search_spaces import Axis, Schedule, Stage, Target, Tensor, TileProgram, Workload
 from search_spaces.schedules.limits import Unlimited
 from search_spaces.workloads import expression as ex

@@ -17,9 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from autosched.machine import devices
+from autosched.machine import devices, memory
 from autosched.measuring import Limits, LocalMeasurer
-from autosched.measuring.local import memory
 from autosched.measuring.local.worker_process import Lost, how_it_ended
 from tuning_logs import Measurement, TuningLog
 

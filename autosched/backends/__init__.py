@@ -5,6 +5,8 @@ its class:
 
     [project.entry-points."autosched.backends"]
     mine = "my_package:MyBackend"
+
+Imports `machine`; knows nothing of search, logs' places or PyTorch functions.
 """
 
 from __future__ import annotations

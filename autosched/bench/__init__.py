@@ -1,4 +1,7 @@
-"""`autosched bench`: a suite tuned, then measured against everything else in one run, with a table and a picture."""
+"""`autosched bench`: a suite tuned, then measured against everything else in one run, with a table and a picture.
+
+Imports everything but `cli` and `standalone`; nothing but `cli` imports it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The command line: `autosched demo | tune | replay | export | compare | bench | repro | log | targets`."""
+"""The command line: `autosched demo | tune | replay | export | compare | bench | repro | log | targets`.
+
+Imports everything; nothing imports it.
+"""
 
 from __future__ import annotations
 

@@ -177,6 +177,8 @@ def compare_kernel(
         InputError: an argument is not allowed.
         AutoschedError: the kernels of a traced function do not compute what it does.
     """
+    if not isinstance(kernel, Kernel | TracedKernel):
+        raise InputError(f"expected the kernel of an operator or of a traced function, got {type(kernel).__name__}")
     op, target = kernel.workload if isinstance(kernel, Kernel) else kernel.traced, kernel.target
     check_timing(policy, target)
     _check_rounds(rounds)

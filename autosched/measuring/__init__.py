@@ -1,4 +1,7 @@
-"""Measuring schedules: compile in parallel, check, time, and survive whatever a candidate does."""
+"""Measuring schedules: compile in parallel, check, time, and survive whatever a candidate does.
+
+Imports `backends`, `baselines`, `checking` and `machine`; knows nothing of search or of kernels that users call.
+"""
 
 from autosched.measuring.local_measurer import LocalMeasurer
 from autosched.measuring.measurer import Measurer

@@ -15,7 +15,10 @@ from tuning_logs import user_log_path
 def check_workload(op: object) -> None:
     """Raise InputError unless `op` is a workload."""
     if not isinstance(op, Workload):
-        raise InputError(f"expected a Workload such as autosched.ops.matmul(512, 512, 512), got {type(op).__name__}")
+        raise InputError(
+            f"expected a Workload such as autosched.ops.matmul(512, 512, 512), got {type(op).__name__}; "
+            "of a PyTorch function, autosched.trace(function, *inputs) makes what is taken"
+        )
 
 
 # What random generators take as a seed, with room for one per batch.

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import overload
 
+from autosched import backends
 from autosched.backends.reproduction import Reproduction
 from autosched.checking.correctness import expect, why_wrong
 from autosched.checking.reference import random_inputs
@@ -153,6 +154,10 @@ def find_best(
 def _why_none(op: Workload, target: Target, paths: tuple[Path, ...], policy: str, stale: TuningRecord | None) -> str:
     searched = ", ".join(map(str, paths))
     if stale:
+        try:
+            backends.named(stale.backend)
+        except InputError as error:
+            return f"the best record of {op.label} on {target.device} cannot be used: {error} (searched {searched})"
         return (
             f"the records of {op.label} on {target.device} are stale: generator {stale.provenance.generator} made them "
             f"(the best of them), and {Reproduction().why_stale(stale)}; tune again, or replay with allow_stale=True "

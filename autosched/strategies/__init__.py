@@ -1,4 +1,7 @@
-"""Search strategies: which schedules to measure next. The module `<name>.py` holds the strategy `<name>`."""
+"""Search strategies: which schedules to measure next. The module `<name>.py` holds the strategy `<name>`.
+
+Imports `backends` at most; runs nothing, and knows neither a device nor a log.
+"""
 
 from __future__ import annotations
 

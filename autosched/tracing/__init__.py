@@ -1,4 +1,7 @@
-"""PyTorch functions as workloads: captured, translated into values, cut into kernels."""
+"""PyTorch functions as workloads: captured, translated into values, cut into kernels.
+
+Imports `kernels` and what that stands on; knows nothing of tuning, replaying or comparing.
+"""
 
 from autosched.tracing.callables.differentiable import DifferentiableFunction, DifferentiableKernel
 from autosched.tracing.callables.dynamic import DynamicFunction, DynamicKernel

@@ -1,4 +1,7 @@
-"""Named constructors of workloads: one module an operator, the constructor has the module's name."""
+"""Named constructors of workloads: one module an operator, the constructor has the module's name.
+
+Imports `workloads`; knows nothing of devices or schedules.
+"""
 
 from __future__ import annotations
 

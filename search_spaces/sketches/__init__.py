@@ -2,6 +2,8 @@
 
 A module here offers `derive(workload, target) -> tuple[Sketch, ...]`, empty when the structure does not match. Modules
 are found by listing this folder: adding a rule is adding a file.
+
+Imports every other room; only `search_spaces.build` imports it.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from autosched.backends.backend import Backend
 from autosched.backends.build import build
-from autosched.measuring.local import memory
+from autosched.machine import memory
 from autosched.measuring.local.jobs import CompileFailure, CompileJob, Job, Reply, one_line
 from search_spaces import Schedule, Target
 from search_spaces.errors import unknown_name

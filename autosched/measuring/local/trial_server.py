@@ -17,9 +17,8 @@ from autosched.backends.backend import Backend
 from autosched.baselines.baselines import library_call, library_settings
 from autosched.checking.reference import empty
 from autosched.checking.trial_data import Failed
+from autosched.machine import memory
 from autosched.machine.timing import interleaved, timer_for
-from autosched.measuring.kernel_check import KernelCheck, Run, failing_as
-from autosched.measuring.local import memory
 from autosched.measuring.local.jobs import (
     Candidate,
     Contest,
@@ -34,6 +33,7 @@ from autosched.measuring.local.jobs import (
     Task,
     Trial,
 )
+from autosched.measuring.local.kernel_check import KernelCheck, Run, failing_as
 from tuning_logs import Measurement, Timing
 
 

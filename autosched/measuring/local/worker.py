@@ -18,8 +18,8 @@ from multiprocessing.connection import Connection
 import torch
 
 from autosched.backends.backend import Backend
+from autosched.machine import memory
 from autosched.machine.devices import usable_cores
-from autosched.measuring.local import memory
 from autosched.measuring.local.compiler import Compiler
 from autosched.measuring.local.fork_server import FORK, MESSAGE_BYTES
 from autosched.measuring.local.jobs import Born, Job, Ready, Reply, Setup

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Literal
 
-from autosched.measuring.local import memory
+from autosched.machine import memory
 from autosched.measuring.local.fork_server import ForkServer, last_line
 from autosched.measuring.local.jobs import Born, Job, Ready, Reply, Role, Setup
 from search_spaces import TargetUnavailableError

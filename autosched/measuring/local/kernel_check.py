@@ -12,7 +12,7 @@ import torch
 
 from autosched.backends.backend import Launcher
 from autosched.checking.trial_data import Failed, TrialData
-from autosched.measuring.local import memory
+from autosched.machine import memory
 from autosched.measuring.local.jobs import one_line
 from search_spaces import Workload
 from tuning_logs import Status
