@@ -9,7 +9,7 @@ from torch import Tensor
 
 from autosched import TracedFunction
 from autosched.checking import reference
-from autosched.tracing.values.operands import lying
+from autosched.tracing.values.tensor_reads import lying
 from autosched.tracing.values.values import Eager, Value
 
 

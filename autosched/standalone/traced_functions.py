@@ -30,7 +30,7 @@ from autosched.standalone.structures import structure_text
 from autosched.tracing.callables.function import TracedFunction
 from autosched.tracing.capture.capture import capture
 from autosched.tracing.fusion.assembly import Assembled
-from autosched.tracing.values.operands import ViewOf, lying
+from autosched.tracing.values.tensor_reads import ViewOf, lying
 from autosched.tracing.values.values import Eager, Source, Value
 from search_spaces import InputError
 from search_spaces import Tensor as TensorSpec

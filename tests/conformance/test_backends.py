@@ -40,7 +40,7 @@ def space_of(backend: Backend, target: Target, workload: Workload) -> SearchSpac
 
 def drawn(backend: Backend, target: Target, workload: Workload, count: int = 4) -> list[Schedule]:
     space, rng = space_of(backend, target, workload), np.random.default_rng(5)
-    return list(dict.fromkeys([*space.starts()[:2], *(space.sample(rng) for _ in range(count))]))
+    return list(dict.fromkeys([*space.seeds()[:2], *(space.sample(rng) for _ in range(count))]))
 
 
 def test_every_backend_serves_a_target() -> None:

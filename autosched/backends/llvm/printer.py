@@ -15,7 +15,7 @@ from autosched.backends.llvm.bodies.contraction import contraction_printer
 from autosched.backends.llvm.bodies.row_axes import with_whole_stores
 from autosched.backends.llvm.bodies.rows import row_printer
 from autosched.backends.llvm.ir.code import Code
-from autosched.backends.llvm.ir.text import I64, PTR, Builder, Module, Value
+from autosched.backends.llvm.ir.text import I64, PTR, Builder, IRValue, Module
 from autosched.backends.llvm.ir.values import index, plus
 from search_spaces.programs.text import to_text
 from search_spaces.programs.tile_program import Dot, Kernel, Store, TileProgram, loop_extents, statements
@@ -78,7 +78,7 @@ def _print_kernel(module: Module, program: TileProgram, kernel: Kernel, symbol: 
     module.add_constant(f"{symbol}{SCRATCH_SUFFIX}", index(code.scratch_bytes))
 
 
-def _place(code: Code, kernel: Kernel, number: Value) -> None:
+def _place(code: Code, kernel: Kernel, number: IRValue) -> None:
     """The grid variables of a tile: its number written in the mixed radix of the grid's extents."""
     for position, axis in enumerate(reversed(kernel.grid.axes)):
         if position + 1 == len(kernel.grid.axes):

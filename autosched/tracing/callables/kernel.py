@@ -14,7 +14,7 @@ from autosched.kernels.kernel import Kernel
 from autosched.machine.torch_internals import allocator
 from autosched.tracing.callables.function import TracedFunction
 from autosched.tracing.fusion.assembly import Assembled
-from autosched.tracing.values.operands import ViewOf, lying
+from autosched.tracing.values.tensor_reads import ViewOf, lying
 from autosched.tracing.values.values import Eager, EagerOperation, Source, Value
 from search_spaces import InputError, Target
 from search_spaces import Tensor as TensorSpec

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from autosched.tracing.fusion.axis_merging import merged_axes, reading
 from autosched.tracing.values.elements import ROW, Elements, NotOneKernelError, at_its_axes, variables
 from autosched.tracing.values.narrowing import narrowed
-from autosched.tracing.values.operands import Operand, ViewOf, view_of
+from autosched.tracing.values.tensor_reads import TensorRead, ViewOf, view_of
 from autosched.tracing.values.values import Index, Source, Value
 from autosched.tracing.values.view_rules import AxisCutError, NotAffineError
 from search_spaces import InputError, Stage, Tensor, Workload
@@ -107,7 +107,7 @@ class _Assembly:
         return strides
 
     def _workload(
-        self, name: str, stages: Sequence[Stage], operands: Sequence[Operand], placed: Mapping[str, int]
+        self, name: str, stages: Sequence[Stage], operands: Sequence[TensorRead], placed: Mapping[str, int]
     ) -> Assembled:
         extents = {a.name: a.extent for s in stages for a in (*s.axes, *(s.reduction.axes if s.reduction else ()))}
         views = tuple(view_of(o, extents) for o in operands)
@@ -130,7 +130,7 @@ class _Assembly:
         return Assembled(self.value, workload, views)
 
 
-def _in_row(operand: Operand, extents: Mapping[str, int]) -> Operand:
+def _in_row(operand: TensorRead, extents: Mapping[str, int]) -> TensorRead:
     """The operand with the axis of the only row, if it has axes at all."""
     if operand.looked_up or not operand.strides:
         return operand
@@ -138,7 +138,7 @@ def _in_row(operand: Operand, extents: Mapping[str, int]) -> Operand:
     return replace(operand, strides=((ROW, stride * extents[axis]), *operand.strides))
 
 
-def _with_common_names(stages: Sequence[Stage], operands: Sequence[Operand]) -> tuple[Stage, ...]:
+def _with_common_names(stages: Sequence[Stage], operands: Sequence[TensorRead]) -> tuple[Stage, ...]:
     """The stages with names that equal kernels share, whatever function they are of: x0, x1 … for what is read."""
     names = {o.name: f"x{n}" for n, o in enumerate(operands)}
     names |= {s.name: f"s{n}" for n, s in enumerate(stages[:-1])} | {stages[-1].name: "out"}
@@ -156,7 +156,7 @@ def _with_common_names(stages: Sequence[Stage], operands: Sequence[Operand]) -> 
     return tuple(replace(s, name=names[s.name], expression=ex.rewritten(s.expression, change)) for s in stages)
 
 
-def _place(operand: Operand) -> int:
+def _place(operand: TensorRead) -> int:
     """Arguments of the function come in its order, then everything else as it was met."""
     value = operand.value
     return value.position if isinstance(value, Source) and value.position is not None else 2**31

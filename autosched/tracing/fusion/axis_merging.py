@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from autosched.tracing.values.operands import Operand
+from autosched.tracing.values.tensor_reads import TensorRead
 from search_spaces import Axis, Stage
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.axis_merging import fixed_axes, mergeable
@@ -18,8 +18,8 @@ Strides = Mapping[str, int]
 
 
 def merged_axes(
-    stages: Sequence[Stage], operands: Sequence[Operand], output: Strides, extents: Mapping[str, int]
-) -> tuple[list[Stage], list[Operand], dict[str, int]]:
+    stages: Sequence[Stage], operands: Sequence[TensorRead], output: Strides, extents: Mapping[str, int]
+) -> tuple[list[Stage], list[TensorRead], dict[str, int]]:
     """The stages, operands and strides of the output, by axis, with as few axes as possible."""
     found, read, placed = list(stages), list(operands), dict(output)
     sizes = dict(extents)
@@ -34,7 +34,7 @@ def merged_axes(
 
 
 def _mergeable(
-    stages: Sequence[Stage], operands: Sequence[Operand], output: Strides, extents: Mapping[str, int]
+    stages: Sequence[Stage], operands: Sequence[TensorRead], output: Strides, extents: Mapping[str, int]
 ) -> tuple[str, str] | None:
     """Two axes that follow each other in every stage, and lie without a gap in every tensor; the outer one first."""
     lists = [[a.name for a in s.axes] for s in stages]
@@ -43,7 +43,7 @@ def _mergeable(
     return mergeable(lists, walks, extents, fixed_axes(s.expression for s in stages))
 
 
-def _merged_operand(operand: Operand, outer: str, inner: str) -> Operand:
+def _merged_operand(operand: TensorRead, outer: str, inner: str) -> TensorRead:
     strides = dict(operand.strides)
     if operand.looked_up or inner not in strides:
         return operand
@@ -67,7 +67,7 @@ def _merged_stage(stage: Stage, outer: str, inner: str, extents: Mapping[str, in
     return replace(stage, axes=axes(stage.axes), expression=ex.rewritten(stage.expression, change), reduction=reduction)
 
 
-def reading(stage: Stage, operands: Sequence[Operand]) -> Stage:
+def reading(stage: Stage, operands: Sequence[TensorRead]) -> Stage:
     """The stage reading each operand by the axes that it has now."""
     known = {o.name: o for o in operands if not o.looked_up}
 

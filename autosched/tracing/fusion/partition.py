@@ -18,7 +18,7 @@ from autosched.tracing.fusion.region_kernels import Fit, RegionKernels
 from autosched.tracing.fusion.regions import Region, Strides, cone
 from autosched.tracing.fusion.sharing import drop_unneeded, shared
 from autosched.tracing.values.elements import NotOneKernelError
-from autosched.tracing.values.operands import chain, placed
+from autosched.tracing.values.tensor_reads import chain, placed
 from autosched.tracing.values.values import Eager, Product, Reduced, Source, Value, View
 from search_spaces.workloads.strides import dense_strides
 

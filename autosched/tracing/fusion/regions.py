@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Container, Hashable, Mapping
 from dataclasses import dataclass, field
 
-from autosched.tracing.values.operands import placed
+from autosched.tracing.values.tensor_reads import placed
 from autosched.tracing.values.values import Counted, LookedUp, Pointwise, Product, Reduced, Source, Value, View, as_read
 from autosched.tracing.values.view_rules import AxisCutError, NotAffineError
 from search_spaces.workloads import expression as ex

@@ -106,7 +106,7 @@ def _arg_extreme(operator: str) -> Callable[..., Value]:
             return reshape(found, (1,) * len(x.shape)) if keepdim else found
         (d,) = dims_of(dim, len(x.shape)) or (None,)
         if d is None:
-            return result.constant(0.0)
+            return result.constant(0.0, dtype="int64")
         extent = x.shape[d]
         top = result.reduced(operator, x, (d,), name=f"{result.name}_top", dtype=x.dtype)
         at = counted(extent, len(x.shape), d, f"{result.name}_at")

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from autosched.tracing.operators.rules import Result
 from autosched.tracing.operators.view_translation import view
-from autosched.tracing.values.operands import chain, placed
+from autosched.tracing.values.tensor_reads import chain, placed
 from autosched.tracing.values.values import Pointwise, Value, View
 from autosched.tracing.values.view_rules import permuted
 from search_spaces.workloads.strides import declared_strides

@@ -9,7 +9,7 @@ import math
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from autosched.tracing.values.operands import Operand, base_of, chain, placed
+from autosched.tracing.values.tensor_reads import TensorRead, base_of, chain, placed
 from autosched.tracing.values.values import Counted, Index, LookedUp, Pointwise, Product, Reduced, Value, View, as_read
 from autosched.tracing.values.view_rules import NotAffineError, expanded, reshaped, scaled
 from search_spaces import Axis, Reduction, Stage
@@ -63,7 +63,7 @@ class Elements:
     extents: dict[str, int] = field(default_factory=dict)
     output_axes: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
-    operands: dict[tuple[Value, int, tuple[tuple[str, int], ...], tuple[int, ...]], Operand] = field(
+    operands: dict[tuple[Value, int, tuple[tuple[str, int], ...], tuple[int, ...]], TensorRead] = field(
         default_factory=dict
     )
     stages: list[Stage] = field(default_factory=list)
@@ -182,7 +182,7 @@ class Elements:
         by_stride = tuple(sorted(address.terms, key=lambda term: -term[1]))
         if any(stride < 0 for _, stride in by_stride):
             raise NotOneKernelError(f"{value.name} is read backwards")
-        operand = self._operand(Operand(value.name, value, address.offset, by_stride))
+        operand = self._operand(TensorRead(value.name, value, address.offset, by_stride))
         return as_read(at_its_axes(operand), value.dtype)
 
     def _gathered(
@@ -190,12 +190,12 @@ class Elements:
     ) -> Expression:
         """An element at indices that are data: the tensor is an input with its own dimensions."""
         named = tuple((f"dimension{d}", stride) for d, stride in enumerate(strides))
-        operand = self._operand(Operand(value.name, value, offset, named, tuple(shape)))
+        operand = self._operand(TensorRead(value.name, value, offset, named, tuple(shape)))
         plain = (isinstance(i, Affine) and i.offset == 0 and [c for _, c in i.terms] == [1] for i in index)
         at = tuple(i if p else _as_value(i, 1, 0, True) for i, p in zip(index, plain, strict=True))
         return as_read(Gather(operand.name, at), value.dtype)
 
-    def _operand(self, wanted: Operand) -> Operand:
+    def _operand(self, wanted: TensorRead) -> TensorRead:
         key = (wanted.value, wanted.offset, wanted.strides, wanted.shape)
         if key not in self.operands:
             taken = {o.name for o in self.operands.values()} | {s.name for s in self.stages} | {"out"}
@@ -333,7 +333,7 @@ def _as_value(at: Affine | Expression, step: int, start: int, whole: bool) -> Ex
     return number if whole else ex.call("to_float", number)
 
 
-def at_its_axes(tensor: Stage | Operand) -> Access:
+def at_its_axes(tensor: Stage | TensorRead) -> Access:
     names = [a.name for a in tensor.axes] if isinstance(tensor, Stage) else [v for v, _ in tensor.strides]
     return Access(tensor.name, tuple(map(ex.axis_index, names)))
 

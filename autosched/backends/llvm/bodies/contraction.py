@@ -12,11 +12,11 @@ from functools import partial
 
 from autosched.backends.backend import CompileError
 from autosched.backends.llvm.bodies.gathers import looked_up, looked_up_once, lookup, strided_offsets
-from autosched.backends.llvm.bodies.operands import Operand, Panel, operand, panel
+from autosched.backends.llvm.bodies.operands import OperandTile, Panel, operand, panel
 from autosched.backends.llvm.ir.code import Code
 from autosched.backends.llvm.ir.integers import constant, first_element, tiles_of_integers
 from autosched.backends.llvm.ir.operators import mapped
-from autosched.backends.llvm.ir.text import F32, I64, PTR, Value
+from autosched.backends.llvm.ir.text import F32, I64, PTR, IRValue
 from autosched.backends.llvm.ir.values import broadcast, fma, index, minus, plus, vector
 from search_spaces.programs.tile_program import (
     Dot,
@@ -46,7 +46,7 @@ class RegisterTile:
     """A tile whose elements are SSA values, one vector of the column axis each."""
 
     tile: Tile
-    values: dict[Cell, Value]
+    values: dict[Cell, IRValue]
 
 
 @dataclass
@@ -59,7 +59,7 @@ class ContractionPrinter:
     columns: int
     sizes: dict[Slice, int]
     integral: frozenset[str]
-    operands: dict[str, Operand] = field(default_factory=dict)
+    operands: dict[str, OperandTile] = field(default_factory=dict)
     panels: dict[str, Panel] = field(default_factory=dict)
     tiles: dict[str, RegisterTile] = field(default_factory=dict)
 
@@ -151,7 +151,7 @@ class ContractionPrinter:
     def _column_axis(self) -> str:
         return self.dot.dst.axes[1]
 
-    def _at(self, buffer: str, slices: Sequence[Slice], tile: Tile) -> tuple[Iterator[tuple[Cell, Value, int]], int]:
+    def _at(self, buffer: str, slices: Sequence[Slice], tile: Tile) -> tuple[Iterator[tuple[Cell, IRValue, int]], int]:
         """Every cell of a tile at its place in a buffer: the address, and how many columns of it exist.
 
         And how far apart the columns are.
@@ -177,7 +177,7 @@ class ContractionPrinter:
         return (((r, v), address, valid - v * code.lanes) for (r, v), address in places), between
 
     def _load(self, s: Load) -> None:
-        code, values = self.code, dict[Cell, Value]()
+        code, values = self.code, dict[Cell, IRValue]()
         dtype, has_columns = code.buffers[s.buffer].dtype, self._column_axis in s.dst.axes
         whole = s.dst.name in self.integral
         cells, between = self._at(s.buffer, s.slices, s.dst)
@@ -201,7 +201,7 @@ class ContractionPrinter:
                 apart = strided_offsets(code.b, between, index(0), code.lanes)
                 code.store_each(source.values[cell], address, apart, dtype, code.mask(left))
 
-    def _start(self, piece: Slice) -> Value:
+    def _start(self, piece: Slice) -> IRValue:
         """Where a slice begins: one of the output's is moved back where it would stick out."""
         size = self.sizes.get(piece)
         if piece.extent is None or size is None:
@@ -214,10 +214,10 @@ class ContractionPrinter:
         sliced = dict(zip((i for i in s.index if isinstance(i, Slice) and i.extent is not None), s.axes, strict=True))
         chosen = [i for i in s.index if isinstance(i, str)]
         in_lanes = [t for t in chosen if column in self.tiles[t].tile.axes]
-        has_columns, values = column in s.dst.axes, dict[Cell, Value]()
+        has_columns, values = column in s.dst.axes, dict[Cell, IRValue]()
         for r, v in self._cells(s.dst):
 
-            def start(piece: Slice, row: int = r) -> Value:
+            def start(piece: Slice, row: int = r) -> IRValue:
                 begin = self._start(piece)
                 return plus(code.b, begin, index(row)) if sliced.get(piece) == self._row_axis else begin
 
@@ -235,7 +235,7 @@ class ContractionPrinter:
         self.tiles[s.dst.name] = RegisterTile(s.dst, values)
 
     def _position(self, s: Position) -> None:
-        code, start, values = self.code, self._start(s.piece), dict[Cell, Value]()
+        code, start, values = self.code, self._start(s.piece), dict[Cell, IRValue]()
         whole = s.dst.name in self.integral
         for r, v in self._cells(s.dst):
             if self._column_axis in s.dst.axes:
@@ -246,12 +246,12 @@ class ContractionPrinter:
 
     def _map(self, s: Map) -> None:
         b, lanes = self.code.b, self.code.lanes
-        values: dict[Cell, Value] = {}
+        values: dict[Cell, IRValue] = {}
         for row, vec in self._cells(s.dst):
             values[row, vec] = mapped(b, s, partial(self._operand, row, vec), lanes)
         self.tiles[s.dst.name] = RegisterTile(s.dst, values)
 
-    def _operand(self, row: int, vec: int, tile: str) -> Value:
+    def _operand(self, row: int, vec: int, tile: str) -> IRValue:
         source = self.tiles[tile]
         cell = (row if self._row_axis in source.tile.axes else 0, vec if self._column_axis in source.tile.axes else 0)
         return source.values[cell]
@@ -287,8 +287,8 @@ class ContractionPrinter:
         self.tiles[s.dst.name] = RegisterTile(s.dst, result)
 
     def _rest(
-        self, a: Panel, c: Panel, at: Value, bt: Value, before: dict[Cell, Value], rest: Value
-    ) -> dict[Cell, Value]:
+        self, a: Panel, c: Panel, at: IRValue, bt: IRValue, before: dict[Cell, IRValue], rest: IRValue
+    ) -> dict[Cell, IRValue]:
         """The steps that do not fill a turn, if there are any."""
         b = self.code.b
         start = b.block
@@ -305,12 +305,12 @@ class ContractionPrinter:
         self,
         a: Panel,
         c: Panel,
-        a_start: Value,
-        b_start: Value,
-        before: dict[Cell, Value],
-        steps: Value,
+        a_start: IRValue,
+        b_start: IRValue,
+        before: dict[Cell, IRValue],
+        steps: IRValue,
         unroll: int,
-    ) -> tuple[Value, Value, dict[Cell, Value]]:
+    ) -> tuple[IRValue, IRValue, dict[Cell, IRValue]]:
         """The innermost loop. All addresses are constant distances from two pointers that it moves along."""
         code, b, lanes = self.code, self.code.b, self.code.lanes
         head, body, after = b.block, b.append_basic_block("k"), b.append_basic_block("k.end")
@@ -320,7 +320,7 @@ class ContractionPrinter:
         sums = {cell: b.phi(vector(F32, lanes)) for cell in before}
         for node, value in ((left, steps), (a_at, a_start), (b_at, b_start), *((sums[x], before[x]) for x in before)):
             node.add_incoming(value, head)
-        current: dict[Cell, Value] = dict(sums)
+        current: dict[Cell, IRValue] = dict(sums)
         for step in range(unroll):
             if self.dot.prefetch_b:
                 self._prefetch(c, b_at, step)
@@ -339,14 +339,14 @@ class ContractionPrinter:
         b.position_at_end(after)
         return a_next, b_next, current
 
-    def _prefetch(self, c: Panel, b_at: Value, step: int) -> None:
+    def _prefetch(self, c: Panel, b_at: IRValue, step: int) -> None:
         """The row of b that many rows ahead, one line of cache per vector; beyond the end a prefetch does nothing."""
         ahead = self.dot.prefetch_b * self.columns
         for v in range(self.vectors):
             at = step * c.reduction_stride + ahead + v * self.code.lanes
             self.code.prefetch(self.code.address(b_at, at, c.dtype))
 
-    def _vector_of_b(self, c: Panel, b_at: Value, step: int, v: int) -> Value:
+    def _vector_of_b(self, c: Panel, b_at: IRValue, step: int, v: int) -> IRValue:
         code = self.code
         left = c.valid - v * code.lanes
         if left <= 0:

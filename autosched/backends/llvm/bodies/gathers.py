@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from autosched.backends.llvm.ir.code import Code
 from autosched.backends.llvm.ir.integers import constant, is_integral
-from autosched.backends.llvm.ir.text import I32, I64, Builder, Value
+from autosched.backends.llvm.ir.text import I32, I64, Builder, IRValue
 from autosched.backends.llvm.ir.values import (
     broadcast,
     first_lanes,
@@ -42,10 +42,10 @@ class Lookup:
 
     dtype: str
     integral: bool
-    base: Value
-    inside: Value | None
+    base: IRValue
+    inside: IRValue | None
     stride: int
-    limit: Value | None
+    limit: IRValue | None
     by_lane: tuple[tuple[str, int, int], ...]
 
 
@@ -54,8 +54,8 @@ def lookup(
     s: Gather,
     lanes: int,
     columns_of: Callable[[Slice], bool],
-    start_of: Callable[[Slice], Value],
-    row_values: Mapping[str, Value],
+    start_of: Callable[[Slice], IRValue],
+    row_values: Mapping[str, IRValue],
     integral: bool,
 ) -> Lookup:
     """Find the place of a gather in the row that is printed.
@@ -89,7 +89,7 @@ def lookup(
     return Lookup(buffer.dtype, integral, base, everywhere, column_stride, limit, tuple(by_lane))
 
 
-def looked_up(code: Code, found: Lookup, at: Value, values: Mapping[str, Value], mask: Value | None) -> Value:
+def looked_up(code: Code, found: Lookup, at: IRValue, values: Mapping[str, IRValue], mask: IRValue | None) -> IRValue:
     """The elements of the vector of columns that starts at `at`; `values` holds the index tiles with columns."""
     b, lanes = code.b, code.lanes
     exists = None if found.limit is None else first_lanes(b, minus(b, found.limit, at), lanes)
@@ -111,15 +111,15 @@ def looked_up(code: Code, found: Lookup, at: Value, values: Mapping[str, Value],
     return _or_nothing(b, inside, value, found.dtype, lanes)
 
 
-def looked_up_once(code: Code, found: Lookup) -> Value:
+def looked_up_once(code: Code, found: Lookup) -> IRValue:
     """The one element of a gather without columns."""
     value = code.load(found.base, found.dtype, 1, integral=found.integral)
     return _or_nothing(code.b, found.inside, value, found.dtype, 1)
 
 
 def strided(
-    code: Code, base: Value, stride: int, at: Value, dtype: str, mask: Value | None, integral: bool = False
-) -> Value:
+    code: Code, base: IRValue, stride: int, at: IRValue, dtype: str, mask: IRValue | None, integral: bool = False
+) -> IRValue:
     """The elements of a row from column `at` on, so many apart in memory; masked-off lanes are arbitrary."""
     b, lanes = code.b, code.lanes
     if stride == 1:
@@ -133,13 +133,13 @@ def strided(
     return code.load_each(base, [b.extract_element(offsets, i, I64) for i in range(lanes)], dtype, integral=integral)
 
 
-def strided_offsets(b: Builder, stride: int, at: Value, lanes: int) -> Value:
+def strided_offsets(b: Builder, stride: int, at: IRValue, lanes: int) -> IRValue:
     """Where the columns from `at` on are, in elements from the row's first."""
     columns = b.add(broadcast(b, at, lanes), in_order(lanes, I64))
     return b.mul(columns, int_constant(stride, lanes, I64))
 
 
-def _index_of(b: Builder, value: Value, size: int, lanes: int) -> tuple[Value, Value]:
+def _index_of(b: Builder, value: IRValue, size: int, lanes: int) -> tuple[IRValue, IRValue]:
     """A float32 or an integer as an index, and whether it is one of a dimension of that size."""
     if is_integral(value):
         known = b.icmp_unsigned("<", value, int_constant(size, lanes, I64))
@@ -152,14 +152,14 @@ def _index_of(b: Builder, value: Value, size: int, lanes: int) -> tuple[Value, V
     return b.sext(number, vector(I64, lanes)), b.and_(fits, whole)
 
 
-def _or_nothing(b: Builder, inside: Value | None, value: Value, dtype: str, lanes: int) -> Value:
+def _or_nothing(b: Builder, inside: IRValue | None, value: IRValue, dtype: str, lanes: int) -> IRValue:
     """The value where there is an element; NaN elsewhere, or 0 where the elements are integers or booleans."""
     if inside is None:
         return value
     return b.select(inside, value, constant(float("nan") if is_float(dtype) else 0.0, is_integral(value), lanes))
 
 
-def _both(b: Builder, x: Value | None, y: Value | None) -> Value | None:
+def _both(b: Builder, x: IRValue | None, y: IRValue | None) -> IRValue | None:
     if x is None or y is None:
         return y if x is None else x
     return b.and_(x, y)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from autosched.backends.llvm.ir.code import Code
-from autosched.backends.llvm.ir.text import Value
+from autosched.backends.llvm.ir.text import IRValue
 from autosched.backends.llvm.ir.values import index, minus, plus, poison, smaller, transpose_4x4
 from search_spaces.programs.tile_program import Buffer, Load, Panels, Slice, View
 from search_spaces.workloads.expression import Affine
@@ -28,7 +28,7 @@ class Panel:
     `packed`.
     """
 
-    base: Value
+    base: IRValue
     own_stride: int
     reduction_stride: int
     dtype: str
@@ -37,14 +37,14 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class Operand:
+class OperandTile:
     """A loaded operand tile: `packed` is where its panels are, or None when it is read in place."""
 
     load: Load
     buffer: Buffer
     own: str
     reduction: str
-    packed: Value | None
+    packed: IRValue | None
 
     @property
     def steps(self) -> int:
@@ -71,7 +71,7 @@ class Operand:
     def reduction_stride(self) -> int:
         return self.buffer.strides[self.slice_of(self.reduction)[0]]
 
-    def remaining_steps(self, code: Code) -> Value:
+    def remaining_steps(self, code: Code) -> IRValue:
         """How many reduction positions of this tile are inside the buffer."""
         dimension, piece = self.slice_of(self.reduction)
         return code.remaining(piece.start, self.steps, self.buffer.shape[dimension])
@@ -84,19 +84,19 @@ class Operand:
         return min(self.steps, size - last)
 
 
-def operand(code: Code, load: Load, reduction: str) -> Operand:
+def operand(code: Code, load: Load, reduction: str) -> OperandTile:
     """Make a loaded tile usable as an operand, copying it now when it is to be packed."""
     own = next(x for x in load.dst.axes if x != reduction)
     buffer = code.buffers[load.buffer]
     if load.panels is None:
-        return Operand(load, buffer, own, reduction, None)
+        return OperandTile(load, buffer, own, reduction, None)
     packed = code.take_scratch(_packed_elements(load, own, reduction, load.panels))
-    result = Operand(load, buffer, own, reduction, packed)
+    result = OperandTile(load, buffer, own, reduction, packed)
     _pack(code, result, load.panels)
     return result
 
 
-def panel(code: Code, source: Operand, view: View | None, width: int) -> Panel:
+def panel(code: Code, source: OperandTile, view: View | None, width: int) -> Panel:
     """The panel that a view cuts from an operand (the operand's only one without a view)."""
     _, piece = source.slice_of(source.own)
     offset = view.slices[source.load.dst.axes.index(source.own)].start if view else Affine()
@@ -118,12 +118,12 @@ def _packed_elements(load: Load, own: str, reduction: str, panels: Panels) -> in
     return load.dst.extent(own) * per_row
 
 
-def _panel_elements(source: Operand, panels: Panels) -> int:
+def _panel_elements(source: OperandTile, panels: Panels) -> int:
     per_row = source.steps + (0 if panels.interleaved else ROW_PADDING)
     return panels.width * per_row
 
 
-def _address_in_place(code: Code, source: Operand, own_start: Affine, width: int) -> Value:
+def _address_in_place(code: Code, source: OperandTile, own_start: Affine, width: int) -> IRValue:
     """The address of element (own_start, 0) of the operand in its buffer; own_start moved back at the edge."""
     own_dimension, _ = source.slice_of(source.own)
     offset = index(0)
@@ -136,7 +136,7 @@ def _address_in_place(code: Code, source: Operand, own_start: Affine, width: int
     return code.address(code.base[source.load.buffer], offset, source.buffer.dtype)
 
 
-def _pack(code: Code, source: Operand, panels: Panels) -> None:
+def _pack(code: Code, source: OperandTile, panels: Panels) -> None:
     """Copy the tile to its panels: rows of memory in order where they run along the panels, else panel by panel."""
     kind = "panels" if panels.interleaved else "padded rows"
     code.b.comment(f"pack {source.load.buffer} in {kind} of {panels.width} along {panels.axis}")
@@ -154,7 +154,7 @@ def _pack(code: Code, source: Operand, panels: Panels) -> None:
 
 
 @contextmanager
-def _each_panel(code: Code, source: Operand, panels: Panels) -> Iterator[tuple[Value, Value]]:
+def _each_panel(code: Code, source: OperandTile, panels: Panels) -> Iterator[tuple[IRValue, IRValue]]:
     """Loop over the panels of the tile that exist: where each begins in the buffer, and where it is packed."""
     dimension, piece = source.slice_of(source.own)
     extent = source.load.dst.extent(source.own)
@@ -171,7 +171,7 @@ def _each_panel(code: Code, source: Operand, panels: Panels) -> Iterator[tuple[V
     del code.variables[variable]
 
 
-def _copy_step(code: Code, source: Operand, row: Value, out: Value, width: int, valid: int) -> None:
+def _copy_step(code: Code, source: OperandTile, row: IRValue, out: IRValue, width: int, valid: int) -> None:
     """One reduction step of one panel: neighbours in memory, or elements that are loaded one by one."""
     dtype, lanes, stride = source.buffer.dtype, code.lanes, source.own_stride
     for at in range(0, width, lanes):
@@ -183,7 +183,7 @@ def _copy_step(code: Code, source: Operand, row: Value, out: Value, width: int, 
         code.store(values, code.address(out, at), "float32", lanes, code.mask(width - at))
 
 
-def _copy_rows(code: Code, source: Operand, begin: Value, target: Value, steps: Value, width: int) -> None:
+def _copy_rows(code: Code, source: OperandTile, begin: IRValue, target: IRValue, steps: IRValue, width: int) -> None:
     """Reduction axis contiguous, rows kept: `width` copies of whole vectors side by side."""
     own_stride = source.own_stride
     dtype = source.buffer.dtype
@@ -194,7 +194,9 @@ def _copy_rows(code: Code, source: Operand, begin: Value, target: Value, steps: 
             code.store(values, code.address(there, r * (source.steps + ROW_PADDING)), "float32", lanes)
 
 
-def _transpose(code: Code, source: Operand, begin: Value, target: Value, steps: Value, width: int, valid: int) -> None:
+def _transpose(
+    code: Code, source: OperandTile, begin: IRValue, target: IRValue, steps: IRValue, width: int, valid: int
+) -> None:
     """Reduction axis contiguous, panels wanted: square blocks are transposed in registers."""
     own_stride = source.own_stride
     dtype = source.buffer.dtype
@@ -216,7 +218,7 @@ def _transpose(code: Code, source: Operand, begin: Value, target: Value, steps: 
 
 
 @contextmanager
-def _vectors_of_steps(code: Code, source: Operand, steps: Value) -> Iterator[tuple[Value, int]]:
+def _vectors_of_steps(code: Code, source: OperandTile, steps: IRValue) -> Iterator[tuple[IRValue, int]]:
     """Loop over the reduction steps by whole vectors; the last one is moved back to end with the tile.
 
     Yields the first step and the number of lanes: 1 when some tile is shorter than a vector.

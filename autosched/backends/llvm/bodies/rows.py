@@ -17,7 +17,7 @@ from autosched.backends.llvm.bodies.row_axes import RowAxes, row_axes
 from autosched.backends.llvm.ir.code import Code
 from autosched.backends.llvm.ir.integers import constant, identity, tiles_of_integers
 from autosched.backends.llvm.ir.operators import any_nan, folded, found_nan, mapped
-from autosched.backends.llvm.ir.text import F32, I64, Value
+from autosched.backends.llvm.ir.text import F32, I64, IRValue
 from autosched.backends.llvm.ir.values import (
     broadcast,
     first_lanes,
@@ -58,9 +58,9 @@ class RowPrinter:
     kernel: Kernel
     axes: RowAxes
     tiles: dict[str, Tile]
-    slots: dict[str, Value] = field(default_factory=dict)
-    kept: dict[str, Value] = field(default_factory=dict)
-    row_number: Value | None = None
+    slots: dict[str, IRValue] = field(default_factory=dict)
+    kept: dict[str, IRValue] = field(default_factory=dict)
+    row_number: IRValue | None = None
     brought: set[str] = field(default_factory=set)
     carried: frozenset[str] = frozenset()
     integral: frozenset[str] = frozenset()
@@ -91,7 +91,7 @@ class RowPrinter:
             else:
                 self._single(piece)
 
-    def _present_rows(self) -> Value:
+    def _present_rows(self) -> IRValue:
         """How many rows of this program's tile are inside the buffers."""
         for s in _stores_first(statements(self.kernel.body)):
             for axis, piece, size in self._pieces(s.buffer, s.slices):
@@ -107,7 +107,7 @@ class RowPrinter:
     def _axis(self, piece: Slice) -> str:
         return "" if piece.extent is None else self.axes.of[piece]
 
-    def start(self, piece: Slice) -> Value:
+    def start(self, piece: Slice) -> IRValue:
         """Where a slice begins in the row that is printed."""
         at = self.code.affine(piece.start)
         if self.row and self._axis(piece) == self.row:
@@ -154,15 +154,15 @@ class RowPrinter:
             case _:
                 raise CompileError(f"a row kernel on a CPU cannot say {type(s).__name__}")
 
-    def _set(self, name: str, value: Value) -> None:
+    def _set(self, name: str, value: IRValue) -> None:
         if name not in self.slots:
             self.slots[name] = self.code.b.stack_slot(self.type_of(name), name)
         self.code.b.store(value, self.slots[name])
 
-    def row_value(self, tile: str) -> Value:
+    def row_value(self, tile: str) -> IRValue:
         return self.code.b.load(self.slots[tile], self.type_of(tile))
 
-    def address(self, buffer: str, slices: Sequence[Slice]) -> tuple[Value, int]:
+    def address(self, buffer: str, slices: Sequence[Slice]) -> tuple[IRValue, int]:
         """The address of this row's first column, and how far apart its columns are."""
         code, offset, between = self.code, index(0), 0
         for piece, stride in zip(slices, code.buffers[buffer].strides, strict=True):
@@ -198,7 +198,7 @@ class RowPrinter:
                 self._walk(emission, whole, count, lanes, masked=True)
         emission.finish()
 
-    def _walk(self, emission: _PassEmission, first: Value, end: Value, step: int, masked: bool) -> None:
+    def _walk(self, emission: _PassEmission, first: IRValue, end: IRValue, step: int, masked: bool) -> None:
         code, b = self.code, self.code.b
         with code.loop(minus(b, end, first), "c", step) as position:
             at = plus(b, position, first)
@@ -207,7 +207,7 @@ class RowPrinter:
                 mask = first_lanes(b, minus(b, end, here), code.lanes) if masked else None
                 emission.vector(number, here, mask)
 
-    def _count(self, walk: Pass) -> Value:
+    def _count(self, walk: Pass) -> IRValue:
         """How many columns of the tile exist."""
         extent = max(self.tiles[t].extent(self.column) for s in walk.statements for t in self._column_tiles(s))
         for s in walk.statements:
@@ -236,7 +236,7 @@ class RowPrinter:
                 return False
         return True
 
-    def scratch_row(self, name: str) -> Value:
+    def scratch_row(self, name: str) -> IRValue:
         """Scratch memory for one row of a tile."""
         if name not in self.kept:
             elements = self.tiles[name].extent(self.column)
@@ -257,10 +257,10 @@ class _PassEmission:
     walk: Pass
     reductions: list[Reduce]
     vectors: int
-    partial: dict[tuple[str, int], Value] = field(default_factory=dict)
-    nans: dict[str, Value] = field(default_factory=dict)
-    row_values: dict[str, Value] = field(default_factory=dict)
-    bases: dict[int, tuple[Value, int]] = field(default_factory=dict)
+    partial: dict[tuple[str, int], IRValue] = field(default_factory=dict)
+    nans: dict[str, IRValue] = field(default_factory=dict)
+    row_values: dict[str, IRValue] = field(default_factory=dict)
+    bases: dict[int, tuple[IRValue, int]] = field(default_factory=dict)
     lookups: dict[int, Lookup] = field(default_factory=dict)
     prefetched: set[str] = field(default_factory=set)
 
@@ -290,10 +290,10 @@ class _PassEmission:
                 self.nans[r.dst.name] = code.b.stack_slot(vector(F32, code.lanes), f"{r.dst.name}.nan")
                 code.b.store(float_constant(0.0, code.lanes), self.nans[r.dst.name])
 
-    def vector(self, number: int, at: Value, mask: Value | None) -> None:
+    def vector(self, number: int, at: IRValue, mask: IRValue | None) -> None:
         """All statements of the pass for the vector of columns that starts at `at`."""
         p, code, lanes = self.printer, self.printer.code, self.printer.code.lanes
-        values: dict[str, Value] = {}
+        values: dict[str, IRValue] = {}
         for name in self.walk.recalled:
             dtype, whole = p.kept_as(name), name in p.integral
             values[name] = code.load(code.address(p.kept[name], at, dtype), dtype, lanes, integral=whole)
@@ -318,7 +318,7 @@ class _PassEmission:
             dtype = p.kept_as(name)
             code.store(values[name], code.address(p.kept[name], at, dtype), dtype, lanes)
 
-    def _load(self, s: Load, base: Value, stride: int, at: Value, mask: Value | None) -> Value:
+    def _load(self, s: Load, base: IRValue, stride: int, at: IRValue, mask: IRValue | None) -> IRValue:
         code = self.printer.code
         dtype = code.buffers[s.buffer].dtype
         value = strided(code, base, stride, at, dtype, mask, s.dst.name in self.printer.integral)
@@ -327,10 +327,10 @@ class _PassEmission:
             code.prefetch(code.address(code.address(base, at, dtype), ahead, dtype))
         return value
 
-    def _value(self, values: dict[str, Value], tile: str) -> Value:
+    def _value(self, values: dict[str, IRValue], tile: str) -> IRValue:
         return values[tile] if tile in values else self.row_values[tile]
 
-    def _accumulate(self, s: Reduce, number: int, value: Value, mask: Value | None) -> None:
+    def _accumulate(self, s: Reduce, number: int, value: IRValue, mask: IRValue | None) -> None:
         b, lanes = self.printer.code.b, self.printer.code.lanes
         slot = self.partial[s.dst.name, number]
         before = b.load(slot, vector(self.printer.type_of(s.dst.name), lanes))
@@ -341,7 +341,7 @@ class _PassEmission:
             seen = self.nans[s.dst.name]
             b.store(found_nan(b, value, b.load(seen, vector(F32, lanes))), seen)
 
-    def _store(self, s: Store, base: Value, stride: int, at: Value, value: Value, mask: Value | None) -> None:
+    def _store(self, s: Store, base: IRValue, stride: int, at: IRValue, value: IRValue, mask: IRValue | None) -> None:
         p, code = self.printer, self.printer.code
         buffer = code.buffers[s.buffer]
         if stride != 1:

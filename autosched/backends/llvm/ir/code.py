@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from autosched.backends.llvm.ir import integers as llvm_integers
-from autosched.backends.llvm.ir.text import F16, F32, I8, I16, I32, I64, Block, Builder, Mask, Phi, Value
+from autosched.backends.llvm.ir.text import F16, F32, I8, I16, I32, I64, Block, Builder, IRValue, Mask, Phi
 from autosched.backends.llvm.ir.values import (
     bfloat16_bits,
     broadcast,
@@ -59,14 +59,14 @@ class Code:
     b: Builder
     lanes: int
     buffers: Mapping[str, Buffer]
-    base: Mapping[str, Value]
-    scratch: Value
+    base: Mapping[str, IRValue]
+    scratch: IRValue
     extents: Mapping[str, int]
-    variables: dict[str, Value] = field(default_factory=dict)
+    variables: dict[str, IRValue] = field(default_factory=dict)
     scratch_bytes: int = 0
 
     @contextmanager
-    def loop(self, extent: Value, name: str, step: int = 1) -> Iterator[Value]:
+    def loop(self, extent: IRValue, name: str, step: int = 1) -> Iterator[IRValue]:
         """for name from 0 below extent by step; the body runs at least once, and stands alone if it runs just once."""
         b = self.b
         if extent.number is not None and extent.number <= step:
@@ -85,7 +85,7 @@ class Code:
         b.position_at_end(after)
 
     @contextmanager
-    def when(self, condition: Value, name: str) -> Iterator[None]:
+    def when(self, condition: IRValue, name: str) -> Iterator[None]:
         """The body only when the condition holds."""
         b = self.b
         then, after = b.append_basic_block(name), b.append_basic_block(f"{name}.end")
@@ -95,17 +95,17 @@ class Code:
         b.branch(after)
         b.position_at_end(after)
 
-    def affine(self, form: Affine) -> Value:
+    def affine(self, form: Affine) -> IRValue:
         """The value of an affine form of the variables in scope."""
         total = index(0)
         for name, coefficient in form.terms:
             total = plus(self.b, total, self.scaled(self.variables[name], coefficient))
         return plus(self.b, total, index(form.offset))
 
-    def scaled(self, value: Value, factor: int) -> Value:
+    def scaled(self, value: IRValue, factor: int) -> IRValue:
         return times(self.b, value, factor)
 
-    def start(self, form: Affine, extent: int, size: int) -> Value:
+    def start(self, form: Affine, extent: int, size: int) -> IRValue:
         """Where a piece of `extent` begins in a dimension of `size`, moved back when it would stick out.
 
         What two overlapping pieces share is computed twice, to the same values, so no second, masked version of the
@@ -118,7 +118,7 @@ class Code:
             return value
         return smaller(self.b, value, index(size - extent))
 
-    def trips(self, extent: int, bound: Bound | None, variable: str) -> Value:
+    def trips(self, extent: int, bound: Bound | None, variable: str) -> IRValue:
         """How many turns a loop with this bound takes: the bound's form grows with the loop's variable."""
         if bound is None:
             return index(extent)
@@ -130,36 +130,38 @@ class Code:
         turns = index(left.number // step) if left.number is not None else self.b.sdiv(left, index(step))
         return smaller(self.b, turns, index(extent))
 
-    def remaining(self, form: Affine, extent: int, size: int) -> Value:
+    def remaining(self, form: Affine, extent: int, size: int) -> IRValue:
         """How many of `extent` positions from the form's value on lie below `size`."""
         if form.maximum(self.extents) + extent <= size:
             return index(extent)
         return smaller(self.b, minus(self.b, index(size), self.affine(form)), index(extent))
 
-    def address(self, base: Value, offset: Value | int, dtype: str = "float32") -> Value:
+    def address(self, base: IRValue, offset: IRValue | int, dtype: str = "float32") -> IRValue:
         """base + offset elements."""
         at = index(offset) if isinstance(offset, int) else offset
         return base if at.number == 0 else self.b.gep(base, at, _STORED[dtype])
 
-    def take_scratch(self, elements: int) -> Value:
+    def take_scratch(self, elements: int) -> IRValue:
         """The address of so many float32 elements of this thread's scratch memory, aligned to a page and staggered."""
         offset = self.scratch_bytes
         # 5 cache lines of stagger, so that packed operands do not start in the same cache set.
         self.scratch_bytes += -(-(elements * 4 + 64) // 4096) * 4096 + 320
         return self.b.gep(self.scratch, index(offset), I8) if offset else self.scratch
 
-    def load(self, address: Value, dtype: str, lanes: int, mask: Value | None = None, integral: bool = False) -> Value:
+    def load(
+        self, address: IRValue, dtype: str, lanes: int, mask: IRValue | None = None, integral: bool = False
+    ) -> IRValue:
         """`lanes` neighbouring elements as float32, or `integral`; masked-off lanes are 0."""
         stored = vector(_STORED[dtype], lanes)
         if mask is None:
             value = self.b.load(address, stored, DTYPES[dtype].bytes)
         else:
             name = f"llvm.masked.load.{overload(lanes, _element_suffix(dtype))}.p0"
-            align, zero = int_constant(DTYPES[dtype].bytes, 1), Value(stored, "zeroinitializer")
+            align, zero = int_constant(DTYPES[dtype].bytes, 1), IRValue(stored, "zeroinitializer")
             value = self.b.call(name, stored, [address, align, mask, zero])
         return self._widen(value, dtype, lanes, integral)
 
-    def load_apart(self, address: Value, stride: int, dtype: str, present: int, integral: bool = False) -> Value:
+    def load_apart(self, address: IRValue, stride: int, dtype: str, present: int, integral: bool = False) -> IRValue:
         """So many elements, `stride` apart, as the first lanes of a vector, as `load` has them; the others are
         arbitrary."""
         if stride == 0:
@@ -168,8 +170,8 @@ class Code:
         return self.load_each(address, offsets, dtype, self.lanes, integral)
 
     def load_each(
-        self, base: Value, offsets: Sequence[Value], dtype: str, lanes: int | None = None, integral: bool = False
-    ) -> Value:
+        self, base: IRValue, offsets: Sequence[IRValue], dtype: str, lanes: int | None = None, integral: bool = False
+    ) -> IRValue:
         """The elements at these offsets as the first lanes of a vector, as `load` has them, loaded one by one."""
         lanes = lanes or len(offsets)
         stored = poison(lanes, _STORED[dtype])
@@ -178,7 +180,7 @@ class Code:
             stored = self.b.insert_element(stored, element, lane)
         return self._widen(stored, dtype, lanes, integral)
 
-    def store_each(self, value: Value, base: Value, offsets: Value, dtype: str, mask: Value | None) -> None:
+    def store_each(self, value: IRValue, base: IRValue, offsets: IRValue, dtype: str, mask: IRValue | None) -> None:
         """Write a vector, each lane that is not masked off to an offset of its own."""
         lanes = self.lanes
         addresses = self.b.gep(base, offsets, _STORED[dtype])
@@ -189,11 +191,11 @@ class Code:
 
     def store(
         self,
-        value: Value,
-        address: Value,
+        value: IRValue,
+        address: IRValue,
         dtype: str,
         lanes: int,
-        mask: Value | None = None,
+        mask: IRValue | None = None,
         streaming: bool = False,
     ) -> None:
         """Write `lanes` neighbouring elements; `streaming` needs whole, aligned vectors of float32."""
@@ -206,11 +208,11 @@ class Code:
             return
         self.b.store(narrow, address, lanes * 4 if streaming else DTYPES[dtype].bytes, nontemporal=streaming)
 
-    def prefetch(self, address: Value, write: bool = False) -> None:
+    def prefetch(self, address: IRValue, write: bool = False) -> None:
         # The last two say: into every level of cache, and of data.
         self.b.call_void("llvm.prefetch.p0", [address, *(int_constant(v, 1) for v in (int(write), 3, 1))])
 
-    def position(self, first: Value, lanes: int, integral: bool = False) -> Value:
+    def position(self, first: IRValue, lanes: int, integral: bool = False) -> IRValue:
         """first, first + 1 … as float32, or `integral`, one in each lane."""
         if integral:
             return self.b.add(broadcast(self.b, first, lanes), in_order(lanes, I64))
@@ -224,7 +226,7 @@ class Code:
         """The mask of a vector with so many valid lanes, None when all are."""
         return None if active >= self.lanes else constant_mask(active, self.lanes)
 
-    def _widen(self, value: Value, dtype: str, lanes: int, integral: bool) -> Value:
+    def _widen(self, value: IRValue, dtype: str, lanes: int, integral: bool) -> IRValue:
         if integral:
             return llvm_integers.widened(self.b, value, dtype, lanes)
         match dtype:
@@ -243,7 +245,7 @@ class Code:
             case _:
                 return value
 
-    def _narrow(self, value: Value, dtype: str, lanes: int) -> Value:
+    def _narrow(self, value: IRValue, dtype: str, lanes: int) -> IRValue:
         if llvm_integers.is_integral(value):
             if not is_float(dtype):
                 return llvm_integers.narrowed(self.b, value, _STORED[dtype], dtype, lanes)
@@ -263,7 +265,7 @@ class Code:
             case _:
                 return value
 
-    def phi(self, values: Mapping[Block, Value]) -> Phi:
+    def phi(self, values: Mapping[Block, IRValue]) -> Phi:
         """The value that came with the block that was left last."""
         first = next(iter(values.values()))
         node = self.b.phi(first.type)
@@ -271,7 +273,7 @@ class Code:
             node.add_incoming(value, block)
         return node
 
-    def zeros(self, lanes: int) -> Value:
+    def zeros(self, lanes: int) -> IRValue:
         return float_constant(0.0, lanes)
 
 

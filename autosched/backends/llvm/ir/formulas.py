@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autosched.backends.formulas.terms import Kind, Term
-from autosched.backends.llvm.ir.text import F32, F64, I32, I64, Builder, Value
+from autosched.backends.llvm.ir.text import F32, F64, I32, I64, Builder, IRValue
 from autosched.backends.llvm.ir.values import double_constant, float_constant, int_constant, overload, vector
 
 _TYPES: dict[Kind, str] = {"float32": F32, "float64": F64, "int32": I32, "int64": I64}
@@ -19,23 +19,23 @@ _INTRINSICS = {"abs": "fabs", "sqrt": "sqrt", "floor": "floor", "fused": "fma"}
 _COMPARED = {"lt": "<", "le": "<=", "eq": "=="}
 
 
-def emit(b: Builder, term: Term, arguments: Sequence[Value], lanes: int) -> Value:
+def emit(b: Builder, term: Term, arguments: Sequence[IRValue], lanes: int) -> IRValue:
     """The value of a term; `arguments` have the type <lanes x float>. Nothing that is not needed is computed."""
     return _Emitter(b, arguments, lanes).value(term)
 
 
 class _Emitter:
-    def __init__(self, b: Builder, arguments: Sequence[Value], lanes: int) -> None:
+    def __init__(self, b: Builder, arguments: Sequence[IRValue], lanes: int) -> None:
         self._b, self._arguments, self._lanes = b, arguments, lanes
-        self._known: dict[int, Value] = {}
+        self._known: dict[int, IRValue] = {}
 
-    def value(self, term: Term) -> Value:
+    def value(self, term: Term) -> IRValue:
         # By identity: the term that is asked for holds all others.
         if id(term) not in self._known:
             self._known[id(term)] = self._computed(term)
         return self._known[id(term)]
 
-    def _computed(self, term: Term) -> Value:
+    def _computed(self, term: Term) -> IRValue:
         if term.operation == "argument":
             return self._arguments[int(term.number)]
         if term.operation == "constant":
@@ -65,7 +65,7 @@ class _Emitter:
                 group = "bool" if kind == "bool" else kind.rstrip("0123456789")
                 return b.binary(_INSTRUCTIONS[group][operation], x[0], x[1])
 
-    def _constant(self, term: Term) -> Value:
+    def _constant(self, term: Term) -> IRValue:
         if term.kind == "float32":
             return float_constant(term.number, self._lanes)
         if term.kind == "float64":

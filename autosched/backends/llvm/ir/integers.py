@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from autosched.backends.llvm.ir.text import F32, I8, I16, I32, I64, Builder, Value
+from autosched.backends.llvm.ir.text import F32, I8, I16, I32, I64, Builder, IRValue
 from autosched.backends.llvm.ir.values import condition, float_constant, int_constant, overload, truth, vector
 from search_spaces.programs import tile_program
 from search_spaces.programs.tile_program import (
@@ -48,25 +48,25 @@ def tiles_of_integers(kernel: Kernel) -> frozenset[str]:
     return frozenset(t.name for t, is_read in made if not is_read or t.name in exact)
 
 
-def is_integral(value: Value) -> bool:
+def is_integral(value: IRValue) -> bool:
     """Whether a value is one of integers."""
     return value.type.endswith((I64, f"{I64}>"))
 
 
-def first_element(b: Builder, value: Value) -> Value:
+def first_element(b: Builder, value: IRValue) -> IRValue:
     """That of a vector of either kind."""
     return b.extract_element(value, 0, I64 if is_integral(value) else F32)
 
 
-def constant(number: float | int, integral: bool, lanes: int) -> Value:
+def constant(number: float | int, integral: bool, lanes: int) -> IRValue:
     return int_constant(int(number), lanes, I64) if integral else float_constant(number, lanes)
 
 
-def identity(reduction: str, integral: bool, lanes: int) -> Value:
+def identity(reduction: str, integral: bool, lanes: int) -> IRValue:
     return constant(tile_program.identity(reduction, integral), integral, lanes)
 
 
-def operands(b: Builder, s: Map, value_of: Callable[[str], Value], lanes: int) -> list[Value]:
+def operands(b: Builder, s: Map, value_of: Callable[[str], IRValue], lanes: int) -> list[IRValue]:
     """The arguments of a statement as it computes with them: integers, or float32."""
     integral = [s.computed == "int64"] * len(s.arguments)
     if s.operator == "where":
@@ -77,16 +77,16 @@ def operands(b: Builder, s: Map, value_of: Callable[[str], Value], lanes: int) -
     ]
 
 
-def _as_kind(b: Builder, value: Value, integral: bool, lanes: int) -> Value:
+def _as_kind(b: Builder, value: IRValue, integral: bool, lanes: int) -> IRValue:
     return to_float(b, value, lanes) if is_integral(value) and not integral else value
 
 
-def to_float(b: Builder, value: Value, lanes: int) -> Value:
+def to_float(b: Builder, value: IRValue, lanes: int) -> IRValue:
     """Integers rounded to float32."""
     return b.sitofp(value, vector(F32, lanes))
 
 
-def from_float(b: Builder, value: Value, lanes: int) -> Value:
+def from_float(b: Builder, value: IRValue, lanes: int) -> IRValue:
     """float32 cut towards 0; -2^63, as x86 has it, where that is no integer of 64 bits."""
     size = b.call(f"llvm.fabs.{overload(lanes)}", vector(F32, lanes), [value])
     fits = b.fcmp_ordered("<", size, float_constant(_TOO_LARGE, lanes))
@@ -94,7 +94,7 @@ def from_float(b: Builder, value: Value, lanes: int) -> Value:
     return b.select(fits, cut, int_constant(-(2**63), lanes, I64))
 
 
-def wrapped(b: Builder, value: Value, dtype: str, lanes: int) -> Value:
+def wrapped(b: Builder, value: IRValue, dtype: str, lanes: int) -> IRValue:
     """The lower bits of integers, as those of an element type."""
     if dtype not in _NARROW:
         return value
@@ -103,7 +103,7 @@ def wrapped(b: Builder, value: Value, dtype: str, lanes: int) -> Value:
     return widened(b, bits, dtype, lanes) if signed else b.zext(bits, vector(I64, lanes))
 
 
-def widened(b: Builder, value: Value, dtype: str, lanes: int) -> Value:
+def widened(b: Builder, value: IRValue, dtype: str, lanes: int) -> IRValue:
     """Elements of an integer type, or booleans, as they are in memory, as integers of 64 bits."""
     if dtype == "bool":
         is_true = b.icmp_signed("!=", value, int_constant(0, lanes, I8))
@@ -112,14 +112,14 @@ def widened(b: Builder, value: Value, dtype: str, lanes: int) -> Value:
     return value if dtype == "int64" else extend(value, vector(I64, lanes))
 
 
-def narrowed(b: Builder, value: Value, stored: str, dtype: str, lanes: int) -> Value:
+def narrowed(b: Builder, value: IRValue, stored: str, dtype: str, lanes: int) -> IRValue:
     """Integers as they are stored: as an element type of integers, or as booleans."""
     if dtype == "bool":
         return b.zext(b.icmp_signed("!=", value, int_constant(0, lanes, I64)), vector(stored, lanes))
     return value if dtype == "int64" else b.trunc(value, vector(stored, lanes))
 
 
-def apply(b: Builder, operator: str, x: Sequence[Value], lanes: int) -> Value:
+def apply(b: Builder, operator: str, x: Sequence[IRValue], lanes: int) -> IRValue:
     """The operator on integers; a comparison gives 1.0 or 0.0."""
     zero = int_constant(0, lanes, I64)
     match operator:
@@ -144,12 +144,12 @@ def apply(b: Builder, operator: str, x: Sequence[Value], lanes: int) -> Value:
             raise KeyError(operator)
 
 
-def folded(b: Builder, reduction: str, value: Value, before: Value, lanes: int) -> Value:
+def folded(b: Builder, reduction: str, value: IRValue, before: IRValue, lanes: int) -> IRValue:
     """One step of a reduction."""
     return apply(b, _FOLDED[reduction], [value, before], lanes)
 
 
-def _quotient(b: Builder, x: Value, y: Value, lanes: int) -> Value:
+def _quotient(b: Builder, x: IRValue, y: IRValue, lanes: int) -> IRValue:
     """x / y cut towards 0. A processor traps on a divisor of 0, and on -2^63 / -1."""
     zero, one, less = (int_constant(n, lanes, I64) for n in (0, 1, -1))
     negates = b.icmp_signed("==", y, less)
@@ -157,7 +157,7 @@ def _quotient(b: Builder, x: Value, y: Value, lanes: int) -> Value:
     return b.select(negates, b.sub(zero, x), b.binary("sdiv", x, safe))
 
 
-def _shifted(b: Builder, operator: str, x: Value, y: Value, lanes: int) -> Value:
+def _shifted(b: Builder, operator: str, x: IRValue, y: IRValue, lanes: int) -> IRValue:
     # Less than 0 is above 63, without a sign.
     outside = b.icmp_unsigned(">", y, int_constant(63, lanes, I64))
     if operator == "shift_right":

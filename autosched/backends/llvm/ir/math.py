@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autosched.backends.llvm.ir.text import F32, F64, I16, I32, I64, Builder, Value
+from autosched.backends.llvm.ir.text import F32, F64, I16, I32, I64, Builder, IRValue
 from autosched.backends.llvm.ir.values import (
     double_constant,
     float_constant,
@@ -31,19 +31,19 @@ from autosched.backends.llvm.ir.values import (
 )
 
 
-def at_most(b: Builder, x: Value, limit: float, lanes: int) -> Value:
+def at_most(b: Builder, x: IRValue, limit: float, lanes: int) -> IRValue:
     """The smaller of x and the limit; NaN stays NaN."""
     c = float_constant(limit, lanes)
     return b.select(b.fcmp_ordered("<", c, x), c, x)
 
 
-def at_least(b: Builder, x: Value, limit: float, lanes: int) -> Value:
+def at_least(b: Builder, x: IRValue, limit: float, lanes: int) -> IRValue:
     """The larger of x and the limit; NaN stays NaN."""
     c = float_constant(limit, lanes)
     return b.select(b.fcmp_ordered(">", c, x), c, x)
 
 
-def horner(b: Builder, x: Value, coefficients: Sequence[float], lanes: int) -> Value:
+def horner(b: Builder, x: IRValue, coefficients: Sequence[float], lanes: int) -> IRValue:
     """The sum of coefficients[i] * x**i, lowest power first."""
     result = float_constant(coefficients[-1], lanes)
     for c in reversed(coefficients[:-1]):
@@ -70,7 +70,7 @@ EXP_HI = 89.0  # exp is +inf from 88.7229 on
 EXP_LO = -104.0  # exp rounds to 0 below -103.9721
 
 
-def _reduced(b: Builder, x: Value, lanes: int) -> tuple[Value, Value, Value]:
+def _reduced(b: Builder, x: IRValue, lanes: int) -> tuple[IRValue, IRValue, IRValue]:
     """The integer n nearest to x / ln 2, plus ROUND_MAGIC and as it is, and e**(x - n ln 2)."""
     biased = fma(b, x, float_constant(LOG2E, lanes), float_constant(ROUND_MAGIC, lanes), lanes)
     n = b.fsub(biased, float_constant(ROUND_MAGIC, lanes))
@@ -82,7 +82,7 @@ def _reduced(b: Builder, x: Value, lanes: int) -> tuple[Value, Value, Value]:
     return biased, n, p
 
 
-def exp(b: Builder, x: Value, lanes: int) -> Value:
+def exp(b: Builder, x: IRValue, lanes: int) -> IRValue:
     """e**x, scaled by two powers of two, the halves of n, so that neither leaves the normal range.
 
     With AVX-512, whose vectors alone have 16 lanes, one instruction scales by 2**n, right in the whole range.
@@ -98,7 +98,7 @@ def exp(b: Builder, x: Value, lanes: int) -> Value:
     half = b.ashr(n, int_constant(1, lanes))
     rest = b.sub(n, half)
 
-    def power_of_two(e: Value) -> Value:
+    def power_of_two(e: IRValue) -> IRValue:
         return b.bitcast(b.shl(b.add(e, int_constant(127, lanes)), int_constant(23, lanes)), t)
 
     return b.fmul(b.fmul(p, power_of_two(half)), power_of_two(rest))
@@ -118,7 +118,7 @@ LOG_P = (
 SQRT_HALF_BITS = 0x3F3504F3
 
 
-def log(b: Builder, x: Value, lanes: int) -> Value:
+def log(b: Builder, x: IRValue, lanes: int) -> IRValue:
     """Natural logarithm."""
     t, ti = vector(F32, lanes), vector(I32, lanes)
     # A denormal argument is scaled to the normal range first.
@@ -148,7 +148,7 @@ def log(b: Builder, x: Value, lanes: int) -> Value:
 # x * P(x^2) / Q(x^2) is no shorter -- the division bounds it -- and is 5 ulp off near +-1.)
 
 
-def _exp_of_negative(b: Builder, x: Value, lanes: int) -> Value:
+def _exp_of_negative(b: Builder, x: IRValue, lanes: int) -> IRValue:
     """e**x for -80 <= x <= 0 (or NaN): no clamps and a single power of two."""
     biased, _, p = _reduced(b, x, lanes)
     # The low bits of ROUND_MAGIC_BITS are 0, so the shift leaves just n in the exponent field.
@@ -156,7 +156,7 @@ def _exp_of_negative(b: Builder, x: Value, lanes: int) -> Value:
     return b.fmul(p, b.bitcast(b.add(bits, int_constant(127 << 23, lanes)), vector(F32, lanes)))
 
 
-def copysign(b: Builder, magnitude: Value, sign: Value, lanes: int) -> Value:
+def copysign(b: Builder, magnitude: IRValue, sign: IRValue, lanes: int) -> IRValue:
     return b.call(f"llvm.copysign.{overload(lanes)}", vector(F32, lanes), [magnitude, sign])
 
 
@@ -172,7 +172,7 @@ TANH_P = (
 TANH_LIMIT = 9.02  # from here on tanh rounds to 1
 
 
-def tanh(b: Builder, x: Value, lanes: int) -> Value:
+def tanh(b: Builder, x: IRValue, lanes: int) -> IRValue:
     y = b.fmul(x, x)
     near = fma(b, b.fmul(x, y), horner(b, y, TANH_P, lanes), x, lanes)
     a = at_most(b, unary(b, "fabs", x, lanes), TANH_LIMIT, lanes)
@@ -207,7 +207,7 @@ ERF_R = (
 ERF_LIMIT = 3.95  # from 3.92 on erf rounds to 1
 
 
-def erf(b: Builder, x: Value, lanes: int) -> Value:
+def erf(b: Builder, x: IRValue, lanes: int) -> IRValue:
     y = b.fmul(x, x)
     near = fma(b, x, horner(b, y, ERF_P, lanes), x, lanes)
     a = at_most(b, unary(b, "fabs", x, lanes), ERF_LIMIT, lanes)
@@ -229,18 +229,18 @@ ROUND_MAGIC_DOUBLE = 6755399441055744.0
 SIN_LIMIT = 2.0**46
 
 
-def sin(b: Builder, x: Value, lanes: int) -> Value:
+def sin(b: Builder, x: IRValue, lanes: int) -> IRValue:
     # Of -0 the polynomial makes 0.
     is_zero = b.fcmp_ordered("==", x, float_constant(0.0, lanes))
     return b.select(is_zero, x, _sine(b, x, 0, lanes))
 
 
-def cos(b: Builder, x: Value, lanes: int) -> Value:
+def cos(b: Builder, x: IRValue, lanes: int) -> IRValue:
     """The sine of a quarter turn more."""
     return _sine(b, x, 1, lanes)
 
 
-def _sine(b: Builder, x: Value, quarters: int, lanes: int) -> Value:
+def _sine(b: Builder, x: IRValue, quarters: int, lanes: int) -> IRValue:
     """sin(x + quarters * pi/2).
 
     Cody and Waite's reduction, in float64: n * HALF_PI_HI is subtracted without an error, and what the two doubles lack
@@ -260,12 +260,12 @@ def _sine(b: Builder, x: Value, quarters: int, lanes: int) -> Value:
     return b.select(small, value, float_constant(float("nan"), lanes))
 
 
-def _quadrant(b: Builder, x: Value, lanes: int) -> tuple[Value, Value]:
+def _quadrant(b: Builder, x: IRValue, lanes: int) -> tuple[IRValue, IRValue]:
     """The low bits of the integer n nearest to x / (pi/2), and x - n * pi/2."""
     t = vector(F64, lanes)
     wide, magic = b.fpext(x, t), double_constant(ROUND_MAGIC_DOUBLE, lanes)
 
-    def plus_product(a: Value, factor: float, addend: Value) -> Value:
+    def plus_product(a: IRValue, factor: float, addend: IRValue) -> IRValue:
         return b.call(f"llvm.fma.{overload(lanes, 'f64')}", t, [a, double_constant(factor, lanes), addend])
 
     biased = plus_product(wide, TWO_OVER_PI, magic)

@@ -9,7 +9,7 @@ from autosched.backends.formulas.terms import Term, argument
 from autosched.backends.llvm.ir import formulas as llvm_formulas
 from autosched.backends.llvm.ir import integers as llvm_integers
 from autosched.backends.llvm.ir import math as llvm_math
-from autosched.backends.llvm.ir.text import F16, F32, Builder, Value
+from autosched.backends.llvm.ir.text import F16, F32, Builder, IRValue
 from autosched.backends.llvm.ir.values import (
     bfloat16_bits,
     condition,
@@ -27,7 +27,7 @@ from search_spaces.workloads.dtypes import is_integer
 _FUSED = {"add": "fadd contract", "sub": "fsub contract", "mul": "fmul contract"}
 
 
-def apply(b: Builder, operator: str, x: Sequence[Value], lanes: int) -> Value:
+def apply(b: Builder, operator: str, x: Sequence[IRValue], lanes: int) -> IRValue:
     """The operator on values of type <lanes x float>."""
     match operator:
         case "add" | "sub" | "mul":
@@ -69,7 +69,7 @@ def apply(b: Builder, operator: str, x: Sequence[Value], lanes: int) -> Value:
             return llvm_formulas.emit(b, FORMULAS[operator](*arguments), x, lanes)
 
 
-def _of_any_size(b: Builder, near: Value, formula: Callable[[Term], Term], x: Value, lanes: int) -> Value:
+def _of_any_size(b: Builder, near: IRValue, formula: Callable[[Term], Term], x: IRValue, lanes: int) -> IRValue:
     """The value `near` 0, and that of a formula where x is as large as polynomials alone do not reduce.
 
     As such numbers are rare, they are looked for first.
@@ -89,19 +89,19 @@ def _of_any_size(b: Builder, near: Value, formula: Callable[[Term], Term], x: Va
     return result
 
 
-def _extreme(b: Builder, comparison: str, x: Value, y: Value) -> Value:
+def _extreme(b: Builder, comparison: str, x: IRValue, y: IRValue) -> IRValue:
     """The larger or smaller one; NaN where either is, as in relu(NaN)."""
     # "Unordered or greater" lets a NaN on the left through; a constant on the right is none.
     chosen = _chosen(b, comparison, x, y)
     return chosen if is_constant(y) else b.select(b.fcmp_unordered("uno", y, y), y, chosen)
 
 
-def _chosen(b: Builder, comparison: str, x: Value, y: Value) -> Value:
+def _chosen(b: Builder, comparison: str, x: IRValue, y: IRValue) -> IRValue:
     """x where the comparison with y holds or either is NaN, else y: one instruction on x86."""
     return b.select(b.fcmp_unordered(comparison, x, y), x, y)
 
 
-def folded(b: Builder, reduction: str, value: Value, before: Value, lanes: int) -> Value:
+def folded(b: Builder, reduction: str, value: IRValue, before: IRValue, lanes: int) -> IRValue:
     """One step of a reduction. A maximum or minimum forgets NaN: see `found_nan`."""
     if llvm_integers.is_integral(value):
         return llvm_integers.folded(b, reduction, value, before, lanes)
@@ -114,23 +114,23 @@ def folded(b: Builder, reduction: str, value: Value, before: Value, lanes: int) 
             raise KeyError(reduction)
 
 
-def found_nan(b: Builder, value: Value, before: Value) -> Value:
+def found_nan(b: Builder, value: IRValue, before: IRValue) -> IRValue:
     """The value where it is NaN, else what was there before: kept beside a maximum, whose steps do not wait for it."""
     return b.select(b.fcmp_unordered("uno", value, value), value, before)
 
 
-def any_nan(b: Builder, x: Value, lanes: int) -> Value:
+def any_nan(b: Builder, x: IRValue, lanes: int) -> IRValue:
     """Whether any lane is NaN."""
     return _any(b, b.fcmp_unordered("uno", x, x), lanes)
 
 
-def _any(b: Builder, condition: Value, lanes: int) -> Value:
+def _any(b: Builder, condition: IRValue, lanes: int) -> IRValue:
     """Whether a condition holds in any lane."""
     bits = f"i{lanes}"
-    return b.icmp_signed("!=", b.bitcast(condition, bits), Value(bits, "0"))
+    return b.icmp_signed("!=", b.bitcast(condition, bits), IRValue(bits, "0"))
 
 
-def mapped(b: Builder, s: Map, value_of: Callable[[str], Value], lanes: int) -> Value:
+def mapped(b: Builder, s: Map, value_of: Callable[[str], IRValue], lanes: int) -> IRValue:
     """What a statement computes of values, which are <lanes x float> or <lanes x i64>."""
     if s.operator == "cast":
         (argument,) = s.arguments
@@ -141,7 +141,7 @@ def mapped(b: Builder, s: Map, value_of: Callable[[str], Value], lanes: int) -> 
     return (llvm_integers.apply if of_integers else apply)(b, s.operator, operands, lanes)
 
 
-def converted(b: Builder, value: Value, dtype: str, lanes: int) -> Value:
+def converted(b: Builder, value: IRValue, dtype: str, lanes: int) -> IRValue:
     """The value as one of `dtype`, widened again: rounded, cut towards 0, or to its lower bits."""
     if is_integer(dtype):
         whole = value if llvm_integers.is_integral(value) else llvm_integers.from_float(b, value, lanes)
@@ -150,7 +150,7 @@ def converted(b: Builder, value: Value, dtype: str, lanes: int) -> Value:
     return round_value(b, number, dtype, lanes)
 
 
-def round_value(b: Builder, value: Value, dtype: str, lanes: int) -> Value:
+def round_value(b: Builder, value: IRValue, dtype: str, lanes: int) -> IRValue:
     """The float32 value rounded to `dtype` and widened again."""
     match dtype:
         case "float16":

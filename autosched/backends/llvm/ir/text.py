@@ -27,7 +27,7 @@ _UNORDERED = {"<": "ult", ">": "ugt", "!=": "une", "uno": "uno"}
 
 
 @dataclass(slots=True, eq=False)
-class Value:
+class IRValue:
     """A value by its type and its spelling; `number` where it is an integer constant."""
 
     type: str
@@ -44,26 +44,26 @@ class Block:
 
 
 @dataclass(slots=True, eq=False)
-class Truth(Value):
+class Truth(IRValue):
     """What a comparison gives, 1.0 or 0.0, with the condition itself for those that can use it."""
 
-    condition: Value | None = None
+    condition: IRValue | None = None
 
 
 @dataclass(slots=True, eq=False)
-class Mask(Value):
+class Mask(IRValue):
     """Which lanes take part; `active` says how many of the first ones do, where that is known."""
 
     active: int | None = None
 
 
 @dataclass(slots=True, eq=False)
-class Phi(Value):
+class Phi(IRValue):
     """A value that depends on the block that was left last."""
 
-    incoming: list[tuple[Value, Block]] = field(default_factory=list)
+    incoming: list[tuple[IRValue, Block]] = field(default_factory=list)
 
-    def add_incoming(self, value: Value, block: Block) -> None:
+    def add_incoming(self, value: IRValue, block: Block) -> None:
         self.incoming.append((value, block))
 
     def __str__(self) -> str:
@@ -79,7 +79,7 @@ class Module:
         self._declarations: dict[str, str] = {}
         self._nontemporal = False
 
-    def declare(self, function: str, result: str, arguments: Sequence[Value]) -> None:
+    def declare(self, function: str, result: str, arguments: Sequence[IRValue]) -> None:
         """Declare an external function on its first use."""
         if function not in self._declarations:
             types = ", ".join(a.type for a in arguments)
@@ -88,7 +88,7 @@ class Module:
     def add(self, function: Builder) -> None:
         self._parts.append(str(function))
 
-    def add_constant(self, name: str, value: Value) -> None:
+    def add_constant(self, name: str, value: IRValue) -> None:
         self._parts.append(f"@{spelled(name)} = constant {value.type} {value.text}")
 
     def nontemporal(self) -> str:
@@ -101,15 +101,15 @@ class Module:
         return "\n\n".join([*self._parts, "\n".join(self._declarations.values()), *metadata]) + "\n"
 
 
-def _binary(opcode: str) -> Callable[[Builder, Value, Value], Value]:
-    def write(self: Builder, x: Value, y: Value) -> Value:
+def _binary(opcode: str) -> Callable[[Builder, IRValue, IRValue], IRValue]:
+    def write(self: Builder, x: IRValue, y: IRValue) -> IRValue:
         return self.binary(opcode, x, y)
 
     return write
 
 
-def _cast(opcode: str) -> Callable[[Builder, Value, str], Value]:
-    def write(self: Builder, x: Value, to: str) -> Value:
+def _cast(opcode: str) -> Callable[[Builder, IRValue, str], IRValue]:
+    def write(self: Builder, x: IRValue, to: str) -> IRValue:
         return self.instruction(to, f"{opcode} {x.type} {x.text} to {to}")
 
     return write
@@ -123,7 +123,7 @@ class Builder:
         self.module = module
         self._names: set[str] = set()
         self._numbers = 0
-        self.arguments = tuple(Value(t.split()[0], self._named(n)) for t, n in arguments)
+        self.arguments = tuple(IRValue(t.split()[0], self._named(n)) for t, n in arguments)
         signature = ", ".join(f"{t} {v.text}" for (t, _), v in zip(arguments, self.arguments, strict=True))
         self._head = f"define void @{spelled(name)}({signature}) {attributes} {{"
         self._slots: list[str] = []
@@ -152,12 +152,12 @@ class Builder:
     def _line(self, text: str) -> None:
         self.block.lines.append(f"  {text}")
 
-    def instruction(self, result: str, text: str) -> Value:
+    def instruction(self, result: str, text: str) -> IRValue:
         """Write an instruction that yields a value of type `result`."""
         self._numbers += 1
         name = f"%.{self._numbers}"
         self.block.lines.append(f"  {name} = {text}")
-        return Value(result, name)
+        return IRValue(result, name)
 
     def comment(self, text: str) -> None:
         self._line("; " + " ".join(text.splitlines()))
@@ -180,7 +180,7 @@ class Builder:
     def branch(self, to: Block) -> None:
         self._line(f"br label %{to.label}")
 
-    def cbranch(self, condition: Value, then: Block, otherwise: Block) -> None:
+    def cbranch(self, condition: IRValue, then: Block, otherwise: Block) -> None:
         self._line(f"br i1 {condition.text}, label %{then.label}, label %{otherwise.label}")
 
     def ret_void(self) -> None:
@@ -188,23 +188,23 @@ class Builder:
 
     # Memory
 
-    def stack_slot(self, of: str, name: str) -> Value:
+    def stack_slot(self, of: str, name: str) -> IRValue:
         """Room for a value on the stack, taken once at the function's entry."""
-        slot = Value(PTR, self._named(name))
+        slot = IRValue(PTR, self._named(name))
         self._slots.append(f"  {slot.text} = alloca {of}")
         return slot
 
-    def gep(self, base: Value, offset: Value, element: str) -> Value:
+    def gep(self, base: IRValue, offset: IRValue, element: str) -> IRValue:
         """The address of that many elements after base; a vector of addresses where the offset is one."""
         result = _like(offset.type, PTR)
         return self.instruction(
             result, f"getelementptr inbounds {element}, ptr {base.text}, {offset.type} {offset.text}"
         )
 
-    def load(self, address: Value, result: str, align: int | None = None) -> Value:
+    def load(self, address: IRValue, result: str, align: int | None = None) -> IRValue:
         return self.instruction(result, f"load {result}, ptr {address.text}{_aligned(align)}")
 
-    def store(self, value: Value, address: Value, align: int | None = None, nontemporal: bool = False) -> None:
+    def store(self, value: IRValue, address: IRValue, align: int | None = None, nontemporal: bool = False) -> None:
         mark = self.module.nontemporal() if nontemporal else ""
         self._line(f"store {value.type} {value.text}, ptr {address.text}{_aligned(align)}{mark}")
 
@@ -213,7 +213,7 @@ class Builder:
 
     # Arithmetic, all of it element by element
 
-    def binary(self, opcode: str, x: Value, y: Value) -> Value:
+    def binary(self, opcode: str, x: IRValue, y: IRValue) -> IRValue:
         """An instruction of two operands of one type; `opcode` with flags, as "fadd contract"."""
         return self.instruction(x.type, f"{opcode} {x.type} {x.text}, {y.text}")
 
@@ -226,54 +226,54 @@ class Builder:
     fpext, fptrunc, sitofp, fptosi = _cast("fpext"), _cast("fptrunc"), _cast("sitofp"), _cast("fptosi")
     uitofp = _cast("uitofp")
 
-    def fneg(self, x: Value) -> Value:
+    def fneg(self, x: IRValue) -> IRValue:
         return self.instruction(x.type, f"fneg {x.type} {x.text}")
 
-    def icmp_signed(self, comparison: str, x: Value, y: Value) -> Value:
+    def icmp_signed(self, comparison: str, x: IRValue, y: IRValue) -> IRValue:
         return self._compare(f"icmp {_SIGNED[comparison]}", x, y)
 
-    def icmp_unsigned(self, comparison: str, x: Value, y: Value) -> Value:
+    def icmp_unsigned(self, comparison: str, x: IRValue, y: IRValue) -> IRValue:
         return self._compare(f"icmp {_UNORDERED[comparison]}", x, y)
 
-    def fcmp_ordered(self, comparison: str, x: Value, y: Value) -> Value:
+    def fcmp_ordered(self, comparison: str, x: IRValue, y: IRValue) -> IRValue:
         """False where either is NaN."""
         return self._compare(f"fcmp {_ORDERED[comparison]}", x, y)
 
-    def fcmp_unordered(self, comparison: str, x: Value, y: Value) -> Value:
+    def fcmp_unordered(self, comparison: str, x: IRValue, y: IRValue) -> IRValue:
         """True where either is NaN; "uno" asks for just that."""
         return self._compare(f"fcmp {_UNORDERED[comparison]}", x, y)
 
-    def _compare(self, opcode: str, x: Value, y: Value) -> Value:
+    def _compare(self, opcode: str, x: IRValue, y: IRValue) -> IRValue:
         return self.instruction(_like(x.type, I1), f"{opcode} {x.type} {x.text}, {y.text}")
 
-    def select(self, condition: Value, x: Value, y: Value) -> Value:
+    def select(self, condition: IRValue, x: IRValue, y: IRValue) -> IRValue:
         return self.instruction(
             x.type, f"select {condition.type} {condition.text}, {x.type} {x.text}, {y.type} {y.text}"
         )
 
     # Vectors
 
-    def insert_element(self, into: Value, element: Value, at: int) -> Value:
+    def insert_element(self, into: IRValue, element: IRValue, at: int) -> IRValue:
         return self.instruction(
             into.type, f"insertelement {into.type} {into.text}, {element.type} {element.text}, i32 {at}"
         )
 
-    def extract_element(self, x: Value, at: int, element: str) -> Value:
+    def extract_element(self, x: IRValue, at: int, element: str) -> IRValue:
         return self.instruction(element, f"extractelement {x.type} {x.text}, i32 {at}")
 
-    def shuffle_vector(self, x: Value, y: Value, mask: Value) -> Value:
+    def shuffle_vector(self, x: IRValue, y: IRValue, mask: IRValue) -> IRValue:
         """The lanes of x followed by y that the mask numbers."""
         result = f"<{mask.type.split()[0][1:]} x {x.type.split()[-1]}"
         return self.instruction(result, f"shufflevector {x.type} {x.text}, {y.type} {y.text}, {mask.type} {mask.text}")
 
     # Calls
 
-    def call(self, function: str, result: str, arguments: Sequence[Value]) -> Value:
+    def call(self, function: str, result: str, arguments: Sequence[IRValue]) -> IRValue:
         """Call an external function that yields a value."""
         self.module.declare(function, result, arguments)
         return self.instruction(result, f"call {result} @{function}({_given(arguments)})")
 
-    def call_void(self, function: str, arguments: Sequence[Value]) -> None:
+    def call_void(self, function: str, arguments: Sequence[IRValue]) -> None:
         self.module.declare(function, VOID, arguments)
         self._line(f"call void @{function}({_given(arguments)})")
 
@@ -286,7 +286,7 @@ def spelled(name: str) -> str:
     return f'"{"".join(shown)}"'
 
 
-def _given(arguments: Sequence[Value]) -> str:
+def _given(arguments: Sequence[IRValue]) -> str:
     return ", ".join([f"{a.type} {a.text}" for a in arguments])
 
 

@@ -11,7 +11,7 @@ from autosched.tracing.values.values import Value, View
 
 
 @dataclass(frozen=True)
-class Operand:
+class TensorRead:
     """A tensor in memory as a kernel reads it: from which element on, and by which axes with which strides.
 
     One that is `looked_up` in is read as a whole: the names of its axes mean nothing, `shape` is its own.
@@ -38,7 +38,7 @@ class ViewOf:
     strides: tuple[int, ...]
 
 
-def view_of(operand: Operand, extents: Mapping[str, int]) -> ViewOf:
+def view_of(operand: TensorRead, extents: Mapping[str, int]) -> ViewOf:
     shape = operand.shape or tuple(extents[v] for v, _ in operand.strides)
     return ViewOf(operand.value, operand.offset, shape, tuple(s for _, s in operand.strides))
 
