@@ -131,6 +131,11 @@ WORKLOADS = {
         Tensor("s", (20,), "int32"),
         Tensor("u", (ROWS, COLUMNS), "int32"),
     ),
+    "looked_up_by_the_transpose": pointwise(
+        Gather("w", (Access("u", (c, r)), r)),
+        Tensor("w", (20, ROWS), "float32"),
+        Tensor("u", (COLUMNS, ROWS), "int32"),
+    ),
     "any": folded("max", Access("mask", (r, c)), MASK, dtype="bool"),
     "all": folded("prod", call("lt", X, Literal(2.0)), FLOATS, dtype="bool"),
     "product": folded("prod", add(Literal(1.0), mul(Literal(0.1), X)), FLOATS),

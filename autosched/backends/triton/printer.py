@@ -201,20 +201,21 @@ class KernelPrinter:
 
     def _gather(self, s: Gather) -> None:
         buffer = self._program.buffer(s.buffer)
-        index = tuple(self._index(self._tiles[i]) if isinstance(i, str) else i for i in s.index)
+        index = tuple(self._index(self._tiles[i], s.dst.axes) if isinstance(i, str) else i for i in s.index)
         place = self._indexing.looked_up(buffer, self._pointers[buffer.name], index, s.axes, s.dst.axes)
         other = operators.constant(math.nan) if is_float(buffer.dtype) else "0"
         masked = [f"mask={place.mask}", f"other={other}"] if place.mask else []
         self._block.write(call("tl.load", place.pointer, *masked, before=f"{self._name(s.dst.name)} = "))
 
-    def _index(self, tile: Tile) -> Along:
-        """The tile's values as integers of 64 bits; what cannot be an index, NaN say, as -1."""
+    def _index(self, tile: Tile, axes: tuple[str, ...]) -> Along:
+        """The tile's values as integers of 64 bits, in the order of `axes`; what cannot be an index, NaN say, as -1."""
         name = self._identifiers.of(("index", tile.name), f"{tile.name}_at")
-        value = self._name(tile.name)
+        order = tuple(a for a in axes if a in tile.axes)
+        value = self._operand(tile, order, tile.dtype)
         if is_float(tile.dtype):
             value = f"tl.where(({value} >= 0) & ({value} < {_MAX_INDEX:.1f}), {value}, -1.0)"
         self._block.write(f"{name} = {value}.to(tl.int64)")
-        return Along(name, tile.axes)
+        return Along(name, order)
 
     def _position(self, s: Position) -> None:
         if s.piece.extent is None:
