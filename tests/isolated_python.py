@@ -38,8 +38,8 @@ class IsolatedPython:
 
 
 def _serve() -> None:
-    import torch  # noqa: F401
-    import triton.language  # noqa: F401
+    import torch  # noqa: F401  # what forks of this process then have
+    import triton.language  # noqa: F401  # the same
 
     for line in sys.stdin:
         with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:

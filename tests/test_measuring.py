@@ -153,7 +153,7 @@ def test_workers_that_die_between_batches_are_replaced(measurer: LocalMeasurer) 
 
 def test_an_unknown_policy_is_refused_before_anything_is_under_way(measurer: LocalMeasurer) -> None:
     with pytest.raises(InputError, match="unknown timing policy 'warm'"):
-        measurer.submit(DOUBLING, [schedule("is fine")], policy="warm")  # type: ignore[arg-type]
+        measurer.submit(DOUBLING, [schedule("is fine")], policy="warm")  # type: ignore[arg-type]  # no policy, on purpose
 
 
 @pytest.mark.gpu

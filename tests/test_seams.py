@@ -160,7 +160,7 @@ def test_what_is_neither_a_name_nor_of_use_is_refused_before_anything_is_written
 ) -> None:
     log = tmp_path / "tuning.jsonl"
     with pytest.raises(InputError, match=r"expected a name \(.*random"):
-        tune(OP, TARGET, 5, log=log, measurer=RemoteMeasurer(), **arguments)  # type: ignore[call-overload]
+        tune(OP, TARGET, 5, log=log, measurer=RemoteMeasurer(), **arguments)  # type: ignore[call-overload]  # of many types
     assert not log.exists()
 
 

@@ -19,7 +19,7 @@ H200 = GPUS["h200"]
 
 def changed(space: SearchSpace, schedule: Schedule, **values: object) -> Schedule:
     knobs = {**schedule.knobs, **values}
-    return Schedule(schedule.sketch, tuple(knobs.items()), space.lower, schedule.backend)  # type: ignore[arg-type]
+    return Schedule(schedule.sketch, tuple(knobs.items()), space.lower, schedule.backend)  # type: ignore[arg-type]  # of any value
 
 
 def plain_start(space: search_spaces.SearchSpace) -> Schedule:

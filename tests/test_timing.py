@@ -104,7 +104,7 @@ def test_an_unknown_policy_is_refused_with_what_is_allowed() -> None:
     with pytest.raises(
         InputError, match=r"unknown timing policy 'cool'; did you mean 'cold'\? \(allowed: cold, graph, hot\)"
     ):
-        timer_for(cpu_target(), "cool")  # type: ignore[arg-type]
+        timer_for(cpu_target(), "cool")  # type: ignore[arg-type]  # no policy, on purpose
 
 
 def test_a_cold_sample_sweeps_twice_the_l2_of_every_core_in_use(monkeypatch: pytest.MonkeyPatch) -> None:

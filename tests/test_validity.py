@@ -308,7 +308,7 @@ def test_the_hash_of_code_depends_on_its_text_and_not_on_where_it_lies(
         with monkeypatch.context() as patch:
             patch.syspath_prepend(tmp_path / name)
             patch.delitem(sys.modules, "one", raising=False)
-            import one  # type: ignore[import-not-found]  # noqa: F401
+            import one  # type: ignore[import-not-found]  # noqa: F401  # written above, and loaded for its path
 
             found[name] = code_hash("one")
     assert found["flat"] == found["moved"] != found["changed"]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from search_spaces.errors import InputError, unknown_name
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.activations import apply_chain
@@ -54,16 +57,9 @@ def matmul(
     Raises:
         InputError: a size, type, layout, stride or epilogue is not allowed.
     """
-    for name, size in (("m", m), ("n", n), ("k", k), *(() if batch is None else (("batch", batch),))):
-        check_shape(name, (size,))
-    if layout not in LAYOUTS:
-        raise InputError(f"unknown layout {layout!r} (allowed: {', '.join(LAYOUTS)})")
-    if dtype not in OPERANDS:
-        raise unknown_name("dtype", str(dtype), OPERANDS)
+    _check({"m": m, "n": n, "k": k} | ({} if batch is None else {"batch": batch}), dtype, layout, fast_accum)
     element = "float32" if dtype == "tf32" else dtype
     made = _output_dtype(element, out_dtype, epilogue)
-    if fast_accum and element not in FLOAT8:
-        raise InputError(f"fast_accum with dtype {dtype}; it is for {' and '.join(FLOAT8)} only")
     outer = () if batch is None else (Axis("b", batch),)
     axis_m, axis_n, axis_k = Axis("m", m), Axis("n", n), Axis("k", k)
     a_axes = (*outer, axis_k, axis_m) if layout[0] == "t" else (*outer, axis_m, axis_k)
@@ -73,13 +69,8 @@ def matmul(
     b = Tensor("b", _shape(b_axes), element, _strides("b", b_axes, ldb, stride_b))
     product = ex.mul(_access("a", a_axes), _access("b", b_axes))
     out, extra = apply_chain(_access("acc", axes), epilogue, axes, "bfloat16" if made in FLOAT8 else made, scale)
-    reduction = Reduction("sum", (axis_k,))
-    stages: tuple[Stage, ...]
-    if epilogue:
-        accumulated = Stage("acc", axes, product, reduction, dtype=accumulator_of(element))
-        stages = (accumulated, Stage("out", axes, out, dtype=made))
-    else:
-        stages = (Stage("out", axes, product, reduction, dtype=made),)
+    summed = Stage("out", axes, product, Reduction("sum", (axis_k,)), dtype=made)
+    accumulated = replace(summed, name="acc", dtype=accumulator_of(element))
     added: tuple[tuple[str, Scalar], ...] = (
         ("out_dtype", out_dtype),
         ("fast_accum", fast_accum or None),
@@ -93,7 +84,7 @@ def matmul(
     return Workload(
         name="matmul",
         inputs=(a, b, *extra),
-        stages=stages,
+        stages=(accumulated, Stage("out", axes, out, dtype=made)) if epilogue else (summed,),
         precision="tf32" if dtype == "tf32" else "fast" if fast_accum else "ieee",
         output_strides=_strides("c", axes, ldc, stride_c),
         arguments=(
@@ -109,6 +100,18 @@ def matmul(
             *((name, value) for name, value in added if value is not None),
         ),
     )
+
+
+def _check(sizes: Mapping[str, int], dtype: str, layout: str, fast_accum: bool) -> None:
+    """Raise InputError for a size, type or layout that is not allowed, or sums that the type does not have."""
+    for name, size in sizes.items():
+        check_shape(name, (size,))
+    if layout not in LAYOUTS:
+        raise InputError(f"unknown layout {layout!r} (allowed: {', '.join(LAYOUTS)})")
+    if dtype not in OPERANDS:
+        raise unknown_name("dtype", str(dtype), OPERANDS)
+    if fast_accum and dtype not in FLOAT8:
+        raise InputError(f"fast_accum with dtype {dtype}; it is for {' and '.join(FLOAT8)} only")
 
 
 def _output_dtype(operand: str, wanted: str | None, epilogue: str) -> str:
