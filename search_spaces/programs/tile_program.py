@@ -457,8 +457,9 @@ def statements(body: tuple[Statement, ...]) -> Iterator[Statement]:
     """Every statement, outer before inner, in order."""
     for s in body:
         yield s
-        for inner in children(s):
-            yield from statements(inner)
+        if isinstance(s, For | If):
+            for inner in children(s):
+                yield from statements(inner)
 
 
 def children(statement: Statement) -> tuple[tuple[Statement, ...], ...]:
