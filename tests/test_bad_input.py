@@ -124,24 +124,40 @@ def test_a_foreign_file_is_not_written_to(tmp_path: Path) -> None:
     assert foreign.read_text() == "milk, eggs\n"
 
 
+class Untouched:
+    """A measurer that is not to be asked."""
+
+    overlaps = False
+    environment = ()
+    library_s = None
+
+    def submit(self, *_: object, **_named: object) -> list[Future[Measurement]]:
+        raise AssertionError("measured")
+
+    def remeasure(self, *_: object) -> list[Measurement]:
+        raise AssertionError("measured")
+
+    def cancel(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_log_whose_folder_is_absent_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    with pytest.raises(LogError, match=r"there is no folder .*nowhere; expected one that exists"):
+        tune(tmp_path / "nowhere" / "tuning.jsonl", measurer=Untouched())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_folder_of_the_users_log_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    with pytest.raises(AssertionError, match="measured"):
+        autosched.tune(OP, "cpu", 2, measurer=Untouched())
+    assert (tmp_path / "data" / "autosched" / "tuning.jsonl").is_file()
+
+
 def test_an_unwritable_log_is_found_out_before_anything_is_measured(tmp_path: Path) -> None:
-    class Untouched:
-        overlaps = False
-        environment = ()
-        library_s = None
-
-        def submit(self, *_: object) -> list[Future[Measurement]]:
-            raise AssertionError("measured")
-
-        def remeasure(self, *_: object) -> list[Measurement]:
-            raise AssertionError("measured")
-
-        def cancel(self) -> None:
-            pass
-
-        def close(self) -> None:
-            pass
-
     foreign = tmp_path / "notes.txt"
     foreign.write_text("milk, eggs\n")
     with pytest.raises(LogError, match="not a tuning log"), warnings.catch_warnings(action="error"):

@@ -206,6 +206,32 @@ def test_misuse_ends_in_one_line_and_status_2(
 
 
 @pytest.mark.parametrize(
+    "command",
+    [
+        ["replay", *SOFTMAX],
+        ["replay", *SOFTMAX, "--source"],
+        ["compare", *SOFTMAX],
+        ["export", *SOFTMAX, "--to", "kernel.py"],
+        ["log", "show"],
+        ["log", "best"],
+        ["log", "export", "--to", "records"],
+    ],
+    ids=lambda command: " ".join(c for c in command if c not in SOFTMAX),
+)
+def test_a_file_that_is_no_log_is_refused_once_and_nothing_is_created(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    # Of a size at which a log gets an index.
+    (tmp_path / "README.md").write_text("# How to run\n\nmilk, eggs\n" * 400_000)
+    result = run(*command, "--log", "README.md")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: README.md is not a tuning log: expected a first line such as")
+    assert len(result.stderr.splitlines()) == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["README.md"]
+
+
+@pytest.mark.parametrize(
     "wrong", [["--strategy", "best"], ["--cost-model", "best"], ["--trials", "0"], ["--log", "."]], ids=lambda w: w[0]
 )
 def test_wrong_options_are_refused_before_the_library_is_timed(

@@ -366,9 +366,41 @@ def test_float64_is_refused() -> None:
         trace(lambda x: x * 2, R(4).double())
 
 
-def test_data_dependent_functions_are_refused_in_the_words_of_pytorch() -> None:
-    with pytest.raises(InputError, match="cannot be captured"):
-        trace(lambda x: x * 2 if x.sum() > 0 else x, R(4))
+@pytest.mark.parametrize("backward", [False, True])
+def test_a_decision_by_data_is_refused_at_the_line_of_the_user(
+    backward: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def doubled(x: Tensor) -> Tensor:
+        y = x * 2
+        if y.sum() > 0:
+            return y
+        return x
+
+    message = r"doubled cannot be captured.*test_tracing\.py:\d+: if y\.sum\(\) > 0:\).*expected .*torch\.where"
+    with pytest.raises(InputError, match=message) as raised:
+        trace(doubled, R(4).requires_grad_(backward), backward=backward)
+    assert len(str(raised.value).splitlines()) == 1
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("take", [float, int, lambda x: range(9)[x.long()]], ids=["float", "int", "index"])
+def test_a_number_out_of_a_tensor_is_refused_in_the_words_of_the_project(take: Callable[[Tensor], float]) -> None:
+    with pytest.raises(InputError, match=r"test_tracing\.py:\d+: .*Python takes a value out of a tensor"):
+        trace(lambda x: x[: int(take(x.max()))], R(4))
+
+
+def test_an_error_within_a_function_is_shown_with_its_line() -> None:
+    with pytest.raises(InputError, match=r"test_tracing\.py:\d+: .*: RuntimeError: shape '\[3, -1\]' is invalid"):
+        trace(lambda x: x.reshape(3, -1), R(4))
+
+
+def test_what_a_function_says_while_it_is_traced_is_heard(capsys: pytest.CaptureFixture[str]) -> None:
+    def loud(x: Tensor) -> Tensor:
+        print("tracing", file=sys.stderr)
+        return x * 2
+
+    trace(loud, R(4))
+    assert "tracing" in capsys.readouterr().err
 
 
 def test_functions_that_change_their_inputs_are_refused() -> None:

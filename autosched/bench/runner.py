@@ -25,7 +25,7 @@ from autosched.comparing.contenders import BaselineName, check_baselines
 from autosched.kernels.kernel import Kernel
 from autosched.machine import devices
 from autosched.machine.timing import Policy, check_timing
-from autosched.replaying.arguments import check_integer, log_path
+from autosched.replaying.arguments import check_integer, log_path, written_log_path
 from autosched.replaying.replay import replay, why_wrong_now
 from autosched.tracing import TracedFunction
 from autosched.tuning.progress import progress_display
@@ -64,7 +64,7 @@ class BenchPlan:
         for name, value in (("trials", self.trials), ("rounds", self.rounds)):
             if value is not None:
                 check_integer(name, value, 1)
-        TuningLog(log_path(self.log)).check_is_log()
+        log_path(self.log) if self.trials is None else written_log_path(self.log)
 
 
 def run_bench(suite: Suite, plan: BenchPlan, folder: Path, console: Console, command: str) -> BenchTable:

@@ -9,7 +9,7 @@ from pathlib import Path
 from autosched.machine.timing import POLICIES
 from search_spaces import InputError, LogError, Workload
 from search_spaces.errors import unknown_name
-from tuning_logs import user_log_path
+from tuning_logs import TuningLog, user_log_path
 
 
 def check_workload(op: object) -> None:
@@ -44,7 +44,7 @@ def log_path(log: str | os.PathLike[str] | None) -> Path:
 
     Raises:
         InputError: it is no path.
-        LogError: no log can be there, or it is out of reach; nothing was created.
+        LogError: no log can be there, what is there is none, or it is out of reach; nothing was created.
     """
     if log is None:
         return _possible(user_log_path())
@@ -54,6 +54,18 @@ def log_path(log: str | os.PathLike[str] | None) -> Path:
         return _possible(Path(log).expanduser())
     except RuntimeError as error:
         raise LogError(f"cannot use {str(log)!r} as a tuning log: {error}") from None
+
+
+def written_log_path(log: str | os.PathLike[str] | None) -> Path:
+    """The same for a log that is to be written: its folder exists, but for the user's, which is made when it is needed.
+
+    Raises:
+        InputError, LogError: as `log_path`, or there is no such folder, which may be misspelt.
+    """
+    path = log_path(log)
+    if path != user_log_path() and not path.parent.is_dir():
+        raise LogError(f"{path}: there is no folder {path.parent}; expected one that exists")
+    return path
 
 
 def _possible(path: Path) -> Path:
@@ -66,4 +78,6 @@ def _possible(path: Path) -> Path:
         raise LogError(f"cannot use {str(path)!r} as a tuning log: {reason}") from error
     if not stat.S_ISREG(mode):
         raise LogError(f"{path} is no file; expected the path of a tuning log, such as tuning.jsonl")
+    # Refused once here, it does not warn of every line.
+    TuningLog(path).check_is_log()
     return path

@@ -21,7 +21,7 @@ from autosched.machine import devices
 from autosched.machine.noise import why_disturbed
 from autosched.machine.timing import Policy, check_timing
 from autosched.measuring import LocalMeasurer, Measurer, local_measurer
-from autosched.replaying.arguments import check_integer, check_workload, log_path
+from autosched.replaying.arguments import check_integer, check_workload, written_log_path
 from autosched.strategies import StrategyFactory
 from autosched.tracing.callables.traced import Traced, cuts_of
 from autosched.tuning.effort import WorkSeconds, ladder
@@ -174,8 +174,7 @@ def prepare(
     check_workload(op)
     check_integer("trials", trials, 1)
     check_integer("seed", seed, 0)
-    tuning_log = TuningLog(log_path(log))
-    tuning_log.check_is_log()
+    tuning_log = TuningLog(written_log_path(log))
     device = _device(target, measured_elsewhere)
     check_timing(policy, device)
     space = spaces.build(op, device)

@@ -24,6 +24,7 @@ from autosched.tracing.capture.capture import Captured, decompositions, name_of,
 from autosched.tracing.capture.decomposing import has_gradient_operators, one_sided
 from autosched.tracing.capture.graph_rewriting import read_from_their_memory, without_tokens
 from autosched.tracing.capture.structure import Structure, flattened
+from autosched.tracing.capture.user_lines import why_not_captured
 from search_spaces import InputError, Target, Workload
 
 
@@ -100,7 +101,7 @@ def trace_with_gradient(
             raise
         except Exception as error:
             # PyTorch raises whatever the function, or one of its own layers, does.
-            raise InputError(f"{name} cannot be captured with its gradient: {type(error).__name__}: {error}") from error
+            raise InputError(f"{name} cannot be captured with its gradient{why_not_captured(error)}") from error
     # As in `_joint`.
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 

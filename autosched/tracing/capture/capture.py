@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import io
 import logging
 import operator
+import sys
 import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,11 +21,10 @@ from torch.export.graph_signature import InputKind
 
 from autosched.tracing.capture.graph_rewriting import read_from_their_memory, reshape_instead_of_view, without_tokens
 from autosched.tracing.capture.structure import Structure
+from autosched.tracing.capture.user_lines import why_not_captured
 from search_spaces import InputError
 
 _aten = torch.ops.aten
-_TORCH = Path(torch.__file__).parent
-_TRACING = Path(__file__).parent.parent
 # Core ATen operators that others compute as well: of these PyTorch has decompositions, which are taken here.
 _COMPOSED = (
     "_softmax",
@@ -97,7 +97,7 @@ def capture(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Captured:
             exported = exported.run_decompositions(decompositions())
         except Exception as error:
             # torch.export raises whatever the function, or one of its own layers, does.
-            raise InputError(f"{name_of(function)} cannot be captured: {type(error).__name__}: {error}") from error
+            raise InputError(f"{name_of(function)} cannot be captured{why_not_captured(error)}") from error
     if exported.graph_signature.buffers_to_mutate or exported.graph_signature.user_inputs_to_mutate:
         raise InputError(f"{name_of(function)} changes its inputs; expected one that returns new tensors")
     placeholders = [n.name for n in exported.graph.nodes if n.op == "placeholder"]
@@ -130,19 +130,6 @@ def strides_of(made: Any) -> tuple[int, ...] | None:
 def _returned(graph: fx.Graph) -> list[Any]:
     (output,) = (n for n in graph.nodes if n.op == "output")
     return list(output.args[0])
-
-
-def user_line(node: fx.Node) -> str:
-    """The user's line that an operation comes from: `file.py:12: y = x.cumsum(0)`; "" where that is unknown."""
-    lines = (node.meta.get("stack_trace") or "").strip().splitlines()
-    for place, code in zip(reversed(lines[:-1]), reversed(lines[1:]), strict=True):
-        if place.strip().startswith("File "):
-            file, line, *_ = place.strip().removeprefix("File ").split(", ")
-            path = Path(file.strip('"'))
-            # What modules of PyTorch do is done for a line above.
-            if not {_TORCH, _TRACING} & set(path.parents):
-                return f"{path.name}:{line.removeprefix('line ')}: {code.strip()}"
-    return ""
 
 
 def _constant(exported: torch.export.ExportedProgram, spec: Any) -> Tensor:
@@ -198,11 +185,15 @@ def _called_forward(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what torch.export logs of an error that it raises as well."""
+    """Without what torch.export logs, and writes to stderr, of an error that it raises as well."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
+    written = io.StringIO()
     try:
-        yield
+        with contextlib.redirect_stderr(written):
+            yield
+        # The function's own.
+        sys.stderr.write(written.getvalue())
     finally:
         logging.disable(before)
 

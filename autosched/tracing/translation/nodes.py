@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from autosched.tracing.capture.capture import user_line
+from autosched.tracing.capture.user_lines import user_line
 from autosched.tracing.operators.rules import Result, torch_name
 from autosched.tracing.translation.layouts import permuted_strides
 from autosched.tracing.values.values import NUMBER

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from autosched.tracing.capture.capture import Captured, user_line
+from autosched.tracing.capture.capture import Captured
+from autosched.tracing.capture.user_lines import user_line
 from autosched.tracing.operators import (
     creation_rules,
     lookup_rules,

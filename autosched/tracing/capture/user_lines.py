@@ -1,0 +1,50 @@
+"""The user's line that an operation or an error comes from."""
+
+from __future__ import annotations
+
+import itertools
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import DataDependentOutputException
+
+_TORCH = Path(torch.__file__).parent
+_TRACING = Path(__file__).parent.parent
+
+
+def user_line(node: fx.Node) -> str:
+    """The user's line that an operation comes from: `file.py:12: y = x.cumsum(0)`; "" where that is unknown."""
+    lines = (node.meta.get("stack_trace") or "").strip().splitlines()
+    places = []
+    for place, code in itertools.pairwise(lines):
+        if place.strip().startswith("File "):
+            file, line, *_ = place.strip().removeprefix("File ").split(", ")
+            places.append((Path(file.strip('"')), line.removeprefix("line "), code.strip()))
+    return _last_of_user(places)
+
+
+def why_not_captured(error: Exception) -> str:
+    """The user's line in which the error arose, if it is known, and what was wrong: ` (file.py:12: code): reason`."""
+    frames = traceback.extract_tb(error.__traceback__)
+    line = _last_of_user([(Path(f.filename), str(f.lineno), f.line or "") for f in frames])
+    at = f" ({line})" if line else ""
+    # Here, since it takes 0.3 s, and workers start without it; torch.export has imported it.
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+    # With symbols for the numbers that tensors hold, and without them.
+    if isinstance(error, GuardOnDataDependentSymNode | DataDependentOutputException):
+        return (
+            f"{at}: Python takes a value out of a tensor there, as `if` or float() do; expected decisions by shapes, "
+            "element types and constants only (torch.where(condition, a, b) chooses element by element)"
+        )
+    return f"{at}: {type(error).__name__}: {error}"
+
+
+def _last_of_user(places: Iterable[tuple[Path, str, str]]) -> str:
+    """Of these files, lines and their code, outermost first, the last that is neither of PyTorch nor of tracing."""
+    users = [p for p in places if p[2] and not {_TORCH, _TRACING} & set(p[0].parents)]
+    # What modules of PyTorch do is done for a line above.
+    return f"{users[-1][0].name}:{users[-1][1]}: {users[-1][2]}" if users else ""
