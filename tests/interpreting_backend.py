@@ -78,7 +78,7 @@ class InterpretedProgram:
 
     def launch(self, addresses: Sequence[int]) -> None:
         *inputs, output = (_array(b, address) for b, address in zip(self._buffers, addresses, strict=True))
-        output[...] = interpret(self._program, inputs)
+        output[...] = interpret(self._program, inputs)[0]
 
     def unload(self) -> None:
         """Nothing is held."""

@@ -177,7 +177,7 @@ class Maker:
         strides = self.strides(out.shape, shared=False)
         read = {e.tensor for s in (*before, out) for e in _parts(s.expression)}
         inputs = tuple(t for t in self.inputs if t.name in read)
-        return Workload(name, inputs, (*before, out), output_strides=strides)
+        return Workload(name, inputs, (*before, out), output_strides=(strides,))
 
 
 def _parts(expression: Expression) -> list[Access | Gather]:

@@ -73,7 +73,7 @@ def written_with(
         for s in w.stages
     )
     inputs = tuple(dataclasses.replace(t, name=names(t.name)) for t in w.inputs)
-    return Workload("another", inputs, stages, w.precision, (("of", "none"),), w.output_strides)
+    return Workload("another", inputs, stages, w.precision, (("of", "none"),), output_strides=w.output_strides)
 
 
 def renamed(w: Workload, rng: np.random.Generator) -> Workload:
@@ -123,7 +123,7 @@ def with_dimensions_shuffled(w: Workload, rng: np.random.Generator) -> Workload:
         for s in w.stages
     )
     strides = tuple(w.output.effective_strides[d] for d in order[w.output.name])
-    return dataclasses.replace(w, inputs=inputs, stages=stages, output_strides=strides)
+    return dataclasses.replace(w, inputs=inputs, stages=stages, output_strides=(strides,))
 
 
 def with_an_axis_of_one_index(w: Workload, rng: np.random.Generator) -> Workload:
@@ -142,7 +142,7 @@ def with_an_axis_of_one_index(w: Workload, rng: np.random.Generator) -> Workload
     stages[-1] = dataclasses.replace(stages[-1], axes=(Axis("one", 1), *last.axes))
     strides = (int(rng.integers(1, 10**6)), *w.output.effective_strides)
     inputs = tuple(grown if t is wider else t for t in w.inputs)
-    return dataclasses.replace(w, inputs=inputs, stages=tuple(stages), output_strides=strides)
+    return dataclasses.replace(w, inputs=inputs, stages=tuple(stages), output_strides=(strides,))
 
 
 def with_an_axis_cut(w: Workload, rng: np.random.Generator) -> Workload:
@@ -174,7 +174,7 @@ def with_an_axis_cut(w: Workload, rng: np.random.Generator) -> Workload:
     )
     strides = w.output.effective_strides
     placed = (*strides[:place], 3 * strides[place], strides[place], *strides[place + 1 :])
-    return dataclasses.replace(w, stages=(*before, stage), output_strides=placed)
+    return dataclasses.replace(w, stages=(*before, stage), output_strides=(placed,))
 
 
 def with_arguments_exchanged(w: Workload, rng: np.random.Generator) -> Workload:
@@ -259,7 +259,7 @@ def rows(
     dtype: str = "float32",
     given: str = "float32",
     strides: tuple[int, ...] | None = None,
-    output_strides: tuple[int, ...] | None = None,
+    output_strides: tuple[tuple[int, ...], ...] = (),
 ) -> Workload:
     r, c = Axis("r", 16), Axis("c", 24)
     x = Access("x", (axis_index("r"), index))
@@ -293,7 +293,7 @@ DIFFERENT: Mapping[str, tuple[Workload, Workload]] = {
     "a coefficient": (rows(shape=(16, 64)), rows(Affine.of(("c", 2)), shape=(16, 64))),
     "how much memory an input has": (rows(), rows(shape=(17, 32))),
     "strides of rows": (rows(), rows(strides=(33, 1))),
-    "strides of the output": (rows(), rows(output_strides=(1, 16))),
+    "strides of the output": (rows(), rows(output_strides=((1, 16),))),
     "the reduction": (rows(), rows(fold=Reduction("max", (Axis("c", 24),)))),
     "how much is folded": (rows(), rows(fold=Reduction("sum", (Axis("c", 23),)))),
     "an operator": (rows(function=lambda x: call("exp", x)), rows(function=lambda x: call("exp2", x))),

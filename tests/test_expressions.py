@@ -165,7 +165,7 @@ def output_of(workload: Workload, values: np.ndarray) -> torch.Tensor:
 
 
 def interpreted(workload: Workload, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
-    return output_of(workload, interpret(programs(workload)[0], arrays(inputs)))
+    return output_of(workload, interpret(programs(workload)[0], arrays(inputs))[0])
 
 
 @each_workload
@@ -173,7 +173,7 @@ def test_the_interpreter_computes_what_the_reference_says(workload: Workload) ->
     inputs = random_inputs(workload, 1)
     expectation = expect(workload, inputs)
     for program in programs(workload):
-        got = output_of(workload, interpret(program, arrays(inputs)))
+        got = output_of(workload, interpret(program, arrays(inputs))[0])
         assert why_wrong(got, expectation) is None, str(workload)
 
 

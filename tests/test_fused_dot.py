@@ -92,7 +92,7 @@ def expected_of(workload: Workload) -> Expectation:
 
 def assert_computes(workload: Workload, chosen: Schedule) -> None:
     assert fused_space(workload).why_illegal(chosen) is None
-    got = torch.from_numpy(interpret(chosen.program, [x.float().numpy() for x in inputs_of(workload)]))
+    got = torch.from_numpy(interpret(chosen.program, [x.float().numpy() for x in inputs_of(workload)])[0])
     assert error_ratio(got, expected_of(workload)) <= 1, str(chosen)
 
 

@@ -120,7 +120,7 @@ def output_of(workload: Workload, values: np.ndarray) -> torch.Tensor:
 
 
 def by_interpreter(program: TileProgram, workload: Workload, inputs: list[torch.Tensor]) -> torch.Tensor:
-    return output_of(workload, interpret(program, [x.numpy() for x in inputs]))
+    return output_of(workload, interpret(program, [x.numpy() for x in inputs])[0])
 
 
 def by_llvm(program: TileProgram, workload: Workload, inputs: list[torch.Tensor]) -> torch.Tensor:

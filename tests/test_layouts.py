@@ -56,7 +56,7 @@ def pointwise(shape: tuple[int, int], *strides: tuple[int, ...] | None) -> Workl
     axes = tuple(Axis(name, extent) for name, extent in zip("rc", shape, strict=True))
     body = ex.call("maximum", Access("x", tuple(axis_index(a.name) for a in axes)), ex.Literal(0.0))
     x = Tensor("x", shape, "float32", strides[0])
-    return Workload("strided_relu", (x,), (Stage("out", axes, body),), output_strides=strides[1])
+    return Workload("strided_relu", (x,), (Stage("out", axes, body),), output_strides=(strides[1],))
 
 
 # What a layout is
@@ -179,7 +179,7 @@ def test_lowered_programs_compute_strided_tensors(workload: Workload, target: Ta
         program = schedule.program
         strides = {t.name: t.effective_strides for t in (*workload.inputs, workload.output)}
         assert {b.name: b.strides for b in program.buffers if b.role != "workspace"} == strides
-        got = torch.from_numpy(interpret(program, [x.float().numpy() for x in inputs]))
+        got = torch.from_numpy(interpret(program, [x.float().numpy() for x in inputs])[0])
         made = got.to(reference.torch_dtype(workload.output.dtype))
         assert error_ratio(made, expectation) <= 1.0, str(schedule)
 
@@ -196,7 +196,7 @@ def test_no_descriptor_moves_tiles_whose_rows_are_one_in_memory() -> None:
 def test_contractions_on_a_cpu_take_columns_that_are_apart() -> None:
     dense = ops.matmul(8, 17, 32)
     a, b = (dataclasses.replace(t, strides=(2 * t.shape[1] + 3, 2)) for t in dense.inputs)
-    apart = dataclasses.replace(dense, inputs=(a, b), output_strides=(3, 26))
+    apart = dataclasses.replace(dense, inputs=(a, b), output_strides=((3, 26),))
     assert not faults(apart, samples=6)
 
 
@@ -261,7 +261,7 @@ def test_a_batch_that_is_innermost_in_memory_has_schedules_that_compute_it() -> 
     rng = np.random.default_rng(0)
     drawn = random_inputs(space.workload, seed=1)
     for schedule in (space.sample(rng) for _ in range(4)):
-        got = torch.from_numpy(interpret(schedule.program, [x.float().numpy() for x in drawn]))
+        got = torch.from_numpy(interpret(schedule.program, [x.float().numpy() for x in drawn])[0])
         assert error_ratio(got, expect(space.workload, drawn)) <= 1, str(schedule)
 
 

@@ -270,7 +270,7 @@ def test_a_transposed_access_and_a_strided_output_are_computed() -> None:
     workload = pointwise(call("neg", at("x", "j", "i")), (35, 20), "float32", x=x)
     for got in computed(workload, x):
         assert torch.equal(got, -x.t())
-    strided = dataclasses.replace(workload, output_strides=(1, 35))
+    strided = dataclasses.replace(workload, output_strides=((1, 35),))
     for got in computed(strided, x):
         assert got.stride() == (1, 35)
         assert torch.equal(got, -x.t())

@@ -143,7 +143,7 @@ class TestPrograms:
         a, b, bias = (rng.standard_normal(t.shape, np.float32) for t in workload.inputs)
         expected = np.maximum(a.astype(np.float64) @ b + bias, 0.0)
         # 1000 products of normal values: as many roundings of 2^-24, of partial sums of about sqrt(1000).
-        np.testing.assert_allclose(interpret(start.program, [a, b, bias]), expected, atol=1000 * 2.0**-24 * 32)
+        np.testing.assert_allclose(interpret(start.program, [a, b, bias])[0], expected, atol=1000 * 2.0**-24 * 32)
 
     def test_a_space_without_a_legal_point_says_so(self) -> None:
         space = thin_space(UNALIGNED).restricted("thin_dot_gpu", stages=(4,))

@@ -66,7 +66,7 @@ def expected_of(workload: Workload) -> Expectation:
 def assert_computes(workload: Workload, chosen: Schedule) -> None:
     """The program of a legal schedule yields the workload's output, in the NumPy interpreter of tile programs."""
     assert tiled_space(workload).why_illegal(chosen) is None
-    got = torch.from_numpy(interpret(chosen.program, [x.numpy() for x in inputs_of(workload)]))
+    got = torch.from_numpy(interpret(chosen.program, [x.numpy() for x in inputs_of(workload)])[0])
     assert error_ratio(got, expected_of(workload)) <= 1, str(chosen)
 
 

@@ -201,7 +201,7 @@ def assert_interpreters_agree(triton_interpreter, program: TileProgram, toleranc
     """Triton's interpreter on the printed source gives what the tile program means."""
     inputs = random_inputs(program)
     got = triton_interpreter.run(BACKEND.render(program, "test"), program, inputs)
-    np.testing.assert_allclose(got, interpret(program, list(inputs.values())), rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(got, interpret(program, list(inputs.values()))[0], rtol=tolerance, atol=tolerance)
 
 
 # A product of float16 values is exact in float32 and sums differ in order only; the result is rounded to float16.
@@ -349,7 +349,7 @@ class TestInterpreted:
         got = triton_interpreter.run(BACKEND.render(program, ""), program, {"x": x})
         # The error of erf is absolute: it is fitted for sums with 1.
         smallest = 2 * 2.0**-23 if operator == "erf" else 2.0**-149
-        np.testing.assert_allclose(got, interpret(program, [x]), rtol=8 * 2.0**-23, atol=smallest)
+        np.testing.assert_allclose(got, interpret(program, [x])[0], rtol=8 * 2.0**-23, atol=smallest)
 
     def test_erf_is_within_two_units_of_1_and_keeps_nan(self, triton_interpreter):
         x = np.array([0.0, 1e-30, -1e-3, *np.linspace(-5.0, 5.0, 122), np.inf, -np.inf, np.nan], dtype=np.float32)
@@ -621,7 +621,7 @@ class TestOnGpu:
             for buffer, x in zip(buffers, inputs.values(), strict=True):
                 buffer.copy_(torch.from_numpy(x))
             graph.replay()
-            expected = torch.from_numpy(interpret(program, list(inputs.values())))
+            expected = torch.from_numpy(interpret(program, list(inputs.values()))[0])
             torch.testing.assert_close(out.cpu(), expected, rtol=SINGLE_TOLERANCE, atol=SINGLE_TOLERANCE)
         del graph
         launcher.unload()
@@ -633,7 +633,7 @@ class TestOnGpu:
         buffers = [torch.from_numpy(x).cuda() for x in inputs.values()]
         output = next(b for b in program.buffers if b.role == "output")
         out = torch.full(output.shape, torch.nan, dtype=getattr(torch, output.dtype), device="cuda")
-        expected = torch.from_numpy(interpret(program, list(inputs.values())))
+        expected = torch.from_numpy(interpret(program, list(inputs.values()))[0])
         for _ in range(2):
             launcher([*buffers, out])
             torch.testing.assert_close(out.cpu(), expected.to(out.dtype), rtol=tolerance, atol=tolerance)

@@ -86,7 +86,7 @@ def matmul(
         inputs=(a, b, *extra),
         stages=(accumulated, Stage("out", axes, out, dtype=made)) if epilogue else (summed,),
         precision="tf32" if dtype == "tf32" else "fast" if fast_accum else "ieee",
-        output_strides=_strides("c", axes, ldc, stride_c),
+        output_strides=(_strides("c", axes, ldc, stride_c),),
         arguments=(
             ("m", m),
             ("n", n),

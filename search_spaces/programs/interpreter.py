@@ -153,8 +153,8 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
 _FOLDS: dict[str, Callable[..., Array]] = {"sum": np.sum, "max": np.max, "min": np.min, "prod": np.prod}
 
 
-def interpret(program: TileProgram, inputs: Sequence[Array]) -> Array:
-    """The output of the program for these inputs (in buffer order; any type that holds them), rounded to its dtype.
+def interpret(program: TileProgram, inputs: Sequence[Array]) -> tuple[Array, ...]:
+    """The outputs of the program for these inputs (in buffer order; any type that holds them), rounded to their dtypes.
 
     Elements that no statement stores come out as NaN, in an output of integers as the smallest, as True in one of
     booleans.
@@ -170,8 +170,7 @@ def interpret(program: TileProgram, inputs: Sequence[Array]) -> Array:
     with np.errstate(all="ignore"):
         for kernel in program.kernels:
             _run_kernel(kernel, program, memory)
-    output = next(b for b in program.buffers if b.role == "output")
-    return round_to(memory[output.name], output.dtype)
+    return tuple(round_to(memory[b.name], b.dtype) for b in program.buffers if b.role == "output")
 
 
 def _held_as(dtype: str) -> type[np.float32 | np.int64]:
@@ -296,7 +295,7 @@ class _Program:
         result = []
         for i, piece in enumerate(slices):
             start = piece.start.evaluate(self.variables)
-            index = np.arange(start, start + (piece.extent or 1))
+            index = start + piece.step * np.arange(piece.extent or 1)
             shape = [1] * len(sliced)
             if piece.extent is not None:
                 shape[sliced.index(i)] = -1
@@ -313,7 +312,7 @@ class _Program:
                 tile, values = self.tiles[index]
                 axes = tile.axes
             else:
-                values = index.start.evaluate(self.variables) + np.arange(index.extent or 1)
+                values = index.start.evaluate(self.variables) + index.step * np.arange(index.extent or 1)
                 axes = (next(sliced),) if index.extent is not None else ()
                 values = values if axes else values[0]
             positions = _aligned(values, axes, s.dst.axes)
@@ -341,7 +340,7 @@ class _Program:
         full = [np.broadcast_to(i, values.shape).reshape(-1) for i in index]
         inside = np.ones(values.size, dtype=bool)
         for i, size in zip(full, target.shape, strict=True):
-            inside &= i < size
+            inside &= (i >= 0) & (i < size)
         at = tuple(i[inside] for i in full)
         new = round_to(values.reshape(-1)[inside], buffer.dtype).astype(target.dtype)
         if s.atomic:

@@ -44,9 +44,9 @@ def start_of(*terms: tuple[str, int]) -> Affine:
 @lru_cache(_SHARED)
 def buffers(workload: Workload, *workspaces: Buffer) -> tuple[Buffer, ...]:
     """The buffers of a program for this workload, in calling order."""
-    out = workload.output
     inputs = tuple(Buffer(t.name, t.shape, t.dtype, "input", t.strides) for t in workload.inputs)
-    return (*inputs, Buffer(out.name, out.shape, out.dtype, "output", out.strides), *workspaces)
+    outputs = tuple(Buffer(t.name, t.shape, t.dtype, "output", t.strides) for t in workload.outputs)
+    return (*inputs, *outputs, *workspaces)
 
 
 @lru_cache(_SHARED)

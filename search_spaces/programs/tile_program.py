@@ -93,16 +93,19 @@ class Slice:
     """One dimension of a tile's place in a buffer (or in another tile).
 
     `extent=None` picks a single index, and the tile does not have that axis. `clamped`: positions beyond the end of the
-    buffer read its last one instead of a fill value, so that no load needs a mask; for what nobody uses.
+    buffer read its last one instead of a fill value, so that no load needs a mask; for what nobody uses. `step`: from
+    one position to the next, which may be negative.
     """
 
     start: Affine
     extent: int | None = None
     clamped: bool = False
+    step: int = 1
 
     def __str__(self) -> str:
         clamped = " clamped" if self.clamped else ""
-        return f"{self.start}{clamped}" if self.extent is None else f"{self.start} : +{self.extent}{clamped}"
+        step = "" if self.step == 1 else f" step {self.step}"
+        return f"{self.start}{clamped}" if self.extent is None else f"{self.start} : +{self.extent}{step}{clamped}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -441,7 +444,7 @@ class Kernel:
 class TileProgram:
     """Kernels run one after the other over the same buffers.
 
-    Buffers are in calling order: inputs, then the output, then workspaces. Buffers in `zeroed` are set to zero first.
+    Buffers are in calling order: inputs, then the outputs, then workspaces. Buffers in `zeroed` are set to zero first.
     """
 
     name: str
@@ -457,8 +460,9 @@ def statements(body: tuple[Statement, ...]) -> Iterator[Statement]:
     """Every statement, outer before inner, in order."""
     for s in body:
         yield s
-        for inner in children(s):
-            yield from statements(inner)
+        if isinstance(s, For | If):
+            for inner in children(s):
+                yield from statements(inner)
 
 
 def children(statement: Statement) -> tuple[tuple[Statement, ...], ...]:
@@ -494,4 +498,4 @@ def loop_extents(kernel: Kernel) -> dict[str, int]:
 
 def may_exceed(piece: Slice, size: int, extents: dict[str, int]) -> bool:
     """Whether the slice can reach beyond a dimension of `size`: whether a backend must mask it."""
-    return piece.start.maximum(extents) + (piece.extent or 1) > size
+    return piece.start.maximum(extents) + max(0, piece.step * ((piece.extent or 1) - 1)) >= size

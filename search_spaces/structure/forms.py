@@ -198,6 +198,8 @@ def is_plain(workload: Workload) -> bool:
         forms = (i for e in ex.walk(stage.expression) if isinstance(e, Access | Gather) for i in e.index)
         if any(isinstance(i, ex.Affine) and not _is_axis(i) for i in forms):
             return False
+        if any(a.fill is not None for a in ex.accesses(stage.expression)):
+            return False
         for access in ex.accesses(stage.expression):
             names = [i.terms[0][0] for i in access.index]
             if len(set(names)) != len(names):
@@ -281,12 +283,12 @@ def _merged(workload: Workload, first: Axis, second: Axis) -> Workload:
         replace(s, axes=(*s.axes[:at], axis, *s.axes[at + 2 :]), expression=rewrite(s.expression))
         for s in workload.stages
     )
-    strides = workload.output_strides
+    (strides,) = workload.output_strides
     return replace(
         workload,
         inputs=tuple(inputs.values()),
         stages=stages,
-        output_strides=None if strides is None else (*strides[:at], *strides[at + 1 :]),
+        output_strides=(None if strides is None else (*strides[:at], *strides[at + 1 :]),),
     )
 
 

@@ -37,8 +37,9 @@ class ArgumentOrder:
     def _in_order(self, e: Expression, colours: Mapping[str, str]) -> tuple[str, Expression]:
         """The look of an expression, and the same with the arguments of sums and products sorted by theirs."""
         match e:
-            case Access(tensor):
-                return _joined("access", self._look(tensor), _seen(self.address(e), colours)), e
+            case Access(tensor, _, fill):
+                outside = [] if fill is None else [f":{constant_text(fill)}"]
+                return _joined("access", self._look(tensor), _seen(self.address(e), colours), *outside), e
             case Gather(tensor, mixed):
                 at = [(_seen(i, colours), i) if isinstance(i, Affine) else self._in_order(i, colours) for i in mixed]
                 look = _joined("gather", self._look(tensor), *sorted(look for look, _ in at))

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
 from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Expression, Gather, Position
+from search_spaces.workloads.expression import Access, Expression, Gather, Position
 
 
 def mergeable(
@@ -41,6 +41,11 @@ def _follow(names: Sequence[str], outer: str, inner: str) -> bool:
 
 
 def fixed_axes(expressions: Iterable[Expression]) -> frozenset[str]:
-    """The axes that are used as values, or beside indices that are data: they stay as they are."""
-    parts = (e for whole in expressions for e in ex.walk(whole) if isinstance(e, Gather | Position))
+    """The axes that are used as values, beside indices that are data, or to read outside of a tensor: they stay."""
+    parts = (
+        e
+        for whole in expressions
+        for e in ex.walk(whole)
+        if isinstance(e, Gather | Position) or (isinstance(e, Access) and e.fill is not None)
+    )
     return frozenset().union(*map(ex.variables, parts))

@@ -51,18 +51,22 @@ class Canonical:
     shapes: tuple[tuple[int, ...], ...]
 
 
-def canonical(inputs: Sequence[Tensor], stages: Sequence[Stage], output: Tensor, precision: str) -> Canonical:
-    """The canonical form of a workload; `output` is its last stage as a tensor in memory."""
-    stages = inlined(stages, precision)
+def canonical(
+    inputs: Sequence[Tensor], stages: Sequence[Stage], outputs: Sequence[Tensor], precision: str
+) -> Canonical:
+    """The canonical form of a workload; `outputs` are its stages that are stored, as tensors in memory."""
+    stages = inlined(stages, precision, [t.name for t in outputs])
     form = _Form({t.name: t for t in inputs}, {s.name: s for s in stages})
-    lines = form.of(stages[-1], output.effective_strides)
+    lines = form.of({t.name: t.effective_strides for t in reversed(outputs)})
     shapes = form.read | {t.name: (t.span,) for t in inputs if t.name not in form.read}
     names = [t.name for t in inputs]
     order = tuple(names.index(name) for name in shapes)
     memory: list[_Data] = [[inputs[n].dtype, inputs[n].span] for n in order]
     kinds = sorted(_kind(s) for s in stages if s.name in form.laid_out and s.reduction)
-    key = digest(json.dumps([precision, memory, lines]))[:_KEY_DIGITS]
-    return Canonical(key, " ".join([*kinds, output.dtype]), order, (form.loop, *shapes.values()))
+    # The last lines are those of the outputs.
+    several = [len(outputs)] if len(outputs) > 1 else []
+    key = digest(json.dumps([precision, memory, lines, *several]))[:_KEY_DIGITS]
+    return Canonical(key, " ".join([*kinds, *(t.dtype for t in outputs)]), order, (form.loop, *shapes.values()))
 
 
 @dataclass(frozen=True)
@@ -101,9 +105,9 @@ class _Form:
     def arguments(self) -> ArgumentOrder:
         return ArgumentOrder(self.inputs, self.stages, self._address)
 
-    def of(self, output: Stage, strides: tuple[int, ...]) -> list[_Data]:
-        """Every stage that the output needs, the output last."""
-        self.laid_out[output.name] = strides
+    def of(self, outputs: Mapping[str, tuple[int, ...]]) -> list[_Data]:
+        """Every stage that the outputs need, these last, in the opposite order; `outputs` have their strides."""
+        self.laid_out.update(outputs)
         backwards: list[_Ordered] = []
         while len(backwards) < len(self.laid_out):
             backwards.append(self._ordered(self.stages[list(self.laid_out)[len(backwards)]]))
@@ -162,6 +166,10 @@ class _Form:
 
     def _data(self, e: Expression, stage: _Ordered) -> _Data:
         match e:
+            case Access(tensor, index, fill) if fill is not None:
+                table = self._table(tensor, index)
+                number = self._number(tensor, tuple(size for size, _, _ in table if size > 1))
+                return ["guarded", number, constant_text(fill), *(self._dimension(*each, stage) for each in table)]
             case Access(tensor) if tensor in self.inputs:
                 address = self._address(e)
                 return ["input", self._number(tensor, stage.shape(address)), _form(address, stage.places)]
@@ -214,12 +222,14 @@ def _merged(
 
 
 def _values(expression: Expression) -> list[dict[str, int]]:
-    """How positions, and indices of what is looked up in, change along the axes: in the manner of walks."""
+    """How positions and indices change along the axes, in the manner of walks: indices of what is looked up in, and of
+    what may be read outside of it.
+    """
     found: list[dict[str, int]] = []
     for e in ex.walk(expression):
         if isinstance(e, Position):
             found.append(dict(e.index.terms))
-        elif isinstance(e, Gather):
+        elif isinstance(e, Gather) or (isinstance(e, Access) and e.fill is not None):
             found += [dict(i.terms) for i in e.index if isinstance(i, Affine)]
     return found
 

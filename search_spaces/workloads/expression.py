@@ -154,10 +154,14 @@ def axis_index(name: str) -> Affine:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One element of a tensor (an input or an earlier stage)."""
+    """One element of a tensor (an input or an earlier stage); `fill` where the index is outside of the tensor.
+
+    Without a `fill`, the index never is. (Padding, concatenation and windows read outside.)
+    """
 
     tensor: str
     index: tuple[Affine, ...]
+    fill: float | int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,8 +385,8 @@ def reindexed(expression: Expression, form: Callable[[Affine], Affine]) -> Expre
 
     def change(e: Expression) -> Expression | None:
         match e:
-            case Access(tensor, index):
-                return Access(tensor, tuple(map(form, index)))
+            case Access(tensor, index, fill):
+                return Access(tensor, tuple(map(form, index)), fill)
             case Position(index):
                 return Position(form(index))
             case Gather(tensor, mixed):
@@ -406,8 +410,9 @@ def to_text(expression: Expression) -> str:
             return f"{value:g}"
         case Integer(value):
             return str(value)
-        case Access(tensor, index):
-            return f"{tensor}[{', '.join(map(str, index))}]"
+        case Access(tensor, index, fill):
+            outside = "" if fill is None else f" or {fill:g}"
+            return f"{tensor}[{', '.join(map(str, index))}]{outside}"
         case Gather(tensor, index):
             return f"{tensor}[{', '.join(str(i) if isinstance(i, Affine) else to_text(i) for i in index)}]"
         case Position(index):
@@ -419,12 +424,12 @@ def to_text(expression: Expression) -> str:
 def to_json(expression: Expression) -> Any:
     match expression:
         case Literal(value):
-            # JSON has no infinity.
-            return {"literal": value if math.isfinite(value) else str(value)}
+            return {"literal": _number_to_json(value)}
         case Integer(value):
             return {"integer": value}
-        case Access(tensor, index):
-            return {"access": tensor, "index": [i.to_json() for i in index]}
+        case Access(tensor, index, fill):
+            outside = {} if fill is None else {"fill": _number_to_json(fill)}
+            return {"access": tensor, "index": [i.to_json() for i in index], **outside}
         case Gather(tensor, index):
             return {"gather": tensor, "index": [i.to_json() if isinstance(i, Affine) else to_json(i) for i in index]}
         case Position(index):
@@ -433,16 +438,23 @@ def to_json(expression: Expression) -> Any:
             return {"apply": operator, "arguments": [to_json(a) for a in arguments]}
 
 
+def _number_to_json(value: float | int) -> float | int | str:
+    # JSON has no infinity.
+    return value if math.isfinite(value) else str(value)
+
+
 def from_json(data: Any) -> Expression:
     if "literal" in data:
         return Literal(float(data["literal"]))
     if "integer" in data:
         return Integer(int(data["integer"]))
     if "access" in data:
-        return Access(data["access"], tuple(Affine.from_json(i) for i in data["index"]))
+        fill = data.get("fill")
+        index = tuple(Affine.from_json(i) for i in data["index"])
+        return Access(data["access"], index, float(fill) if isinstance(fill, str) else fill)
     if "gather" in data:
-        index = (from_json(i) if isinstance(i, dict) else Affine.from_json(i) for i in data["index"])
-        return Gather(data["gather"], tuple(index))
+        mixed = (from_json(i) if isinstance(i, dict) else Affine.from_json(i) for i in data["index"])
+        return Gather(data["gather"], tuple(mixed))
     if "position" in data:
         return Position(Affine.from_json(data["position"]))
     return Apply(data["apply"], tuple(from_json(a) for a in data["arguments"]))

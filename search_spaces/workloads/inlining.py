@@ -9,7 +9,7 @@ Such a stage folds nothing, and is a float32 as every expression is: no rounding
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from search_spaces.workloads import expression as ex
@@ -20,8 +20,8 @@ from search_spaces.workloads.stages import Stage
 _MOST_PARTS = 1000
 
 
-def inlined(stages: Sequence[Stage], precision: str) -> tuple[Stage, ...]:
-    """The stages with those that only name an expression inlined; the last one stays.
+def inlined(stages: Sequence[Stage], precision: str, outputs: Collection[str]) -> tuple[Stage, ...]:
+    """The stages with those that only name an expression inlined; outputs stay.
 
     So does what a dot multiplies that is less precise than float32: an operand that is a stage makes a dot of a sum of
     products (`Stage.is_contraction`).
@@ -34,7 +34,7 @@ def inlined(stages: Sequence[Stage], precision: str) -> tuple[Stage, ...]:
         whole = _with(stage.expression, named)
         made = replace(stage, expression=whole if ex.parts(whole) <= _MOST_PARTS else stage.expression)
         names_only = made.reduction is None and made.dtype == "float32" and made.name not in multiplied
-        if names_only and made.expression is whole and stage is not stages[-1]:
+        if names_only and made.expression is whole and stage.name not in outputs:
             named[made.name] = made
         kept.append(made)
     return tuple(kept)

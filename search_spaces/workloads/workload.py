@@ -6,9 +6,10 @@
 
 Every stage computes in float32 (float64 in the reference), except that sums of products of int8 are int32 and
 exact, and that expressions of integers are (`expression.is_integral`): a stage of one is int64, and so are its folds.
-`Stage.dtype` is what a stage is rounded to when stored, and only the last stage, the output, is stored: integers are
-stored as integers. An output of integers or booleans may be of a float32 expression with such values. Tensors are dense
-and row-major unless they say their strides.
+`Stage.dtype` is what a stage is rounded to when stored, and only outputs are stored (the last stage, where nothing else
+is said): integers are stored as integers. A stage that reads an output reads what its expression gives, before it is
+stored. An output of integers or booleans may be of a float32 expression with such values. Tensors are dense and
+row-major unless they say their strides.
 """
 
 from __future__ import annotations
@@ -50,8 +51,9 @@ class Workload:
 
     `name` and `arguments` say how it was constructed (for people and for library baselines). `precision` is that of
     dots: "ieee"; "tf32" for float32 operands cut to tf32; "fast" for 8-bit floats whose partial sums stay in the
-    accumulator of the tensor core to the end, which keeps fewer bits than float32. `output_strides` place the output in
-    memory as `Tensor.strides` do an input.
+    accumulator of the tensor core to the end, which keeps fewer bits than float32. `output_names` are the stages that
+    are stored, in the order in which a call returns them: the last one, where none is named. `output_strides` place
+    each of them in memory as `Tensor.strides` do an input; where none are given, all are dense.
     """
 
     name: str
@@ -59,7 +61,8 @@ class Workload:
     stages: tuple[Stage, ...]
     precision: str = "ieee"
     arguments: tuple[tuple[str, Scalar], ...] = field(default=(), compare=False)
-    output_strides: tuple[int, ...] | None = None
+    output_names: tuple[str, ...] = ()
+    output_strides: tuple[tuple[int, ...] | None, ...] = ()
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
@@ -77,24 +80,39 @@ class Workload:
             check_axes(stage.name, (*stage.axes, *(stage.reduction.axes if stage.reduction else ())))
             self._check_stage(stage, known)
             known[stage.name] = stage.shape
+        self._check_outputs()
         self._check_dtypes()
-        if self.output_strides is not None:
-            last = self.stages[-1]
-            check_strides(last.name, last.shape, self.output_strides, shared=False)
-            object.__setattr__(self, "output_strides", declared_strides(last.shape, self.output_strides))
+
+    def _check_outputs(self) -> None:
+        """Complete what is said of the outputs; raise InputError where they are no stages, or cannot lie like that."""
+        names = self.output_names or (self.stages[-1].name,)
+        stages = {s.name: s for s in self.stages}
+        if len(set(names)) < len(names) or not stages.keys() >= set(names):
+            raise InputError(f"workload {self.name!r}: outputs {list(names)}; expected each once, of {sorted(stages)}")
+        given = self.output_strides or (None,) * len(names)
+        if len(given) != len(names):
+            raise InputError(f"workload {self.name!r}: strides of {len(given)} outputs, expected {len(names)}")
+        found = []
+        for name, strides in zip(names, given, strict=True):
+            if strides is not None:
+                check_strides(name, stages[name].shape, strides, shared=False)
+                strides = declared_strides(stages[name].shape, strides)
+            found.append(strides)
+        object.__setattr__(self, "output_names", names)
+        object.__setattr__(self, "output_strides", tuple(found))
 
     def _check_dtypes(self) -> None:
-        """Raise InputError unless only sums of products and the output are integers, and "fast" means something."""
+        """Raise InputError unless only sums of products and outputs are integers, and "fast" means something."""
         known = {t.name: t.dtype for t in self.inputs}
         for stage in self.stages:
             operands = [known[a.tensor] for a in ex.accesses(stage.expression)]
             sums_integers = stage.is_contraction and all(d == "int8" for d in operands)
-            last = stage is self.stages[-1]
+            stored = stage.name in self.output_names
             ex.check_kinds(stage.expression)
             if ex.is_integral(stage.expression):
-                allowed = is_integer(stage.dtype) if last else stage.dtype == "int64"
+                allowed = is_integer(stage.dtype) if stored else stage.dtype == "int64"
             else:
-                allowed = is_float(stage.dtype) or (stage.dtype == "int32" if sums_integers else last)
+                allowed = is_float(stage.dtype) or (stage.dtype == "int32" if sums_integers else stored)
             if not allowed:
                 raise InputError(
                     f"stage {stage.name!r} has dtype {stage.dtype}; expected one of {', '.join(FLOATS)}, "
@@ -117,6 +135,8 @@ class Workload:
                 unknown = {v for v, _ in index.terms} - stage.extents.keys()
                 if unknown:
                     raise InputError(f"{ex.to_text(access)} uses {sorted(unknown)}, which is no axis of {stage.name!r}")
+                if access.fill is not None:
+                    continue
                 if index.minimum(stage.extents) < 0:
                     raise InputError(f"{ex.to_text(access)} reaches a negative index")
                 last = index.maximum(stage.extents)
@@ -137,11 +157,17 @@ class Workload:
                 f"{ex.to_text(stage.expression)} uses {sorted(unknown)}, which is no axis of {stage.name!r}"
             )
 
+    @cached_property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """The stages that are stored, as tensors, in the order in which a call returns them."""
+        stages = {s.name: s for s in self.stages}
+        given = zip(map(stages.__getitem__, self.output_names), self.output_strides, strict=True)
+        return tuple(Tensor(s.name, s.shape, s.dtype, strides) for s, strides in given)
+
     @property
     def output(self) -> Tensor:
-        """The last stage, as a tensor."""
-        last = self.stages[-1]
-        return Tensor(last.name, last.shape, last.dtype, self.output_strides)
+        """The one output, or the last of several."""
+        return self.outputs[-1]
 
     @property
     def contracted(self) -> tuple[str, ...]:
@@ -156,8 +182,8 @@ class Workload:
 
     @cached_property
     def min_bytes(self) -> int:
-        """Fewest bytes to move: each input read once, of a table what is looked up at most; the output written once."""
-        return sum(min(t.bytes, self._looked_up_bytes(t)) for t in self.inputs) + self.output.bytes
+        """Fewest bytes to move: each input read once, of a table what is looked up at most; outputs written once."""
+        return sum(min(t.bytes, self._looked_up_bytes(t)) for t in self.inputs) + sum(t.bytes for t in self.outputs)
 
     def _looked_up_bytes(self, tensor: Tensor) -> int:
         """The bytes of as many elements as are gathered; all of them where the tensor is also read as a whole."""
@@ -174,7 +200,7 @@ class Workload:
     @cached_property
     def canonical(self) -> Canonical:
         """What it computes, whatever it and what is in it are called; and which input is which there."""
-        return canonical(self.inputs, self.stages, self.output, self.precision)
+        return canonical(self.inputs, self.stages, self.outputs, self.precision)
 
     @property
     def key(self) -> str:
@@ -234,7 +260,7 @@ class Workload:
             "name": self.name,
             "arguments": [list(a) for a in self.arguments],
             "precision": self.precision,
-            **({"output_strides": list(self.output_strides)} if self.output_strides else {}),
+            **self._outputs_to_json(),
             "inputs": [
                 [t.name, list(t.shape), t.dtype, *([list(t.strides)] if t.strides else [])] for t in self.inputs
             ],
@@ -250,16 +276,28 @@ class Workload:
             ],
         }
 
+    def _outputs_to_json(self) -> dict[str, Any]:
+        if self.output_names != (self.stages[-1].name,):
+            given = zip(self.output_names, self.output_strides, strict=True)
+            return {"outputs": [[name, *([list(strides)] if strides else [])] for name, strides in given]}
+        (strides,) = self.output_strides
+        return {"output_strides": list(strides)} if strides else {}
+
     @staticmethod
     def from_json(data: dict[str, Any]) -> Workload:
         def axes(values: list[list[Any]]) -> tuple[Axis, ...]:
             return tuple(Axis(str(n), int(e)) for n, e in values)
 
+        outputs = data.get("outputs", [])
+        strides = tuple(tuple(s[0]) if s else None for _, *s in outputs)
+        if "output_strides" in data:
+            strides = (tuple(data["output_strides"]),)
         return Workload(
             name=data["name"],
             arguments=tuple((str(k), v) for k, v in data["arguments"]),
             precision=data["precision"],
-            output_strides=tuple(data["output_strides"]) if "output_strides" in data else None,
+            output_names=tuple(str(name) for name, *_ in outputs),
+            output_strides=strides,
             inputs=tuple(
                 Tensor(n, tuple(shape), d, *(tuple(s) for s in strides)) for n, shape, d, *strides in data["inputs"]
             ),

@@ -118,7 +118,7 @@ class _Assembly:
                 tuple(Tensor(f"x{n}", v.shape, o.value.dtype, v.strides) for n, (o, v) in inputs),
                 _with_common_names(stages, operands),
                 self.pulled.precision,
-                output_strides=tuple(placed[a.name] or 1 for a in stages[-1].axes),
+                output_strides=(tuple(placed[a.name] or 1 for a in stages[-1].axes),),
             )
         except InputError as error:
             raise NotOneKernelError(str(error)) from None
