@@ -341,7 +341,8 @@ class _Program:
         inside = np.ones(values.size, dtype=bool)
         for i, size in zip(full, target.shape, strict=True):
             inside &= (i >= 0) & (i < size)
-        at = tuple(i[inside] for i in full)
+        # Of an array without dimensions, all elements is one.
+        at = tuple(i[inside] for i in full) if full else ...
         new = round_to(values.reshape(-1)[inside], buffer.dtype).astype(target.dtype)
         if s.atomic:
             np.add.at(target, at, new)
