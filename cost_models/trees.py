@@ -1,6 +1,6 @@
 """Gradient-boosted trees: the one place that touches xgboost.
 
-It is imported by the first training: that takes seconds where scikit-learn is installed, which it then imports too.
+It is imported when it is first needed: that takes seconds where scikit-learn is installed, which it then imports too.
 """
 
 from __future__ import annotations
@@ -47,6 +47,11 @@ class Trees:
         # Its errors are ValueErrors.
         booster.load_model(bytearray(json.dumps(data["booster"]).encode()))
         return Trees(booster, np.array(data["columns"], dtype=np.intp))
+
+
+def load() -> None:
+    """Import xgboost, for what is trained later not to wait for it."""
+    import xgboost  # noqa: F401
 
 
 def train(

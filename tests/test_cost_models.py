@@ -405,6 +405,26 @@ def test_features_are_read_once_however_often_a_schedule_is_asked_for() -> None:
     assert len(lowered) == len(schedules)
 
 
+FIRST_PREDICTION = """
+import sys
+import numpy as np
+import cost_models
+from search_spaces import build, ops, target_named
+model, space = cost_models.create("xgboost", 0), build(ops.softmax(64, 64), target_named("h200"))
+print("xgboost" in sys.modules)
+model.predict(space, [space.sample(np.random.default_rng(0))])
+print("xgboost" in sys.modules)
+"""
+
+
+def test_the_first_prediction_imports_what_training_needs() -> None:
+    """It comes while the workers of a first search start; training comes when they wait."""
+    printed = subprocess.run(
+        [sys.executable, "-c", FIRST_PREDICTION], capture_output=True, text=True, check=True
+    ).stdout
+    assert printed.split() == ["False", "True"]
+
+
 def test_a_thousand_records_are_learnt_in_seconds() -> None:
     space = spaces.build(ops.softmax(4096, 4096), CPU)
     records = records_of(space, 1000)
