@@ -22,7 +22,7 @@ from cost_models.feasibility import Feasibility
 from cost_models.feature_rows import FeatureRows
 from cost_models.features import FEATURE_NAMES, PICOSECONDS
 from cost_models.roofline import bound_s
-from cost_models.trees import Floats, Trees, load, train
+from cost_models.trees import Floats, Trees, load_xgboost, train
 from search_spaces import InputError, Schedule, SearchSpace, Target, Workload
 from tuning_logs import TuningRecord
 
@@ -153,8 +153,7 @@ class XGBoostModel:
     def predict(self, space: SearchSpace, schedules: Sequence[Schedule]) -> NDArray[np.float64]:
         if not schedules:
             return np.zeros(0)
-        # A search predicts first while the workers of a first measurer start, and trains when they would wait.
-        load()
+        load_xgboost()
         rows = self._rows.of_schedules(space, schedules)
         bounds = np.full(len(rows), _log_bound(space.workload, space.target), np.float32)
         if self._fitted is None:
