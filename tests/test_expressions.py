@@ -440,7 +440,7 @@ def test_features_count_look_ups_as_loads_and_are_as_many_as_ever() -> None:
 @pytest.mark.parametrize("name", ["embedding", "any", "argmax", "sum_of_integers"])
 def test_guards_show_what_was_not_written_in_integers_and_booleans_too(name: str) -> None:
     workload = WORKLOADS[name]
-    output = GuardedOutput.of(workload, "cpu")
+    output = GuardedOutput(workload.outputs[0], "cpu")
     output.poison()
     assert bool(output.unwritten().all())
     expected = interpreted(workload, random_inputs(workload, 0))
