@@ -44,6 +44,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -347,7 +348,9 @@ def _leaf(expression: Expression, stage: Stage, known: Mapping[str, Estimate]) -
     match expression:
         case Access(tensor):
             value, error = known[tensor].value, known[tensor].error
-            read_error = None if error is None else read(expression, error.values, stage.extents)
+            # What is read outside of a tensor is exact.
+            exactly = expression if expression.fill is None else replace(expression, fill=0.0)
+            read_error = None if error is None else read(exactly, error.values, stage.extents)
             return Estimate(read(expression, value.values, stage.extents), read_error)
         case Gather(tensor, index):
             return _looked_up(tensor, index, stage, known)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 
 from autosched.backends.backend import CompileError
 from autosched.backends.llvm.bodies.gathers import looked_up, looked_up_once, lookup, strided_offsets
@@ -143,11 +143,11 @@ class ContractionPrinter:
         vectors = self.vectors if self._column_axis in tile.axes else 1
         return [(r, v) for r in range(rows) for v in range(vectors)]
 
-    @property
+    @cached_property
     def _row_axis(self) -> str:
         return self.dot.dst.axes[0]
 
-    @property
+    @cached_property
     def _column_axis(self) -> str:
         return self.dot.dst.axes[1]
 
