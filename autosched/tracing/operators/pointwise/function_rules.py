@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
+from autosched.tracing.operators.pointwise.common_rules import binary, unary
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.expression import Expression, Literal
 
@@ -85,25 +86,17 @@ def _copysign(size: Expression, sign: Expression) -> Expression:
     return _where(_signbit(sign), ex.call("neg", magnitude), magnitude)
 
 
-def _unary(operator: str) -> Callable[[Expression], Expression]:
-    return lambda x: ex.call(operator, x)
-
-
-def _binary(operator: str) -> Callable[[Expression, Expression], Expression]:
-    return lambda a, b: ex.call(operator, a, b)
-
-
 RULES: Mapping[str, Callable[..., Expression]] = {
-    **{name: _unary(name) for name in ("exp2", "log2", "log10", "expm1", "log1p", "sinh", "cosh", "tan")},
-    **{name: _unary(name) for name in ("asinh", "acosh", "atanh", "asin", "acos", "atan")},
-    **{name: _unary(name) for name in ("erfc", "lgamma", "digamma")},
-    **{name: _binary(name) for name in ("atan2", "hypot", "fmod")},
+    **{name: unary(name) for name in ("exp2", "log2", "log10", "expm1", "log1p", "sinh", "cosh", "tan")},
+    **{name: unary(name) for name in ("asinh", "acosh", "atanh", "asin", "acos", "atan")},
+    **{name: unary(name) for name in ("erfc", "lgamma", "digamma")},
+    **{name: binary(name) for name in ("atan2", "hypot", "fmod")},
     "pow": _pow,
     "remainder": remainder,
     "fmax": _fmax,
     "fmin": _fmin,
     "signbit": _signbit,
-    "special_erfcx": _unary("erfcx"),
+    "special_erfcx": unary("erfcx"),
     "ldexp": lambda x, exponent: ex.mul(x, ex.call("pow", Literal(2.0), exponent)),
     "copysign": _copysign,
 }
