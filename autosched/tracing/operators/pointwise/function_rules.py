@@ -5,10 +5,10 @@ Most are operators that backends compute as one (`autosched.backends.formulas`);
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 
 from autosched.tracing.operators.pointwise.common_rules import binary, unary
+from autosched.tracing.values.templates import simplified
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.expression import Expression, Literal
 
@@ -16,8 +16,6 @@ from search_spaces.workloads.expression import Expression, Literal
 Held = Callable[[Expression], Expression]
 
 _ZERO, _ONE = Literal(0.0), Literal(1.0)
-# The whole powers up to this one are products, the others are computed as any power.
-_MULTIPLIED = 8
 
 
 def _where(condition: Expression, a: Expression, b: Expression) -> Expression:
@@ -28,23 +26,8 @@ def _is_number(x: Expression) -> Expression:
     return ex.call("eq", x, x)
 
 
-def power(x: Expression, exponent: float) -> Expression:
-    """x to a constant power: by multiplications where it is a small whole number, by roots where it is 1/2 or -1/2."""
-    if exponent == 0.5:
-        return ex.call("sqrt", x)
-    if exponent == -0.5:
-        return ex.call("rsqrt", x)
-    if not math.isfinite(exponent) or exponent != int(exponent) or abs(exponent) > _MULTIPLIED:
-        return ex.call("pow", x, Literal(exponent))
-    factors = [x] * abs(int(exponent))
-    product: Expression = factors[0] if factors else _ONE
-    for factor in factors[1:]:
-        product = ex.mul(product, factor)
-    return product if exponent >= 0 else ex.div(_ONE, product)
-
-
 def _pow(x: Expression, y: Expression) -> Expression:
-    return power(x, y.value) if isinstance(y, Literal) else ex.call("pow", x, y)
+    return simplified(ex.Apply("pow", (x, y)))
 
 
 def opposite(r: Expression, b: Expression) -> Expression:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from autosched.tracing.operators.pointwise import common_rules, function_rules
 from autosched.tracing.operators.pointwise.common_rules import same, unary
 from autosched.tracing.operators.pointwise.function_rules import Held, floored_quotient
+from autosched.tracing.values.templates import simplified
 from search_spaces.workloads import activations
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.expression import Expression, Literal
@@ -93,16 +94,7 @@ def _scaled(change: str) -> Callable[..., Expression]:
     """add or sub, whose second argument may be scaled."""
 
     def combine(a: Expression, b: Expression, *, alpha: Expression | None = None) -> Expression:
-        match change, a, b, alpha:
-            case "add", Literal(1.0), ex.Apply("tanh", (x,)), None:
-                return activations.one_plus_tanh(x)
-            case "add", ex.Apply("tanh", (x,)), Literal(1.0), None:
-                return activations.one_plus_tanh(x)
-            case "add", Literal(1.0), ex.Apply("erf_relative", (x,)), None:
-                return ex.add(a, ex.call("erf", x))
-            case "add", ex.Apply("erf_relative", (x,)), Literal(1.0), None:
-                return ex.add(ex.call("erf", x), b)
-        return ex.call(change, a, b if alpha is None else ex.mul(alpha, b))
+        return simplified(ex.Apply(change, (a, b if alpha is None else ex.mul(alpha, b))))
 
     return combine
 
