@@ -246,8 +246,6 @@ class SearchSpace:
     def _as_deep_as_fits(self, sketch: Sketch, values: Values, backend: str) -> Schedule:
         """The start, or the deepest one below it that is legal; an illegal one where none is."""
         found = self._schedule(sketch, values, backend)
-        if sketch.why_illegal(values) is not None:
-            return found
         for depth in sketch.depths(values):
             found = self._schedule(sketch, Values({**values, sketch.depth_knob: depth}), backend)
             if self.why_illegal(found) is None:
