@@ -225,7 +225,8 @@ def _fit(rows: Floats, records: Sequence[TuningRecord], seed: int, prior: _Fitte
     ratios = _labels(records)
     weights = np.maximum(ratios, _LOWEST_WEIGHT)
     labels = np.log2(np.maximum(ratios, 2.0**_LOWEST))
-    by_key = {r.key: _log_bound(r.workload, r.target) for r in records}
+    one_of = {r.key: r for r in records}
+    by_key = {key: _log_bound(r.workload, r.target) for key, r in one_of.items()}
     bounds = np.array([by_key[r.key] for r in records], dtype=np.float32)
     ok = ratios > 0
     known = _known_before(rows, bounds, prior)

@@ -26,10 +26,10 @@ def computed(traced: TracedFunction, inputs: tuple[Tensor, ...]) -> tuple[Tensor
             memory[step.value] = _called(step.value, memory)
             continue
         views = [memory[v.value].as_strided(v.shape, v.strides, v.offset) for v in step.assembled.inputs]
-        made = reference.evaluate(step.assembled.workload, views)
+        (made,) = reference.evaluate(step.assembled.workload, views)
         workload = step.assembled.workload
         whole = torch.empty(step.value.elements, dtype=made.dtype)
-        whole.as_strided(workload.output.shape, workload.output.effective_strides).copy_(made)
+        whole.as_strided(workload.outputs[0].shape, workload.outputs[0].effective_strides).copy_(made)
         memory[step.value] = whole.reshape(step.value.shape)
     return tuple(_read(r, memory) for r in traced.results)
 

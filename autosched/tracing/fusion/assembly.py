@@ -16,7 +16,7 @@ from autosched.tracing.values.elements import ROW, Elements, NotOneKernelError, 
 from autosched.tracing.values.narrowing import narrowed
 from autosched.tracing.values.tensor_reads import TensorRead, ViewOf, view_of
 from autosched.tracing.values.values import Index, Source, Value
-from autosched.tracing.values.view_rules import AxisCutError, NotAffineError
+from autosched.tracing.values.views import AxisCutError, NotAffineError
 from search_spaces import InputError, Stage, Tensor, Workload
 from search_spaces.errors import UnmatchedError
 from search_spaces.structure.axes import structure_of
