@@ -339,11 +339,13 @@ class _Program:
         tile, stored = self.tiles[s.src]
         values = np.broadcast_to(stored.transpose([tile.axes.index(x) for x in s.axes or tile.axes]), extents)
         full = [np.broadcast_to(i, values.shape).reshape(-1) for i in index]
+        if not full:
+            # One number, as a vector of one.
+            target, full = target.reshape(1), [np.zeros(1, dtype=np.int64)]
         inside = np.ones(values.size, dtype=bool)
         for i, size in zip(full, target.shape, strict=True):
             inside &= (i >= 0) & (i < size)
-        # Of an array without dimensions, all elements is one.
-        at = tuple(i[inside] for i in full) if full else ...
+        at = tuple(i[inside] for i in full)
         new = round_to(values.reshape(-1)[inside], buffer.dtype).astype(target.dtype)
         if s.atomic:
             np.add.at(target, at, new)
