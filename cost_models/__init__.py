@@ -8,7 +8,7 @@ from cost_models.cost_model import CostModel
 from cost_models.roofline import bound_s
 from cost_models.xgboost_model import XGBoostModel
 from search_spaces.errors import InputError, unknown_name
-from search_spaces.plug_ins import only_class
+from search_spaces.plug_ins import lacking, only_class
 
 __all__ = ["CostModel", "XGBoostModel", "bound_s", "create", "names"]
 
@@ -28,17 +28,18 @@ def create(cost_model: str | CostModel, seed: int) -> CostModel:
         InputError: no such cost model.
     """
     if not isinstance(cost_model, str):
-        return _checked(cost_model)
+        _check(cost_model)
+        return cost_model
     if cost_model not in names():
         raise unknown_name("cost model", cost_model, names())
     found: CostModel = only_class(f"{__name__}.{cost_model}{_SUFFIX}")(seed)
     return found
 
 
-def _checked(cost_model: CostModel) -> CostModel:
-    if isinstance(cost_model, CostModel) and not isinstance(cost_model, type):
-        return cost_model
-    raise InputError(
-        f"cost_model={cost_model!r}; expected a name ({', '.join(names())}), or an object with fit, predict and "
-        "failure_chance, such as cost_models.XGBoostModel(seed=0)"
-    )
+def _check(cost_model: object) -> None:
+    methods = ("fit(space, records)", "predict(space, schedules)", "failure_chance(space, schedules)")
+    if missing := lacking(cost_model, methods):
+        raise InputError(
+            f"cost_model: expected a name ({', '.join(names())}), or an object with {', '.join(methods)}, such as "
+            f"cost_models.XGBoostModel(seed=0); got {cost_model!r}, which has no {', no '.join(missing)}"
+        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,6 @@ from search_spaces import Schedule, SearchSpace
 from tuning_logs import TuningRecord
 
 
-@runtime_checkable
 class CostModel(Protocol):
     """Ranks the schedules of a search space, and tells which will fail; what it knows comes from `fit` alone.
 

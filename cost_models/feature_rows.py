@@ -30,7 +30,7 @@ class FeatureRows:
         new = [s for s in dict.fromkeys(schedules) if known.get(s) is None]
         if new:
             values = [_amounts(space, s) for s in new]
-            known.update(zip(new, scaled(np.array(values, dtype=np.float64)), strict=True))
+            known.update(zip((s.unbound for s in new), scaled(np.array(values, dtype=np.float64)), strict=True))
         rows = [known[s] for s in schedules]
         return np.array(rows, dtype=np.float32).reshape(len(rows), len(FEATURE_NAMES))
 
@@ -52,7 +52,7 @@ class FeatureRows:
     def _row_of(self, record: TuningRecord, backends: Mapping[str, Limits]) -> Floats | None:
         known = self._rows.setdefault((record.workload, record.target.key), {})
         if record.schedule not in known:
-            known[record.schedule] = self._lowered(record, backends)
+            known[record.schedule.unbound] = self._lowered(record, backends)
         return known[record.schedule]
 
     def _lowered(self, record: TuningRecord, backends: Mapping[str, Limits]) -> Floats | None:
@@ -80,4 +80,4 @@ def key_of(space: SearchSpace) -> Key:
 
 
 def _amounts(space: SearchSpace, schedule: Schedule) -> list[float]:
-    return amounts(space.lower(schedule), space.target, space.backends[schedule.backend], schedule.backend)
+    return amounts(schedule.program, space.target, space.backends[schedule.backend], schedule.backend)

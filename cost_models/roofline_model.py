@@ -23,7 +23,7 @@ class RooflineModel:
 
     def predict(self, space: SearchSpace, schedules: Sequence[Schedule]) -> NDArray[np.float64]:
         bound = bound_s(space.workload, space.target)
-        latencies = [latency_s(space.lower(s), space.target, space.backends[s.backend]) for s in schedules]
+        latencies = [latency_s(s.program, space.target, space.backends[s.backend]) for s in schedules]
         return bound / np.array(latencies, dtype=np.float64)
 
     def failure_chance(self, space: SearchSpace, schedules: Sequence[Schedule]) -> NDArray[np.float64]:

@@ -1,10 +1,12 @@
 """Gradient-boosted trees: the one place that touches xgboost.
 
-It is imported by the first training: that takes seconds where scikit-learn is installed, which it then imports too.
+It is imported when a model is first asked (`load_xgboost`): that takes seconds where scikit-learn is installed, which
+it then imports too. A search asks before its first trial, while the processes that measure start.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,6 +22,11 @@ Floats = NDArray[np.float32]
 
 # One thread: two on a machine with other work made training 5 to 20 times slower.
 _COMMON: Mapping[str, str | float] = {"tree_method": "hist", "nthread": 1}
+
+
+def load_xgboost() -> None:
+    """Import xgboost now, which the first training would do otherwise."""
+    importlib.import_module("xgboost")
 
 
 @dataclass(frozen=True)

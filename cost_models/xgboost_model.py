@@ -22,7 +22,7 @@ from cost_models.feasibility import Feasibility
 from cost_models.feature_rows import FeatureRows
 from cost_models.features import FEATURE_NAMES, PICOSECONDS
 from cost_models.roofline import bound_s
-from cost_models.trees import Floats, Trees, train
+from cost_models.trees import Floats, Trees, load_xgboost, train
 from search_spaces import InputError, Schedule, SearchSpace, Target, Workload
 from tuning_logs import TuningRecord
 
@@ -153,6 +153,7 @@ class XGBoostModel:
     def predict(self, space: SearchSpace, schedules: Sequence[Schedule]) -> NDArray[np.float64]:
         if not schedules:
             return np.zeros(0)
+        load_xgboost()
         rows = self._rows.of_schedules(space, schedules)
         bounds = np.full(len(rows), _log_bound(space.workload, space.target), np.float32)
         if self._fitted is None:
@@ -224,7 +225,8 @@ def _fit(rows: Floats, records: Sequence[TuningRecord], seed: int, prior: _Fitte
     ratios = _labels(records)
     weights = np.maximum(ratios, _LOWEST_WEIGHT)
     labels = np.log2(np.maximum(ratios, 2.0**_LOWEST))
-    by_key = {r.key: _log_bound(r.workload, r.target) for r in records}
+    one_of = {r.key: r for r in records}
+    by_key = {key: _log_bound(r.workload, r.target) for key, r in one_of.items()}
     bounds = np.array([by_key[r.key] for r in records], dtype=np.float32)
     ok = ratios > 0
     known = _known_before(rows, bounds, prior)

@@ -1,9 +1,10 @@
-"""Plug-ins: modules that are found by being in a folder, each with one public class of its own."""
+"""Plug-ins: modules that are found by being in a folder, each with one public class of its own; and others' objects."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -20,3 +21,26 @@ def only_class(module_name: str) -> Any:
         found = ", ".join(c.__name__ for c in own) or "none"
         raise TypeError(f"{module_name} is a plug-in and must define one public class; it defines {found}")
     return own[0]
+
+
+def lacking(made: object, methods: Iterable[str]) -> tuple[str, ...]:
+    """Those of the methods that an object does not have, or not so that they can be called like this.
+
+    Each is given as it is called: `tell(records, elsewhere=…)`.
+    """
+    return tuple(call for call in methods if not takes(getattr(made, call.partition("(")[0], None), call))
+
+
+def takes(function: object, call: str) -> bool:
+    """Whether it can be called like this, as far as its signature is known: that of some built-in ones is not."""
+    if not callable(function):
+        return False
+    arguments = [a.strip() for a in call.partition("(")[2].rstrip(")").split(",")]
+    named = [a.partition("=")[0] for a in arguments if "=" in a]
+    try:
+        inspect.signature(function).bind(*(a for a in arguments if "=" not in a), **dict.fromkeys(named))
+    except ValueError:
+        return True
+    except TypeError:
+        return False
+    return True

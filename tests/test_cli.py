@@ -17,6 +17,8 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 import autosched
+import cost_models
+from autosched import strategies
 from autosched.cli import app
 from autosched.tuning.progress import Progress, progress_display
 from search_spaces import SearchSpace
@@ -50,6 +52,12 @@ def test_help_names_every_command_and_operator() -> None:
 @pytest.mark.parametrize("command", ["tune", "replay", "compare"])
 def test_the_help_of_a_command_has_an_example(command: str) -> None:
     assert f"autosched {command} matmul m=512" in run(command, "--help").output
+
+
+def test_the_help_of_tune_names_every_strategy_and_cost_model() -> None:
+    shown = run("tune", "--help").output
+    for word in (*strategies.names(), *cost_models.names()):
+        assert word in shown
 
 
 @pytest.mark.parametrize("command", ["tune", "replay", "compare", "export"])

@@ -164,6 +164,48 @@ def test_what_is_neither_a_name_nor_of_use_is_refused_before_anything_is_written
     assert not log.exists()
 
 
+class Forgetful(InOrder):
+    """A strategy that knows of no searches but this one."""
+
+    def tell(self, records: Sequence[TuningRecord]) -> None:  # type: ignore[override]  # the mistake under test
+        pass
+
+
+class Uncounted(InOrder):
+    stopped = 3  # type: ignore[assignment]  # the mistake under test
+
+
+class Unsure(Panels):
+    failure_chance = None  # type: ignore[assignment]  # the mistake under test
+
+
+class Spaceless(Panels):
+    def predict(self, schedules: Sequence[Schedule]) -> NDArray[np.float64]:  # type: ignore[override]  # as above
+        return np.zeros(len(schedules))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"strategy": lambda space: InOrder}, "when it is called with a search space, a cost model and .*; got <func"),
+        ({"strategy": lambda *_: 7}, r"got 7, which has no ask\(count\), no tell\(records\)"),
+        ({"strategy": Forgetful}, r"Forgetful.*, which has no tell\(records, elsewhere=…\)$"),
+        ({"strategy": Uncounted}, r"Uncounted.*, whose `stopped` is no autosched\.strategies\.Stopped"),
+        ({"cost_model": Unsure()}, r"Unsure.*, which has no failure_chance\(space, schedules\)$"),
+        ({"cost_model": Spaceless()}, r"Spaceless.*, which has no predict\(space, schedules\)$"),
+        ({"cost_model": XGBoostModel}, r"got <class .*XGBoostModel'>, which has no fit\(space, records\), no predict"),
+    ],
+    ids=str,
+)
+def test_an_object_of_the_wrong_shape_is_refused_with_what_it_lacks(
+    arguments: dict[str, object], message: str, tmp_path: Path
+) -> None:
+    log = tmp_path / "tuning.jsonl"
+    with pytest.raises(InputError, match=message):
+        tune(OP, TARGET, 5, log=log, measurer=RemoteMeasurer(), **arguments)  # type: ignore[call-overload]  # of many types
+    assert not log.exists()
+
+
 def records_of(op: Workload, count: int) -> tuple[SearchSpace, list[TuningRecord]]:
     """As a device would give them that cannot run what packs a, and does well with panels of b."""
     space, rng = spaces.build(op, TARGET), np.random.default_rng(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
+import hashlib
 import json
 import random
 import shutil
@@ -97,6 +98,13 @@ def test_a_fingerprint_depends_on_what_is_compiled_and_launched_and_not_on_the_c
     launched = dataclasses.replace(program.kernels[0], launch=launch)
     assert source_fingerprint(source, dataclasses.replace(program, kernels=(launched,))) != found
     assert source_fingerprint(source, dataclasses.replace(program, zeroed=(program.buffers[-1].name,))) != found
+
+
+@pytest.mark.parametrize("code", ['"a"\n\\n\t\x7f', "'a'", "'a' and \"b\"", "é\n"])
+def test_a_fingerprint_is_that_of_the_code_as_python_quotes_it(code: str) -> None:
+    """As older records have it."""
+    program = TileProgram("p", (), ())
+    assert source_fingerprint(code, program) == hashlib.sha256(repr((code, [], [], ())).encode()).hexdigest()[:16]
 
 
 def test_a_fingerprint_depends_on_the_tiles_of_tensor_descriptors_which_the_text_need_not_name() -> None:

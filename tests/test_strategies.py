@@ -5,6 +5,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +21,10 @@ from autosched.strategies.strategy import draw
 from autosched.strategies.transfer import adapted
 from cost_models import CostModel
 from cost_models.roofline import latency_s
-from search_spaces import InputError, Schedule, SearchSpace, ops, target_named
+from search_spaces import InputError, Schedule, SearchSpace, TileProgram, ops, target_named
 from search_spaces.devices.target import cpu
-from search_spaces.schedules.knobs import KnobValue
+from search_spaces.schedules.knobs import KnobValue, Values
+from search_spaces.schedules.space import Sketch
 from tuning_logs import Measurement, Provenance, TuningRecord
 
 sys.path.append(str(Path(__file__).parent))
@@ -122,6 +124,21 @@ def test_before_any_data_half_of_a_batch_is_what_the_prior_ranks_first() -> None
     asked = create("evolutionary", space).ask(16)
     estimates = [latency_s(space.lower(s), space.target, space.backends[s.backend]) for s in asked]
     assert max(estimates[:8]) <= np.median(estimates[8:])
+
+
+def test_what_is_proposed_first_is_lowered_once_for_its_limits_its_features_and_its_compiler() -> None:
+    lowered: list[tuple[str, Values]] = []
+
+    def lower(sketch: Sketch, values: Values) -> TileProgram:
+        lowered.append((sketch.name, values))
+        return sketch.lower(values)
+
+    whole = spaces.build(ops.matmul(1024, 1024, 1024, dtype="bfloat16"), H200)
+    space = replace(whole, sketches=tuple(replace(s, lower=partial(lower, s)) for s in whole.sketches))
+    for schedule in create("evolutionary", space).ask(4):
+        assert schedule.program
+    assert lowered
+    assert max(Counter((name, *values.items()) for name, values in lowered).values()) == 1
 
 
 def test_the_first_batch_begins_with_the_points_that_sketches_propose() -> None:

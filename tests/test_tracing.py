@@ -361,6 +361,11 @@ def test_the_line_is_the_users_in_partial_functions_and_methods() -> None:
             trace(called, R(3, 4))
 
 
+def test_the_labels_of_kernels_of_one_name_differ_by_their_sizes() -> None:
+    labels = [trace(lambda x, w: x @ w, R(m, 16), R(16, 8)).workloads[0].label for m in (4, 32)]
+    assert labels == ["traced_mm_sums 4x8 over 16 float32", "traced_mm_sums 32x8 over 16 float32"]
+
+
 def test_float64_is_refused() -> None:
     with pytest.raises(InputError, match="float64; expected one of"):
         trace(lambda x: x * 2, R(4).double())

@@ -29,15 +29,11 @@ def computed(traced: TracedFunction, inputs: tuple[Tensor, ...]) -> tuple[Tensor
         views = [memory[v.value].as_strided(v.shape, v.strides, v.offset) for v in step.assembled.inputs]
         workload = step.assembled.workload
         results = reference.evaluate(workload, views)
-        for value, output, made in zip(step.values, workload.outputs, _each(results), strict=True):
+        for value, output, made in zip(step.values, workload.outputs, results, strict=True):
             whole = torch.empty(value.elements, dtype=made.dtype)
             whole.as_strided(output.shape, output.effective_strides).copy_(made)
             memory[value] = whole.reshape(value.shape)
     return tuple(_read(r, memory) for r in traced.results)
-
-
-def _each(results: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return results if isinstance(results, tuple) else (results,)
 
 
 def _called(value: Value, memory: dict[Value, Tensor]) -> Any:

@@ -27,8 +27,16 @@ def source_fingerprint(source: str, program: TileProgram) -> str:
     """
     code = source[_comment_end(source) :]
     kernels = [(k.grid.tiles, k.grid.programs, _said(k.launch), _described_tiles(k)) for k in program.kernels]
-    parts = (code, kernels, [_said(buffer) for buffer in program.buffers], program.zeroed)
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:_DIGITS]
+    buffers = [_said(buffer) for buffer in program.buffers]
+    parts = f"({_quoted(code)}, {kernels!r}, {buffers!r}, {program.zeroed!r})"
+    return hashlib.sha256(parts.encode()).hexdigest()[:_DIGITS]
+
+
+def _quoted(code: str) -> str:
+    """`repr(code)`, which takes 0.3 ms for 100 kB; most code is quoted in a third of that."""
+    if code.isascii() and "'" not in code:
+        return f"'{code.encode('unicode_escape').decode()}'"
+    return repr(code)
 
 
 def _comment_end(source: str) -> int:

@@ -110,8 +110,7 @@ def markdown(table: BenchTable) -> str:
 
 
 def title(table: BenchTable) -> str:
-    on = f", {table.target.threads} thread{'s' * (table.target.threads != 1)}" if table.target.kind == "cpu" else ""
-    return f"{table.suite} on {table.target.device}{on}, timed with {policy_text(table.policy)}"
+    return f"{table.suite} on {table.target.label}, timed with {policy_text(table.policy)}"
 
 
 def _markdown_row(texts: Iterable[str]) -> str:

@@ -10,6 +10,8 @@ import typer
 from rich.text import Text
 
 import autosched
+import cost_models
+from autosched import strategies
 from autosched.backends.reproduction import printed
 from autosched.cli import bench, logs
 from autosched.cli.arguments import (
@@ -96,8 +98,12 @@ def tune_command(
     trials: Annotated[int, typer.Option(help="Schedules that the log knows in the end; earlier runs count.")] = 1000,
     target: TargetName = None,
     threads: Threads = None,
-    strategy: Annotated[str, typer.Option(help="evolutionary, random or exhaustive.")] = "evolutionary",
-    cost_model: Annotated[str, typer.Option(help="What ranks candidates: xgboost, roofline or random.")] = "xgboost",
+    strategy: Annotated[
+        str, typer.Option(help=f"What proposes schedules: {', '.join(strategies.names())}.")
+    ] = "evolutionary",
+    cost_model: Annotated[
+        str, typer.Option(help=f"What ranks candidates: {', '.join(cost_models.names())}.")
+    ] = "xgboost",
     seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
     log: LogPath = None,
     policy: PolicyName = "cold",

@@ -236,8 +236,7 @@ def _lines(comparison: Comparison) -> Iterator[str]:
     """The comparison as a plain table."""
     op, target = comparison.op, comparison.target
     rate_name, amount = ("GFLOP/s", op.flops) if op.contracted else ("GB/s", op.min_bytes)
-    on = f", {comparison.threads} thread{'s' * (comparison.threads != 1)}" if comparison.threads else ""
-    yield f"{op.label} on {target.device}{on}, {policy_text(comparison.policy)}"
+    yield f"{op.label} on {target.label}, {policy_text(comparison.policy)}"
     table = [("", "median", "p25 – p75", rate_name, "tuned is faster", "", "")]
     for row in comparison.rows:
         if row.latencies_s:

@@ -11,6 +11,7 @@ from autosched import backends
 from autosched.backends.reproduction import Reproduction
 from autosched.checking.correctness import expect, why_wrong
 from autosched.checking.reference import random_inputs
+from autosched.kernels.dispatch import as_tuple
 from autosched.kernels.kernel import Kernel, load_kernel
 from autosched.machine import devices
 from autosched.machine.timing import Policy, policy_text
@@ -118,7 +119,10 @@ def _replayed(
 def why_wrong_now(kernel: Kernel, seed: int) -> str | None:
     """Run the kernel on fresh random inputs; what is wrong with the result against the float64 reference, or None."""
     inputs = random_inputs(kernel.workload, seed, kernel.device)
-    return why_wrong(kernel(*inputs), expect(kernel.workload, inputs))
+    made = as_tuple(kernel(*inputs))
+    reasons = map(why_wrong, made, expect(kernel.workload, inputs))
+    named = zip(kernel.workload.output_names, reasons, strict=True)
+    return next((r if len(made) == 1 else f"output {name}: {r}" for name, r in named if r), None)
 
 
 def log_paths(log: str | os.PathLike[str] | None) -> tuple[Path, ...]:
@@ -157,13 +161,27 @@ def _why_none(op: Workload, target: Target, paths: tuple[Path, ...], policy: str
         try:
             backends.named(stale.backend)
         except InputError as error:
-            return f"the best record of {op.label} on {target.device} cannot be used: {error} (searched {searched})"
+            return f"the best record of {op.label} on {target.label} cannot be used: {error} (searched {searched})"
         return (
-            f"the records of {op.label} on {target.device} are stale: generator {stale.provenance.generator} made them "
+            f"the records of {op.label} on {target.label} are stale: generator {stale.provenance.generator} made them "
             f"(the best of them), and {Reproduction().why_stale(stale)}; tune again, or replay with allow_stale=True "
             f"(--allow-stale) to build the same schedule anyway (searched {searched})"
         )
     return (
-        f"no successful record of {op.label} on {target.device} with {policy_text(policy)}; expected one in "
-        f"{searched}; make one with autosched.tune(op, trials=100) or `autosched tune`"
+        f"no successful record of {op.label} on {target.label}, timed with {policy_text(policy)}; expected one in "
+        f"{searched}{_others(op, paths)}; make one with {_tune_call(target, policy)} or `autosched tune`"
     )
+
+
+def _others(op: Workload, paths: Iterable[Path]) -> str:
+    """What the logs hold of the workload, for other targets and policies."""
+    found = (r for path in paths for r in TuningLog(path).records(op) if r.measurement.ok)
+    held = dict.fromkeys(f"{r.target.label} with {policy_text(r.provenance.policy)}" for r in found)
+    return f", got one on {'; '.join(held)}" if held else ""
+
+
+def _tune_call(target: Target, policy: str) -> str:
+    several = target.kind == "cpu" and target.threads > 1
+    on = f"autosched.cpu_target({target.threads})" if several else f'"{target.name}"'
+    timed = "" if policy == "cold" else f', policy="{policy}"'
+    return f"autosched.tune(op, {on}, trials=100{timed})"

@@ -53,7 +53,14 @@ def look_up(
     """
     check_workload(op)
     check_policy(policy)
-    record = find_best(op, target_of(target), log_paths(log), policy, allow_stale)
+    device = target_of(target)
+    if device.kind == "cpu":
+        raise InputError(
+            f"{op.label}: a kernel for a CPU needs autosched to run, and has no file of its own; got the target "
+            f"{device.label}; expected a GPU: tune first there, with autosched.tune(op, trials=100), then export with "
+            'its name, such as target="h200"'
+        )
+    record = find_best(op, device, log_paths(log), policy, allow_stale)
     return Tuned(record, spaces.build(record.workload, record.target).bind(record.schedule), op)
 
 

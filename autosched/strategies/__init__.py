@@ -13,7 +13,7 @@ from autosched.strategies.strategy import Stopped, Strategy, StrategyFactory
 from cost_models import CostModel
 from search_spaces import InputError, SearchSpace
 from search_spaces.errors import unknown_name
-from search_spaces.plug_ins import only_class
+from search_spaces.plug_ins import lacking, only_class, takes
 
 __all__ = ["Stopped", "Strategy", "StrategyFactory", "create", "names"]
 
@@ -32,16 +32,26 @@ def create(
     """A strategy by its name or from what makes it: it searches `space`, is steered by `cost_model`, draws from `rng`.
 
     Raises:
-        InputError: no such strategy.
+        InputError: no such strategy, or what is made is none.
     """
-    if not (isinstance(strategy, str) or callable(strategy)):
-        raise InputError(
-            f"strategy={strategy!r}; expected a name ({', '.join(names())}), or what makes one of a search space, a "
-            "cost model and a random generator, such as the class of a strategy"
-        )
     if not isinstance(strategy, str):
-        return strategy(space, cost_model, rng)
+        return _made(strategy, space, cost_model, rng)
     if strategy not in names():
         raise unknown_name("strategy", strategy, names())
     found: Strategy = only_class(f"{__name__}.{strategy}")(space, cost_model, rng)
     return found
+
+
+def _made(factory: StrategyFactory, space: SearchSpace, cost_model: CostModel, rng: np.random.Generator) -> Strategy:
+    expected = (
+        f"strategy: expected a name ({', '.join(names())}), or what makes one when it is called with a search space, a "
+        "cost model and a random generator, such as the class of a strategy"
+    )
+    if not takes(factory, "(space, cost_model, rng)"):
+        raise InputError(f"{expected}; got {factory!r}")
+    strategy = factory(space, cost_model, rng)
+    if missing := lacking(strategy, ("ask(count)", "tell(records)", "tell(records, elsewhere=…)")):
+        raise InputError(f"{expected}; got {strategy!r}, which has no {', no '.join(missing)}")
+    if not isinstance(getattr(strategy, "stopped", None), Stopped):
+        raise InputError(f"{expected}; got {strategy!r}, whose `stopped` is no autosched.strategies.Stopped")
+    return strategy

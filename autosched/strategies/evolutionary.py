@@ -158,7 +158,7 @@ class Evolutionary:
     def _ranked(self, schedules: Sequence[Schedule]) -> list[Schedule]:
         """Highest predicted score first, without what is predicted to fail; equal scores in the given order."""
         hopeless = self._model.failure_chance(self._space, schedules) > _HOPELESS
-        self._infeasible.update(s for s, stop in zip(schedules, hopeless, strict=True) if stop)
+        self._infeasible.update(s.unbound for s, stop in zip(schedules, hopeless, strict=True) if stop)
         scores = self._model.predict(self._space, schedules)
         return [schedules[i] for i in np.argsort(-scores, kind="stable") if not hopeless[i]]
 

@@ -68,6 +68,11 @@ class Target:
         """What records are filed under: the device itself, and on a CPU how many threads kernels use."""
         return self.device if self.kind == "gpu" else f"{self.device} x{self.threads}"
 
+    @property
+    def label(self) -> str:
+        """For people: the device, and on a CPU how many threads kernels use."""
+        return self.device if self.kind == "gpu" else f"{self.device}, {self.threads} thread{'s' * (self.threads != 1)}"
+
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 

@@ -36,10 +36,15 @@ class Schedule:
 
     @cached_property
     def program(self) -> TileProgram:
-        """The tile program it lowers to; InputError when it belongs to no search space yet."""
+        """The tile program it lowers to, kept from the first use on, 10 kB; InputError when it is not bound."""
         if self.lowering is None:
             raise InputError(f"{self.one_line}: not bound to a search space; use SearchSpace.bind first")
         return self.lowering(self)
+
+    @property
+    def unbound(self) -> Schedule:
+        """The choice alone, without its program: what to keep of the many that are only looked at."""
+        return Schedule(self.sketch, self.values, backend=self.backend)
 
     @property
     def one_line(self) -> str:

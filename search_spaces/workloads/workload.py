@@ -15,6 +15,7 @@ row-major unless they say their strides.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -218,13 +219,23 @@ class Workload:
 
     @property
     def label(self) -> str:
-        """A short name with shapes, for tables: `matmul m=512 n=512 k=512 float32`."""
+        """A short name with sizes, for tables: `matmul m=512 n=512 k=512 float32`, `f_mm 512x512 over 64 float32`.
+
+        Of what no operator has made these are the shape of the output, and what is folded, stage by stage.
+        """
         # A stride of 0 shares an operand, so it is shown.
         given = [(k, v) for k, v in self.arguments if k not in ("dtype", "out_dtype")]
         shown = [f"{k}={v}" for k, v in given if v not in (None, "") and v is not False]
         read, made = self.inputs[0].dtype, self.output.dtype
         dtypes = made if read == made else f"{read} to {made}"
-        return " ".join([self.name, *shown, f"{dtypes} as tf32" if self.precision == "tf32" else dtypes])
+        return " ".join(
+            [self.name, *(shown or self._sizes()), f"{dtypes} as tf32" if self.precision == "tf32" else dtypes]
+        )
+
+    def _sizes(self) -> tuple[str, ...]:
+        folds = (_by(a.extent for a in s.reduction.axes) for s in self.stages if s.reduction)
+        folded = ", ".join(dict.fromkeys(folds))
+        return (_by(self.output.shape), *([f"over {folded}"] if folded else []))
 
     def __hash__(self) -> int:
         return hash(self.key)
@@ -301,3 +312,7 @@ class Workload:
                 for s in data["stages"]
             ),
         )
+
+
+def _by(extents: Iterable[int]) -> str:
+    return "x".join(map(str, extents))

@@ -17,7 +17,7 @@ from autosched.tracing.values.elements import ROW, Elements, NotOneKernelError, 
 from autosched.tracing.values.narrowing import narrowed
 from autosched.tracing.values.tensor_reads import TensorRead, ViewOf, view_of
 from autosched.tracing.values.values import Index, Source, Value
-from autosched.tracing.values.view_rules import AxisCutError, NotAffineError
+from autosched.tracing.values.views import AxisCutError, NotAffineError
 from search_spaces import InputError, Stage, Tensor, Workload
 from search_spaces.structure.forms import contraction_form, pointwise_form, row_form
 from search_spaces.structure.fused_contraction import fused_contraction_form

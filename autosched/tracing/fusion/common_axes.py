@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from autosched.tracing.values.elements import Elements, NotOneKernelError, variables
 from autosched.tracing.values.values import Extents, Index, Value
-from autosched.tracing.values.view_rules import AxisCutError, scaled
+from autosched.tracing.values.views import AxisCutError, scaled
 from search_spaces.workloads.expression import Affine, axis_index
 from search_spaces.workloads.strides import dense_strides
 

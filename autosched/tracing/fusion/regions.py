@@ -10,12 +10,7 @@ from __future__ import annotations
 from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from autosched.tracing.values.tensor_reads import placed
-from autosched.tracing.values.values import Counted, LookedUp, Pointwise, Product, Reduced, Source, Value, View, as_read
-from autosched.tracing.values.view_rules import AxisCutError, NotAffineError
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Access, Affine
-from search_spaces.workloads.strides import dense_strides
+from autosched.tracing.values.values import Counted, LookedUp, Pointwise, Product, Reduced, Source, Value, View
 
 Strides = tuple[int, ...]
 
@@ -89,8 +84,8 @@ def cone(values: Iterable[Value], stored: Container[Value]) -> list[Value]:
 def _meaning(value: Value) -> Hashable:
     """What a value is, of operands that are not named."""
     match value:
-        case Pointwise(arguments=arguments, combine=combine):
-            return combine(*(as_read(Access(str(n), ()), a.dtype) for n, a in enumerate(arguments)))
+        case Pointwise(expression=expression):
+            return expression
         case Counted(start=start, step=step):
             return "counted", start, step
         case Reduced(operator=operator, dims=dims):
@@ -99,21 +94,7 @@ def _meaning(value: Value) -> Hashable:
             return "product", precision
         case LookedUp(index=index):
             return "looked up", tuple(i if isinstance(i, int) else None for i in index)
-        case View():
-            return _elements_viewed(value)
+        case View(argument=argument, kind=kind):
+            return kind, argument.shape
         case _:
             return id(value)
-
-
-def _elements_viewed(view: View) -> Hashable:
-    """Which elements of a dense argument the elements of the view are."""
-    lies = placed([view], dense_strides(view.argument.shape))
-    if lies is not None:
-        return "view", view.argument.shape, lies
-    axes = [f"d{n}" for n in range(len(view.shape))]
-    index = tuple(ex.axis_index(a) if n > 1 else Affine() for a, n in zip(axes, view.shape, strict=True))
-    try:
-        at = view.source_index(index, dict(zip(axes, view.shape, strict=True)))
-    except (AxisCutError, NotAffineError):
-        return id(view)
-    return "view", view.argument.shape, at

@@ -9,9 +9,10 @@ import math
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from autosched.tracing.values.templates import filled
 from autosched.tracing.values.tensor_reads import TensorRead, base_of, chain, placed
 from autosched.tracing.values.values import Counted, Index, LookedUp, Pointwise, Product, Reduced, Value, View, as_read
-from autosched.tracing.values.view_rules import NotAffineError, expanded, reshaped, scaled
+from autosched.tracing.values.views import NotAffineError, expanded, reshaped, scaled
 from search_spaces import Axis, Reduction, Stage
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.dtypes import is_integer
@@ -140,11 +141,11 @@ class Elements:
         match value:
             case View():
                 return (yield from self._viewed(value, index))
-            case Pointwise(arguments=arguments, combine=combine):
+            case Pointwise(arguments=arguments, expression=expression):
                 elements = []
                 for argument in arguments:
                     elements.append((yield argument, expanded(index, argument.shape)))
-                return combine(*elements)
+                return filled(expression, elements)
             case Counted(start=start, step=step):
                 return _as_value(index[0], step, start, is_integer(value.dtype))
             case Reduced():
@@ -167,7 +168,7 @@ class Elements:
                 strides, offset = lies
                 return self._read(base, view.shape, strides, offset, index)
         try:
-            return (yield view.argument, view.source_index(index, self.extents))
+            return (yield view.argument, view.kind.source_index(index, self.extents))
         except NotAffineError:
             stored = None if base in self.stored else base
             raise NotOneKernelError(f"{view.name} is no affine view", stored) from None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 
 from autosched.backends.backend import CompileError
 from autosched.backends.llvm.bodies.gathers import looked_up, looked_up_once, lookup, strided_offsets
@@ -143,11 +143,11 @@ class ContractionPrinter:
         vectors = self.vectors if self._column_axis in tile.axes else 1
         return [(r, v) for r in range(rows) for v in range(vectors)]
 
-    @property
+    @cached_property
     def _row_axis(self) -> str:
         return self.dot.dst.axes[0]
 
-    @property
+    @cached_property
     def _column_axis(self) -> str:
         return self.dot.dst.axes[1]
 
@@ -266,7 +266,7 @@ class ContractionPrinter:
         return self.panels.get(name) or panel(self.code, source, None, source.load.dst.extent(source.own))
 
     def _dot(self, s: Dot) -> None:
-        """c += a · b over the reduction tile: whole turns of `unroll` steps, then the rest one by one."""
+        """c += a · b over the reduction tile: whole iterations of `unroll` steps, then the rest one by one."""
         code = self.code
         a, c = self._panel(s.a), self._panel(s.b)
         if c.own_stride != 1:
@@ -289,7 +289,7 @@ class ContractionPrinter:
     def _rest(
         self, a: Panel, c: Panel, at: IRValue, bt: IRValue, before: dict[Cell, IRValue], rest: IRValue
     ) -> dict[Cell, IRValue]:
-        """The steps that do not fill a turn, if there are any."""
+        """The steps that do not fill an iteration, if there are any."""
         b = self.code.b
         start = b.block
         more, after = b.append_basic_block("rest"), b.append_basic_block("rest.end")

@@ -31,6 +31,8 @@ _PLAIN = {
     "bitwise_xor": "xor",
 }
 _FOLDED = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
+# How the type of an integer ends, and that of a vector of them.
+_INTEGRAL = (I64, f"{I64}>")
 # From here on a float32 is no integer of 64 bits.
 _TOO_LARGE = 2.0**63
 
@@ -50,7 +52,7 @@ def tiles_of_integers(kernel: Kernel) -> frozenset[str]:
 
 def is_integral(value: IRValue) -> bool:
     """Whether a value is one of integers."""
-    return value.type.endswith((I64, f"{I64}>"))
+    return value.type.endswith(_INTEGRAL)
 
 
 def first_element(b: Builder, value: IRValue) -> IRValue:
@@ -68,17 +70,23 @@ def identity(reduction: str, integral: bool, lanes: int) -> IRValue:
 
 def operands(b: Builder, s: Map, value_of: Callable[[str], IRValue], lanes: int) -> list[IRValue]:
     """The arguments of a statement as it computes with them: integers, or float32."""
-    integral = [s.computed == "int64"] * len(s.arguments)
-    if s.operator == "where":
-        integral[0] = False
+    integral = s.computed == "int64"
+    if s.operator != "where":
+        return [_operand(b, a, value_of, integral, lanes) for a in s.arguments]
+    chooses, *chosen = s.arguments
     return [
-        _as_kind(b, value_of(a), wanted, lanes) if isinstance(a, str) else constant(a, wanted, lanes)
-        for a, wanted in zip(s.arguments, integral, strict=True)
+        _operand(b, chooses, value_of, False, lanes),
+        *(_operand(b, a, value_of, integral, lanes) for a in chosen),
     ]
 
 
-def _as_kind(b: Builder, value: IRValue, integral: bool, lanes: int) -> IRValue:
-    return to_float(b, value, lanes) if is_integral(value) and not integral else value
+def _operand(
+    b: Builder, argument: str | float | int, value_of: Callable[[str], IRValue], integral: bool, lanes: int
+) -> IRValue:
+    if not isinstance(argument, str):
+        return constant(argument, integral, lanes)
+    value = value_of(argument)
+    return to_float(b, value, lanes) if not integral and is_integral(value) else value
 
 
 def to_float(b: Builder, value: IRValue, lanes: int) -> IRValue:

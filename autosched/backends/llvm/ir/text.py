@@ -23,6 +23,7 @@ VOID = "void"
 
 _SIGNED = {"<": "slt", "<=": "sle", ">": "sgt", ">=": "sge", "==": "eq", "!=": "ne"}
 _ORDERED = {"<": "olt", "<=": "ole", ">": "ogt", ">=": "oge", "==": "oeq"}
+_PLAIN_NAME = re.compile(r"[A-Za-z$._][A-Za-z$._0-9]*")
 _UNORDERED = {"<": "ult", ">": "ugt", "!=": "une", "uno": "uno"}
 
 
@@ -103,7 +104,7 @@ class Module:
 
 def _binary(opcode: str) -> Callable[[Builder, IRValue, IRValue], IRValue]:
     def write(self: Builder, x: IRValue, y: IRValue) -> IRValue:
-        return self.binary(opcode, x, y)
+        return self.instruction(x.type, f"{opcode} {x.type} {x.text}, {y.text}")
 
     return write
 
@@ -121,7 +122,8 @@ class Builder:
     def __init__(self, module: Module, name: str, arguments: Sequence[tuple[str, str]], attributes: str) -> None:
         """`arguments`: a type (with attributes, as "ptr noalias") and a name each."""
         self.module = module
-        self._names: set[str] = set()
+        # How many values and blocks wanted each name, or got it.
+        self._names: dict[str, int] = {}
         self._numbers = 0
         self.arguments = tuple(IRValue(t.split()[0], self._named(n)) for t, n in arguments)
         signature = ", ".join(f"{t} {v.text}" for (t, _), v in zip(arguments, self.arguments, strict=True))
@@ -142,11 +144,12 @@ class Builder:
     def _named(self, name: str) -> str:
         """A local name that no other value or block has. Those without a name of their own begin with a dot."""
         wanted = f"_{name}" if name.startswith(".") else name
-        unique, number = wanted, 0
+        unique, number = wanted, self._names.get(wanted, 0)
         while unique in self._names:
-            number += 1
             unique = f"{wanted}.{number}"
-        self._names.add(unique)
+            number += 1
+        self._names[wanted] = max(number, 1)
+        self._names.setdefault(unique, 1)
         return f"%{spelled(unique)}"
 
     def _line(self, text: str) -> None:
@@ -280,7 +283,7 @@ class Builder:
 
 def spelled(name: str) -> str:
     """A name as LLVM reads it: as it is, or quoted, with what is not printable in hexadecimal."""
-    if re.fullmatch(r"[A-Za-z$._][A-Za-z$._0-9]*", name):
+    if _PLAIN_NAME.fullmatch(name):
         return name
     shown = (chr(c) if 32 <= c < 127 and c not in b'"\\' else f"\\{c:02X}" for c in name.encode())
     return f'"{"".join(shown)}"'

@@ -114,7 +114,10 @@ def overload(lanes: int, element: str = "f32") -> str:
 
 def fma(b: Builder, x: IRValue, y: IRValue, z: IRValue, lanes: int) -> IRValue:
     """x * y + z, rounded once."""
-    return b.call(f"llvm.fma.{overload(lanes)}", vector(F32, lanes), [x, y, z])
+    # Polynomials and dots consist of these: a third of what is printed for some kernels.
+    function, of = f"llvm.fma.{overload(lanes)}", x.type
+    b.module.declare(function, of, (x, y, z))
+    return b.instruction(of, f"call {of} @{function}({of} {x.text}, {of} {y.text}, {of} {z.text})")
 
 
 def unary(b: Builder, name: str, x: IRValue, lanes: int) -> IRValue:
