@@ -12,7 +12,7 @@ from autosched.backends.backend import CompileError
 from autosched.backends.triton.arguments import arguments, described, descriptor
 from autosched.backends.triton.language import operators
 from autosched.backends.triton.language.folds import folded_tiles
-from autosched.backends.triton.language.grid import print_grid, stream_turns
+from autosched.backends.triton.language.grid import print_grid, stream_iterations
 from autosched.backends.triton.language.index import Along, Indexing, expand
 from autosched.backends.triton.language.scope import Block, Identifiers, Scope, call, identifier
 from search_spaces.programs.tile_program import (
@@ -328,7 +328,7 @@ class KernelPrinter:
     # Control
 
     def _for(self, s: For) -> None:
-        streamed = stream_turns(self._kernel.grid, s.variable)
+        streamed = stream_iterations(self._kernel.grid, s.variable)
         if s.extent == 1 and s.bound is None:
             self._print_body(s.body)
             return
