@@ -80,7 +80,7 @@ def structure_of(workload: Workload) -> Structure:
     _check_extents(workload)
     folds = [s for s in workload.stages if s.reduction]
     for stage in folds:
-        if stage.is_contraction and contraction_form(workload):
+        if stage.is_contraction and contraction_form(_alone(workload, stage)):
             raise UnmatchedError(f"{stage.name} is a product of two tensors, for dots")
         # Rows are folded in float32, which would round sums of integers.
         if stage.is_contraction and is_integer(stage.dtype):
@@ -91,6 +91,13 @@ def structure_of(workload: Workload) -> Structure:
     kept = {x.name for s in workload.stages for x in loops(s)} - {x.name for x in reduced}
     workload = merged_axes(workload, kept)
     return _with_own_names(_reducing(workload, [s for s in workload.stages if s.reduction]))
+
+
+def _alone(workload: Workload, product: Stage) -> Workload:
+    """What says whether a product is for dots: all of its kernel, or where that has several outputs, only itself."""
+    if len(workload.outputs) == 1:
+        return workload
+    return replace(workload, stages=(product,), output_names=(), output_strides=())
 
 
 def _pointwise(workload: Workload) -> Structure:

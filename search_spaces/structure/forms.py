@@ -43,6 +43,8 @@ def contraction_form(workload: Workload) -> ContractionForm | None:
 
 def _contraction_form(workload: Workload) -> ContractionForm | None:
     first, *rest = workload.stages
+    if workload.output_names != (workload.stages[-1].name,):
+        return None
     if not first.is_contraction or not is_plain(workload) or any(s.reduction for s in rest):
         return None
     assert first.reduction is not None
