@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from autosched.backends.formulas import FORMULAS, angles
 from autosched.backends.formulas.terms import Term, argument
+from autosched.backends.llvm.ir import float8
 from autosched.backends.llvm.ir import formulas as llvm_formulas
 from autosched.backends.llvm.ir import integers as llvm_integers
 from autosched.backends.llvm.ir import math as llvm_math
@@ -158,5 +159,7 @@ def round_value(b: Builder, value: IRValue, dtype: str, lanes: int) -> IRValue:
         case "bfloat16":
             kept = b.and_(bfloat16_bits(b, value, lanes), int_constant(-65536, lanes))
             return b.bitcast(kept, vector(F32, lanes))
+        case "float8_e4m3fn" | "float8_e5m2":
+            return float8.widened(b, float8.narrowed(b, value, dtype, lanes), dtype, lanes)
         case _:
             return value
