@@ -140,7 +140,7 @@ def contenders() -> tuple[dict[str, Call], Callable[[], None]]:
     gpu = torch.cuda.is_available()
     op, target = (GPU_OP, devices.gpu_target()) if gpu else (CPU_OP, devices.cpu_target())
     space = spaces.build(op, target)
-    dtype = getattr(torch, op.output.dtype)
+    dtype = getattr(torch, op.outputs[0].dtype)
     a, b = (torch.randn(t.shape, device="cuda" if gpu else "cpu").to(dtype) for t in op.inputs)
     out = torch.mm(a, b)
     calls = libraries(a, b, out)

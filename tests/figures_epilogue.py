@@ -60,7 +60,7 @@ def calls(kernel: Kernel, name: str) -> Iterator[tuple[str, Run]]:
     inputs = reference.random_inputs(kernel.workload, 0, kernel.device)
     known = baseline(kernel.workload)
     assert known is not None
-    yield name, partial(kernel, *inputs, out=reference.empty(kernel.workload.output, kernel.device))
+    yield name, partial(kernel, *inputs, out=reference.empty(kernel.workload.outputs[0], kernel.device))
     yield f"eager {name}", partial(known.eager, *inputs)
 
 

@@ -47,7 +47,7 @@ def timed_together(kernels: dict[str, Kernel], rounds: int) -> dict[str, list[fl
     first = next(iter(kernels.values()))
     workload, target = first.workload, first.target
     inputs = reference.random_inputs(workload, 0, first.device)
-    out = torch.empty(workload.output.shape, dtype=first.output_dtype, device=first.device)
+    out = torch.empty(workload.outputs[0].shape, dtype=first.outputs[0].dtype, device=first.device)
     calls: dict[str, Run] = {name: lambda k=kernel: k(*inputs, out=out) for name, kernel in kernels.items()}
     known = baseline(workload)
     assert known is not None

@@ -36,7 +36,7 @@ class FewTiles:
     """It takes what has few tiles, in float32."""
 
     def why_unsupported(self, workload: Workload, target: Target) -> str | None:
-        other = {t.dtype for t in (*workload.inputs, workload.output)} - {"float32"}
+        other = {t.dtype for t in (*workload.inputs, *workload.outputs)} - {"float32"}
         return f"{other.pop()} is not interpreted; expected float32" if other else None
 
     def why_unfit(self, schedule: Schedule, target: Target) -> str | None:

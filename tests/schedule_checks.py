@@ -43,7 +43,7 @@ def fault(schedule: Schedule, data: TrialData, target: Target = HERE) -> str | N
         return f"load_error: {error} [{schedule.one_line}]"
     try:
         for _ in range(2):
-            data.output.poison()
+            data.poison()
             launcher(data.operands)
             if target.kind == "gpu":
                 torch.cuda.synchronize()

@@ -122,7 +122,7 @@ def with_dimensions_shuffled(w: Workload, rng: np.random.Generator) -> Workload:
         dataclasses.replace(s, axes=tuple(s.axes[d] for d in order[s.name]), expression=rewritten(s.expression, moved))
         for s in w.stages
     )
-    strides = tuple(w.output.effective_strides[d] for d in order[w.output.name])
+    strides = tuple(w.outputs[0].effective_strides[d] for d in order[w.outputs[0].name])
     return dataclasses.replace(w, inputs=inputs, stages=stages, output_strides=(strides,))
 
 
@@ -140,7 +140,7 @@ def with_an_axis_of_one_index(w: Workload, rng: np.random.Generator) -> Workload
     grown = Tensor(wider.name, (*wider.shape, 1), wider.dtype, (*wider.effective_strides, 7))
     stages = [dataclasses.replace(s, expression=rewritten(s.expression, widened)) for s in (*before, last)]
     stages[-1] = dataclasses.replace(stages[-1], axes=(Axis("one", 1), *last.axes))
-    strides = (int(rng.integers(1, 10**6)), *w.output.effective_strides)
+    strides = (int(rng.integers(1, 10**6)), *w.outputs[0].effective_strides)
     inputs = tuple(grown if t is wider else t for t in w.inputs)
     return dataclasses.replace(w, inputs=inputs, stages=tuple(stages), output_strides=(strides,))
 
@@ -172,7 +172,7 @@ def with_an_axis_cut(w: Workload, rng: np.random.Generator) -> Workload:
         axes=(*last.axes[:place], outer, inner, *last.axes[place + 1 :]),
         expression=rewritten(last.expression, changed),
     )
-    strides = w.output.effective_strides
+    strides = w.outputs[0].effective_strides
     placed = (*strides[:place], 3 * strides[place], strides[place], *strides[place + 1 :])
     return dataclasses.replace(w, stages=(*before, stage), output_strides=(placed,))
 

@@ -140,7 +140,7 @@ def schedules(space: SearchSpace, sketch: str, count: int, seed: int = 7) -> lis
 def compute_on_the_cpu(schedule: Schedule, workload: Workload, inputs: list[torch.Tensor]) -> torch.Tensor:
     backend, program = LlvmBackend(), schedule.program
     launcher = backend.load(backend.compile(backend.render(program, ""), program, HERE), program)
-    out = torch.full(workload.output.shape, torch.nan, dtype=reference.torch_dtype(workload.output.dtype))
+    out = torch.full(workload.outputs[0].shape, torch.nan, dtype=reference.torch_dtype(workload.outputs[0].dtype))
     launcher([*inputs, out])
     launcher.unload()
     return out
@@ -150,7 +150,7 @@ def compute_on_the_cpu(schedule: Schedule, workload: Workload, inputs: list[torc
 def test_programs_for_a_gpu_compute_the_reference(workload: Workload) -> None:
     space = spaces.build(workload, H200)
     inputs = reference.random_inputs(workload, seed=3)
-    expected = expect(workload, inputs)
+    (expected,) = expect(workload, inputs)
     for sketch in space.sketches:
         for schedule in schedules(space, sketch.name, 3):
             got = interpret(schedule.program, [x.double().numpy() for x in inputs])[0]
@@ -161,7 +161,7 @@ def test_programs_for_a_gpu_compute_the_reference(workload: Workload) -> None:
 def test_programs_for_a_cpu_compute_the_reference_interpreted_and_compiled(workload: Workload) -> None:
     space = spaces.build(workload, HERE)
     inputs = reference.random_inputs(workload, seed=3)
-    expected = expect(workload, inputs)
+    (expected,) = expect(workload, inputs)
     for sketch in space.sketches:
         for schedule in schedules(space, sketch.name, 3):
             assert error_ratio(compute_on_the_cpu(schedule, workload, inputs), expected) <= 1, str(schedule)
@@ -195,7 +195,7 @@ def test_printed_kernels_agree_with_the_reference_under_tritons_interpreter(work
     # Without a type: the fixture is a class of conftest, which cannot be imported here.
     space = spaces.build(workload, H200)
     inputs = reference.random_inputs(workload, seed=3)
-    expected = expect(workload, inputs)
+    (expected,) = expect(workload, inputs)
     arrays = {t.name: x.numpy() for t, x in zip(workload.inputs, inputs, strict=True)}
     for sketch in space.sketches:
         for schedule in schedules(space, sketch.name, 1)[-2:]:

@@ -137,7 +137,7 @@ FUNCTIONS = [
 def test_tolerances_hold_what_errors_of_arguments_become_and_not_much_more(operator: str) -> None:
     workload = inexact(operator, 1000)
     x = torch.linspace(-4.0, 4.0, 1000)
-    expectation = expect(workload, [x])
+    (expectation,) = expect(workload, [x])
     given = (x * 0.125).exp()
     given = given * 0.25 if operator in ("asin", "acos", "atanh") else given
     given = given + 1.0 if operator == "acosh" else given
@@ -155,4 +155,4 @@ def test_whether_a_value_is_a_number_is_never_in_doubt() -> None:
     chosen = call("where", call("eq", value, value), value, Literal(0.0))
     workload = Workload("numbers", plain.inputs, (Stage("out", (Axis("i", 50),), chosen),))
     x = torch.linspace(-2.0, 2.0, 50)
-    assert float(expect(workload, [x]).allowed.max()) < 1e-3
+    assert float(expect(workload, [x])[0].allowed.max()) < 1e-3

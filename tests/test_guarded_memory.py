@@ -176,8 +176,8 @@ WORKLOAD = ops.gelu_scale(100)
 def data() -> TrialData:
     """The data of a trial, with the output that a correct kernel writes."""
     data = TrialData.drawn(WORKLOAD, 0, torch.device("cpu"))
-    data.output.poison()
-    data.output.tensor.copy_(evaluate(WORKLOAD, data.inputs.tensors, torch.float32))
+    data.poison()
+    data.outputs[0].tensor.copy_(*evaluate(WORKLOAD, data.inputs.tensors, torch.float32))
     return data
 
 
@@ -193,7 +193,7 @@ def test_of_several_faults_the_one_that_explains_the_others_is_the_status(data: 
     for fault in (
         lambda: y[3].fill_(100.0),
         lambda: y[4].fill_(math.inf),
-        lambda: data.output.tensor.view(torch.int32)[5].fill_(PATTERNS[torch.float32].poison),
+        lambda: data.outputs[0].tensor.view(torch.int32)[5].fill_(PATTERNS[torch.float32].poison),
         lambda: x[6].fill_(1.0),
         lambda: beside(y, 100).fill_(1.0),
     ):
@@ -213,13 +213,13 @@ def test_poison_is_found_even_where_the_reference_is_not_a_number() -> None:
     stage = Stage("y", (Axis("i", 64),), Apply("log", (Access("x", (axis_index("i"),)),)), dtype="float32")
     workload = Workload("log", (Tensor("x", (64,), "float32"),), (stage,))
     data = TrialData.drawn(workload, 0, torch.device("cpu"))
-    data.output.poison()
+    data.poison()
     right = torch.log(data.inputs.tensors[0])
     assert right.isnan().any()
-    data.output.tensor.copy_(right)
+    data.outputs[0].tensor.copy_(right)
     assert data.judge() <= 1
     negative = int(right.isnan().nonzero()[0])
-    data.output.tensor.view(torch.int32)[negative] = PATTERNS[torch.float32].poison
+    data.outputs[0].tensor.view(torch.int32)[negative] = PATTERNS[torch.float32].poison
     with pytest.raises(Failed, match=rf"1 of 64 elements were not written; the first is \[{negative}\]"):
         data.judge()
 
@@ -228,11 +228,11 @@ def test_the_same_data_elsewhere_expects_the_same(data: TrialData) -> None:
     moved = data.moved(seed=7)
     assert torch.equal(moved.inputs.tensors[0], data.inputs.tensors[0])
     assert moved.inputs.tensors[0].data_ptr() % 4096 != data.inputs.tensors[0].data_ptr() % 4096
-    moved.output.tensor.copy_(data.output.tensor)
+    moved.outputs[0].tensor.copy_(data.outputs[0].tensor)
     assert moved.judge() == data.judge()
 
 
 @pytest.mark.parametrize("element", [0, 57, 99])
 def test_a_change_of_the_reference_is_seen(data: TrialData, element: int) -> None:
-    data._expectation.allowed[element] *= 2
+    data._expectations[0].allowed[element] *= 2
     assert not data.intact

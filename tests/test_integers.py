@@ -115,8 +115,8 @@ def folded(operator: str) -> Workload:
 
 def output_of(workload: Workload, values: np.ndarray) -> torch.Tensor:
     """What a program wrote, which may have had axes merged, as the workload's output."""
-    flat = torch.from_numpy(np.ascontiguousarray(values)).to(reference.torch_dtype(workload.output.dtype))
-    return flat.reshape(workload.output.shape)
+    flat = torch.from_numpy(np.ascontiguousarray(values)).to(reference.torch_dtype(workload.outputs[0].dtype))
+    return flat.reshape(workload.outputs[0].shape)
 
 
 def by_interpreter(program: TileProgram, workload: Workload, inputs: list[torch.Tensor]) -> torch.Tensor:
@@ -126,7 +126,7 @@ def by_interpreter(program: TileProgram, workload: Workload, inputs: list[torch.
 def by_llvm(program: TileProgram, workload: Workload, inputs: list[torch.Tensor]) -> torch.Tensor:
     backend = LlvmBackend()
     launcher = backend.load(backend.compile(backend.render(program, ""), program, HERE), program)
-    out = reference.empty(workload.output, "cpu").fill_(77)
+    out = reference.empty(workload.outputs[0], "cpu").fill_(77)
     launcher([*inputs, out])
     launcher.unload()
     return out
@@ -134,7 +134,7 @@ def by_llvm(program: TileProgram, workload: Workload, inputs: list[torch.Tensor]
 
 def check(workload: Workload, inputs: list[torch.Tensor], expected: torch.Tensor, schedules: int = 3) -> None:
     """The interpreter (of schedules for both devices) and the CPU backend compute what PyTorch does, bit by bit."""
-    expectation = expect(workload, inputs)
+    (expectation,) = expect(workload, inputs)
     assert error_ratio(expected, expectation) == 0.0
     for target, runs in ((HERE, (by_interpreter, by_llvm)), (H100, (by_interpreter,))):
         space, random = build(workload, target), np.random.default_rng(0)
@@ -271,7 +271,7 @@ TRITON = {
 @pytest.mark.parametrize("workload", TRITON.values(), ids=TRITON)
 def test_triton_computes_integers_exactly(triton_interpreter, workload: Workload) -> None:
     inputs = [drawn(reference.torch_dtype(t.dtype), seed) for seed, t in enumerate(workload.inputs)]
-    exact = expect(workload, inputs)
+    (exact,) = expect(workload, inputs)
     space, random = build(workload, H100), np.random.default_rng(1)
     for program in [space.sample(random).program for _ in range(2)]:
         named = {t.name: x.numpy() for t, x in zip(workload.inputs, inputs, strict=True)}

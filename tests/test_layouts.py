@@ -65,8 +65,8 @@ def pointwise(shape: tuple[int, int], *strides: tuple[int, ...] | None) -> Workl
 def test_leading_dimensions_and_batch_strides_are_those_of_blas() -> None:
     strided = ops.matmul(4, 5, 6, layout="tn", batch=2, lda=8, ldb=7, ldc=9, stride_b=0, stride_c=100)
     assert [t.strides for t in strided.inputs] == [(48, 8, 1), (0, 7, 1)]
-    assert strided.output.strides == (100, 9, 1)
-    assert [t.span for t in (*strided.inputs, strided.output)] == [92, 40, 132]
+    assert strided.outputs[0].strides == (100, 9, 1)
+    assert [t.span for t in (*strided.inputs, *strided.outputs)] == [92, 40, 132]
 
 
 def test_strides_that_a_dense_tensor_has_too_are_none() -> None:
@@ -129,12 +129,12 @@ def test_a_tensor_has_a_stride_for_every_dimension() -> None:
 def test_axes_merge_only_where_rows_follow_each_other() -> None:
     dense = pointwise_form(pointwise((4, 8), None, None))
     assert dense is not None
-    assert dense.output.shape == (32,)
+    assert dense.outputs[0].shape == (32,)
     for strides in [((10, 1), None), (None, (10, 1)), ((10, 1), (10, 1)), ((0, 1), None), ((1, 4), None)]:
         kept = pointwise_form(pointwise((4, 8), *strides))
         assert kept is not None
-        assert kept.output.shape == (4, 8)
-        assert (kept.inputs[0].strides, kept.output.strides) == strides
+        assert kept.outputs[0].shape == (4, 8)
+        assert (kept.inputs[0].strides, kept.outputs[0].strides) == strides
 
 
 # What a kernel does with it
@@ -159,10 +159,10 @@ def run_here(schedule: search_spaces.Schedule, inputs: list[torch.Tensor], out: 
 )
 def test_kernels_of_a_cpu_read_and_write_strided_tensors(workload: Workload) -> None:
     inputs, rng = random_inputs(workload, 2), np.random.default_rng(5)
-    expectation, space = expect(workload, inputs), spaces.build(workload, HERE)
+    expectation, space = expect(workload, inputs)[0], spaces.build(workload, HERE)
     for schedule in dict.fromkeys(space.sample(rng) for _ in range(5)):
-        out = reference.empty(workload.output, "cpu")
-        memory = out.as_strided((workload.output.span,), (1,))
+        out = reference.empty(workload.outputs[0], "cpu")
+        memory = out.as_strided((workload.outputs[0].span,), (1,))
         memory.fill_(torch.nan)
         run_here(schedule, inputs, out)
         assert error_ratio(out, expectation) <= 1.0, str(schedule)
@@ -174,13 +174,13 @@ def test_kernels_of_a_cpu_read_and_write_strided_tensors(workload: Workload) -> 
 @pytest.mark.parametrize("workload", STRIDED, ids=label)
 def test_lowered_programs_compute_strided_tensors(workload: Workload, target: Target) -> None:
     inputs, rng = random_inputs(workload, 2), np.random.default_rng(5)
-    expectation, space = expect(workload, inputs), spaces.build(workload, target)
+    expectation, space = expect(workload, inputs)[0], spaces.build(workload, target)
     for schedule in dict.fromkeys(space.sample(rng) for _ in range(6)):
         program = schedule.program
-        strides = {t.name: t.effective_strides for t in (*workload.inputs, workload.output)}
+        strides = {t.name: t.effective_strides for t in (*workload.inputs, *workload.outputs)}
         assert {b.name: b.strides for b in program.buffers if b.role != "workspace"} == strides
         got = torch.from_numpy(interpret(program, [x.float().numpy() for x in inputs])[0])
-        made = got.to(reference.torch_dtype(workload.output.dtype))
+        made = got.to(reference.torch_dtype(workload.outputs[0].dtype))
         assert error_ratio(made, expectation) <= 1.0, str(schedule)
 
 
@@ -207,12 +207,12 @@ def test_the_library_takes_strided_operands(workload: Workload) -> None:
     known = baselines.baseline(workload)
     assert known is not None
     assert known.library is not None
-    out = reference.empty(workload.output, "cpu")
+    out = reference.empty(workload.outputs[0], "cpu")
     address, strides = out.data_ptr(), out.stride()
     known.library(inputs, out)
     assert (out.data_ptr(), out.stride()) == (address, strides)
-    assert error_ratio(out, expect(workload, inputs)) <= 1.0
-    assert error_ratio(known.eager(*inputs), expect(workload, inputs)) <= 1.0
+    assert error_ratio(out, *expect(workload, inputs)) <= 1.0
+    assert error_ratio(known.eager(*inputs), *expect(workload, inputs)) <= 1.0
 
 
 # Descriptors
@@ -262,7 +262,7 @@ def test_a_batch_that_is_innermost_in_memory_has_schedules_that_compute_it() -> 
     drawn = random_inputs(space.workload, seed=1)
     for schedule in (space.sample(rng) for _ in range(4)):
         got = torch.from_numpy(interpret(schedule.program, [x.float().numpy() for x in drawn])[0])
-        assert error_ratio(got, expect(space.workload, drawn)) <= 1, str(schedule)
+        assert error_ratio(got, *expect(space.workload, drawn)) <= 1, str(schedule)
 
 
 def test_a_space_says_why_a_tensor_has_no_descriptor() -> None:
@@ -317,9 +317,9 @@ def check_tuned(workload: Workload, target: Target, trials: int, log: Path) -> N
     result = autosched.tune(workload, target=target, trials=trials, log=log)
     kernel = autosched.replay(workload, target=target, log=log)
     inputs = random_inputs(workload, 99, kernel.device)
-    expectation = expect(workload, inputs)
-    out = reference.empty(workload.output, kernel.device)
-    memory = out.as_strided((workload.output.span,), (1,))
+    (expectation,) = expect(workload, inputs)
+    out = reference.empty(workload.outputs[0], kernel.device)
+    memory = out.as_strided((workload.outputs[0].span,), (1,))
     memory.fill_(torch.nan)
     kernel(*inputs, out=out)
     assert error_ratio(out, expectation) <= 1.0, str(result)

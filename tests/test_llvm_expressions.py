@@ -42,7 +42,7 @@ def run(
 ) -> torch.Tensor:
     program = schedule.program
     launcher = BACKEND.load(BACKEND.compile(BACKEND.render(program, str(schedule.one_line)), program, target), program)
-    out = reference.empty(workload.output, "cpu")
+    out = reference.empty(workload.outputs[0], "cpu")
     out.fill_(out.dtype == torch.bool or 77)
     launcher([*inputs, out])
     launcher.unload()

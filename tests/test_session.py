@@ -155,7 +155,7 @@ def server(target: Target = CPU) -> TrialServer:
 
 def data_of(server: TrialServer) -> weakref.ref[torch.Tensor]:
     assert server._workbench is not None
-    return weakref.ref(server._workbench._check.data.output.tensor)
+    return weakref.ref(server._workbench._check.data.outputs[0].tensor)
 
 
 def test_the_memory_of_a_workload_is_given_back_before_the_next_one_takes_any(monkeypatch: pytest.MonkeyPatch) -> None:

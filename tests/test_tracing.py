@@ -475,7 +475,7 @@ def test_the_cut_is_where_the_fewest_bytes_are() -> None:
         return F.relu(x @ a) @ b
 
     traced = trace(function, R(64, 256), R(256, 8), R(8, 256))
-    assert [step.value.shape for step in traced.steps] == [(64, 8), (64, 256)]
+    assert [value.shape for value in traced.made] == [(64, 8), (64, 256)]
 
 
 def test_what_two_kernels_need_and_is_dear_is_computed_once() -> None:

@@ -430,11 +430,11 @@ class TestSketches:
         workload = WORKLOADS[name]
         rng = np.random.default_rng(1)
         inputs = {t.name: rng.standard_normal(t.shape).astype(t.dtype) for t in workload.inputs}
-        expected = evaluate(workload, [torch.from_numpy(x) for x in inputs.values()]).numpy()
+        expected = evaluate(workload, [torch.from_numpy(x) for x in inputs.values()])[0].numpy()
         for schedule in sampled(workload, "h200", 2, quick_to_interpret):
             source = BACKEND.render(schedule.program, schedule.one_line)
             got = triton_interpreter.run(source, schedule.program, inputs)
-            tolerance = HALF_TOLERANCE if workload.output.dtype == "float16" else SINGLE_TOLERANCE
+            tolerance = HALF_TOLERANCE if workload.outputs[0].dtype == "float16" else SINGLE_TOLERANCE
             np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance, err_msg=schedule.one_line)
 
 
@@ -580,7 +580,7 @@ class TestOnGpu:
         workload = WORKLOADS[name]
         rng = np.random.default_rng(1)
         inputs = [torch.from_numpy(rng.standard_normal(t.shape).astype(t.dtype)).cuda() for t in workload.inputs]
-        expected = evaluate(workload, inputs)
+        (expected,) = evaluate(workload, inputs)
         for schedule in sampled(workload, "h200", 4):
             artefact = BACKEND.compile(
                 BACKEND.render(schedule.program, schedule.one_line), schedule.program, target_named("h200")
@@ -588,7 +588,7 @@ class TestOnGpu:
             launcher = BACKEND.load(artefact, schedule.program)
             out = torch.full_like(expected, torch.nan, dtype=inputs[0].dtype)
             launcher([*inputs, out])
-            tolerance = HALF_TOLERANCE if workload.output.dtype == "float16" else SINGLE_TOLERANCE
+            tolerance = HALF_TOLERANCE if workload.outputs[0].dtype == "float16" else SINGLE_TOLERANCE
             torch.testing.assert_close(out.double(), expected, rtol=tolerance, atol=tolerance, msg=schedule.one_line)
             launcher.unload()
 

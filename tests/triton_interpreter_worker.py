@@ -4,10 +4,20 @@ import pickle
 import sys
 import traceback
 
+import numpy as np
 import torch
+from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from autosched.backends.triton.compile import load_functions
+
+
+def splat(self, to, scalar):
+    """Every element the scalar. Triton's own takes what comparisons of scalars give for integers of 32 bits."""
+    return TensorHandle(np.full(to.shape, scalar.data.reshape(-1)[0], scalar.data.dtype), scalar.dtype.scalar)
+
+
+InterpreterBuilder.create_splat = splat
 
 
 def run(source, kernels, buffers):

@@ -67,11 +67,13 @@ def baseline(workload: Workload) -> Baseline | None:
             return None
 
 
-def library_call(workload: Workload, inputs: Sequence[Tensor], out: Tensor) -> Callable[[], object] | None:
-    """A call of the library that overwrites `out`, or of PyTorch's form that allocates; None when there is neither."""
+def library_call(workload: Workload, inputs: Sequence[Tensor], outs: Sequence[Tensor]) -> Callable[[], object] | None:
+    """A call of the library that overwrites `outs`, or of PyTorch's form that allocates; None when there is neither."""
     known = baseline(workload)
     if known is None:
         return None
+    # What has a name has one output.
+    (out,) = outs
     eager, library = known.eager, known.library
     return (lambda: eager(*inputs)) if library is None else (lambda: library(inputs, out))
 
@@ -99,7 +101,7 @@ def library_name(workload: Workload, device: torch.device) -> str:
         return "cuBLASLt" if dtype(workload.contracted[0]).bytes == 1 else "cuBLAS"
     # PyTorch leaves this function without types.
     mkl = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
-    return "MKL" if mkl and workload.output.dtype in ("float32", "float64") else "oneDNN"
+    return "MKL" if mkl and workload.outputs[0].dtype in ("float32", "float64") else "oneDNN"
 
 
 def _constructed(workload: Workload) -> Workload | None:
@@ -126,7 +128,7 @@ def _matmul(workload: Workload, arguments: dict[str, Scalar]) -> Baseline:
     layout = str(arguments["layout"])
     links, scale = _links(arguments["epilogue"]), _number(arguments, "scale")
     used = product(workload, links)
-    made, rest = torch_dtype(workload.output.dtype), links[used.absorbed :]
+    made, rest = torch_dtype(workload.outputs[0].dtype), links[used.absorbed :]
     # What the library writes before the links that it does not absorb, where that is of another type than the output.
     products: list[Tensor] = []
 
@@ -148,7 +150,7 @@ def _matmul(workload: Workload, arguments: dict[str, Scalar]) -> Baseline:
         multiplied = out if used.made == made else products[0]
         used.into(a, b, extra[: used.absorbed], multiplied)
         # PyTorch has no arithmetic on 8-bit floats: links cannot work in place on such an output.
-        working = multiplied if workload.output.dtype in FLOAT8 else out
+        working = multiplied if workload.outputs[0].dtype in FLOAT8 else out
         if working is not multiplied and rest[:1] not in _CONVERTING:
             multiplied = working.copy_(multiplied)
         _chained_into(multiplied, working, rest, iter(extra[used.absorbed :]), scale)

@@ -47,10 +47,11 @@ class Product:
 
 def product(workload: Workload, links: Sequence[str]) -> Product:
     """The library's product for the operands of a matmul and the first links of its epilogue."""
-    operand, output = workload.contracted[0], workload.output.dtype
+    operand, (made_by_kernel,) = workload.contracted[0], workload.outputs
+    output = made_by_kernel.dtype
     # Epilogues are not computed in 8 bits.
     made = torch.bfloat16 if links and output in FLOAT8 else torch_dtype(output)
-    *outer, m, n = workload.output.shape
+    *outer, m, n = made_by_kernel.shape
     k = workload.stages[0].points // (m * n * math.prod(outer))
     batched = bool(outer)
     if operand in FLOAT8:

@@ -5,8 +5,8 @@ Special values (zeros, infinities, NaN, what C's standard says of powers and ang
 are denormal arguments and results, but for sin and cos on a GPU, whose vendor takes denormal arguments for 0. Whole
 powers of a constant up to 8 are products: of n factors, within n / 2 units, where no product of them overflows.
 
-On a CPU the polynomials of `backends.llvm.ir.math` and the formulas of `backends.formulas` are what is measured. On a
-GPU formulas are the same; errors of what the hardware and its vendor compute are those of the CUDA C++ Programming
+On a CPU the polynomials of `backends.llvm.ir.vector_math` and the formulas of `backends.formulas` are what is measured.
+On a GPU formulas are the same; errors of what the hardware and its vendor compute are those of the CUDA C++ Programming
 Guide, section "Mathematical Functions", and of the PTX ISA for `ex2.approx` (2 units) and `div.full` (2 units).
 """
 

@@ -48,23 +48,28 @@ class Expectation:
     allowed: torch.Tensor
 
 
-def expect(workload: Workload, inputs: Sequence[torch.Tensor]) -> Expectation:
-    """What a correct kernel yields for these inputs, on their device.
+def expect(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[Expectation, ...]:
+    """What a correct kernel yields for these inputs, on their device: one for every output.
 
     Raises:
         InputError: the number of inputs or a shape is not the workload's.
     """
-    exact, error = rounding_error(workload, inputs)
-    if not is_float(workload.output.dtype):
-        return _expect_exactly(workload.output.dtype, exact, error)
-    output = torch.finfo(torch_dtype(workload.output.dtype))
+    found = rounding_error(workload, inputs)
+    return tuple(
+        _expected(t.dtype, *exact_and_error) for t, exact_and_error in zip(workload.outputs, found, strict=True)
+    )
+
+
+def _expected(name: str, exact: torch.Tensor, error: torch.Tensor) -> Expectation:
+    """What an output of this element type must be."""
+    if not is_float(name):
+        return _expect_exactly(name, exact, error)
+    output = torch.finfo(torch_dtype(name))
     smallest = max(torch.finfo(torch.float32).smallest_normal, output.smallest_normal * output.eps)
     values = exact.to(torch.float32)
-    if workload.output.dtype in FLOAT8:
+    if name in FLOAT8:
         values.clamp_(output.min, output.max)
-    allowed = (
-        values.abs().mul_(dtype(workload.output.dtype).epsilon).add_(error, alpha=STANDARD_DEVIATIONS).add_(smallest)
-    )
+    allowed = values.abs().mul_(dtype(name).epsilon).add_(error, alpha=STANDARD_DEVIATIONS).add_(smallest)
     # Where the reference itself, or what float32 makes of it, is not finite, it is compared as such.
     overflows = exact.isfinite() & ~values.isfinite()
     allowed.masked_fill_(~values.isfinite(), smallest).masked_fill_(error.isinf() & ~overflows, math.inf)

@@ -1,4 +1,4 @@
-"""Memory that shows what a kernel did to it: a poisoned output, copies of the inputs, and bands around all of them.
+"""Memory that shows what a kernel did to it: poisoned outputs, copies of the inputs, and bands around all of them.
 
 The patterns are signalling NaNs where the type has them. Arithmetic that meets one yields a quiet NaN (IEEE 754-2019,
 section 6.2; NVIDIA GPUs yield 0x7fffffff). No calculation makes these bits: where they are found, nobody wrote. Of the
@@ -102,10 +102,6 @@ class GuardedTensor:
 
 class GuardedOutput(GuardedTensor):
     """An output that also shows which elements a kernel did not write."""
-
-    @staticmethod
-    def of(workload: Workload, device: str | torch.device, shift: int = 0) -> GuardedOutput:
-        return GuardedOutput(workload.output, device, shift)
 
     def poison(self) -> None:
         self._bits.fill_(PATTERNS[self.tensor.dtype].poison)

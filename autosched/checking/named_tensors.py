@@ -35,6 +35,8 @@ def read(access: Access, tensor: torch.Tensor, extents: Mapping[str, int]) -> Na
 
     A view where every dimension is indexed by one axis of its own, else a gathered copy.
     """
+    if access.fill is not None:
+        return look_up(tensor, access.index, extents, access.fill)
     variables = [v for index in access.index for v, _ in index.terms]
     if all(_is_slice(i) for i in access.index) and len(set(variables)) == len(variables):
         pieces = tuple(

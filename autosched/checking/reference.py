@@ -193,10 +193,12 @@ def indexed_sizes(workload: Workload) -> dict[str, int]:
     return {t.name: sizes[t.name] for t in workload.inputs if t.name in sizes and is_integer(t.dtype)}
 
 
-def evaluate(workload: Workload, inputs: Sequence[torch.Tensor], dtype: torch.dtype = torch.float64) -> torch.Tensor:
-    """The output computed in `dtype` throughout, on the device of the inputs and not rounded to the output's type.
+def evaluate(
+    workload: Workload, inputs: Sequence[torch.Tensor], dtype: torch.dtype = torch.float64
+) -> tuple[torch.Tensor, ...]:
+    """The outputs computed in `dtype` throughout, on the device of the inputs and not rounded to their types.
 
-    Integers are computed in int64, and the output is of that type where it is an expression of integers. In float64 no
+    Integers are computed in int64, and an output is of that type where it is an expression of integers. In float64 no
     operator rounds: `round_float16` yields its argument, or an infinity where that overflows.
 
     Raises:
@@ -211,8 +213,8 @@ def held_exactly(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return tensor.to(torch.int64 if whole else dtype)
 
 
-def as_written(workload: Workload, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The output as PyTorch eager computes it stage by stage, in the inputs' own element types: a baseline.
+def as_written(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """The outputs as PyTorch eager computes them stage by stage, in the inputs' own element types: a baseline.
 
     Inputs of 8 bits, which PyTorch has no arithmetic for, or none that we want, are computed with in float32.
 
@@ -220,7 +222,8 @@ def as_written(workload: Workload, inputs: Sequence[torch.Tensor]) -> torch.Tens
         InputError: the number of inputs or a shape is not the workload's.
     """
     computable = [x.to(torch.float32) if x.dtype.itemsize == 1 else x for x in inputs]
-    return _run(workload, computable, torch.float32).to(torch_dtype(workload.output.dtype))
+    made = _run(workload, computable, torch.float32)
+    return tuple(x.to(torch_dtype(t.dtype)) for x, t in zip(made, workload.outputs, strict=True))
 
 
 def check_shapes(workload: Workload, inputs: Sequence[torch.Tensor]) -> None:
@@ -260,13 +263,13 @@ def _literal(value: float | int, sign: float, device: torch.device, dtype: torch
     return Named((), torch.tensor(value, dtype=dtype, device=device))
 
 
-def _run(workload: Workload, inputs: Sequence[torch.Tensor], constants: torch.dtype) -> torch.Tensor:
+def _run(workload: Workload, inputs: Sequence[torch.Tensor], constants: torch.dtype) -> tuple[torch.Tensor, ...]:
     check_shapes(workload, inputs)
     tensors = {t.name: x for t, x in zip(workload.inputs, inputs, strict=True)}
     known = _Known(tensors, constants, {t.name: outside(t) for t in workload.inputs})
     for stage in workload.stages:
         tensors[stage.name] = _stage(stage, known)
-    return tensors[workload.output.name]
+    return tuple(tensors[name] for name in workload.output_names)
 
 
 @dataclass(frozen=True)

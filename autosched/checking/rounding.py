@@ -44,6 +44,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -93,10 +94,10 @@ _FLOAT8_UNITS = 2.0**-13 / UNIT
 _EXACT_INTEGERS = 2.0**24
 
 
-def rounding_error(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-    """The exact output (float64) and the standard deviation of a correct kernel's error (float32) at every element.
+def rounding_error(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
+    """Every output, exact (float64), and the standard deviation of a correct kernel's error (float32) at each element.
 
-    The rounding to the output's own element type is not in it.
+    The rounding to an output's own element type is not in it.
 
     Raises:
         InputError: the number of inputs or a shape is not the workload's.
@@ -109,14 +110,23 @@ def rounding_error(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[
         return _analysed(workload, inputs)
 
 
-def _analysed(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+def _analysed(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
+    # Readers of an output see it before it is stored; sums of integers are exact in memory, and rounded for readers.
+    stored: dict[str, Estimate] = {}
     known = {
         t.name: Estimate(Named(_dims(x), held_exactly(x, torch.float64)), None, outside(t))
         for t, x in zip(workload.inputs, inputs, strict=True)
     }
     for stage in workload.stages:
-        known[stage.name] = _stored(_stage(stage, known, workload), stage, last=stage is workload.stages[-1])
-    output = known[workload.output.name]
+        is_output = stage.name in workload.output_names
+        computed = _with_all_axes(_stage(stage, known, workload), stage)
+        known[stage.name] = computed if is_output else _narrowed(computed, stage)
+        if is_output:
+            stored[stage.name] = _in_memory(computed, stage, workload)
+    return tuple(map(_exact_and_error, map(stored.__getitem__, workload.output_names)))
+
+
+def _exact_and_error(output: Estimate) -> tuple[torch.Tensor, torch.Tensor]:
     exact = output.value.values
     error = torch.zeros_like(exact, dtype=torch.float32) if output.error is None else output.error.values * UNIT
     return exact, error
@@ -126,18 +136,34 @@ def _dims(tensor: torch.Tensor) -> tuple[str, ...]:
     return tuple(map(str, range(tensor.ndim)))
 
 
-def _stored(estimate: Estimate, stage: Stage, last: bool) -> Estimate:
-    """A stage's result as a tensor with all of its axes, rounded to its element type unless it is the output."""
+def _with_all_axes(estimate: Estimate, stage: Stage) -> Estimate:
+    """A stage's result as a tensor with all of its axes."""
     names = [a.name for a in stage.axes]
-    value = estimate.value.aligned(names).expand(stage.shape)
-    if is_whole(estimate):
-        value = value.to(torch_dtype(stage.dtype)).to(torch.int64)
-    error = None if estimate.error is None else estimate.error.aligned(names).expand(stage.shape)
-    if dtype(stage.dtype).epsilon > UNIT and not last:
-        rounding = value.to(torch.float32) * (dtype(stage.dtype).epsilon / UNIT)
-        error = rounding.abs() if error is None else torch.hypot(error, rounding)
-    dims = _dims(value)
-    return Estimate(Named(dims, value), None if error is None else Named(dims, error))
+
+    def whole(given: Named) -> Named:
+        values = given.aligned(names).expand(stage.shape)
+        return Named(_dims(values), values)
+
+    return Estimate(whole(estimate.value), None if estimate.error is None else whole(estimate.error))
+
+
+def _narrowed(computed: Estimate, stage: Stage) -> Estimate:
+    """A stage that is not stored, which may be rounded to its element type."""
+    if dtype(stage.dtype).epsilon <= UNIT:
+        return computed
+    value, error = computed.value, computed.error
+    rounding = value.values.to(torch.float32) * (dtype(stage.dtype).epsilon / UNIT)
+    error_of_both = rounding.abs() if error is None else torch.hypot(error.values, rounding)
+    return Estimate(value, Named(value.axes, error_of_both))
+
+
+def _in_memory(computed: Estimate, stage: Stage, workload: Workload) -> Estimate:
+    """An output as it is stored: integers have the bits of its element type, and sums of them are exact."""
+    if is_whole(computed):
+        bits = computed.value.values.to(torch_dtype(stage.dtype)).to(torch.int64)
+        return Estimate(Named(computed.value.axes, bits), computed.error)
+    exact = stage.is_contraction and is_integer(workload.contracted[0]) and is_integer(stage.dtype)
+    return Estimate(computed.value, None) if exact else computed
 
 
 def _stage(stage: Stage, known: Mapping[str, Estimate], workload: Workload) -> Estimate:
@@ -159,8 +185,6 @@ def _stage(stage: Stage, known: Mapping[str, Estimate], workload: Workload) -> E
         return _sum(terms, kept, reduced)
     if is_integer(workload.contracted[0]):
         exact = sum_of_products([t.value for t in terms], kept, reduced)
-        if stage is workload.stages[-1] and is_integer(stage.dtype):
-            return Estimate(exact, None)
         return Estimate(exact, Named(exact.axes, exact.values.to(torch.float32).abs()))
     if workload.precision == "tf32":
         terms = [_cut_to_tf32(t) for t in terms]
@@ -324,7 +348,9 @@ def _leaf(expression: Expression, stage: Stage, known: Mapping[str, Estimate]) -
     match expression:
         case Access(tensor):
             value, error = known[tensor].value, known[tensor].error
-            read_error = None if error is None else read(expression, error.values, stage.extents)
+            # What is read outside of a tensor is exact.
+            exactly = expression if expression.fill is None else replace(expression, fill=0.0)
+            read_error = None if error is None else read(exactly, error.values, stage.extents)
             return Estimate(read(expression, value.values, stage.extents), read_error)
         case Gather(tensor, index):
             return _looked_up(tensor, index, stage, known)

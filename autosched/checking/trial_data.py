@@ -4,9 +4,11 @@ Of several things that are wrong, one is the status of the trial: the first of t
 
     1. out_of_bounds_write  memory that belongs to no operand was written to
     2. changed_input        so the reference is that of other inputs
-    3. unwritten_output     poison is left in the output, bit for bit
+    3. unwritten_output     poison is left in an output, bit for bit
     4. not_finite           NaN or infinity where the reference, rounded to the output's type, is finite
     5. wrong_result         a number outside the tolerance
+
+Of several outputs that are wrong, it is that of the first; the detail names it.
 """
 
 from __future__ import annotations
@@ -37,22 +39,28 @@ class Failed(Exception):
 
 
 class TrialData:
-    """The inputs of a batch, the output that every candidate writes, and what it should then hold."""
+    """The inputs of a batch, the outputs that every candidate writes, and what these should then hold."""
 
     def __init__(
-        self, workload: Workload, originals: Sequence[torch.Tensor], expectation: Expectation, shifts: Sequence[int]
+        self,
+        workload: Workload,
+        originals: Sequence[torch.Tensor],
+        expectations: Sequence[Expectation],
+        shifts: Sequence[int],
     ) -> None:
-        """`shifts`: how many bytes after the beginning of a page each input, and then the output, begins."""
-        *input_shifts, output_shift = shifts
-        self.inputs = GuardedInputs(workload, originals, input_shifts)
-        self.output = GuardedOutput.of(workload, expectation.values.device, output_shift)
+        """`shifts`: how many bytes after the beginning of a page each input, and then each output, begins."""
+        self.inputs = GuardedInputs(workload, originals, shifts[: len(originals)])
+        self.outputs = tuple(
+            GuardedOutput(t, e.values.device, shift)
+            for t, e, shift in zip(workload.outputs, expectations, shifts[len(originals) :], strict=True)
+        )
         self._workload = workload
-        self._expectation = expectation
-        self._bands = [band for guarded in (*self.inputs.guarded, self.output) for band in guarded.bands]
+        self._expectations = tuple(expectations)
+        self._bands = [band for guarded in (*self.inputs.guarded, *self.outputs) for band in guarded.bands]
         self._surroundings = self._copy_bands()
         self._fingerprint = self._fingerprint_now()
         # Where the reference itself is not a number, or nothing is checked, poison looks as it should.
-        self._hides_poison = bool((expectation.values.isnan() | expectation.allowed.isinf()).any())
+        self._hides_poison = any(bool((e.values.isnan() | e.allowed.isinf()).any()) for e in expectations)
 
     @staticmethod
     def drawn(workload: Workload, seed: int, device: torch.device) -> TrialData:
@@ -62,67 +70,70 @@ class TrialData:
             RuntimeError: they do not fit in memory.
         """
         inputs = random_inputs(workload, seed, device)
-        expectation = expect(workload, inputs)
+        expectations = expect(workload, inputs)
         if device.type == "cuda":
             # The float64 intermediates are several times the size of what stays.
             torch.cuda.empty_cache()
-        return TrialData(workload, inputs, expectation, _shifts(len(inputs) + 1, seed, device))
+        return TrialData(workload, inputs, expectations, _shifts(len(inputs) + len(expectations), seed, device))
 
     def moved(self, seed: int) -> TrialData:
         """The same data at other addresses."""
-        originals, expectation = self.inputs.originals, self._expectation
-        shifts = _shifts(len(originals) + 1, seed, expectation.values.device)
-        return TrialData(self._workload, originals, expectation, shifts)
+        originals, device = self.inputs.originals, self.outputs[0].tensor.device
+        shifts = _shifts(len(originals) + len(self.outputs), seed, device)
+        return TrialData(self._workload, originals, self._expectations, shifts)
 
     @property
     def operands(self) -> list[torch.Tensor]:
-        """The inputs in order, then the output."""
-        return [*self.inputs.tensors, self.output.tensor]
+        """The inputs in order, then the outputs."""
+        return [*self.inputs.tensors, *(output.tensor for output in self.outputs)]
 
     @property
     def intact(self) -> bool:
         """Whether what verdicts rest on is as it was drawn. A write far outside the operands may have hit it."""
         return self._fingerprint_now() == self._fingerprint
 
+    def poison(self) -> None:
+        """Fill the outputs with what no kernel writes."""
+        for output in self.outputs:
+            output.poison()
+
     def max_error(self) -> float:
-        """The largest error of the output as a fraction of what is allowed; infinite where it is not a number."""
-        return error_ratio(self.output.tensor, self._expectation)
+        """The largest error of any output as a fraction of what is allowed; infinite where it is not a number."""
+        return max(error_ratio(o.tensor, e) for o, e in zip(self.outputs, self._expectations, strict=True))
 
     def judge(self) -> float:
-        """The largest error of the output, which is at most 1.
+        """The largest error of any output, which is at most 1.
 
         Raises:
-            Failed: the output is wrong; changed inputs are restored.
+            Failed: an output is wrong; changed inputs are restored.
         """
         ratio = self.max_error()
         if ratio > 1.0 or self._hides_poison:
             self.judge_surroundings()
-            self._judge_output(ratio if math.isfinite(ratio) else None)
+            self._judge_outputs(ratio if math.isfinite(ratio) else None)
         return ratio
 
     def judge_surroundings(self) -> None:
-        """Raise Failed when something else than the output was written to; changed inputs are restored."""
+        """Raise Failed when something else than the outputs was written to; changed inputs are restored."""
         if not torch.equal(self._copy_bands(), self._surroundings):
             raise Failed("out_of_bounds_write", f"the kernel wrote {self._what_was_hit()}")
         if changed := self.inputs.changed():
             raise Failed("changed_input", f"the kernel changed its input {', '.join(changed)}")
 
-    def _judge_output(self, max_error: float | None) -> None:
-        actual, unwritten = self.output.tensor, self.output.unwritten()
-        if PATTERNS[actual.dtype].computable:
-            unwritten &= ~is_right(actual, self._expectation)
-        if count := int(unwritten.sum()):
-            first = unwritten.nonzero()[0].tolist()
-            detail = f"{count} of {actual.numel()} elements were not written; the first is {first}"
-            raise Failed("unwritten_output", detail)
-        if reason := why_not_finite(actual, self._expectation):
-            raise Failed("not_finite", reason)
-        if reason := why_wrong(actual, self._expectation):
-            raise Failed("wrong_result", reason, max_error)
+    def _judge_outputs(self, max_error: float | None) -> None:
+        several = len(self.outputs) > 1
+        judged = zip(self._workload.output_names, self.outputs, self._expectations, strict=True)
+        for name, output, expectation in judged:
+            found = _why_bad(output, expectation)
+            if found is not None:
+                status, reason = found
+                detail = f"output {name}: {reason}" if several else reason
+                raise Failed(status, detail, max_error if status == "wrong_result" else None)
 
     def _what_was_hit(self) -> str:
-        named = [(t.name, guarded) for t, guarded in zip(self._workload.inputs, self.inputs.guarded, strict=True)]
-        for name, guarded in (("its output", self.output), *named):
+        written = [("its output" if len(self.outputs) == 1 else f"its output {n}") for n in self._workload.output_names]
+        names = (*written, *(t.name for t in self._workload.inputs))
+        for name, guarded in zip(names, (*self.outputs, *self.inputs.guarded), strict=True):
             if damage := guarded.why_damaged():
                 return f"outside {name}: {damage}"
         return "beside its operands"
@@ -131,8 +142,22 @@ class TrialData:
         return torch.cat([band.contiguous().view(-1).view(torch.uint8) for band in self._bands])
 
     def _fingerprint_now(self) -> tuple[int, ...]:
-        kept = (*self.inputs.originals, self._expectation.values, self._expectation.allowed)
-        return tuple(int(_as_integers(tensor).sum(dtype=torch.int64)) for tensor in kept)
+        expected = (tensor for e in self._expectations for tensor in (e.values, e.allowed))
+        return tuple(int(_as_integers(t).sum(dtype=torch.int64)) for t in (*self.inputs.originals, *expected))
+
+
+def _why_bad(output: GuardedOutput, expectation: Expectation) -> tuple[Status, str] | None:
+    """What is wrong with what was written to an output, and as which status; None when nothing is."""
+    actual, unwritten = output.tensor, output.unwritten()
+    if PATTERNS[actual.dtype].computable:
+        unwritten &= ~is_right(actual, expectation)
+    if count := int(unwritten.sum()):
+        first = unwritten.nonzero()[0].tolist()
+        return "unwritten_output", f"{count} of {actual.numel()} elements were not written; the first is {first}"
+    if reason := why_not_finite(actual, expectation):
+        return "not_finite", reason
+    reason = why_wrong(actual, expectation)
+    return None if reason is None else ("wrong_result", reason)
 
 
 def _as_integers(tensor: torch.Tensor) -> torch.Tensor:

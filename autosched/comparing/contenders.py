@@ -100,7 +100,8 @@ def contenders(
 def _tuned(kernel: Kernel | TracedKernel, inputs: Sequence[Tensor]) -> Contender:
     if isinstance(kernel, TracedKernel):
         return Contender("tuned", "tuned", _ALLOCATES, lambda: kernel(*inputs))
-    out = _output(kernel)
+    outs = _outputs(kernel)
+    out = outs[0] if len(outs) == 1 else outs
     return Contender("tuned", "tuned", _INTO_OUT, lambda: kernel(*inputs, out=out))
 
 
@@ -135,7 +136,7 @@ def _ways(
 def _library(
     name: Literal["library", "cublaslt"], kernel: Kernel, inputs: Sequence[Tensor], known: Baseline
 ) -> Contender | Absent:
-    run, out, vendor = known.library, _output(kernel), library_name(kernel.workload, kernel.device)
+    run, (out,), vendor = known.library, _outputs(kernel), library_name(kernel.workload, kernel.device)
     assert run is not None
     note = f"{known.called}, {_INTO_OUT}"
     if name == "library":
@@ -155,7 +156,7 @@ def _by_cublaslt(run: Callable[[], object]) -> None:
         torch.backends.cuda.preferred_blas_library(before)
 
 
-def _function(workload: Workload, known: Baseline | None) -> Callable[..., Tensor]:
+def _function(workload: Workload, known: Baseline | None) -> Callable[..., object]:
     return known.eager if known is not None else lambda *tensors: reference.as_written(workload, tensors)
 
 
@@ -188,6 +189,5 @@ def _called_once(contender: Contender | Absent, device: torch.device) -> Contend
     return contender
 
 
-def _output(kernel: Kernel) -> Tensor:
-    output = kernel.workload.output
-    return torch.empty_strided(output.shape, output.effective_strides, dtype=kernel.output_dtype, device=kernel.device)
+def _outputs(kernel: Kernel) -> tuple[Tensor, ...]:
+    return tuple(output.allocated() for output in kernel.outputs)

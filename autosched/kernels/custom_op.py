@@ -1,8 +1,8 @@
 """Kernels as operators of PyTorch: for torch.compile, torch.export, and everything else that sees only operators.
 
 A kernel launches through the driver, which PyTorch does not see. `register` gives it a name that PyTorch knows, by
-`torch.library`: two overloads, one that returns a new tensor and one that writes to `out`, each with a fake
-implementation that tells shape, dtype, strides and device of the result without running anything.
+`torch.library`: two overloads, one that returns new tensors and one that writes to `out`, each with a fake
+implementation that tells shape, dtype, strides and device of the results without running anything.
 
 Within compiled code a kernel is registered by itself, under a name made of its workload and its fingerprint: the same
 in every process, because compiled graphs are cached on disk by the names of their operators.
@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from autosched.kernels.dispatch import Argument
+from autosched.kernels.dispatch import Argument, Made, as_tuple
 from search_spaces import InputError, Target, Workload
 
 _NAMESPACE = "autosched"
@@ -31,7 +31,7 @@ class OperatorKernel(Protocol):
     """What becomes an operator: `autosched.Kernel`."""
 
     inputs: tuple[Argument, ...]
-    output: Argument
+    outputs: tuple[Argument, ...]
 
     @property
     def workload(self) -> Workload: ...
@@ -42,7 +42,7 @@ class OperatorKernel(Protocol):
     @property
     def source(self) -> str: ...
 
-    def __call__(self, *tensors: Tensor, out: Tensor | None = None) -> Tensor: ...
+    def __call__(self, *tensors: Tensor, out: Made | None = None) -> Any: ...
 
 
 def register(kernel: OperatorKernel, name: str | None = None) -> Any:
@@ -51,6 +51,7 @@ def register(kernel: OperatorKernel, name: str | None = None) -> Any:
     op = autosched.register(kernel, "mylib::matmul_4096")
     y = op(a, b)               # also torch.ops.mylib.matmul_4096(a, b)
     op.out(a, b, out=y)        # returns None: what an operator writes to it may not return
+    op.out(a, b, out0=y, out1=z)               # of a kernel with several outputs
 
     Without a name it is `autosched::<workload>_<fingerprint>`, and an equal kernel gives the same operator. The kernel
     itself calls this one when it is called within torch.compile. Operators have no gradient either: one that is wanted
@@ -66,53 +67,69 @@ def register(kernel: OperatorKernel, name: str | None = None) -> Any:
     if name != own_name(kernel) or not _is_registered(name):
         _check_free(name)
         inputs = ", ".join(f"Tensor {n}" for n in _argument_names(kernel))
-        _define(name, f"({inputs}) -> Tensor", kernel)
-        _define(f"{name}.out", f"({inputs}, *, Tensor(a!) out) -> ()", kernel)
+        outs = _output_arguments(len(kernel.outputs))
+        returned = "Tensor" if len(outs) == 1 else f"({', '.join(['Tensor'] * len(outs))})"
+        written = ", ".join(f"Tensor(w{number}!) {out}" for number, out in enumerate(outs))
+        _define(name, f"({inputs}) -> {returned}", kernel)
+        _define(f"{name}.out", f"({inputs}, *, {written}) -> ()", kernel)
     namespace, _, short = name.partition("::")
     return getattr(getattr(torch.ops, namespace), short)
 
 
-def call(name: str, tensors: Sequence[Tensor], out: Tensor | None) -> Tensor:
+def call(name: str, tensors: Sequence[Tensor], out: Made | None) -> Made:
     """A call of the operator of that name, in the manner of a call of the kernel: traced where code is traced."""
     namespace, _, short = name.partition("::")
     op = getattr(getattr(torch.ops, namespace), short)
     if out is None:
         return op.default(*tensors)  # type: ignore[no-any-return]  # torch.ops is without types
-    op.out(*tensors, out=out)
+    given = as_tuple(out)
+    op.out(*tensors, **dict(zip(_output_arguments(len(given)), given, strict=True)))
     return out
 
 
 def own_name(kernel: OperatorKernel) -> str:
     """The name of the operator that equal kernels share."""
     op = kernel.workload
-    parts = (op.key, repr((op.inputs, op.output)), repr(kernel.target), kernel.source, str(kernel.output.device))
+    device = str(kernel.outputs[0].device)
+    parts = (op.key, repr((op.inputs, *op.outputs)), repr(kernel.target), kernel.source, device)
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
     # A person may call a workload anything; an identifier neither begins with a digit nor holds a space.
     return f"{_NAMESPACE}::{re.sub(r'^(?=[0-9])|[^0-9A-Za-z_]', '_', op.name)}_{digest}"
 
 
 def _define(name: str, schema: str, kernel: OperatorKernel) -> None:
-    def run(*tensors: Tensor, out: Tensor | None = None) -> Tensor | None:
-        result = kernel(*tensors, out=out)
-        return result if out is None else None
+    outs = _output_arguments(len(kernel.outputs))
 
-    def fake(*tensors: Tensor, out: Tensor | None = None) -> Tensor | None:
+    def run(*tensors: Tensor, **given: Tensor) -> Made | None:
+        if not given:
+            return kernel(*tensors)  # type: ignore[no-any-return]  # what is `Made` is Any to a caller
+        kernel(*tensors, out=given[outs[0]] if len(outs) == 1 else tuple(given[out] for out in outs))
+        return None
+
+    def fake(*tensors: Tensor, **given: Tensor) -> Made | None:
         for tensor, argument in zip(tensors, kernel.inputs, strict=True):
             argument.check_kind(tensor)
-        made = kernel.output
-        if out is None:
-            return tensors[0].new_empty_strided(made.shape, made.strides, dtype=made.dtype)
-        made.check_kind(out)
+        if not given:
+            made = [tensors[0].new_empty_strided(o.shape, o.strides, dtype=o.dtype) for o in kernel.outputs]
+            return made[0] if len(made) == 1 else tuple(made)
+        for out, output in zip(outs, kernel.outputs, strict=True):
+            output.check_kind(given[out])
         return None
 
     torch.library.define(name, schema, tags=_TAGS)
-    torch.library.impl(name, kernel.output.device.type, run)
+    torch.library.impl(name, kernel.outputs[0].device.type, run)
     torch.library.register_fake(name, fake)
+
+
+def _output_arguments(outputs: int) -> list[str]:
+    """What the arguments are called that an operator writes to: as those of PyTorch's own."""
+    return ["out"] if outputs == 1 else [f"out{number}" for number in range(outputs)]
 
 
 def _argument_names(kernel: OperatorKernel) -> list[str]:
     """The names of the inputs, where they can be those of arguments: a person may call an axis anything."""
-    usable = [a.name.isidentifier() and not keyword.iskeyword(a.name) and a.name != "out" for a in kernel.inputs]
+    taken = _output_arguments(len(kernel.outputs))
+    usable = [a.name.isidentifier() and not keyword.iskeyword(a.name) and a.name not in taken for a in kernel.inputs]
     return [a.name if usable[i] else f"input_{i}" for i, a in enumerate(kernel.inputs)]
 
 

@@ -2,7 +2,7 @@
 
 A call has two ways. The quick one is for tensors that generated code can take as they are: one closure, built when the
 kernel is loaded. Of every tensor it reads type, dtype, shape, layout, device, gradient flag and address, and nothing
-twice; it allocates the output, and hands bare addresses to the launcher, which has laid out everything else. A read is
+twice; it allocates the outputs, and hands bare addresses to the launcher, which has laid out everything else. A read is
 answered by PyTorch in C; a generator, a lambda or a Python function per tensor would cost as much as several, so there
 are none. When anything is not as expected the closure gives None before it has done anything, and `Kernel` takes the
 other way, which copies what can be copied, and knows what to complain about.
@@ -24,8 +24,17 @@ from autosched.machine.torch_internals import allocator
 from search_spaces import InputError
 from search_spaces.workloads.workload import Tensor as TensorSpec
 
-# Takes the tensors and `out`; gives the output, or None when one of them needs a closer look.
-ReadyCall = Callable[[Sequence[Tensor], Tensor | None], Tensor | None]
+# What a kernel makes: a tensor, or where its workload has several outputs, as many.
+Made = Tensor | tuple[Tensor, ...]
+# Takes the tensors and `out`; gives what was made, or None when one of them needs a closer look.
+ReadyCall = Callable[[Sequence[Tensor], Made | None], Made | None]
+
+
+def as_tuple(made: Made) -> tuple[Tensor, ...]:
+    """One or several tensors, as a tuple."""
+    return made if isinstance(made, tuple) else (made,)
+
+
 # What a tensor must have to be taken as it is: element type, shape, and strides where it is not contiguous.
 Expected = tuple[torch.dtype, torch.Size, tuple[int, ...] | None]
 
@@ -141,21 +150,30 @@ def ready_addresses(
     return addresses
 
 
-def ready_call(inputs: Sequence[Argument], output: Argument, launch: Callable[[Sequence[int]], None]) -> ReadyCall:
-    """The quick way of a call; `launch` runs generated code on the addresses of the inputs and of the output.
+def ready_call(
+    inputs: Sequence[Argument], outputs: Sequence[Argument], launch: Callable[[Sequence[int]], None]
+) -> ReadyCall:
+    """The quick way of a call; `launch` runs generated code on the addresses of the inputs and then of the outputs.
 
     A dense tensor is asked whether it is contiguous, which is cheaper than to compare its strides.
     """
+    # Most kernels have one output, and nothing is slower for those that have several.
+    return _ready_call_of_one(inputs, outputs[0], launch) if len(outputs) == 1 else _ready_call(inputs, outputs, launch)
+
+
+def _ready_call_of_one(
+    inputs: Sequence[Argument], output: Argument, launch: Callable[[Sequence[int]], None]
+) -> ReadyCall:
     of_inputs = tuple(a.expected for a in inputs)
     of_all = (*of_inputs, output.expected)
     spans, out_span = tuple(a.span_bytes for a in inputs), output.span_bytes
     device, alignment, empty = output.device, output.alignment, output.empty
 
-    def call(tensors: Sequence[Tensor], out: Tensor | None) -> Tensor | None:
+    def call(tensors: Sequence[Tensor], out: Made | None) -> Made | None:
         if out is None:
             addresses = ready_addresses(tensors, of_inputs, device, alignment)
         else:
-            addresses = ready_addresses((*tensors, out), of_all, device, alignment)
+            addresses = ready_addresses((*tensors, out), of_all, device, alignment)  # type: ignore[arg-type]
         if addresses is None:
             return None
         if out is None:
@@ -174,3 +192,43 @@ def ready_call(inputs: Sequence[Argument], output: Argument, launch: Callable[[S
         return out
 
     return call
+
+
+def _ready_call(
+    inputs: Sequence[Argument], outputs: Sequence[Argument], launch: Callable[[Sequence[int]], None]
+) -> ReadyCall:
+    """The same for several outputs."""
+    of_inputs = tuple(a.expected for a in inputs)
+    of_all = (*of_inputs, *(o.expected for o in outputs))
+    spans, first_output = tuple(a.span_bytes for a in (*inputs, *outputs)), len(inputs)
+    device, alignment = outputs[0].device, outputs[0].alignment
+
+    def call(tensors: Sequence[Tensor], out: Made | None) -> Made | None:
+        if out is None:
+            addresses = ready_addresses(tensors, of_inputs, device, alignment)
+            if addresses is None:
+                return None
+            made = tuple([output.allocated() for output in outputs])
+            addresses += [tensor.data_ptr() for tensor in made]
+        else:
+            if type(out) is not tuple:
+                return None
+            made = out
+            addresses = ready_addresses((*tensors, *made), of_all, device, alignment)
+            if addresses is None or _overlapping(addresses, spans, first_output):
+                return None
+        launch(addresses)
+        return made
+
+    return call
+
+
+def _overlapping(addresses: Sequence[int], spans: Sequence[int], first_output: int) -> bool:
+    """Whether an output, those from `first_output` on, shares memory with what comes before it."""
+    for number in range(first_output, len(addresses)):
+        begin = addresses[number]
+        end = begin + spans[number]
+        for before in range(number):
+            if addresses[before] < end and begin < addresses[before] + spans[before]:
+                return True
+    return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from autosched import backends
 from autosched.backends.backend import Artefact, CompileError, Launcher, LoadError
 from autosched.backends.build import bound, build
 from autosched.kernels import custom_op, first_use
-from autosched.kernels.dispatch import Argument, ready_call
+from autosched.kernels.dispatch import Argument, Made, ready_call
 from search_spaces import AutoschedError, InputError, Schedule, Target, Workload
 from tuning_logs import TuningRecord
 from tuning_logs.text import duration_text
@@ -24,11 +25,12 @@ _ALIGNMENT = {"cpu": 64, "gpu": 16}
 class Kernel:
     """The kernel of one tuning record, compiled, loaded and checked on this machine.
 
-    `kernel(*inputs)` returns a new tensor; `kernel(*inputs, out=tensor)` writes to `tensor` and returns it. Inputs come
-    in the order of `workload`, which is that of the record, or another one of the same key: its tensors may have other
-    names, shapes and an order of their own, and are the same memory. One that is not aligned, or does not have the
-    strides that the workload says (contiguous, unless it says others), is copied first; such an `out` is written by way
-    of a temporary. Forward only: nothing is recorded for autograd.
+    `kernel(*inputs)` returns a new tensor; `kernel(*inputs, out=tensor)` writes to `tensor` and returns it. Where the
+    workload has several outputs, both are tuples of as many, in its order. Inputs come in the order of `workload`,
+    which is that of the record, or another one of the same key: its tensors may have other names, shapes and an order
+    of their own, and are the same memory. One that is not aligned, or does not have the strides that the workload says
+    (contiguous, unless it says others), is copied first; such an `out` is written by way of a temporary. Forward only:
+    nothing is recorded for autograd.
 
     A kernel may be called by several threads and, on a GPU, on several streams at the same time; it runs on the current
     stream of its device, whatever the current device is. A CUDA graph can capture it, and replays it as long as the
@@ -38,7 +40,7 @@ class Kernel:
     The check is that of a trial (`kernels.first_use`): before its first use, once for this machine and these versions
     of everything. A call checks nothing of the results.
 
-    `launch` runs the generated code on the addresses of the inputs, in order, and of the output, and checks nothing.
+    `launch` runs the generated code on the addresses of the inputs, in order, then of the outputs, and checks nothing.
     """
 
     def __init__(
@@ -58,8 +60,8 @@ class Kernel:
         device = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
         alignment = _ALIGNMENT[record.target.kind]
         self.inputs = tuple(Argument(t, device, alignment) for t in self.workload.inputs)
-        self.output = Argument(self.workload.output, device, alignment)
-        self._ready_call = ready_call(self.inputs, self.output, self.launch)
+        self.outputs = tuple(Argument(t, device, alignment) for t in self.workload.outputs)
+        self._ready_call = ready_call(self.inputs, self.outputs, self.launch)
 
     def called_as(self, workload: Workload) -> Kernel:
         """The same kernel for the tensors of a workload of the same key."""
@@ -74,11 +76,7 @@ class Kernel:
     @property
     def device(self) -> torch.device:
         """Where its tensors live."""
-        return self.output.device
-
-    @property
-    def output_dtype(self) -> torch.dtype:
-        return self.output.dtype
+        return self.outputs[0].device
 
     @property
     def source(self) -> str:
@@ -89,13 +87,13 @@ class Kernel:
         tuned = f"tuned to {duration_text(self.record.measurement.latency_s)}"
         return f"<Kernel {self.workload.label} on {self.target.device}, {tuned}: {self.schedule.one_line}>"
 
-    def __call__(self, *tensors: Tensor, out: Tensor | None = None) -> Tensor:
-        """The output of the workload; `out` when that is given.
+    def __call__(self, *tensors: Tensor, out: Made | None = None) -> Any:
+        """The output of the workload, a tuple of several; `out` when that is given.
 
         Raises:
-            OutOfMemoryError: there is no memory for the output, for the copy of an input, or for workspaces.
-            InputError: number, shape, dtype or device of the tensors is not the workload's; `out` overlaps an input; or
-                an input requires a gradient. Nothing was written.
+            OutOfMemoryError: there is no memory for an output, for the copy of an input, or for workspaces.
+            InputError: number, shape, dtype or device of the tensors is not the workload's; one of `out` overlaps an
+                input or another one; or an input requires a gradient. Nothing was written.
         """
         # A function of PyTorch's that returns False, but is True to what compiles this code.
         if is_dynamo_compiling():
@@ -113,23 +111,37 @@ class Kernel:
     # declares no such attribute, hence the ignored type.
     _operator_name._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
-    def _call_with_care(self, tensors: Sequence[Tensor], out: Tensor | None) -> Tensor:
+    def _call_with_care(self, tensors: Sequence[Tensor], out: Made | None) -> Made:
         """The same for tensors that need a closer look: raise, or copy what the code cannot take as it is."""
         if len(tensors) != len(self.inputs):
             names = ", ".join(a.description for a in self.inputs)
             raise InputError(f"{self.workload.name} takes {len(self.inputs)} tensors ({names}), got {len(tensors)}")
-        if any(map(_is_handled_elsewhere, (*tensors, out))):
+        given = () if out is None else self._given_outputs(out)
+        if any(map(_is_handled_elsewhere, (*tensors, *given))):
             return custom_op.call(self._operator_name(), tensors, out)
         for tensor, argument in zip(tensors, self.inputs, strict=True):
             argument.check(tensor)
-        if out is not None:
-            self.output.check(out)
-            _check_output(out, self.output.name, [a.name for a in self.inputs], tensors)
+        _check_outputs(tensors, self.inputs, given, self.outputs)
         inputs = [a.usable(t) for a, t in zip(self.inputs, tensors, strict=True)]
-        direct = out is not None and self.output.is_ready(out)
-        result = out if out is not None and direct else self.output.allocated()
-        self.launch([t.data_ptr() for t in (*inputs, result)])
-        return result if out is None or direct else out.copy_(result)
+        written = [t if a.is_ready(t) else a.allocated() for a, t in zip(self.outputs, given, strict=False)]
+        written = written or [a.allocated() for a in self.outputs]
+        self.launch([t.data_ptr() for t in (*inputs, *written)])
+        for tensor, result in zip(given, written, strict=False):
+            if result is not tensor:
+                tensor.copy_(result)
+        made = given or tuple(written)
+        return made[0] if len(made) == 1 else made
+
+    def _given_outputs(self, out: Made) -> tuple[Tensor, ...]:
+        """`out`, one for every output. Raise InputError where there are more or fewer."""
+        if len(self.outputs) == 1:
+            # Of what is no tensor the check of the output complains.
+            return (out,)  # type: ignore[return-value]
+        if not isinstance(out, tuple) or len(out) != len(self.outputs):
+            names = ", ".join(o.description for o in self.outputs)
+            got = f"{len(out)} of them" if isinstance(out, tuple) else f"a {type(out).__name__}"
+            raise InputError(f"{self.workload.name}: out is {got}; expected a tuple of {len(self.outputs)} ({names})")
+        return out
 
 
 def _is_handled_elsewhere(tensor: object) -> bool:
@@ -149,20 +161,33 @@ def _overlap(a: Tensor, b: Tensor) -> bool:
     return first < second_end and second < first_end
 
 
-def _check_output(out: Tensor, name: str, input_names: Sequence[str], inputs: Sequence[Tensor]) -> None:
-    if any(stride == 0 and size > 1 for size, stride in zip(out.shape, out.stride(), strict=True)):
-        raise InputError(f"{name}: strides {out.stride()} place several elements in one; expected a tensor of its own")
-    for input_name, tensor in zip(input_names, inputs, strict=True):
-        if _overlap(tensor, out):
-            raise InputError(f"{name} overlaps {input_name} in memory; expected memory of its own, such as out=None")
+def _check_outputs(
+    tensors: Sequence[Tensor], inputs: Sequence[Argument], given: Sequence[Tensor], outputs: Sequence[Argument]
+) -> None:
+    """Raise InputError for a given output that is not as it must be, or shares memory with an input or another one."""
+    before = [(a.name, t) for a, t in zip(inputs, tensors, strict=True)]
+    for output, out in zip(outputs, given, strict=False):
+        output.check(out)
+        name = output.name
+        if any(stride == 0 and size > 1 for size, stride in zip(out.shape, out.stride(), strict=True)):
+            raise InputError(
+                f"{name}: strides {out.stride()} place several elements in one; expected a tensor of its own"
+            )
+        for other, tensor in before:
+            if _overlap(tensor, out):
+                raise InputError(f"{name} overlaps {other} in memory; expected memory of its own, such as out=None")
+        before.append((name, out))
 
 
 def _launch_of(launcher: Launcher, made: Workload, called: Workload) -> Callable[[Sequence[int]], None]:
-    """What launches a kernel of `made` on addresses in the order of the inputs of `called`, the output's last."""
+    """What launches a kernel of `made` on addresses in the order of the inputs of `called`, then of the outputs.
+
+    Outputs have no order of their own: workloads of one key have them in the same.
+    """
     order = called.input_order(made)
     if order == tuple(range(len(order))):
         return launcher.launch
-    return lambda addresses: launcher.launch([*(addresses[n] for n in order), addresses[-1]])
+    return lambda addresses: launcher.launch([*(addresses[n] for n in order), *addresses[len(order) :]])
 
 
 def load_kernel(record: TuningRecord, workload: Workload | None = None) -> Kernel:

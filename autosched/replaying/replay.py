@@ -11,6 +11,7 @@ from autosched import backends
 from autosched.backends.reproduction import Reproduction
 from autosched.checking.correctness import expect, why_wrong
 from autosched.checking.reference import random_inputs
+from autosched.kernels.dispatch import as_tuple
 from autosched.kernels.kernel import Kernel, load_kernel
 from autosched.machine import devices
 from autosched.machine.timing import Policy, policy_text
@@ -118,7 +119,10 @@ def _replayed(
 def why_wrong_now(kernel: Kernel, seed: int) -> str | None:
     """Run the kernel on fresh random inputs; what is wrong with the result against the float64 reference, or None."""
     inputs = random_inputs(kernel.workload, seed, kernel.device)
-    return why_wrong(kernel(*inputs), expect(kernel.workload, inputs))
+    made = as_tuple(kernel(*inputs))
+    reasons = map(why_wrong, made, expect(kernel.workload, inputs))
+    named = zip(kernel.workload.output_names, reasons, strict=True)
+    return next((r if len(made) == 1 else f"output {name}: {r}" for name, r in named if r), None)
 
 
 def log_paths(log: str | os.PathLike[str] | None) -> tuple[Path, ...]:

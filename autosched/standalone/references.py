@@ -243,6 +243,10 @@ class _Expressions:
                 return _number(value), 0
             case Integer(value):
                 return str(value) if value >= 0 else f"({value})", 0
+            case Access(tensor, index, fill) if fill is not None:
+                table, at = self.whole.names.of(tensor, ""), map(self._affine, index)
+                outside_it = str(fill) if isinstance(fill, int) else _number(fill)
+                return f"_look_up({', '.join([outside_it, table, *at])})", 1
             case Access(tensor, index):
                 return f"{self.whole.names.of(tensor, '')}[{', '.join(map(self._affine, index))}]", 0
             case Position(index):

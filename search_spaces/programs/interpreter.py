@@ -36,7 +36,7 @@ from search_spaces.programs.tile_program import (
     View,
     identity,
 )
-from search_spaces.workloads.dtypes import is_float, is_integer, range_of, round_to
+from search_spaces.workloads.dtypes import is_integer, range_of, round_to
 
 Array = np.ndarray
 
@@ -214,8 +214,7 @@ class _Program:
             case Gather():
                 self._gather(s)
             case Position():
-                start = s.piece.start.evaluate(self.variables)
-                self._set(s.dst, (start + np.arange(s.piece.extent or 1)).reshape(s.dst.shape))
+                self._set(s.dst, self._positions(s.piece).reshape(s.dst.shape))
             case View():
                 self._set(s.dst, self._sliced(self.tiles[s.src][1], s.slices, 0.0))
             case Fill():
@@ -289,13 +288,15 @@ class _Program:
             values = np.where(inside.reshape(shape), values, np.asarray(left_out, dtype=values.dtype))
         self._set(s.dst, _FOLDS[s.operator](values, axis=axis))
 
+    def _positions(self, piece: Slice) -> Array:
+        return piece.start.evaluate(self.variables) + piece.step * np.arange(piece.extent or 1)
+
     def _indices(self, slices: Sequence[Slice]) -> list[Array]:
         """One index array per dimension, shaped to broadcast to the sliced dimensions."""
         sliced = [i for i, piece in enumerate(slices) if piece.extent is not None]
         result = []
         for i, piece in enumerate(slices):
-            start = piece.start.evaluate(self.variables)
-            index = start + piece.step * np.arange(piece.extent or 1)
+            index = self._positions(piece)
             shape = [1] * len(sliced)
             if piece.extent is not None:
                 shape[sliced.index(i)] = -1
@@ -312,17 +313,17 @@ class _Program:
                 tile, values = self.tiles[index]
                 axes = tile.axes
             else:
-                values = index.start.evaluate(self.variables) + index.step * np.arange(index.extent or 1)
+                values = self._positions(index)
                 axes = (next(sliced),) if index.extent is not None else ()
                 values = values if axes else values[0]
             positions = _aligned(values, axes, s.dst.axes)
             within = (positions >= 0) & (positions < size)
             inside = inside & within
             at.append(np.where(within, positions, 0).astype(np.int64))
-        fill = np.asarray(np.nan if is_float(self.buffers[s.buffer].dtype) else 0, dtype=source.dtype)
+        fill = np.asarray(s.outside(self.buffers[s.buffer].dtype), dtype=source.dtype)
         self._set(s.dst, np.broadcast_to(np.where(inside, source[tuple(at)], fill), s.dst.shape))
 
-    def _sliced(self, source: Array, slices: Sequence[Slice], fill: float) -> Array:
+    def _sliced(self, source: Array, slices: Sequence[Slice], fill: float | int) -> Array:
         index = self._indices(slices)
         inside = np.ones((), dtype=bool)
         for i, size, piece in zip(index, source.shape, slices, strict=True):

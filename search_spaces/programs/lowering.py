@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from search_spaces.programs import tile_program as tp
 from search_spaces.programs.tile_program import Buffer, Fill, Load, Map, Slice, Statement, Store, Tile
-from search_spaces.workloads.dtypes import dtype, is_integer
+from search_spaces.workloads.dtypes import dtype, is_float, is_integer
 from search_spaces.workloads.expression import (
     COMPARISONS,
     ROUNDINGS,
@@ -57,8 +57,43 @@ def workspace_name(workload: Workload, wanted: str) -> str:
 
 
 def slices_at(access: Access, place: Place) -> tuple[Slice, ...]:
-    """Where an access that indexes by plain axes lies when its axes are at `place`."""
-    return tuple(place[i.terms[0][0]] for i in access.index)
+    """Where an access lies when its axes are at `place`: each dimension moves along at most one that has an extent."""
+    return tuple(slice_at(i, place) for i in access.index)
+
+
+def slice_at(index: Affine, place: Place) -> Slice:
+    """Where a dimension lies that is indexed by this form, when its axes are at `place`.
+
+    Before:  x[2*i + r - 1] for i at i.0*64 : +64 and r at r.0
+    After:   x[i.0*128 + r.0 - 1 : +64 step 2]
+    """
+    if index.offset == 0 and len(index.terms) == 1 and index.terms[0][1] == 1:
+        return place[index.terms[0][0]]
+    moving = Slice(Affine())
+    terms: list[tuple[str, int]] = []
+    offset = index.offset
+    for axis, c in index.terms:
+        piece = place[axis]
+        terms += [(v, c * by) for v, by in piece.start.terms]
+        offset += c * piece.start.offset
+        if piece.extent is not None:
+            assert moving.extent is None, f"{index} moves along two axes that have an extent"
+            moving = replace(piece, step=c * piece.step)
+    return replace(moving, start=Affine.of(*terms, offset=offset))
+
+
+def why_not_sliced(access: Access, tiled: Collection[str]) -> str | None:
+    """Why slices cannot say what the access reads on a tile of these axes, or None where they can.
+
+    It is then gathered: every element has an address of its own, and no descriptor brings it.
+    """
+    by_dimension = [[v for v, _ in i.terms if v in tiled] for i in access.index]
+    for index, axes in zip(access.index, by_dimension, strict=True):
+        if len(axes) > 1:
+            return f"{access.tensor} is indexed by {index}, which moves along {' and '.join(axes)} of one tile"
+    moving = [x for axes in by_dimension for x in axes]
+    twice = next((x for x in moving if moving.count(x) > 1), None)
+    return f"{access.tensor} is read along a diagonal, by {twice} in two dimensions" if twice else None
 
 
 @dataclass
@@ -186,36 +221,41 @@ class Emitter:
             total = scaled if total == 0 else self.map("add", scaled, total, dtype=dtype)
         return total
 
-    def _gather(self, gather: Gather) -> Tile:
+    def _gather(self, gather: Gather, fill: float | int | None = None) -> Tile:
         index: list[Slice | str] = []
         axes: dict[str, int] = {}
         sliced: list[str] = []
         for at in gather.index:
-            if isinstance(at, Affine):
-                axis = at.terms[0][0]
-                piece = self.place[axis]
+            moving = self._moving(at) if isinstance(at, Affine) else ()
+            if isinstance(at, Affine) and len(moving) < 2 and not set(moving) & {*sliced}:
+                piece = slice_at(at, self.place)
                 index.append(piece)
-                if piece.extent is not None:
-                    axes[axis] = piece.extent
-                    sliced.append(axis)
+                sliced += moving
+                axes.update((x, piece.extent) for x in moving if piece.extent is not None)
             else:
-                looked_up = self.tile(at, f"{gather.tensor}_index")
+                by = Apply("to_integer", (Position(at),)) if isinstance(at, Affine) else at
+                looked_up = self.tile(by, f"{gather.tensor}_index")
                 index.append(looked_up.name)
                 axes.update(zip(looked_up.axes, looked_up.shape, strict=True))
         kept = tuple(x for x in self.place if x in axes)
         element = dtype(self.inputs[gather.tensor]).name
         dst = Tile(self.names.fresh(gather.tensor), kept, tuple(axes[x] for x in kept), element)
-        self.body.append(tp.Gather(dst, gather.tensor, tuple(index), tuple(sliced)))
+        self.body.append(tp.Gather(dst, gather.tensor, tuple(index), tuple(sliced), fill))
         return dst
 
+    def _moving(self, index: Affine) -> tuple[str, ...]:
+        """The axes of a form that have an extent here."""
+        return tuple(v for v, _ in index.terms if self.place[v].extent is not None)
+
     def _load(self, access: Access) -> Tile:
+        element = dtype(self.inputs[access.tensor]).name
+        outside = access.fill if access.fill is None or is_float(element) else int(access.fill)
+        if why_not_sliced(access, [x for x, piece in self.place.items() if piece.extent is not None]):
+            return self._gather(Gather(access.tensor, access.index), self.fill if outside is None else outside)
         slices = slices_at(access, self.place)
-        kept = [(i.terms[0][0], s.extent) for i, s in zip(access.index, slices, strict=True) if s.extent is not None]
-        dst = Tile(
-            self.names.fresh(access.tensor),
-            tuple(x for x, _ in kept),
-            tuple(e for _, e in kept if e is not None),
-            dtype(self.inputs[access.tensor]).name,
-        )
-        self.body.append(Load(dst, access.tensor, slices, fill=self.fill))
+        axes = tuple(x for i in access.index for x in self._moving(i))
+        shape = tuple(s.extent for s in slices if s.extent is not None)
+        dst = Tile(self.names.fresh(access.tensor), axes, shape, element)
+        fill = self.fill if outside is None else outside
+        self.body.append(Load(dst, access.tensor, slices, fill, guarded=outside is not None))
         return dst

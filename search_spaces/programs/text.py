@@ -68,9 +68,9 @@ def _statement_text(s: Statement) -> str:
             if s.panels:
                 kind = "panels" if s.panels.interleaved else "padded rows, panels"
                 how.append(f"packed in {kind} of {s.panels.width} along {s.panels.axis}")
-            return f"{s.dst} = load {s.buffer}[{_slices(s.slices)}]{_note(how)}"
+            return f"{s.dst} = load {s.buffer}[{_slices(s.slices)}]{_else(s.fill if s.guarded else None)}{_note(how)}"
         case Gather():
-            return f"{s.dst} = gather {s.buffer}[{', '.join(map(str, s.index))}]"
+            return f"{s.dst} = gather {s.buffer}[{', '.join(map(str, s.index))}]{_else(s.fill)}"
         case Position():
             return f"{s.dst} = {s.piece}"
         case View():
@@ -106,6 +106,10 @@ def _statement_text(s: Statement) -> str:
 
 def _number(value: float | int) -> str:
     return str(value) if isinstance(value, int) else f"{value:g}"
+
+
+def _else(fill: float | int | None) -> str:
+    return "" if fill is None else f" else {_number(fill)}"
 
 
 def _note(how: list[str]) -> str:

@@ -25,7 +25,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from search_spaces.workloads.dtypes import dtype
+from search_spaces.workloads.dtypes import dtype, is_float
 from search_spaces.workloads.expression import LARGEST_INTEGER, LEAST_INTEGER, Affine
 from search_spaces.workloads.strides import dense_strides, distinct_elements, span
 
@@ -136,15 +136,17 @@ class Load:
     """`dst = buffer[slices]`; the axes of `dst` are the sliced dimensions, in the buffer's order.
 
     `panels`: copy into this layout (CPU). Without it a CPU backend may read in place. `via`: how a GPU addresses it.
+    `guarded`: what is outside the buffer is used, and is `fill`. Otherwise only what nobody uses is outside.
     """
 
     dst: Tile
     buffer: str
     slices: tuple[Slice, ...]
-    fill: float = 0.0
+    fill: float | int = 0.0
     via: Literal["pointer", "descriptor"] = "pointer"
     panels: Panels | None = None
     eviction: Literal["", "evict_first", "evict_last"] = ""
+    guarded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,19 +155,26 @@ class Gather:
 
     `index` has, per dimension of the buffer, a slice or the name of a tile whose values are the indices. The axes of
     `dst` are those of slices and index tiles, broadcast by name; `axes` are those of the slices that have an extent, in
-    order. Where an index is none of its dimension, the element is NaN, 0 in a buffer of integers or booleans; so it is
-    where a slice is outside the buffer.
+    order. Where an index is none of its dimension, or a slice is outside the buffer, the element is `fill`; without one
+    it is NaN, 0 in a buffer of integers or booleans.
     """
 
     dst: Tile
     buffer: str
     index: tuple[Slice | str, ...]
     axes: tuple[str, ...] = ()
+    fill: float | int | None = None
+
+    def outside(self, element: str) -> float | int:
+        """What an element is that is in no buffer of this element type."""
+        if self.fill is not None:
+            return self.fill
+        return math.nan if is_float(element) else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """`dst = piece.start + 0, 1, 2 …` along its one axis; or without an axis, where the piece picks one index.
+    """`dst` = the positions of the piece along its one axis; or without an axis, where the piece picks one index.
 
     In float32, or in int64 where `dst` is.
     """
@@ -496,6 +505,17 @@ def loop_extents(kernel: Kernel) -> dict[str, int]:
     return extents
 
 
-def may_exceed(piece: Slice, size: int, extents: dict[str, int]) -> bool:
+def may_exceed(piece: Slice, size: int, extents: Mapping[str, int]) -> bool:
     """Whether the slice can reach beyond a dimension of `size`: whether a backend must mask it."""
-    return piece.start.maximum(extents) + max(0, piece.step * ((piece.extent or 1) - 1)) >= size
+    return reach(piece, extents)[1] >= size
+
+
+def may_precede(piece: Slice, extents: Mapping[str, int]) -> bool:
+    """Whether the slice can begin, or with a negative step end, before a dimension: whether a backend must mask it."""
+    return reach(piece, extents)[0] < 0
+
+
+def reach(piece: Slice, extents: Mapping[str, int]) -> tuple[int, int]:
+    """The smallest and the largest index that the slice can have."""
+    along = piece.step * ((piece.extent or 1) - 1)
+    return piece.start.minimum(extents) + min(0, along), piece.start.maximum(extents) + max(0, along)

@@ -75,11 +75,11 @@ def test_what_is_compiled_names_its_backend_and_travels(backend: Backend, target
 @pytest.mark.parametrize(("backend", "target", "workload"), [c for c in CASES if c.values[1].kind == "cpu"])
 def test_what_is_loaded_computes_the_workload(backend: Backend, target: Target, workload: Workload) -> None:
     inputs = random_inputs(workload, seed=1)
-    expected = expect(workload, inputs)
+    (expected,) = expect(workload, inputs)
     for schedule in drawn(backend, target, workload):
         program = schedule.program
         launcher = backend.load(backend.compile(backend.render(program, ""), program, target), program)
-        outputs = [torch.full(workload.output.shape, torch.nan) for _ in range(2)]
+        outputs = [torch.full(workload.outputs[0].shape, torch.nan) for _ in range(2)]
         launcher([*inputs, outputs[0]])
         launcher.launch([t.data_ptr() for t in (*inputs, outputs[1])])
         assert max(error_ratio(output, expected) for output in outputs) <= 1, str(schedule)

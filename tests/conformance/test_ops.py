@@ -79,7 +79,7 @@ def test_every_module_is_a_constructor_with_cases_here() -> None:
 def test_the_expression_means_what_pytorch_computes(name: str, number: int) -> None:
     w = workload(name, number)
     inputs = [x.double() for x in reference.random_inputs(w, seed=1)]
-    torch.testing.assert_close(reference.evaluate(w, inputs), in_pytorch(name, w, inputs), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(*reference.evaluate(w, inputs), in_pytorch(name, w, inputs), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(("name", "number"), CASES)

@@ -70,6 +70,8 @@ def descriptor(buffer: Buffer, slices: tuple[Slice, ...]) -> Descriptor:
     """
     block = described(buffer, [piece.extent or 1 for piece in slices])
     what = f"tensor descriptor of {buffer.name}{list(buffer.shape)} {buffer.dtype}"
+    if any(piece.step != 1 for piece in slices):
+        raise CompileError(f"{what}: {', '.join(map(str, slices))} skips elements; use pointers")
     if reason := why_not_describable(buffer):
         raise CompileError(f"{what}: {reason}; use pointers")
     if block[-1] * dtype(buffer.dtype).bytes < DESCRIPTOR_ALIGNMENT_BYTES:

@@ -31,17 +31,17 @@ class TritonBackend:
     def compile(self, source: str, program: TileProgram, target: Target) -> Artefact:
         """Cubins for the target's compute capability. Raises CompileError."""
         # Triton takes a second to import, and only compiling needs it.
-        from autosched.backends.triton import compile as triton_compile
+        from autosched.backends.triton.compile import compile_kernel, load_functions
 
         if target.kind != "gpu":
             raise CompileError(f"target {target.name} is a {target.kind}; Triton compiles for gpu targets")
         started = time.perf_counter()
-        functions = triton_compile.load_functions(source)
+        functions = load_functions(source)
         cubins: list[bytes] = []
         kernels: list[CudaKernel] = []
         for kernel in program.kernels:
             taken = kernel_arguments(program, kernel)
-            compiled = triton_compile.compile_kernel(functions[function_name(kernel)], taken, kernel.launch, target)
+            compiled = compile_kernel(functions[function_name(kernel)], taken, kernel.launch, target)
             cubins.append(compiled.cubin)
             kernels.append(
                 CudaKernel(

@@ -20,7 +20,7 @@ from triton.experimental.gluon._runtime import GluonASTSource
 
 from autosched.backends.backend import CompileError
 from autosched.backends.triton.arguments import Arguments, Descriptor
-from autosched.backends.triton.gluon import compile as triton_gluon_compile
+from autosched.backends.triton.gluon.compile import descriptor_type, first_warps
 from search_spaces.devices.target import Target
 from search_spaces.devices.warps import WARP
 from search_spaces.programs.tile_program import Launch
@@ -84,12 +84,12 @@ def compile_kernel(function: Any, taken: Arguments, launch: Launch, target: Targ
     """
     types = [f"*{_TYPES[b.dtype]}" for b in taken.pointers]
     in_gluon = launch.producer_warps > 0
-    describe = triton_gluon_compile.descriptor_type if in_gluon else _descriptor_type
+    describe = descriptor_type if in_gluon else _descriptor_type
     types += [describe(_TYPES[d.buffer.dtype], d) for d in taken.descriptors]
     signature = dict(zip(function.arg_names, types, strict=True))
     aligned = {(i,): [["tt.divisibility", POINTER_ALIGNMENT_BYTES]] for i in range(len(taken.pointers))}
     options: dict[str, int] = {
-        "num_warps": triton_gluon_compile.first_warps(launch, target) if in_gluon else launch.num_warps,
+        "num_warps": first_warps(launch, target) if in_gluon else launch.num_warps,
         "num_stages": launch.num_stages,
         "num_ctas": launch.num_ctas,
     }

@@ -6,14 +6,13 @@ descriptors, no block pointers. Arguments of a kernel are pointers, then descrip
 
 from __future__ import annotations
 
-import math
 from typing import Protocol
 
 from autosched.backends.backend import CompileError
 from autosched.backends.triton.arguments import arguments, described, descriptor
 from autosched.backends.triton.language import operators
 from autosched.backends.triton.language.folds import folded_tiles
-from autosched.backends.triton.language.grid import print_grid, stream_turns
+from autosched.backends.triton.language.grid import print_grid, stream_iterations
 from autosched.backends.triton.language.index import Along, Indexing, expand
 from autosched.backends.triton.language.scope import Block, Identifiers, Scope, call, identifier
 from search_spaces.programs.tile_program import (
@@ -196,15 +195,14 @@ class KernelPrinter:
             self._block.write(f"{name} = {self._moves.load(self._descriptors[tiles], starts, shape)}{cast}")
             return
         place = self._indexing.place(buffer, self._pointers[buffer.name], s.slices, s.dst.axes)
-        masked = [f"mask={place.mask}", f"other={operators.constant(s.fill)}"] if place.mask else []
+        masked = [f"mask={place.mask}", f"other={_outside(s.fill)}"] if place.mask else []
         self._block.write(call("tl.load", place.pointer, *masked, *eviction, before=f"{name} = ") + cast)
 
     def _gather(self, s: Gather) -> None:
         buffer = self._program.buffer(s.buffer)
         index = tuple(self._index(self._tiles[i], s.dst.axes) if isinstance(i, str) else i for i in s.index)
         place = self._indexing.looked_up(buffer, self._pointers[buffer.name], index, s.axes, s.dst.axes)
-        other = operators.constant(math.nan) if is_float(buffer.dtype) else "0"
-        masked = [f"mask={place.mask}", f"other={other}"] if place.mask else []
+        masked = [f"mask={place.mask}", f"other={_outside(s.outside(buffer.dtype))}"] if place.mask else []
         self._block.write(call("tl.load", place.pointer, *masked, before=f"{self._name(s.dst.name)} = "))
 
     def _index(self, tile: Tile, axes: tuple[str, ...]) -> Along:
@@ -222,14 +220,15 @@ class KernelPrinter:
             self._assign(s.dst, f"tl.cast({self._indexing.affine(s.piece.start)}, {_TRITON_TYPES[s.dst.dtype]})")
             return
         (axis,) = s.dst.axes
-        positions = self._indexing.offsets(axis, s.piece.start, s.piece.extent)
+        positions = self._indexing.offsets(axis, s.piece.start, s.piece.extent, s.piece.step)
         self._assign(s.dst, f"{positions}.to({_TRITON_TYPES[s.dst.dtype]})")
 
     def _check_descriptor_load(self, s: Load) -> None:
         if s.eviction:
             raise CompileError(f"load of {s.buffer} by descriptor cannot have eviction={s.eviction!r}; use pointers")
         buffer = self._program.buffer(s.buffer)
-        masks = [self._indexing.exceeds(p, size) for p, size in zip(s.slices, buffer.shape, strict=True)]
+        sides = zip(s.slices, buffer.shape, strict=True)
+        masks = [self._indexing.exceeds(p, size) or self._indexing.precedes(p) for p, size in sides]
         if s.fill != 0.0 and any(masks):
             raise CompileError(f"load of {s.buffer} by descriptor pads with 0, expected {s.fill:g}; use pointers")
 
@@ -329,7 +328,7 @@ class KernelPrinter:
     # Control
 
     def _for(self, s: For) -> None:
-        streamed = stream_turns(self._kernel.grid, s.variable)
+        streamed = stream_iterations(self._kernel.grid, s.variable)
         if s.extent == 1 and s.bound is None:
             self._print_body(s.body)
             return
@@ -361,6 +360,11 @@ class KernelPrinter:
 
 def _constant(value: float | int, dtype: str) -> str:
     return str(int(value)) if dtype in ("int32", "int64") else operators.constant(value)
+
+
+def _outside(value: float | int) -> str:
+    """What a load yields that is masked off: a number of the kind that its elements are."""
+    return str(value) if isinstance(value, int) else operators.constant(value)
 
 
 def _dot_precision(s: Dot, operand: str, products: int) -> list[str]:

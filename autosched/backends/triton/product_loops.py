@@ -58,7 +58,7 @@ def why_spilling(program: TileProgram, kernel: Kernel) -> str | None:
 
 
 def _registers(program: TileProgram, loop: _ProductLoop, threads: int) -> int:
-    """Sums, and all tiles of a turn, which are in flight together."""
+    """Sums, and all tiles of an iteration, which are in flight together."""
     load = loop.large[0]
     along_k, vector = _layout(program.buffer(load.buffer), load, loop.rows[0].dst.axes[0])
     tile_k, tile_wide = loop.rows[0].dst.elements, load.dst.elements // loop.rows[0].dst.elements

@@ -6,9 +6,8 @@ Triton's compiler compiles both: Triton itself, where it decides which warps do 
 from __future__ import annotations
 
 from autosched.backends.backend import CompileError
-from autosched.backends.triton import arguments as triton_arguments
-from autosched.backends.triton.arguments import Arguments
-from autosched.backends.triton.gluon import printer as triton_gluon_printer
+from autosched.backends.triton.arguments import Arguments, arguments
+from autosched.backends.triton.gluon import printer as gluon
 from autosched.backends.triton.language import operators
 from autosched.backends.triton.printer import KernelPrinter, function_name
 from search_spaces.programs.text import to_text
@@ -32,7 +31,7 @@ def print_module(program: TileProgram, comment: str) -> str:
     functions += [text for name, text in operators.COMBINING.items() if name in folded]
     kernels = [_print_kernel(program, kernel) for kernel in program.kernels]
     imports = ["import triton", "import triton.language as tl"]
-    imports += [triton_gluon_printer.IMPORTS] if any(map(is_gluon, program.kernels)) else []
+    imports += [gluon.IMPORTS] if any(map(is_gluon, program.kernels)) else []
     head = "\n".join([*lines, *imports])
     return "\n\n\n".join([head, *(f.rstrip("\n") for f in functions), *kernels]) + "\n"
 
@@ -49,11 +48,11 @@ def kernel_arguments(program: TileProgram, kernel: Kernel) -> Arguments:
         CompileError: the hardware cannot describe a tile.
     """
     if is_gluon(kernel):
-        return triton_gluon_printer.kernel_arguments(program, kernel)
-    return triton_arguments.arguments(program, kernel)
+        return gluon.kernel_arguments(program, kernel)
+    return arguments(program, kernel)
 
 
 def _print_kernel(program: TileProgram, kernel: Kernel) -> str:
     if is_gluon(kernel):
-        return triton_gluon_printer.print_kernel(program, kernel)
+        return gluon.print_kernel(program, kernel)
     return KernelPrinter(program, kernel).text()

@@ -1,4 +1,4 @@
-"""The check of a kernel: run on a poisoned output, between guard bands, and compared with the reference.
+"""The check of a kernel: run on poisoned outputs, between guard bands, and compared with the reference.
 
 A trial begins with it, and so does the first use of a kernel that this machine has not checked yet.
 """
@@ -54,7 +54,7 @@ class KernelCheck:
         self._prepared = self.data.moved(seed)
 
     def first(self, run: Run) -> float:
-        """Run once on a poisoned output; the largest error as a fraction of what is allowed.
+        """Run once on poisoned outputs; the largest error as a fraction of what is allowed.
 
         Raises:
             Failed: the kernel is not right.
@@ -70,7 +70,7 @@ class KernelCheck:
             raise
 
     def last(self) -> float:
-        """The same of what further runs left, which may not have touched anything but the output.
+        """The same of what further runs left, which may not have touched anything but the outputs.
 
         Raises:
             Failed: a kernel may be right the first time only.
@@ -80,8 +80,8 @@ class KernelCheck:
         return ratio
 
     def run_poisoned(self, run: Run) -> None:
-        """Run once on a poisoned output, and wait for the end."""
-        self.data.output.poison()
+        """Run once on poisoned outputs, and wait for the end."""
+        self.data.poison()
         with self.memory_limit():
             run()
             self.synchronize()

@@ -131,7 +131,7 @@ class Workbench:
             with self._loaded(candidate) as run, failing_as("run_error"):
                 load_s = time.perf_counter() - begin
                 max_error = self._check.first(run)
-                self._check.data.output.poison()
+                self._check.data.poison()
                 start = time.perf_counter()
                 latencies, timing = self._latencies(run, best_s)
                 timing_s = time.perf_counter() - start
@@ -191,10 +191,10 @@ class Workbench:
 
     def _library(self) -> dict[str, Run]:
         """The library's call on the data of the batch, under its name; nothing where it cannot do this."""
-        *inputs, _ = self._check.data.operands
+        inputs = self._check.data.inputs.tensors
         # Of its own: what it writes there is not checked.
-        out = empty(self.task.workload.output, self._check.data.output.tensor.device)
-        call = library_call(self.task.workload, inputs, out)
+        outs = [empty(t, self._device) for t in self.task.workload.outputs]
+        call = library_call(self.task.workload, inputs, outs)
         if call is None:
             return {}
         try:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from autosched.tracing.operators.rules import Result, UnsupportedError, converted
-from autosched.tracing.values.values import Counted, Pointwise, Value
+from autosched.tracing.values.values import Counted, Value
 from search_spaces.workloads.dtypes import is_float
 
 # Integers up to here are exact in float32.
@@ -54,7 +54,7 @@ def _copy(result: Result, x: Value) -> Value:
 def _to_copy(result: Result, x: Value, *, dtype: Any = None) -> Value:
     if x.dtype != result.dtype:
         return converted(x, result.dtype, result.name)
-    return result.of(Pointwise, arguments=(x,), combine=lambda a: a)
+    return result.elementwise(lambda a: a, x)
 
 
 def _arange(result: Result, start: float, end: float | None = None, step: float = 1, dtype: Any = None) -> Value:

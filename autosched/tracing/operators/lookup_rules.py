@@ -8,7 +8,7 @@ from typing import Any
 
 from autosched.tracing.operators.rules import Result, UnsupportedError, as_held, counted, reshape
 from autosched.tracing.operators.view_translation import expand, select
-from autosched.tracing.values.values import LookedUp, Pointwise, Value
+from autosched.tracing.values.values import LookedUp, Value
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.expression import Expression, Integer
 
@@ -95,7 +95,7 @@ def _scatter(result: Result, x: Value, dim: int, index: Value, source: Any, *, r
     def combine(a: Expression, place: Expression, i: Expression, *new: Expression) -> Expression:
         return ex.call("where", ex.call("eq", place, i), new[0] if number is None else number, a)
 
-    return result.of(Pointwise, arguments=(x, at, index, *given), combine=combine)
+    return result.elementwise(combine, x, at, index, *given)
 
 
 def from_the_end(index: Value, size: int) -> Value:
@@ -104,8 +104,7 @@ def from_the_end(index: Value, size: int) -> Value:
     def combine(i: Expression) -> Expression:
         return ex.call("where", ex.call("lt", i, Integer(0)), ex.add(i, Integer(size)), i)
 
-    name = f"{index.name}_from_end"
-    return Pointwise(name=name, shape=index.shape, dtype=index.dtype, arguments=(index,), combine=combine)
+    return Result(f"{index.name}_from_end", index.shape, index.dtype, "").elementwise(combine, index)
 
 
 RULES: Mapping[str, Callable[..., Any]] = {

@@ -9,7 +9,7 @@ import torch
 
 from autosched.tracing.operators.rules import Result, UnsupportedError, converted, copyable, reshape
 from autosched.tracing.operators.view_translation import permute
-from autosched.tracing.values.values import Pointwise, Product, Value
+from autosched.tracing.values.values import Product, Value
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.dtypes import is_integer
 from search_spaces.workloads.expression import Expression, Literal
@@ -45,13 +45,12 @@ def _of_integers(result: Result, a: Value, b: Value) -> Value:
     *batch, m, k = a.shape
     n = b.shape[-1]
     factors = (reshape(a, (*batch, m, k, 1)), reshape(b, (*batch, 1, k, n)))
-    terms = result.of(
-        Pointwise,
+    terms = result.elementwise(
+        ex.mul,
+        *(converted(f, "int64") for f in factors),
         name=f"{result.name}_terms",
         shape=(*batch, m, k, n),
         dtype="int64",
-        arguments=tuple(converted(f, "int64") for f in factors),
-        combine=ex.mul,
     )
     return result.reduced("sum", terms, (len(batch) + 1,), name=f"{result.name}_sums", dtype="int64")
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from autosched.tracing.operators.rules import Result, converted, counted, dims_of, reshape, torch_name
-from autosched.tracing.values.values import Pointwise, Value
+from autosched.tracing.values.values import Value
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.dtypes import is_float
 from search_spaces.workloads.expression import Integer, Literal
@@ -68,9 +68,7 @@ def _moments(result: Result, x: Value, over: tuple[int, ...], correction: float)
         away = ex.sub(a, m)
         return ex.mul(away, away)
 
-    squares = result.of(
-        Pointwise, name=f"{result.name}_squares", shape=x.shape, dtype="float32", arguments=(x, kept), combine=square
-    )
+    squares = result.elementwise(square, x, kept, name=f"{result.name}_squares", shape=x.shape, dtype="float32")
     spread = result.reduced("sum", squares, over, name=f"{result.name}_spread")
     return _divided(result, spread, count - correction, "float32"), mean
 
@@ -110,13 +108,12 @@ def _arg_extreme(operator: str) -> Callable[..., Value]:
         extent = x.shape[d]
         top = result.reduced(operator, x, (d,), name=f"{result.name}_top", dtype=x.dtype)
         at = counted(extent, len(x.shape), d, f"{result.name}_at")
-        where = result.of(
-            Pointwise,
+        where = result.elementwise(
+            lambda a, t, p: ex.call("where", _is_extreme(a, t), p, Integer(extent)),
+            *(x, result.keeping(top, (d,), True), at),
             name=f"{result.name}_where",
             shape=x.shape,
             dtype="int64",
-            arguments=(x, result.keeping(top, (d,), True), at),
-            combine=lambda a, t, p: ex.call("where", _is_extreme(a, t), p, Integer(extent)),
         )
         # Integers in memory, too: whoever draws data for a kernel that looks something up there draws positions.
         folded = result.reduced("min", where, (d,), name=f"{result.name}_first", dtype="int64")
@@ -196,13 +193,12 @@ def _batch_norm_of_batch(
     over = tuple(d for d in range(len(x.shape)) if d != 1)
     variance, mean = _moments(result, x, over, 0.0)
     normalised, *_ = _batch_norm(result, x, weight, bias, mean, variance, momentum, eps)
-    deviation = result.of(
-        Pointwise,
+    deviation = result.elementwise(
+        lambda v: ex.call("rsqrt", ex.add(v, Literal(eps))),
+        variance,
         name=f"{result.name}_deviation",
         shape=variance.shape,
         dtype="float32",
-        arguments=(variance,),
-        combine=lambda v: ex.call("rsqrt", ex.add(v, Literal(eps))),
     )
     return normalised, mean, deviation
 
@@ -212,13 +208,8 @@ def _rms_norm(
 ) -> tuple[Value, ...]:
     """Root-mean-square normalisation over the last dimensions, in float32 and rounded once."""
     over = tuple(range(len(x.shape) - len(shape), len(x.shape)))
-    squares = result.of(
-        Pointwise,
-        name=f"{result.name}_squares",
-        shape=x.shape,
-        dtype="float32",
-        arguments=(x,),
-        combine=lambda a: ex.mul(a, a),
+    squares = result.elementwise(
+        lambda a: ex.mul(a, a), x, name=f"{result.name}_squares", shape=x.shape, dtype="float32"
     )
     total = result.reduced("sum", squares, over, name=f"{result.name}_total")
     kept = result.keeping(_divided(result, total, _count(x, over), "float32"), over, True)

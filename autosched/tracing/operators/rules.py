@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 import torch
 
 from autosched.tracing.values import conversions
-from autosched.tracing.values.values import Counted, Index, Pointwise, Reduced, Source, Value, View
-from autosched.tracing.values.view_rules import NotAffineError, reshaped
+from autosched.tracing.values.templates import template
+from autosched.tracing.values.values import Counted, Pointwise, Reduced, Source, Value, View
+from autosched.tracing.values.views import Reshape
 from search_spaces.workloads.dtypes import is_float
-from search_spaces.workloads.expression import Affine, Expression, Integer, Literal
+from search_spaces.workloads.expression import Expression, Integer, Literal
 from search_spaces.workloads.strides import dense_strides
 
 V = TypeVar("V", bound=Value)
@@ -38,26 +39,29 @@ class Result:
     on_cpu: bool = True
     strides: tuple[int, ...] | None = None
 
-    def of(self, kind: Callable[..., V], **fields: Any) -> V:
+    def of(self, kind: Callable[..., V], /, **fields: Any) -> V:
         """A value of this kind with this name, shape, element type and line, unless `fields` say others."""
         own = {"name": self.name, "shape": self.shape, "dtype": self.dtype, "line": self.line}
         return kind(**{**own, **fields})
 
     def pointwise(self, combine: Callable[..., Expression], *arguments: Value, **fields: Any) -> Value:
         """`combine` of the arguments, rounded or cut to the element type of this result where that is narrower."""
-        dtype = str(fields.get("dtype", self.dtype))
-        fitted = conversions.fitting(combine, dtype)
-        return self.of(Pointwise, arguments=arguments, combine=fitted, **fields)
+        fitted = conversions.fitting(combine, str(fields.get("dtype", self.dtype)))
+        return self.elementwise(fitted, *arguments, **fields)
+
+    def elementwise(self, combine: Callable[..., Expression], *arguments: Value, **fields: Any) -> Value:
+        """`combine` of the arguments, which this result holds as it is."""
+        return self.of(Pointwise, arguments=arguments, expression=template(combine, arguments), **fields)
 
     def constant(self, number: float, **fields: Any) -> Value:
         element = as_held(number, str(fields.get("dtype", self.dtype)))
-        return self.of(Pointwise, arguments=(), combine=lambda: element, **fields)
+        return self.of(Pointwise, arguments=(), expression=element, **fields)
 
     def reduced(self, operator: str, argument: Value, dims: Sequence[int], **fields: Any) -> Value:
         """A fold over these dimensions, which the result does not have, in float32 or as `fields` say."""
         kept = tuple(n for d, n in enumerate(argument.shape) if d not in dims)
         if not dims:
-            return self.of(Pointwise, arguments=(argument,), combine=lambda x: x, **{"dtype": "float32", **fields})
+            return self.elementwise(lambda x: x, argument, **{"dtype": "float32", **fields})
         argument = copyable(argument)
         last, *rest = _neighbours(dims)[::-1]
         own: dict[str, Any] = {"dtype": "float32", **fields}
@@ -90,14 +94,14 @@ def converted(value: Value, dtype: str, name: str = "") -> Value:
     if value.dtype == dtype:
         return value
     result = Result(name or f"{value.name}_{dtype}", value.shape, dtype, value.line)
-    return result.of(Pointwise, arguments=(value,), combine=lambda x: conversions.converted(x, value.dtype, dtype))
+    return result.elementwise(lambda x: conversions.converted(x, value.dtype, dtype), value)
 
 
 def constant_number(value: Value) -> float | None:
     """The number that all elements of the value are; None where it is no such constant, or is still to be computed."""
     if not isinstance(value, Pointwise) or value.arguments:
         return None
-    element = value.combine()
+    element = value.expression
     if element == conversions.NOT_A_NUMBER:
         return math.nan
     return element.value if isinstance(element, Literal | Integer) else None
@@ -115,25 +119,13 @@ def as_held(number: float, dtype: str) -> Expression:
 
 def reshape(value: Value, shape: tuple[int, ...], name: str = "") -> Value:
     """The elements of the value, in order, in another shape."""
-    source = value.shape
-
-    def index(at: Index, extents: Any) -> Index:
-        if all(isinstance(i, Affine) for i in at):
-            return reshaped(tuple(i for i in at if isinstance(i, Affine)), shape, source, extents)
-        kept = [i for i, size in zip(at, shape, strict=True) if size > 1]
-        if [n for n in shape if n > 1] != [n for n in source if n > 1]:
-            raise NotAffineError
-        ours = iter(kept)
-        return tuple(next(ours) if size > 1 else Affine() for size in source)
-
     return View(
         name=name or f"{value.name}_view",
         shape=shape,
         dtype=value.dtype,
         line=value.line,
         argument=value,
-        apply=lambda t: t.view(shape),
-        source_index=index,
+        kind=Reshape(value.shape, shape),
     )
 
 

@@ -14,7 +14,7 @@ from autosched.tracing.operators.lookup_rules import from_the_end
 from autosched.tracing.operators.rules import Result, UnsupportedError, converted, counted, reshape
 from autosched.tracing.operators.view_translation import expand, permute
 from autosched.tracing.values.conversions import wrapped
-from autosched.tracing.values.values import LookedUp, Pointwise, Value
+from autosched.tracing.values.values import LookedUp, Value
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.dtypes import is_integer
 from search_spaces.workloads.expression import Expression, Integer, Literal
@@ -54,7 +54,7 @@ def _slice_scatter(
         table=converted(source, result.dtype),
         index=tuple(index if i == d else i for i in range(len(x.shape))),
     )
-    return result.of(Pointwise, arguments=(at, looked_up, x), combine=chosen)
+    return result.elementwise(chosen, at, looked_up, x)
 
 
 def _select_scatter(result: Result, x: Value, source: Value, dim: int, index: int) -> Value:
@@ -87,15 +87,11 @@ def _diagonal_scatter(
         inside = ex.call("le", Integer(top), r)
         return ex.call("where", ex.mul(here, inside), new, old)
 
-    return result.of(Pointwise, arguments=(row, column, new, x), combine=chosen)
+    return result.elementwise(chosen, row, column, new, x)
 
 
 def _replaced(result: Result, x: Value, at: Value, place: Expression, new: Value) -> Value:
-    return result.of(
-        Pointwise,
-        arguments=(at, new, x),
-        combine=lambda p, n, old: ex.call("where", ex.call("eq", p, place), n, old),
-    )
+    return result.elementwise(lambda p, n, old: ex.call("where", ex.call("eq", p, place), n, old), at, new, x)
 
 
 def _index_put(
@@ -129,8 +125,7 @@ def _masked(result: Result, x: Value, mask: Value, values: Value, accumulate: bo
 
     if accumulate:
         new = _added(_part(result, "added", x.shape, x.dtype), x, new)
-    arguments = (reshape(mask, shape), new, x)
-    return result.of(Pointwise, arguments=arguments, combine=chosen)
+    return result.elementwise(chosen, reshape(mask, shape), new, x)
 
 
 def _put(result: Result, x: Value, d: int, index: Value, values: Value, accumulate: bool) -> Value:
@@ -153,13 +148,12 @@ def _summed(result: Result, x: Value, at: Value, places: Value, values: Value) -
     """x and, for every element, the sum over the last dimension of the values whose position is its own."""
     whole = is_integer(result.dtype)
     nothing = Integer(0) if whole else Literal(0.0)
-    terms = Pointwise(
+    terms = result.elementwise(
+        lambda p, i, v: ex.call("where", ex.call("eq", p, i), v, nothing),
+        *(at, places, values),
         name=f"{result.name}_terms",
         shape=(*x.shape, values.shape[-1]),
         dtype="int64" if whole else "float32",
-        line=result.line,
-        arguments=(at, places, values),
-        combine=lambda p, i, v: ex.call("where", ex.call("eq", p, i), v, nothing),
     )
     rank = len(x.shape)
     total = result.reduced("sum", terms, (rank,), name=f"{result.name}_sums", dtype=terms.dtype)
@@ -171,7 +165,7 @@ def _added(result: Result, *terms: Value) -> Value:
     if result.dtype == "bool":
         raise UnsupportedError("sums of booleans that are put somewhere")
     if is_integer(result.dtype):
-        return result.of(Pointwise, arguments=terms, combine=lambda a, b: wrapped(ex.add(a, b), result.dtype))
+        return result.elementwise(lambda a, b: wrapped(ex.add(a, b), result.dtype), *terms)
     return result.pointwise(ex.add, *terms)
 
 
@@ -189,14 +183,7 @@ def _part(result: Result, name: str, shape: tuple[int, ...], dtype: str) -> Resu
 
 
 def _integers(result: Result, name: str, argument: Value, combine: Callable[[Expression], Expression]) -> Value:
-    return Pointwise(
-        name=f"{result.name}_{name}",
-        shape=argument.shape,
-        dtype="int64",
-        line=result.line,
-        arguments=(argument,),
-        combine=combine,
-    )
+    return result.elementwise(combine, argument, name=f"{result.name}_{name}", shape=argument.shape, dtype="int64")
 
 
 def _once(result: Result, x: Value, at: Value, index: Value, values: Value, accumulate: bool) -> Value:
@@ -207,8 +194,7 @@ def _once(result: Result, x: Value, at: Value, index: Value, values: Value, accu
 
     if accumulate:
         values = _added(_part(result, "added", x.shape, x.dtype), x, values)
-    arguments = (at, place, values, x)
-    return result.of(Pointwise, arguments=arguments, combine=chosen)
+    return result.elementwise(chosen, at, place, values, x)
 
 
 def _last(result: Result, x: Value, d: int, at: Value, places: Value, values: Value) -> Value:
@@ -216,13 +202,12 @@ def _last(result: Result, x: Value, d: int, at: Value, places: Value, values: Va
     count, rank = places.elements, len(x.shape)
     line = tuple(n if i == d else 1 for i, n in enumerate(x.shape))
     numbers = counted(count, rank + 1, rank, f"{result.name}_numbers")
-    found = Pointwise(
+    found = result.elementwise(
+        lambda p, i, n: ex.call("where", ex.call("eq", p, i), n, Integer(-1)),
+        *(at, places, numbers),
         name=f"{result.name}_found",
         shape=(*line, count),
         dtype="int64",
-        line=result.line,
-        arguments=(at, places, numbers),
-        combine=lambda p, i, n: ex.call("where", ex.call("eq", p, i), n, Integer(-1)),
     )
     # Integers, so that whoever draws data for the second kernel draws positions.
     last = result.reduced("max", found, (rank,), name=f"{result.name}_last", dtype="int64")
@@ -233,11 +218,7 @@ def _last(result: Result, x: Value, d: int, at: Value, places: Value, values: Va
         table=values,
         index=tuple(place if i == d else i for i in range(rank)),
     )
-    return result.of(
-        Pointwise,
-        arguments=(last, new, x),
-        combine=lambda n, v, old: ex.call("where", ex.call("lt", n, Integer(0)), old, v),
-    )
+    return result.elementwise(lambda n, v, old: ex.call("where", ex.call("lt", n, Integer(0)), old, v), *(last, new, x))
 
 
 def _scatter_add(result: Result, x: Value, dim: int, index: Value, source: Value) -> Value:

@@ -7,32 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
-
 from autosched.tracing.operators.rules import Result, UnsupportedError, reshape
-from autosched.tracing.values.values import Index, Value, View
-from autosched.tracing.values.view_rules import NotAffineError, expanded, permuted, scaled
-from search_spaces.workloads.expression import Affine
+from autosched.tracing.values.values import Value, View, ViewKind
+from autosched.tracing.values.views import Diagonal, Expansion, Permutation, Selection, Slicing, Windows
 from search_spaces.workloads.strides import dense_strides
 
 
-def view(
-    result: Result,
-    argument: Value,
-    apply: Callable[[torch.Tensor], torch.Tensor],
-    source_index: Callable[[Index], Index],
-) -> Value:
-    return result.of(
-        View,
-        argument=argument,
-        apply=apply,
-        source_index=lambda at, _: source_index(at),
-    )
+def view(result: Result, argument: Value, kind: ViewKind) -> Value:
+    return result.of(View, argument=argument, kind=kind)
 
 
 def permute(result: Result, x: Value, order: Sequence[int]) -> Value:
-    forward = [d % len(x.shape) for d in order]
-    return view(result, x, lambda t: t.permute(forward), lambda at: permuted(at, forward))
+    return view(result, x, Permutation(tuple(d % len(x.shape) for d in order)))
 
 
 def _transpose(result: Result, x: Value, a: int, b: int) -> Value:
@@ -51,28 +37,18 @@ def _reshape(result: Result, x: Value, size: Any = None) -> Value:
 
 
 def expand(result: Result, x: Value, size: Sequence[int]) -> Value:
-    return view(result, x, lambda t: t.expand(result.shape), lambda at: expanded(at, x.shape))
+    return view(result, x, Expansion(x.shape, result.shape))
 
 
 def _slice(result: Result, x: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Value:
     d = dim % len(x.shape)
     begin = min(max(0 if start is None else start + x.shape[d] * (start < 0), 0), x.shape[d])
-    stop = begin + result.shape[d] * step
-
-    def index(at: Index) -> Index:
-        here = at[d]
-        if not isinstance(here, Affine):
-            raise NotAffineError
-        return (*at[:d], scaled(here, step) + Affine(offset=begin), *at[d + 1 :])
-
-    picked = tuple(slice(begin, stop, step) if i == d else slice(None) for i in range(len(x.shape)))
-    return view(result, x, lambda t: t[picked], index)
+    return view(result, x, Slicing(d, begin, step, result.shape[d]))
 
 
 def select(result: Result, x: Value, dim: int, index: int) -> Value:
     d = dim % len(x.shape)
-    at_one = index % x.shape[d]
-    return view(result, x, lambda t: t.select(d, at_one), lambda at: (*at[:d], Affine(offset=at_one), *at[d:]))
+    return view(result, x, Selection(d, index % x.shape[d]))
 
 
 def _split(result: Result, x: Value, sizes: Any, dim: int = 0) -> tuple[Value, ...]:
@@ -90,17 +66,7 @@ def _split(result: Result, x: Value, sizes: Any, dim: int = 0) -> tuple[Value, .
 
 
 def _diagonal(result: Result, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
-    first, second = dim1 % len(x.shape), dim2 % len(x.shape)
-
-    def index(at: Index) -> Index:
-        *others, along = at
-        if not isinstance(along, Affine):
-            raise NotAffineError
-        rest = iter(others)
-        places = {first: along + Affine(offset=max(-offset, 0)), second: along + Affine(offset=max(offset, 0))}
-        return tuple(places[d] if d in places else next(rest) for d in range(len(x.shape)))
-
-    return view(result, x, lambda t: t.diagonal(offset, dim1, dim2), index)
+    return view(result, x, Diagonal(offset, dim1 % len(x.shape), dim2 % len(x.shape)))
 
 
 def _as_strided(result: Result, x: Value, size: Sequence[int], stride: Sequence[int], storage_offset: int = 0) -> Value:
@@ -123,19 +89,9 @@ def _unfold(result: Result, x: Value, dim: int, size: int, step: int) -> Value:
     """Windows along a dimension, whose positions come last."""
     if not x.shape:
         return reshape(x, result.shape, result.name)
-    d = dim % len(x.shape)
-
     if step < size:
         raise UnsupportedError("windows that overlap")
-
-    def index(at: Index) -> Index:
-        *others, inner = at
-        outer = others[d]
-        if not isinstance(inner, Affine) or not isinstance(outer, Affine):
-            raise NotAffineError
-        return (*others[:d], scaled(outer, step) + inner, *others[d + 1 :])
-
-    return view(result, x, lambda t: t.unfold(d, size, step), index)
+    return view(result, x, Windows(dim % len(x.shape), size, step))
 
 
 def _unbind(result: Result, x: Value, dim: int = 0) -> tuple[Value, ...]:

@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autosched.tracing.operators.rules import Result
-from autosched.tracing.operators.view_translation import view
+from autosched.tracing.operators.view_translation import permute
 from autosched.tracing.values.tensor_reads import chain, placed
-from autosched.tracing.values.values import Pointwise, Value, View
-from autosched.tracing.values.view_rules import permuted
+from autosched.tracing.values.values import Value, View
 from search_spaces.workloads.strides import declared_strides
 
 
@@ -26,18 +25,10 @@ def laid_out(value: Value, strides: tuple[int, ...]) -> Value:
         return value
     turned = tuple(value.shape[d] for d in order)
     there = Result(f"{value.name}_turned", turned, value.dtype, value.line)
-    moved = view(there, value, lambda t: t.permute(order), lambda at: permuted(at, order))
-    stored = Pointwise(
-        name=f"{value.name}_stored",
-        shape=turned,
-        dtype=value.dtype,
-        line=value.line,
-        arguments=(moved,),
-        combine=lambda x: x,
-    )
-    inverse = [order.index(d) for d in range(len(order))]
+    moved = permute(there, value, order)
+    stored = there.elementwise(lambda x: x, moved, name=f"{value.name}_stored")
     back = Result(f"{value.name}_back", value.shape, value.dtype, value.line)
-    return view(back, stored, lambda t: t.permute(inverse), lambda at: permuted(at, inverse))
+    return permute(back, stored, [order.index(d) for d in range(len(order))])
 
 
 def _lies_by(value: Value, strides: tuple[int, ...]) -> bool:

@@ -35,10 +35,9 @@ from autosched.tracing.translation.nodes import (
     results_of,
     where,
 )
-from autosched.tracing.values.values import NUMBER, Eager, EagerOperation, Pointwise, Source, Value, as_read, values_in
+from autosched.tracing.values.values import NUMBER, Eager, EagerOperation, Source, Value, values_in
 from search_spaces import InputError
 from search_spaces.workloads.dtypes import DTYPES
-from search_spaces.workloads.expression import Access
 
 # Arguments of operators that are in memory, computed before: what is multiplied, and what is looked up in.
 _FROM_MEMORY = {**dict.fromkeys(product_rules.RULES, range(3)), **dict.fromkeys(lookup_rules.RULES, range(1))}
@@ -200,14 +199,12 @@ class _Translator:
         )
 
     def _note_origin(self, made: Any, origin: str) -> None:
-        """Everything that was made now is made for this operation; expressions are tried: no rule is to fail later."""
+        """Everything that was made now is made for this operation."""
         rest = list(values_in(made))
         while rest:
             value = rest.pop()
             if value not in self.translation.origins and not isinstance(value, Source):
                 self.translation.origins[value] = origin
-                if isinstance(value, Pointwise):
-                    value.combine(*(as_read(Access("x", ()), a.dtype) for a in value.arguments))
                 rest += value.operands
 
     def _translated(self, node: fx.Node, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:

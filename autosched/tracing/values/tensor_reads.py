@@ -74,7 +74,7 @@ def placed(views: Sequence[View], strides: tuple[int, ...]) -> tuple[tuple[int, 
     tensor = torch.empty_strided(views[-1].argument.shape, strides, device="meta")
     try:
         for view in reversed(views):
-            tensor = view.apply(tensor)
+            tensor = view.kind.apply(tensor)
     except RuntimeError:
         return None
     return tuple(tensor.stride()), int(tensor.storage_offset())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 
@@ -87,13 +87,14 @@ class Source(Value):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Pointwise(Value):
-    """`combine` of the elements of its arguments, broadcast as PyTorch does; a constant has none.
+    """An expression of the elements of its arguments, broadcast as PyTorch does; a constant has none.
 
-    Elements of a value of integers are expressions of integers, all others are float32.
+    `expression`: the element, as a `templates.template` of those of the arguments. Elements of a value of integers are
+    expressions of integers, all others are float32.
     """
 
     arguments: tuple[Value, ...]
-    combine: Callable[..., Expression]
+    expression: Expression
 
     @property
     def operands(self) -> tuple[Value, ...]:
@@ -104,8 +105,7 @@ class Pointwise(Value):
         """Whether it has the elements of its argument as they are."""
         if [(a.shape, a.dtype) for a in self.arguments] != [(self.shape, self.dtype)]:
             return False
-        element = as_read(Access("", ()), self.dtype)
-        return self.combine(element) == element
+        return self.expression == placeholder(0, self.dtype)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -142,18 +142,30 @@ class Product(Value):
         return (self.a, self.b)
 
 
+class ViewKind(Protocol):
+    """Which elements a view takes (`views`): data, equal where the same elements of tensors of one shape are taken."""
+
+    def apply(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The same view of any tensor of the argument's shape.
+
+        Raises:
+            RuntimeError: no strides make it of that tensor.
+        """
+
+    def source_index(self, index: Index, extents: Extents) -> Index:
+        """The index of the argument for an index of the view.
+
+        Raises:
+            NotAffineError, AxisCutError: there is none (see `views.Reshape`).
+        """
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class View(Value):
-    """The elements of the argument at other indices.
-
-    `apply` makes the same view of any tensor of the argument's shape, or raises RuntimeError where its strides do not
-    allow that; `source_index` gives the index of the argument for an index of the view, or raises as
-    `view_rules.reshaped` does.
-    """
+    """The elements of the argument at other indices."""
 
     argument: Value
-    apply: Callable[[torch.Tensor], torch.Tensor]
-    source_index: Callable[[Index, Extents], Index]
+    kind: ViewKind
 
     @property
     def operands(self) -> tuple[Value, ...]:
@@ -222,6 +234,11 @@ def values_in(nested: Any) -> Iterator[Value]:
             yield from values_in(list(nested.values()))
         case slice(start=start, stop=stop, step=step):
             yield from values_in([start, stop, step])
+
+
+def placeholder(number: int, dtype: str) -> Expression:
+    """What stands in an expression for the element of an argument of that element type."""
+    return as_read(Access(str(number), ()), dtype)
 
 
 def as_read(element: Expression, dtype: str) -> Expression:

@@ -266,7 +266,7 @@ class ContractionPrinter:
         return self.panels.get(name) or panel(self.code, source, None, source.load.dst.extent(source.own))
 
     def _dot(self, s: Dot) -> None:
-        """c += a · b over the reduction tile: whole turns of `unroll` steps, then the rest one by one."""
+        """c += a · b over the reduction tile: whole iterations of `unroll` steps, then the rest one by one."""
         code = self.code
         a, c = self._panel(s.a), self._panel(s.b)
         if c.own_stride != 1:
@@ -289,7 +289,7 @@ class ContractionPrinter:
     def _rest(
         self, a: Panel, c: Panel, at: IRValue, bt: IRValue, before: dict[Cell, IRValue], rest: IRValue
     ) -> dict[Cell, IRValue]:
-        """The steps that do not fill a turn, if there are any."""
+        """The steps that do not fill an iteration, if there are any."""
         b = self.code.b
         start = b.block
         more, after = b.append_basic_block("rest"), b.append_basic_block("rest.end")

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from autosched.backends.llvm.ir import float8
-from autosched.backends.llvm.ir import integers as llvm_integers
+from autosched.backends.llvm.ir import float8, integers
 from autosched.backends.llvm.ir.text import F16, F32, I8, I16, I32, I64, Block, Builder, IRValue, Mask, Phi
 from autosched.backends.llvm.ir.values import (
     bfloat16_bits,
@@ -122,7 +121,7 @@ class Code:
         return smaller(self.b, value, index(size - extent))
 
     def trips(self, extent: int, bound: Bound | None, variable: str) -> IRValue:
-        """How many turns a loop with this bound takes: the bound's form grows with the loop's variable."""
+        """How many iterations a loop with this bound takes: the bound's form grows with the loop's variable."""
         if bound is None:
             return index(extent)
         step = dict(bound.start.terms)[variable]
@@ -130,8 +129,8 @@ class Code:
         if rest.maximum(self.extents) + step * (extent - 1) < bound.size:
             return index(extent)
         left = minus(self.b, index(bound.size + step - 1), self.affine(rest))
-        turns = index(left.number // step) if left.number is not None else self.b.sdiv(left, index(step))
-        return smaller(self.b, turns, index(extent))
+        iterations = index(left.number // step) if left.number is not None else self.b.sdiv(left, index(step))
+        return smaller(self.b, iterations, index(extent))
 
     def remaining(self, form: Affine, extent: int, size: int) -> IRValue:
         """How many of `extent` positions from the form's value on lie below `size`."""
@@ -231,7 +230,7 @@ class Code:
 
     def _widen(self, value: IRValue, dtype: str, lanes: int, integral: bool) -> IRValue:
         if integral:
-            return llvm_integers.widened(self.b, value, dtype, lanes)
+            return integers.widened(self.b, value, dtype, lanes)
         match dtype:
             case "float16":
                 return self.b.fpext(value, vector(F32, lanes))
@@ -251,10 +250,10 @@ class Code:
                 return value
 
     def _narrow(self, value: IRValue, dtype: str, lanes: int) -> IRValue:
-        if llvm_integers.is_integral(value):
+        if integers.is_integral(value):
             if not is_float(dtype):
-                return llvm_integers.narrowed(self.b, value, _STORED[dtype], dtype, lanes)
-            value = llvm_integers.to_float(self.b, value, lanes)
+                return integers.narrowed(self.b, value, _STORED[dtype], dtype, lanes)
+            value = integers.to_float(self.b, value, lanes)
         match dtype:
             case "float16":
                 return self.b.fptrunc(value, vector(_STORED["float16"], lanes))

@@ -6,10 +6,7 @@ from collections.abc import Callable, Sequence
 
 from autosched.backends.formulas import FORMULAS, angles
 from autosched.backends.formulas.terms import Term, argument
-from autosched.backends.llvm.ir import float8
-from autosched.backends.llvm.ir import formulas as llvm_formulas
-from autosched.backends.llvm.ir import integers as llvm_integers
-from autosched.backends.llvm.ir import math as llvm_math
+from autosched.backends.llvm.ir import float8, formulas, integers, vector_math
 from autosched.backends.llvm.ir.text import F16, F32, Builder, IRValue
 from autosched.backends.llvm.ir.values import (
     bfloat16_bits,
@@ -54,20 +51,20 @@ def apply(b: Builder, operator: str, x: Sequence[IRValue], lanes: int) -> IRValu
         case "rsqrt":
             return b.fdiv(float_constant(1.0, lanes), unary(b, "sqrt", x[0], lanes))
         case "exp":
-            return llvm_math.exp(b, x[0], lanes)
+            return vector_math.exp(b, x[0], lanes)
         case "log":
-            return llvm_math.log(b, x[0], lanes)
+            return vector_math.log(b, x[0], lanes)
         case "tanh":
-            return llvm_math.tanh(b, x[0], lanes)
+            return vector_math.tanh(b, x[0], lanes)
         case "erf" | "erf_relative":
-            return llvm_math.erf(b, x[0], lanes)
+            return vector_math.erf(b, x[0], lanes)
         case "sin":
-            return _of_any_size(b, llvm_math.sin(b, x[0], lanes), angles.sin, x[0], lanes)
+            return _of_any_size(b, vector_math.sin(b, x[0], lanes), angles.sin, x[0], lanes)
         case "cos":
-            return _of_any_size(b, llvm_math.cos(b, x[0], lanes), angles.cos, x[0], lanes)
+            return _of_any_size(b, vector_math.cos(b, x[0], lanes), angles.cos, x[0], lanes)
         case _:
             arguments = [argument(i) for i in range(len(x))]
-            return llvm_formulas.emit(b, FORMULAS[operator](*arguments), x, lanes)
+            return formulas.emit(b, FORMULAS[operator](*arguments), x, lanes)
 
 
 def _of_any_size(b: Builder, near: IRValue, formula: Callable[[Term], Term], x: IRValue, lanes: int) -> IRValue:
@@ -75,12 +72,12 @@ def _of_any_size(b: Builder, near: IRValue, formula: Callable[[Term], Term], x: 
 
     As such numbers are rare, they are looked for first.
     """
-    limit = float_constant(llvm_math.SIN_LIMIT, lanes)
+    limit = float_constant(vector_math.SIN_LIMIT, lanes)
     is_large = b.fcmp_ordered("<=", limit, unary(b, "fabs", x, lanes))
     before, large, after = b.block, b.append_basic_block("large"), b.append_basic_block("large.end")
     b.cbranch(_any(b, is_large, lanes), large, after)
     b.position_at_end(large)
-    value = b.select(is_large, llvm_formulas.emit(b, formula(argument(0)), [x], lanes), near)
+    value = b.select(is_large, formulas.emit(b, formula(argument(0)), [x], lanes), near)
     end = b.block
     b.branch(after)
     b.position_at_end(after)
@@ -104,8 +101,8 @@ def _chosen(b: Builder, comparison: str, x: IRValue, y: IRValue) -> IRValue:
 
 def folded(b: Builder, reduction: str, value: IRValue, before: IRValue, lanes: int) -> IRValue:
     """One step of a reduction. A maximum or minimum forgets NaN: see `found_nan`."""
-    if llvm_integers.is_integral(value):
-        return llvm_integers.folded(b, reduction, value, before, lanes)
+    if integers.is_integral(value):
+        return integers.folded(b, reduction, value, before, lanes)
     match reduction:
         case "sum" | "prod":
             return b.binary(_FUSED["add" if reduction == "sum" else "mul"], value, before)
@@ -137,17 +134,17 @@ def mapped(b: Builder, s: Map, value_of: Callable[[str], IRValue], lanes: int) -
         (argument,) = s.arguments
         value = value_of(argument) if isinstance(argument, str) else float_constant(argument, lanes)
         return converted(b, value, s.dst.dtype, lanes)
-    operands = llvm_integers.operands(b, s, value_of, lanes)
+    operands = integers.operands(b, s, value_of, lanes)
     of_integers = s.computed == "int64"
-    return (llvm_integers.apply if of_integers else apply)(b, s.operator, operands, lanes)
+    return (integers.apply if of_integers else apply)(b, s.operator, operands, lanes)
 
 
 def converted(b: Builder, value: IRValue, dtype: str, lanes: int) -> IRValue:
     """The value as one of `dtype`, widened again: rounded, cut towards 0, or to its lower bits."""
     if is_integer(dtype):
-        whole = value if llvm_integers.is_integral(value) else llvm_integers.from_float(b, value, lanes)
-        return llvm_integers.wrapped(b, whole, dtype, lanes)
-    number = llvm_integers.to_float(b, value, lanes) if llvm_integers.is_integral(value) else value
+        whole = value if integers.is_integral(value) else integers.from_float(b, value, lanes)
+        return integers.wrapped(b, whole, dtype, lanes)
+    number = integers.to_float(b, value, lanes) if integers.is_integral(value) else value
     return round_value(b, number, dtype, lanes)
 
 

@@ -276,11 +276,11 @@ def _check_operands(form: DotForm) -> None:
     dots = GroupDots(operand, dot.precision, form.rows, form.columns, a.dst.extent(dot.axis), *loaded)
     if reason := dots.why_impossible():
         refuse(kernel, reason)
-    if form.a_through_registers and _fewest_turns(form) < 1:
+    if form.a_through_registers and _fewest_iterations(form) < 1:
         refuse(kernel, f"a part of the reduction over {dot.axis} is empty; expected fewer parts")
 
 
-def _fewest_turns(form: DotForm) -> int:
+def _fewest_iterations(form: DotForm) -> int:
     """How many iterations of the loop the program does that has the fewest."""
     loop = form.loop
     if loop.bound is None:

@@ -38,7 +38,7 @@ def print_grid(kernel: Kernel, indexing: Indexing, root: Scope, block: Block) ->
     scope.definitions += position(grid, indexing, "tile")
 
 
-def stream_turns(grid: Grid, variable: str) -> str | None:
+def stream_iterations(grid: Grid, variable: str) -> str | None:
     """The first and the end of a program's iterations of the loop over `variable`, where the grid streams that loop."""
     return "turn, turn_end" if grid.stream is not None and grid.stream[0] == variable else None
 

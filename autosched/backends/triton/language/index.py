@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autosched.backends.triton.language.scope import Block, Identifiers
-from search_spaces.programs.tile_program import Buffer, Slice, may_exceed
+from search_spaces.programs.tile_program import Buffer, Slice, may_exceed, may_precede, reach
 from search_spaces.workloads.expression import Affine
 
 # Offsets up to here fit the 32-bit integers that Triton computes indices with.
@@ -66,22 +66,26 @@ class Indexing:
         """Whether the slice can reach beyond a dimension of `size`."""
         return may_exceed(piece, size, self._extents)
 
-    def offsets(self, axis: str, start: Affine, extent: int) -> str:
-        """The identifier of the vector `start + 0 … extent - 1`, defined where needed."""
-        name = self._identifiers.of(("offsets", axis, start, extent), f"offs_{axis}")
+    def precedes(self, piece: Slice) -> bool:
+        """Whether the slice can reach below 0."""
+        return may_precede(piece, self._extents)
+
+    def offsets(self, axis: str, start: Affine, extent: int, step: int = 1) -> str:
+        """The identifier of the vector `start + step * (0 … extent - 1)`, defined where needed."""
+        name = self._identifiers.of(("offsets", axis, start, extent, step), f"offs_{axis}")
         begin = self.affine(start)
-        text = f"tl.arange(0, {extent})" if begin == "0" else f"{begin} + tl.arange(0, {extent})"
-        return self._define(name, text, start)
+        along = f"tl.arange(0, {extent})" if step == 1 else f"tl.arange(0, {extent}) * {step}"
+        return self._define(name, along if begin == "0" else f"{begin} + {along}", start)
 
     def mask(self, axis: str, piece: Slice, size: int) -> str:
         """The identifier of the condition that a slice is inside a dimension of `size`, defined where needed."""
         extent, start = piece.extent, piece.start
-        value = self.affine(start) if extent is None else self.offsets(axis, start, extent)
+        value = self.affine(start) if extent is None else self.offsets(axis, start, extent, piece.step)
         tests = [f"{value} < {size}"] if self.exceeds(piece, size) else []
-        tests += [f"{value} >= 0"] if self._minimum(start) < 0 else []
+        tests += [f"{value} >= 0"] if self.precedes(piece) else []
         if not tests:
             return ""
-        name = self._identifiers.of(("mask", axis, start, extent, size), f"mask_{axis}")
+        name = self._identifiers.of(("mask", axis, start, extent, piece.step, size), f"mask_{axis}")
         return self._define(name, " & ".join(f"({t})" for t in tests) if len(tests) > 1 else tests[0], start)
 
     def place(self, buffer: Buffer, pointer: str, slices: tuple[Slice, ...], axes: tuple[str, ...]) -> Place:
@@ -98,8 +102,8 @@ class Indexing:
                 continue
             axis = next(names)
             along = expand((axis,), axes)
-            clamped = piece.clamped and self.exceeds(piece, size)
-            positions = self._clamped(axis, piece, size) if clamped else self.offsets(axis, piece.start, piece.extent)
+            clamped = piece.clamped and (self.exceeds(piece, size) or self.precedes(piece))
+            positions = self._clamped(axis, piece, size) if clamped else self._along(axis, piece)
             offsets = positions + (".to(tl.int64)" if wide else "") + along
             terms.append(offsets if stride == 1 else f"{offsets} * {stride}")
             mask = "" if clamped else self.mask(axis, piece, size)
@@ -129,18 +133,24 @@ class Indexing:
             else:
                 axis = next(names)
                 along = expand((axis,), axes)
-                offsets = f"{self.offsets(axis, at.start, at.extent)}.to(tl.int64){along}"
+                offsets = f"{self._along(axis, at)}.to(tl.int64){along}"
                 mask = self.mask(axis, at, size)
                 masks.append(mask and mask + along)
             terms.append(offsets if stride == 1 else f"{offsets} * {stride}")
         return Place(" + ".join([pointer, *terms]), " & ".join(filter(None, masks)))
 
-    def _clamped(self, axis: str, piece: Slice, size: int) -> str:
-        """The identifier of the positions of a slice, those beyond a dimension of `size` being its last."""
+    def _along(self, axis: str, piece: Slice) -> str:
+        """The identifier of the positions of a slice."""
         assert piece.extent is not None
-        name = self._identifiers.of(("clamped", axis, piece.start, piece.extent, size), f"near_{axis}")
-        inside = self.offsets(axis, piece.start, piece.extent)
-        return self._define(name, f"tl.minimum({inside}, {size - 1})", piece.start)
+        return self.offsets(axis, piece.start, piece.extent, piece.step)
+
+    def _clamped(self, axis: str, piece: Slice, size: int) -> str:
+        """The identifier of the positions of a slice, those outside a dimension of `size` being its first or last."""
+        name = self._identifiers.of(("clamped", axis, piece, size), f"near_{axis}")
+        positions = self._along(axis, piece)
+        positions = f"tl.maximum({positions}, 0)" if self.precedes(piece) else positions
+        positions = f"tl.minimum({positions}, {size - 1})" if self.exceeds(piece, size) else positions
+        return self._define(name, positions, piece.start)
 
     def _define(self, name: str, text: str, start: Affine) -> str:
         self._block.define(name, text, self.variables(start))
@@ -149,13 +159,13 @@ class Indexing:
     def _varying(self, value: Affine) -> list[tuple[str, int]]:
         return [(name, c) for name, c in value.terms if self._extents[name] > 1]
 
-    def _minimum(self, value: Affine) -> int:
-        return value.offset + sum(min(0, c * (self._extents[v] - 1)) for v, c in value.terms)
-
     def _reach(self, buffer: Buffer, slices: tuple[Slice, ...]) -> int:
-        """The largest offset that is computed, masked lanes included."""
-        last = (piece.start.maximum(self._extents) + (piece.extent or 1) - 1 for piece in slices)
-        return sum(index * stride for index, stride in zip(last, buffer.strides, strict=True))
+        """The largest offset that is computed, below 0 or above, masked lanes included."""
+        first = last = 0
+        for piece, stride in zip(slices, buffer.strides, strict=True):
+            least, most = reach(piece, self._extents)
+            first, last = first + least * stride, last + most * stride
+        return max(-first, last)
 
 
 def expand(axes: tuple[str, ...], target: tuple[str, ...]) -> str:

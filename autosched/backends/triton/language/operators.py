@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Collection, Mapping
 
 from autosched.backends.formulas import FORMULAS
-from autosched.backends.triton.language import formulas as triton_formulas
+from autosched.backends.triton.language import formulas
 from search_spaces.workloads.expression import OPERATORS
 
 _TANH = """\
@@ -170,7 +170,7 @@ def functions(used: Collection[str]) -> list[str]:
     """The functions that a module needs which applies these operators."""
     texts = [text for name, text in _FUNCTIONS.items() if name in used]
     made = (name for name in FORMULAS if name in used and name not in _FUNCTIONS)
-    return texts + [triton_formulas.function(f"_{n}", FORMULAS[n], OPERATORS[n][0]) for n in made]
+    return texts + [formulas.function(f"_{n}", FORMULAS[n], OPERATORS[n][0]) for n in made]
 
 
 def fold(operator: str, values: str, axis: int) -> str:

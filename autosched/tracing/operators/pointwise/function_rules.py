@@ -5,9 +5,10 @@ Most are operators that backends compute as one (`autosched.backends.formulas`);
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 
+from autosched.tracing.operators.pointwise.common_rules import binary, unary
+from autosched.tracing.values.templates import simplified
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.expression import Expression, Literal
 
@@ -15,8 +16,6 @@ from search_spaces.workloads.expression import Expression, Literal
 Held = Callable[[Expression], Expression]
 
 _ZERO, _ONE = Literal(0.0), Literal(1.0)
-# The whole powers up to this one are products, the others are computed as any power.
-_MULTIPLIED = 8
 
 
 def _where(condition: Expression, a: Expression, b: Expression) -> Expression:
@@ -27,23 +26,8 @@ def _is_number(x: Expression) -> Expression:
     return ex.call("eq", x, x)
 
 
-def power(x: Expression, exponent: float) -> Expression:
-    """x to a constant power: by multiplications where it is a small whole number, by roots where it is 1/2 or -1/2."""
-    if exponent == 0.5:
-        return ex.call("sqrt", x)
-    if exponent == -0.5:
-        return ex.call("rsqrt", x)
-    if not math.isfinite(exponent) or exponent != int(exponent) or abs(exponent) > _MULTIPLIED:
-        return ex.call("pow", x, Literal(exponent))
-    factors = [x] * abs(int(exponent))
-    product: Expression = factors[0] if factors else _ONE
-    for factor in factors[1:]:
-        product = ex.mul(product, factor)
-    return product if exponent >= 0 else ex.div(_ONE, product)
-
-
 def _pow(x: Expression, y: Expression) -> Expression:
-    return power(x, y.value) if isinstance(y, Literal) else ex.call("pow", x, y)
+    return simplified(ex.Apply("pow", (x, y)))
 
 
 def opposite(r: Expression, b: Expression) -> Expression:
@@ -85,25 +69,17 @@ def _copysign(size: Expression, sign: Expression) -> Expression:
     return _where(_signbit(sign), ex.call("neg", magnitude), magnitude)
 
 
-def _unary(operator: str) -> Callable[[Expression], Expression]:
-    return lambda x: ex.call(operator, x)
-
-
-def _binary(operator: str) -> Callable[[Expression, Expression], Expression]:
-    return lambda a, b: ex.call(operator, a, b)
-
-
 RULES: Mapping[str, Callable[..., Expression]] = {
-    **{name: _unary(name) for name in ("exp2", "log2", "log10", "expm1", "log1p", "sinh", "cosh", "tan")},
-    **{name: _unary(name) for name in ("asinh", "acosh", "atanh", "asin", "acos", "atan")},
-    **{name: _unary(name) for name in ("erfc", "lgamma", "digamma")},
-    **{name: _binary(name) for name in ("atan2", "hypot", "fmod")},
+    **{name: unary(name) for name in ("exp2", "log2", "log10", "expm1", "log1p", "sinh", "cosh", "tan")},
+    **{name: unary(name) for name in ("asinh", "acosh", "atanh", "asin", "acos", "atan")},
+    **{name: unary(name) for name in ("erfc", "lgamma", "digamma")},
+    **{name: binary(name) for name in ("atan2", "hypot", "fmod")},
     "pow": _pow,
     "remainder": remainder,
     "fmax": _fmax,
     "fmin": _fmin,
     "signbit": _signbit,
-    "special_erfcx": _unary("erfcx"),
+    "special_erfcx": unary("erfcx"),
     "ldexp": lambda x, exponent: ex.mul(x, ex.call("pow", Literal(2.0), exponent)),
     "copysign": _copysign,
 }

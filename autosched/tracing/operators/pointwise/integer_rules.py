@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from autosched.tracing.operators.pointwise import common_rules
+from autosched.tracing.operators.pointwise.common_rules import binary
 from autosched.tracing.operators.rules import UnsupportedError
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.expression import Expression, Integer, Literal
@@ -22,22 +24,9 @@ def _scaled(operator: str) -> Callable[..., Expression]:
     return combine
 
 
-def _reversed_difference(a: Expression, b: Expression, *, alpha: Expression | None = None) -> Expression:
-    return ex.sub(b, a if alpha is None else ex.mul(alpha, a))
-
-
-def _same(x: Expression) -> Expression:
-    return x
-
-
 def _sign(x: Expression) -> Expression:
     above, below = ex.call("lt", Integer(0), x), ex.call("lt", x, Integer(0))
     return ex.sub(ex.call("to_integer", above), ex.call("to_integer", below))
-
-
-def _clamp(x: Expression, *, min: Expression | None = None, max: Expression | None = None) -> Expression:
-    raised = x if min is None else ex.call("maximum", x, min)
-    return raised if max is None else ex.call("minimum", raised, max)
 
 
 def _checked(b: Expression) -> Expression:
@@ -81,46 +70,29 @@ def _pow(x: Expression, exponent: Expression) -> Expression:
     return power
 
 
-def _unary(operator: str) -> Callable[[Expression], Expression]:
-    return lambda x: ex.call(operator, x)
-
-
-def _binary(operator: str) -> Callable[[Expression, Expression], Expression]:
-    return lambda a, b: ex.call(operator, a, b)
-
-
 def _is_never(x: Expression) -> Expression:
     return ex.call("lt", x, x)
 
 
 # By the name of the operator in ATen; the arguments are integers, or constants that are.
 RULES: Mapping[str, Callable[..., Expression]] = {
-    **dict.fromkeys(("clone", "alias", "detach", "_conj", "floor", "ceil", "trunc", "round"), _same),
-    **{name: _unary(name) for name in ("neg", "abs")},
-    **{name: _binary(name) for name in ("maximum", "minimum", "mul", "lt", "le", "eq")},
-    **{name: _binary(name) for name in ("bitwise_and", "bitwise_or", "bitwise_xor")},
+    **common_rules.RULES,
+    **dict.fromkeys(("floor", "ceil", "trunc", "round"), common_rules.same),
+    **{name: binary(name) for name in ("bitwise_and", "bitwise_or", "bitwise_xor")},
     "bitwise_not": lambda x: ex.call("bitwise_xor", x, Integer(-1)),
-    **dict.fromkeys(("bitwise_left_shift", "__lshift__"), _binary("shift_left")),
-    **dict.fromkeys(("bitwise_right_shift", "__rshift__"), _binary("shift_right")),
-    "gt": lambda a, b: ex.call("lt", b, a),
-    "ge": lambda a, b: ex.call("le", b, a),
+    **dict.fromkeys(("bitwise_left_shift", "__lshift__"), binary("shift_left")),
+    **dict.fromkeys(("bitwise_right_shift", "__rshift__"), binary("shift_right")),
     "ne": lambda a, b: ex.call("eq", ex.call("eq", a, b), Literal(0.0)),
     "isnan": _is_never,
     "isinf": _is_never,
     "add": _scaled("add"),
     "sub": _scaled("sub"),
-    "fmax": _binary("maximum"),
-    "fmin": _binary("minimum"),
+    "fmax": binary("maximum"),
+    "fmin": binary("minimum"),
     "signbit": lambda x: ex.call("lt", x, Integer(0)),
-    "rsub": _reversed_difference,
-    "square": lambda x: ex.mul(x, x),
     "sign": _sign,
     "sgn": _sign,
     "relu": lambda x: ex.call("maximum", x, Integer(0)),
-    "clamp": _clamp,
-    "clamp_min": lambda x, low: _clamp(x, min=low),
-    "clamp_max": lambda x, high: _clamp(x, max=high),
-    "where": lambda c, a, b: ex.call("where", c, a, b),
     "fmod": _fmod,
     "remainder": _remainder,
     "floor_divide": _floor_divide,

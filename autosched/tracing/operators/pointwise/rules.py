@@ -8,8 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from autosched.tracing.operators.pointwise import function_rules
+from autosched.tracing.operators.pointwise import common_rules, function_rules
+from autosched.tracing.operators.pointwise.common_rules import same, unary
 from autosched.tracing.operators.pointwise.function_rules import Held, floored_quotient
+from autosched.tracing.values.templates import simplified
 from search_spaces.workloads import activations
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.expression import Expression, Literal
@@ -74,11 +76,7 @@ def _sign(x: Expression) -> Expression:
     return ex.sub(ex.call("lt", Literal(0.0), x), ex.call("lt", x, Literal(0.0)))
 
 
-def _same(x: Expression) -> Expression:
-    return x
-
-
-def _div(a: Expression, b: Expression, *, rounding_mode: str | None = None, held: Held = _same) -> Expression:
+def _div(a: Expression, b: Expression, *, rounding_mode: str | None = None, held: Held = same) -> Expression:
     """a / b, cut towards zero ("trunc") or down ("floor"), the latter by way of the remainder, as in PyTorch.
 
     `held`: what the type that is computed in holds of the result of a step.
@@ -96,31 +94,9 @@ def _scaled(change: str) -> Callable[..., Expression]:
     """add or sub, whose second argument may be scaled."""
 
     def combine(a: Expression, b: Expression, *, alpha: Expression | None = None) -> Expression:
-        match change, a, b, alpha:
-            case "add", Literal(1.0), ex.Apply("tanh", (x,)), None:
-                return activations.one_plus_tanh(x)
-            case "add", ex.Apply("tanh", (x,)), Literal(1.0), None:
-                return activations.one_plus_tanh(x)
-            case "add", Literal(1.0), ex.Apply("erf_relative", (x,)), None:
-                return ex.add(a, ex.call("erf", x))
-            case "add", ex.Apply("erf_relative", (x,)), Literal(1.0), None:
-                return ex.add(ex.call("erf", x), b)
-        return ex.call(change, a, b if alpha is None else ex.mul(alpha, b))
+        return simplified(ex.Apply(change, (a, b if alpha is None else ex.mul(alpha, b))))
 
     return combine
-
-
-def _reversed_difference(a: Expression, b: Expression, *, alpha: Expression | None = None) -> Expression:
-    return ex.sub(b, a if alpha is None else ex.mul(alpha, a))
-
-
-def _clamp(x: Expression, *, min: Expression | None = None, max: Expression | None = None) -> Expression:
-    raised = x if min is None else ex.call("maximum", x, min)
-    return raised if max is None else ex.call("minimum", raised, max)
-
-
-def _relation(operator: str, swapped: bool = False) -> Callable[[Expression, Expression], Expression]:
-    return lambda a, b: ex.call(operator, b, a) if swapped else ex.call(operator, a, b)
 
 
 def _angle(x: Expression) -> Expression:
@@ -129,24 +105,15 @@ def _angle(x: Expression) -> Expression:
     return ex.call("where", ex.call("lt", x, Literal(0.0)), Literal(math.pi), number)
 
 
-def _unary(operator: str) -> Callable[[Expression], Expression]:
-    return lambda x: ex.call(operator, x)
-
-
 # By the name of the operator in ATen. Those of two names are the function of tensors and that of a tensor and a number.
 RULES: Mapping[str, Callable[..., Expression]] = {
+    **common_rules.RULES,
     **function_rules.RULES,
-    **{name: _unary(name) for name in ("abs", "neg", "exp", "log", "sqrt", "rsqrt", "tanh", "sin", "cos")},
-    **{name: _unary(name) for name in ("floor",)},
-    "erf": _unary("erf_relative"),
-    **{name: _relation(name) for name in ("maximum", "minimum", "mul", "lt", "le", "eq")},
-    **dict.fromkeys(("clone", "alias", "detach", "_conj"), _same),
+    **{name: unary(name) for name in ("exp", "log", "sqrt", "rsqrt", "tanh", "sin", "cos", "floor")},
+    "erf": unary("erf_relative"),
     "add": _scaled("add"),
     "sub": _scaled("sub"),
-    "rsub": _reversed_difference,
     "div": _div,
-    "gt": _relation("lt", swapped=True),
-    "ge": _relation("le", swapped=True),
     "ne": _ne,
     "logical_not": _not,
     "bitwise_not": _not,
@@ -164,14 +131,9 @@ RULES: Mapping[str, Callable[..., Expression]] = {
     "sign": _sign,
     "sgn": _sign,
     "reciprocal": lambda x: ex.div(Literal(1.0), x),
-    "square": lambda x: ex.mul(x, x),
     "angle": _angle,
     "sigmoid": _sigmoid,
     "relu": activations.relu,
-    "clamp": _clamp,
-    "clamp_min": lambda x, low: _clamp(x, min=low),
-    "clamp_max": lambda x, high: _clamp(x, max=high),
-    "where": lambda c, a, b: ex.call("where", c, a, b),
 }
 
 # Operators of several steps, each of which eager rounds to the type that it computes in.

@@ -11,9 +11,9 @@ from autosched.tracing.operators.pointwise.mixed_types import as_eager_holds, co
 from autosched.tracing.operators.pointwise.rules import COMPARING, RULES, SELECTING, STEPWISE, truth
 from autosched.tracing.operators.rules import Result, UnsupportedError
 from autosched.tracing.values.conversions import rounded
-from autosched.tracing.values.values import Pointwise, Value
+from autosched.tracing.values.values import Value
 from search_spaces.workloads.dtypes import is_integer
-from search_spaces.workloads.expression import Expression, Literal, call
+from search_spaces.workloads.expression import Expression
 
 # Operators whose result is 1 or 0 as it is.
 _TRUE_OR_FALSE = {*COMPARING, *SELECTING, *(n for n in RULES if n.startswith(("logical", "bitwise", "is")))}
@@ -50,17 +50,10 @@ def pointwise(result: Result, name: str, bound: Bound) -> Value:
         # Sums and products of booleans are True or False, too.
         return truth(made) if result.dtype == "bool" and name not in _TRUE_OR_FALSE and not whole else made
 
-    if whole:
-        # A rule refuses constants now, while the operator can be left to PyTorch.
-        combine(*[_ANY_INTEGER] * len(tensors))
     fits = name in (integer_rules.FITTING if whole else SELECTING)
     if fits and all(t.dtype == result.dtype for t in tensors[1 if name == "where" else 0 :]):
-        return result.of(Pointwise, arguments=tensors, combine=combine)
+        return result.elementwise(combine, *tensors)
     return result.pointwise(combine, *tensors)
-
-
-# No constant that a rule might look at.
-_ANY_INTEGER = call("to_integer", Literal(0.0))
 
 
 class _Place:

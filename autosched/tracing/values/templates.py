@@ -1,0 +1,70 @@
+"""Expressions of elements that are not known yet: a placeholder stands for the element of each argument.
+
+add(0[], mul(2, 1[]))   filled with   x[i], exp(y[i])   →   add(x[i], mul(2, exp(y[i])))
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from autosched.tracing.values.values import Value, placeholder
+from search_spaces.workloads import activations
+from search_spaces.workloads import expression as ex
+from search_spaces.workloads.expression import Access, Apply, Expression, Literal
+
+_ONE = Literal(1.0)
+# The whole powers up to this one are products, the others are computed as any power.
+_MULTIPLIED = 8
+
+
+def template(combine: Callable[..., Expression], arguments: Sequence[Value]) -> Expression:
+    """`combine` of the elements of the arguments, whatever they are."""
+    return combine(*(placeholder(n, a.dtype) for n, a in enumerate(arguments)))
+
+
+def filled(expression: Expression, elements: Sequence[Expression]) -> Expression:
+    """A template with these elements in the place of its arguments'."""
+
+    def change(e: Expression) -> Expression | None:
+        match e:
+            case Access(number, ()):
+                return elements[int(number)]
+            case Apply("to_integer", (Access(number, ()),)) if ex.is_integral(elements[int(number)]):
+                return elements[int(number)]
+            case Apply("add" | "pow" as operator, arguments) if any(isinstance(a, Access) for a in arguments):
+                return simplified(Apply(operator, tuple(ex.rewritten(a, change) for a in arguments)))
+            case _:
+                return None
+
+    return ex.rewritten(expression, change)
+
+
+def simplified(e: Apply) -> Expression:
+    """What it is where its arguments say more: sums with 1 that cancel nowhere, and powers that are products."""
+    match e:
+        case Apply("add", (Literal(1.0), Apply("tanh", (x,))) | (Apply("tanh", (x,)), Literal(1.0))):
+            return activations.one_plus_tanh(x)
+        case Apply("add", (Literal(1.0), Apply("erf_relative", (x,)))):
+            return ex.add(_ONE, ex.call("erf", x))
+        case Apply("add", (Apply("erf_relative", (x,)), Literal(1.0))):
+            return ex.add(ex.call("erf", x), _ONE)
+        case Apply("pow", (x, Literal(exponent))):
+            return _power(x, exponent)
+        case _:
+            return e
+
+
+def _power(x: Expression, exponent: float) -> Expression:
+    """x to a constant power: by multiplications where it is a small whole number, by roots where it is 1/2 or -1/2."""
+    if exponent == 0.5:
+        return ex.call("sqrt", x)
+    if exponent == -0.5:
+        return ex.call("rsqrt", x)
+    if not math.isfinite(exponent) or exponent != int(exponent) or abs(exponent) > _MULTIPLIED:
+        return ex.call("pow", x, Literal(exponent))
+    factors = [x] * abs(int(exponent))
+    product: Expression = factors[0] if factors else _ONE
+    for factor in factors[1:]:
+        product = ex.mul(product, factor)
+    return product if exponent >= 0 else ex.div(_ONE, product)

@@ -1,0 +1,200 @@
+"""Views: which elements of a tensor another one has, as data (`values.ViewKind`), one class for each kind.
+
+`source` is the shape of what is viewed; dimensions are counted from 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from autosched.tracing.values.values import Extents, Index
+from search_spaces.workloads.expression import Affine, Expression
+
+
+@dataclass(frozen=True)
+class AxisCutError(Exception):
+    """An index is affine only when this axis is two: `inner` positions of the second for each one of the first."""
+
+    axis: str
+    inner: int
+
+
+class NotAffineError(Exception):
+    """No affine index of what is viewed corresponds to the index of the view."""
+
+
+def scaled(form: Affine, factor: int) -> Affine:
+    return Affine.of(*((v, c * factor) for v, c in form.terms), offset=form.offset * factor)
+
+
+def affine(at: Affine | Expression) -> Affine:
+    """The index, which must be no data."""
+    if not isinstance(at, Affine):
+        raise NotAffineError
+    return at
+
+
+@dataclass(frozen=True)
+class Permutation:
+    """x.permute(order)"""
+
+    order: tuple[int, ...]
+
+    def apply(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.permute(self.order)
+
+    def source_index(self, index: Index, extents: Extents) -> Index:
+        given = dict(zip(self.order, index, strict=True))
+        return tuple(given[d] for d in range(len(self.order)))
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """x.expand(shape)"""
+
+    source: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    def apply(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.expand(self.shape)
+
+    def source_index(self, index: Index, extents: Extents) -> Index:
+        return expanded(index, self.source)
+
+
+@dataclass(frozen=True)
+class Reshape:
+    """x.reshape(shape), which leaves the order of the elements as it is."""
+
+    source: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    def apply(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.view(self.shape)
+
+    def source_index(self, index: Index, extents: Extents) -> Index:
+        if all(isinstance(i, Affine) for i in index):
+            return reshaped(tuple(map(affine, index)), self.shape, self.source, extents)
+        kept = [i for i, size in zip(index, self.shape, strict=True) if size > 1]
+        if [n for n in self.shape if n > 1] != [n for n in self.source if n > 1]:
+            raise NotAffineError
+        ours = iter(kept)
+        return tuple(next(ours) if size > 1 else Affine() for size in self.source)
+
+
+@dataclass(frozen=True)
+class Slicing:
+    """`count` elements along a dimension, from `start` on, every `step`-th."""
+
+    dim: int
+    start: int
+    step: int
+    count: int
+
+    def apply(self, tensor: torch.Tensor) -> torch.Tensor:
+        stop = self.start + self.count * self.step
+        return tensor[(*(slice(None),) * self.dim, slice(self.start, stop, self.step))]
+
+    def source_index(self, index: Index, extents: Extents) -> Index:
+        here = scaled(affine(index[self.dim]), self.step) + Affine(offset=self.start)
+        return (*index[: self.dim], here, *index[self.dim + 1 :])
+
+
+@dataclass(frozen=True)
+class Selection:
+    """x.select(dim, at): one position along a dimension, which the view does not have."""
+
+    dim: int
+    at: int
+
+    def apply(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.select(self.dim, self.at)
+
+    def source_index(self, index: Index, extents: Extents) -> Index:
+        return (*index[: self.dim], Affine(offset=self.at), *index[self.dim :])
+
+
+@dataclass(frozen=True)
+class Diagonal:
+    """x.diagonal(offset, first, second), which comes last."""
+
+    offset: int
+    first: int
+    second: int
+
+    def apply(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.diagonal(self.offset, self.first, self.second)
+
+    def source_index(self, index: Index, extents: Extents) -> Index:
+        *others, last = index
+        along, rest = affine(last), iter(others)
+        places = {
+            self.first: along + Affine(offset=max(-self.offset, 0)),
+            self.second: along + Affine(offset=max(self.offset, 0)),
+        }
+        return tuple(places[d] if d in places else next(rest) for d in range(len(index) + 1))
+
+
+@dataclass(frozen=True)
+class Windows:
+    """x.unfold(dim, size, step): windows along a dimension, whose positions come last."""
+
+    dim: int
+    size: int
+    step: int
+
+    def apply(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.unfold(self.dim, self.size, self.step)
+
+    def source_index(self, index: Index, extents: Extents) -> Index:
+        *others, inner = index
+        here = scaled(affine(others[self.dim]), self.step) + affine(inner)
+        return (*others[: self.dim], here, *others[self.dim + 1 :])
+
+
+def expanded(index: Index, shape: Sequence[int]) -> Index:
+    """The index of x of that shape, for an index of something that x was broadcast to."""
+    ours = index[len(index) - len(shape) :]
+    return tuple(Affine() if size == 1 else at for at, size in zip(ours, shape, strict=True))
+
+
+def reshaped(index: Sequence[Affine], shape: Sequence[int], source: Sequence[int], extents: Extents) -> Index:
+    """The index of x of shape `source`, for an index of x.reshape(shape).
+
+    Raises:
+        AxisCutError: with that axis cut in two there would be one.
+        NotAffineError: there is none.
+    """
+    number = Affine()
+    for at, size in zip(index, shape, strict=True):
+        number = scaled(number, size) + at
+    found: list[Affine] = []
+    inner = math.prod(source)
+    for size in source:
+        inner //= size
+        here, number = _quotient(number, inner, size, extents)
+        found.append(here)
+    return tuple(found)
+
+
+def _quotient(number: Affine, inner: int, size: int, extents: Extents) -> tuple[Affine, Affine]:
+    """`number` as inner * q + r with 0 <= r < inner."""
+    if size == 1:
+        return Affine(), number
+    whole = [(v, c // inner) for v, c in number.terms if c % inner == 0]
+    rest = Affine.of(*((v, c) for v, c in number.terms if c % inner), offset=number.offset % inner)
+    for variable, coefficient in rest.terms:
+        # An axis that steps within and beyond `inner`: cut where it has filled it.
+        if coefficient > 0 and inner % coefficient == 0:
+            steps = inner // coefficient
+            if extents[variable] > steps:
+                if extents[variable] % steps:
+                    raise NotAffineError
+                raise AxisCutError(variable, steps)
+    if rest.minimum(extents) < 0 or rest.maximum(extents) >= inner:
+        raise NotAffineError
+    return Affine.of(*whole, offset=number.offset // inner), rest

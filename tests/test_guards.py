@@ -1,0 +1,190 @@
+"""Elements that are read at any affine index, also outside of a tensor: windows, slices, padding, concatenation.
+
+The programs are lowered by hand, in tiles that do not divide the extents. They run in the interpreter, in Triton's own
+and as machine code, and compile for a GPU.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from autosched.backends.triton.backend import TritonBackend
+from autosched.checking.correctness import expect, why_wrong
+from autosched.checking.reference import evaluate, random_inputs, torch_dtype
+from search_spaces import Axis, Reduction, Stage, Tensor, TileProgram, Workload, target_named
+from search_spaces.programs.interpreter import interpret
+from search_spaces.programs.lowering import Emitter, Names, buffers
+from search_spaces.programs.tile_program import (
+    Fill,
+    For,
+    Grid,
+    GridAxis,
+    Kernel,
+    Launch,
+    Slice,
+    Statement,
+    Tile,
+    identity,
+)
+from search_spaces.workloads.expression import (
+    Access,
+    Affine,
+    Expression,
+    Literal,
+    Position,
+    axis_index,
+    call,
+)
+
+TRITON, LAUNCH = TritonBackend(), Launch()
+H100 = target_named("h100")
+ROWS, COLUMNS, WINDOW = 3, 37, 3
+R, C, W = Axis("r", ROWS), Axis("c", COLUMNS), Axis("w", WINDOW)
+r, c = axis_index("r"), axis_index("c")
+
+
+def x(row: Affine, column: Affine, fill: float | None = None, tensor: str = "x") -> Access:
+    return Access(tensor, (row, column), fill)
+
+
+def along(axis: str, step: int, offset: int = 0) -> Affine:
+    return Affine.of((axis, step), offset=offset)
+
+
+def elements(expression: Expression, *inputs: Tensor, dtype: str = "float32") -> Workload:
+    return Workload("elements", inputs, (Stage("out", (R, C), expression, dtype=dtype),))
+
+
+def windows(operator: str, expression: Expression, *inputs: Tensor) -> Workload:
+    assert operator in ("sum", "max")
+    folded = Reduction("sum" if operator == "sum" else "max", (W,))
+    return Workload("windows", inputs, (Stage("out", (R, C), expression, folded),))
+
+
+def tensor(columns: int, dtype: str = "float32", name: str = "x", rows: int = ROWS) -> Tensor:
+    return Tensor(name, (rows, columns), dtype)
+
+
+CONCATENATED = call(
+    "where",
+    call("lt", Position(c), Literal(20.0)),
+    x(r, c, 0.0),
+    x(r, along("c", 1, -20), 0.0, "y"),
+)
+INSIDE = Affine.of(("c", 2), ("w", 1), offset=-1)
+
+WORKLOADS = {
+    "padded_by_0": elements(x(r, along("c", 1, -3), 0.0), tensor(30)),
+    "padded_by_minus_infinity": elements(x(r, along("c", 1, -3), -math.inf), tensor(30, "float16"), dtype="float16"),
+    "padded_by_an_integer": elements(
+        call("to_integer", x(r, along("c", 1, -3), 7)), tensor(30, "int64"), dtype="int64"
+    ),
+    "padded_by_true": elements(x(r, along("c", 1, -3), 1), tensor(30, "bool"), dtype="bool"),
+    "padded_in_both_dimensions": elements(x(along("r", 1, -1), along("c", 1, 2), 0.5), tensor(36, rows=1)),
+    "reversed": elements(x(r, along("c", -1, COLUMNS - 1)), tensor(COLUMNS)),
+    "reversed_and_padded": elements(x(along("r", -1, 3), along("c", -1, 30), 2.0), tensor(28)),
+    "every_third": elements(x(r, along("c", 3, 1)), tensor(3 * COLUMNS)),
+    "every_third_and_padded": elements(x(r, along("c", 3, -5), -1.0), tensor(80)),
+    "every_second_backwards": elements(x(r, along("c", -2, 70), math.inf), tensor(68)),
+    "by_the_transpose": elements(x(along("c", 1, -1), along("r", 2), 3.0), tensor(5, rows=20)),
+    "one_row_for_all": elements(x(Affine(offset=2), along("c", 1, -1), 0.0), tensor(COLUMNS)),
+    "no_row_at_all": elements(x(Affine(offset=5), c, 4.0), tensor(COLUMNS)),
+    "nothing_is_inside": elements(x(r, along("c", 1, 100), 2.0), tensor(20)),
+    "of_one_element": elements(x(along("r", 1, -1), along("c", 1, -36), 5.0), tensor(1, rows=1)),
+    "concatenated": elements(CONCATENATED, tensor(20), tensor(17, name="y")),
+    "diagonal": elements(x(c, c), tensor(COLUMNS, rows=COLUMNS)),
+    "diagonal_and_padded": elements(x(along("c", 1, -2), c, 0.25), tensor(COLUMNS, rows=30)),
+    "diagonal_of_rows_and_columns": elements(x(r, Affine.of(("r", 1), ("c", 1), offset=-2), 0.0), tensor(COLUMNS)),
+    "largest_of_windows": windows("max", x(r, INSIDE, -math.inf), tensor(70)),
+    "sums_of_windows": windows("sum", x(r, INSIDE, 0.0), tensor(70, "float16")),
+}
+each_workload = pytest.mark.parametrize("workload", WORKLOADS.values(), ids=WORKLOADS)
+
+
+def lowered(workload: Workload, rows: int | None, columns: int, launch: Launch = LAUNCH) -> TileProgram:
+    """The workload in tiles of so many rows (None: a program has one) and columns; windows are walked in a loop."""
+    (stage,) = workload.stages
+    grid = GridAxis("r.0", -(-ROWS // (rows or 1))), GridAxis("c.0", -(-COLUMNS // columns))
+    place = {
+        "r": Slice(Affine.of(("r.0", rows or 1)), rows),
+        "c": Slice(Affine.of(("c.0", columns)), columns),
+        "w": Slice(Affine.of(("w", 1))),
+    }
+    emitter = Emitter(place, {t.name: t.dtype for t in workload.inputs}, Names())
+    made = emitter.tile(stage.expression, "made")
+    body: list[Statement] = emitter.body
+    if stage.reduction:
+        axes = {a: e for a in ("r", "c") if (e := place[a].extent) is not None}
+        total = Tile("total", tuple(axes), tuple(axes.values()))
+        emitter.assign(total, "add" if stage.reduction.operator == "sum" else "maximum", total, made)
+        body = [Fill(total, identity(stage.reduction.operator, False)), For("w", WINDOW, tuple(emitter.body))]
+        made = total
+    emitter.body = body
+    emitter.store(stage.name, ("r", "c"), made)
+    kernel = Kernel(workload.name, Grid(grid), tuple(emitter.body), launch)
+    return TileProgram(workload.name, buffers(workload), (kernel,))
+
+
+TILINGS = ((2, 16), (None, 16), (4, 64))
+
+
+def drawn(workload: Workload) -> list[torch.Tensor]:
+    return random_inputs(workload, 3)
+
+
+def output_of(workload: Workload, values: np.ndarray) -> torch.Tensor:
+    (out,) = workload.outputs
+    return torch.from_numpy(np.ascontiguousarray(values)).to(torch_dtype(out.dtype))
+
+
+@each_workload
+def test_the_interpreter_reads_what_the_reference_reads(workload: Workload) -> None:
+    inputs = drawn(workload)
+    for rows, columns in TILINGS:
+        (got,) = interpret(lowered(workload, rows, columns), [v.numpy() for v in inputs])
+        assert why_wrong(output_of(workload, got), *expect(workload, inputs)) is None
+
+
+@each_workload
+def test_triton_reads_what_the_reference_reads(triton_interpreter, workload: Workload) -> None:
+    inputs = drawn(workload)
+    named = {t.name: v.numpy() for t, v in zip(workload.inputs, inputs, strict=True)}
+    for rows, columns in TILINGS:
+        program = lowered(workload, rows, columns)
+        got = triton_interpreter.run(TRITON.render(program, ""), program, named)
+        assert why_wrong(output_of(workload, got), *expect(workload, inputs)) is None
+
+
+@each_workload
+def test_triton_compiles_it_without_a_gpu(workload: Workload) -> None:
+    program = lowered(workload, 2, 64)
+    assert TRITON.compile(TRITON.render(program, ""), program, H100).binaries
+
+
+def padded(x: torch.Tensor, before: int, after: int, value: float) -> torch.Tensor:
+    return torch.nn.functional.pad(x, (before, after), value=value)
+
+
+PYTORCH: dict[str, Callable[..., torch.Tensor]] = {
+    "padded_by_0": lambda x: padded(x, 3, 4, 0.0),
+    "padded_by_an_integer": lambda x: padded(x, 3, 4, 7),
+    "reversed": lambda x: x.flip(1),
+    "every_third": lambda x: x[:, 1::3],
+    "concatenated": lambda x, y: torch.cat([x, y], 1),
+    "nothing_is_inside": lambda x: torch.full((ROWS, COLUMNS), 2.0),
+    "no_row_at_all": lambda x: torch.full((ROWS, COLUMNS), 4.0),
+    "diagonal": lambda x: x.diagonal().expand(ROWS, COLUMNS),
+    "largest_of_windows": lambda x: torch.nn.functional.max_pool1d(padded(x, 1, 4, -math.inf), 3, 2)[:, :COLUMNS],
+}
+
+
+@pytest.mark.parametrize("name", PYTORCH)
+def test_the_reference_reads_what_pytorch_would(name: str) -> None:
+    inputs = drawn(WORKLOADS[name])
+    expected = PYTORCH[name](*inputs).double()
+    torch.testing.assert_close(evaluate(WORKLOADS[name], inputs)[0].double(), expected, rtol=0.0, atol=0.0)
