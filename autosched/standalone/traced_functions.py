@@ -127,7 +127,7 @@ class TracedText:
         return [f"{', '.join(named)}{',' if len(named) == 1 else ''} = _constants(device)"] if named else []
 
     def _launched(self, value: Value, assembled: Assembled) -> str:
-        made, target = assembled.workload.output, self.launchers[call_of(assembled.workload)]
+        (made,), target = assembled.workload.outputs, self.launchers[call_of(assembled.workload)]
         given = [*(self._viewed(v) for v in assembled.inputs), ALLOCATE]
         name, dense = self._name(value), dense_strides(value.shape)
         if (made.shape, made.effective_strides) == (value.shape, dense):

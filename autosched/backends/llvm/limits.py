@@ -19,7 +19,7 @@ class LlvmLimits:
                 return (
                     f"products of {dtype}; contractions for CPUs take those of {', '.join(filter(is_float, allowed))}"
                 )
-        for tensor in (*workload.inputs, workload.output):
+        for tensor in (*workload.inputs, *workload.outputs):
             if tensor.dtype not in allowed:
                 return f"{tensor.name} is {tensor.dtype}; kernels for CPUs take {', '.join(allowed)}"
         return None

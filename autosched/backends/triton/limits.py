@@ -22,7 +22,7 @@ class TritonLimits:
     """Element types that a GPU has, and its shared memory, registers and threads, as Triton uses them."""
 
     def why_unsupported(self, workload: Workload, target: Target) -> str | None:
-        names = {t.dtype for t in (*workload.inputs, workload.output)}
+        names = {t.dtype for t in (*workload.inputs, *workload.outputs)}
         float8 = next((n for n in FLOAT8 if n in names), None)
         if float8 and target.capability < _FLOAT8_FROM:
             return _needs(float8, _FLOAT8_FROM, target)

@@ -386,5 +386,5 @@ def row_printer(code: Code, kernel: Kernel) -> RowPrinter:
 
 
 def _stores_first(body: Iterable[Statement]) -> list[Load | Store]:
-    """What says how much of an axis there is: the output has just its extent, an input may have more."""
+    """What says how much of an axis there is: an output has just its extent, an input may have more."""
     return sorted((s for s in body if isinstance(s, Load | Store)), key=lambda s: isinstance(s, Load))
