@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +14,9 @@ from autosched.backends import spaces
 from search_spaces import InputError, Schedule, SearchSpace, ops
 from search_spaces.devices.target import GPUS, cpu
 from search_spaces.schedules.knobs import Choice, Tiling, cover
+
+sys.path.append(str(Path(__file__).parent))
+from fused_workloads import gated, prepared
 
 CPU = cpu("a CPU", lanes=16, threads=1, l1_bytes=32768, l2_bytes=2**20, fp32_flops=1e11)
 H200 = GPUS["h200"]
@@ -129,10 +134,54 @@ def test_candidates_that_are_not_legal_are_counted() -> None:
     assert space.rejected == 0
     found = space.sample(np.random.default_rng(0))
     drawn = space.rejected
-    everything = [v for k in space.sketches[0].knobs for v in k.neighbours(found.knobs[k.name])]
+    decisions = space.sketches[0].decisions
+    near = [v for k in space.sketches[0].knobs for v in decisions.neighbours(found.knobs, k.name)]
     assert space.rejected == drawn
     legal = len(list(space.neighbours(found)))
-    assert space.rejected == drawn + len(everything) - legal
+    assert space.rejected == drawn + len(near) - legal
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        ops.matmul(4096, 4096, 4096, dtype="float16"),
+        ops.matmul(1000, 1000, 3000, dtype="float16", epilogue="bias_gelu"),
+        ops.matmul(16, 4096, 4096, dtype="bfloat16"),
+        gated(2048, 14336, 4096, "bfloat16", layout="t"),
+        prepared(2048, 4096, 4096, "bfloat16", prologue="normalised"),
+        ops.softmax(4096, 4096),
+        ops.layernorm(2048, 50257, dtype="bfloat16"),
+        ops.row_sum(64, 100_000),
+    ],
+    ids=lambda w: w.label,
+)
+def test_most_of_what_is_drawn_is_legal(workload: search_spaces.Workload) -> None:
+    """A draw of a float16 product came upon 25 illegal candidates for each legal one when knobs were independent."""
+    whole = spaces.build(workload, H200)
+    for sketch in whole.sketches:
+        space, rng = whole.restricted(sketch.name), np.random.default_rng(0)
+        for _ in range(100):
+            space.sample(rng)
+        assert space.rejected <= 100, sketch.name
+
+
+def test_a_knob_that_means_nothing_keeps_its_neutral_value() -> None:
+    space = spaces.build(ops.matmul(4096, 4096, 4096, dtype="float16"), H200)
+    rng = np.random.default_rng(0)
+    drawn = [space.sample(rng) for _ in range(40)]
+    found = [*drawn, *(space.mutate(s, rng) for s in drawn), *space.neighbours(drawn[0])]
+    found += [space.crossover(a, b, rng) for a, b in itertools.pairwise(drawn)]
+    for knobs in (s.knobs for s in found):
+        assert knobs["per_sm"] == 1 or knobs["grid"] != "tiles"
+        assert knobs["partials"] == "workspace" or knobs["split_k"] != 1 or knobs["grid"] == "stream_k"
+
+
+def test_a_change_takes_along_what_it_leaves_without_meaning() -> None:
+    space = spaces.build(ops.matmul(4096, 4096, 4096, dtype="float16"), H200)
+    walked = changed(space, plain_start(space), grid="persistent", per_sm=2, split_k=1)
+    assert space.why_illegal(walked) is None
+    whole = next(s for s in space.neighbours(walked) if s.knobs["grid"] == "tiles")
+    assert whole.knobs["per_sm"] == 1
 
 
 def test_a_space_can_be_restricted_to_some_values() -> None:

@@ -28,8 +28,9 @@ class Values(dict[str, KnobValue]):
         """The innermost factor of a tiling."""
         return self.tiling(name)[-1]
 
-    def integer(self, name: str) -> int:
-        value = self[name]
+    def integer(self, name: str, undecided: int | None = None) -> int:
+        """The value of a knob; where it has none yet, that of one that is not decided, if there is such."""
+        value = self[name] if undecided is None else self.get(name, undecided)
         assert isinstance(value, int), f"{name}={value!r} is no integer"
         return value
 

@@ -7,14 +7,16 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
 from search_spaces.devices.target import Target
 from search_spaces.errors import EmptySearchSpaceError, InputError, unknown_name
 from search_spaces.programs.tile_program import TileProgram
-from search_spaces.schedules.knobs import Knob, KnobValue, Values, crossover
+from search_spaces.schedules.knobs import Knob, KnobValue, Values
 from search_spaces.schedules.limits import NO_BACKEND, Limits
+from search_spaces.schedules.rules import Decisions, Rule, in_order
 from search_spaces.schedules.schedule import Schedule
 from search_spaces.workloads.workload import Workload
 
@@ -29,7 +31,9 @@ class Sketch:
     """A family of schedules that a sketch rule derived from a workload and a target.
 
     `legality_knobs` names the knobs that legality may depend on; all combinations of the others are equally legal.
-    `why_illegal` gives the rule that the values break beyond what any target forbids (divisibility, combinations).
+    `rules` are what knobs may be together (divisibility, combinations), beyond what any target forbids; `decided_first`
+    names knobs in the order in which they are decided, where that is not their own. `added` are knobs that records of
+    before do not name, with the values that say what these records did.
     `resource_knobs`: those of them that decide what a program needs of the device, where that is not all.
     `seeds` are points worth trying first: what the literature would choose by hand. `depth_knob` names the knob in
     which a start that does not fit gives way: it gets the largest value below its own with which it does. `remarks`:
@@ -40,11 +44,29 @@ class Sketch:
     knobs: tuple[Knob, ...]
     lower: Callable[[Values], TileProgram]
     legality_knobs: tuple[str, ...] = ()
-    why_illegal: Callable[[Values], str | None] = field(default=lambda values: None)
+    rules: tuple[Rule, ...] = ()
     seeds: tuple[Values, ...] = ()
     resource_knobs: tuple[str, ...] | None = None
     remarks: tuple[str, ...] = ()
     depth_knob: str = ""
+    decided_first: tuple[str, ...] = ()
+    added: tuple[tuple[str, KnobValue], ...] = ()
+
+    @cached_property
+    def decisions(self) -> Decisions:
+        """The knobs in the order in which they are decided."""
+        return Decisions(in_order(self.knobs, self.decided_first), self.rules)
+
+    def why_illegal(self, values: Values) -> str | None:
+        """The first rule that the values break."""
+        return self.decisions.why_broken(values)
+
+    def completed(self, values: Values) -> Values:
+        """The values of a record, and of the knobs that it was made before."""
+        if len(values) == len(self.knobs):
+            return values
+        added = {**dict(self.added), **values}
+        return Values({k.name: added[k.name] for k in self.knobs if k.name in added} | values)
 
     def depths(self, start: Values) -> list[int]:
         """The values that the depth knob of a start may have: up to its own, largest first."""
@@ -96,13 +118,14 @@ class SearchSpace:
         backend = schedule.backend or next(iter(self.backends))
         if backend not in self.backends:
             raise unknown_name(f"backend of {self.workload.label} on {self.target.name}", backend, self.backends)
-        got, expected = list(schedule.knobs), [k.name for k in sketch.knobs]
+        values = sketch.completed(schedule.knobs)
+        got, expected = list(values), [k.name for k in sketch.knobs]
         if got != expected:
             raise InputError(f"{sketch.name}: knobs {got}, expected {expected}")
         for knob in sketch.knobs:
-            if schedule.knobs[knob.name] not in knob.values:
-                raise InputError(f"{knob.name}={schedule.knobs[knob.name]} is not one of {list(knob.values)[:20]}")
-        return self._schedule(sketch, schedule.knobs, backend)
+            if values[knob.name] not in knob.values:
+                raise InputError(f"{knob.name}={values[knob.name]} is not one of {list(knob.values)[:20]}")
+        return self._schedule(sketch, values, backend)
 
     def holds(self, schedule: Schedule) -> bool:
         """Whether a schedule is of this space, and not, say, of a workload that computes the same in other loops."""
@@ -140,10 +163,12 @@ class SearchSpace:
 
         What its backend needs of the device is looked at once for all schedules that agree in the knobs that decide it.
         """
+        broken = self.sketch(schedule.sketch).why_illegal(schedule.knobs)
+        return broken if broken is not None else self._why_unfit(schedule)
+
+    def _why_unfit(self, schedule: Schedule) -> str | None:
+        """The limit of its backend that a schedule breaks which breaks no rule of its sketch."""
         sketch, knobs = self.sketch(schedule.sketch), schedule.knobs
-        broken = sketch.why_illegal(knobs)
-        if broken is not None:
-            return broken
         deciding = sketch.legality_knobs if sketch.resource_knobs is None else sketch.resource_knobs
         ruling = (schedule.backend, sketch.name, tuple([knobs.get(name) for name in deciding]))
         if ruling not in self._broken:
@@ -151,34 +176,44 @@ class SearchSpace:
         return self._broken[ruling]
 
     def _accepts(self, schedule: Schedule) -> bool:
-        """Whether a candidate is legal; those that are not are counted."""
-        legal = self.why_illegal(schedule) is None
+        """Whether a candidate that breaks no rule is legal; those that are not are counted."""
+        legal = self._why_unfit(schedule) is None
         self._rejected[schedule.sketch] += not legal
         return legal
 
     def sample(self, rng: np.random.Generator) -> Schedule:
-        """A legal schedule; sketches are equally likely, and so are the values of a knob, and backends."""
+        """A legal schedule; sketches are equally likely, and so are the values that a knob may have, and backends."""
+        reason: str | None = "rules of the sketch leave a knob no value"
         for _ in range(_MAX_DRAWS):
             sketch = self.sketches[int(rng.integers(len(self.sketches)))]
-            values = Values({k.name: k.sample(rng) for k in sketch.knobs})
-            schedule = self._schedule(sketch, values, self._drawn_backend(rng))
+            values = sketch.decisions.drawn(rng)
+            backend = self._drawn_backend(rng)
+            if values is None:
+                self._rejected[sketch.name] += 1
+                continue
+            schedule = self._schedule(sketch, values, backend)
             if self._accepts(schedule):
                 return schedule
+            reason = self.why_illegal(schedule)
         raise EmptySearchSpaceError(
             f"no legal schedule in {_MAX_DRAWS} draws for {self.workload.label} on {self.target.name}; "
-            f"the last one: {self.why_illegal(schedule)}"
+            f"the last one: {reason}"
         )
 
     def mutate(self, schedule: Schedule, rng: np.random.Generator) -> Schedule:
-        """A legal schedule that differs in one knob, or in its backend; the same schedule when none is found."""
+        """A legal schedule that differs in one knob, or in its backend; the same schedule when none is found.
+
+        Knobs that are decided after that one differ too where they could not stay.
+        """
         sketch = self.sketch(schedule.sketch)
         knobs = [k for k in sketch.knobs if len(k.values) > 1]
         choices = len(knobs) + (len(self.backends) > 1)
         for _ in range(32 if choices else 0):
             chosen = int(rng.integers(choices))
             if chosen < len(knobs):
-                knob = knobs[chosen]
-                values = Values({**schedule.knobs, knob.name: knob.mutate(schedule.knobs[knob.name], rng)})
+                values = sketch.decisions.mutated(schedule.knobs, knobs[chosen].name, rng)
+                if values is None:
+                    continue
                 found = self._schedule(sketch, values, schedule.backend)
             else:
                 others = self._other_backends(schedule)
@@ -194,10 +229,11 @@ class SearchSpace:
         """
         if a.sketch != b.sketch:
             return a
+        sketch = self.sketch(a.sketch)
         for _ in range(8):
-            values = Values({k: crossover(v, b.knobs[k], rng) for k, v in a.values})
-            found = self._schedule(self.sketch(a.sketch), values, a.backend)
-            if self._accepts(found):
+            values = sketch.decisions.mixed(a.knobs, b.knobs, rng)
+            found = self._schedule(sketch, values, a.backend) if values is not None else a
+            if values is not None and self._accepts(found):
                 return found
         return a
 
@@ -205,13 +241,11 @@ class SearchSpace:
         """The legal ones of the points that sketches propose to try first, by every backend."""
         proposed = [(sketch, values) for sketch in self.sketches for values in sketch.seeds]
         found = [self._as_deep_as_fits(*point, name) for point in proposed for name in self.backends]
-        return [s for s in dict.fromkeys(found) if self._accepts(s)]
+        return [s for s in dict.fromkeys(found) if self.why_illegal(s) is None]
 
     def _as_deep_as_fits(self, sketch: Sketch, values: Values, backend: str) -> Schedule:
         """The start, or the deepest one below it that is legal; an illegal one where none is."""
         found = self._schedule(sketch, values, backend)
-        if sketch.why_illegal(values) is not None:
-            return found
         for depth in sketch.depths(values):
             found = self._schedule(sketch, Values({**values, sketch.depth_knob: depth}), backend)
             if self.why_illegal(found) is None:
@@ -219,11 +253,14 @@ class SearchSpace:
         return found
 
     def neighbours(self, schedule: Schedule) -> Iterator[Schedule]:
-        """Every legal schedule one step of one knob away, or made by another backend."""
+        """Every legal schedule one step of one knob away, or made by another backend.
+
+        Knobs that are decided after that one follow where they could not stay.
+        """
         sketch = self.sketch(schedule.sketch)
         for knob in sketch.knobs:
-            for value in knob.neighbours(schedule.knobs[knob.name]):
-                found = self._schedule(sketch, Values({**schedule.knobs, knob.name: value}), schedule.backend)
+            for values in sketch.decisions.neighbours(schedule.knobs, knob.name):
+                found = self._schedule(sketch, values, schedule.backend)
                 if self._accepts(found):
                     yield found
         for name in self._other_backends(schedule):
@@ -234,8 +271,8 @@ class SearchSpace:
     def __iter__(self) -> Iterator[Schedule]:
         """Every legal schedule, in a fixed order."""
         for name, sketch in itertools.product(self.backends, self.sketches):
-            for values in itertools.product(*(k.values for k in sketch.knobs)):
-                found = self._schedule(sketch, Values(zip((k.name for k in sketch.knobs), values, strict=True)), name)
+            for values in sketch.decisions.all():
+                found = self._schedule(sketch, values, name)
                 if self._accepts(found):
                     yield found
 

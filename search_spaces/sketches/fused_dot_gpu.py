@@ -19,9 +19,11 @@ from search_spaces.devices.target import Target
 from search_spaces.programs.lowering import buffers
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Values, nearest
+from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.dots.dot_knobs import (
     MIN_ROWS,
+    WARPS,
     addressing_of_all,
     epilogue_addressing,
     fastest,
@@ -68,7 +70,12 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
             knobs,
             lambda values: _lower(workload, form, target, values),
             tuple(k.name for k in knobs if k.name not in _ORDER_KNOBS),
-            lambda values: _why_illegal(workload, form, values),
+            (
+                Rule(
+                    ("swap", "m", "n", "k", "subtiles", "a_load", "b_load", "store"),
+                    lambda values: _why_illegal(workload, form, values),
+                ),
+            ),
             _seeds(form, target, {k.name: k for k in knobs}),
             resource_knobs=tuple(k.name for k in knobs if k.name not in _NEEDLESS_KNOBS),
             remarks=descriptor_remarks(workload, (*moved, workload.output.name), target, "read by pointers"),
@@ -95,7 +102,7 @@ def _knobs(workload: Workload, form: FusedContractionForm, target: Target) -> tu
         Choice("epilogue_load", epilogue_addressing(workload, form.result, target)),
         Choice("subtiles", (1, 2, 4, 8)),
         Choice("max_registers", (0, 128, 168)),
-        Choice("warps", (2, 4, 8)),
+        Choice("warps", WARPS),
         Choice("stages", (1, 2, 3, 4, 5, 6)),
     )
 

@@ -45,7 +45,7 @@ from search_spaces.programs.tile_program import (
 from search_spaces.schedules.knobs import Choice, Knob, Tiling, Values, cover, nearest
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.dots.split_reduction import combine, partial_sums
-from search_spaces.sketches.dots.thin_form import MAX_PRODUCTS, ThinForm, thin_form, threads_of, turns_of, why_illegal
+from search_spaces.sketches.dots.thin_form import MAX_PRODUCTS, ThinForm, thin_form, thin_rules, threads_of, turns_of
 from search_spaces.workloads.expression import Affine
 from search_spaces.workloads.workload import Axis, Workload
 
@@ -79,10 +79,11 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
             knobs,
             lambda values: _lower(workload, form, values),
             ("thin", "wide", "k", "reduce", "unroll", "stages", "split_k", "order", "warps"),
-            lambda values: why_illegal(form, values),
+            thin_rules(form),
             tuple(_seeds(form, knobs, target)),
             # How k is shared changes neither tiles nor what an iteration of the loop loads.
             ("thin", "wide", "k", "reduce", "unroll", "stages", "warps"),
+            decided_first=("wide", "k", "warps", "reduce", "thin", "stages", "unroll", "split_k", "order"),
         ),
     )
 
@@ -136,8 +137,7 @@ def _seeds(form: ThinForm, knobs: tuple[Knob, ...], target: Target) -> Iterator[
                 eviction="evict_first",
                 warps=warps,
             )
-            if why_illegal(form, values) is None:
-                yield values
+            yield values
 
 
 def _start_tiles(form: ThinForm, rows: int, loads: int) -> tuple[tuple[int, int, int, str], ...]:

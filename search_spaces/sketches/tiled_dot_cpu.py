@@ -43,6 +43,7 @@ from search_spaces.programs.tile_program import (
     View,
 )
 from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest
+from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
 from search_spaces.structure.forms import ContractionForm, contraction_form
 from search_spaces.workloads.expression import Access, Affine
@@ -78,7 +79,10 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
             knobs,
             lambda values: _lower(workload, form, target, values),
             ("register", "unroll"),
-            lambda values: _why_illegal(target, values),
+            (
+                Rule(("register",), lambda values: _why_too_many_registers(target, values)),
+                Rule(("register", "unroll"), lambda values: _why_long_body(target, values)),
+            ),
             _seeds(form, target, knobs),
         ),
     )
@@ -179,13 +183,18 @@ def _runs_along(workload: Workload, access: Access, axis: str) -> bool:
     return access.index[-1].terms[0][0] == axis and tensor.effective_strides[-1] == 1
 
 
-def _why_illegal(target: Target, values: Values) -> str | None:
+def _why_too_many_registers(target: Target, values: Values) -> str | None:
     rows, columns = values.tiling("register")
     need = _registers((rows, columns), target)
     if need > target.registers_per_sm:
         return (
             f"register tile {rows}x{columns} needs {need} vector registers; {target.name} has {target.registers_per_sm}"
         )
+    return None
+
+
+def _why_long_body(target: Target, values: Values) -> str | None:
+    rows, columns = values.tiling("register")
     unroll, body = values.integer("unroll"), rows * (columns // target.lanes) * values.integer("unroll")
     if unroll > 1 and body > MAX_LOOP_BODY:
         return f"{body} multiply-adds in the innermost loop; at most {MAX_LOOP_BODY} are allowed"

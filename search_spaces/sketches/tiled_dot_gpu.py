@@ -20,24 +20,23 @@ import math
 
 from search_spaces.devices.descriptors import descriptor_remarks
 from search_spaces.devices.target import Target
-from search_spaces.devices.warps import GROUP_ROWS
 from search_spaces.programs.lowering import buffers, start_of
 from search_spaces.programs.tile_program import Kernel, Slice, TileProgram
 from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Values, nearest
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.dots.dot_knobs import (
-    MIN_ROWS,
     REDUCTION_TILES,
+    WARPS,
     addressing,
     epilogue_addressing,
     fastest,
     store_addressing,
     tilings,
-    why_too_narrow,
 )
+from search_spaces.sketches.dots.dot_rules import DECIDED_FIRST, DotRules
 from search_spaces.sketches.dots.dot_tiles import DotTile
 from search_spaces.sketches.dots.operand_copies import Operand, OperandCopy, operand, operand_copy
-from search_spaces.sketches.dots.specialization import CAPABILITY, KINDS, why_not_specialized
+from search_spaces.sketches.dots.specialization import CAPABILITY, KINDS
 from search_spaces.sketches.dots.split_reduction import combine, partial_sums
 from search_spaces.structure.forms import ContractionForm, contraction_form
 from search_spaces.workloads.dtypes import dtype, is_integer, is_promoted
@@ -114,11 +113,12 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
             knobs,
             lambda values: _lower(workload, form, target, values),
             tuple(k.name for k in knobs if k.name not in _ORDER_KNOBS),
-            lambda values: _why_illegal(workload, form, target, values),
+            DotRules(workload, form, target, _operands(workload, form, knobs)).all(),
             _seeds(workload, form, target),
             resource_knobs=tuple(k.name for k in knobs if k.name not in _KNOBS_BESIDE_NEEDS),
             remarks=descriptor_remarks(workload, (form.a.tensor, form.b.tensor), target),
             depth_knob="stages",
+            decided_first=DECIDED_FIRST,
         ),
     )
 
@@ -144,7 +144,7 @@ def _knobs(workload: Workload, form: ContractionForm, target: Target) -> tuple[K
         Choice("specialize", KINDS if target.capability == CAPABILITY else KINDS[:1], ordered=False),
         Choice("ctas", (1, 2) if target.has_clusters else (1,)),
         Choice("max_registers", (0, 64, 96, 128, 168)),
-        Choice("warps", (2, 4, 8)),
+        Choice("warps", WARPS),
         Choice("stages", STAGES),
     )
 
@@ -214,52 +214,6 @@ def _along_k(loads: Knob) -> KnobValue:
     return "transposed" if "transposed" in loads.values else fastest(loads)
 
 
-def _why_illegal(workload: Workload, form: ContractionForm, target: Target, values: Values) -> str | None:
-    """The first rule that the values break: no kernel can be made of them, or only one that others make too."""
-    tile = DotTile(workload, form, values)
-    rows, columns = tile.shape
-    loads = (values["a_load"], values["b_load"])
-    subtiles, atomic, shared = (
-        values.integer("subtiles"),
-        values["partials"] == "atomic",
-        tile.splits > 1 or tile.streamed,
-    )
-    if rows < MIN_ROWS:
-        return f"a dot has at least {MIN_ROWS} rows, got {rows}; swap makes them columns"
-    if subtiles > 1 and columns // subtiles < MIN_ROWS:
-        return f"subtiles={subtiles} needs at least {subtiles * MIN_ROWS} columns of the accumulator, got {columns}"
-    if values["tail"] == "peeled" and (shared or not tile.has_tail or "pointer" not in loads):
-        return "tail=peeled is for the last step of an uneven k, read by pointers, where one program does all steps"
-    if values["epilogue_load"] == "descriptor" and shared:
-        return "epilogue_load=descriptor is for an epilogue in the same kernel: split_k=1 and not stream_k"
-    if tile.streamed and (tile.splits > 1 or not atomic):
-        return "grid=stream_k shares the reduction itself: it needs split_k=1 and partials=atomic"
-    if atomic and not shared:
-        return "partials=atomic needs a shared reduction: split_k above 1 or grid=stream_k"
-    if values["grid"] == "tiles" and values["per_sm"] != 1:
-        return "per_sm counts persistent programs; grid=tiles has one per tile"
-    enough = target.num_sms * (values.integer("per_sm") - 1)
-    if enough and (pieces := tile.grid(target.num_sms).pieces) <= enough:
-        return f"per_sm={values['per_sm']} adds programs to {enough}, got {pieces} pieces of work; lower it"
-    if values["ctas"] != 1 and columns <= rows:
-        return f"ctas=2 cuts the columns between two blocks: expected more columns than rows, got {rows} x {columns}"
-    if values["ctas"] != 1 and (subtiles > 1 or rows < GROUP_ROWS):
-        return f"ctas=2 compiles with subtiles=1 and {GROUP_ROWS} rows at least; got subtiles={subtiles}, {rows} rows"
-    if values["ctas"] != 1 and dtype(workload.contracted[0]).bytes == 1:
-        return "ctas=2 compiles for operands of 16 and 32 bits"
-    a, b = (_brought(workload, x, str(how))[0] for x, how in zip((form.a, form.b), loads, strict=True))
-    return _why_not_described(tile, a, b) or why_not_specialized(tile, a, b, target.num_sms)
-
-
-def _why_not_described(tile: DotTile, a: Operand, b: Operand) -> str | None:
-    """Why descriptors cannot move what the schedule has them move: tiles too narrow."""
-    values, workload, form = tile.values, tile.workload, tile.form
-    moved = [(x.axes[-1], x.dtype) for x, way in ((a, "a_load"), (b, "b_load")) if values[way] != "pointer"]
-    moved += [(form.n.name, workload.output.dtype)] if values["store"] == "descriptor" else []
-    # A tile is at one index of the batch.
-    return why_too_narrow(moved, {**tile.extents, **{x.name: 1 for x in form.batch}})
-
-
 def _lower(workload: Workload, form: ContractionForm, target: Target, values: Values) -> TileProgram:
     tile = DotTile(workload, form, values)
     a, a_copies = _brought(workload, form.a, values.word("a_load"))
@@ -282,6 +236,13 @@ def _lower(workload: Workload, form: ContractionForm, target: Target, values: Va
         (*before, first, second),
         zeroed=(partial.name,) if atomic else (),
     )
+
+
+def _operands(workload: Workload, form: ContractionForm, knobs: tuple[Knob, ...]) -> dict[tuple[str, str], Operand]:
+    """Where operands are read, by the knob that says so and its value."""
+    accesses = {"a_load": form.a, "b_load": form.b}
+    ways = [(k.name, str(how)) for k in knobs if k.name in accesses for how in k.values]
+    return {(name, how): _brought(workload, accesses[name], how)[0] for name, how in ways}
 
 
 def _brought(workload: Workload, access: Access, how: str) -> tuple[Operand, tuple[OperandCopy, ...]]:

@@ -10,10 +10,11 @@ from autosched import strategies
 from autosched.backends import spaces
 from autosched.strategies import Stopped, Strategy
 from cost_models.roofline import latency_s
-from search_spaces import Schedule, SearchSpace, TileProgram, ops, target_named
+from search_spaces import Schedule, SearchSpace, Target, TileProgram, Workload, ops, target_named
 from search_spaces.devices.target import cpu
 from search_spaces.programs.tile_program import Grid, Kernel
 from search_spaces.schedules.knobs import Choice
+from search_spaces.schedules.limits import Resources
 from search_spaces.schedules.space import Sketch, Values
 from tuning_logs import Measurement, Provenance, TuningRecord
 
@@ -26,17 +27,27 @@ every_pair = pytest.mark.parametrize(
 )
 
 
+class NoZeros:
+    """The limits of a backend that cannot make what has x = 0."""
+
+    def why_unsupported(self, workload: Workload, target: Target) -> str | None:
+        return None
+
+    def why_unfit(self, schedule: Schedule, target: Target) -> str | None:
+        return "x is 0" if schedule.knobs["x"] == 0 else None
+
+    def needs(self, program: TileProgram, kernel: Kernel, target: Target) -> Resources | None:
+        return None
+
+
 def tiny_space(values: int = 6) -> SearchSpace:
     """A space of values² schedules, of which those with x = 0 are illegal."""
 
     def lower(chosen: Values) -> TileProgram:
         return TileProgram("tiny", (), (Kernel("tiny", Grid(()), ()),))
 
-    def why_illegal(chosen: Values) -> str | None:
-        return "x is 0" if chosen["x"] == 0 else None
-
     knobs = (Choice("x", tuple(range(values))), Choice("y", tuple(range(values))))
-    return SearchSpace(WORKLOAD, CPU, (Sketch("tiny", knobs, lower, ("x",), why_illegal),))
+    return SearchSpace(WORKLOAD, CPU, (Sketch("tiny", knobs, lower, ("x",)),), {"": NoZeros()})
 
 
 def create(name: str, space: SearchSpace, model: str = "random", seed: int = 0) -> Strategy:

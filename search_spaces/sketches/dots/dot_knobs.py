@@ -15,6 +15,7 @@ from search_spaces.workloads.workload import Axis, Tensor, Workload
 TILES = (16, 32, 64, 128, 256)
 SHORT_AXIS_TILES = (8, *TILES)
 MIN_ROWS = 16
+WARPS = (2, 4, 8)
 # Tiles along the reduction, and the bytes that their rows may have: two dot instructions at least, up to the sixteen
 # that are in flight anyway.
 REDUCTION_TILES = (16, 32, 64, 128, 256)

@@ -54,6 +54,11 @@ class DotTile:
         return self.values["grid"] == "stream_k"
 
     @property
+    def shared(self) -> bool:
+        """Whether several programs share the reduction of a tile."""
+        return self.splits > 1 or self.streamed
+
+    @property
     def has_tail(self) -> bool:
         """Whether the last of several steps along k reaches beyond its end."""
         steps, tile = self.values.tiling("k")

@@ -8,13 +8,18 @@ The names are CUTLASS's (KernelTmaWarpSpecializedCooperative, KernelTmaWarpSpeci
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from search_spaces.devices.target import HOPPER
 from search_spaces.devices.warps import GROUP_ROWS, WARP, WARP_GROUP
+from search_spaces.schedules.knobs import KnobValue, Values
+from search_spaces.schedules.rules import Rule
 from search_spaces.sketches.dots.dot_tiles import DotTile
 from search_spaces.sketches.dots.operand_copies import Operand
+from search_spaces.structure.forms import ContractionForm
 from search_spaces.workloads.dtypes import FLOAT8_CHAIN, dtype, is_integer, is_promoted
+from search_spaces.workloads.workload import Workload
 
 KINDS = ("none", "cooperative", "pingpong")
 # The only compute capability whose warp groups issue dots themselves (PTX ISA, wgmma: sm_90a).
@@ -55,6 +60,10 @@ class GroupDots:
 
     def why_impossible(self) -> str | None:
         """Why the dot units cannot do that, or None when they can."""
+        return self.why_too_large() or self.why_not_read()
+
+    def why_too_large(self) -> str | None:
+        """Why they cannot, wherever the operands are."""
         promoted = is_promoted(self.dtype, self.precision)
         most = MAX_ACCUMULATOR_REGISTERS * WARP * WARP_GROUP // (1 + promoted)
         widest = MAX_INTEGER_COLUMNS if is_integer(self.dtype) else MAX_COLUMNS
@@ -68,9 +77,10 @@ class GroupDots:
             return f"{self.columns} columns of sums of {self.dtype}; expected at most {widest}"
         if self.rows * self.columns > most:
             return f"{self.rows} x {self.columns} sums for a warp group; expected at most {most}"
-        return self._why_not_read()
+        return None
 
-    def _why_not_read(self) -> str | None:
+    def why_not_read(self) -> str | None:
+        """Why they cannot read the operands where they are."""
         size = dtype(self.dtype).bytes
         for tile in (self.a, self.b):
             if tile.neighbours * size < MIN_ROW_BYTES:
@@ -82,32 +92,126 @@ class GroupDots:
         return None
 
 
-def why_not_specialized(tile: DotTile, a: Operand, b: Operand, num_sms: int) -> str | None:
-    """Why the schedule cannot be the specialised kernel that it asks for, or None when it can, or asks for none."""
-    values, kind = tile.values, tile.values["specialize"]
-    if kind == "none":
+@dataclass(frozen=True)
+class _Specialization:
+    """Which schedules of a contraction can be specialised kernels. `brought`: where an operand is read, by its knob."""
+
+    workload: Workload
+    form: ContractionForm
+    num_sms: int
+    brought: Mapping[tuple[str, str], Operand]
+
+    def tile(self, values: Values) -> DotTile:
+        return DotTile(self.workload, self.form, values)
+
+    def why_not_walked(self, values: Values) -> str | None:
+        tile = self.tile(values)
+        if values["specialize"] == "pingpong" and (tile.uneven or not tile.grid(self.num_sms).walked):
+            return _ALTERNATING
         return None
-    warps, (rows, columns) = values.integer("warps"), tile.shape
-    groups = warps // WARP_GROUP
-    group_rows = rows if kind == "pingpong" or groups < 2 else rows // groups
-    if "pointer" in (values["a_load"], values["b_load"]):
-        return f"specialize={kind} brings operands by descriptor, not by pointers"
-    if values["grid"] not in ("tiles", "persistent") or values["ctas"] != 1 or values["partials"] == "atomic":
-        return f"specialize={kind} needs grid=tiles or grid=persistent, ctas=1 and partials=workspace"
-    if warps % WARP_GROUP or (values.integer("max_registers") and groups > 1):
+
+    def why_no_dots(self, values: Values) -> str | None:
+        if values["specialize"] == "none":
+            return None
+        own = ("a_load", "b_load")
+        return self._dots(values, *(next(how for knob, how in self.brought if knob == x) for x in own)).why_too_large()
+
+    def why_not_read(self, values: Values) -> str | None:
+        if values["specialize"] == "none":
+            return None
+        return self._dots(values, values.word("a_load"), values.word("b_load")).why_not_read()
+
+    def why_not_through_registers(self, values: Values) -> str | None:
+        if values["specialize"] == "none":
+            return None
+        side = "b_load" if values.flag("swap") else "a_load"
+        a = self.brought[side, values.word(side)]
+        if dtype(a.dtype).bytes == 4 and not self._along_k(a) and self.tile(values).uneven:
+            return (
+                f"{a.buffer} goes through registers, which needs equal parts of the reduction, unless it runs along k"
+            )
+        return None
+
+    def _dots(self, values: Values, a_load: str, b_load: str) -> GroupDots:
+        tile, groups = self.tile(values), values.integer("warps") // WARP_GROUP
+        rows, columns = tile.shape
+        group_rows = rows if values["specialize"] == "pingpong" or groups < 2 else rows // groups
+        read = [self.brought["a_load", a_load], self.brought["b_load", b_load]]
+        if values.flag("swap"):
+            read.reverse()
+        loaded = [LoadedTile(x.buffer, tile.extents.get(x.axes[-1], 1), self._along_k(x)) for x in read]
+        depth = values.tile("k")
+        return GroupDots(read[0].dtype, self.workload.precision, group_rows, columns, depth, *loaded)
+
+    def _along_k(self, x: Operand) -> bool:
+        """Whether neighbours in memory are neighbours along the reduction."""
+        return x.axes[-1] == self.form.k.name
+
+
+_ALTERNATING = "specialize=pingpong needs two warp groups, more tiles than programs, and equal parts of the reduction"
+
+
+def specialization_rules(
+    workload: Workload, form: ContractionForm, num_sms: int, brought: Mapping[tuple[str, str], Operand]
+) -> tuple[Rule, ...]:
+    """What has to be so for the specialised kernel that a schedule asks for."""
+    asked = _Specialization(workload, form, num_sms, brought)
+    own = ("specialize", "swap", "m", "n", "k")
+    return (
+        *(Rule(("specialize", side), _why_by_pointers(side)) for side in ("a_load", "b_load")),
+        *(Rule(("specialize", knob), _why_not_beside(knob)) for knob in _BESIDE),
+        Rule(("specialize", "warps"), _why_no_groups),
+        Rule(("specialize", "warps", "max_registers"), _why_capped),
+        Rule((*own, "split_k", "grid", "per_sm", "order", "group"), asked.why_not_walked),
+        Rule(("specialize", "stages"), _why_no_stages),
+        Rule(("specialize", "swap", "k", "split_k", "a_load", "b_load"), asked.why_not_through_registers),
+        Rule((*own, "warps"), asked.why_no_dots),
+        Rule((*own, "warps", "a_load", "b_load"), asked.why_not_read),
+    )
+
+
+# What else a schedule may have that is specialised.
+_BESIDE: dict[str, tuple[KnobValue, ...]] = {
+    "grid": ("tiles", "persistent"),
+    "ctas": (1,),
+    "partials": ("workspace",),
+}
+
+
+def _why_by_pointers(side: str) -> Callable[[Values], str | None]:
+    def why(values: Values) -> str | None:
+        if values["specialize"] != "none" and values[side] == "pointer":
+            return f"specialize={values['specialize']} brings operands by descriptor, not by pointers"
+        return None
+
+    return why
+
+
+def _why_not_beside(knob: str) -> Callable[[Values], str | None]:
+    def why(values: Values) -> str | None:
+        if values["specialize"] != "none" and values[knob] not in _BESIDE[knob]:
+            kind = values["specialize"]
+            return f"specialize={kind} needs grid=tiles or grid=persistent, ctas=1 and partials=workspace"
+        return None
+
+    return why
+
+
+def _why_no_groups(values: Values) -> str | None:
+    kind, warps = values["specialize"], values.integer("warps")
+    if kind != "none" and warps % WARP_GROUP:
         return f"specialize={kind} needs whole warp groups without a cap on registers, got {warps} warps"
-    if kind == "pingpong" and (groups != 2 or tile.uneven or not tile.grid(num_sms).walked):
-        return "specialize=pingpong needs two warp groups, more tiles than programs, and equal parts of the reduction"
-    if values.integer("stages") < 2:
-        return f"specialize={kind} needs two stages at least, got {values['stages']}"
-    a, b = (b, a) if values.flag("swap") else (a, b)
-    if dtype(a.dtype).bytes == 4 and not _along_k(tile, a) and tile.uneven:
-        return f"{a.buffer} goes through registers, which needs equal parts of the reduction, unless it runs along k"
-    loaded = [LoadedTile(x.buffer, tile.extents[x.axes[-1]], _along_k(tile, x)) for x in (a, b)]
-    precision, depth = tile.workload.precision, values.tile("k")
-    return GroupDots(a.dtype, precision, group_rows, columns, depth, *loaded).why_impossible()
+    return _ALTERNATING if kind == "pingpong" and warps != 2 * WARP_GROUP else None
 
 
-def _along_k(tile: DotTile, x: Operand) -> bool:
-    """Whether neighbours in memory are neighbours along the reduction."""
-    return x.axes[-1] == tile.form.k.name
+def _why_capped(values: Values) -> str | None:
+    kind, warps = values["specialize"], values.integer("warps")
+    if kind != "none" and values.integer("max_registers") and warps > WARP_GROUP:
+        return f"specialize={kind} needs whole warp groups without a cap on registers, got {warps} warps"
+    return None
+
+
+def _why_no_stages(values: Values) -> str | None:
+    if values["specialize"] != "none" and values.integer("stages") < 2:
+        return f"specialize={values['specialize']} needs two stages at least, got {values['stages']}"
+    return None

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from search_spaces.devices.warps import WARP
+from search_spaces.devices.warps import MAX_REGISTERS, WARP
 from search_spaces.schedules.knobs import Values
+from search_spaces.schedules.rules import Rule
 from search_spaces.structure.forms import ContractionForm, contraction_form
 from search_spaces.workloads.dtypes import dtype, is_integer
 from search_spaces.workloads.expression import Access
@@ -125,41 +126,81 @@ def threads_of(form: ThinForm, tile_wide: int, tile_k: int, warps: int) -> Threa
 
 def turns_of(values: Values) -> int:
     """Turns of the loop over k of one program."""
-    return -(-values.tiling("k")[0] // (values.integer("unroll") * values.integer("split_k")))
+    return -(-values.tiling("k")[0] // (values.integer("unroll", 1) * values.integer("split_k", 1)))
 
 
-def why_illegal(form: ThinForm, values: Values) -> str | None:
-    """The rule that a schedule of `thin_dot_gpu` breaks, or None."""
-    threads = threads_of(form, values.tile("wide"), values.tile("k"), values.integer("warps"))
-    return _why_bad_loop(form, values) or _why_bad_tile(form, values) or _why_bad_reduce(values, threads)
+def thin_rules(form: ThinForm) -> tuple[Rule, ...]:
+    """What knobs of `thin_dot_gpu` may be together."""
+    tile = ("wide", "k", "warps")
+    return (
+        Rule(("thin", "stages"), _why_many_products),
+        Rule(("thin", "stages", "unroll"), _why_many_products),
+        Rule(("k", "unroll", "split_k"), _why_idle),
+        *(Rule(("k", "stages", *others), _why_too_deep) for others in ((), ("unroll",), ("unroll", "split_k"))),
+        Rule(("stages",), lambda values: _why_not_ahead(form, values)),
+        Rule(("split_k", "order"), _why_no_order),
+        Rule(tile, lambda values: _why_small_tile(form, values)),
+        *(
+            Rule(("k", "warps", *others), lambda values: _why_other_layout(form, values))
+            for others in ((), ("stages",))
+        ),
+        Rule((*tile, "reduce"), lambda values: _why_bad_reduce(form, values)),
+        *(
+            Rule((*tile, "reduce", *others), lambda values: _why_many_registers(form, values))
+            for others in ((), ("thin",), ("thin", "unroll"))
+        ),
+    )
 
 
-def _why_bad_loop(form: ThinForm, values: Values) -> str | None:
-    steps, iterations = values.tiling("k")[0], turns_of(values)
-    stages, unroll, split = values.integer("stages"), values.integer("unroll"), values.integer("split_k")
-    rows, most = values.tile("thin"), MAX_PRODUCTS if stages == 1 else MAX_PIPELINED_PRODUCTS
+def _why_many_products(values: Values) -> str | None:
+    stages, rows, unroll = values.integer("stages"), values.tile("thin"), values.integer("unroll", 1)
+    most = MAX_PRODUCTS if stages == 1 else MAX_PIPELINED_PRODUCTS
     if rows * unroll > most:
         return (
             f"thin={rows} with unroll={unroll} and stages={stages} writes out {rows * unroll} products; at most {most}"
         )
-    if unroll * split > steps or iterations * unroll * (split - 1) >= steps:
+    return None
+
+
+def _why_idle(values: Values) -> str | None:
+    steps, unroll, split = values.tiling("k")[0], values.integer("unroll"), values.integer("split_k")
+    if unroll * split > steps or turns_of(values) * unroll * (split - 1) >= steps:
         return f"split_k={split} with unroll={unroll} leaves tiles or whole parts empty: k has {steps} tiles"
+    return None
+
+
+def _why_too_deep(values: Values) -> str | None:
+    stages, iterations = values.integer("stages"), turns_of(values)
     if stages > 1 and stages > iterations:
         return f"stages={stages} with {iterations} iterations of the loop; use at most as many"
-    if stages > 1 and form.vector * form.element_bytes < ASYNC_BYTES:
-        return f"stages={stages}: a copy of {form.vector * form.element_bytes} bytes cannot run ahead; use stages=1"
-    if split == 1 and values["order"] == "split_last":
+    return None
+
+
+def _why_not_ahead(form: ThinForm, values: Values) -> str | None:
+    stages, copied = values.integer("stages"), form.vector * form.element_bytes
+    if stages > 1 and copied < ASYNC_BYTES:
+        return f"stages={stages}: a copy of {copied} bytes cannot run ahead; use stages=1"
+    return None
+
+
+def _why_no_order(values: Values) -> str | None:
+    if values.integer("split_k") == 1 and values["order"] == "split_last":
         return "order=split_last means nothing with split_k=1"
     return None
 
 
-def _why_bad_tile(form: ThinForm, values: Values) -> str | None:
-    threads, tile_k = values.integer("warps") * WARP, values.tile("k")
-    tile = tile_k * values.tile("wide")
+def _why_small_tile(form: ThinForm, values: Values) -> str | None:
+    threads, tile = values.integer("warps") * WARP, values.tile("k") * values.tile("wide")
     if tile < form.vector * threads:
         return f"a tile of {tile} elements has no load of {form.vector} for each of {threads} threads"
+    return None
+
+
+def _why_other_layout(form: ThinForm, values: Values) -> str | None:
+    threads, tile_k = values.integer("warps") * WARP, values.tile("k")
     copied = min(form.row_vector, tile_k // threads) * form.row_element_bytes
-    staged = values.integer("stages") > 1 and copied >= ASYNC_BYTES
+    ahead = form.vector * form.element_bytes >= ASYNC_BYTES
+    staged = values.integer("stages", 1 + ahead) > 1 and copied >= ASYNC_BYTES
     # Triton gives a row a layout of its own. It loads it in that of the tile instead when it has fewer elements than
     # there are threads; and the two are the same when both are read in the same vectors, one at least a thread.
     same = form.along_k and form.row_vector == form.vector and tile_k >= form.vector * threads
@@ -170,11 +211,26 @@ def _why_bad_tile(form: ThinForm, values: Values) -> str | None:
     return None
 
 
-def _why_bad_reduce(values: Values, threads: Threads) -> str | None:
+def _why_bad_reduce(form: ThinForm, values: Values) -> str | None:
     if values["reduce"] == "after_loop":
         return None
+    threads = threads_of(form, values.tile("wide"), values.tile("k"), values.integer("warps"))
     if not threads.within_warp:
         return f"reduce=each_turn: {threads.sharing} threads share a sum over k, beyond one warp"
     if threads.summed < max(2, threads.sharing):
         return f"reduce=each_turn: {threads.sharing} threads share a sum of which each has {threads.summed} elements"
     return None
+
+
+def _why_many_registers(form: ThinForm, values: Values) -> str | None:
+    """Sums and the tiles of a turn are in registers; what a compiler needs beside them its backend says."""
+    threads = threads_of(form, values.tile("wide"), values.tile("k"), values.integer("warps"))
+    kept = threads.elements if values["reduce"] == "after_loop" else threads.elements // threads.summed
+    rows = values.tile("thin") if "thin" in values else 1
+    loaded = values.integer("unroll", 1) * threads.elements * form.element_bytes // 4
+    need = rows * kept + loaded
+    return (
+        f"at least {need} registers a thread for sums and tiles; at most {MAX_REGISTERS}"
+        if need > MAX_REGISTERS
+        else None
+    )

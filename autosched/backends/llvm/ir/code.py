@@ -141,6 +141,10 @@ class Code:
         at = index(offset) if isinstance(offset, int) else offset
         return base if at.number == 0 else self.b.gep(base, at, _STORED[dtype])
 
+    def anywhere(self, buffer: str, offset: IRValue) -> IRValue:
+        """The address so many elements after a buffer's first, which may be outside of it."""
+        return self.b.gep(self.base[buffer], offset, _STORED[self.buffers[buffer].dtype], inbounds=False)
+
     def take_scratch(self, elements: int) -> IRValue:
         """The address of so many float32 elements of this thread's scratch memory, aligned to a page and staggered."""
         offset = self.scratch_bytes

@@ -1,0 +1,158 @@
+"""Rules of a sketch: what knobs may be together. Candidates are drawn, changed and enumerated along them.
+
+A knob means something only beside some values of the knobs before it: how many walks share a multiprocessor where
+programs walk, how partial sums meet where there are some. Elsewhere a rule leaves it one value, its neutral one, and so
+it is neither drawn nor changed nor counted there, while every schedule names every knob.
+
+Before:  grid, per_sm = any two values          per_sm=3 of grid=tiles is refused when the schedule is complete
+After:   grid = any; per_sm = one of those that no rule forbids beside that grid
+
+(Conditional parameters in the words of hyperparameter search: Bergstra et al., "Algorithms for Hyper-Parameter
+Optimization", NIPS 2011, section 2.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from search_spaces.schedules.knobs import Knob, KnobValue, Values, crossover
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What the knobs named may be together: `why_broken` reads no others, and says what is wrong and what is allowed.
+
+    It need not name the reason first that another rule has: of a schedule the first broken rule is told.
+    """
+
+    knobs: tuple[str, ...]
+    why_broken: Callable[[Values], str | None]
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """Knobs in the order in which they are decided, and the rules that hold between them.
+
+    The first of two knobs of a rule is free, and what is left to the second follows from it.
+    """
+
+    knobs: tuple[Knob, ...]
+    rules: tuple[Rule, ...] = ()
+
+    @cached_property
+    def _ruling(self) -> tuple[tuple[Rule, ...], ...]:
+        """For every knob the rules of which it is the last to be decided; of knobs that there are not, none."""
+        at = {k.name: i for i, k in enumerate(self.knobs)}
+        last = [max(at.get(name, len(at)) for name in rule.knobs) for rule in self.rules]
+        return tuple(tuple(r for r, i in zip(self.rules, last, strict=True) if i == n) for n in range(len(self.knobs)))
+
+    def why_broken(self, values: Values) -> str | None:
+        """The first rule that the values break, in the order of the rules."""
+        for rule in self.rules:
+            reason = rule.why_broken(values)
+            if reason is not None:
+                return reason
+        return None
+
+    def drawn(self, rng: np.random.Generator) -> Values | None:
+        """Values that break no rule; of each knob, what is left to it is equally likely. None at a dead end."""
+        values = Values()
+        for at, knob in enumerate(self.knobs):
+            left = self._left(values, at)
+            if left is None:
+                return None
+            values[knob.name] = left.sample(rng)
+        return values
+
+    def mutated(self, values: Values, name: str, rng: np.random.Generator) -> Values | None:
+        """Values with another one for a knob, near its own; those decided after it give way where a rule says so.
+
+        None where the knob can be nothing else, or nothing is left to a later one.
+        """
+        at = self._place(name)
+        left = self._left(values, at)
+        if left is None or values[name] not in left.values:
+            return None
+        found = left.mutate(values[name], rng)
+        return self._settled(values, at, found) if found != values[name] else None
+
+    def neighbours(self, values: Values, name: str) -> Iterator[Values]:
+        """The same for every value that is one step away."""
+        at = self._place(name)
+        for value in self.knobs[at].neighbours(values[name]):
+            found = self._settled(values, at, value) if self._allows({**values, name: value}, at) else None
+            if found is not None:
+                yield found
+
+    def mixed(self, a: Values, b: Values, rng: np.random.Generator) -> Values | None:
+        """Of every knob one parent's value or the other's; what breaks a rule beside those before gives way."""
+        values = Values()
+        for at, knob in enumerate(self.knobs):
+            found = self._nearest(values, at, crossover(a[knob.name], b[knob.name], rng))
+            if found is None:
+                return None
+            values[knob.name] = found
+        return values
+
+    def all(self) -> Iterator[Values]:
+        """Every combination that breaks no rule, the last knob fastest."""
+        yield from self._all(Values(), 0)
+
+    def _all(self, values: Values, at: int) -> Iterator[Values]:
+        if at == len(self.knobs):
+            yield Values(values)
+            return
+        name = self.knobs[at].name
+        for value in self.knobs[at].values:
+            values[name] = value
+            if self._allows(values, at):
+                yield from self._all(values, at + 1)
+        del values[name]
+
+    def _place(self, name: str) -> int:
+        return next(i for i, k in enumerate(self.knobs) if k.name == name)
+
+    def _allows(self, values: Mapping[str, KnobValue], at: int) -> bool:
+        """Whether the values up to a knob break none of the rules that it is the last of."""
+        ruling = self._ruling[at]
+        return not ruling or all(r.why_broken(Values(values)) is None for r in ruling)
+
+    def _left(self, before: Values, at: int) -> Knob | None:
+        """The knob with what is left to it beside the values before it; None where that is nothing."""
+        knob = self.knobs[at]
+        if not self._ruling[at]:
+            return knob
+        allowed = [v for v in knob.values if self._allows({**before, knob.name: v}, at)]
+        if len(allowed) == len(knob.values):
+            return knob
+        return knob.restricted(allowed) if allowed else None
+
+    def _settled(self, values: Values, at: int, value: KnobValue) -> Values | None:
+        """The values with that one for a knob, and those decided after it as near to their own as rules allow."""
+        found = Values({**values, self.knobs[at].name: value})
+        for later in range(at + 1, len(self.knobs)):
+            name = self.knobs[later].name
+            near = self._nearest(found, later, values[name])
+            if near is None:
+                return None
+            found[name] = near
+        return found
+
+    def _nearest(self, before: Values, at: int, wanted: KnobValue) -> KnobValue | None:
+        """The value nearest in the knob's own order to the one wanted, the smaller of two, that rules leave it."""
+        knob = self.knobs[at]
+        if self._allows({**before, knob.name: wanted}, at):
+            return wanted
+        left = self._left(before, at)
+        place = knob.values.index(wanted)
+        return min(left.values, key=lambda v: abs(knob.values.index(v) - place)) if left else None
+
+
+def in_order(knobs: Sequence[Knob], first: Sequence[str]) -> tuple[Knob, ...]:
+    """The knobs, those named first, in that order."""
+    named = {k.name: k for k in knobs}
+    return tuple(named[x] for x in dict.fromkeys((*(x for x in first if x in named), *named)))

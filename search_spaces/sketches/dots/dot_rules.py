@@ -1,0 +1,170 @@
+"""What knobs of a tiled contraction may be together, rule by rule, each with the knobs that it is about.
+
+They are decided from the tiles outward: a tile, the warps that hold it, whether these are specialised, which program
+does it, how operands come, and then how deep the pipeline is that shared memory has room for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from search_spaces.devices.target import Target
+from search_spaces.devices.warps import GROUP_ROWS, MAX_REGISTERS, WARP
+from search_spaces.schedules.knobs import Values
+from search_spaces.schedules.rules import Rule
+from search_spaces.sketches.dots.dot_knobs import MIN_ROWS, WARPS, why_too_narrow
+from search_spaces.sketches.dots.dot_tiles import DotTile
+from search_spaces.sketches.dots.operand_copies import Operand
+from search_spaces.sketches.dots.specialization import specialization_rules
+from search_spaces.structure.forms import ContractionForm
+from search_spaces.workloads.dtypes import dtype
+from search_spaces.workloads.workload import Workload
+
+# The order in which knobs are decided.
+DECIDED_FIRST = (
+    *("order", "group", "swap", "m", "n", "k", "warps", "specialize", "grid", "split_k", "partials", "per_sm"),
+    *("a_load", "b_load", "tail", "store", "epilogue_load", "ctas", "subtiles", "max_registers", "stages"),
+)
+
+
+@dataclass(frozen=True)
+class DotRules:
+    """The rules of one contraction on one target. `brought`: where an operand is read, by its knob and how it comes."""
+
+    workload: Workload
+    form: ContractionForm
+    target: Target
+    brought: Mapping[tuple[str, str], Operand]
+
+    def all(self) -> tuple[Rule, ...]:
+        """In the order in which they are told; the needs of a program after what it means."""
+        return (
+            Rule(("swap", "m", "n"), self._why_few_rows),
+            Rule(("swap", "m", "n", "subtiles"), self._why_no_subtiles),
+            Rule(("k", "split_k", "grid", "a_load", "b_load", "tail"), self._why_not_peeled),
+            Rule(("split_k", "grid", "epilogue_load"), self._why_no_epilogue),
+            Rule(("grid", "split_k"), self._why_not_streamed),
+            Rule(("grid", "split_k", "partials"), self._why_not_shared),
+            Rule(("grid", "per_sm"), _why_not_walked),
+            Rule(("m", "n", "k", "grid", "split_k", "per_sm", "order", "group"), self._why_idle),
+            Rule(("swap", "m", "n", "ctas"), self._why_no_cluster),
+            Rule(("ctas", "subtiles"), _why_no_cluster_of_subtiles),
+            *(Rule(("m", "n", "k", "swap", side), self._why_too_narrow(side)) for side in ("a_load", "b_load")),
+            Rule(("m", "n", "swap", "store"), self._why_not_stored),
+            *specialization_rules(self.workload, self.form, self.target.num_sms, self.brought),
+            *(Rule(("m", "n", "k", *others), self._why_too_much_in_flight) for others in ((), ("stages",))),
+            *(
+                Rule(("m", "n", *others), self._why_too_many_sums)
+                for others in ((), ("warps",), ("warps", "max_registers"))
+            ),
+        )
+
+    def _tile(self, values: Values) -> DotTile:
+        return DotTile(self.workload, self.form, values)
+
+    def _why_few_rows(self, values: Values) -> str | None:
+        rows, _ = self._tile(values).shape
+        return f"a dot has at least {MIN_ROWS} rows, got {rows}; swap makes them columns" if rows < MIN_ROWS else None
+
+    def _why_no_subtiles(self, values: Values) -> str | None:
+        _, columns = self._tile(values).shape
+        subtiles = values.integer("subtiles")
+        if subtiles > 1 and columns // subtiles < MIN_ROWS:
+            return f"subtiles={subtiles} needs at least {subtiles * MIN_ROWS} columns of the accumulator, got {columns}"
+        return None
+
+    def _why_not_peeled(self, values: Values) -> str | None:
+        if values["tail"] != "peeled":
+            return None
+        tile, loads = self._tile(values), (values["a_load"], values["b_load"])
+        if tile.shared or not tile.has_tail or "pointer" not in loads:
+            return "tail=peeled is for the last step of an uneven k, read by pointers, where one program does all steps"
+        return None
+
+    def _why_no_epilogue(self, values: Values) -> str | None:
+        if values["epilogue_load"] == "descriptor" and self._tile(values).shared:
+            return "epilogue_load=descriptor is for an epilogue in the same kernel: split_k=1 and not stream_k"
+        return None
+
+    def _why_not_streamed(self, values: Values) -> str | None:
+        tile = self._tile(values)
+        return _STREAMED if tile.streamed and tile.splits > 1 else None
+
+    def _why_not_shared(self, values: Values) -> str | None:
+        tile, atomic = self._tile(values), values["partials"] == "atomic"
+        if tile.streamed and not atomic:
+            return _STREAMED
+        if atomic and not tile.shared:
+            return "partials=atomic needs a shared reduction: split_k above 1 or grid=stream_k"
+        return None
+
+    def _why_idle(self, values: Values) -> str | None:
+        enough = self.target.num_sms * (values.integer("per_sm") - 1)
+        if enough and (pieces := self._tile(values).grid(self.target.num_sms).pieces) <= enough:
+            return f"per_sm={values['per_sm']} adds programs to {enough}, got {pieces} pieces of work; lower it"
+        return None
+
+    def _why_no_cluster(self, values: Values) -> str | None:
+        if values["ctas"] == 1:
+            return None
+        rows, columns = self._tile(values).shape
+        if columns <= rows:
+            return (
+                f"ctas=2 cuts the columns between two blocks: expected more columns than rows, got {rows} x {columns}"
+            )
+        if rows < GROUP_ROWS:
+            subtiles = values.get("subtiles", 1)
+            return (
+                f"ctas=2 compiles with subtiles=1 and {GROUP_ROWS} rows at least; got subtiles={subtiles}, {rows} rows"
+            )
+        if dtype(self.workload.contracted[0]).bytes == 1:
+            return "ctas=2 compiles for operands of 16 and 32 bits"
+        return None
+
+    def _why_too_narrow(self, side: str) -> Callable[[Values], str | None]:
+        def why(values: Values) -> str | None:
+            moved = self.brought[side, values.word(side)]
+            return None if values[side] == "pointer" else self._why_not_described(values, moved.axes[-1], moved.dtype)
+
+        return why
+
+    def _why_not_stored(self, values: Values) -> str | None:
+        if values["store"] != "descriptor":
+            return None
+        return self._why_not_described(values, self.form.n.name, self.workload.output.dtype)
+
+    def _why_not_described(self, values: Values, axis: str, element: str) -> str | None:
+        # A tile is at one index of the batch.
+        extents = {**{x.name: 1 for x in self.form.batch}, **{x: values.tile(x) for x in "mnk" if x in values}}
+        return why_too_narrow([(axis, element)], extents)
+
+    def _why_too_many_sums(self, values: Values) -> str | None:
+        """Sums stay in registers; what a compiler needs beside them its backend says."""
+        threads = WARP * values.integer("warps", WARPS[-1])
+        allowed = values.integer("max_registers", 0) or MAX_REGISTERS
+        need = values.tile("m") * values.tile("n") // threads
+        return f"at least {need} registers per thread for sums; allowed are {allowed}" if need >= allowed else None
+
+    def _why_too_much_in_flight(self, values: Values) -> str | None:
+        """Tiles of operands that come ahead of their dot wait in shared memory; again, the least that it takes."""
+        sides = zip("mn", self.workload.contracted, strict=True)
+        turn = values.tile("k") * sum(values.tile(x) * dtype(element).bytes for x, element in sides)
+        need = turn * max(1, values.integer("stages", 1) - 1)
+        most = self.target.shared_memory_bytes
+        return f"at least {need} bytes of shared memory; {self.target.name} allows {most}" if need > most else None
+
+
+_STREAMED = "grid=stream_k shares the reduction itself: it needs split_k=1 and partials=atomic"
+
+
+def _why_not_walked(values: Values) -> str | None:
+    if values["grid"] == "tiles" and values["per_sm"] != 1:
+        return "per_sm counts persistent programs; grid=tiles has one per tile"
+    return None
+
+
+def _why_no_cluster_of_subtiles(values: Values) -> str | None:
+    if values["ctas"] != 1 and values["subtiles"] != 1:
+        return f"ctas=2 compiles with subtiles=1 and {GROUP_ROWS} rows at least; got subtiles={values['subtiles']}"
+    return None
