@@ -114,7 +114,7 @@ def _holds(dtype: str, value: float) -> bool:
 def _found(workload: Workload) -> FusedContractionForm | None:
     sums = [s for s in workload.stages if s.reduction]
     rest = {s.name: s for s in workload.stages if not s.reduction}
-    if not sums or not is_plain(workload):
+    if not sums or not is_plain(workload) or workload.output_names != (workload.stages[-1].name,):
         return None
     axes, reduction = sums[0].axes, sums[0].reduction
     assert reduction is not None
