@@ -160,8 +160,7 @@ def _module(function: Callable[..., Any], records: list[Structure]) -> torch.nn.
     """The function as the module that torch.export wants. Where it returns dataclasses, which that does not know, the
     module returns the tensors in them alone, and their structure is added to `records`.
     """
-    is_module = isinstance(function, torch.nn.Module)
-    called = function.forward if is_module else _called_forward(function)
+    called = function.forward if isinstance(function, torch.nn.Module) else _called_forward(function)
 
     def forward(*arguments: Tensor) -> Any:
         returned = called(*arguments)
@@ -171,7 +170,7 @@ def _module(function: Callable[..., Any], records: list[Structure]) -> torch.nn.
         records.append(structure)
         return tuple(results)
 
-    if is_module:
+    if isinstance(function, torch.nn.Module):
         module = copy.copy(function)
         module.forward = forward
         return module

@@ -63,7 +63,7 @@ class Record:
 
     def of(self, results: Iterator[Any]) -> Any:
         """Another instance, with the next results. What the class does when one is made was done before."""
-        made = object.__new__(self.kind)
+        made: Any = object.__new__(self.kind)
         fields: Mapping[str, Any] = self.fields._of(results)
         for name, value in fields.items():
             object.__setattr__(made, name, value)
