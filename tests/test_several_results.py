@@ -46,6 +46,11 @@ def quantised(x: Tensor) -> tuple[Tensor, Tensor]:
     return (x / scale).round().to(torch.int8), scale
 
 
+def quantised_to_float8(x: Tensor) -> tuple[Tensor, Tensor]:
+    scale = x.abs().amax(-1, keepdim=True).float() / 448.0
+    return (x.float() / scale).to(torch.float8_e4m3fn), scale
+
+
 def batch_norm(x: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     var, mean = torch.var_mean(x, (0, 2, 3), correction=0, keepdim=True)
     return (x - mean) * torch.rsqrt(var + 1e-5) * w.view(1, -1, 1, 1) + b.view(1, -1, 1, 1), mean, var
@@ -71,14 +76,15 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...], int]] = {
     "norm_and_statistics": (lambda x: torch.native_layer_norm(x, (20,), None, None, 1e-5), (H(6, 20),), 1),
     "softmax_and_logsumexp": (softmax_and_logsumexp, (H(6, 20),), 1),
     "quantised": (quantised, (R(6, 20),), 1),
+    "quantised_to_float8": (quantised_to_float8, (H(6, 20),), 1),
     "batch_norm": (batch_norm, (R(4, 6, 5, 3), R(6), R(6)), 1),
     "maximum_and_place": (lambda x: x.max(-1), (R(6, 20),), 1),
-    "moments": (lambda x: torch.var_mean(x), (R(6, 20),), 1),
+    "moments": (lambda x: torch.var_mean(x), (R(6, 20) + 2,), 1),
     "both_orders": (both_orders, (R(6, 20),), 1),
     "flat_and_not": (flat_and_not, (R(2, 3, 20), R(20)), 1),
-    "grouped": (grouped, (R(3, 8, 5),), 1),
+    "grouped": (grouped, (R(3, 8, 5) + 2,), 1),
     "widened": (lambda x, b: (x.unsqueeze(0) + b.unsqueeze(-1), x.sin()), (R(20), R(6)), 1),
-    "both_sums": (lambda x: (x.sum(0), x.sum(1)), (R(6, 20),), 2),
+    "both_sums": (lambda x: (x.sum(0), x.sum(1)), (R(6, 20) + 2,), 2),
 }
 
 
