@@ -11,15 +11,16 @@ What keeps an axis is folded anew in every loop that needs it: only values per r
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from search_spaces.programs.lowering import Names
 from search_spaces.programs.tile_program import Fill, Slice, Statement, Tile
 from search_spaces.sketches.rows.column_walk import ColumnWalk
 from search_spaces.sketches.rows.row_parts import RowTiles, combine_operator, identity
-from search_spaces.sketches.rows.running_folds import groups, reduce_columns
+from search_spaces.sketches.rows.running_folds import alike, groups, reduce_columns
 from search_spaces.structure.axes import Structure
+from search_spaces.workloads.expression import Affine
 from search_spaces.workloads.workload import Stage
 
 
@@ -34,12 +35,13 @@ class Walking:
 
 @dataclass(frozen=True)
 class KeptLoops:
-    """The statements of one program; `walk` goes over all reduced axes."""
+    """The statements of one program; `walk` goes over all reduced axes; `where`: where points leave folds unchanged."""
 
     rows: RowTiles
     walk: ColumnWalk
     how: Walking
     names: Names
+    where: Mapping[str, frozenset[Affine]]
 
     @property
     def structure(self) -> Structure:
@@ -87,7 +89,9 @@ class KeptLoops:
         inner = replace(self.walk, around=self.walk.around[len(self.structure.kept) :])
         body: list[Statement] = []
         for group in groups(rows, self.how.online) if needed else ():
-            body += reduce_columns(rows, inner, group, self.names, within, self.how.by_point)
+            place = {**self.rows.walked, **self.rows.place}
+            walk = replace(inner, unchanged=alike(self.where, group), rows=place)
+            body += reduce_columns(rows, walk, group, self.names, within, self.how.by_point)
         running = {s.name: self.rows.statistic(s) for s in folded}
         emitter = self.rows.emitter(None, self.names, within)
         for stage in folded:
