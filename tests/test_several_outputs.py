@@ -323,7 +323,7 @@ def test_out_has_a_tensor_for_every_output(kernel: Kernel, operands: list[torch.
 
 def test_a_tensor_too_many_is_no_output(kernel: Kernel, operands: list[torch.Tensor]) -> None:
     total, largest = outs_of(kernel)
-    with pytest.raises(InputError, match="added takes 2 tensors .* got 3"):
+    with pytest.raises(InputError, match=r"added takes 2 tensors .* got 3"):
         kernel(*operands, total, out=(largest,))
 
 
