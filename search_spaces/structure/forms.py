@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from search_spaces.workloads import expression as ex
-from search_spaces.workloads.axis_merging import fixed_axes, mergeable
+from search_spaces.workloads.axis_merging import fixed_axes, is_axis, mergeable
 from search_spaces.workloads.dtypes import accumulator_of, is_integer
 from search_spaces.workloads.expression import Access, Apply, Expression, Gather
 from search_spaces.workloads.workload import Axis, Stage, Tensor, Workload
@@ -155,8 +155,8 @@ def _strides(workload: Workload) -> list[dict[Axis, int]]:
         extents = stage.extents
         for access in ex.accesses(stage.expression):
             if access.tensor in inputs:
-                axes = [Axis(i.terms[0][0], extents[i.terms[0][0]]) for i in access.index]
-                found.append(dict(zip(axes, inputs[access.tensor].effective_strides, strict=True)))
+                steps = zip(access.index, inputs[access.tensor].effective_strides, strict=True)
+                found.append({Axis(v, extents[v]): c * step for i, step in steps for v, c in i.terms})
     return [*found, dict(zip(workload.stages[-1].axes, workload.output.effective_strides, strict=True))]
 
 
@@ -173,7 +173,9 @@ def pointwise_form(workload: Workload) -> Workload | None:
     """The workload with axes merged as far as its accesses allow, or None when a stage reduces."""
     if not workload.stages[-1].axes:
         return None
-    if any(s.reduction or s.axes != workload.stages[-1].axes for s in workload.stages) or not is_plain(workload):
+    if any(s.reduction or s.axes != workload.stages[-1].axes for s in workload.stages):
+        return None
+    if not _reads_stages_at_their_axes(workload):
         return None
     return _merge_axes(workload)
 
@@ -193,10 +195,9 @@ def inline(expression: Expression, stages: dict[str, Stage]) -> Expression:
 
 def is_plain(workload: Workload) -> bool:
     """Whether every index is just an axis, and stages are read at their own axes."""
-    stages = {s.name: s for s in workload.stages}
     for stage in workload.stages:
         forms = (i for e in ex.walk(stage.expression) if isinstance(e, Access | Gather) for i in e.index)
-        if any(isinstance(i, ex.Affine) and not _is_axis(i) for i in forms):
+        if any(isinstance(i, ex.Affine) and not is_axis(i) for i in forms):
             return False
         if any(a.fill is not None for a in ex.accesses(stage.expression)):
             return False
@@ -204,13 +205,13 @@ def is_plain(workload: Workload) -> bool:
             names = [i.terms[0][0] for i in access.index]
             if len(set(names)) != len(names):
                 return False
-            if access.tensor in stages and names != [a.name for a in stages[access.tensor].axes]:
-                return False
-    return True
+    return _reads_stages_at_their_axes(workload)
 
 
-def _is_axis(index: ex.Affine) -> bool:
-    return index.offset == 0 and len(index.terms) == 1 and index.terms[0][1] == 1
+def _reads_stages_at_their_axes(workload: Workload) -> bool:
+    own = {s.name: tuple(ex.axis_index(a.name) for a in s.axes) for s in workload.stages}
+    read = (a for s in workload.stages for a in ex.accesses(s.expression))
+    return all(a.index == own[a.tensor] and a.fill is None for a in read if a.tensor in own)
 
 
 def with_axes_named(workload: Workload, names: dict[str, str]) -> Workload:
@@ -253,7 +254,8 @@ def _merge_axes(workload: Workload) -> Workload:
 def _mergeable(workload: Workload) -> tuple[Axis, Axis] | None:
     """Two axes that can be one, the outer one first."""
     axes = {x.name: x for x in workload.stages[-1].axes}
-    indices = [[i.terms[0][0] for i in a.index] for s in workload.stages for a in ex.accesses(s.expression)]
+    read = (a for s in workload.stages for a in ex.accesses(s.expression))
+    indices = [[i.terms[0][0] for i in a.index] for a in read if all(map(is_axis, a.index))]
     walks = [{x.name: step for x, step in strides.items()} for strides in _strides(workload)]
     extents = {name: x.extent for name, x in axes.items()}
     found = mergeable([[*axes], *indices], walks, extents, fixed_axes(s.expression for s in workload.stages))
@@ -294,8 +296,7 @@ def _merged(workload: Workload, first: Axis, second: Axis) -> Workload:
 
 def _dimension(access: Access, axis: Axis) -> int | None:
     """Which dimension of the tensor the axis indexes."""
-    names = [i.terms[0][0] for i in access.index]
-    return names.index(axis.name) if axis.name in names else None
+    return next((d for d, i in enumerate(access.index) if i == ex.axis_index(axis.name)), None)
 
 
 def _without_gap(tensor: Tensor, at: int, axis: Axis, dimensions: int) -> Tensor:
