@@ -21,9 +21,10 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 from autosched.tracing import TracedFunction, TracedKernel
+from autosched.tracing.capture.structure import flattened
 
 _TIMES_EAGER = 2.0
 
@@ -69,7 +70,7 @@ def _widened(value: Any) -> Any:
 
 
 def _tensors(result: Any) -> list[Tensor]:
-    return [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
+    return [leaf for leaf in flattened(result)[0] if isinstance(leaf, Tensor)]
 
 
 def _longest_reduction(traced: TracedFunction) -> int:

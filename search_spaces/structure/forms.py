@@ -1,15 +1,14 @@
-"""The structure of a workload that sketch rules match on: contraction, row reduction, pointwise."""
+"""The structure of a workload of one product, and what every structure is read with."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
+from search_spaces.structure.merging import is_axis
 from search_spaces.workloads import expression as ex
-from search_spaces.workloads.axis_merging import fixed_axes, is_axis, mergeable
-from search_spaces.workloads.dtypes import accumulator_of, is_integer
+from search_spaces.workloads.dtypes import accumulator_of
 from search_spaces.workloads.expression import Access, Apply, Expression, Gather
-from search_spaces.workloads.workload import Axis, Stage, Tensor, Workload
+from search_spaces.workloads.workload import Axis, Stage, Workload
 
 
 @dataclass(frozen=True)
@@ -29,25 +28,6 @@ class ContractionForm:
     result: Expression
 
 
-@dataclass(frozen=True)
-class RowForm:
-    """Reductions over one axis `column`, for every point of `rows`, with pointwise stages before, between, after.
-
-    Tiles hold several positions of the last of the rows. `outer`: neighbours in memory are neighbours along that axis,
-    not along the column, as where each column of a row-major matrix is summed. `even`: they are so in every tensor.
-    """
-
-    rows: tuple[Axis, ...]
-    column: Axis
-    reductions: tuple[Stage, ...]
-    outer: bool = False
-    even: bool = True
-
-    @property
-    def tiled_row(self) -> Axis:
-        return self.rows[-1]
-
-
 def contraction_form(workload: Workload) -> ContractionForm | None:
     """The workload as one contraction with a pointwise epilogue, or None when it is something else.
 
@@ -63,6 +43,8 @@ def contraction_form(workload: Workload) -> ContractionForm | None:
 
 def _contraction_form(workload: Workload) -> ContractionForm | None:
     first, *rest = workload.stages
+    if workload.output_names != (workload.stages[-1].name,):
+        return None
     if not first.is_contraction or not is_plain(workload) or any(s.reduction for s in rest):
         return None
     assert first.reduction is not None
@@ -97,89 +79,6 @@ def accumulator_dtype(workload: Workload) -> str:
     return accumulator_of(workload.contracted[0])
 
 
-def row_form(workload: Workload) -> tuple[Workload, RowForm] | None:
-    """The workload as reductions over one axis of its rows, or None when it is something else.
-
-    The workload comes back with its axes called r (r0, r1 … when there are several) and c, as they are in the form.
-    """
-    found = _row_form(workload)
-    if found is None:
-        return None
-    names = {x.name: "r" if len(found.rows) == 1 else f"r{i}" for i, x in enumerate(found.rows)}
-    renamed = with_axes_named(workload, names | {found.column.name: "c"})
-    form = _row_form(renamed)
-    assert form is not None
-    return renamed, form
-
-
-def _row_form(workload: Workload) -> RowForm | None:
-    reductions = tuple(s for s in workload.stages if s.reduction)
-    if (
-        not reductions
-        or not is_plain(workload)
-        or any(s.is_contraction and contraction_form(workload) for s in reductions)
-        # Rows are reduced in float32, which would round sums of integers.
-        or any(s.is_contraction and is_integer(s.dtype) for s in reductions)
-    ):
-        return None
-    first = reductions[0]
-    assert first.reduction is not None
-    if not first.axes or len(first.reduction.axes) != 1:
-        return None
-    rows, column = first.axes, first.reduction.axes[0]
-    own = {*rows, column}
-    for stage in workload.stages:
-        reduces_rows = stage.reduction is not None and stage.reduction.axes == (column,) and set(stage.axes) == {*rows}
-        maps_rows = stage.reduction is None and (
-            set(stage.axes) in ({*rows}, own) if stage is workload.stages[-1] else own.issuperset(stage.axes)
-        )
-        if not (reduces_rows or maps_rows):
-            return None
-    names = {x.name for x in own}
-    if any(ex.variables(s.expression) - names for s in workload.stages):
-        return None
-    strides = _strides(workload)
-    inner = _innermost([s for s in strides if column in s], column)
-    outer = inner != column
-    if outer:
-        rows = tuple(sorted(rows, key=lambda x: x == inner))
-    even = all(s.get(inner, 1) == 1 for s in strides)
-    return RowForm(rows, column, reductions, outer, even)
-
-
-def _strides(workload: Workload) -> list[dict[Axis, int]]:
-    """For everything that is read from memory or written to it: how far apart neighbours along its axes are."""
-    inputs = {t.name: t for t in workload.inputs}
-    found = []
-    for stage in workload.stages:
-        extents = stage.extents
-        for access in ex.accesses(stage.expression):
-            if access.tensor in inputs:
-                steps = zip(access.index, inputs[access.tensor].effective_strides, strict=True)
-                found.append({Axis(v, extents[v]): c * step for i, step in steps for v, c in i.terms})
-    return [*found, dict(zip(workload.stages[-1].axes, workload.output.effective_strides, strict=True))]
-
-
-def _innermost(strides: list[dict[Axis, int]], column: Axis) -> Axis:
-    """The axis along which what has most elements lies closest together; the column where there is a choice."""
-    if not strides:
-        return column
-    largest = max(strides, key=lambda s: math.prod(x.extent for x in s))
-    moving = {x: step for x, step in largest.items() if step and x.extent > 1}
-    return min(moving, key=lambda x: (moving[x], x != column), default=column)
-
-
-def pointwise_form(workload: Workload) -> Workload | None:
-    """The workload with axes merged as far as its accesses allow, or None when a stage reduces."""
-    if not workload.stages[-1].axes:
-        return None
-    if any(s.reduction or s.axes != workload.stages[-1].axes for s in workload.stages):
-        return None
-    if not _reads_stages_at_their_axes(workload):
-        return None
-    return _merge_axes(workload)
-
-
 def inline(expression: Expression, stages: dict[str, Stage]) -> Expression:
     """The expression with every access to one of `stages` replaced by what that stage computes.
 
@@ -195,6 +94,7 @@ def inline(expression: Expression, stages: dict[str, Stage]) -> Expression:
 
 def is_plain(workload: Workload) -> bool:
     """Whether every index is just an axis, and stages are read at their own axes."""
+    stages = {s.name: s for s in workload.stages}
     for stage in workload.stages:
         forms = (i for e in ex.walk(stage.expression) if isinstance(e, Access | Gather) for i in e.index)
         if any(isinstance(i, ex.Affine) and not is_axis(i) for i in forms):
@@ -205,13 +105,9 @@ def is_plain(workload: Workload) -> bool:
             names = [i.terms[0][0] for i in access.index]
             if len(set(names)) != len(names):
                 return False
-    return _reads_stages_at_their_axes(workload)
-
-
-def _reads_stages_at_their_axes(workload: Workload) -> bool:
-    own = {s.name: tuple(ex.axis_index(a.name) for a in s.axes) for s in workload.stages}
-    read = (a for s in workload.stages for a in ex.accesses(s.expression))
-    return all(a.index == own[a.tensor] and a.fill is None for a in read if a.tensor in own)
+            if access.tensor in stages and names != [a.name for a in stages[access.tensor].axes]:
+                return False
+    return True
 
 
 def with_axes_named(workload: Workload, names: dict[str, str]) -> Workload:
@@ -237,75 +133,3 @@ def with_axes_named(workload: Workload, names: dict[str, str]) -> Workload:
 
 def _variables(access: Access) -> set[str]:
     return {v for index in access.index for v, _ in index.terms}
-
-
-def _merge_axes(workload: Workload) -> Workload:
-    """Adjacent axes (i, j) become one where every tensor has both, adjacent and in this order, or neither.
-
-    Where a tensor has them, its rows must follow each other in memory without a gap.
-
-    Before: out[r, c] = f(x[r, c]).  After: out[r_c] = f(x[r_c]) over buffers of shape (R*C,).
-    """
-    while pair := _mergeable(workload):
-        workload = _merged(workload, *pair)
-    return workload
-
-
-def _mergeable(workload: Workload) -> tuple[Axis, Axis] | None:
-    """Two axes that can be one, the outer one first."""
-    axes = {x.name: x for x in workload.stages[-1].axes}
-    read = (a for s in workload.stages for a in ex.accesses(s.expression))
-    indices = [[i.terms[0][0] for i in a.index] for a in read if all(map(is_axis, a.index))]
-    walks = [{x.name: step for x, step in strides.items()} for strides in _strides(workload)]
-    extents = {name: x.extent for name, x in axes.items()}
-    found = mergeable([[*axes], *indices], walks, extents, fixed_axes(s.expression for s in workload.stages))
-    return (axes[found[0]], axes[found[1]]) if found else None
-
-
-def _merged(workload: Workload, first: Axis, second: Axis) -> Workload:
-    axis = Axis(f"{first.name}{second.name}", first.extent * second.extent)
-    inputs = {t.name: t for t in workload.inputs}
-
-    def rewrite(e: Expression) -> Expression:
-        match e:
-            case Access(tensor, index):
-                at = _dimension(e, first)
-                if at is None:
-                    return e
-                if tensor in inputs:
-                    inputs[tensor] = _without_gap(inputs[tensor], at, axis, len(index))
-                return Access(tensor, (*index[:at], ex.axis_index(axis.name), *index[at + 2 :]))
-            case Apply(operator, arguments):
-                return Apply(operator, tuple(map(rewrite, arguments)))
-            case _:
-                return e
-
-    at = workload.stages[-1].axes.index(first)
-    stages = tuple(
-        replace(s, axes=(*s.axes[:at], axis, *s.axes[at + 2 :]), expression=rewrite(s.expression))
-        for s in workload.stages
-    )
-    (strides,) = workload.output_strides
-    return replace(
-        workload,
-        inputs=tuple(inputs.values()),
-        stages=stages,
-        output_strides=(None if strides is None else (*strides[:at], *strides[at + 1 :]),),
-    )
-
-
-def _dimension(access: Access, axis: Axis) -> int | None:
-    """Which dimension of the tensor the axis indexes."""
-    return next((d for d, i in enumerate(access.index) if i == ex.axis_index(axis.name)), None)
-
-
-def _without_gap(tensor: Tensor, at: int, axis: Axis, dimensions: int) -> Tensor:
-    """The tensor with its dimensions `at` and the next as one; unless that was done at another access to it."""
-    if len(tensor.shape) < dimensions:
-        return tensor
-    strides = tensor.strides
-    return replace(
-        tensor,
-        shape=(*tensor.shape[:at], axis.extent, *tensor.shape[at + 2 :]),
-        strides=None if strides is None else (*strides[:at], *strides[at + 1 :]),
-    )

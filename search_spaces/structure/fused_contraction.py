@@ -22,6 +22,8 @@ from search_spaces.workloads.workload import Axis, Stage, Workload
 
 # Positions along k are compared in float32, which holds integers up to here.
 _MAX_K = 2**24
+# What dots with prologues multiply.
+_MULTIPLIED = ("float32", "float16", "bfloat16")
 # Operators whose values are among those of their operands, up to the sign.
 _CHOOSING = frozenset({"maximum", "minimum", "neg", "abs"})
 
@@ -93,9 +95,9 @@ def element_type(expression: Expression, dtypes: dict[str, str]) -> str | None:
     """
     match expression:
         case Access(tensor) | Gather(tensor):
-            return dtypes[tensor] if dtypes[tensor] in ("float32", *ROUNDINGS.values()) else None
+            return dtypes[tensor] if dtypes[tensor] in _MULTIPLIED else None
         case Apply(operator) if operator in ROUNDINGS:
-            return ROUNDINGS[operator]
+            return ROUNDINGS[operator] if ROUNDINGS[operator] in _MULTIPLIED else None
         case Apply(operator, arguments) if operator in (*_CHOOSING, "where"):
             chosen = arguments[1:] if operator == "where" else arguments
             types = {element_type(a, dtypes) for a in chosen if not isinstance(a, Literal)}
@@ -114,7 +116,7 @@ def _holds(dtype: str, value: float) -> bool:
 def _found(workload: Workload) -> FusedContractionForm | None:
     sums = [s for s in workload.stages if s.reduction]
     rest = {s.name: s for s in workload.stages if not s.reduction}
-    if not sums or not is_plain(workload):
+    if not sums or not is_plain(workload) or workload.output_names != (workload.stages[-1].name,):
         return None
     axes, reduction = sums[0].axes, sums[0].reduction
     assert reduction is not None

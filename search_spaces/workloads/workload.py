@@ -24,7 +24,16 @@ from search_spaces.errors import InputError
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.canonical import Canonical, canonical
 from search_spaces.workloads.dtypes import FLOAT8, FLOATS, dtype, is_float, is_integer
-from search_spaces.workloads.stages import MAX_ELEMENTS, Axis, Reduction, Stage, Tensor, check_axes, check_shape
+from search_spaces.workloads.stages import (
+    MAX_ELEMENTS,
+    Axis,
+    Reduction,
+    Stage,
+    Tensor,
+    check_axes,
+    check_fill,
+    check_shape,
+)
 from search_spaces.workloads.strides import check_strides, declared_strides
 
 __all__ = [
@@ -125,7 +134,10 @@ class Workload:
     def _check_stage(self, stage: Stage, known: dict[str, tuple[int, ...]]) -> None:
         if stage.name in known:
             raise InputError(f"stage {stage.name!r} is defined twice; every tensor needs a name of its own")
+        read = {t.name: t.dtype for t in self.inputs}
         for access in ex.accesses(stage.expression):
+            if access.fill is not None:
+                check_fill(access, read.get(access.tensor))
             if access.tensor not in known:
                 raise InputError(f"stage {stage.name!r} reads {access.tensor!r}, which is none of {sorted(known)}")
             shape = known[access.tensor]
@@ -136,7 +148,7 @@ class Workload:
                 if unknown:
                     raise InputError(f"{ex.to_text(access)} uses {sorted(unknown)}, which is no axis of {stage.name!r}")
                 if access.fill is not None:
-                    continue
+                    continue  # It may be outside.
                 if index.minimum(stage.extents) < 0:
                     raise InputError(f"{ex.to_text(access)} reaches a negative index")
                 last = index.maximum(stage.extents)

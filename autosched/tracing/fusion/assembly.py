@@ -20,7 +20,9 @@ from autosched.tracing.values.tensor_reads import TensorRead, ViewOf, view_of
 from autosched.tracing.values.values import Index, Source, Value
 from autosched.tracing.values.views import AxisCutError, NotAffineError
 from search_spaces import InputError, Stage, Tensor, Workload
-from search_spaces.structure.forms import contraction_form, pointwise_form, row_form
+from search_spaces.errors import UnmatchedError
+from search_spaces.structure.axes import structure_of
+from search_spaces.structure.forms import contraction_form
 from search_spaces.structure.fused_contraction import fused_contraction_form
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.expression import Access, Affine, Expression, Gather
@@ -163,12 +165,15 @@ class _Assembly:
 
     def _check(self, workload: Workload) -> None:
         """Raise NotOneKernelError where no sketch computes the workload."""
-        if len(workload.outputs) > 1:
-            raise NotOneKernelError(f"no sketch computes several outputs: {workload}")
-        by_rows = not self.pulled.multiplies and (row_form(workload) or pointwise_form(workload))
         fused = self.pulled.fused_products and fused_contraction_form(workload)
-        if not (by_rows or contraction_form(workload) or fused):
+        if fused or contraction_form(workload):
+            return
+        if self.pulled.multiplies:
             raise NotOneKernelError(f"no sketch computes {workload}")
+        try:
+            structure_of(workload)
+        except UnmatchedError as why:
+            raise NotOneKernelError(f"no sketch computes {workload}\n{why}") from None
 
 
 def _in_row(operand: TensorRead, extents: Mapping[str, int]) -> TensorRead:

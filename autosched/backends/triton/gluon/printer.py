@@ -16,7 +16,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from autosched.backends.triton.arguments import Arguments, Descriptor, arguments, described, descriptor
+from autosched.backends.triton.arguments import (
+    Arguments,
+    Descriptor,
+    arguments,
+    described,
+    descriptor,
+    loading_descriptor,
+)
 from autosched.backends.triton.gluon.form import HALF, DotForm, check_program, k_major
 from autosched.backends.triton.language.grid import position
 from autosched.backends.triton.language.index import Indexing
@@ -323,7 +330,7 @@ class _Printer:
     def _scope(self) -> tuple[Scope, Block, Indexing]:
         root = Scope()
         block = Block(root)
-        return root, block, Indexing({**loop_extents(self._form.kernel), HALF: 2}, Identifiers(), block)
+        return root, block, Indexing(self._extents(), Identifiers(), block)
 
     def _open_tiles(self, indexing: Indexing, block: Block, first: str, every: int) -> None:
         """Begin the loop over the tiles of a program, `every` so many of them, and say which they are."""
@@ -343,7 +350,10 @@ class _Printer:
         return tuple(a.variable for a in self._form.kernel.grid.axes if a.extent > 1)
 
     def _of(self, load: Load) -> Descriptor:
-        return descriptor(self._program.buffer(load.buffer), load.slices)
+        return loading_descriptor(self._program.buffer(load.buffer), load, self._extents())
+
+    def _extents(self) -> dict[str, int]:
+        return {**loop_extents(self._form.kernel), HALF: 2}
 
     def _load_arguments(self) -> list[str]:
         loads = (self._form.a, self._form.b, *self._form.extras)
