@@ -19,8 +19,10 @@ from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.correctness import error_ratio, expect
 from autosched.checking.reference import as_written, empty, evaluate, random_inputs, torch_dtype
 from autosched.checking.trial_data import Failed, TrialData
+from autosched.comparing.compare import compare_kernel
 from autosched.kernels.kernel import Kernel
 from autosched.machine import devices
+from autosched.replaying.replay import why_wrong_now
 from autosched.standalone.file import workload_text
 from autosched.standalone.tuned import Tuned
 from cost_models.features import FEATURE_NAMES, features
@@ -405,6 +407,39 @@ def test_tensors_without_data_give_results_without_data() -> None:
         ([ROWS, COLUMNS], (1, ROWS), torch.bool),
         ([ROWS, COLUMNS], (COLUMNS, 1), torch.float16),
     ]
+
+
+# From a search to a kernel
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a search of a few trials found."""
+    path = tmp_path_factory.mktemp("tuned") / "log.jsonl"
+    result = autosched.tune(added(), HERE, trials=4, log=path, seed=0)
+    assert result.best.measurement.ok
+    return path
+
+
+def test_a_kernel_of_several_outputs_is_found_in_the_log_again(log: Path) -> None:
+    inputs = random_inputs(added(), 5)
+    kernel = autosched.replay(added(), HERE, log=log)
+    assert_right(added(), inputs, kernel(*inputs))
+    assert why_wrong_now(kernel, 7) is None
+
+
+def test_a_kernel_of_several_outputs_is_compared_with_pytorch(log: Path) -> None:
+    kernel = autosched.replay(added(), HERE, log=log)
+    shown = compare_kernel(kernel, rounds=2, baselines=("parts",))
+    assert [row.name for row in shown.rows] == ["tuned", "parts", "roofline"]
+    assert all(row.latencies_s for row in shown.rows[:2])
+
+
+def test_a_record_of_several_outputs_says_what_is_stored(log: Path) -> None:
+    (*_, record) = autosched.TuningLog(log).records()
+    assert record.workload.output_names == ("total", "largest")
+    assert "  largest[r] = max over c of total[r, c]  : float32, stored" in str(record.workload).splitlines()
+    assert record.workload.label == "added 13x40 and 13 over 40 bfloat16 to bfloat16 and float32"
 
 
 # Files of their own

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Container
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,8 +17,10 @@ from torch import Tensor
 
 from autosched import TracedFunction, trace
 from autosched.comparing.agreement import why_disagrees
+from autosched.kernels.kernel import Kernel
 from autosched.machine.devices import cpu_target
 from autosched.tracing import loaded
+from tuning_logs import Measurement
 
 sys.path.append(str(Path(__file__).parent))
 from untuned import untuned_kernels
@@ -46,6 +49,11 @@ def quantised(x: Tensor) -> tuple[Tensor, Tensor]:
     return (x / scale).round().to(torch.int8), scale
 
 
+def quantised_to_float8(x: Tensor) -> tuple[Tensor, Tensor]:
+    scale = x.abs().amax(-1, keepdim=True).float() / 448.0
+    return (x.float() / scale).to(torch.float8_e4m3fn), scale
+
+
 def batch_norm(x: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     var, mean = torch.var_mean(x, (0, 2, 3), correction=0, keepdim=True)
     return (x - mean) * torch.rsqrt(var + 1e-5) * w.view(1, -1, 1, 1) + b.view(1, -1, 1, 1), mean, var
@@ -71,14 +79,15 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...], int]] = {
     "norm_and_statistics": (lambda x: torch.native_layer_norm(x, (20,), None, None, 1e-5), (H(6, 20),), 1),
     "softmax_and_logsumexp": (softmax_and_logsumexp, (H(6, 20),), 1),
     "quantised": (quantised, (R(6, 20),), 1),
+    "quantised_to_float8": (quantised_to_float8, (H(6, 20),), 1),
     "batch_norm": (batch_norm, (R(4, 6, 5, 3), R(6), R(6)), 1),
     "maximum_and_place": (lambda x: x.max(-1), (R(6, 20),), 1),
-    "moments": (lambda x: torch.var_mean(x), (R(6, 20),), 1),
+    "moments": (lambda x: torch.var_mean(x), (R(6, 20) + 2,), 1),
     "both_orders": (both_orders, (R(6, 20),), 1),
     "flat_and_not": (flat_and_not, (R(2, 3, 20), R(20)), 1),
-    "grouped": (grouped, (R(3, 8, 5),), 1),
+    "grouped": (grouped, (R(3, 8, 5) + 2,), 1),
     "widened": (lambda x, b: (x.unsqueeze(0) + b.unsqueeze(-1), x.sin()), (R(20), R(6)), 1),
-    "both_sums": (lambda x: (x.sum(0), x.sum(1)), (R(6, 20),), 2),
+    "both_sums": (lambda x: (x.sum(0), x.sum(1)), (R(6, 20) + 2,), 2),
 }
 
 
@@ -192,3 +201,26 @@ def test_several_results_of_a_size_that_was_not_tuned() -> None:
         x = R(size, 20)
         assert len(dynamic.at(size).launched) == 1
         torch.testing.assert_close(kernel(x), (x.sin(), x.sum(-1)))
+
+
+def with_latency(kernels: dict[str, Kernel], slow: Container[str]) -> dict[str, Kernel]:
+    """The kernels with records that say how long they take."""
+    for key, kernel in kernels.items():
+        kernel.record = replace(kernel.record, measurement=Measurement("ok", (1e-3 if key in slow else 1e-6,)))
+    return kernels
+
+
+@pytest.mark.parametrize("slow", [0, 1])
+def test_each_direction_of_a_gradient_and_every_size_takes_the_fastest_of_its_cuts(slow: int) -> None:
+    x = R(6, 20).requires_grad_()
+    gradient = trace(softmax_and_logsumexp, x, backward=True).for_target(cpu_target())
+    dynamic = trace(softmax_and_logsumexp, R(6, 20), dynamic={"x": 0}, sizes=(2, 9), points=(4, 9))
+    sized = dynamic.for_target(cpu_target())
+    for cuts in (gradient.forward.cuts, sized.cuts):
+        assert len(cuts) == 2
+    workloads = [w for cut in (*gradient.cuts, *sized.cuts) for w in cut.workloads]
+    avoided = {w.key for cut in (gradient.forward.cuts[slow], sized.cuts[slow]) for w in cut.workloads}
+    kernels = with_latency(untuned_kernels(workloads, cpu_target()), avoided)
+    fastest = 1 - slow
+    assert loaded(gradient, kernels).traced.forward is gradient.forward.cuts[fastest]  # type: ignore[union-attr]
+    assert loaded(sized, kernels).dynamic.cut == fastest  # type: ignore[union-attr]

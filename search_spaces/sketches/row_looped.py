@@ -12,6 +12,9 @@ program then has neighbours in memory as its rows.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from search_spaces.devices.target import Target
 from search_spaces.programs.lowering import Names, buffers
 from search_spaces.programs.tile_program import Grid, Kernel, Slice, Statement, Tile, TileProgram
@@ -20,8 +23,10 @@ from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.pointwise import PREFETCH_BYTES, launch
 from search_spaces.sketches.rows.column_walk import ColumnWalk
 from search_spaces.sketches.rows.row_parts import RowTiles, padded, row_tiling, rows_on, split_outputs
-from search_spaces.sketches.rows.running_folds import groups, online_pair, reduce_columns
+from search_spaces.sketches.rows.running_folds import alike, groups, online_pair, reduce_columns
 from search_spaces.structure.axes import Structure
+from search_spaces.structure.contributions import unchanged
+from search_spaces.workloads.expression import Affine
 from search_spaces.workloads.workload import Workload
 
 COLUMNS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
@@ -38,11 +43,12 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     """One sketch for reductions."""
     structure = rows_on(workload, target)
     knobs = _knobs(structure, target)
+    where = unchanged(structure)
     return (
         Sketch(
             "row_looped",
             knobs,
-            lambda values: _lower(structure, target, values),
+            lambda values: _lower(structure, target, values, where),
             ("rows", "columns", "warps", "stages"),
             seeds=_seeds(structure, knobs) if target.kind == "gpu" else _cpu_seeds(structure, target, knobs),
         ),
@@ -114,7 +120,8 @@ def _cpu_seeds(structure: Structure, target: Target, knobs: tuple[Knob, ...]) ->
     )
 
 
-def _lower(structure: Structure, target: Target, values: Values) -> TileProgram:
+def _lower(structure: Structure, target: Target, values: Values, where: Mapping[str, frozenset[Affine]]) -> TileProgram:
+    """`where`: where points leave folds unchanged."""
     workload = structure.workload
     _, width = values.tiling("columns")
     stages = values.integer("stages") if "stages" in values else 0
@@ -125,7 +132,8 @@ def _lower(structure: Structure, target: Target, values: Values) -> TileProgram:
     by_point = values.get("accumulate") == "point"
     body: list[Statement] = []
     for group in groups(rows, values.flag("online")):
-        body += reduce_columns(rows, walk, group, names, known, by_point)
+        some = replace(walk, unchanged=alike(where, group), rows=rows.place)
+        body += reduce_columns(rows, some, group, names, known, by_point)
     points, per_row = split_outputs(structure)
 
     def write(columns: Slice | None) -> list[Statement]:

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 
 from search_spaces.errors import UnmatchedError
 from search_spaces.structure.forms import contraction_form, inline, with_axes_named
+from search_spaces.structure.inlining import inlined_reads
 from search_spaces.structure.memory_walks import largest_walk, memory_walks
 from search_spaces.structure.merging import loops, merged_axes
-from search_spaces.workloads import expression as ex
 from search_spaces.workloads.dtypes import is_integer
 from search_spaces.workloads.expression import Expression
 from search_spaces.workloads.workload import Axis, Stage, Workload
@@ -76,7 +76,7 @@ def structure_of(workload: Workload) -> Structure:
     Raises:
         UnmatchedError: why it has none.
     """
-    _check_indices(workload)
+    workload = inlined_reads(workload)
     _check_extents(workload)
     folds = [s for s in workload.stages if s.reduction]
     for stage in folds:
@@ -169,15 +169,6 @@ def _with_own_names(found: Structure) -> Structure:
     return replace(
         found, workload=workload, parallel=renamed(found.parallel), reduced=renamed(found.reduced), folds=folds
     )
-
-
-def _check_indices(workload: Workload) -> None:
-    """Refuse stages that are not read at their own axes."""
-    own = {s.name: tuple(ex.axis_index(x.name) for x in s.axes) for s in workload.stages}
-    for stage in workload.stages:
-        for access in ex.accesses(stage.expression):
-            if access.tensor in own and (access.index != own[access.tensor] or access.fill is not None):
-                raise UnmatchedError(f"{stage.name} reads {ex.to_text(access)}, which has other axes")
 
 
 def _check_extents(workload: Workload) -> None:
