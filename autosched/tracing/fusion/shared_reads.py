@@ -33,7 +33,7 @@ def with_shared_reads(pulled: Elements) -> tuple[list[Stage], list[TensorRead]]:
         same = {n: forms for n, (read, forms) in there.items() if replace(read, name=whole.name) == whole}
         sharing = [s for s in stages if not s.is_contraction]
         reads = list(_reads(sharing, whole.name, same))
-        shared = _shared(whole, reads, pulled.extents) if reads else None
+        shared = _shared(whole, reads, pulled) if reads else None
         if shared is not None:
             stages = [s if s.is_contraction else shared.read_by(s, same) for s in stages]
             operands = [shared.operand if o is whole else o for o in operands]
@@ -72,12 +72,12 @@ class _Shared:
         return tuple(ex.axis_index(v) if size is None else forms[next(own)] for (v, _), size in named)
 
 
-def _shared(whole: TensorRead, reads: Sequence[_Forms], extents: Extents) -> _Shared | None:
+def _shared(whole: TensorRead, reads: Sequence[_Forms], pulled: Elements) -> _Shared | None:
     """The operand for all these reads; None where the tensor is better left as it is."""
     sizes = [n for n in whole.sizes if n is not None]
-    first, rank = reads[0], range(len(sizes))
+    first, rank, extents = reads[0], range(len(sizes)), pulled.extents
     own = {d for d in rank if any(r[d] != first[d] or not within(r[d], sizes[d], extents) for r in reads)}
-    own |= {d for d in rank if any(c < 0 for _, c in first[d].terms)}
+    own |= {d for d in rank if any(c < 0 or v in pulled.windows for v, c in first[d].terms)}
     sums = {d for d in rank if len(first[d].terms) > 1}
     for kept in (own, own | sums):
         made = _operand(whole, reads, kept, extents)

@@ -1,6 +1,6 @@
 """ATen's operators on windows: pooling, and enlarging by whole factors.
 
-A window is a dimension of its own, which is folded, one dimension of the tensor after the other.
+Windows along a dimension make another one, of the positions in a window; these are folded.
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ def _folded(result: Result, operator: str, x: Value, windows: Sequence[_Window],
     shape = list(x.shape)
     for w in windows:
         shape[w.dim] = w.count
-        whole = _part(result, f"windows_{w.dim}", [*shape, w.size], x.dtype)
-        x = view(whole, x, Windows(w.dim, w.size, w.step, w.spacing))
-        x = result.reduced(operator, x, (len(shape),), name=f"{result.name}_{w.dim}", dtype=dtype)
-    return x
+        shape.append(w.size)
+        x = view(_part(result, f"windows_{w.dim}", shape, x.dtype), x, Windows(w.dim, w.size, w.step, w.spacing))
+    along = range(len(shape) - len(windows), len(shape))
+    return result.reduced(operator, x, along, name=f"{result.name}_folded", dtype=dtype)
 
 
 def _places_of(result: Result, x: Value, extents: Sequence[int], windows: Sequence[_Window], top: Value) -> Value:

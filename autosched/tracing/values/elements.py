@@ -6,7 +6,6 @@ Reductions and products that are met on the way become stages; views only change
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,6 +28,7 @@ from autosched.tracing.values.values import (
 )
 from autosched.tracing.values.views import NotAffineError, Windows, expanded, reshaped
 from search_spaces import Axis, InputError, Reduction, Stage
+from search_spaces.structure.inlining import MAX_WINDOW
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.dtypes import is_integer
 from search_spaces.workloads.expression import Access, Affine, Expression, Gather, Literal, Position
@@ -41,10 +41,6 @@ _MOST_PARTS = 3000
 # Operators that may follow each other in one. What prints, writes and reads expressions calls itself, twice or three
 # times for each, and Python allows a thousand such calls in all. So many take longer than moving a tensor to memory.
 _MOST_DEPTH = 150
-
-# Windows of so many elements are read one by one, not in a loop.
-_MOST_WRITTEN_OUT = 64
-_FOLDED_BY = {"sum": "add", "max": "maximum", "min": "minimum", "prod": "mul"}
 
 # What asks for elements of other values, one by one, and ends with an element of its own.
 Pulling = Generator[tuple[Value, Index], Expression, Expression]
@@ -76,6 +72,8 @@ class Elements:
     elements, in order; `columns` those along what is reduced, one range after the other, whichever dimensions these
     are. `fused_products`: see `assembly.assemble`. `prefix`: what the names of axes begin with that it makes itself.
     `factors`: what is pulled for a product at the moment. `reached`: what was looked at; `known`: at which elements.
+    `origins`: of operands that are read by plain axes, what that is and at which index. `windows`: axes along windows,
+    which are written out (`search_spaces.structure.inlining`).
     """
 
     stored: Mapping[Value, tuple[int, ...]]
@@ -92,6 +90,7 @@ class Elements:
     multiplies: bool = False
     factors: list[Value] = field(default_factory=list)
     reached: set[Value] = field(default_factory=set)
+    windows: set[str] = field(default_factory=set)
     known: dict[tuple[Value, Index], Expression] = field(default_factory=dict)
 
     def dimension(self, axis: str, size: int) -> Affine:
@@ -244,7 +243,7 @@ class Elements:
         inside = all(within(i, size, self.extents) for i, size in zip(forms, lies.shape, strict=True))
         by_stride = tuple(sorted(address.terms, key=lambda term: -term[1]))
         plain = TensorRead(lies.value.name, lies.value, address.offset, by_stride)
-        if inside and self._is_tensor(plain):
+        if inside and self.windows.isdisjoint(plain.axes) and self._is_tensor(plain):
             operand = self._operand(plain)
             self.origins.setdefault(operand.name, (lies, forms))
             return as_read(at_its_axes(operand), lies.value.dtype)
@@ -284,10 +283,9 @@ class Elements:
     def _folded(self, value: Reduced, index: Index) -> Pulling:
         """A reduction: a stage over the axes of its index."""
         sizes = [value.argument.shape[d] for d in value.dims]
-        if math.prod(sizes) <= _MOST_WRITTEN_OUT and _is_windowed(value.argument):
-            return (yield from self._written_out(value, index, sizes))
+        windowed = math.prod(sizes) <= MAX_WINDOW and _is_windowed(value.argument)
         rows = variables(index)
-        columns = self._along_columns(sizes, rows)
+        columns = self._along_window(sizes) if windowed else self._along_columns(sizes, rows)
         whole: list[Affine | Expression] = list(index)
         for d, at in zip(value.dims, columns, strict=True):
             whole.insert(d, at)
@@ -304,17 +302,11 @@ class Elements:
         dtype = "int64" if ex.is_integral(body) else "float32"
         return self._access(Stage(value.name, self.axes(rows), body, reduction, dtype), value)
 
-    def _written_out(self, value: Reduced, index: Index, sizes: Sequence[int]) -> Pulling:
-        """A fold over few positions, each of them an element of its own."""
-        found: Expression | None = None
-        for place in itertools.product(*map(range, sizes)):
-            whole = list(index)
-            for d, at in zip(value.dims, place, strict=True):
-                whole.insert(d, Affine(offset=at))
-            element = yield value.argument, tuple(whole)
-            found = element if found is None else ex.call(_FOLDED_BY[value.operator], found, element)
-        assert found is not None
-        return found
+    def _along_window(self, sizes: Sequence[int]) -> Index:
+        """The index along dimensions of windows, by axes of their own."""
+        axes = [f"{self.prefix}w{len(self.windows) + n}" for n in range(len(sizes))]
+        self.windows |= {*axes}
+        return tuple(self.dimension(axis, size) for axis, size in zip(axes, sizes, strict=True))
 
     def _along_columns(self, sizes: Sequence[int], rows: Sequence[str]) -> Index:
         """The index along reduced dimensions of these sizes, for rows with these axes."""
@@ -428,11 +420,11 @@ def _as_value(at: Affine | Expression, step: int, start: int, whole: bool) -> Ex
 
 
 def _is_windowed(value: Value) -> bool:
-    """Whether it is windows of something: elements that lie in several of them, a few in each."""
-    while isinstance(value, View):
-        if isinstance(value.kind, Windows):
+    """Whether it is windows of something, or computed from the elements of such alone."""
+    while isinstance(value, View) or (isinstance(value, Pointwise) and len(value.arguments) == 1):
+        if isinstance(value, View) and isinstance(value.kind, Windows):
             return True
-        value = value.argument
+        (value,) = value.operands
     return False
 
 
