@@ -22,8 +22,8 @@ from search_spaces import Axis, Reduction, Stage, Target, Tensor, TileProgram, W
 from search_spaces.programs.interpreter import interpret
 from search_spaces.programs.text import to_text
 from search_spaces.programs.tile_program import For
+from search_spaces.sketches.rows.contributions import unchanged
 from search_spaces.structure.axes import structure_of
-from search_spaces.structure.contributions import unchanged
 from search_spaces.workloads.expression import (
     Access,
     Affine,

@@ -22,10 +22,10 @@ from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Value
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.pointwise import PREFETCH_BYTES, launch
 from search_spaces.sketches.rows.column_walk import ColumnWalk
+from search_spaces.sketches.rows.contributions import unchanged
 from search_spaces.sketches.rows.row_parts import RowTiles, padded, row_tiling, rows_on, split_outputs
 from search_spaces.sketches.rows.running_folds import alike, groups, online_pair, reduce_columns
 from search_spaces.structure.axes import Structure
-from search_spaces.structure.contributions import unchanged
 from search_spaces.workloads.expression import Affine
 from search_spaces.workloads.workload import Workload
 
