@@ -14,7 +14,8 @@ from search_spaces.programs.lowering import Emitter, Names, buffers
 from search_spaces.programs.tile_program import Grid, GridAxis, Kernel, Launch, Slice, TileProgram
 from search_spaces.schedules.knobs import Choice, Knob, Tiling, Values, cover, nearest
 from search_spaces.schedules.space import Sketch
-from search_spaces.structure.forms import inline, pointwise_form
+from search_spaces.structure.forms import pointwise_form
+from search_spaces.structure.stages import inline
 from search_spaces.workloads.expression import Affine
 from search_spaces.workloads.workload import Axis, Workload
 

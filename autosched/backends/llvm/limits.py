@@ -5,7 +5,7 @@ from __future__ import annotations
 from search_spaces import Schedule, Target, TileProgram, Workload
 from search_spaces.programs.tile_program import Kernel
 from search_spaces.schedules.limits import Resources
-from search_spaces.structure.forms import contraction_form
+from search_spaces.structure.contraction import matrix_product
 from search_spaces.workloads.dtypes import DTYPES, FLOAT8, is_float
 
 
@@ -15,7 +15,7 @@ class LlvmLimits:
     def why_unsupported(self, workload: Workload, target: Target) -> str | None:
         allowed = [d.name for d in DTYPES.values() if d.name not in FLOAT8]
         for dtype in workload.contracted:
-            if not is_float(dtype) and contraction_form(workload):
+            if not is_float(dtype) and matrix_product(workload):
                 return (
                     f"products of {dtype}; contractions for CPUs take those of {', '.join(filter(is_float, allowed))}"
                 )

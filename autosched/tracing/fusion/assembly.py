@@ -18,8 +18,8 @@ from autosched.tracing.values.tensor_reads import TensorRead, ViewOf, view_of
 from autosched.tracing.values.values import Index, Source, Value
 from autosched.tracing.values.views import AxisCutError, NotAffineError
 from search_spaces import InputError, Stage, Tensor, Workload
-from search_spaces.structure.forms import contraction_form, pointwise_form, row_form
-from search_spaces.structure.fused_contraction import fused_contraction_form
+from search_spaces.structure.contraction import contraction
+from search_spaces.structure.forms import pointwise_form, row_form
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.expression import Access, Affine, Expression, Gather
 
@@ -123,9 +123,8 @@ class _Assembly:
         except InputError as error:
             raise NotOneKernelError(str(error)) from None
         by_rows = not self.pulled.multiplies and (row_form(workload) or pointwise_form(workload))
-        fused = self.pulled.fused_products and fused_contraction_form(workload)
-        matched = by_rows or contraction_form(workload) or fused
-        if not matched:
+        product = contraction(workload)
+        if not by_rows and not (product and (product.is_plain or self.pulled.fused_products)):
             raise NotOneKernelError(f"no sketch computes {workload}")
         return Assembled(self.value, workload, views)
 

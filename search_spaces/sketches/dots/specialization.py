@@ -8,7 +8,7 @@ The names are CUTLASS's (KernelTmaWarpSpecializedCooperative, KernelTmaWarpSpeci
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from search_spaces.devices.target import HOPPER
@@ -17,7 +17,7 @@ from search_spaces.schedules.knobs import KnobValue, Values
 from search_spaces.schedules.rules import Rule
 from search_spaces.sketches.dots.dot_tiles import DotTile
 from search_spaces.sketches.dots.operand_copies import Operand
-from search_spaces.structure.forms import ContractionForm
+from search_spaces.structure.contraction import Contraction
 from search_spaces.workloads.dtypes import FLOAT8_CHAIN, dtype, is_integer, is_promoted
 from search_spaces.workloads.workload import Workload
 
@@ -97,9 +97,9 @@ class _Specialization:
     """Which schedules of a contraction can be specialised kernels. `brought`: where an operand is read, by its knob."""
 
     workload: Workload
-    form: ContractionForm
+    form: Contraction
     num_sms: int
-    brought: Mapping[tuple[str, str], Operand]
+    brought: Mapping[tuple[str, str], Sequence[Operand]]
 
     def tile(self, values: Values) -> DotTile:
         return DotTile(self.workload, self.form, values)
@@ -113,8 +113,7 @@ class _Specialization:
     def why_no_dots(self, values: Values) -> str | None:
         if values["specialize"] == "none":
             return None
-        own = ("a_load", "b_load")
-        return self._dots(values, *(next(how for knob, how in self.brought if knob == x) for x in own)).why_too_large()
+        return self._dots(values, "pointer", "pointer").why_too_large()
 
     def why_not_read(self, values: Values) -> str | None:
         if values["specialize"] == "none":
@@ -125,18 +124,19 @@ class _Specialization:
         if values["specialize"] == "none":
             return None
         side = "b_load" if values.flag("swap") else "a_load"
-        a = self.brought[side, values.word(side)]
-        if dtype(a.dtype).bytes == 4 and not self._along_k(a) and self.tile(values).uneven:
-            return (
-                f"{a.buffer} goes through registers, which needs equal parts of the reduction, unless it runs along k"
-            )
+        for a in self.brought[side, values.word(side)]:
+            if dtype(a.dtype).bytes == 4 and not self._along_k(a) and self.tile(values).uneven:
+                return (
+                    f"{a.buffer} goes through registers, which needs equal parts of the reduction, "
+                    "unless it runs along k"
+                )
         return None
 
     def _dots(self, values: Values, a_load: str, b_load: str) -> GroupDots:
         tile, groups = self.tile(values), values.integer("warps") // WARP_GROUP
         rows, columns = tile.shape
         group_rows = rows if values["specialize"] == "pingpong" or groups < 2 else rows // groups
-        read = [self.brought["a_load", a_load], self.brought["b_load", b_load]]
+        read = [self.brought["a_load", a_load][0], self.brought["b_load", b_load][0]]
         if values.flag("swap"):
             read.reverse()
         loaded = [LoadedTile(x.buffer, tile.extents.get(x.axes[-1], 1), self._along_k(x)) for x in read]
@@ -152,7 +152,7 @@ _ALTERNATING = "specialize=pingpong needs two warp groups, more tiles than progr
 
 
 def specialization_rules(
-    workload: Workload, form: ContractionForm, num_sms: int, brought: Mapping[tuple[str, str], Operand]
+    workload: Workload, form: Contraction, num_sms: int, brought: Mapping[tuple[str, str], Sequence[Operand]]
 ) -> tuple[Rule, ...]:
     """What has to be so for the specialised kernel that a schedule asks for."""
     asked = _Specialization(workload, form, num_sms, brought)

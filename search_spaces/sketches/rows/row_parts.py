@@ -11,8 +11,9 @@ from search_spaces.programs.lowering import Emitter, Names
 from search_spaces.programs.tile_program import Bound, Fill, GridAxis, Reduce, Slice, Tile
 from search_spaces.schedules.knobs import Tiling, cover
 from search_spaces.sketches.dots.dot_knobs import SHORT_AXIS
-from search_spaces.structure.forms import RowForm, inline, row_form
-from search_spaces.structure.fused_contraction import fused_contraction_form
+from search_spaces.structure.contraction import contraction
+from search_spaces.structure.forms import RowForm, row_form
+from search_spaces.structure.stages import inline
 from search_spaces.workloads.dtypes import is_integer
 from search_spaces.workloads.expression import Access, Affine, Expression, is_integral, walk
 from search_spaces.workloads.workload import Stage, Workload
@@ -33,7 +34,7 @@ def row_form_on(workload: Workload, target: Target) -> tuple[Workload, RowForm] 
     """
     found = row_form(workload)
     if target.kind == "gpu":
-        fused = fused_contraction_form(workload) if found else None
+        fused = contraction(workload) if found else None
         return None if fused and min(fused.m.extent, fused.n.extent) > SHORT_AXIS else found
     if found is None or not found[1].outer or found[1].even:
         return found
