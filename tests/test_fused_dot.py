@@ -198,7 +198,6 @@ DECISIONS: dict[str, dict[str, KnobValue]] = {
     "streamed, swapped": {"grid": "stream_k", "partials": "atomic", "swap": True, "per_sm": 2},
     "split and walked": {"grid": "persistent", "split_k": 4, "order": "nm"},
     "peeled": {"tail": "peeled"},
-    "cut between two blocks": {"ctas": 2, "m": 64, "n": 128, "warps": 8},
 }
 DEEP = {
     "gated": gated(130, 260, 515),
@@ -215,6 +214,11 @@ def test_every_decision_is_there_for_several_dots_and_computed_operands(
     workload: Workload, chosen: dict[str, KnobValue]
 ) -> None:
     assert_computes(workload, schedule(fused_space(workload), **{"m": 64, "n": 64, **chosen}))
+
+
+def test_columns_of_a_dot_of_what_is_computed_are_cut_between_two_blocks() -> None:
+    workload = DEEP["decayed"]
+    assert_computes(workload, schedule(fused_space(workload), ctas=2, m=64, n=128, warps=8))
 
 
 def test_operands_of_several_dots_may_be_copied_into_rows_that_descriptors_address() -> None:

@@ -54,7 +54,8 @@ def decisions(workload: Workload, form: Contraction, target: Target) -> dict[str
         Choice("epilogue_load", epilogue_addressing(workload, form, target)),
         Choice("subtiles", (1, 2, 4, 8)),
         Choice("specialize", KINDS if specialized else KINDS[:1], ordered=False),
-        Choice("ctas", (1, 2) if target.has_clusters else (1,)),
+        # Triton 3.9 stops at clusters whose loop has several dots.
+        Choice("ctas", (1, 2) if target.has_clusters and len(form.dots) == 1 else (1,)),
         Choice("max_registers", (0, 64, 96, 128, 168)),
         Choice("warps", WARPS),
         Choice("stages", (1, 2, 3, 4, 5, 6, 8)),
