@@ -8,9 +8,9 @@ import numpy as np
 
 from search_spaces import sketches
 from search_spaces.devices.target import Target
-from search_spaces.errors import EmptySearchSpaceError
+from search_spaces.errors import EmptySearchSpaceError, UnmatchedError
 from search_spaces.schedules.limits import NO_BACKEND, Limits
-from search_spaces.schedules.space import SearchSpace
+from search_spaces.schedules.space import SearchSpace, Sketch
 from search_spaces.workloads.workload import Workload
 
 
@@ -29,14 +29,27 @@ def build(workload: Workload, target: Target, backends: Mapping[str, Limits] = N
     if not able:
         reasons = "; ".join(dict.fromkeys(reason for reason in refusals.values() if reason)) or "no backend serves it"
         raise EmptySearchSpaceError(f"{workload.label} on {target.name}: {reasons}")
-    derived = [(name, rule.derive(workload, target)) for name, rule in sketches.rules()]
-    found = tuple(sketch for _, group in derived for sketch in group)
+    found: list[Sketch] = []
+    tried: dict[str, str] = {}
+    for name, rule in sketches.rules():
+        try:
+            found += rule.derive(workload, target)
+            tried[name] = ""
+        except UnmatchedError as why:
+            tried[name] = str(why)
     if not found:
-        tried = ", ".join(name for name, _ in derived)
         raise EmptySearchSpaceError(
-            f"no sketch rule matches {workload.label} on {target.name} (tried: {tried})\n{workload}"
+            f"no sketch rule matches {workload.label} on {target.name} (tried: {_reasons(tried)})\n{workload}"
         )
-    return SearchSpace(workload, target, found, able)
+    return SearchSpace(workload, target, tuple(found), able)
+
+
+def _reasons(tried: Mapping[str, str]) -> str:
+    """The rules that were tried, each with why it does not match; those of one reason together."""
+    named: dict[str, list[str]] = {}
+    for name, why in tried.items():
+        named.setdefault(why, []).append(name)
+    return "; ".join(", ".join(names) + (f" ({why})" if why else "") for why, names in named.items())
 
 
 def why_no_schedule(workload: Workload, target: Target, backends: Mapping[str, Limits] = NO_BACKEND) -> str | None:

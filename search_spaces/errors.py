@@ -2,6 +2,7 @@
 
     AutoschedError
     ├── InputError            misuse: the message says what was expected, what came, what is allowed
+    ├── UnmatchedError        the structure of a workload is none that a sketch schedules; the message says why
     ├── EmptySearchSpaceError no sketch rule yields a legal schedule for this workload and target
     ├── TargetUnavailableError the target is known, but not (usable) on this machine
     ├── OutOfMemoryError      tensors of this size do not fit in the memory that is free
@@ -21,6 +22,10 @@ class AutoschedError(Exception):
 
 class InputError(AutoschedError, ValueError):
     """An argument is not allowed; nothing was changed."""
+
+
+class UnmatchedError(AutoschedError):
+    """What a workload computes is not what a sketch schedules: a clause that says why."""
 
 
 class EmptySearchSpaceError(AutoschedError):

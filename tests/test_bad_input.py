@@ -214,7 +214,7 @@ def test_replaying_what_was_never_tuned_says_what_to_do(log: Path) -> None:
 def test_a_space_without_a_legal_schedule_is_an_error_for_every_strategy(
     strategy: str, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SearchSpace, "why_illegal", lambda *_: "made up")
+    monkeypatch.setattr(SearchSpace, "_why_unfit", lambda *_: "made up")
     with pytest.raises(EmptySearchSpaceError, match="softmax rows=8"):
         tune(log, strategy=strategy)
     assert not log.exists()

@@ -219,7 +219,7 @@ def test_misuse_ends_in_one_line_and_status_2(
         ["replay", *SOFTMAX],
         ["replay", *SOFTMAX, "--source"],
         ["compare", *SOFTMAX],
-        ["export", *SOFTMAX, "--to", "kernel.py"],
+        ["export", *SOFTMAX[:3], "--target", "h200", "--to", "kernel.py"],
         ["log", "show"],
         ["log", "best"],
         ["log", "export", "--to", "records"],
@@ -237,6 +237,21 @@ def test_a_file_that_is_no_log_is_refused_once_and_nothing_is_created(
     assert result.stderr.startswith("error: README.md is not a tuning log: expected a first line such as")
     assert len(result.stderr.splitlines()) == 1
     assert [p.name for p in tmp_path.iterdir()] == ["README.md"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["tune", *SOFTMAX], ["bench", "gemm", "--suite", "gemm", "--target", "cpu"], ["demo"]],
+    ids=lambda c: c[0],
+)
+def test_a_log_without_its_folder_is_refused_before_anything_is_done(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run(*command, "--log", "nowhere/tuning.jsonl")
+    assert result.exit_code == 2
+    assert "error: nowhere/tuning.jsonl: there is no folder nowhere; expected one that exists" in result.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from search_spaces import Axis, Reduction, Schedule, SearchSpace, Stage, Tensor,
 from search_spaces.devices.target import GPUS
 from search_spaces.programs.interpreter import interpret
 from search_spaces.programs.tile_program import For, Load, Reduce, statements
-from search_spaces.structure.forms import row_form
+from search_spaces.structure.axes import structure_of
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.expression import Access, Expression, Literal, axis_index
 
@@ -250,7 +250,5 @@ def test_reductions_that_do_not_need_each_other_share_a_walk(outer: bool) -> Non
 
 
 def test_strides_and_not_the_order_of_dimensions_say_what_is_contiguous() -> None:
-    dense, turned = row_form(middle_sum(3, 40, 50)), row_form(TURNED)
-    assert dense is not None
-    assert turned is not None
-    assert (dense[1].outer, turned[1].outer) == (True, False)
+    dense, turned = structure_of(middle_sum(3, 40, 50)), structure_of(TURNED)
+    assert (dense.outer, turned.outer) == (True, False)

@@ -6,16 +6,23 @@ and as machine code, and compile for a GPU.
 
 from __future__ import annotations
 
+import ctypes
 import math
+import mmap
+import os
+import traceback
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 
+from autosched.backends.llvm.backend import LlvmBackend
 from autosched.backends.triton.backend import TritonBackend
+from autosched.checking import reference
 from autosched.checking.correctness import expect, why_wrong
 from autosched.checking.reference import evaluate, random_inputs, torch_dtype
+from autosched.machine import devices
 from search_spaces import Axis, Reduction, Stage, Tensor, TileProgram, Workload, target_named
 from search_spaces.programs.interpreter import interpret
 from search_spaces.programs.lowering import Emitter, Names, buffers
@@ -41,7 +48,8 @@ from search_spaces.workloads.expression import (
     call,
 )
 
-TRITON, LAUNCH = TritonBackend(), Launch()
+TRITON, LLVM, LAUNCH = TritonBackend(), LlvmBackend(), Launch()
+HERE = devices.cpu_target()
 H100 = target_named("h100")
 ROWS, COLUMNS, WINDOW = 3, 37, 3
 R, C, W = Axis("r", ROWS), Axis("c", COLUMNS), Axis("w", WINDOW)
@@ -164,6 +172,57 @@ def test_triton_reads_what_the_reference_reads(triton_interpreter, workload: Wor
 def test_triton_compiles_it_without_a_gpu(workload: Workload) -> None:
     program = lowered(workload, 2, 64)
     assert TRITON.compile(TRITON.render(program, ""), program, H100).binaries
+
+
+def run_here(program: TileProgram, buffers: list[torch.Tensor]) -> None:
+    launcher = LLVM.load(LLVM.compile(LLVM.render(program, ""), program, HERE), program)
+    launcher(buffers)
+    launcher.unload()
+
+
+def for_here(workload: Workload) -> list[TileProgram]:
+    return [lowered(workload, *tiles, Launch(lanes=HERE.lanes, vectors=2)) for tiles in TILINGS]
+
+
+@each_workload
+def test_machine_code_reads_what_the_reference_reads(workload: Workload) -> None:
+    inputs = drawn(workload)
+    for program in for_here(workload):
+        (out,) = (reference.empty(t, "cpu") for t in workload.outputs)
+        run_here(program, [*inputs, out])
+        assert why_wrong(out, expect(workload, inputs)[0]) is None
+
+
+def between_forbidden_pages(given: torch.Tensor, at_end: bool) -> torch.Tensor:
+    """A copy that begins, or ends, where memory begins, or ends, that may be read."""
+    size = given.numel() * given.element_size()
+    pages = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+    memory = mmap.mmap(-1, pages + 2 * mmap.PAGESIZE)
+    copy = torch.frombuffer(memory, dtype=torch.uint8)
+    first = mmap.PAGESIZE + (pages - size if at_end else 0)
+    inside = copy[first : first + size].view(given.dtype).view(given.shape)
+    inside.copy_(given)
+    protect = ctypes.CDLL(None, use_errno=True).mprotect
+    for page in (0, mmap.PAGESIZE + pages):
+        assert protect(ctypes.c_void_p(copy.data_ptr() + page), ctypes.c_size_t(mmap.PAGESIZE), 0) == 0
+    return inside
+
+
+@pytest.mark.parametrize("at_end", [False, True], ids=["from the beginning", "to the end"])
+def test_machine_code_reads_no_memory_that_is_not_the_tensors(at_end: bool) -> None:
+    child = os.fork()
+    if child == 0:
+        # What is read outside ends this process, not that of the tests.
+        try:
+            for workload in WORKLOADS.values():
+                inputs = [between_forbidden_pages(v, at_end) for v in drawn(workload)]
+                for program in for_here(workload):
+                    run_here(program, [*inputs, *(reference.empty(t, "cpu") for t in workload.outputs)])
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def padded(x: torch.Tensor, before: int, after: int, value: float) -> torch.Tensor:

@@ -28,7 +28,7 @@ from search_spaces.devices.descriptors import descriptor_remarks, why_not_descri
 from search_spaces.devices.target import GPUS
 from search_spaces.programs.interpreter import interpret
 from search_spaces.programs.tile_program import Buffer, Slice
-from search_spaces.structure.forms import pointwise_form
+from search_spaces.structure.axes import structure_of
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.expression import Access, Affine, axis_index
 
@@ -127,12 +127,10 @@ def test_a_tensor_has_a_stride_for_every_dimension() -> None:
 
 
 def test_axes_merge_only_where_rows_follow_each_other() -> None:
-    dense = pointwise_form(pointwise((4, 8), None, None))
-    assert dense is not None
+    dense = structure_of(pointwise((4, 8), None, None)).workload
     assert dense.outputs[0].shape == (32,)
     for strides in [((10, 1), None), (None, (10, 1)), ((10, 1), (10, 1)), ((0, 1), None), ((1, 4), None)]:
-        kept = pointwise_form(pointwise((4, 8), *strides))
-        assert kept is not None
+        kept = structure_of(pointwise((4, 8), *strides)).workload
         assert kept.outputs[0].shape == (4, 8)
         assert (kept.inputs[0].strides, kept.outputs[0].strides) == strides
 

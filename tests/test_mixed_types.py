@@ -56,7 +56,7 @@ def differing(function: Callable[..., dict[str, Tensor]], *inputs: Tensor) -> li
     wanted = function(*inputs)
     # One function of all of them: to capture one takes longer than everything else here.
     traced = trace(lambda *given: tuple(function(*given).values()), *inputs)
-    made = {step.value: step.assembled for step in traced.steps}
+    made = {value: step.assembled for step in traced.steps for value in step.values}
     found = []
     for value, (name, want) in zip(traced.results, wanted.items(), strict=True):
         kernel = made[value]

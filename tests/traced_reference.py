@@ -23,14 +23,16 @@ def computed(traced: TracedFunction, inputs: tuple[Tensor, ...]) -> tuple[Tensor
         memory[source] = torch.empty_strided(source.shape, source.strides, dtype=dtype).copy_(given)
     for step in traced.steps:
         if step.assembled is None:
-            memory[step.value] = _called(step.value, memory)
+            (value,) = step.values
+            memory[value] = _called(value, memory)
             continue
         views = [memory[v.value].as_strided(v.shape, v.strides, v.offset) for v in step.assembled.inputs]
-        (made,) = reference.evaluate(step.assembled.workload, views)
         workload = step.assembled.workload
-        whole = torch.empty(step.value.elements, dtype=made.dtype)
-        whole.as_strided(workload.outputs[0].shape, workload.outputs[0].effective_strides).copy_(made)
-        memory[step.value] = whole.reshape(step.value.shape)
+        results = reference.evaluate(workload, views)
+        for value, output, made in zip(step.values, workload.outputs, results, strict=True):
+            whole = torch.empty(value.elements, dtype=made.dtype)
+            whole.as_strided(output.shape, output.effective_strides).copy_(made)
+            memory[value] = whole.reshape(value.shape)
     return tuple(_read(r, memory) for r in traced.results)
 
 

@@ -93,7 +93,7 @@ class TracedText:
 
     @property
     def _in_memory(self) -> set[Value]:
-        return {*self.traced.sources, *(step.value for step in self.traced.steps)}
+        return {*self.traced.sources, *self.traced.made}
 
     def _name(self, value: Value) -> str:
         return self.names.of(value, value.name)
@@ -113,10 +113,12 @@ class TracedText:
         done: set[object] = set()
         for step in self.traced.steps:
             if step.assembled is not None:
-                lines.append(self._launched(step.value, step.assembled))
-            elif isinstance(step.value, Eager) and step.value.operation not in done:
-                done.add(step.value.operation)
-                lines += self._called(step.value)
+                lines += self._launched(step.assembled)
+                continue
+            (value,) = step.values
+            if isinstance(value, Eager) and value.operation not in done:
+                done.add(value.operation)
+                lines += self._called(value)
         returned = structure_text(self.traced.structure, [self._read(r) for r in self.traced.results])
         if not any("device" in line for line in lines[1:]):
             del lines[0]
@@ -126,13 +128,16 @@ class TracedText:
         named = [self._name(s) for s in self.constants]
         return [f"{', '.join(named)}{',' if len(named) == 1 else ''} = _constants(device)"] if named else []
 
-    def _launched(self, value: Value, assembled: Assembled) -> str:
-        made, target = assembled.workload.output, self.launchers[call_of(assembled.workload)]
+    def _launched(self, assembled: Assembled) -> list[str]:
+        """A launch, and views of its results in the shapes of the values."""
         given = [*(self._viewed(v) for v in assembled.inputs), ALLOCATE]
-        name, dense = self._name(value), dense_strides(value.shape)
-        if (made.shape, made.effective_strides) == (value.shape, dense):
-            return call(target, *given, before=f"{name} = ")
-        return f"{call(target, *given, before=f'{name} = ')}\n{name} = _view({name}, {value.shape}, {dense})"
+        names = [self._name(v) for v in assembled.values]
+        lines = [call(self.launchers[call_of(assembled.workload)], *given, before=f"{', '.join(names)} = ")]
+        for name, value, made in zip(names, assembled.values, assembled.workload.outputs, strict=True):
+            dense = dense_strides(value.shape)
+            if (made.shape, made.effective_strides) != (value.shape, dense):
+                lines.append(f"{name} = _view({name}, {value.shape}, {dense})")
+        return lines
 
     def _viewed(self, view: ViewOf) -> str:
         value, name = view.value, self._name(view.value)
@@ -149,7 +154,7 @@ class TracedText:
         """A call of PyTorch, and all of its results that are used."""
         operation = value.operation
         text = call_text(operation.target, operation.arguments, dict(operation.keywords), self._known, exact=False)
-        same = [s.value for s in self.traced.steps if isinstance(s.value, Eager) and s.value.operation is operation]
+        same = [v for v in self.traced.made if isinstance(v, Eager) and v.operation is operation]
         if value.output is None:
             return [f"{self._name(value)} = {_laid_out(text, value)}"]
         made = self.names.of(operation, "results")

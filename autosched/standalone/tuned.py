@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autosched import backends
 from autosched.backends import spaces
 from autosched.backends.triton.language.scope import Identifiers
 from autosched.backends.triton.source import print_module
@@ -54,11 +55,12 @@ def look_up(
     check_workload(op)
     check_policy(policy)
     device = target_of(target)
-    if device.kind == "cpu":
+    makers = [backend.name for backend in backends.for_target(device)]
+    if "triton" not in makers:
         raise InputError(
-            f"{op.label}: a kernel for a CPU needs autosched to run, and has no file of its own; got the target "
-            f"{device.label}; expected a GPU: tune first there, with autosched.tune(op, trials=100), then export with "
-            'its name, such as target="h200"'
+            f"{op.label}: kernels for {device.label} are made by the backend {', '.join(map(repr, makers))}, whose "
+            "code needs autosched to run; expected a GPU: tune first there, with autosched.tune(op, trials=100), then "
+            'export with its name, such as target="h200"'
         )
     record = find_best(op, device, log_paths(log), policy, allow_stale)
     return Tuned(record, spaces.build(record.workload, record.target).bind(record.schedule), op)

@@ -100,7 +100,7 @@ def tune(
         InputError: an argument is not allowed. Nothing was written.
         TargetUnavailableError: this machine cannot run kernels for the target.
         EmptySearchSpaceError: no schedule is legal.
-        LogError: the log cannot be read or written.
+        LogError: the log cannot be read or written, or has no folder.
     """
     if isinstance(op, Traced):
         search_one = functools.partial(

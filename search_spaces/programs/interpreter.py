@@ -339,6 +339,9 @@ class _Program:
         tile, stored = self.tiles[s.src]
         values = np.broadcast_to(stored.transpose([tile.axes.index(x) for x in s.axes or tile.axes]), extents)
         full = [np.broadcast_to(i, values.shape).reshape(-1) for i in index]
+        if not full:
+            # One number, as a vector of one.
+            target, full = target.reshape(1), [np.zeros(1, dtype=np.int64)]
         inside = np.ones(values.size, dtype=bool)
         for i, size in zip(full, target.shape, strict=True):
             inside &= (i >= 0) & (i < size)

@@ -1,7 +1,7 @@
 """Sketch rules: each module derives a family of schedules from the structure of a workload.
 
-A module here offers `derive(workload, target) -> tuple[Sketch, ...]`, empty when the structure does not match. Modules
-are found by listing this folder: adding a rule is adding a file.
+A module here offers `derive(workload, target) -> tuple[Sketch, ...]`; where the structure does not match, it is empty,
+or an `UnmatchedError` says why. Modules are found by listing this folder: adding a rule is adding a file.
 
 Imports every other room; only `search_spaces.build` imports it.
 """

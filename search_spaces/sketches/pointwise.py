@@ -1,4 +1,4 @@
-"""Pointwise work: the output is cut into tiles, one program each, or a few persistent programs walk them.
+"""Pointwise work: the outputs are cut into tiles, one program each, or a few persistent programs walk them.
 
 Before:  for i in N: out[i] = f(x[i])
 After:   grid i.0 in N/T: x_tile = load x[i.0*T : +T]; store out[i.0*T : +T] = f(x_tile)
@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from search_spaces.devices.target import Target
 from search_spaces.devices.warps import WARP
+from search_spaces.errors import UnmatchedError
 from search_spaces.programs.lowering import Emitter, Names, buffers
 from search_spaces.programs.tile_program import Grid, GridAxis, Kernel, Launch, Slice, TileProgram
 from search_spaces.schedules.knobs import Choice, Knob, Tiling, Values, cover, nearest
 from search_spaces.schedules.space import Sketch
-from search_spaces.structure.forms import pointwise_form
-from search_spaces.structure.stages import inline
+from search_spaces.structure.axes import Structure, structure_of
 from search_spaces.workloads.expression import Affine
 from search_spaces.workloads.workload import Axis, Workload
 
@@ -30,32 +30,32 @@ PREFETCH_BYTES = (0, 1024, 4096)
 
 
 def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
-    """One sketch for a workload without reductions, none otherwise."""
-    merged = pointwise_form(workload)
-    if merged is None:
-        return ()
-    knobs = _gpu_knobs(merged) if target.kind == "gpu" else _cpu_knobs(merged, target)
+    """One sketch for a workload without reductions."""
+    structure = structure_of(workload)
+    if structure.folds:
+        raise UnmatchedError(f"{structure.folds[0].name} folds")
+    knobs = _gpu_knobs(structure) if target.kind == "gpu" else _cpu_knobs(structure)
     return (
         Sketch(
             "pointwise",
             knobs,
-            lambda values: _lower(merged, target, values),
+            lambda values: _lower(structure, target, values),
             legality_knobs=("rows", "columns", "warps"),
             seeds=_seeds({k.name: k for k in knobs}) if target.kind == "gpu" else (),
         ),
     )
 
 
-def _split_axes(workload: Workload) -> tuple[tuple[Axis, ...], Axis, Axis]:
+def _split_axes(structure: Structure) -> tuple[tuple[Axis, ...], Axis, Axis]:
     """Outer axes (one position a program), the row axis and the column axis (tiled)."""
-    axes = workload.stages[-1].axes
+    axes = structure.parallel
     if len(axes) == 1:
         return (), Axis("", 1), axes[0]
     return axes[:-2], axes[-2], axes[-1]
 
 
-def _gpu_knobs(workload: Workload) -> tuple[Knob, ...]:
-    _, row, column = _split_axes(workload)
+def _gpu_knobs(structure: Structure) -> tuple[Knob, ...]:
+    _, row, column = _split_axes(structure)
     rows = [r for r in (1, 2, 4, 8, 16, 32, 64) if r < 2 * row.extent]
     columns = [c for c in (64, 128, 256, 512, 1024, 2048, 4096, 8192) if c < 2 * max(64, column.extent)]
     return (
@@ -79,8 +79,8 @@ def _seeds(knobs: dict[str, Knob]) -> tuple[Values, ...]:
     return tuple(seeds)
 
 
-def _cpu_knobs(workload: Workload, target: Target) -> tuple[Knob, ...]:
-    _, row, column = _split_axes(workload)
+def _cpu_knobs(structure: Structure) -> tuple[Knob, ...]:
+    _, row, column = _split_axes(structure)
     rows = [r for r in (1, 2, 4, 8, 16) if r < 2 * row.extent]
     columns = sorted({min(c, column.extent) for c in (256, 1024, 4096, 16384, 65536, 262144)})
     return (
@@ -92,8 +92,9 @@ def _cpu_knobs(workload: Workload, target: Target) -> tuple[Knob, ...]:
     )
 
 
-def _lower(workload: Workload, target: Target, values: Values) -> TileProgram:
-    outer, row, column = _split_axes(workload)
+def _lower(structure: Structure, target: Target, values: Values) -> TileProgram:
+    outer, row, column = _split_axes(structure)
+    workload = structure.workload
     height, width = values.tiling("rows"), values.tiling("columns")
     place = {a.name: Slice(Affine.of((f"{a.name}.0", 1))) for a in outer}
     grid = [GridAxis(f"{a.name}.0", a.extent) for a in outer]
@@ -103,9 +104,9 @@ def _lower(workload: Workload, target: Target, values: Values) -> TileProgram:
     grid.append(GridAxis(f"{column.name}.0", width[0]))
     place[column.name] = Slice(Affine.of((f"{column.name}.0", width[1])), width[1])
     emitter = Emitter(place, {t.name: t.dtype for t in workload.inputs}, Names())
-    last = workload.stages[-1]
-    result = emitter.tile(inline(last.expression, {s.name: s for s in workload.stages}), last.name)
-    emitter.store(last.name, tuple(a.name for a in last.axes), result, streaming=values.flag("streaming"))
+    for output in structure.outputs:
+        result = emitter.tile(structure.body_of(output), output.name)
+        emitter.store(output.name, tuple(a.name for a in output.axes), result, streaming=values.flag("streaming"))
     persistent = PERSISTENT_PROGRAMS_PER_SM * target.num_sms if values.get("persistent") else None
     kernel = Kernel(
         workload.name, Grid(tuple(grid), persistent=persistent), tuple(emitter.body), launch(target, values)

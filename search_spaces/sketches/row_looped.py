@@ -19,9 +19,9 @@ from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Value
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.pointwise import PREFETCH_BYTES, launch
 from search_spaces.sketches.rows.column_walk import ColumnWalk
-from search_spaces.sketches.rows.row_parts import RowTiles, row_form_on, row_tiling
+from search_spaces.sketches.rows.row_parts import RowTiles, padded, row_tiling, rows_on, split_outputs
 from search_spaces.sketches.rows.running_folds import groups, online_pair, reduce_columns
-from search_spaces.structure.forms import RowForm
+from search_spaces.structure.axes import Structure
 from search_spaces.workloads.workload import Workload
 
 COLUMNS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
@@ -35,45 +35,45 @@ _SEEDS_OUTER = ((64, 32, 4, 1), (128, 32, 4, 2), (256, 16, 4, 1), (32, 64, 4, 1)
 
 
 def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
-    """One sketch for reductions over one axis."""
-    found = row_form_on(workload, target)
-    if found is None:
-        return ()
-    workload, form = found
-    knobs = _knobs(workload, form, target)
+    """One sketch for reductions."""
+    structure = rows_on(workload, target)
+    knobs = _knobs(structure, target)
     return (
         Sketch(
             "row_looped",
             knobs,
-            lambda values: _lower(workload, form, target, values),
+            lambda values: _lower(structure, target, values),
             ("rows", "columns", "warps", "stages"),
-            seeds=_seeds(form, knobs) if target.kind == "gpu" else _cpu_seeds(form, target, knobs),
+            seeds=_seeds(structure, knobs) if target.kind == "gpu" else _cpu_seeds(structure, target, knobs),
         ),
     )
 
 
-def column_tiling(form: RowForm, target: Target) -> Tiling:
+def column_tiling(structure: Structure, target: Target) -> Tiling:
     """How many columns an iteration takes."""
-    extent = form.column.extent
-    if not form.outer:
+    extent = structure.column.extent
+    if not structure.outer:
         fitting = tuple(c for c in COLUMNS if c < extent) or (COLUMNS[0] if target.kind == "gpu" else extent,)
+        if len(structure.reduced) > 1 and fitting[-1] < extent <= COLUMNS[-1]:
+            # Within another loop, whole columns are an iteration of it.
+            fitting = (*fitting, padded(extent) if target.kind == "gpu" else extent)
     else:
         candidates = COLUMNS_ACROSS if target.kind == "gpu" else COLUMNS_ACROSS_CPU
         fitting = tuple(c for c in candidates if c <= extent)
     return Tiling("columns", extent, ("loop", "tile"), tuple(cover(extent, (c,)) for c in fitting))
 
 
-def _knobs(workload: Workload, form: RowForm, target: Target) -> tuple[Knob, ...]:
+def _knobs(structure: Structure, target: Target) -> tuple[Knob, ...]:
     shared = (
-        row_tiling(form, target),
-        column_tiling(form, target),
-        Choice("online", (False, True) if online_pair(RowTiles(workload, form, 1)) else (False,)),
+        row_tiling(structure, target),
+        column_tiling(structure, target),
+        Choice("online", (False, True) if online_pair(RowTiles(structure, 1)) else (False,)),
     )
     streaming = Choice("streaming", (False, True))
     if target.kind == "gpu":
         return (
             *shared,
-            Choice("accumulate", ("point",) if form.outer else ("row", "point")),
+            Choice("accumulate", ("point",) if structure.outer else ("row", "point")),
             Choice("warps", (1, 2, 4, 8, 16, 32)),
             Choice("stages", (1, 2, 3, 4)),
             streaming,
@@ -81,17 +81,17 @@ def _knobs(workload: Workload, form: RowForm, target: Target) -> tuple[Knob, ...
     return (*shared, Choice("vectors", (1, 2, 4, 8)), Choice("prefetch", PREFETCH_BYTES), streaming)
 
 
-def _seeds(form: RowForm, knobs: tuple[Knob, ...]) -> tuple[Values, ...]:
+def _seeds(structure: Structure, knobs: tuple[Knob, ...]) -> tuple[Values, ...]:
     """Tiles of a few vectors a thread, each row read as seldom as can be."""
     own = {k.name: k for k in knobs}
     seeds = []
-    for rows, columns, warps, stages in _SEEDS_OUTER if form.outer else _SEEDS:
+    for rows, columns, warps, stages in _SEEDS_OUTER if structure.outer else _SEEDS:
         values = {
             "rows": nearest(own["rows"], rows),
             "columns": nearest(own["columns"], columns),
             "online": own["online"].values[-1],
             # By point an exponential more is computed for every element.
-            "accumulate": "row" if own["online"].values[-1] and not form.outer else "point",
+            "accumulate": "row" if own["online"].values[-1] and not structure.outer else "point",
             "warps": warps,
             "stages": stages,
             "streaming": False,
@@ -100,12 +100,12 @@ def _seeds(form: RowForm, knobs: tuple[Knob, ...]) -> tuple[Values, ...]:
     return tuple(seeds)
 
 
-def _cpu_seeds(form: RowForm, target: Target, knobs: tuple[Knob, ...]) -> tuple[Values, ...]:
+def _cpu_seeds(structure: Structure, target: Target, knobs: tuple[Knob, ...]) -> tuple[Values, ...]:
     """Rows that lie across memory: long pieces of it, and running values of which a first-level cache holds all."""
-    if not form.outer:
+    if not structure.outer:
         return ()
     own = {k.name: k for k in knobs}
-    rows = nearest(own["rows"], min(_START_ROWS_CPU, form.tiled_row.extent / target.num_sms))
+    rows = nearest(own["rows"], min(_START_ROWS_CPU, structure.rows / target.num_sms))
     others: dict[str, KnobValue] = {"rows": rows, "online": False, "streaming": False}
     tried = ((4, 4, 0), (8, 4, 1024), (1, 1, 4096))
     return tuple(
@@ -114,22 +114,25 @@ def _cpu_seeds(form: RowForm, target: Target, knobs: tuple[Knob, ...]) -> tuple[
     )
 
 
-def _lower(workload: Workload, form: RowForm, target: Target, values: Values) -> TileProgram:
+def _lower(structure: Structure, target: Target, values: Values) -> TileProgram:
+    workload = structure.workload
     _, width = values.tiling("columns")
-    rows = RowTiles(workload, form, values.tile("rows"))
     stages = values.integer("stages") if "stages" in values else 0
-    walk = ColumnWalk(form.column.extent, width, one_by_one=form.outer and target.kind != "gpu", stages=stages)
+    one_by_one, around = structure.outer and target.kind != "gpu", structure.reduced[:-1]
+    walk = ColumnWalk(structure.column.extent, width, one_by_one=one_by_one, stages=stages, around=around)
+    rows = RowTiles(structure, values.tile("rows"), walk.walked)
     names, known = Names({s.name for s in workload.stages}), dict[str, Tile]()
     by_point = values.get("accumulate") == "point"
     body: list[Statement] = []
     for group in groups(rows, values.flag("online")):
         body += reduce_columns(rows, walk, group, names, known, by_point)
+    points, per_row = split_outputs(structure)
 
     def write(columns: Slice | None) -> list[Statement]:
         emitter = rows.emitter(columns, names, known)
-        rows.store_output(emitter, values.flag("streaming"))
+        rows.store(points if columns else per_row, emitter, values.flag("streaming"))
         return emitter.body
 
-    body += walk.over(write) if rows.writes_columns else write(None)
+    body += [*(walk.over(write) if points else ()), *(write(None) if per_row else ())]
     kernel = Kernel(workload.name, Grid(rows.grid), tuple(body), launch(target, values))
     return TileProgram(workload.name, buffers(workload), (kernel,))

@@ -13,11 +13,13 @@ import math
 from dataclasses import dataclass, replace
 
 from search_spaces.devices.target import Target
+from search_spaces.errors import UnmatchedError
 from search_spaces.programs.lowering import Names, buffers, workspace_name
 from search_spaces.programs.tile_program import (
     Buffer,
     Grid,
     GridAxis,
+    If,
     Kernel,
     Load,
     Slice,
@@ -31,9 +33,9 @@ from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.pointwise import launch
 from search_spaces.sketches.row_looped import column_tiling
 from search_spaces.sketches.rows.column_walk import ColumnWalk
-from search_spaces.sketches.rows.row_parts import ROWS_OUTER, RowTiles, folded_in, row_form_on, row_tiling
+from search_spaces.sketches.rows.row_parts import ROWS_OUTER, RowTiles, folded_in, row_tiling, rows_on, split_outputs
 from search_spaces.sketches.rows.running_folds import Group, groups, join_parts, online_pair, reduce_columns
-from search_spaces.structure.forms import RowForm
+from search_spaces.structure.axes import Structure
 from search_spaces.workloads.expression import Affine
 from search_spaces.workloads.workload import Stage, Workload
 
@@ -49,49 +51,63 @@ _PROGRAMS_PER_SM = (4, 8)
 
 
 def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
-    """One sketch for reductions over an axis long enough to share, on a GPU: a CPU has few threads and many rows."""
-    found = row_form_on(workload, target)
-    if found is None or target.kind != "gpu" or not _splits(found[1]):
-        return ()
-    workload, form = found
-    knobs = _knobs(workload, form, target)
+    """One sketch for reductions of rows long enough to share, on a GPU: a CPU has few threads and many rows."""
+    structure = rows_on(workload, target)
+    if target.kind != "gpu":
+        raise UnmatchedError("a CPU has few threads, and does not share rows among them")
+    if not _splits(structure):
+        raise UnmatchedError(f"rows of {_points(structure)} elements are too short to share among programs")
+    knobs = _knobs(structure, target)
     return (
         Sketch(
             "row_split",
             knobs,
-            lambda values: _lower(workload, form, target, values),
+            lambda values: _lower(structure, target, values),
             ("rows", "split", "columns", "warps", "stages"),
-            seeds=_seeds(form, target, {k.name: k for k in knobs}),
+            seeds=_seeds(structure, target, {k.name: k for k in knobs}),
         ),
     )
 
 
-def _splits(form: RowForm) -> tuple[int, ...]:
-    """Into how many parts the columns can be cut that are worth it for as many rows as a program may have."""
-    highest = min(form.tiled_row.extent, ROWS_OUTER[-1]) if form.outer else 1
-    return tuple(s for s in SPLITS if form.column.extent * highest >= s * MIN_PART and form.column.extent >= 2 * s)
+def _points(structure: Structure) -> int:
+    """The elements of a row."""
+    return math.prod(x.extent for x in structure.reduced)
 
 
-def _knobs(workload: Workload, form: RowForm, target: Target) -> tuple[Knob, ...]:
-    extent = form.column.extent
-    columns = column_tiling(form, target)
+def _splits(structure: Structure) -> tuple[int, ...]:
+    """Into how many parts a row can be cut that are worth it for as many rows as a program may have."""
+    highest = min(structure.rows, ROWS_OUTER[-1]) if structure.outer else 1
+    worth = (s for s in SPLITS if _points(structure) * highest >= s * MIN_PART)
+    return tuple(s for s in worth if structure.column.extent >= 2 * s or _shares_around(structure, s))
+
+
+def _shares_around(structure: Structure, split: int) -> bool:
+    """Whether so many programs share the outermost reduced axis, and not the columns."""
+    return len(structure.reduced) > 1 and structure.reduced[0].extent >= split
+
+
+def _knobs(structure: Structure, target: Target) -> tuple[Knob, ...]:
+    extent = structure.column.extent
+    columns = column_tiling(structure, target)
     shared = tuple(value for value in columns.values if value[-1] <= max(1, extent // SPLITS[0]))
+    if len(structure.reduced) > 1:
+        shared = columns.values
     return (
-        Choice("split", _splits(form)),
-        row_tiling(form, target),
+        Choice("split", _splits(structure)),
+        row_tiling(structure, target),
         replace(columns, values=shared or columns.values[:1]),
-        Choice("online", (False, True) if online_pair(RowTiles(workload, form, 1)) else (False,)),
+        Choice("online", (False, True) if online_pair(RowTiles(structure, 1)) else (False,)),
         Choice("warps", (1, 2, 4, 8, 16)),
         Choice("stages", (1, 2, 3, 4)),
         Choice("streaming", (False, True)),
     )
 
 
-def _seeds(form: RowForm, target: Target, knobs: dict[str, Knob]) -> tuple[Values, ...]:
+def _seeds(structure: Structure, target: Target, knobs: dict[str, Knob]) -> tuple[Values, ...]:
     """Tiles of a few vectors a thread, where rows alone make too few programs to keep memory busy."""
     seeds = []
-    outer = math.prod(x.extent for x in form.rows[:-1])
-    for rows, columns, warps, stages in _SEEDS_OUTER if form.outer else _SEEDS:
+    outer = math.prod(x.extent for x in structure.parallel[:-1])
+    for rows, columns, warps, stages in _SEEDS_OUTER if structure.outer else _SEEDS:
         height = nearest(knobs["rows"], rows)
         assert isinstance(height, tuple)
         for programs in _PROGRAMS_PER_SM:
@@ -111,22 +127,25 @@ def _seeds(form: RowForm, target: Target, knobs: dict[str, Knob]) -> tuple[Value
     return tuple(seeds)
 
 
-def _lower(workload: Workload, form: RowForm, target: Target, values: Values) -> TileProgram:
+def _lower(structure: Structure, target: Target, values: Values) -> TileProgram:
+    workload = structure.workload
     _, width = values.tiling("columns")
-    rows = RowTiles(workload, form, values.tile("rows"))
-    walk = ColumnWalk(form.column.extent, width, values.integer("split"), stages=values.integer("stages"))
-    parts = _Parts(rows, walk)
-    walks = groups(rows, values.flag("online"))
+    split, stages, around = values.integer("split"), values.integer("stages"), structure.reduced[:-1]
+    shares_around = _shares_around(structure, split)
+    walk = ColumnWalk(structure.column.extent, width, split, stages=stages, around=around, shares_around=shares_around)
+    parts = _Parts(RowTiles(structure, values.tile("rows"), walk.walked), walk)
+    walks = groups(parts.rows, values.flag("online"))
     launched = launch(target, values)
     kernels = [
         Kernel(f"{workload.name}_{group.stages[-1].name}", parts.grid, tuple(parts.partial(group, walks[:i])), launched)
         for i, group in enumerate(walks)
     ]
-    last = parts if rows.writes_columns else parts.finishing()
-    grid = parts.grid if rows.writes_columns else Grid(last.rows.grid)
-    body = tuple(last.finish(walks, values.flag("streaming")))
+    points, per_row = split_outputs(structure)
+    last = parts if points else parts.finishing()
+    grid = parts.grid if points else Grid(last.rows.grid)
+    body = tuple(last.finish(walks, points, per_row, values.flag("streaming")))
     kernels.append(Kernel(f"{workload.name}_finish", grid, body, launched))
-    return TileProgram(workload.name, buffers(workload, *map(parts.workspace, form.reductions)), tuple(kernels))
+    return TileProgram(workload.name, buffers(workload, *map(parts.workspace, structure.folds)), tuple(kernels))
 
 
 @dataclass(frozen=True)
@@ -140,7 +159,7 @@ class _Parts:
     def grid(self) -> Grid:
         """Programs that follow each other read neighbouring memory."""
         part = GridAxis("s", self.walk.split)
-        return Grid((part, *self.rows.grid) if self.rows.form.outer else (*self.rows.grid, part))
+        return Grid((part, *self.rows.grid) if self.rows.structure.outer else (*self.rows.grid, part))
 
     def finishing(self) -> _Parts:
         """The same parts, with as many rows a program as the last kernel joins at once."""
@@ -149,7 +168,7 @@ class _Parts:
 
     def workspace(self, stage: Stage) -> Buffer:
         """One partial result per part and row."""
-        shape = (self.walk.split, *(x.extent for x in self.rows.form.rows))
+        shape = (self.walk.split, *(x.extent for x in self.rows.structure.parallel))
         return Buffer(self._workspace_name(stage), shape, folded_in(stage), "workspace")
 
     def partial(self, group: Group, before: list[Group]) -> list[Statement]:
@@ -160,27 +179,30 @@ class _Parts:
         where = (Slice(Affine.of(("s", 1))), *self.rows.place.values())
         return [*body, *(Store(self._workspace_name(s), where, s.name) for s in group.stages)]
 
-    def finish(self, walks: list[Group], streaming: bool) -> list[Statement]:
-        """The last kernel: join every reduction and write this program's part of the output."""
+    def finish(self, walks: list[Group], points: list[Stage], per_row: list[Stage], streaming: bool) -> list[Statement]:
+        """The last kernel: join every reduction and write this program's part of the outputs; the first writes rows."""
         names = Names({s.name for s in self.rows.workload.stages})
         body, known = self._joined(walks, names)
 
         def write(columns: Slice | None) -> list[Statement]:
             emitter = self.rows.emitter(columns, names, known)
-            self.rows.store_output(emitter, streaming)
+            self.rows.store(points if columns else per_row, emitter, streaming)
             return emitter.body
 
-        return body + (self.walk.over(write) if self.rows.writes_columns else write(None))
+        if not points:
+            return body + write(None)
+        first = [If("s", 0, tuple(write(None)))] if per_row else []
+        return [*body, *first, *self.walk.over(write)]
 
     def _joined(self, walks: list[Group], names: Names) -> tuple[list[Statement], dict[str, Tile]]:
         """Join the partial results of finished walks, in a fixed order."""
         body: list[Statement] = []
         known: dict[str, Tile] = {}
         where = (Slice(Affine(), self.walk.split), *self.rows.place.values())
-        shape = (self.walk.split, self.rows.height)
+        shape = (self.walk.split, *self.rows.sliced.values())
         for group in walks:
             tiles = [
-                Tile(names.fresh(f"{s.name}_parts"), ("s", self.rows.row_axis), shape, folded_in(s))
+                Tile(names.fresh(f"{s.name}_parts"), ("s", *self.rows.sliced), shape, folded_in(s))
                 for s in group.stages
             ]
             loads = [Load(t, self._workspace_name(s), where) for s, t in zip(group.stages, tiles, strict=True)]

@@ -8,19 +8,21 @@ After:   grid r.0 in R/H (maybe persistent):
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from search_spaces.devices.target import Target
 from search_spaces.devices.warps import WARP
+from search_spaces.errors import UnmatchedError
 from search_spaces.programs.lowering import Names, buffers
 from search_spaces.programs.tile_program import Grid, Kernel, Slice, Tile, TileProgram
 from search_spaces.schedules.knobs import Choice, Knob, Values, nearest
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.pointwise import PERSISTENT_PROGRAMS_PER_SM, PREFETCH_BYTES, launch
-from search_spaces.sketches.rows.row_parts import ROWS_OUTER, RowTiles, fold, row_form_on, row_tiling
-from search_spaces.structure.forms import RowForm
+from search_spaces.sketches.rows.row_parts import ROWS_OUTER, RowTiles, fold_along, padded, row_tiling, rows_on
+from search_spaces.structure.axes import Structure
 from search_spaces.workloads.expression import Affine
-from search_spaces.workloads.workload import Workload
+from search_spaces.workloads.workload import Axis, Workload
 
 # A tile of more elements than half the registers of a multiprocessor leaves too few for anything else.
 MAX_ELEMENTS = 32768
@@ -34,29 +36,34 @@ _NEARLY = 0.7
 
 
 def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
-    """One sketch for reductions over one axis whose rows fit a tile; on a CPU, of rows that lie along memory."""
-    found = row_form_on(workload, target)
-    if found is None:
-        return ()
-    workload, form = found
-    least = ROWS_OUTER[0] if form.outer else 1
-    if target.kind == "gpu" and padded_columns(form, target) * least > MAX_ELEMENTS:
-        return ()
-    if target.kind != "gpu" and (form.outer or form.column.extent > MAX_COLUMNS_CPU):
-        return ()
-    knobs = _gpu_knobs(form, target) if target.kind == "gpu" else _cpu_knobs(form, target)
-    seeds = _seeds(form, target, {k.name: k for k in knobs}) if target.kind == "gpu" else ()
+    """One sketch for reductions of rows that fit a tile; on a CPU, of rows that lie along memory."""
+    structure = rows_on(workload, target)
+    _check_size(structure, target)
+    knobs = _gpu_knobs(structure, target) if target.kind == "gpu" else _cpu_knobs(structure, target)
+    seeds = _seeds(structure, target, {k.name: k for k in knobs}) if target.kind == "gpu" else ()
     return (
-        Sketch(
-            "row_whole", knobs, lambda values: _lower(workload, form, target, values), ("rows", "warps"), seeds=seeds
-        ),
+        Sketch("row_whole", knobs, lambda values: _lower(structure, target, values), ("rows", "warps"), seeds=seeds),
     )
 
 
-def _seeds(form: RowForm, target: Target, knobs: dict[str, Knob]) -> tuple[Values, ...]:
+def _check_size(structure: Structure, target: Target) -> None:
+    """Refuse rows that no tile holds."""
+    if target.kind == "gpu":
+        elements = padded_elements(structure, target) * (ROWS_OUTER[0] if structure.outer else 1)
+        if elements > MAX_ELEMENTS:
+            raise UnmatchedError(f"a tile of whole rows has {elements} elements; at most {MAX_ELEMENTS} are allowed")
+        return
+    if structure.outer or len(structure.reduced) > 1:
+        raise UnmatchedError("whole rows do not lie along memory")
+    if structure.column.extent > MAX_COLUMNS_CPU:
+        extent = structure.column.extent
+        raise UnmatchedError(f"a row has {extent} columns; at most {MAX_COLUMNS_CPU} stay in a cache")
+
+
+def _seeds(structure: Structure, target: Target, knobs: dict[str, Knob]) -> tuple[Values, ...]:
     """As many rows as give every thread some vectors, and one walk over the grid."""
-    columns = padded_columns(form, target)
-    least = _NEARLY * (ROWS_OUTER[0] if form.outer else 1)
+    columns = padded_elements(structure, target)
+    least = _NEARLY * (ROWS_OUTER[0] if structure.outer else 1)
     sizes = [(elements * WARP * warps / columns, warps) for elements, warps in _SEEDS]
     fitting = [(rows, warps) for rows, warps in sizes if rows >= least][:_MOST_STARTS]
     return tuple(
@@ -65,9 +72,9 @@ def _seeds(form: RowForm, target: Target, knobs: dict[str, Knob]) -> tuple[Value
     )
 
 
-def _gpu_knobs(form: RowForm, target: Target) -> tuple[Knob, ...]:
-    rows = row_tiling(form, target)
-    fitting = tuple(v for v in rows.values if v[-1] * padded_columns(form, target) <= MAX_ELEMENTS)
+def _gpu_knobs(structure: Structure, target: Target) -> tuple[Knob, ...]:
+    rows = row_tiling(structure, target)
+    fitting = tuple(v for v in rows.values if v[-1] * padded_elements(structure, target) <= MAX_ELEMENTS)
     return (
         replace(rows, values=fitting),
         Choice("warps", (1, 2, 4, 8, 16, 32)),
@@ -76,30 +83,37 @@ def _gpu_knobs(form: RowForm, target: Target) -> tuple[Knob, ...]:
     )
 
 
-def _cpu_knobs(form: RowForm, target: Target) -> tuple[Knob, ...]:
+def _cpu_knobs(structure: Structure, target: Target) -> tuple[Knob, ...]:
     return (
-        row_tiling(form, target),
+        row_tiling(structure, target),
         Choice("vectors", (1, 2, 4, 8)),
         Choice("prefetch", PREFETCH_BYTES),
         Choice("streaming", (False, True)),
     )
 
 
-def padded_columns(form: RowForm, target: Target) -> int:
-    """The columns of a tile: a GPU tile has a power of two, of at least 16."""
-    extent = form.column.extent
-    least = 1 if form.outer else 16
-    return max(least, 1 << (extent - 1).bit_length()) if target.kind == "gpu" else extent
+def padded_elements(structure: Structure, target: Target) -> int:
+    """The elements of a whole row in a tile."""
+    return math.prod(piece.extent or 1 for piece in _pieces(structure, target).values())
 
 
-def _lower(workload: Workload, form: RowForm, target: Target, values: Values) -> TileProgram:
-    rows = RowTiles(workload, form, values.tile("rows"))
-    columns = Slice(Affine(), padded_columns(form, target))
-    emitter = rows.emitter(columns, Names(), {})
+def _pieces(structure: Structure, target: Target) -> dict[Axis, Slice]:
+    """All of every reduced axis: a GPU tile has a power of two, of at least 16 along memory."""
+    extents = {x: padded(x.extent) if target.kind == "gpu" else x.extent for x in structure.reduced}
+    if target.kind == "gpu" and not structure.outer:
+        extents[structure.column] = max(16, extents[structure.column])
+    return {x: Slice(Affine(), extent) for x, extent in extents.items()}
+
+
+def _lower(structure: Structure, target: Target, values: Values) -> TileProgram:
+    workload, pieces = structure.workload, _pieces(structure, target)
+    around = {x.name: piece for x, piece in pieces.items() if x != structure.column}
+    rows = RowTiles(structure, values.tile("rows"), around)
+    emitter = rows.emitter(pieces[structure.column], Names(), {})
     known: dict[str, Tile] = emitter.tiles
-    for stage in form.reductions:
-        known[stage.name] = fold(rows, emitter, stage, columns, stage.name)
-    rows.store_output(emitter, values.flag("streaming"))
+    for stage in structure.folds:
+        known[stage.name] = fold_along(rows, emitter, stage, pieces, stage.name)
+    rows.store(structure.outputs, emitter, values.flag("streaming"))
     persistent = PERSISTENT_PROGRAMS_PER_SM * target.num_sms if values.get("persistent") else None
     kernel = Kernel(workload.name, Grid(rows.grid, persistent=persistent), tuple(emitter.body), launch(target, values))
     return TileProgram(workload.name, buffers(workload), (kernel,))

@@ -32,6 +32,8 @@ from search_spaces.workloads.workload import Axis, Stage, Workload
 
 # Positions along k are compared in float32, which holds integers up to here.
 _MAX_K = 2**24
+# What dots with prologues multiply.
+_MULTIPLIED = ("float32", "float16", "bfloat16")
 # Operators whose values are among those of their operands, up to the sign.
 _CHOOSING = frozenset({"maximum", "minimum", "neg", "abs"})
 # Tiles along an axis of a set are not wanted longer.
@@ -159,9 +161,9 @@ def element_type(expression: Expression, dtypes: dict[str, str]) -> str | None:
     """
     match expression:
         case Access(tensor) | Gather(tensor):
-            return dtypes[tensor] if dtypes[tensor] in ("float32", *ROUNDINGS.values()) else None
+            return dtypes[tensor] if dtypes[tensor] in _MULTIPLIED else None
         case Apply(operator) if operator in ROUNDINGS:
-            return ROUNDINGS[operator]
+            return ROUNDINGS[operator] if ROUNDINGS[operator] in _MULTIPLIED else None
         case Apply(operator, arguments) if operator in (*_CHOOSING, "where"):
             chosen = arguments[1:] if operator == "where" else arguments
             types = {element_type(a, dtypes) for a in chosen if not isinstance(a, Literal)}

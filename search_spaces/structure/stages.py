@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from search_spaces.structure.merging import is_axis
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.expression import Access, Expression, Gather
 from search_spaces.workloads.workload import Axis, Stage, Workload
@@ -27,7 +28,7 @@ def is_plain(workload: Workload) -> bool:
     stages = {s.name: s for s in workload.stages}
     for stage in workload.stages:
         forms = (i for e in ex.walk(stage.expression) if isinstance(e, Access | Gather) for i in e.index)
-        if any(isinstance(i, ex.Affine) and not _is_axis(i) for i in forms):
+        if any(isinstance(i, ex.Affine) and not is_axis(i) for i in forms):
             return False
         if any(a.fill is not None for a in ex.accesses(stage.expression)):
             return False
@@ -38,10 +39,6 @@ def is_plain(workload: Workload) -> bool:
             if access.tensor in stages and names != [a.name for a in stages[access.tensor].axes]:
                 return False
     return True
-
-
-def _is_axis(index: ex.Affine) -> bool:
-    return index.offset == 0 and len(index.terms) == 1 and index.terms[0][1] == 1
 
 
 def with_axes_named(workload: Workload, names: dict[str, str]) -> Workload:

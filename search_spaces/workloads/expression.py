@@ -75,6 +75,8 @@ OPERATORS: Mapping[str, tuple[int, int]] = {
     "where": (3, 1),
     "round_float16": (1, 1),
     "round_bfloat16": (1, 1),
+    "round_float8_e4m3fn": (1, 1),
+    "round_float8_e5m2": (1, 1),
     "to_integer": (1, 1),
     "to_float": (1, 1),
     "quotient": (2, 20),
@@ -89,7 +91,9 @@ OPERATORS: Mapping[str, tuple[int, int]] = {
     "wrap_uint8": (1, 1),
 }
 # What a narrower type keeps: the operators that round, and the element type that they round to.
-ROUNDINGS: Mapping[str, str] = {"round_float16": "float16", "round_bfloat16": "bfloat16"}
+ROUNDINGS: Mapping[str, str] = {
+    f"round_{name}": name for name in ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
+}
 # The same of integers: the operators that keep the lower bits, as an integer of that element type.
 WRAPPINGS: Mapping[str, str] = {f"wrap_{name}": name for name in ("int32", "int16", "int8", "uint8")}
 # Operators on integers alone (`quotient` is cut towards 0), on one kind or the other, and of either kind to a truth.

@@ -13,15 +13,10 @@ class LlvmLimits:
     """Which element types there are. What fits a CPU's registers and caches is the sketches' choice."""
 
     def why_unsupported(self, workload: Workload, target: Target) -> str | None:
-        allowed = [d.name for d in DTYPES.values() if d.name not in FLOAT8]
+        allowed = [name for name in DTYPES if is_float(name) and name not in FLOAT8]
         for dtype in workload.contracted:
-            if not is_float(dtype) and matrix_product(workload):
-                return (
-                    f"products of {dtype}; contractions for CPUs take those of {', '.join(filter(is_float, allowed))}"
-                )
-        for tensor in (*workload.inputs, workload.output):
-            if tensor.dtype not in allowed:
-                return f"{tensor.name} is {tensor.dtype}; kernels for CPUs take {', '.join(allowed)}"
+            if dtype not in allowed and matrix_product(workload):
+                return f"products of {dtype}; contractions for CPUs take those of {', '.join(allowed)}"
         return None
 
     def why_unfit(self, schedule: Schedule, target: Target) -> str | None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from autosched.backends.triton.product_loops import why_spilling
 from autosched.backends.triton.resources import resources, why_too_large
 from search_spaces import Schedule, Target, TileProgram, Workload
 from search_spaces.programs.tile_program import Kernel
 from search_spaces.schedules.limits import Resources
 from search_spaces.workloads.dtypes import FLOAT8, is_promoted
+from search_spaces.workloads.expression import ROUNDINGS, Apply, walk
 
 # Conversions and dots of 8-bit floats (PTX ISA, cvt and mma: sm_89 and later), and int8 dots that Triton has.
 _FLOAT8_FROM = 89
@@ -22,7 +25,8 @@ class TritonLimits:
     """Element types that a GPU has, and its shared memory, registers and threads, as Triton uses them."""
 
     def why_unsupported(self, workload: Workload, target: Target) -> str | None:
-        names = {t.dtype for t in (*workload.inputs, workload.output)}
+        names = {t.dtype for t in (*workload.inputs, *workload.outputs)}
+        names |= {ROUNDINGS[e.operator] for e in _applied(workload) if e.operator in ROUNDINGS}
         float8 = next((n for n in FLOAT8 if n in names), None)
         if float8 and target.capability < _FLOAT8_FROM:
             return _needs(float8, _FLOAT8_FROM, target)
@@ -43,6 +47,10 @@ class TritonLimits:
 
     def needs(self, program: TileProgram, kernel: Kernel, target: Target) -> Resources | None:
         return resources(program, kernel, target)
+
+
+def _applied(workload: Workload) -> Iterator[Apply]:
+    return (e for s in workload.stages for e in walk(s.expression) if isinstance(e, Apply))
 
 
 def _needs(name: str, capability: int, target: Target) -> str:

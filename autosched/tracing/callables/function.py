@@ -31,8 +31,8 @@ class TracedFunction:
 
     `sources` are its arguments and the constant tensors it uses, `steps` what is run, in order, `results` the tensors
     that it returns, in this `structure`. `stored` has, for every result, the value in memory that it is, or is a view
-    of. `function` is what was traced. `other_cut`: the same with products fused, where that makes other kernels; which
-    is faster is measured. `again` cuts it anew, for a target.
+    of. `function` is what was traced. `other_cuts`: the same cut into other kernels; which is faster is measured.
+    `again` cuts it anew, for a target.
     """
 
     name: str
@@ -42,7 +42,7 @@ class TracedFunction:
     results: tuple[Value, ...] = field(repr=False)
     stored: tuple[Value, ...] = field(repr=False)
     structure: Structure
-    other_cut: TracedFunction | None = field(default=None, repr=False)
+    other_cuts: tuple[TracedFunction, ...] = field(default=(), repr=False)
     again: Callable[[Target], TracedFunction] | None = field(default=None, repr=False)
     _for_targets: dict[Target, TracedFunction] = field(default_factory=dict, init=False, repr=False)
 
@@ -61,6 +61,11 @@ class TracedFunction:
     def arguments(self) -> tuple[Source, ...]:
         """The tensors that a call takes, in order."""
         return tuple(s for s in self.sources if s.position is not None)
+
+    @property
+    def made(self) -> tuple[Value, ...]:
+        """What its steps compute, in order."""
+        return tuple(value for step in self.steps for value in step.values)
 
     @cached_property
     def launched(self) -> tuple[Workload, ...]:
@@ -88,8 +93,8 @@ class TracedFunction:
 
     @property
     def cuts(self) -> tuple[TracedFunction, ...]:
-        """The ways in which it was cut into kernels: itself, and the other one if there is one."""
-        return (self,) if self.other_cut is None else (self, self.other_cut)
+        """The ways in which it was cut into kernels: itself, and the others if there are any."""
+        return (self, *self.other_cuts)
 
     @property
     def left_to_pytorch(self) -> tuple[str, ...]:
@@ -153,8 +158,8 @@ def cut(
             results = [r if s is None else laid_out(r, s) for r, s in zip(made, captured.strides, strict=True)]
         wanted = [*results, *translation.effects]
         try:
-            ways = (False, True) if may_fuse_products(wanted) else (False,)
-            partitions = [Partition(name, wanted, fused, kernels) for fused in ways]
+            fusing = (False, True) if may_fuse_products(wanted) else (False,)
+            partitions = [Partition(name, wanted, fused, kernels) for fused in fusing]
         except NoKernelError as error:
             origin = translation.origins.get(error.value)
             if origin is None and in_order:
@@ -168,21 +173,22 @@ def cut(
             assert origin not in eager
             eager |= {origin}
             continue
-        plain, *fused = (
+        ways = [(p, steps) for p in partitions for steps in (p.steps, p.apart)]
+        first, *others = (
             TracedFunction(
                 name=name,
                 function=function,
                 sources=tuple(translation.sources),
-                steps=tuple(partition.steps),
+                steps=tuple(steps),
                 results=tuple(results),
                 stored=tuple(partition.stored_as(r) for r in results),
                 structure=captured.structure,
             )
-            for partition in partitions
+            for partition, steps in ways
         )
-        other = next((f for f in fused if f.workloads != plain.workloads), None)
+        different = {other.workloads: other for other in others if other.workloads != first.workloads}
         again = functools.partial(cut, captured, function, name, arguments, allow_fallback)
-        return replace(plain, other_cut=other, again=again)
+        return replace(first, other_cuts=tuple(different.values()), again=again)
 
 
 def argument_names(function: Callable[..., Any], count: int) -> Sequence[str]:

@@ -14,6 +14,7 @@ from autosched.kernels.kernel import Kernel
 from autosched.machine.torch_internals import allocator
 from autosched.tracing.callables.function import TracedFunction
 from autosched.tracing.fusion.assembly import Assembled
+from autosched.tracing.fusion.partition import Step
 from autosched.tracing.values.tensor_reads import ViewOf, lying
 from autosched.tracing.values.values import Eager, EagerOperation, Source, Value
 from search_spaces import InputError, Target
@@ -51,7 +52,7 @@ class TracedKernel:
         self.kernels = tuple(kernels[w.key] for w in traced.workloads)
         self._by_key = kernels
         self._trained = tuple(s.name for s in traced.sources if s.trained)
-        self._places = {v: n for n, v in enumerate(dict.fromkeys([*traced.sources, *(s.value for s in traced.steps)]))}
+        self._places = {v: n for n, v in enumerate(dict.fromkeys([*traced.sources, *traced.made]))}
         self._argument_places = tuple(self._places[s] for s in traced.arguments)
         self._results = [self._reader(r) for r in traced.results]
         # What most functions return is made without a call.
@@ -70,7 +71,7 @@ class TracedKernel:
             for s in self.traced.sources
             if s.tensor is not None
         ]
-        self._runs = [self._run_of(step.value, step.assembled, self._by_key) for step in self.traced.steps]
+        self._runs = [self._run_of(step, self._by_key) for step in self.traced.steps]
 
     def __repr__(self) -> str:
         return f"<TracedKernel {self.traced.label} of {len(self.traced.steps)} steps>"
@@ -129,18 +130,17 @@ class TracedKernel:
             argument.check(tensor)
         return tuple(a.usable(t) for a, t in zip(self.arguments, tensors, strict=True))
 
-    def _run_of(self, value: Value, assembled: Assembled | None, kernels: Mapping[str, Kernel]) -> _Run:
-        if assembled is not None:
-            kernel = kernels[assembled.workload.key].called_as(assembled.workload)
-            return self._launch_of(value, assembled, kernel)
+    def _run_of(self, step: Step, kernels: Mapping[str, Kernel]) -> _Run:
+        if step.assembled is not None:
+            workload = step.assembled.workload
+            return self._launch_of(step.assembled, kernels[workload.key].called_as(workload))
+        (value,) = step.values
         assert isinstance(value, Eager)
         return self._call_of(value, value.operation)
 
-    def _launch_of(self, value: Value, assembled: Assembled, kernel: Kernel) -> _Run:
+    def _launch_of(self, assembled: Assembled, kernel: Kernel) -> _Run:
         """A launch on the addresses of what its inputs are views of."""
-        here = self._places[value]
-        dtype: torch.dtype = getattr(torch, value.dtype)
-        empty = allocator(value.shape, dense_strides(value.shape), dtype, self.device)
+        made = [(self._places[v], self._allocator(v)) for v in assembled.values]
         places = [(self._places[v.value], v.offset * getattr(torch, v.value.dtype).itemsize) for v in assembled.inputs]
         # Everything in memory is aligned, but parts of it may not be.
         apart = [
@@ -157,18 +157,24 @@ class TracedKernel:
             copies = [(n, argument.usable(_viewed(memory.tensors[p], view))) for n, p, view, argument in apart]
             for number, copy in copies:
                 addresses[number] = copy.data_ptr()
-            memory.tensors[here] = out = empty()
-            known[here] = address = out.data_ptr()
-            addresses.append(address)
+            for here, empty in made:
+                memory.tensors[here] = out = empty()
+                known[here] = address = out.data_ptr()
+                addresses.append(address)
             launch(addresses)
 
         return run
+
+    def _allocator(self, value: Value) -> Callable[[], Tensor]:
+        """What makes memory for a value, dense."""
+        dtype: torch.dtype = getattr(torch, value.dtype)
+        return allocator(value.shape, dense_strides(value.shape), dtype, self.device)
 
     def _call_of(self, value: Value, operation: EagerOperation) -> _Run:
         """A call of PyTorch; of several results of one operation, the first one asked for computes all."""
         here = self._places[value]
         read = {v: self._reader(v) for v in operation.operands}
-        same = [s.value for s in self.traced.steps if isinstance(s.value, Eager) and s.value.operation is operation]
+        same = [v for v in self.traced.made if isinstance(v, Eager) and v.operation is operation]
         kept = [(self._places[v], v.output, v.memory_strides if v.readable else None) for v in same]
 
         def run(memory: _Memory) -> None:

@@ -9,32 +9,37 @@ alike become one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from autosched.tracing.fusion.axis_merging import merged_axes, reading
+from autosched.tracing.fusion.common_axes import index_among
 from autosched.tracing.values.elements import ROW, Elements, NotOneKernelError, at_its_axes, variables
 from autosched.tracing.values.narrowing import narrowed
 from autosched.tracing.values.tensor_reads import TensorRead, ViewOf, view_of
 from autosched.tracing.values.values import Index, Source, Value
 from autosched.tracing.values.views import AxisCutError, NotAffineError
 from search_spaces import InputError, Stage, Tensor, Workload
+from search_spaces.errors import UnmatchedError
+from search_spaces.structure.axes import structure_of
 from search_spaces.structure.contraction import contraction
-from search_spaces.structure.forms import pointwise_form, row_form
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.expression import Access, Affine, Expression, Gather
+from search_spaces.workloads.strides import dense_strides
 
 
 @dataclass(frozen=True)
 class Assembled:
-    """The workload that computes `value`, which it writes densely, and what its inputs are given."""
+    """The workload that computes `values`, its outputs, which it writes densely; and what its inputs are given."""
 
-    value: Value
+    values: tuple[Value, ...]
     workload: Workload
     inputs: tuple[ViewOf, ...]
 
 
-def assemble(value: Value, stored: Mapping[Value, tuple[int, ...]], name: str, fused_products: bool) -> Assembled:
-    """The workload that computes `value` from the values that are in memory; `stored` has their strides.
+def assemble(
+    values: Sequence[Value], stored: Mapping[Value, tuple[int, ...]], name: str, fused_products: bool
+) -> Assembled:
+    """The workload that computes `values` from those that are in memory; `stored` has the strides of these.
 
     `fused_products`: what is multiplied may be computed on the way, and there may be several products.
 
@@ -46,12 +51,13 @@ def assemble(value: Value, stored: Mapping[Value, tuple[int, ...]], name: str, f
     while True:
         pulled = Elements(stored, cuts, fused_products)
         try:
-            return _Assembly(value, pulled).assembled(name)
+            return _Assembly(tuple(values), pulled).assembled(name)
         except AxisCutError as cut:
             cuts = {**cuts, cut.axis: cut.inner}
             reached |= pulled.reached
         except NotAffineError:
-            error = NotOneKernelError(f"{value.name} is no affine view of what it is computed from")
+            names = " and ".join(v.name for v in values)
+            error = NotOneKernelError(f"{names}: no affine view of what it is computed from")
             raise error.having(reached | pulled.reached) from None
         except NotOneKernelError as error:
             raise error.having(reached | pulled.reached) from None
@@ -59,74 +65,112 @@ def assemble(value: Value, stored: Mapping[Value, tuple[int, ...]], name: str, f
 
 @dataclass
 class _Assembly:
-    """The kernel of one output while it is put together."""
+    """The kernel of some values while it is put together.
 
-    value: Value
+    `indices`: of an element of every value, by the axes of the kernel. `outputs`: the stage of every value.
+    """
+
+    values: tuple[Value, ...]
     pulled: Elements
+    indices: dict[Value, Index] = field(default_factory=dict)
+    outputs: dict[Value, str] = field(default_factory=dict)
 
     def assembled(self, name: str) -> Assembled:
-        index = tuple(self.pulled.dimension(f"d{d}", size) for d, size in enumerate(self.value.shape))
-        self.pulled.output_axes = variables(index)
-        strides = self._output_strides(index)
-        result = _without_rounding(self.pulled.element(self.value, index), self.value.dtype)
+        results = self._pulled()
         if not self.pulled.operands:
-            raise NotOneKernelError(f"{self.value.name} is computed from nothing in memory")
-        self._finish(result)
-        tensors = {o.name: (o.value.dtype, o.shape) for o in self.pulled.operands.values()}
-        self.pulled.stages = narrowed(self.pulled.stages, tensors)
-        parts = [e for s in self.pulled.stages for e in ex.walk(s.expression)]
-        read = {e.tensor for e in parts if isinstance(e, Access | Gather)}
-        operands = sorted((o for o in self.pulled.operands.values() if o.name in read), key=_place)
-        if ROW in self.pulled.output_axes:
-            operands = [_in_row(o, self.pulled.extents) for o in operands]
-            self.pulled.stages = [reading(s, operands) for s in self.pulled.stages]
-        axes = self.pulled.stages[-1].axes
-        placed = {a.name: strides.get(a.name, 0) for a in axes}
-        kept = merged_axes(self.pulled.stages, operands, placed, self.pulled.extents)
-        return self._workload(name, *kept)
-
-    def _finish(self, result: Expression) -> None:
-        """The last stage: the output's own, unless it is the one before it as it stands."""
+            raise NotOneKernelError(f"{self.values[0].name} is computed from nothing in memory")
         if not self.pulled.output_axes:
             self.pulled.extents[ROW] = 1
             self.pulled.output_axes = (ROW,)
-        axes = self.pulled.ordered(self.pulled.output_axes)
-        last = self.pulled.stages[-1] if self.pulled.stages else None
-        if last is not None and _is_of(result, last) and [a.name for a in last.axes] == list(axes):
-            self.pulled.stages[-1] = replace(last, dtype=self.value.dtype)
-        else:
-            self.pulled.stages.append(Stage("out", self.pulled.axes(axes), result, None, self.value.dtype))
+        # Those with fewest elements are ready first.
+        for value in sorted(self.values, key=lambda v: v.elements):
+            self._store(value, results[value])
+        tensors = {o.name: (o.value.dtype, o.shape) for o in self.pulled.operands.values()}
+        stages = narrowed(self.pulled.stages, tensors, set(self.outputs.values()))
+        read = {e.tensor for s in stages for e in ex.walk(s.expression) if isinstance(e, Access | Gather)}
+        operands = sorted((o for o in self.pulled.operands.values() if o.name in read), key=_place)
+        if ROW in self.pulled.output_axes:
+            operands = [_in_row(o, self.pulled.extents) for o in operands]
+            stages = [reading(s, operands) for s in stages]
+        placed = {self.outputs[v]: self._strides(v) for v in self.values}
+        return self._workload(name, *merged_axes(stages, operands, placed, self.pulled.extents))
 
-    def _output_strides(self, index: Index) -> dict[str, int]:
-        strides: dict[str, int] = {}
-        step = 1
-        for at, size in zip(reversed(index), reversed(self.value.shape), strict=True):
-            assert isinstance(at, Affine)
-            strides |= {v: c * step for v, c in at.terms}
-            step *= size
-        return strides
+    def _pulled(self) -> dict[Value, Expression]:
+        """What is to be stored of every value: first of that with most elements, whose dimensions are the axes."""
+        first = max(self.values, key=lambda v: v.elements)
+        self.indices[first] = tuple(self.pulled.dimension(f"d{d}", size) for d, size in enumerate(first.shape))
+        self.pulled.output_axes = variables(self.indices[first])
+        found = {first: self.pulled.element(first, self.indices[first])}
+        for number, value in enumerate((v for v in self.values if v is not first), 1):
+            self.indices[value] = index_among(value, self.pulled, number)
+            found[value] = self.pulled.element(value, self.indices[value])
+        return {v: _without_rounding(e, v.dtype) for v, e in found.items()}
+
+    def _store(self, value: Value, result: Expression) -> None:
+        """Store a value: the stage that computes it, if there is one as it stands, or else a new one."""
+        axes = self.pulled.ordered(self._axes_of(value))
+        for n, stage in enumerate(self.pulled.stages):
+            own = [a.name for a in stage.axes] == list(axes) and _is_of(result, stage)
+            if own and stage.name not in self.outputs.values():
+                self.pulled.stages[n] = replace(stage, dtype=value.dtype)
+                self.outputs[value] = stage.name
+                return
+        made = self.pulled.named(Stage("out", self.pulled.axes(axes), result, None, value.dtype))
+        self.pulled.stages.append(made)
+        self.outputs[value] = made.name
+
+    def _axes_of(self, value: Value) -> tuple[str, ...]:
+        """The axes of the stage of a value, with those of size 1 that all stages have."""
+        own, known = variables(self.indices[value]), self.pulled.output_axes
+        return (
+            *(a for a in known if a in own or self.pulled.extents[a] == 1),
+            *(a for a in own if a not in known),
+        )
+
+    def _strides(self, value: Value) -> dict[str, int]:
+        """Where an element of the value lies in its memory, which is dense, by the axes of its stage."""
+        strides = dict.fromkeys(self._axes_of(value), 0)
+        steps = zip(self.indices[value], dense_strides(value.shape), strict=True)
+        return strides | {v: c * step for at, step in steps if isinstance(at, Affine) for v, c in at.terms}
 
     def _workload(
-        self, name: str, stages: Sequence[Stage], operands: Sequence[TensorRead], placed: Mapping[str, int]
+        self,
+        name: str,
+        stages: Sequence[Stage],
+        operands: Sequence[TensorRead],
+        placed: Mapping[str, Mapping[str, int]],
     ) -> Assembled:
         extents = {a.name: a.extent for s in stages for a in (*s.axes, *(s.reduction.axes if s.reduction else ()))}
         views = tuple(view_of(o, extents) for o in operands)
         inputs = enumerate(zip(operands, views, strict=True))
+        outputs = [s for s in stages if s.name in placed]
+        renamed = _with_common_names(stages, operands, [s.name for s in outputs])
         try:
             workload = Workload(
                 name,
                 tuple(Tensor(f"x{n}", v.shape, o.value.dtype, v.strides) for n, (o, v) in inputs),
-                _with_common_names(stages, operands),
+                tuple(renamed.values()),
                 self.pulled.precision,
-                output_strides=(tuple(placed[a.name] or 1 for a in stages[-1].axes),),
+                output_names=tuple(renamed[s.name].name for s in outputs),
+                output_strides=tuple(tuple(placed[s.name][a.name] or 1 for a in s.axes) for s in outputs),
             )
         except InputError as error:
             raise NotOneKernelError(str(error)) from None
-        by_rows = not self.pulled.multiplies and (row_form(workload) or pointwise_form(workload))
+        self._check(workload)
+        values = {stage: value for value, stage in self.outputs.items()}
+        return Assembled(tuple(values[s.name] for s in outputs), workload, views)
+
+    def _check(self, workload: Workload) -> None:
+        """Raise NotOneKernelError where no sketch computes the workload."""
         product = contraction(workload)
-        if not by_rows and not (product and (product.is_plain or self.pulled.fused_products)):
+        if product and (product.is_plain or self.pulled.fused_products):
+            return
+        if self.pulled.multiplies:
             raise NotOneKernelError(f"no sketch computes {workload}")
-        return Assembled(self.value, workload, views)
+        try:
+            structure_of(workload)
+        except UnmatchedError as why:
+            raise NotOneKernelError(f"no sketch computes {workload}\n{why}") from None
 
 
 def _in_row(operand: TensorRead, extents: Mapping[str, int]) -> TensorRead:
@@ -137,10 +181,13 @@ def _in_row(operand: TensorRead, extents: Mapping[str, int]) -> TensorRead:
     return replace(operand, strides=((ROW, stride * extents[axis]), *operand.strides))
 
 
-def _with_common_names(stages: Sequence[Stage], operands: Sequence[TensorRead]) -> tuple[Stage, ...]:
+def _with_common_names(
+    stages: Sequence[Stage], operands: Sequence[TensorRead], outputs: Sequence[str]
+) -> dict[str, Stage]:
     """The stages with names that equal kernels share, whatever function they are of: x0, x1 … for what is read."""
     names = {o.name: f"x{n}" for n, o in enumerate(operands)}
-    names |= {s.name: f"s{n}" for n, s in enumerate(stages[:-1])} | {stages[-1].name: "out"}
+    names |= {s.name: f"s{n}" for n, s in enumerate(stages)}
+    names |= {name: f"out{n}" if len(outputs) > 1 else "out" for n, name in enumerate(outputs)}
 
     def change(e: Expression) -> Expression | None:
         match e:
@@ -152,7 +199,7 @@ def _with_common_names(stages: Sequence[Stage], operands: Sequence[TensorRead]) 
             case _:
                 return None
 
-    return tuple(replace(s, name=names[s.name], expression=ex.rewritten(s.expression, change)) for s in stages)
+    return {s.name: replace(s, name=names[s.name], expression=ex.rewritten(s.expression, change)) for s in stages}
 
 
 def _place(operand: TensorRead) -> int:

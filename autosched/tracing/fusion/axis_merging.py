@@ -18,28 +18,36 @@ Strides = Mapping[str, int]
 
 
 def merged_axes(
-    stages: Sequence[Stage], operands: Sequence[TensorRead], output: Strides, extents: Mapping[str, int]
-) -> tuple[list[Stage], list[TensorRead], dict[str, int]]:
-    """The stages, operands and strides of the output, by axis, with as few axes as possible."""
-    found, read, placed = list(stages), list(operands), dict(output)
+    stages: Sequence[Stage],
+    operands: Sequence[TensorRead],
+    outputs: Mapping[str, Strides],
+    extents: Mapping[str, int],
+) -> tuple[list[Stage], list[TensorRead], dict[str, dict[str, int]]]:
+    """The stages, operands and strides of the outputs, by name and axis, with as few axes as possible."""
+    found, read = list(stages), list(operands)
+    placed = {name: dict(strides) for name, strides in outputs.items()}
     sizes = dict(extents)
     while pair := _mergeable(found, read, placed, sizes):
         outer, inner = pair
         sizes[outer] *= sizes.pop(inner)
         read = [_merged_operand(o, outer, inner) for o in read]
-        if inner in placed:
-            placed[outer] = placed.pop(inner)
+        for strides in placed.values():
+            if inner in strides:
+                strides[outer] = strides.pop(inner)
         found = [reading(_merged_stage(s, outer, inner, sizes), read) for s in found]
     return found, read, placed
 
 
 def _mergeable(
-    stages: Sequence[Stage], operands: Sequence[TensorRead], output: Strides, extents: Mapping[str, int]
+    stages: Sequence[Stage],
+    operands: Sequence[TensorRead],
+    outputs: Mapping[str, Strides],
+    extents: Mapping[str, int],
 ) -> tuple[str, str] | None:
     """Two axes that follow each other in every stage, and lie without a gap in every tensor; the outer one first."""
     lists = [[a.name for a in s.axes] for s in stages]
     lists += [[a.name for a in s.reduction.axes] for s in stages if s.reduction]
-    walks = [dict(o.strides) for o in operands if not o.looked_up] + [output]
+    walks = [*(dict(o.strides) for o in operands if not o.looked_up), *outputs.values()]
     return mergeable(lists, walks, extents, fixed_axes(s.expression for s in stages))
 
 

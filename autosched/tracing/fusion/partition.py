@@ -9,11 +9,12 @@ twice.
 from __future__ import annotations
 
 from collections import ChainMap, Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autosched.tracing.fusion.assembly import Assembled
 from autosched.tracing.fusion.costs import LAUNCH_BYTES, work
+from autosched.tracing.fusion.joining import Group, joined
 from autosched.tracing.fusion.region_kernels import Fit, RegionKernels
 from autosched.tracing.fusion.regions import Region, Strides, cone
 from autosched.tracing.fusion.sharing import drop_unneeded, shared
@@ -36,26 +37,28 @@ class NoKernelError(Exception):
 
 @dataclass(frozen=True)
 class Step:
-    """One thing to run: a kernel that computes `value`, or a call of PyTorch."""
+    """One thing to run: a kernel that computes `values`, in the order of its outputs, or a call of PyTorch for one."""
 
-    value: Value
+    values: tuple[Value, ...]
     assembled: Assembled | None = None
 
     @property
     def text(self) -> str:
         if self.assembled is not None:
             given = ", ".join(f"x{n} of {v.value.name}" for n, v in enumerate(self.assembled.inputs))
-            return f"{self.value.name}, from {given}\n{self.assembled.workload}"
-        assert isinstance(self.value, Eager)
-        line = f" ({self.value.line})" if self.value.line else ""
-        return f"PyTorch's {self.value.operation.target}{line}: {self.value.operation.why}"
+            return f"{', '.join(v.name for v in self.values)}, from {given}\n{self.assembled.workload}"
+        (value,) = self.values
+        assert isinstance(value, Eager)
+        line = f" ({value.line})" if value.line else ""
+        return f"PyTorch's {value.operation.target}{line}: {value.operation.why}"
 
 
 @dataclass
 class Partition:
     """The steps of a function, each after those that it needs.
 
-    `fused_products`: see `assembly.assemble`. `kernels`: what is known of regions that were met before.
+    `fused_products`: see `assembly.assemble`. `kernels`: what is known of regions that were met before. `apart`: every
+    kernel computes one value; the steps otherwise are `steps`.
     """
 
     name: str
@@ -63,6 +66,7 @@ class Partition:
     fused_products: bool = False
     kernels: RegionKernels = field(default_factory=RegionKernels)
     steps: list[Step] = field(default_factory=list)
+    apart: list[Step] = field(default_factory=list)
     _stored: dict[Value, Strides] = field(default_factory=dict)
     _consumers: Counter[Value] = field(default_factory=Counter)
 
@@ -85,7 +89,10 @@ class Partition:
         drop_unneeded(self._stored, required, self._fit)
         for value in shared(self._stored, self._fit):
             self._store(value)
-        self.steps = [self._step(v) for v in values if v in self._stored and not isinstance(v, Source)]
+        made = [v for v in values if v in self._stored and not isinstance(v, Source)]
+        self.apart = [self._step((v,)) for v in made]
+        groups = joined({v: self._read(v) for v in made}, required, self._stored, self._fit_of)
+        self.steps = [self._step(g) for g in groups]
 
     def stored_as(self, result: Value) -> Value:
         """What is in memory for a result, or for what PyTorch is given: what it is a view of, or else itself."""
@@ -100,19 +107,32 @@ class Partition:
         if value not in self._stored:
             self._stored[value] = value.memory_strides
 
-    def _step(self, value: Value) -> Step:
+    def _step(self, values: Group) -> Step:
+        if isinstance(values[0], Eager):
+            return Step(values)
+        region = self.kernels.structures.region(values, self._stored)
+        name = f"{self.name}_{values[0].name}"
+        assembled = self.kernels.kernel(name, region, self._stored, self.fused_products)
+        return Step(assembled.values, assembled)
+
+    def _read(self, value: Value) -> list[Value]:
+        """What has to be in memory before the value can be computed."""
         if isinstance(value, Eager):
-            return Step(value)
-        region = self.kernels.structures.region(value, self._stored)
-        name = f"{self.name}_{value.name}"
-        return Step(value, self.kernels.kernel(name, region, self._stored, self.fused_products))
+            return [self.stored_as(o) for o in value.operands]
+        return [v for v in cone([value], self._stored) if v in self._stored]
+
+    def _fit_of(self, values: Group, computed: Container[Value]) -> Fit:
+        """The kernel of several values, with some computed that are stored so far; or why there is none."""
+        stored = {v: strides for v, strides in self._stored.items() if v not in computed} if computed else self._stored
+        region = self.kernels.structures.region(values, stored)
+        return self.kernels.fit(region, stored, self.fused_products)
 
     def _fit(self, value: Value, also: Value | None = None) -> Fit:
         """The kernel of a value, with `also` stored; or why there is none."""
         stored: Mapping[Value, Strides] = self._stored
         if also is not None:
             stored = ChainMap({also: dense_strides(also.shape)}, self._stored)
-        region = self.kernels.structures.region(value, stored)
+        region = self.kernels.structures.region([value], stored)
         return self.kernels.fit(region, stored, self.fused_products)
 
     def _make_computable(self, value: Value) -> None:
@@ -138,7 +158,7 @@ class Partition:
 
     def _to_store(self, value: Value, fit: Fit) -> Value | None:
         """What to store where one kernel cannot compute the value; None where nothing helps."""
-        region = self.kernels.structures.region(value, self._stored)
+        region = self.kernels.structures.region([value], self._stored)
         elsewhere = self._read_elsewhere(region)
         key = (*self.kernels.key(region, self.fused_products), tuple(elsewhere.values()))
         if key not in self.kernels.chosen:
@@ -186,7 +206,7 @@ class Partition:
 
     def _least_cost(self, value: Value) -> float:
         """What several kernels that compute the value take at least: its memory once more, and a launch."""
-        inside = [value, *cone(value, self._stored)]
+        inside = [value, *cone([value], self._stored)]
         moved = sum(v.bytes for v in inside if v in self._stored) + 3 * value.bytes
         dots = sum(2.0 * v.elements * v.a.shape[-1] for v in inside if isinstance(v, Product) and v not in self._stored)
         return 2 * LAUNCH_BYTES + work(moved, 0.0, dots)

@@ -57,14 +57,15 @@ class RegionKernels:
         fit = self.fit(region, stored, fused_products)
         assert isinstance(fit.made, Assembled)
         inputs = (replace(v, value=region.same_place(v.value, fit.first)) for v in fit.made.inputs)
-        return Assembled(region.members[0], replace(fit.made.workload, name=name), tuple(inputs))
+        values = tuple(region.same_place(v, fit.first) for v in fit.made.values)
+        return Assembled(values, replace(fit.made.workload, name=name), tuple(inputs))
 
     def _made(
         self, region: Region, stored: Mapping[Value, Strides], fused_products: bool
     ) -> Assembled | NotOneKernelError:
-        value, *rest = region.members
+        values, rest = region.members[: region.values], region.members[region.values :]
         try:
-            made = assemble(value, {v: stored[v] for v in rest if v in stored}, value.name, fused_products)
+            made = assemble(values, {v: stored[v] for v in rest if v in stored}, values[0].name, fused_products)
         except NotOneKernelError as error:
             return error
         reason = why_no_schedule(made.workload, self.target) if self.target else None

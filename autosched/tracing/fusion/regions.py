@@ -1,13 +1,13 @@
 """What a kernel computes in a form that equal parts of a function share: equal layers are cut once.
 
-A region is a value with all that it is computed from, down to what is in memory. Its signature says what every value in
-it does, its shape and element type, and where what is in memory lies, but no names: regions of one signature are
-computed by the same workload.
+A region is one value, or several, with all that they are computed from, down to what is in memory. Its signature says
+what every value in it does, its shape and element type, and where what is in memory lies, but no names: regions of one
+signature are computed by the same workload.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Mapping
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autosched.tracing.values.values import Counted, LookedUp, Pointwise, Product, Reduced, Source, Value, View
@@ -17,7 +17,8 @@ Strides = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Region:
-    """`members`: a value, what it is computed from, and what that reads, each once; their order follows from structure.
+    """`members`: the values, what they are computed from, and what that reads, each once; their order follows from
+    structure. `values`: how many of them are to be computed.
 
     `multiplies`: whether there is a product among what is computed.
     """
@@ -25,6 +26,7 @@ class Region:
     members: tuple[Value, ...]
     signature: tuple[int, ...]
     multiplies: bool
+    values: int = 1
 
     def same_place(self, value: Value, other: Region) -> Value:
         """The value of this region that stands where `value` does in another one of the same signature."""
@@ -38,21 +40,22 @@ class Structures:
     _numbers: dict[Hashable, int] = field(default_factory=dict)
     _known: dict[Value, int] = field(default_factory=dict)
 
-    def region(self, value: Value, stored: Mapping[Value, Strides]) -> Region:
-        """The region of a value, whether it is stored itself or not."""
-        members = [value, *(v for v in cone(value, stored) if v is not value)]
+    def region(self, values: Sequence[Value], stored: Mapping[Value, Strides]) -> Region:
+        """The region of these values, whether they are stored themselves or not."""
+        wanted = dict.fromkeys(values)
+        members = [*wanted, *(v for v in cone(values, stored) if v not in wanted)]
         places = {v: n for n, v in enumerate(members)}
-        signature = []
+        signature = [len(wanted)]
         for member in members:
-            if member is not value and member in stored:
+            if member not in wanted and member in stored:
                 signature.append(self._number((member.shape, member.dtype, stored[member])))
             else:
                 signature += [self._of(member), *(places[o] for o in member.operands)]
         # Arguments are read in their order.
         arguments = [v for v in members if isinstance(v, Source) and v.position is not None]
         signature += [places[v] for v in sorted(arguments, key=lambda v: v.position or 0)]
-        inside = (v for v in members if v is value or v not in stored)
-        return Region(tuple(members), tuple(signature), any(isinstance(v, Product) for v in inside))
+        inside = (v for v in members if v in wanted or v not in stored)
+        return Region(tuple(members), tuple(signature), any(isinstance(v, Product) for v in inside), len(wanted))
 
     def _number(self, what: Hashable) -> int:
         return self._numbers.setdefault(what, len(self._numbers))
@@ -64,10 +67,10 @@ class Structures:
         return self._known[value]
 
 
-def cone(value: Value, stored: Container[Value]) -> list[Value]:
-    """What the kernel of a value computes and reads."""
+def cone(values: Iterable[Value], stored: Container[Value]) -> list[Value]:
+    """What the kernel of these values computes and reads."""
     found: dict[Value, None] = {}
-    rest = list(value.operands)
+    rest = [o for value in values for o in value.operands]
     while rest:
         here = rest.pop()
         if here in found:

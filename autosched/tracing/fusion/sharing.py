@@ -46,7 +46,7 @@ def drop_unneeded(stored: MutableMapping[Value, Strides], required: Container[Va
 
 def _read(value: Value, stored: Mapping[Value, Strides]) -> list[Value]:
     """What is in memory and read by the kernel of a value."""
-    return [] if isinstance(value, Source | Eager) else [v for v in cone(value, stored) if v in stored]
+    return [] if isinstance(value, Source | Eager) else [v for v in cone([value], stored) if v in stored]
 
 
 @dataclass
@@ -75,7 +75,7 @@ class _Sharing:
     def update(self, value: Value) -> None:
         """The value is stored now: kernels that computed it read it, and it has one of its own."""
         changed = self.users.pop(value)
-        inside = cone(value, self.stored)
+        inside = cone([value], self.stored)
         for other in inside:
             if other in self.users:
                 self.users[other] = {u: None for u in self.users[other] if u not in changed}
@@ -86,7 +86,7 @@ class _Sharing:
         """What the kernel of a stored value computes is worth another look."""
         if isinstance(kernel, Source | Eager):
             return
-        for inner in cone(kernel, self.stored):
+        for inner in cone([kernel], self.stored):
             if inner not in self.stored and inner.operands and not isinstance(inner, View):
                 self.users.setdefault(inner, {})[kernel] = None
                 self.saved.pop(inner, None)

@@ -37,7 +37,7 @@ from autosched.tracing.translation.nodes import (
 )
 from autosched.tracing.values.values import NUMBER, Eager, EagerOperation, Source, Value, values_in
 from search_spaces import InputError
-from search_spaces.workloads.dtypes import DTYPES, FLOAT8
+from search_spaces.workloads.dtypes import DTYPES
 
 # Arguments of operators that are in memory, computed before: what is multiplied, and what is looked up in.
 _FROM_MEMORY = {**dict.fromkeys(product_rules.RULES, range(3)), **dict.fromkeys(lookup_rules.RULES, range(1))}
@@ -219,9 +219,8 @@ class _Translator:
         if not results or not results[0].of(Value).readable:
             raise UnsupportedError(_why_unreadable(results[0].of(Value)) if results else "it gives no tensor")
         first = results[0]
-        if first.dtype not in DTYPES or first.dtype in FLOAT8:
-            allowed = ", ".join(d for d in DTYPES if d not in FLOAT8)
-            raise UnsupportedError(f"its result is {first.dtype}; expected one of {allowed}")
+        if first.dtype not in DTYPES:
+            raise UnsupportedError(f"its result is {first.dtype}; expected one of {', '.join(DTYPES)}")
         if 0 in first.shape or any(0 in v.shape for v in arguments if isinstance(v, Value)):
             return self._eager(node, "a tensor without elements")
         if (name, overload) == ("view", "dtype"):

@@ -52,18 +52,19 @@ class NotOneKernelError(Exception):
 class Elements:
     """What is known while the elements of one output are pulled from the values that are `stored`, with their strides.
 
-    `cuts`: axes that are two, by the positions of the inner one. `output_axes` are those of the output, in order;
-    `columns` those along what is reduced, whichever dimensions these are: there is one such range in a kernel.
-    `fused_products`: see `assembly.assemble`. `factors`: what is pulled for a product at the moment. `reached`: what
-    was looked at.
+    `cuts`: axes that are two, by the positions of the inner one. `output_axes` are those of the output that has most
+    elements, in order; `columns` those along what is reduced, one range after the other, whichever dimensions these
+    are. `fused_products`: see `assembly.assemble`. `prefix`: what the names of axes begin with that it makes itself.
+    `factors`: what is pulled for a product at the moment. `reached`: what was looked at; `known`: at which elements.
     """
 
     stored: Mapping[Value, tuple[int, ...]]
     cuts: Mapping[str, int]
     fused_products: bool
+    prefix: str = ""
     extents: dict[str, int] = field(default_factory=dict)
     output_axes: tuple[str, ...] = ()
-    columns: tuple[str, ...] = ()
+    columns: list[tuple[str, ...]] = field(default_factory=list)
     operands: dict[tuple[Value, int, tuple[tuple[str, int], ...], tuple[int, ...]], TensorRead] = field(
         default_factory=dict
     )
@@ -72,14 +73,14 @@ class Elements:
     multiplies: bool = False
     factors: list[Value] = field(default_factory=list)
     reached: set[Value] = field(default_factory=set)
-    _known: dict[tuple[Value, Index], Expression] = field(default_factory=dict)
+    known: dict[tuple[Value, Index], Expression] = field(default_factory=dict)
 
     def dimension(self, axis: str, size: int) -> Affine:
         """The index along a dimension: an axis, or the axes it is cut into; 0 where there is only one index."""
         if size == 1:
             return Affine()
         inner = self.cuts.get(axis)
-        if inner is not None:
+        if inner is not None and size % inner == 0:
             return scaled(self.dimension(f"{axis}o", size // inner), inner) + self.dimension(f"{axis}i", inner)
         self.extents[axis] = size
         return ex.axis_index(axis)
@@ -98,7 +99,8 @@ class Elements:
 
     def ordered(self, names: Sequence[str]) -> tuple[str, ...]:
         """Rows before columns."""
-        return (*(n for n in names if n not in self.columns), *(n for n in self.columns if n in names))
+        columns = dict.fromkeys(n for group in self.columns for n in group)
+        return (*(n for n in names if n not in columns), *(n for n in columns if n in names))
 
     def element(self, value: Value, index: Index) -> Expression:
         """The element of the value at the index, as an expression of what is in memory.
@@ -113,9 +115,9 @@ class Elements:
                 wanted = next(pulling) if given is None else pulling.send(given)
             except StopIteration as end:
                 waiting.pop()
-                given = self._known[key] = self._bounded(key[0], end.value)
+                given = self.known[key] = self._bounded(key[0], end.value)
             else:
-                given = self._known.get(wanted)
+                given = self.known.get(wanted)
                 if given is None:
                     waiting.append((wanted, self._made(*wanted)))
         assert given is not None
@@ -126,7 +128,7 @@ class Elements:
         if ex.parts(made) <= _MOST_PARTS and ex.depth(made) <= _MOST_DEPTH:
             return made
         reason = f"the expression of {value.name} has over {_MOST_PARTS} parts, or {_MOST_DEPTH} within each other"
-        sizes = {v: max(ex.parts(e) / _MOST_PARTS, ex.depth(e) / _MOST_DEPTH) for (v, _), e in self._known.items()}
+        sizes = {v: max(ex.parts(e) / _MOST_PARTS, ex.depth(e) / _MOST_DEPTH) for (v, _), e in self.known.items()}
         below = [base_of(o, self.stored) for o in value.operands]
         computed = [o for o in below if o.operands and o not in self.stored]
         largest = max(computed, key=lambda o: sizes.get(o, 0.0), default=None)
@@ -199,7 +201,7 @@ class Elements:
     def _operand(self, wanted: TensorRead) -> TensorRead:
         key = (wanted.value, wanted.offset, wanted.strides, wanted.shape)
         if key not in self.operands:
-            taken = {o.name for o in self.operands.values()} | {s.name for s in self.stages} | {"out"}
+            taken = {o.name for o in self.operands.values()} | {s.name for s in self.stages}
             name = wanted.name
             while name in taken:
                 name += "_"
@@ -227,25 +229,24 @@ class Elements:
             self.output_axes = (ROW, *(a for a in self.output_axes if a != ROW))
         reduction = Reduction(value.operator, self.axes(folded))
         dtype = "int64" if ex.is_integral(body) else "float32"
-        stage = Stage(self._stage_name(value.name), self.axes(rows), body, reduction, dtype)
-        return self._access(stage, value)
+        return self._access(Stage(value.name, self.axes(rows), body, reduction, dtype), value)
 
     def _along_columns(self, sizes: Sequence[int], rows: Sequence[str]) -> Index:
         """The index along reduced dimensions of these sizes, for rows with these axes."""
         count = math.prod(sizes)
         if count == 1:
             return tuple(Affine() for _ in sizes)
-        free = [a for a in self.output_axes if a not in rows and a != ROW]
-        shared = (tuple(free), self.columns)
-        for axes in shared:
+        free = tuple(a for a in self.output_axes if a not in rows and a != ROW)
+        parts = (free[a:b] for b in range(len(free), 0, -1) for a in range(b))
+        for axes in (*parts, *(c for c in self.columns if not set(c) & set(rows))):
             extents = [self.extents[a] for a in axes]
             if axes and math.prod(extents) == count:
-                self.columns = tuple(axes)
+                if axes not in self.columns:
+                    self.columns.append(axes)
                 return reshaped([ex.axis_index(a) for a in axes], extents, sizes, self.extents)
-        if self.columns:
-            raise NotOneKernelError("it reduces over two different extents")
-        index = tuple(self.dimension(f"r{n}", size) for n, size in enumerate(sizes))
-        self.columns = variables(index)
+        first = sum(len(c) for c in self.columns)
+        index = tuple(self.dimension(f"{self.prefix}r{n}", size) for n, size in enumerate(sizes, first))
+        self.columns.append(variables(index))
         return index
 
     def _multiplied(self, value: Product, index: Index) -> Pulling:
@@ -255,10 +256,10 @@ class Elements:
             factor = self._missing(self.factors[-1])
             reason = f"{factor.name} is multiplied, and computed from a product"
             raise NotOneKernelError(reason, factor, needed=not self.fused_products)
-        m, n = self._unit(m, "m"), self._unit(n, "n")
-        if self.multiplies and not (self.fused_products and value.a.shape[-1] == self.extents.get("k")):
+        m, n, along = self._unit(m, "m"), self._unit(n, "n"), f"{self.prefix}k"
+        if self.multiplies and not (self.fused_products and value.a.shape[-1] == self.extents.get(along)):
             raise NotOneKernelError("there are several products", value)
-        k = self._unit(self.dimension("k", value.a.shape[-1]), "k")
+        k = self._unit(self.dimension(along, value.a.shape[-1]), along)
         own = variables((*batch, m, n))
         if self.multiplies and own != self.output_axes:
             raise NotOneKernelError("there are products over different axes", value)
@@ -269,10 +270,8 @@ class Elements:
         # With those of size 1 that the output leaves out.
         self.output_axes = own
         self.precision, self.multiplies = value.precision, True
-        stage = Stage(
-            self._stage_name(value.name), self.axes(own), ex.mul(a, b), Reduction("sum", self.axes(variables((k,))))
-        )
-        return self._access(stage, value)
+        reduction = Reduction("sum", self.axes(variables((k,))))
+        return self._access(Stage(value.name, self.axes(own), ex.mul(a, b), reduction), value)
 
     def _factor(self, value: Value, index: Index) -> Pulling:
         """What a product multiplies: an element in memory, by every axis of its index, if with a stride of 0."""
@@ -311,15 +310,21 @@ class Elements:
         found = base if copied in self.stored else copied
         return factor if found in self.stored else found
 
-    def _stage_name(self, wanted: str) -> str:
-        taken = {s.name for s in self.stages} | {o.name for o in self.operands.values()} | {"out"}
+    def named(self, stage: Stage) -> Stage:
+        """The stage by a name that no other tensor of the kernel has."""
+        taken = {s.name for s in self.stages} | {o.name for o in self.operands.values()}
+        wanted = stage.name
         while wanted in taken:
             wanted += "_"
-        return wanted
+        return replace(stage, name=wanted)
 
     def _access(self, stage: Stage, value: Value) -> Expression:
-        self.stages.append(stage)
-        return as_read(at_its_axes(stage), value.dtype)
+        """An element of a stage, which is a new one unless another one computes the same."""
+        same = next((s for s in self.stages if replace(s, name=stage.name) == stage), None)
+        if same is None:
+            same = self.named(stage)
+            self.stages.append(same)
+        return as_read(at_its_axes(same), value.dtype)
 
 
 def _as_value(at: Affine | Expression, step: int, start: int, whole: bool) -> Expression:

@@ -10,7 +10,7 @@ A vector has twice as many float32 as integers of 64 bits, and kernels of masks 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from search_spaces import Stage
@@ -24,8 +24,12 @@ _EXACT = 2**24
 _Range = tuple[int, int]
 
 
-def narrowed(stages: Sequence[Stage], inputs: Mapping[str, tuple[str, tuple[int, ...]]]) -> list[Stage]:
-    """The stages with all integers in float32 that fit there. `inputs`: element type and shape, by name."""
+def narrowed(
+    stages: Sequence[Stage], inputs: Mapping[str, tuple[str, tuple[int, ...]]], outputs: Container[str]
+) -> list[Stage]:
+    """The stages with all integers in float32 that fit there. `inputs`: element type and shape, by name; `outputs`: the
+    names of the stages that are stored.
+    """
     ranges = {n: range_of(dtype) for n, (dtype, _) in inputs.items() if dtype == "bool" or is_integer(dtype)}
     shapes = {n: shape for n, (_, shape) in inputs.items()}
     found = []
@@ -37,8 +41,8 @@ def narrowed(stages: Sequence[Stage], inputs: Mapping[str, tuple[str, tuple[int,
         folded = _folded(reach, stage) if reach else None
         if folded:
             ranges[stage.name] = folded
-        last = stage is stages[-1]
-        dtype = "float32" if small and folded and not last else stage.dtype
+        stored = stage.name in outputs
+        dtype = "float32" if small and folded and not stored else stage.dtype
         made = replace(stage, expression=expression, dtype=dtype)
         if small and (folded is None or made.is_contraction or not _is_stored_whole(folded, dtype)):
             # The fold does not fit, or would be one for a dot, which not every device has of such integers.

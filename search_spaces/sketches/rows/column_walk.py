@@ -3,6 +3,9 @@
 With one program per row          With the columns dealt to `split` programs, numbered s
   for c.whole in C // W: …          for c.whole in S while (s*S + c.whole)*W < C // W * W: …
   the last C % W columns            if s is the last: the last C % W columns
+
+Other reduced axes have a loop each around that, one position an iteration; the outermost of them may be the one that is
+dealt to the programs.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from dataclasses import dataclass
 
 from search_spaces.programs.tile_program import Bound, For, If, Slice, Statement
 from search_spaces.workloads.expression import Affine
+from search_spaces.workloads.workload import Axis
 
 # Makes the statements for some columns.
 Turn = Callable[[Slice], list[Statement]]
@@ -23,6 +27,7 @@ class ColumnWalk:
 
     `split`: how many programs share it. `one_by_one`: an iteration takes its columns one after the other, each without
     an axis of its own in the tiles (how a CPU walks rows that lie across memory). `stages`: of the loop's pipeline.
+    `around`: reduced axes whose loops lie around it, the outermost first; `shares_around`: that one is shared.
     """
 
     extent: int
@@ -30,33 +35,71 @@ class ColumnWalk:
     split: int = 1
     one_by_one: bool = False
     stages: int = 0
+    around: tuple[Axis, ...] = ()
+    shares_around: bool = False
 
     @property
     def columns(self) -> Slice:
         """What an iteration has of the columns, wherever it starts."""
         return Slice(Affine(), None if self.one_by_one else self.width)
 
+    @property
+    def walked(self) -> dict[str, Slice]:
+        """Where the axes around lie within their loops."""
+        place = {x.name: Affine.of((f"{x.name}.0", 1)) for x in self.around}
+        if self.shares_around:
+            place[self.around[0].name] += Affine.of(("s", self._share_around))
+        return {name: Slice(start) for name, start in place.items()}
+
+    @property
+    def _share_around(self) -> int:
+        return -(-self.around[0].extent // self.split)
+
+    @property
+    def _split(self) -> int:
+        """How many programs share the columns of one position of the axes around."""
+        return 1 if self.shares_around else self.split
+
     def over(self, turn: Turn) -> list[Statement]:
         """All columns; an iteration may reach beyond the last one, unless it takes them one by one."""
         if self.one_by_one:
-            return [*self.whole(turn), *self.rest(turn)]
-        return self._loop("c.0", -(-self.extent // self.width), self.extent, turn)
+            return self._within(self._whole(turn) + self._rest(turn))
+        return self._within(self._loop("c.0", -(-self.extent // self.width), self.extent, turn))
 
     def whole(self, turn: Turn) -> list[Statement]:
         """The iterations that all have `width` columns."""
-        iterations = self.extent // self.width
-        return self._loop("c.whole", iterations, iterations * self.width, turn) if iterations else []
+        return self._within(self._whole(turn))
 
     def rest(self, turn: Turn) -> list[Statement]:
         """The columns after the whole iterations, in one iteration."""
+        return self._within(self._rest(turn))
+
+    def _within(self, body: list[Statement]) -> list[Statement]:
+        """The body within the loops around."""
+        for number, axis in reversed(list(enumerate(self.around))):
+            if not body:
+                break
+            shared = self.shares_around and number == 0
+            trips = self._share_around if shared else axis.extent
+            # Of nested loops the innermost that turns has iterations in flight.
+            stages = 0 if any(isinstance(s, For) and s.extent > 1 for s in body) else self.stages
+            bound = Bound(self.walked[axis.name].start, axis.extent) if shared else None
+            body = [For(f"{axis.name}.0", trips, tuple(body), pipeline_stages=stages, bound=bound)]
+        return body
+
+    def _whole(self, turn: Turn) -> list[Statement]:
+        iterations = self.extent // self.width
+        return self._loop("c.whole", iterations, iterations * self.width, turn) if iterations else []
+
+    def _rest(self, turn: Turn) -> list[Statement]:
         first = self.extent // self.width * self.width
         if first == self.extent:
             return []
         body = self._turn(turn, Affine.of(offset=first), self.extent - first)
-        return body if self.split == 1 else [If("s", self.split - 1, tuple(body))]
+        return body if self._split == 1 else [If("s", self.split - 1, tuple(body))]
 
     def _loop(self, variable: str, iterations: int, end: int, turn: Turn) -> list[Statement]:
-        if self.split == 1:
+        if self._split == 1:
             start, share, bound = Affine.of((variable, self.width)), iterations, None
         else:
             share = -(-iterations // self.split)

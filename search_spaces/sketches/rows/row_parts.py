@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from search_spaces.devices.target import Target
+from search_spaces.errors import UnmatchedError
 from search_spaces.programs import tile_program
 from search_spaces.programs.lowering import Emitter, Names
 from search_spaces.programs.tile_program import Bound, Fill, GridAxis, Reduce, Slice, Tile
 from search_spaces.schedules.knobs import Tiling, cover
 from search_spaces.sketches.dots.dot_knobs import SHORT_AXIS
+from search_spaces.structure.axes import Structure, structure_of
 from search_spaces.structure.contraction import contraction
-from search_spaces.structure.forms import RowForm, row_form
-from search_spaces.structure.stages import inline
 from search_spaces.workloads.dtypes import is_integer
 from search_spaces.workloads.expression import Access, Affine, Expression, is_integral, walk
-from search_spaces.workloads.workload import Stage, Workload
+from search_spaces.workloads.workload import Axis, Stage, Workload
 
 # Rows of a program, each of which is long.
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -26,55 +26,73 @@ ROWS_OUTER = (8, 16, 32, 64, 128, 256, 512, 1024)
 ROWS_OUTER_CPU = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 
 
-def row_form_on(workload: Workload, target: Target) -> tuple[Workload, RowForm] | None:
-    """The row form of a workload as kernels for the target see it.
+def rows_on(workload: Workload, target: Target) -> Structure:
+    """The structure of a workload that reduces rows, as kernels for the target see it.
 
     A CPU walks neighbours of all tensors alike, or else vectors of columns, which some tensors hold apart. What a GPU
     has dots for is no reduction of rows there, unless one side is thin.
+
+    Raises:
+        UnmatchedError: why it is none.
     """
-    found = row_form(workload)
+    found = structure_of(workload)
+    if not found.folds:
+        raise UnmatchedError("nothing is folded")
     if target.kind == "gpu":
-        fused = contraction(workload) if found else None
-        return None if fused and min(fused.m.extent, fused.n.extent) > SHORT_AXIS else found
-    if found is None or not found[1].outer or found[1].even:
+        fused = contraction(workload)
+        if fused and min(fused.m.extent, fused.n.extent) > SHORT_AXIS:
+            raise UnmatchedError(f"{fused.dots[0].stage} is a product of matrices, for dots")
         return found
-    return found[0], replace(found[1], outer=False)
+    return replace(found, outer=False) if found.outer and not found.even else found
 
 
 @dataclass(frozen=True)
 class RowTiles:
-    """The rows of one program: `height` of the last row axis, one position of every outer one."""
+    """The rows of one program: `height` of the last parallel axis, one position of every other one.
 
-    workload: Workload
-    form: RowForm
+    `walked`: where the reduced axes other than the column lie, in variables of the loops around it.
+    """
+
+    structure: Structure
     height: int
+    walked: Mapping[str, Slice] = field(default_factory=dict)
+
+    @property
+    def workload(self) -> Workload:
+        return self.structure.workload
 
     @property
     def grid(self) -> tuple[GridAxis, ...]:
-        *outer, last = self.form.rows
+        if self.structure.row is None:
+            return (GridAxis("r.0", 1),)
+        *outer, last = self.structure.parallel
         rows = GridAxis(f"{last.name}.0", -(-last.extent // self.height))
         return (*(GridAxis(f"{x.name}.0", x.extent) for x in outer), rows)
 
     @property
     def place(self) -> dict[str, Slice]:
         """Where the rows of a program lie."""
-        *outer, last = self.form.rows
+        if self.structure.row is None:
+            return {}
+        *outer, last = self.structure.parallel
         place = {x.name: Slice(Affine.of((f"{x.name}.0", 1))) for x in outer}
         place[last.name] = Slice(Affine.of((f"{last.name}.0", self.height)), self.height)
         return place
 
     def place_with(self, columns: Slice) -> dict[str, Slice]:
         """Where the rows and these columns of them lie; tiles have their axes in this order, as memory does."""
-        column = {self.form.column.name: columns}
-        return column | self.place if self.form.outer else self.place | column
+        column = {**self.walked, self.structure.column.name: columns}
+        return column | self.place if self.structure.outer else self.place | column
 
     @property
-    def row_axis(self) -> str:
-        return self.form.tiled_row.name
+    def sliced(self) -> dict[str, int]:
+        """The axes that a tile with a value per row has, and their extents."""
+        row = self.structure.row
+        return {row.name: self.height} if row else {}
 
     def statistic(self, stage: Stage) -> Tile:
         """The tile of a reduction's result: one value per row."""
-        return Tile(stage.name, (self.row_axis,), (self.height,), folded_in(stage))
+        return Tile(stage.name, tuple(self.sliced), tuple(self.sliced.values()), folded_in(stage))
 
     def points(self, name: str, columns: Slice, dtype: str) -> Tile:
         """A tile with one value per row and column."""
@@ -89,46 +107,61 @@ class RowTiles:
 
     def body_of(self, stage: Stage) -> Expression:
         """What the stage computes at one point, with pointwise stages inlined and reductions left by name."""
-        return inline(stage.expression, {s.name: s for s in self.workload.stages if not s.reduction})
+        return self.structure.body_of(stage)
 
-    def store_output(self, emitter: Emitter, streaming: bool) -> None:
-        """Compute the last stage where the emitter is, and write it."""
-        last = self.workload.stages[-1]
-        result = emitter.tiles[last.name] if last.reduction else emitter.tile(self.body_of(last), "result")
-        axes = tuple(x.name for x in last.axes)
-        sliced = {x: piece.extent for x in axes if (piece := emitter.place[x]).extent is not None}
-        emitter.store(last.name, axes, spread(emitter, result, sliced), streaming)
-
-    @property
-    def writes_columns(self) -> bool:
-        """Whether the output has the column axis, or one value per row."""
-        return self.form.column in self.workload.stages[-1].axes
+    def store(self, outputs: Iterable[Stage], emitter: Emitter, streaming: bool) -> None:
+        """Compute the outputs where the emitter is, and write them."""
+        for output in outputs:
+            known = emitter.tiles.get(output.name) if output.reduction else None
+            result = known or emitter.tile(self.body_of(output), "result")
+            axes = tuple(x.name for x in output.axes)
+            sliced = {x: piece.extent for x in axes if (piece := emitter.place[x]).extent is not None}
+            emitter.store(output.name, axes, spread(emitter, result, sliced), streaming)
 
 
-def row_tiling(form: RowForm, target: Target) -> Tiling:
+def split_outputs(structure: Structure) -> tuple[list[Stage], list[Stage]]:
+    """The outputs that have reduced axes, and those of one value per row."""
+    outputs = structure.outputs
+    points = [s for s in outputs if structure.is_per_point(s)]
+    return points, [s for s in outputs if s not in points]
+
+
+def padded(extent: int) -> int:
+    """The positions of a GPU's tile that holds so many: a power of two."""
+    return 1 << (extent - 1).bit_length()
+
+
+def row_tiling(structure: Structure, target: Target) -> Tiling:
     """How many rows a program takes at once."""
-    extent = form.tiled_row.extent
-    if form.outer and target.kind != "gpu":
+    extent = structure.rows
+    if structure.outer and target.kind != "gpu":
         heights = tuple(sorted({min(h, extent) for h in ROWS_OUTER_CPU}))
     else:
-        candidates = ROWS_OUTER if form.outer else ROWS
+        candidates = ROWS_OUTER if structure.outer else ROWS
         heights = tuple(h for h in candidates if h < 2 * max(extent, candidates[0]))
     return Tiling("rows", extent, ("grid", "tile"), tuple(cover(extent, (h,)) for h in heights))
 
 
 def fold(rows: RowTiles, emitter: Emitter, stage: Stage, columns: Slice, name: str) -> Tile:
     """Reduce the stage's body over the columns of the emitter's place; padding columns are left out."""
+    return fold_along(rows, emitter, stage, {rows.structure.column: columns}, name)
+
+
+def fold_along(rows: RowTiles, emitter: Emitter, stage: Stage, pieces: Mapping[Axis, Slice], name: str) -> Tile:
+    """Reduce the stage's body over pieces of these axes, the last one first; padding is left out."""
     assert stage.reduction is not None
-    assert columns.extent is not None
     values = emitter.tile(rows.body_of(stage), f"{stage.name}_body")
-    column = rows.form.column
-    # A body without the column axis still counts once per column.
-    values = spread(emitter, values, {rows.row_axis: rows.height, column.name: columns.extent})
-    dst = Tile(emitter.names.fresh(name), (rows.row_axis,), (rows.height,), folded_in(stage))
-    padded = column.extent % columns.extent != 0
-    bound = Bound(columns.start, column.extent) if padded else None
-    emitter.body.append(Reduce(dst, values.name, column.name, stage.reduction.operator, bound))
-    return dst
+    # A body without a reduced axis still counts once per position.
+    values = spread(emitter, values, {**rows.sliced, **{x.name: piece.extent for x, piece in pieces.items()}})
+    for axis, piece in reversed([*pieces.items()]):
+        assert piece.extent is not None
+        rest = {x: e for x, e in zip(values.axes, values.shape, strict=True) if x != axis.name}
+        wanted = name if axis == next(iter(pieces)) else f"{stage.name}_{axis.name}"
+        dst = Tile(emitter.names.fresh(wanted), tuple(rest), tuple(rest.values()), folded_in(stage))
+        bound = Bound(piece.start, axis.extent) if axis.extent % piece.extent != 0 else None
+        emitter.body.append(Reduce(dst, values.name, axis.name, stage.reduction.operator, bound))
+        values = dst
+    return values
 
 
 def spread(emitter: Emitter, values: Tile, extents: Mapping[str, int | None]) -> Tile:

@@ -39,7 +39,7 @@ def groups(rows: RowTiles, online: bool) -> list[Group]:
     """The reductions in order, grouped into walks."""
     pair = online_pair(rows) if online else None
     found: list[Group] = []
-    for stage in rows.form.reductions:
+    for stage in rows.structure.folds:
         if pair and stage is pair[1]:
             continue
         if pair and stage is pair[0]:
@@ -55,7 +55,7 @@ def groups(rows: RowTiles, online: bool) -> list[Group]:
 
 def online_pair(rows: RowTiles) -> tuple[Stage, Stage] | None:
     """A maximum over the columns, and the next reduction, if that sums exp(… - maximum) with nothing else of it."""
-    for top, total in zip(rows.form.reductions, rows.form.reductions[1:], strict=False):
+    for top, total in zip(rows.structure.folds, rows.structure.folds[1:], strict=False):
         if top.reduction is None or total.reduction is None:
             continue
         body = rows.body_of(total)
@@ -85,7 +85,7 @@ def reduce_columns(
         return [*folds.start(statistics), *walk.over(folds.add_rows)]
     points = [rows.points(names.fresh(f"{s.name}_points"), walk.columns, folded_in(s)) for s in group.stages]
     main = walk.whole(lambda columns: folds.add_points(points, columns))
-    body = [*folds.start(points), *main, *folds.join(points, rows.form.column.name)] if main else []
+    body = [*folds.start(points), *main, *folds.join(points, rows.structure.column.name)] if main else []
     return [*(body or folds.start(statistics)), *walk.rest(folds.add_rows)]
 
 

@@ -77,6 +77,8 @@ class ContractionPrinter:
                 self._for(s)
             case If():
                 self._if(s)
+            case Load() if s.guarded or any(p.step != 1 for p in s.slices):
+                raise CompileError(f"load of {s.buffer}: a product on a CPU reads no fill, and skips no element")
             case Load() if self.dot.axis in s.dst.axes:
                 self.operands[s.dst.name] = operand(self.code, s, self.dot.axis)
             case Load():

@@ -13,10 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from autosched.backends.llvm.bodies.guards import Positions
 from autosched.backends.llvm.ir.code import Code
 from autosched.backends.llvm.ir.integers import constant, is_integral
 from autosched.backends.llvm.ir.text import I32, I64, Builder, IRValue
 from autosched.backends.llvm.ir.values import (
+    both,
     broadcast,
     first_lanes,
     float_constant,
@@ -25,10 +27,10 @@ from autosched.backends.llvm.ir.values import (
     int_constant,
     minus,
     plus,
+    shuffle,
     vector,
 )
-from search_spaces.programs.tile_program import Gather, Slice
-from search_spaces.workloads.dtypes import is_float
+from search_spaces.programs.tile_program import Gather, Slice, reach
 
 
 @dataclass(frozen=True)
@@ -36,8 +38,8 @@ class Lookup:
     """A gather as far as it is the same for all columns of a row.
 
     The element of column c is at `base + c * stride`, plus the lane's own index times the stride for every (tile, size,
-    stride) in `by_lane`; it exists if `inside` (in every lane; None: always) and c is below `limit` (None: always). It
-    is read as a float32, or `integral`.
+    stride) in `by_lane`, and for those of `positions`; it exists if `inside` (in every lane; None: always) and c is
+    below `limit` (None: always). It is read as a float32, or `integral`, and what does not exist as `fill`.
     """
 
     dtype: str
@@ -47,6 +49,8 @@ class Lookup:
     stride: int
     limit: IRValue | None
     by_lane: tuple[tuple[str, int, int], ...]
+    positions: tuple[tuple[Positions, int], ...]
+    fill: float | int
 
 
 def lookup(
@@ -66,6 +70,7 @@ def lookup(
     b, buffer = code.b, code.buffers[s.buffer]
     offset, inside, limit, column_stride = index(0), None, None, 0
     by_lane: list[tuple[str, int, int]] = []
+    positions: list[tuple[Positions, int]] = []
     for at, size, stride in zip(s.index, buffer.shape, buffer.strides, strict=True):
         if isinstance(at, str) and at not in row_values:
             by_lane.append((at, size, stride))
@@ -74,47 +79,57 @@ def lookup(
             number, exists = _index_of(b, row_values[at], size, 1)
         else:
             number, exists = start_of(at), None
-            surely = at.start.maximum(code.extents) + (at.extent or 1) <= size
+            least, most = reach(at, code.extents)
+            if columns_of(at) and (at.step != 1 or least < 0):
+                positions.append((Positions.of(code, at, number, size), stride))
+                continue
             if columns_of(at):
                 column_stride = stride
-                limit = None if surely else minus(b, index(size), number)
-            elif not surely:
+                limit = None if most < size else minus(b, index(size), number)
+            elif least < 0:
+                exists = b.icmp_unsigned("<", number, index(size))
+            elif most >= size:
                 exists = b.icmp_signed("<", number, index(size))
         if exists is not None:
             number = b.select(exists, number, index(0))
-            inside = _both(b, inside, exists)
+            inside = both(b, inside, exists)
         offset = plus(b, offset, code.scaled(number, stride))
     base = code.address(code.base[s.buffer], offset, buffer.dtype)
     everywhere = None if inside is None else broadcast(b, inside, lanes)
-    return Lookup(buffer.dtype, integral, base, everywhere, column_stride, limit, tuple(by_lane))
+    fill = s.outside(buffer.dtype)
+    ways = tuple(by_lane), tuple(positions)
+    return Lookup(buffer.dtype, integral, base, everywhere, column_stride, limit, *ways, fill)
 
 
 def looked_up(code: Code, found: Lookup, at: IRValue, values: Mapping[str, IRValue], mask: IRValue | None) -> IRValue:
     """The elements of the vector of columns that starts at `at`; `values` holds the index tiles with columns."""
     b, lanes = code.b, code.lanes
     exists = None if found.limit is None else first_lanes(b, minus(b, found.limit, at), lanes)
-    inside = _both(b, found.inside, exists)
-    if not found.by_lane:
-        value = strided(code, found.base, found.stride, at, found.dtype, _both(b, mask, exists), found.integral)
-        return _or_nothing(b, inside, value, found.dtype, lanes)
+    inside = both(b, found.inside, exists)
+    if not found.by_lane and not found.positions:
+        value = strided(code, found.base, found.stride, at, found.dtype, both(b, mask, exists), found.integral)
+        return _or_nothing(b, inside, value, found, lanes)
     columns = b.add(broadcast(b, at, lanes), in_order(lanes, I64))
     offsets = b.mul(columns, int_constant(found.stride, lanes, I64))
     for tile, size, stride in found.by_lane:
         number, known = _index_of(b, values[tile], size, lanes)
-        inside = _both(b, inside, known)
+        inside = both(b, inside, known)
         offsets = b.add(offsets, b.mul(number, int_constant(stride, lanes, I64)))
-    readable = _both(b, mask, inside)
+    for along, stride in found.positions:
+        inside = both(b, inside, along.inside(b, at, lanes))
+        offsets = b.add(offsets, b.mul(along.vector(b, at, lanes), int_constant(stride, lanes, I64)))
+    readable = both(b, mask, inside)
     assert readable is not None
     offsets = b.select(readable, offsets, int_constant(0, lanes, I64))
     each = [b.extract_element(offsets, i, I64) for i in range(lanes)]
     value = code.load_each(found.base, each, found.dtype, integral=found.integral)
-    return _or_nothing(b, inside, value, found.dtype, lanes)
+    return _or_nothing(b, inside, value, found, lanes)
 
 
 def looked_up_once(code: Code, found: Lookup) -> IRValue:
     """The one element of a gather without columns."""
     value = code.load(found.base, found.dtype, 1, integral=found.integral)
-    return _or_nothing(code.b, found.inside, value, found.dtype, 1)
+    return _or_nothing(code.b, found.inside, value, found, 1)
 
 
 def strided(
@@ -126,6 +141,10 @@ def strided(
         return code.load(code.address(base, at, dtype), dtype, lanes, mask, integral)
     if stride == 0:
         return broadcast(b, code.load(base, dtype, 1, integral=integral), lanes)
+    if stride == -1 and mask is None:
+        last = code.address(base, minus(b, index(1 - lanes), at), dtype)
+        value = code.load(last, dtype, lanes, integral=integral)
+        return shuffle(b, value, value, range(lanes - 1, -1, -1))
     if mask is None:
         first = code.address(base, code.scaled(at, stride), dtype)
         return code.load_each(first, [index(i * stride) for i in range(lanes)], dtype, integral=integral)
@@ -152,14 +171,8 @@ def _index_of(b: Builder, value: IRValue, size: int, lanes: int) -> tuple[IRValu
     return b.sext(number, vector(I64, lanes)), b.and_(fits, whole)
 
 
-def _or_nothing(b: Builder, inside: IRValue | None, value: IRValue, dtype: str, lanes: int) -> IRValue:
-    """The value where there is an element; NaN elsewhere, or 0 where the elements are integers or booleans."""
+def _or_nothing(b: Builder, inside: IRValue | None, value: IRValue, found: Lookup, lanes: int) -> IRValue:
+    """The value where there is an element; elsewhere what is read outside of the buffer."""
     if inside is None:
         return value
-    return b.select(inside, value, constant(float("nan") if is_float(dtype) else 0.0, is_integral(value), lanes))
-
-
-def _both(b: Builder, x: IRValue | None, y: IRValue | None) -> IRValue | None:
-    if x is None or y is None:
-        return y if x is None else x
-    return b.and_(x, y)
+    return b.select(inside, value, constant(found.fill, is_integral(value), lanes))

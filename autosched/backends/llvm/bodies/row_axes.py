@@ -99,7 +99,10 @@ def _axes_of_slices(kernel: Kernel, tiles: Mapping[str, Tile]) -> dict[Slice, st
 
 
 def _share_out(of: dict[Slice, str], pieces: list[Slice], axes: list[str]) -> None:
-    """Name the slices that have no axis yet after the axes that no slice has, if they are as many."""
+    """Name the slices that have no axis yet: in the order of the axes where they are as many, else after those axes
+    that no slice has, if these are as many."""
+    if len(pieces) == len(axes):
+        of.update((piece, axis) for piece, axis in zip(pieces, axes, strict=True) if piece not in of)
     unnamed, free = [p for p in pieces if p not in of], [x for x in axes if x not in of.values()]
     if len(unnamed) == len(free):
         of.update(zip(unnamed, free, strict=True))

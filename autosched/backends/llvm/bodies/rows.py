@@ -12,6 +12,7 @@ from functools import partial
 
 from autosched.backends.backend import CompileError
 from autosched.backends.llvm.bodies.gathers import Lookup, looked_up, looked_up_once, lookup, strided, strided_offsets
+from autosched.backends.llvm.bodies.guards import GuardedLoad
 from autosched.backends.llvm.bodies.passes import Pass, carried_tiles, pieces, used
 from autosched.backends.llvm.bodies.row_axes import RowAxes, row_axes
 from autosched.backends.llvm.ir.code import Code
@@ -97,7 +98,7 @@ class RowPrinter:
             for axis, piece, size in self._pieces(s.buffer, s.slices):
                 if axis == self.row and piece.extent is not None:
                     return self.code.remaining(piece.start, piece.extent, size)
-        raise CompileError(f"kernel {self.kernel.name}: nothing is loaded or stored along {self.row}")
+        raise CompileError(f"kernel {self.kernel.name}: nothing says how much there is along {self.row}")
 
     def _pieces(self, buffer: str, slices: Sequence[Slice]) -> list[tuple[str, Slice, int]]:
         """For every buffer dimension: the axis that it runs along ("" for none), its slice, the size."""
@@ -112,8 +113,13 @@ class RowPrinter:
         at = self.code.affine(piece.start)
         if self.row and self._axis(piece) == self.row:
             assert self.row_number is not None
-            return plus(self.code.b, at, self.row_number)
+            return plus(self.code.b, at, self.code.scaled(self.row_number, piece.step))
         return at
+
+    def guarded(self, s: Load) -> GuardedLoad:
+        """A guarded load in the row that is printed."""
+        whole = s.dst.name in self.integral
+        return GuardedLoad.of(self.code, s, lambda p: self._axis(p) == self.column, self.start, whole)
 
     def lookup(self, s: Gather, lanes: int) -> Lookup:
         columns = {t: self.row_value(t) for t in used(s) if self.column not in self.tiles[t].axes}
@@ -138,6 +144,8 @@ class RowPrinter:
                 raise CompileError("a row kernel on a CPU cannot branch")
             case Fill():
                 self._set(s.dst.name, constant(s.value, s.dst.name in self.integral, 1))
+            case Load(guarded=True):
+                self._set(s.dst.name, self.guarded(s).row_value(code))
             case Load():
                 address, _ = self.address(s.buffer, s.slices)
                 whole = s.dst.name in self.integral
@@ -167,7 +175,7 @@ class RowPrinter:
         code, offset, between = self.code, index(0), 0
         for piece, stride in zip(slices, code.buffers[buffer].strides, strict=True):
             if self._axis(piece) == self.column:
-                between = stride
+                between = stride * piece.step
             offset = plus(code.b, offset, code.scaled(self.start(piece), stride))
         return code.address(code.base[buffer], offset, code.buffers[buffer].dtype), between
 
@@ -262,6 +270,7 @@ class _PassEmission:
     row_values: dict[str, IRValue] = field(default_factory=dict)
     bases: dict[int, tuple[IRValue, int]] = field(default_factory=dict)
     lookups: dict[int, Lookup] = field(default_factory=dict)
+    guards: dict[int, GuardedLoad] = field(default_factory=dict)
     prefetched: set[str] = field(default_factory=set)
 
     def prepare(self) -> None:
@@ -274,7 +283,9 @@ class _PassEmission:
         for name in sorted(self.walk.kept | set(self.walk.recalled)):
             p.scratch_row(name)
         for number, s in enumerate(self.walk.statements):
-            if isinstance(s, Load | Store):
+            if isinstance(s, Load) and s.guarded:
+                self.guards[number] = p.guarded(s)
+            elif isinstance(s, Load | Store):
                 self.bases[number] = p.address(s.buffer, s.slices)
             elif isinstance(s, Gather):
                 self.lookups[number] = p.lookup(s, code.lanes)
@@ -299,6 +310,8 @@ class _PassEmission:
             values[name] = code.load(code.address(p.kept[name], at, dtype), dtype, lanes, integral=whole)
         for place, s in enumerate(self.walk.statements):
             match s:
+                case Load(guarded=True):
+                    values[s.dst.name] = self.guards[place].vector(code, at, mask)
                 case Load():
                     values[s.dst.name] = self._load(s, *self.bases[place], at, mask)
                 case Gather():
@@ -386,5 +399,13 @@ def row_printer(code: Code, kernel: Kernel) -> RowPrinter:
 
 
 def _stores_first(body: Iterable[Statement]) -> list[Load | Store]:
-    """What says how much of an axis there is: the output has just its extent, an input may have more."""
-    return sorted((s for s in body if isinstance(s, Load | Store)), key=lambda s: isinstance(s, Load))
+    """What says how much of an axis there is: an output has just its extent, an input may have more.
+
+    One that is read from the middle on, backwards or outside does not say it.
+    """
+    telling = (s for s in body if isinstance(s, Load | Store) and not (isinstance(s, Load) and not _tells(s)))
+    return sorted(telling, key=lambda s: isinstance(s, Load))
+
+
+def _tells(s: Load) -> bool:
+    return not s.guarded and all(piece.step == 1 and piece.start.offset >= 0 for piece in s.slices)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from autosched.backends.llvm.ir import integers
+from autosched.backends.llvm.ir import float8, integers
 from autosched.backends.llvm.ir.text import F16, F32, I8, I16, I32, I64, Block, Builder, IRValue, Mask, Phi
 from autosched.backends.llvm.ir.values import (
     bfloat16_bits,
@@ -35,6 +35,8 @@ _STORED: Mapping[str, str] = {
     "float32": F32,
     "float16": F16,
     "bfloat16": I16,
+    "float8_e4m3fn": I8,
+    "float8_e5m2": I8,
     "int8": I8,
     "int16": I16,
     "int32": I32,
@@ -141,6 +143,10 @@ class Code:
         at = index(offset) if isinstance(offset, int) else offset
         return base if at.number == 0 else self.b.gep(base, at, _STORED[dtype])
 
+    def anywhere(self, buffer: str, offset: IRValue) -> IRValue:
+        """The address so many elements after a buffer's first, which may be outside of it."""
+        return self.b.gep(self.base[buffer], offset, _STORED[self.buffers[buffer].dtype], inbounds=False)
+
     def take_scratch(self, elements: int) -> IRValue:
         """The address of so many float32 elements of this thread's scratch memory, aligned to a page and staggered."""
         offset = self.scratch_bytes
@@ -235,6 +241,8 @@ class Code:
             case "bfloat16":
                 wide = self.b.zext(value, vector(I32, lanes))
                 return self.b.bitcast(self.b.shl(wide, int_constant(16, lanes)), vector(F32, lanes))
+            case "float8_e4m3fn" | "float8_e5m2":
+                return float8.widened(self.b, value, dtype, lanes)
             case "int8" | "int16" | "int32" | "int64":
                 return self.b.sitofp(value, vector(F32, lanes))
             case "uint8":
@@ -256,6 +264,8 @@ class Code:
             case "bfloat16":
                 upper = self.b.lshr(bfloat16_bits(self.b, value, lanes), int_constant(16, lanes))
                 return self.b.trunc(upper, vector(I16, lanes))
+            case "float8_e4m3fn" | "float8_e5m2":
+                return float8.narrowed(self.b, value, dtype, lanes)
             case "int8" | "int16" | "uint8":
                 return self.b.trunc(self.b.fptosi(value, vector(I32, lanes)), vector(_STORED[dtype], lanes))
             case "int32" | "int64":

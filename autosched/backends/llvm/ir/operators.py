@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from autosched.backends.formulas import FORMULAS, angles
 from autosched.backends.formulas.terms import Term, argument
-from autosched.backends.llvm.ir import formulas, integers, vector_math
+from autosched.backends.llvm.ir import float8, formulas, integers, vector_math
 from autosched.backends.llvm.ir.text import F16, F32, Builder, IRValue
 from autosched.backends.llvm.ir.values import (
     bfloat16_bits,
@@ -156,5 +156,7 @@ def round_value(b: Builder, value: IRValue, dtype: str, lanes: int) -> IRValue:
         case "bfloat16":
             kept = b.and_(bfloat16_bits(b, value, lanes), int_constant(-65536, lanes))
             return b.bitcast(kept, vector(F32, lanes))
+        case "float8_e4m3fn" | "float8_e5m2":
+            return float8.widened(b, float8.narrowed(b, value, dtype, lanes), dtype, lanes)
         case _:
             return value

@@ -197,12 +197,14 @@ class Builder:
         self._slots.append(f"  {slot.text} = alloca {of}")
         return slot
 
-    def gep(self, base: IRValue, offset: IRValue, element: str) -> IRValue:
-        """The address of that many elements after base; a vector of addresses where the offset is one."""
+    def gep(self, base: IRValue, offset: IRValue, element: str, inbounds: bool = True) -> IRValue:
+        """The address of that many elements after base; a vector of addresses where the offset is one.
+
+        `inbounds`: it is in the memory that base is in, or right behind it.
+        """
         result = _like(offset.type, PTR)
-        return self.instruction(
-            result, f"getelementptr inbounds {element}, ptr {base.text}, {offset.type} {offset.text}"
-        )
+        mark = " inbounds" if inbounds else ""
+        return self.instruction(result, f"getelementptr{mark} {element}, ptr {base.text}, {offset.type} {offset.text}")
 
     def load(self, address: IRValue, result: str, align: int | None = None) -> IRValue:
         return self.instruction(result, f"load {result}, ptr {address.text}{_aligned(align)}")

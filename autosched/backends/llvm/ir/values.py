@@ -159,6 +159,13 @@ def broadcast(b: Builder, scalar: IRValue, lanes: int) -> IRValue:
     return b.shuffle_vector(first, nothing, IRValue(vector(I32, lanes), "zeroinitializer"))
 
 
+def both(b: Builder, x: IRValue | None, y: IRValue | None) -> IRValue | None:
+    """Whether both conditions hold; None is one that always does."""
+    if x is None or y is None:
+        return y if x is None else x
+    return b.and_(x, y)
+
+
 def shuffle(b: Builder, x: IRValue, y: IRValue, lanes: Sequence[int]) -> IRValue:
     """The given lanes of x followed by y."""
     if x.text == y.text == "poison":

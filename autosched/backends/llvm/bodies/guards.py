@@ -1,0 +1,146 @@
+"""Loads of a row kernel that may be outside of their buffer, where they read a fill: padding, windows, concatenation.
+
+    x[r, c - 3] else 0        lanes before the first column, and beyond the last, are masked off
+    x[r - 1, c] else 0        a row that does not exist masks all lanes off
+    x[r, 40 - c] else -inf    neighbours in the opposite order
+
+No address outside the buffer is ever read: what is masked off reads nothing, or the first element, which is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from autosched.backends.llvm.ir.code import Code
+from autosched.backends.llvm.ir.integers import constant
+from autosched.backends.llvm.ir.text import I32, I64, Builder, IRValue
+from autosched.backends.llvm.ir.values import (
+    both,
+    broadcast,
+    in_order,
+    index,
+    int_constant,
+    plus,
+    shuffle,
+    times,
+)
+from search_spaces.programs.tile_program import Load, Slice, reach
+
+# Positions up to here are compared in 32 bits: twice as many in a vector as in 64, and lanes may be a little beyond.
+_NARROW = 2**30
+
+
+@dataclass(frozen=True)
+class Positions:
+    """The indices that the columns of a row have in one dimension of a buffer: `first + column * step`, of `size`."""
+
+    first: IRValue
+    step: int
+    size: int
+    narrow: bool
+
+    @staticmethod
+    def of(code: Code, piece: Slice, first: IRValue, size: int) -> Positions:
+        return Positions(first, piece.step, size, max(map(abs, (*reach(piece, code.extents), size))) < _NARROW)
+
+    def vector(self, b: Builder, at: IRValue, lanes: int, element: str = I64) -> IRValue:
+        """Those of the columns from `at` on."""
+        start = plus(b, self.first, times(b, at, self.step))
+        if element != I64:
+            start = b.trunc(start, element) if start.number is None else int_constant(start.number, 1, element)
+        steps = in_order(lanes, element)
+        if self.step != 1:
+            steps = b.mul(steps, int_constant(self.step, lanes, element))
+        return b.add(broadcast(b, start, lanes), steps)
+
+    def inside(self, b: Builder, at: IRValue, lanes: int) -> IRValue:
+        """Which of the columns from `at` on exist. What is negative is a large number here."""
+        element = I32 if self.narrow else I64
+        return b.icmp_unsigned("<", self.vector(b, at, lanes, element), int_constant(self.size, lanes, element))
+
+
+@dataclass(frozen=True)
+class GuardedLoad:
+    """A guarded load as far as it is the same for all columns of a row.
+
+    The element of column c is `offset + c * stride` elements after the buffer's first. It exists if `inside` (None:
+    always), and if its `columns` do (None: always).
+    """
+
+    load: Load
+    integral: bool
+    offset: IRValue
+    stride: int
+    inside: IRValue | None
+    columns: Positions | None
+
+    @staticmethod
+    def of(
+        code: Code, s: Load, is_column: Callable[[Slice], bool], start_of: Callable[[Slice], IRValue], integral: bool
+    ) -> GuardedLoad:
+        """Find its place in the row that is printed; `start_of`: where a slice is in this row."""
+        b, buffer = code.b, code.buffers[s.buffer]
+        offset, inside, stride, columns = index(0), None, 0, None
+        for piece, size, between in zip(s.slices, buffer.shape, buffer.strides, strict=True):
+            at = start_of(piece)
+            least, most = reach(piece, code.extents)
+            surely = least >= 0 and most < size
+            if is_column(piece):
+                stride = between * piece.step
+                columns = None if surely else Positions.of(code, piece, at, size)
+            elif not surely:
+                exists = b.icmp_unsigned("<", at, index(size))
+                inside = both(b, inside, exists)
+                at = b.select(exists, at, index(0))
+            offset = plus(b, offset, code.scaled(at, between))
+        return GuardedLoad(s, integral, offset, stride, inside, columns)
+
+    def row_value(self, code: Code) -> IRValue:
+        """The one element of a load without columns."""
+        return self._filled(code.b, self._once(code, self.offset), self.inside, 1)
+
+    def vector(self, code: Code, at: IRValue, mask: IRValue | None) -> IRValue:
+        """The elements of the columns from `at` on; masked-off lanes are arbitrary."""
+        b, lanes = code.b, code.lanes
+        inside = None if self.inside is None else broadcast(b, self.inside, lanes)
+        if self.columns is not None:
+            inside = both(b, inside, self.columns.inside(b, at, lanes))
+        if self.stride == 0:
+            return self._filled(b, broadcast(b, self._once(code, self.offset), lanes), inside, lanes)
+        readable = both(b, mask, inside)
+        value = self._apart(code, at, readable) if abs(self.stride) > 1 else self._neighbours(code, at, readable)
+        return self._filled(b, value, inside, lanes, is_zero=abs(self.stride) == 1)
+
+    def _once(self, code: Code, offset: IRValue) -> IRValue:
+        buffer = self.load.buffer
+        dtype = code.buffers[buffer].dtype
+        # Where no row is, this is another one's, and where there are no columns, the first one's.
+        return code.load(code.address(code.base[buffer], offset, dtype), dtype, 1, integral=self.integral)
+
+    def _neighbours(self, code: Code, at: IRValue, readable: IRValue | None) -> IRValue:
+        b, lanes, buffer = code.b, code.lanes, self.load.buffer
+        dtype, turned = code.buffers[buffer].dtype, range(lanes - 1, -1, -1)
+        offset = plus(b, self.offset, times(b, at, self.stride))
+        if self.stride == 1:
+            return code.load(code.anywhere(buffer, offset), dtype, lanes, readable, self.integral)
+        readable = None if readable is None else shuffle(b, readable, readable, turned)
+        address = code.anywhere(buffer, plus(b, offset, index(1 - lanes)))
+        value = code.load(address, dtype, lanes, readable, self.integral)
+        return shuffle(b, value, value, turned)
+
+    def _apart(self, code: Code, at: IRValue, readable: IRValue | None) -> IRValue:
+        b, lanes, buffer = code.b, code.lanes, self.load.buffer
+        columns = b.add(broadcast(b, at, lanes), in_order(lanes, I64))
+        offsets = b.mul(columns, int_constant(self.stride, lanes, I64))
+        offsets = b.add(offsets, broadcast(b, self.offset, lanes))
+        if readable is not None:
+            offsets = b.select(readable, offsets, int_constant(0, lanes, I64))
+        each = [b.extract_element(offsets, i, I64) for i in range(lanes)]
+        return code.load_each(code.base[buffer], each, code.buffers[buffer].dtype, integral=self.integral)
+
+    def _filled(self, b: Builder, value: IRValue, inside: IRValue | None, lanes: int, is_zero: bool = False) -> IRValue:
+        """`is_zero`: what was masked off is 0 already."""
+        if inside is None or (is_zero and self.load.fill == 0):
+            return value
+        return b.select(inside, value, constant(self.load.fill, self.integral, lanes))

@@ -1,0 +1,114 @@
+"""Where another value of a kernel lies along the axes that the kernel has already.
+
+A value is pulled with axes of its own first. What it reads or computes on the way, others of the kernel have read or
+computed too; where both walk the same memory by the same steps, their axes are the same:
+
+    out[i, j] = h[i, j] * scale[i]     h walked by {i: 4096, j: 1}
+    top[a]    = max over b of h[a, b]  h walked by {a: 4096, b: 1}, so that a is i
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from autosched.tracing.values.elements import Elements, NotOneKernelError, variables
+from autosched.tracing.values.values import Extents, Index, Value
+from autosched.tracing.values.views import AxisCutError, scaled
+from search_spaces.workloads.expression import Affine, axis_index
+from search_spaces.workloads.strides import dense_strides
+
+# How far apart neighbours along each axis are, in elements.
+Walk = Mapping[str, int]
+
+
+def index_among(value: Value, kernel: Elements, number: int) -> Index:
+    """The index of an element of the value by the axes of the kernel, as far as it has these.
+
+    `number`: how many values were pulled before.
+
+    Raises:
+        NotOneKernelError: they have no axis in common, or the value cannot be computed like that.
+        AxisCutError: an axis of either is two of the other.
+    """
+    for met, at in kernel.known:
+        if met is value and _covers(at, value.shape, kernel.extents):
+            return at
+    alone = Elements(kernel.stored, kernel.cuts, kernel.fused_products, prefix=f"v{number}")
+    index = tuple(alone.dimension(f"v{number}d{d}", size) for d, size in enumerate(value.shape))
+    alone.output_axes = variables(index)
+    alone.element(value, index)
+    known = _known_axes(alone, kernel)
+    if not _have_common(alone, kernel) or (alone.output_axes and not known):
+        raise NotOneKernelError(f"{value.name} has no axis in common with what else is computed")
+    for axis in alone.output_axes:
+        if axis not in known:
+            kernel.extents[axis] = alone.extents[axis]
+    return tuple(_renamed(at, known) for at in index)
+
+
+def _covers(index: Index, shape: Sequence[int], extents: Extents) -> bool:
+    """Whether every element of the shape is at the index once."""
+    forms = [at for at in index if isinstance(at, Affine)]
+    axes = [v for form in forms for v, _ in form.terms]
+    whole = math.prod(extents[v] for v in axes) == math.prod(shape) and len(set(axes)) == len(axes) and axes
+    ends = [(form.minimum(extents), form.maximum(extents)) for form in forms]
+    return bool(whole) and ends == [(0, size - 1) for size in shape]
+
+
+def _renamed(at: object, names: Mapping[str, str]) -> Affine:
+    assert isinstance(at, Affine)
+    return sum((scaled(axis_index(names.get(v, v)), c) for v, c in at.terms), Affine(offset=at.offset))
+
+
+def _have_common(alone: Elements, kernel: Elements) -> bool:
+    return not alone.reached.isdisjoint(kernel.reached)
+
+
+def _known_axes(alone: Elements, kernel: Elements) -> dict[str, str]:
+    """Which axis of the kernel each axis of the value is, by what both walk; the largest tensors say it first."""
+    theirs = _walks(kernel)
+    found: dict[str, str] = {}
+    for value, walks in sorted(_walks(alone).items(), key=lambda item: -item[0].elements):
+        for mine in walks:
+            for other in theirs.get(value, ()):
+                same = dict(_same_axes(mine, other, alone, kernel))
+                agreeing = all(found.get(a, b) == b for a, b in same.items())
+                if agreeing and len({**found, **same}) == len({*found.values(), *same.values()}):
+                    found |= same
+    return found
+
+
+def _walks(pulled: Elements) -> dict[Value, list[Walk]]:
+    """How every value that was looked at is walked: as it lies in memory, or would."""
+    found: dict[Value, list[Walk]] = {}
+    for operand in pulled.operands.values():
+        if not operand.looked_up:
+            found.setdefault(operand.value, []).append(dict(operand.strides))
+    for value, index in pulled.known:
+        if value not in pulled.stored and all(isinstance(at, Affine) for at in index):
+            steps = zip(index, dense_strides(value.shape), strict=True)
+            whole = sum((scaled(at, s) for at, s in steps if isinstance(at, Affine)), Affine())
+            found.setdefault(value, []).append(dict(whole.terms))
+    return found
+
+
+def _same_axes(mine: Walk, other: Walk, alone: Elements, kernel: Elements) -> Iterator[tuple[str, str]]:
+    """The axes of the value that walk as axes of the kernel do, and as far.
+
+    Raises:
+        AxisCutError: both walk the same elements, with more axes on one side.
+    """
+    alike = math.prod(alone.extents[a] for a in mine) == math.prod(kernel.extents[a] for a in other)
+    by_step = {step: axis for axis, step in other.items()}
+    for axis in alone.output_axes:
+        same = by_step.get(mine.get(axis, 0))
+        if same is None:
+            continue
+        here, there = alone.extents[axis], kernel.extents[same]
+        if here == there:
+            yield axis, same
+        elif alike and there % here == 0:
+            raise AxisCutError(same, here)
+        elif alike and here % there == 0:
+            raise AxisCutError(axis, there)

@@ -1,0 +1,197 @@
+"""The structure of a workload without dots: which axes are parallel, which are reduced, what is folded and stored.
+
+    total[n, g] = sum over c, i of x[n, g, c, i]                          parallel  n, g
+    out[n, g, c, i] = x[n, g, c, i] - total[n, g] * 1/4096 + bias[g, c]   reduced   c, i
+
+An axis is reduced where a stage folds it, and parallel otherwise; what is not folded is computed where it is read. An
+output with all axes is stored point by point, one with the parallel axes once for each of their positions (a row).
+Without reduced axes, all work is pointwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from search_spaces.errors import UnmatchedError
+from search_spaces.structure.contraction import matrix_product
+from search_spaces.structure.memory_walks import largest_walk, memory_walks
+from search_spaces.structure.merging import is_axis, loops, merged_axes
+from search_spaces.structure.stages import inline, with_axes_named
+from search_spaces.workloads import expression as ex
+from search_spaces.workloads.dtypes import is_integer
+from search_spaces.workloads.expression import Access, Expression, Gather
+from search_spaces.workloads.workload import Axis, Stage, Workload
+
+
+@dataclass(frozen=True)
+class Structure:
+    """The axes of a workload, the outermost first, and its folds in order; `workload` has these axes.
+
+    Tiles hold several positions of the last of the parallel axes, and of the last of the reduced ones. `outer`:
+    neighbours in memory are neighbours along a parallel axis, the last one, as where each column of a row-major matrix
+    is summed. `even`: they are so in every tensor.
+    """
+
+    workload: Workload
+    parallel: tuple[Axis, ...]
+    reduced: tuple[Axis, ...] = ()
+    folds: tuple[Stage, ...] = ()
+    outer: bool = False
+    even: bool = True
+
+    @property
+    def row(self) -> Axis | None:
+        """The parallel axis that tiles hold several positions of, where there is one."""
+        return self.parallel[-1] if self.parallel else None
+
+    @property
+    def rows(self) -> int:
+        """How many positions that axis has."""
+        return self.row.extent if self.row else 1
+
+    @property
+    def column(self) -> Axis:
+        """The reduced axis that tiles hold several positions of."""
+        return self.reduced[-1]
+
+    @property
+    def outputs(self) -> tuple[Stage, ...]:
+        stages = {s.name: s for s in self.workload.stages}
+        return tuple(map(stages.__getitem__, self.workload.output_names))
+
+    def body_of(self, stage: Stage) -> Expression:
+        """What the stage computes at one point, with everything inlined but folds."""
+        return inline(stage.expression, {s.name: s for s in self.workload.stages if not s.reduction})
+
+    def is_per_point(self, output: Stage) -> bool:
+        """Whether the output has reduced axes, and is no value per row."""
+        return not set(self.reduced).isdisjoint(output.axes)
+
+
+def structure_of(workload: Workload) -> Structure:
+    """The structure of the workload, with its axes merged.
+
+    Where axes are reduced, those of the structure are called r (r0, r1 … where there are several) and c (c0, c1 …, c).
+
+    Raises:
+        UnmatchedError: why it has none.
+    """
+    _check_indices(workload)
+    _check_extents(workload)
+    folds = [s for s in workload.stages if s.reduction]
+    for stage in folds:
+        if stage.is_contraction and matrix_product(_alone(workload, stage)):
+            raise UnmatchedError(f"{stage.name} is a product of two tensors, for dots")
+        # Rows are folded in float32, which would round sums of integers.
+        if stage.is_contraction and is_integer(stage.dtype):
+            raise UnmatchedError(f"{stage.name} sums products of integers, which is not done in {stage.dtype} here")
+    if not folds:
+        return _pointwise(merged_axes(workload))
+    reduced = _reduced(folds)
+    kept = {x.name for s in workload.stages for x in loops(s)} - {x.name for x in reduced}
+    workload = merged_axes(workload, kept)
+    return _with_own_names(_reducing(workload, [s for s in workload.stages if s.reduction]))
+
+
+def _alone(workload: Workload, product: Stage) -> Workload:
+    """What says whether a product is for dots: all of its kernel, or where that has several outputs, only itself."""
+    if len(workload.outputs) == 1:
+        return workload
+    return replace(workload, stages=(product,), output_names=(), output_strides=())
+
+
+def _pointwise(workload: Workload) -> Structure:
+    outputs = [s for s in workload.stages if s.name in workload.output_names]
+    # The last of those that have most axes, in whose order the others are walked.
+    largest = max(reversed(outputs), key=lambda s: len(s.axes))
+    if not largest.axes:
+        raise UnmatchedError(f"{largest.name} is one number, and nothing is folded")
+    for stage in outputs:
+        beside = [x.name for x in stage.axes if x not in largest.axes]
+        if beside:
+            raise UnmatchedError(f"{stage.name} and {largest.name} share no loop: only {stage.name} has {beside}")
+    return Structure(workload, largest.axes)
+
+
+def _reduced(folds: Sequence[Stage]) -> list[Axis]:
+    return list(dict.fromkeys(x for s in folds if s.reduction for x in s.reduction.axes))
+
+
+def _reducing(workload: Workload, folds: Sequence[Stage]) -> Structure:
+    reduced = _reduced(folds)
+    rows = folds[0].axes
+    for stage in folds:
+        assert stage.reduction is not None
+        if set(stage.axes) != set(rows) or set(stage.reduction.axes) != set(reduced):
+            raise UnmatchedError(
+                f"{_fold_text(stage)} where {_fold_text(folds[0])}; all folds of a kernel are over the same axes"
+            )
+    for stage in workload.stages:
+        beside = [x for x in stage.axes if x not in (*rows, *reduced)]
+        if beside:
+            raise UnmatchedError(f"{stage.name} has the axis {_names(beside)}, which no fold has")
+        if stage.name not in workload.output_names:
+            continue
+        if set(stage.axes) not in (set(rows), {*rows, *reduced}):
+            expected = f"{_names(rows)} or {_names((*rows, *reduced))}"
+            raise UnmatchedError(f"{stage.name} has axes {_names(stage.axes)}; expected {expected} beside a fold")
+    walks = memory_walks(workload)
+    moving = largest_walk(walks, reduced)
+    reduced.sort(key=lambda x: -moving.get(x, 0) if x in moving else float("-inf"))
+    column = reduced[-1]
+    inner = min(moving, key=lambda x: (moving[x], x != column), default=column)
+    outer = inner not in reduced
+    if outer:
+        rows = tuple(sorted(rows, key=lambda x: x == inner))
+    even = all(w.get(inner, 1) == 1 for w in walks)
+    return Structure(workload, rows, tuple(reduced), tuple(folds), outer, even)
+
+
+def _fold_text(stage: Stage) -> str:
+    assert stage.reduction is not None
+    return f"{stage.name}[{_names(stage.axes)}] folds {_names(stage.reduction.axes)}"
+
+
+def _names(axes: Iterable[Axis]) -> str:
+    return ", ".join(x.name for x in axes)
+
+
+def _with_own_names(found: Structure) -> Structure:
+    *outer, column = found.reduced
+    names = {x.name: "r" if len(found.parallel) == 1 else f"r{i}" for i, x in enumerate(found.parallel)}
+    names |= {x.name: f"c{i}" for i, x in enumerate(outer)} | {column.name: "c"}
+
+    def renamed(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        return tuple(replace(x, name=names[x.name]) for x in axes)
+
+    workload = with_axes_named(found.workload, names)
+    folds = tuple(s for s in workload.stages if s.reduction)
+    return replace(
+        found, workload=workload, parallel=renamed(found.parallel), reduced=renamed(found.reduced), folds=folds
+    )
+
+
+def _check_indices(workload: Workload) -> None:
+    """Refuse what is read at an index that is not just an axis, and stages that are not read at their own axes."""
+    stages = {s.name: s for s in workload.stages}
+    for stage in workload.stages:
+        for e in ex.walk(stage.expression):
+            if not isinstance(e, Access | Gather):
+                continue
+            forms = [i for i in e.index if isinstance(i, ex.Affine)]
+            filled = isinstance(e, Access) and e.fill is not None
+            names = [v for i in forms for v, _ in i.terms]
+            diagonal = isinstance(e, Access) and len(set(names)) < len(names)
+            if filled or diagonal or not all(map(is_axis, forms)):
+                raise UnmatchedError(f"{stage.name} reads {ex.to_text(e)}; expected an axis as each index")
+            if e.tensor in stages and names != [x.name for x in stages[e.tensor].axes]:
+                raise UnmatchedError(f"{stage.name} reads {ex.to_text(e)}, which has other axes")
+
+
+def _check_extents(workload: Workload) -> None:
+    known: dict[str, Axis] = {}
+    for axis in (x for s in workload.stages for x in loops(s)):
+        other = known.setdefault(axis.name, axis)
+        if other != axis:
+            raise UnmatchedError(f"axis {axis.name} has {other.extent} positions, and elsewhere {axis.extent}")

@@ -1,0 +1,38 @@
+"""How everything in memory is walked: how far apart neighbours along each axis are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+
+from search_spaces.workloads import expression as ex
+from search_spaces.workloads.workload import Axis, Workload
+
+# Elements from one position of an axis to the next.
+Walk = dict[Axis, int]
+
+
+def memory_walks(workload: Workload) -> list[Walk]:
+    """The walks of everything that is read from memory, and then of everything that is written to it."""
+    inputs = {t.name: t for t in workload.inputs}
+    stages = {s.name: s for s in workload.stages}
+    found: list[Walk] = []
+    for stage in workload.stages:
+        for access in ex.accesses(stage.expression):
+            if access.tensor in inputs:
+                walk: Walk = {}
+                for index, stride in zip(access.index, inputs[access.tensor].effective_strides, strict=True):
+                    for name, step in index.terms:
+                        axis = Axis(name, stage.extents[name])
+                        walk[axis] = walk.get(axis, 0) + step * stride
+                found.append(walk)
+    for output in workload.outputs:
+        found.append(dict(zip(stages[output.name].axes, output.effective_strides, strict=True)))
+    return found
+
+
+def largest_walk(walks: Sequence[Walk], axes: Collection[Axis]) -> Walk:
+    """How what has most elements of all that has some of these axes is walked; axes that stand still are left out."""
+    concerned = [w for w in walks if not w.keys().isdisjoint(axes)]
+    largest = max(concerned, key=lambda w: math.prod(x.extent for x in w), default={})
+    return {x: abs(step) for x, step in largest.items() if step and x.extent > 1}

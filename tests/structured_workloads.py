@@ -1,0 +1,145 @@
+"""Workloads by their structure: several outputs, reductions over any axes, of any of which there may be none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from search_spaces import Axis, Reduction, Stage, Tensor, Workload
+from search_spaces.workloads import expression as ex
+from search_spaces.workloads.expression import Access, Expression, Literal, axis_index
+
+
+def read(tensor: str, axes: str) -> Access:
+    """An element at axes of one letter each."""
+    return Access(tensor, tuple(axis_index(x) for x in axes))
+
+
+def scaled(value: Expression, factor: float) -> Expression:
+    return ex.mul(value, Literal(factor))
+
+
+class Build:
+    """Builds a workload over axes of one letter each; tensors are dense over theirs."""
+
+    def __init__(self, **extents: int) -> None:
+        self.extents = extents
+        self.inputs: list[Tensor] = []
+        self.stages: list[Stage] = []
+
+    def axes(self, names: str) -> tuple[Axis, ...]:
+        return tuple(Axis(x, self.extents[x]) for x in names)
+
+    def input(self, name: str, axes: str, dtype: str = "float32") -> Access:
+        self.inputs.append(Tensor(name, tuple(self.extents[x] for x in axes), dtype))
+        return read(name, axes)
+
+    def fold(self, name: str, axes: str, over: str, body: Expression, operator: str = "sum") -> Access:
+        fold = Reduction(operator, self.axes(over))  # type: ignore[arg-type]  # one of its words
+        self.stages.append(Stage(name, self.axes(axes), body, fold))
+        return read(name, axes)
+
+    def stage(self, name: str, axes: str, body: Expression) -> Access:
+        self.stages.append(Stage(name, self.axes(axes), body))
+        return read(name, axes)
+
+    def workload(self, name: str, **outputs: str) -> Workload:
+        """The workload with these outputs, and the element type of each."""
+        stages = tuple(replace(s, dtype=outputs.get(s.name, s.dtype)) for s in self.stages)
+        return Workload(name, tuple(self.inputs), stages, output_names=tuple(outputs))
+
+
+def adam(n: int, m: int) -> Workload:
+    """Three results of one loop, of two element types."""
+    make = Build(i=n, j=m)
+    p, g, v = make.input("p", "ij", "bfloat16"), make.input("g", "ij"), make.input("v", "ij")
+    mean = make.stage("mean", "ij", ex.add(scaled(v, 0.9), scaled(g, 0.1)))
+    make.stage("new", "ij", ex.sub(p, scaled(mean, 0.01)))
+    make.stage("small", "ij", ex.call("le", ex.call("abs", g), Literal(0.5)))
+    return make.workload("adam", new="bfloat16", mean="float32", small="bool")
+
+
+def scaled_rows(n: int, m: int) -> Workload:
+    """Results of which one has fewer axes than the other."""
+    make = Build(i=n, j=m)
+    x, scale = make.input("x", "ij"), make.input("scale", "i")
+    factor = make.stage("factor", "i", ex.call("exp", scale))
+    make.stage("out", "ij", ex.mul(x, factor))
+    return make.workload("scaled_rows", out="float16", factor="float32")
+
+
+def softmax_lse(n: int, m: int, dtype: str = "float32") -> Workload:
+    make = Build(r=n, c=m)
+    x = make.input("x", "rc", dtype)
+    top = make.fold("top", "r", "c", x, "max")
+    power = ex.call("exp", ex.sub(x, top))
+    total = make.fold("total", "r", "c", power)
+    make.stage("out", "rc", ex.div(power, total))
+    make.stage("lse", "r", ex.add(ex.call("log", total), top))
+    return make.workload("softmax_lse", out=dtype, lse="float32")
+
+
+def normalised(
+    extents: Mapping[str, int], rows: str, over: str, order: str, dtype: str = "float32", weights: str = ""
+) -> Workload:
+    """x[order] normalised over some axes, with mean and 1 / deviation as further outputs; weights over others."""
+    make, count = Build(**extents), 1
+    for axis in over:
+        count *= extents[axis]
+    x = make.input("x", order, dtype)
+    weight = make.input("weight", weights) if weights else Literal(2.0)
+    total = make.fold("total", rows, over, x)
+    mean = make.stage("mean", rows, scaled(total, 1 / count))
+    centred = ex.sub(x, mean)
+    squares = make.fold("squares", rows, over, ex.mul(centred, centred))
+    deviation = make.stage("deviation", rows, ex.call("rsqrt", ex.add(scaled(squares, 1 / count), Literal(1e-5))))
+    make.stage("out", order, ex.mul(ex.mul(centred, deviation), weight))
+    return make.workload("normalised", out=dtype, mean="float32", deviation="float32")
+
+
+def folded(
+    extents: Mapping[str, int], rows: str, over: str, order: str, operators: Sequence[str] = ("sum",)
+) -> Workload:
+    """Folds of x[order] over some axes, each an output."""
+    make = Build(**extents)
+    x = make.input("x", order)
+    for operator in operators:
+        make.fold(operator, rows, over, ex.call("tanh", x), operator)
+    return make.workload("folded", **dict.fromkeys(operators, "float32"))
+
+
+def activation_and_sums(n: int, m: int) -> Workload:
+    """A result point by point that needs no fold, beside sums of it."""
+    make = Build(r=n, c=m)
+    y = make.stage("y", "rc", ex.call("maximum", make.input("x", "rc"), Literal(0.0)))
+    make.fold("total", "r", "c", y)
+    return make.workload("activation_and_sums", y="float16", total="float32")
+
+
+def quantised(n: int, m: int) -> Workload:
+    """Rows divided by their largest magnitude, which is a result too."""
+    make = Build(r=n, c=m)
+    x = make.input("x", "rc", "bfloat16")
+    scale = scaled(make.fold("top", "r", "c", ex.call("abs", x), "max"), 1 / 448)
+    scale = make.stage("scale", "r", ex.call("maximum", scale, Literal(1e-12)))
+    make.stage("out", "rc", ex.call("floor", ex.div(x, scale)))
+    return make.workload("quantised", out="int32", scale="float32")
+
+
+POINTWISE = (adam(37, 29), scaled_rows(19, 301))
+REDUCTIONS = (
+    softmax_lse(9, 301),
+    softmax_lse(3, 5000),
+    quantised(7, 700),
+    activation_and_sums(5, 1300),
+    # Layer norm, group norm, batch norm along memory and across it.
+    normalised({"r": 5, "c": 900}, "r", "c", "rc", "float16"),
+    normalised({"n": 3, "g": 4, "c": 3, "i": 70}, "ng", "ci", "ngci", weights="gc"),
+    normalised({"n": 5, "c": 6, "i": 49}, "c", "ni", "nci", weights="c"),
+    normalised({"n": 3, "i": 200, "c": 70}, "c", "ni", "nic", weights="i"),
+    # Sums of images, of everything, of two axes that are no neighbours; two folds over the same axes.
+    folded({"n": 3, "c": 40, "h": 7, "w": 7}, "nc", "hw", "nchw"),
+    folded({"i": 31, "j": 70}, "", "ij", "ij", ("sum", "max")),
+    folded({"i": 11, "j": 5, "k": 90}, "j", "ik", "ijk", ("min", "sum")),
+    folded({"i": 40, "j": 37, "k": 6}, "j", "ik", "ikj", ("max",)),
+)
