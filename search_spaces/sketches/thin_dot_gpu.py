@@ -276,6 +276,6 @@ def _finish(workload: Workload, form: ThinForm, place: dict[str, Slice], total: 
     tiles = {form.whole.dots[0].stage: total}
     emitter = Emitter(place, {t.name: t.dtype for t in workload.inputs}, names, tiles)
     index = tuple(x.name for x in form.whole.axes)
-    ((name, result),) = form.whole.results
-    emitter.store(name, index, emitter.tile(result, "out"))
+    for name, result in form.whole.results:
+        emitter.store(name, index, emitter.tile(result, "out"))
     return emitter.body

@@ -243,7 +243,7 @@ class _Parts:
     def sums_in_output(self) -> bool:
         """Whether partial sums can wait in the output itself: in float32, and register tiles never overlap."""
         whole = self.form.m.extent % self.rows == 0 and self.form.n.extent % self.columns == 0
-        return whole and self.workload.stages[-1].dtype == "float32"
+        return whole and len(self.workload.outputs) == 1 and self.workload.outputs[0].dtype == "float32"
 
     def workspaces(self) -> tuple[Buffer, ...]:
         """Partial sums between iterations of k.0, one register tile after another, unless the output holds them."""
@@ -314,7 +314,7 @@ class _Parts:
     def _sums(self, place: dict[str, Slice]) -> tuple[str, tuple[Slice, ...]]:
         """Where the sum of a register tile is between iterations of k.0; with one iteration, where the result goes."""
         if self.steps == 1 or self.sums_in_output:
-            return self.workload.stages[-1].name, tuple(place[x.name] for x in self.form.axes)
+            return self.workload.output_names[0], tuple(place[x.name] for x in self.form.axes)
         return workspace_name(self.workload, "partial"), (
             *self.outer.values(),
             Slice(start_of(("m.0", self.cache_m), ("i", 1))),
@@ -335,6 +335,6 @@ class _Parts:
     def _finish(self, c: Tile, place: dict[str, Slice]) -> list[Statement]:
         form, names = self.form, Names({"a", "b", "c", "a_panel", "b_panel", "before"})
         emitter = Emitter(place, {t.name: t.dtype for t in self.workload.inputs}, names, {form.dots[0].stage: c})
-        ((name, result),) = form.results
-        emitter.store(name, tuple(x.name for x in form.axes), emitter.tile(result, "out"))
+        for name, result in form.results:
+            emitter.store(name, tuple(x.name for x in form.axes), emitter.tile(result, "out"))
         return emitter.body

@@ -26,7 +26,6 @@ from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.dots.contraction_kernels import lower
 from search_spaces.sketches.dots.dot_knobs import decisions, fastest
 from search_spaces.sketches.dots.dot_rules import DECIDED_FIRST, dot_rules
-from search_spaces.sketches.dots.specialization import CAPABILITY
 from search_spaces.structure.contraction import Contraction, contraction
 from search_spaces.workloads.dtypes import dtype, is_integer, is_promoted
 from search_spaces.workloads.workload import Workload
@@ -126,7 +125,8 @@ def _seeds(workload: Workload, form: Contraction, target: Target, knobs: Mapping
     seeds = []
     narrow = is_integer(element) or is_promoted(element, workload.precision)
     warp_group_seeds = _WARP_GROUP_STARTS + (_NARROW_WARP_GROUP_STARTS if narrow else ())
-    for m, n, k_bytes, kind, warps, stages, subtiles in warp_group_seeds if target.capability == CAPABILITY else ():
+    specialized = len(knobs["specialize"].values) > 1
+    for m, n, k_bytes, kind, warps, stages, subtiles in warp_group_seeds if specialized else ():
         for swapped in (False, True):
             own: dict[str, KnobValue] = {"specialize": kind, "warps": warps, "stages": stages, "subtiles": subtiles}
             columns = "a_load" if swapped else "b_load"

@@ -102,8 +102,8 @@ class Contraction:
 
     @property
     def is_matrix_product(self) -> bool:
-        """Whether it is that over single axes m, n and k, the last ones, and writes one tensor."""
-        single = len(self.rows) == len(self.columns) == len(self.reduced) == len(self.results) == 1
+        """Whether it is that over single axes m, n and k, of which m and n are the last ones."""
+        single = len(self.rows) == len(self.columns) == len(self.reduced) == 1
         return self.is_plain and single and self.axes[-2:] == (self.m, self.n)
 
 

@@ -35,9 +35,10 @@ SHORT_AXIS = 16
 
 def decisions(workload: Workload, form: Contraction, target: Target) -> dict[str, Knob]:
     """Every decision of a contraction on dot units, by its name."""
+    computed = any(is_computed(e) for side in form.operands for e in side)
     loops = len(form.reduced) > 1
-    grids = ("tiles", "persistent") if loops else ("tiles", "persistent", "persistent_flat", "stream_k")
-    specialized = target.capability == CAPABILITY and form.is_plain and not loops
+    grids = ("tiles", "persistent", "persistent_flat", *(("stream_k",) if not loops else ()))
+    specialized = target.capability == CAPABILITY and not computed and len(form.reduced) <= 2
     loads = (Choice(name, ways_to_load(workload, form, name, target), ordered=False) for name in LOADS)
     knobs: tuple[Knob, ...] = (
         *tilings(form),

@@ -74,6 +74,7 @@ class _DotRules:
             Rule(("grid", "split_k"), self._why_not_streamed),
             Rule(("grid", "split_k", "partials"), self._why_not_shared),
             Rule(("grid", "per_sm"), _why_not_walked),
+            *(Rule(("k", "split_k", knob), self._why_not_one_loop(knob, value)) for knob, value in _ONE_LOOP),
             Rule(("m", "n", "k", "grid", "split_k", "per_sm", "order", "group"), self._why_idle),
             Rule(("swap", "m", "n", "ctas"), self._why_no_cluster),
             Rule(("ctas", "subtiles"), _why_no_cluster_of_subtiles),
@@ -126,6 +127,14 @@ class _DotRules:
         if atomic and not tile.shared:
             return "partials=atomic needs a shared reduction: split_k above 1 or grid=stream_k"
         return None
+
+    def _why_not_one_loop(self, knob: str, others: Sequence[str]) -> Callable[[Values], str | None]:
+        def why(values: Values) -> str | None:
+            if values[knob] in others or self._tile(values).loops == 1:
+                return None
+            return f"{knob}={values[knob]} is for one loop over all of the reduction; got {self._tile(values).loops}"
+
+        return why
 
     def _why_idle(self, values: Values) -> str | None:
         enough = self.target.num_sms * (values.integer("per_sm") - 1)
@@ -183,6 +192,8 @@ class _DotRules:
         return f"at least {need} bytes of shared memory; {self.target.name} allows {most}" if need > most else None
 
 
+# What has one loop, beside these values of a knob.
+_ONE_LOOP = (("grid", ("tiles", "persistent", "stream_k")), ("specialize", ("none",)))
 _STREAMED = "grid=stream_k shares the reduction itself: it needs split_k=1 and partials=atomic"
 
 

@@ -68,6 +68,13 @@ class DotTile:
         return steps > 1 and self.form.k.extent % tile != 0
 
     @property
+    def loops(self) -> int:
+        """How many loops the reduction is: where a tile holds all of k, the loop around it is the innermost."""
+        around = len(self.form.reduced) - 1
+        held = around > 0 and self.values.tiling("k")[0] == self.splits == 1
+        return around + (not held)
+
+    @property
     def uneven(self) -> bool:
         """Whether some of the parts of the reduction have fewer steps than others."""
         return self.values.tiling("k")[0] % self.splits != 0
@@ -122,8 +129,7 @@ class DotTile:
         iterations = -(-steps // self.splits)
         loops = [(f"{x.name}.0", x.extent) for x in self.form.reduced[:-1]]
         start = start_of()
-        # Where a tile holds all of k, the loop around it is the one that is pipelined.
-        if not loops or steps > 1 or self.splits > 1:
+        if self.loops > len(loops):
             loops.append(("k.0", iterations - peeled))
             parts = (("k.split", iterations * tile_k),) if self.splits > 1 else ()
             start = start_of(("k.0", tile_k), *parts)
