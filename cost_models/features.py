@@ -334,9 +334,10 @@ def _accesses(counts: KernelCounts) -> list[float]:
     values += [0.0] * (len(_LOAD) * max(0, _LOAD_SLOTS - len(counts.loads)))
     if not counts.stores:
         return values + [0.0] * len(_STORE)
-    last = counts.stores[-1]
-    assert isinstance(last.statement, Store)
-    return [*values, *_access(last, tiles, fast), last.statement.atomic, last.statement.streaming]
+    # Of several, that of the most bytes, as of several dots the largest; of pieces of one output, the last.
+    main = max(reversed(counts.stores), key=lambda t: t.bytes_per_program)
+    assert isinstance(main.statement, Store)
+    return [*values, *_access(main, tiles, fast), main.statement.atomic, main.statement.streaming]
 
 
 def _access(traffic: Traffic, tiles: int, fast: str) -> list[float]:

@@ -262,15 +262,17 @@ class _Walk:
     def _reach(self, slices: tuple[Slice, ...], shape: tuple[int, ...]) -> tuple[frozenset[str], float]:
         """The variables that the place depends on, and how much more than the buffer it reaches over.
 
-        One walk for both, over steps that are positive in every tile program: this is the innermost loop of proposing.
+        One walk for both: this is the innermost loop of proposing. What is read backwards ends at the beginning.
         """
         variables: list[str] = []
         covered = 1.0
         for piece, size in zip(slices, shape, strict=True):
-            reach = piece.start.offset + (piece.extent or 1)
+            extent = piece.extent or 1
+            reach = piece.start.offset + (extent if piece.step == 1 else max(0, piece.step * (extent - 1)) + 1)
             for variable, step in piece.start.terms:
                 variables.append(variable)
-                reach += step * (self._extents[variable] - 1)
+                if step > 0:
+                    reach += step * (self._extents[variable] - 1)
             if reach > size:
                 covered *= reach / size
         return frozenset(variables), covered
@@ -280,7 +282,7 @@ def _run(slices: tuple[Slice, ...], shape: tuple[int, ...]) -> int:
     """Elements of one contiguous piece: the last dimension's extent, times the next one's where rows are whole."""
     run = 1
     for piece, size in zip(reversed(slices), reversed(shape), strict=True):
-        extent = piece.extent or 1
+        extent = piece.extent if piece.extent and abs(piece.step) == 1 else 1
         if extent < size:
             return run * extent
         run *= size

@@ -75,6 +75,11 @@ class TritonInterpreter:
 
     def run(self, source: str, program: TileProgram, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
         """The output of a program, interpreted from its printed source."""
+        (output,) = self.run_all(source, program, inputs)
+        return output
+
+    def run_all(self, source: str, program: TileProgram, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
+        """All outputs of a program, in order."""
         buffers = {b.name: _in_memory(inputs.get(b.name, _unwritten(b))) for b in program.buffers}
         for name in program.zeroed:
             buffers[name] = np.zeros_like(buffers[name])
@@ -90,8 +95,7 @@ class TritonInterpreter:
         result = pickle.load(self._process.stdout)
         if isinstance(result, str):
             raise AssertionError(f"{result}\nin\n{source}")
-        output = next(b for b in program.buffers if b.role == "output")
-        return result[output.name].view(output.dtype)
+        return tuple(result[b.name].view(b.dtype) for b in program.buffers if b.role == "output")
 
     def close(self) -> None:
         assert self._process.stdin is not None

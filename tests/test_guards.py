@@ -7,36 +7,48 @@ and as machine code, and compile for a GPU.
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import math
 import mmap
 import os
 import traceback
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from autosched.backends.backend import CompileError
 from autosched.backends.llvm.backend import LlvmBackend
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking import reference
 from autosched.checking.correctness import expect, why_wrong
 from autosched.checking.reference import evaluate, random_inputs, torch_dtype
 from autosched.machine import devices
-from search_spaces import Axis, Reduction, Stage, Tensor, TileProgram, Workload, target_named
+from autosched.standalone import references
+from autosched.standalone.references import HELPERS
+from search_spaces import Axis, InputError, Reduction, Stage, Tensor, Workload, target_named
 from search_spaces.programs.interpreter import interpret
-from search_spaces.programs.lowering import Emitter, Names, buffers
+from search_spaces.programs.lowering import Emitter, Names, buffers, why_not_sliced
+from search_spaces.programs.text import to_text
 from search_spaces.programs.tile_program import (
+    Buffer,
     Fill,
     For,
+    Gather,
     Grid,
     GridAxis,
     Kernel,
     Launch,
+    Load,
     Slice,
     Statement,
+    Store,
     Tile,
+    TileProgram,
     identity,
+    statements,
 )
 from search_spaces.workloads.expression import (
     Access,
@@ -44,6 +56,7 @@ from search_spaces.workloads.expression import (
     Expression,
     Literal,
     Position,
+    accesses,
     axis_index,
     call,
 )
@@ -247,3 +260,119 @@ def test_the_reference_reads_what_pytorch_would(name: str) -> None:
     inputs = drawn(WORKLOADS[name])
     expected = PYTORCH[name](*inputs).double()
     torch.testing.assert_close(evaluate(WORKLOADS[name], inputs)[0].double(), expected, rtol=0.0, atol=0.0)
+
+
+class TestDescriptors:
+    """They fill with 0 what is outside on either side, and skip nothing."""
+
+    def test_what_is_outside_is_0_by_descriptor_too(self, triton_interpreter) -> None:
+        workload = elements(CONCATENATED, tensor(20), tensor(16, name="y"))
+        program = by_descriptor(lowered(workload, 2, 16))
+        inputs = drawn(workload)
+        named = {t.name: v.numpy() for t, v in zip(workload.inputs, inputs, strict=True)}
+        got = triton_interpreter.run(TRITON.render(program, ""), program, named)
+        assert why_wrong(output_of(workload, got), *expect(workload, inputs)) is None
+
+    @pytest.mark.parametrize(
+        ("name", "words"),
+        [
+            ("padded_by_minus_infinity", "pads with 0, expected -inf; use pointers"),
+            ("every_third", "step 3 skips elements; use pointers"),
+            ("reversed", "step -1 skips elements; use pointers"),
+        ],
+    )
+    def test_what_they_cannot_is_refused(self, name: str, words: str) -> None:
+        with pytest.raises(CompileError, match=words):
+            TRITON.render(by_descriptor(lowered(wide(WORKLOADS[name]), 2, 16)), "")
+
+    def test_a_dimension_that_they_leave_out_has_no_end(self) -> None:
+        shared = Tensor("x", (ROWS, 32), "float32", (0, 1))
+        program = by_descriptor(lowered(elements(x(along("r", 1, -1), c, 0.0), shared), 2, 16))
+        with pytest.raises(CompileError, match="no end along a dimension of stride 0; use pointers"):
+            TRITON.render(program, "")
+
+
+def wide(workload: Workload) -> Workload:
+    """With rows as long in memory as descriptors need them."""
+    return dataclasses.replace(
+        workload, inputs=tuple(dataclasses.replace(t, strides=(128, 1)) for t in workload.inputs)
+    )
+
+
+def by_descriptor(program: TileProgram) -> TileProgram:
+    (kernel,) = program.kernels
+    body = tuple(dataclasses.replace(s, via="descriptor") if isinstance(s, Load) else s for s in kernel.body)
+    return dataclasses.replace(program, kernels=(dataclasses.replace(kernel, body=body),))
+
+
+class TestAddresses:
+    def test_no_mask_is_printed_where_nothing_is_outside(self) -> None:
+        inside = elements(x(r, along("c", -1, 63), 0.0), tensor(64, rows=4))
+        text = TRITON.render(lowered(inside, 4, 16), "")
+        assert "tl.load(x_ptr + offs_r[:, None] * 64 + offs_c[None, :])" in text
+
+    def test_a_mask_has_just_the_sides_that_can_be_outside(self) -> None:
+        text = TRITON.render(lowered(elements(x(r, along("c", 1, -3), 0.0), tensor(64, rows=4)), 4, 16), "")
+        assert "mask_c = offs_c >= 0" in text
+        text = TRITON.render(lowered(elements(x(r, along("c", 1, 3), 0.0), tensor(40, rows=4)), 4, 16), "")
+        assert "mask_c = offs_c < 40" in text
+
+    def test_offsets_far_below_0_are_in_64_bits_as_those_far_above_are(self) -> None:
+        far = Tensor("x", (2**16, 8), "float32", (2**14, 1))
+        for row in (along("r", 2**17), along("r", -(2**17), 5)):
+            text = TRITON.render(lowered(elements(x(row, c, 0.0), far), 4, 16), "")
+            assert "offs_r.to(tl.int64)[:, None] * 16384" in text
+
+    def test_what_is_clamped_is_so_on_both_sides(self) -> None:
+        piece = Slice(Affine(offset=-2), 8, clamped=True)
+        load = Load(Tile("t", ("i",), (8,)), "x", (piece,))
+        store = Store("out", (Slice(Affine(), 8),), "t")
+        ends = Buffer("x", (4,), "float32", "input"), Buffer("out", (8,), "float32", "output")
+        program = TileProgram("ends", ends, (Kernel("ends", Grid((GridAxis("p", 1),)), (load, store)),))
+        (got,) = interpret(program, [np.arange(4, dtype=np.float32)])
+        assert got.tolist() == [0, 0, 0, 1, 2, 3, 3, 3]
+        assert "tl.minimum(tl.maximum(offs_i, 0), 3)" in TRITON.render(program, "")
+
+
+class TestSlices:
+    def test_an_index_of_several_axes_moves_along_the_one_that_has_an_extent(self) -> None:
+        text = to_text(lowered(WORKLOADS["largest_of_windows"], 2, 16))
+        assert "load x[r.0*2 : +2, c.0*32 + w + -1 : +16 step 2] else -inf" in text
+
+    def test_two_axes_of_a_tile_in_one_dimension_are_gathered(self) -> None:
+        workload = WORKLOADS["diagonal_of_rows_and_columns"]
+        (access,) = accesses(workload.stages[0].expression)
+        assert why_not_sliced(access, ["c"]) is None
+        why = why_not_sliced(access, ["r", "c"])
+        assert why == "x is indexed by c + r + -2, which moves along c and r of one tile"
+        assert any(isinstance(s, Gather) for s in statements(lowered(workload, 2, 16).kernels[0].body))
+
+    def test_a_diagonal_is_gathered(self) -> None:
+        workload = WORKLOADS["diagonal"]
+        (access,) = accesses(workload.stages[0].expression)
+        assert why_not_sliced(access, ["r", "c"]) == "x is read along a diagonal, by c in two dimensions"
+        assert any(isinstance(s, Gather) for s in statements(lowered(workload, 2, 16).kernels[0].body))
+
+
+class TestFills:
+    @pytest.mark.parametrize(
+        ("fill", "dtype"), [(0.1, "float16"), (math.nan, "float32"), (0.5, "int64"), (300, "uint8"), (2, "bool")]
+    )
+    def test_a_fill_is_a_value_that_the_tensor_can_have(self, fill: float, dtype: str) -> None:
+        with pytest.raises(InputError, match="expected"):
+            elements(x(r, c, fill), tensor(COLUMNS, dtype))
+
+    def test_a_fill_of_another_kind_is_printed_as_the_tensor_has_it(self) -> None:
+        assert "other=7" in TRITON.render(lowered(WORKLOADS["padded_by_an_integer"], 2, 16), "")
+        assert 'other=-float("inf")' in TRITON.render(lowered(WORKLOADS["padded_by_minus_infinity"], 2, 16), "")
+
+
+@pytest.mark.parametrize("name", ["padded_by_an_integer", "concatenated", "every_third_and_padded", "reversed"])
+def test_a_file_of_its_own_reads_what_the_reference_reads(name: str) -> None:
+    workload = WORKLOADS[name]
+    space: dict[str, Any] = {"torch": torch, "math": math}
+    for text in (*HELPERS.values(), references.reference("computed", workload)):
+        exec(text, space)
+    inputs = [v.double() for v in drawn(workload)]
+    (expected,) = evaluate(workload, drawn(workload))
+    torch.testing.assert_close(space["computed"](*inputs).double(), expected.double(), rtol=0.0, atol=0.0)

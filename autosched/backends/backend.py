@@ -43,7 +43,7 @@ class Launcher(Protocol):
     """A loaded tile program. It allocates workspaces itself, and serves any number of threads and streams at once."""
 
     def __call__(self, buffers: Sequence[torch.Tensor]) -> None:
-        """Run it on the inputs in order, then the output."""
+        """Run it on the inputs in order, then the outputs."""
         ...
 
     def launch(self, addresses: Sequence[int]) -> None:

@@ -148,7 +148,7 @@ def workload_text(tuned: Tuned) -> str:
         RANDOM,
         inputs_text(workload.inputs, indexed_sizes(workload)),
         error_text([workload], "in float32"),
-        first_call_text(function, launched, _COMPARED),
+        first_call_text(function, launched, _compared(len(workload.outputs))),
         main_text(function, workload.label, _tuned_text([tuned], tuned.record.measurement.latency_s)),
     ]
     return _file(_head(f"{workload.label}: {_count(len(program.kernels))}", [tuned]), imports, parts)
@@ -193,11 +193,12 @@ def traced_text(traced: TracedFunction, found: Mapping[str, Tuned]) -> tuple[str
     return _file(_head(title, kernels, left), imports, parts), whole.saved
 
 
-_COMPARED = (
-    "got = [got]",
-    "exact = [_reference(*[x.double() for x in inputs])]",
-    "usual = [_reference(*[x.float() for x in inputs])]",
-)
+def _compared(outputs: int) -> list[str]:
+    """What the self-test of a workload with so many outputs compares, each a sequence of all of them."""
+    exact, usual = (f"_reference(*[x.{to}() for x in inputs])" for to in ("double", "float"))
+    if outputs > 1:
+        return [f"exact = {exact}", f"usual = {usual}"]
+    return ["got = [got]", f"exact = [{exact}]", f"usual = [{usual}]"]
 
 
 def _names() -> Identifiers:

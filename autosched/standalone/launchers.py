@@ -22,8 +22,8 @@ FIRST_CALL = "_checked"
 # As in `autosched.backends.triton.gluon.compile`: the widths of rows in shared memory whose banks are permuted.
 _SWIZZLES = (128, 64, 32)
 
-# What tells one function that launches kernels from another: the workload's key, the order of its inputs, its output.
-Call = tuple[str, tuple[int, ...], Tensor]
+# What tells one function that launches kernels from another: the workload's key, the order of its inputs, its outputs.
+Call = tuple[str, tuple[int, ...], tuple[Tensor, ...]]
 
 CHECK = '''\
 def _check(name, tensor, shape, strides, dtype, device):
@@ -38,11 +38,11 @@ def _check(name, tensor, shape, strides, dtype, device):
 
 
 def call_of(workload: Workload) -> Call:
-    return workload.key, workload.canonical.inputs, workload.output
+    return workload.key, workload.canonical.inputs, workload.outputs
 
 
 def launcher(function: str, workload: Workload, made: Workload, program: TileProgram, reserved: tuple[str, ...]) -> str:
-    """A function of the workload's inputs, and of what allocates, that returns its output. It looks at no argument.
+    """A function of the workload's inputs, and of what allocates, that returns its outputs. It looks at no argument.
 
     The program is one of `made`, of the same key. `reserved`: names of the file that it uses.
     """
@@ -52,8 +52,8 @@ def launcher(function: str, workload: Workload, made: Workload, program: TilePro
     variables = {b.name: names.of(b.name, b.name) for b in program.buffers}
     # Kernels may see the same memory in another shape: rows end to end, say.
     taken = [variables[made.inputs[n].name] for n in made.input_order(workload)]
-    output = variables[made.output.name]
-    lines = [_allocated(output, workload.output, taken[0])]
+    outputs = [variables[name] for name in made.output_names]
+    lines = [_allocated(name, t, taken[0]) for name, t in zip(outputs, workload.outputs, strict=True)]
     for workspace in (b for b in program.buffers if b.role == "workspace"):
         lines.append(
             _allocated(variables[workspace.name], Tensor(workspace.name, workspace.shape, workspace.dtype), taken[0])
@@ -63,7 +63,7 @@ def launcher(function: str, workload: Workload, made: Workload, program: TilePro
     lines.append(f"with torch.cuda.device_of({taken[0]}):")
     for kernel in program.kernels:
         lines += [f"    {line}" for line in _launch(program, kernel, variables).split("\n")]
-    lines.append(f"return {output}")
+    lines.append(f"return {', '.join(outputs)}")
     return function_text(function, [*taken, ALLOCATE], lines)
 
 
@@ -93,8 +93,8 @@ def check(name: str, tensor: Tensor, device: str) -> str:
 
 def _what(workload: Workload) -> str:
     given = ", ".join(f"{t.name}{list(t.shape)} {t.dtype}" for t in workload.inputs)
-    made = workload.output
-    return f"{made.name}{list(made.shape)} {made.dtype} of {given}."
+    made = ", ".join(f"{t.name}{list(t.shape)} {t.dtype}" for t in workload.outputs)
+    return f"{made} of {given}."
 
 
 def _allocated(name: str, tensor: Tensor, like: str) -> str:

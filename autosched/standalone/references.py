@@ -111,7 +111,7 @@ class _Reference:
         self.lines.append(f"dtype = {taken[0]}.dtype")
         for stage in self.workload.stages:
             self._stage(stage)
-        self.lines.append(f"return {self.names.of(self.workload.output.name, '')}")
+        self.lines.append(f"return {', '.join(self.names.of(name, '') for name in self.workload.output_names)}")
         if not any("dtype" in line for line in self.lines[1:]):
             del self.lines[0]
         body = "\n".join(f"    {line}" for line in self.lines)

@@ -65,9 +65,9 @@ def descriptor_remarks(
     """
     if not target.has_tensor_descriptors:
         return ()
-    moved = [t for t in (*workload.inputs, *workload.outputs) if len(t.shape) > 1]
-    ways = dict.fromkeys(operands, instead)
-    ways |= dict.fromkeys(workload.output_names, "written by pointers")
-    reasons = {t.name: why_not_describable(t) for t in moved} | {t.name: why_not_storable(t) for t in workload.outputs}
-    found = [(t.name, reasons[t.name]) for t in moved]
-    return tuple(f"{name}: {why}, so {name} is {ways.get(name, 'read by pointers')}" for name, why in found if why)
+    ways = dict.fromkeys(operands, instead) | {t.name: "written by pointers" for t in workload.outputs}
+    reasons = {t.name: why_not_describable(t) for t in workload.inputs if len(t.shape) > 1}
+    reasons |= {t.name: why_not_storable(t) for t in workload.outputs if len(t.shape) > 1}
+    return tuple(
+        f"{name}: {why}, so {name} is {ways.get(name, 'read by pointers')}" for name, why in reasons.items() if why
+    )

@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 
 from search_spaces.errors import UnmatchedError
 from search_spaces.structure.contraction import matrix_product
+from search_spaces.structure.inlining import inlined_reads
 from search_spaces.structure.memory_walks import largest_walk, memory_walks
-from search_spaces.structure.merging import is_axis, loops, merged_axes
+from search_spaces.structure.merging import loops, merged_axes
 from search_spaces.structure.stages import inline, with_axes_named
-from search_spaces.workloads import expression as ex
 from search_spaces.workloads.dtypes import is_integer
-from search_spaces.workloads.expression import Access, Expression, Gather
+from search_spaces.workloads.expression import Expression
 from search_spaces.workloads.workload import Axis, Stage, Workload
 
 
@@ -77,7 +77,7 @@ def structure_of(workload: Workload) -> Structure:
     Raises:
         UnmatchedError: why it has none.
     """
-    _check_indices(workload)
+    workload = inlined_reads(workload)
     _check_extents(workload)
     folds = [s for s in workload.stages if s.reduction]
     for stage in folds:
@@ -170,23 +170,6 @@ def _with_own_names(found: Structure) -> Structure:
     return replace(
         found, workload=workload, parallel=renamed(found.parallel), reduced=renamed(found.reduced), folds=folds
     )
-
-
-def _check_indices(workload: Workload) -> None:
-    """Refuse what is read at an index that is not just an axis, and stages that are not read at their own axes."""
-    stages = {s.name: s for s in workload.stages}
-    for stage in workload.stages:
-        for e in ex.walk(stage.expression):
-            if not isinstance(e, Access | Gather):
-                continue
-            forms = [i for i in e.index if isinstance(i, ex.Affine)]
-            filled = isinstance(e, Access) and e.fill is not None
-            names = [v for i in forms for v, _ in i.terms]
-            diagonal = isinstance(e, Access) and len(set(names)) < len(names)
-            if filled or diagonal or not all(map(is_axis, forms)):
-                raise UnmatchedError(f"{stage.name} reads {ex.to_text(e)}; expected an axis as each index")
-            if e.tensor in stages and names != [x.name for x in stages[e.tensor].axes]:
-                raise UnmatchedError(f"{stage.name} reads {ex.to_text(e)}, which has other axes")
 
 
 def _check_extents(workload: Workload) -> None:

@@ -6,9 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from search_spaces.errors import InputError
 from search_spaces.workloads import expression as ex
-from search_spaces.workloads.dtypes import dtype
+from search_spaces.workloads.dtypes import dtype, is_float, range_of, round_to
 from search_spaces.workloads.strides import check_strides, declared_strides, dense_strides, distinct_elements, span
 
 # A tensor may hold this many elements: kernels index with 32-bit integers.
@@ -133,3 +135,22 @@ def check_shape(name: str, shape: tuple[int, ...]) -> None:
             raise InputError(f"{name}: size {size!r} is not allowed; expected a positive integer")
     if math.prod(shape) > MAX_ELEMENTS:
         raise InputError(f"{name}: {math.prod(shape)} elements; at most {MAX_ELEMENTS} (2^31 - 1) are allowed")
+
+
+def check_fill(access: ex.Access, element: str | None) -> None:
+    """Raise InputError unless what is read outside of a tensor is a number, and one that its elements can be.
+
+    `element`: their type, None where the tensor is no input.
+    """
+    fill = access.fill
+    if fill is None or math.isnan(fill):
+        raise InputError(f"{ex.to_text(access)}: expected a number to be read outside")
+    if element is None:
+        return
+    if is_float(element):
+        held = float(round_to(np.array([fill], np.float32), element)[0]) == fill
+    else:
+        least, largest = range_of(element)
+        held = isinstance(fill, int) and least <= fill <= largest
+    if not held:
+        raise InputError(f"{ex.to_text(access)}: {fill} is no {element}; expected one of the values that it has")

@@ -24,7 +24,16 @@ from search_spaces.errors import InputError
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.canonical import Canonical, canonical
 from search_spaces.workloads.dtypes import FLOAT8, FLOATS, dtype, is_float, is_integer
-from search_spaces.workloads.stages import MAX_ELEMENTS, Axis, Reduction, Stage, Tensor, check_axes, check_shape
+from search_spaces.workloads.stages import (
+    MAX_ELEMENTS,
+    Axis,
+    Reduction,
+    Stage,
+    Tensor,
+    check_axes,
+    check_fill,
+    check_shape,
+)
 from search_spaces.workloads.strides import check_strides, declared_strides
 
 __all__ = [
@@ -125,7 +134,10 @@ class Workload:
     def _check_stage(self, stage: Stage, known: dict[str, tuple[int, ...]]) -> None:
         if stage.name in known:
             raise InputError(f"stage {stage.name!r} is defined twice; every tensor needs a name of its own")
+        read = {t.name: t.dtype for t in self.inputs}
         for access in ex.accesses(stage.expression):
+            if access.fill is not None:
+                check_fill(access, read.get(access.tensor))
             if access.tensor not in known:
                 raise InputError(f"stage {stage.name!r} reads {access.tensor!r}, which is none of {sorted(known)}")
             shape = known[access.tensor]
@@ -136,7 +148,7 @@ class Workload:
                 if unknown:
                     raise InputError(f"{ex.to_text(access)} uses {sorted(unknown)}, which is no axis of {stage.name!r}")
                 if access.fill is not None:
-                    continue
+                    continue  # It may be outside.
                 if index.minimum(stage.extents) < 0:
                     raise InputError(f"{ex.to_text(access)} reaches a negative index")
                 last = index.maximum(stage.extents)
@@ -221,12 +233,12 @@ class Workload:
     def label(self) -> str:
         """A short name with sizes, for tables: `matmul m=512 n=512 k=512 float32`, `f_mm 512x512 over 64 float32`.
 
-        Of what no operator has made these are the shape of the output, and what is folded, stage by stage.
+        Of what no operator has made these are the shapes of the outputs, and what is folded, stage by stage.
         """
         # A stride of 0 shares an operand, so it is shown.
         given = [(k, v) for k, v in self.arguments if k not in ("dtype", "out_dtype")]
         shown = [f"{k}={v}" for k, v in given if v not in (None, "") and v is not False]
-        read, made = self.inputs[0].dtype, self.output.dtype
+        read, made = self.inputs[0].dtype, " and ".join(dict.fromkeys(t.dtype for t in self.outputs))
         dtypes = made if read == made else f"{read} to {made}"
         return " ".join(
             [self.name, *(shown or self._sizes()), f"{dtypes} as tf32" if self.precision == "tf32" else dtypes]
@@ -235,7 +247,8 @@ class Workload:
     def _sizes(self) -> tuple[str, ...]:
         folds = (_by(a.extent for a in s.reduction.axes) for s in self.stages if s.reduction)
         folded = ", ".join(dict.fromkeys(folds))
-        return (_by(self.output.shape), *([f"over {folded}"] if folded else []))
+        made = " and ".join(dict.fromkeys(_by(t.shape) for t in self.outputs))
+        return (made, *([f"over {folded}"] if folded else []))
 
     def __hash__(self) -> int:
         return hash(self.key)
@@ -248,7 +261,8 @@ class Workload:
                 f"{s.reduction.operator} over {', '.join(a.name for a in s.reduction.axes)} of " if s.reduction else ""
             )
             where = ", ".join(a.name for a in s.axes)
-            lines.append(f"  {s.name}[{where}] = {fold}{ex.to_text(s.expression)}  : {s.dtype}")
+            stored = ", stored" if len(self.outputs) > 1 and s.name in self.output_names else ""
+            lines.append(f"  {s.name}[{where}] = {fold}{ex.to_text(s.expression)}  : {s.dtype}{stored}")
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:

@@ -94,7 +94,7 @@ class CudaLauncher:
             raise
 
     def __call__(self, buffers: Sequence[torch.Tensor]) -> None:
-        """Enqueue every kernel. `buffers`: tensors of the program's strides, the inputs in order and then the output.
+        """Enqueue every kernel. `buffers`: tensors of the program's strides, the inputs in order and then the outputs.
 
         Raises:
             RuntimeError: a buffer is on another device or starts at an odd address, or the driver reports an error,

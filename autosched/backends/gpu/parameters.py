@@ -1,7 +1,7 @@
 """Where the values of kernel parameters lie: laid out once per program, filled in by every call.
 
 The driver takes a kernel's parameters as an array of pointers to their values, and copies these while it launches. All
-values of all kernels of a program lie in one array: addresses of inputs and output, of workspaces, null, addresses of
+values of all kernels of a program lie in one array: addresses of inputs and outputs, of workspaces, null, addresses of
 scratch memory, then the sizes and strides that go with tensor maps. The maps themselves lie elsewhere.
 """
 
@@ -80,7 +80,7 @@ class CallMemory:
         self._held: list[EncodedMap] = []
 
     def set_addresses(self, addresses: Sequence[int], workspace: int) -> None:
-        """Fill in addresses of the inputs, of the output, and of the memory for workspaces.
+        """Fill in addresses of the inputs and outputs, and of the memory for workspaces.
 
         Raises:
             RuntimeError: the driver makes no tensor map of such an address.

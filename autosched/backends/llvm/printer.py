@@ -71,7 +71,7 @@ def _print_kernel(module: Module, program: TileProgram, kernel: Kernel, symbol: 
         printer = contraction_printer(code, kernel) or row_printer(code, kernel)
         printer.body(kernel.body)
     if any(s.streaming for s in stores):
-        # Streaming stores are weakly ordered; other threads may read the output once the function has returned.
+        # Streaming stores are weakly ordered; other threads may read the outputs once the function has returned.
         builder.fence()
     builder.ret_void()
     module.add(builder)

@@ -6,13 +6,24 @@ Descriptors are arguments, made by whoever launches the kernel: one that the ker
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from autosched.backends.backend import CompileError
 from search_spaces.devices.descriptors import DESCRIPTOR_ALIGNMENT_BYTES, why_not_describable
-from search_spaces.programs.tile_program import Buffer, Gather, Kernel, Load, Slice, Store, TileProgram, statements
+from search_spaces.programs.tile_program import (
+    Buffer,
+    Gather,
+    Kernel,
+    Load,
+    Slice,
+    Store,
+    TileProgram,
+    may_exceed,
+    may_precede,
+    statements,
+)
 from search_spaces.workloads.dtypes import dtype
 
 # How long a tile may be along a dimension, in elements (CUDA driver API, cuTensorMapEncodeTiled).
@@ -82,6 +93,27 @@ def descriptor(buffer: Buffer, slices: tuple[Slice, ...]) -> Descriptor:
     if max(block) > _LONGEST:
         raise CompileError(f"{what}: a tile of {list(block)}; expected at most {_LONGEST} along a dimension")
     return Descriptor(buffer, block)
+
+
+def loading_descriptor(buffer: Buffer, load: Load, extents: Mapping[str, int]) -> Descriptor:
+    """The descriptor that a load goes by; the variables of its kernel have these extents.
+
+    Raises:
+        CompileError: the hardware cannot describe it, or would not give what the load fills in.
+    """
+    refused = f"load of {buffer.name} by descriptor"
+    if load.eviction:
+        raise CompileError(f"{refused} cannot have eviction={load.eviction!r}; use pointers")
+    outside = [
+        stride
+        for piece, size, stride in zip(load.slices, buffer.shape, buffer.strides, strict=True)
+        if may_exceed(piece, size, extents) or may_precede(piece, extents)
+    ]
+    if load.fill and outside:
+        raise CompileError(f"{refused} pads with 0, expected {load.fill:g}; use pointers")
+    if load.guarded and 0 in outside:
+        raise CompileError(f"{refused} has no end along a dimension of stride 0; use pointers")
+    return descriptor(buffer, load.slices)
 
 
 def described(buffer: Buffer, values: Sequence[_Each]) -> tuple[_Each, ...]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from autosched.backends.backend import CompileError
-from autosched.backends.triton.arguments import arguments, described, descriptor
+from autosched.backends.triton.arguments import arguments, described, descriptor, loading_descriptor
 from autosched.backends.triton.language import operators
 from autosched.backends.triton.language.folds import folded_tiles
 from autosched.backends.triton.language.grid import print_grid, stream_iterations
@@ -195,8 +195,7 @@ class KernelPrinter:
         cast = f".to({_TRITON_TYPES[s.dst.dtype]})" if s.dst.dtype != buffer.dtype else ""
         name = self._name(s.dst.name)
         if s.via == "descriptor":
-            self._check_descriptor_load(s)
-            tiles = descriptor(buffer, s.slices)
+            tiles = loading_descriptor(buffer, s, self._extents)
             shape = "" if len(s.dst.axes) == len(tiles.block) else f".reshape({list(s.dst.shape)})"
             starts = self._starts(described(buffer, s.slices))
             self._block.write(f"{name} = {self._moves.load(self._descriptors[tiles], starts, shape)}{cast}")
@@ -229,15 +228,6 @@ class KernelPrinter:
         (axis,) = s.dst.axes
         positions = self._indexing.offsets(axis, s.piece.start, s.piece.extent, s.piece.step)
         self._assign(s.dst, f"{positions}.to({_TRITON_TYPES[s.dst.dtype]})")
-
-    def _check_descriptor_load(self, s: Load) -> None:
-        if s.eviction:
-            raise CompileError(f"load of {s.buffer} by descriptor cannot have eviction={s.eviction!r}; use pointers")
-        buffer = self._program.buffer(s.buffer)
-        sides = zip(s.slices, buffer.shape, strict=True)
-        masks = [self._indexing.exceeds(p, size) or self._indexing.precedes(p) for p, size in sides]
-        if s.fill != 0.0 and any(masks):
-            raise CompileError(f"load of {s.buffer} by descriptor pads with 0, expected {s.fill:g}; use pointers")
 
     def _starts(self, slices: tuple[Slice, ...]) -> str:
         return ", ".join(self._indexing.affine(piece.start) for piece in slices)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from search_spaces.devices.target import HOPPER, Target
 from search_spaces.devices.warps import GROUP_ROWS, MAX_REGISTERS, MAX_THREADS, WARP, WARP_GROUP
@@ -55,45 +55,50 @@ def resources(program: TileProgram, kernel: Kernel, target: Target) -> Resources
     prologues = [tiles[x].elements for x in _operands(dots) if not _is_loaded(x, body)]
     live = int(sum(summed.values())) if dots else max([t.elements for t in tiles.values()], default=0)
     live += max(prologues, default=0)
-    shared = _dot_bytes(program, kernel, tiles, dots[0], target) if dots else _row_bytes(body)
+    shared = _dot_bytes(program, kernel, tiles, dots, target) if dots else _row_bytes(body)
     return Resources(shared, REGISTER_OVERHEAD + live // threads, threads)
 
 
-def _dot_bytes(program: TileProgram, kernel: Kernel, tiles: dict[str, Tile], dot: Dot, target: Target) -> int:
-    """Operands of the iterations in flight, and the accumulator on its way to memory, which may take their place."""
-    body, warps = list(statements(kernel.body)), kernel.launch.num_warps
+def _dot_bytes(
+    program: TileProgram, kernel: Kernel, tiles: dict[str, Tile], dots: Sequence[Dot], target: Target
+) -> int:
+    """Operands of the iterations in flight, and accumulators on their way to memory, which may take their place."""
+    body = list(statements(kernel.body))
     if kernel.launch.producer_warps:
-        return _ring_bytes(program, kernel, tiles, dot)
+        return _ring_bytes(program, kernel, tiles, dots)
     stages = max((max(1, s.pipeline_stages) for s in body if isinstance(s, For)), default=1)
-    operands = [tiles[dot.a], tiles[dot.b]]
-    # Warp-group dots read their operands from shared memory; older ones copy them to registers an iteration early.
-    from_shared = (
-        target.capability >= HOPPER
-        and dot.dst.shape[0] >= GROUP_ROWS
-        and warps % WARP_GROUP == 0
-        and (dot.precision == "tf32" or all(dtype(t.dtype).bytes <= 2 for t in operands))
-    )
-    staged = sum(_staged_bytes(s, tiles, stages, from_shared) for s in body if isinstance(s, For))
+    read = _operands([d for d in dots if _reads_shared(d, tiles, kernel.launch.num_warps, target)])
+    staged = sum(_staged_bytes(s, tiles, stages, read) for s in body if isinstance(s, For))
     # A flattened loop brings the operands of the next tile while this one is stored; others wait, unless for copies.
     flat = kernel.grid.walked and any(s.flatten for s in body if isinstance(s, For))
     copied = kernel.grid.walked and any(isinstance(s, Store) and s.via == "descriptor" for s in body)
-    leaving = _leaving_bytes(program, kernel, tiles, dot, flat)
+    leaving = _leaving_bytes(program, kernel, tiles, dots, flat)
     return BARRIER_BYTES + (staged + leaving if flat or copied else max(staged, leaving))
 
 
-def _staged_bytes(loop: For, tiles: dict[str, Tile], stages: int, from_shared: bool) -> int:
+def _reads_shared(dot: Dot, tiles: dict[str, Tile], warps: int, target: Target) -> bool:
+    """Whether it reads its operands from shared memory, as dots of warp groups do; older ones copy them to registers an
+    iteration early."""
+    return (
+        target.capability >= HOPPER
+        and dot.dst.shape[0] >= GROUP_ROWS
+        and warps % WARP_GROUP == 0
+        and (dot.precision == "tf32" or all(dtype(tiles[x].dtype).bytes <= 2 for x in (dot.a, dot.b)))
+    )
+
+
+def _staged_bytes(loop: For, tiles: dict[str, Tile], stages: int, read: Collection[str]) -> int:
     """What a loop with dots has in shared memory: the loads of the iterations in flight, and columns that it computes.
 
-    Rows that are computed go from registers to the dot. What they are computed from is copied to registers an iteration
-    early, as are operands of older dots.
+    `read`: the tiles that dots read from there. Rows that are computed go from registers to the dot. What they are
+    computed from is copied to registers an iteration early, as are operands of older dots.
     """
     dots = [s for s in loop.body if isinstance(s, Dot)]
-    operands, early = _operands(dots), max(1, stages - 1)
+    early = max(1, stages - 1)
     loaded = {s.dst.name: s.dst for s in loop.body if isinstance(s, Load | Gather)} if dots else {}
-    brought = sum((stages if from_shared and x in operands else early) * t.bytes for x, t in loaded.items())
-    computed = [tiles[x] for x in operands if x not in loaded]
-    columns = dots[0].dst.axes[1] if dots else ""
-    return brought + sum(t.bytes for t in computed if from_shared and columns in t.axes)
+    brought = sum((stages if x in read else early) * t.bytes for x, t in loaded.items())
+    columns = {x for d in dots for x in (d.a, d.b) if x not in loaded and d.dst.axes[1] in tiles[x].axes}
+    return brought + sum(tiles[x].bytes for x in columns if x in read)
 
 
 def _operands(dots: Sequence[Dot]) -> tuple[str, ...]:
@@ -105,31 +110,35 @@ def _is_loaded(tile: str, body: Sequence[Statement]) -> bool:
     return any(isinstance(s, Load) and s.dst.name == tile for s in body)
 
 
-def _leaving_bytes(program: TileProgram, kernel: Kernel, tiles: dict[str, Tile], dot: Dot, flat: bool) -> int:
-    """The accumulator, where it is cut between warps, and its pieces where threads exchange what they store."""
+def _leaving_bytes(
+    program: TileProgram, kernel: Kernel, tiles: dict[str, Tile], dots: Sequence[Dot], flat: bool
+) -> int:
+    """An accumulator, where it is cut between warps, and its pieces where threads exchange what they store."""
     stores = [s for s in kernel.body if isinstance(s, Store)]
     pieces = [tiles[s.src].elements * dtype(program.buffer(s.buffer).dtype).bytes for s in stores]
     # All tiles that a flattened loop's epilogue loads are there before the first piece is stored.
     kept = flat and any(isinstance(s, Load) and len(s.dst.axes) > 1 for s in kernel.body)
     stored = sum(pieces) if kept else max(pieces, default=0)
-    rows = dot.dst.shape[0]
-    beside = kernel.launch.num_warps * WARP_ROWS > rows and any(isinstance(s, Split) for s in kernel.body)
-    cut = dot.dst.bytes if beside else 0
+    split = any(isinstance(s, Split) for s in kernel.body)
+    beside = [d.dst.bytes for d in dots if kernel.launch.num_warps * WARP_ROWS > d.dst.shape[0]]
+    cut = max(beside, default=0) if split else 0
     return cut + stored if any(s.via == "descriptor" for s in stores) else max(cut, stored)
 
 
-def _ring_bytes(program: TileProgram, kernel: Kernel, tiles: dict[str, Tile], dot: Dot) -> int:
+def _ring_bytes(program: TileProgram, kernel: Kernel, tiles: dict[str, Tile], dots: Sequence[Dot]) -> int:
     """The ring that a producer fills, what it brings for the epilogue, and pieces of the output on their way out."""
     body = list(statements(kernel.body))
     stages = max((s.pipeline_stages for s in body if isinstance(s, For)), default=1)
     stores = [s for s in body if isinstance(s, Store) and s.via == "descriptor"]
-    piece = max((tiles[s.src].elements * dtype(program.buffer(s.buffer).dtype).bytes for s in stores), default=0)
+    # Every output has a ring of its own.
+    sizes = {(s.buffer, tiles[s.src].shape): tiles[s.src].elements for s in stores}
+    piece = sum(elements * dtype(program.buffer(name).dtype).bytes for (name, _), elements in sizes.items())
     # One piece is written while another is on its way, unless the other group computes meanwhile; groups that share a
     # tile have equal parts of a piece.
     alternating = kernel.launch.alternating
     pieces = kernel.launch.num_warps // WARP_GROUP if alternating else min(2, len(stores))
     extras = [s.dst.bytes for s in kernel.body if isinstance(s, Load) and s.via == "descriptor"]
-    ring = stages * (tiles[dot.a].bytes + tiles[dot.b].bytes + SLOT_BARRIER_BYTES)
+    ring = stages * (sum(tiles[x].bytes for x in _operands(dots)) + SLOT_BARRIER_BYTES)
     return 3 * BARRIER_BYTES + ring + pieces * piece + (1 + alternating) * sum(extras)
 
 

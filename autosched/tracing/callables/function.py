@@ -173,7 +173,7 @@ def cut(
             assert origin not in eager
             eager |= {origin}
             continue
-        ways = [(p, steps) for p in partitions for steps in (p.steps, p.apart)]
+        ways = [(p, steps) for p in partitions for steps in p.ways]
         first, *others = (
             TracedFunction(
                 name=name,

@@ -100,6 +100,8 @@ def loaded(load: Load, how: str, free: Collection[str]) -> Load:
     """The load of a tile of an operand, by descriptor or by pointers; `free` are the axes that are not reduced."""
     if how != "pointer":
         return replace(load, via="descriptor")
+    if load.guarded:
+        return load
     names = iter(load.dst.axes)
     axes = [None if s.extent is None else next(names) for s in load.slices]
     # Rows beyond the end give rows of the output beyond its end, which are not stored. Along the last dimension

@@ -51,7 +51,7 @@ class RegisterTile:
 
 @dataclass
 class ContractionPrinter:
-    """Prints the statements of one program of a contraction kernel; `sizes` are those of the output, by its slices."""
+    """Prints the statements of one program of a contraction kernel; `sizes` are those of what is stored, by slice."""
 
     code: Code
     dot: Dot
@@ -204,7 +204,7 @@ class ContractionPrinter:
                 code.store_each(source.values[cell], address, apart, dtype, code.mask(left))
 
     def _start(self, piece: Slice) -> IRValue:
-        """Where a slice begins: one of the output's is moved back where it would stick out."""
+        """Where a slice begins: one of an output is moved back where it would stick out."""
         size = self.sizes.get(piece)
         if piece.extent is None or size is None:
             return self.code.affine(piece.start)
@@ -358,10 +358,19 @@ class ContractionPrinter:
 
 
 def contraction_printer(code: Code, kernel: Kernel) -> ContractionPrinter | None:
-    """The printer for a kernel whose work is a dot, or None when the kernel has none."""
+    """The printer for a kernel whose work is dots, or None when the kernel has none.
+
+    Raises:
+        CompileError: its dots do not fill register tiles alike.
+    """
     dots = [s for s in statements(kernel.body) if isinstance(s, Dot)]
     if not dots:
         return None
+    if len({(d.dst.axes, d.dst.shape, d.axis, d.prefetch_b) for d in dots}) > 1:
+        tiles = ", ".join(f"{d.dst} over {d.axis}" for d in dots)
+        raise CompileError(
+            f"kernel {kernel.name}: dots into {tiles}; a product on a CPU has register tiles of one shape"
+        )
     rows, columns = dots[0].dst.shape
     stores = [s for s in statements(kernel.body) if isinstance(s, Store)]
     sizes = {p: n for s in stores for p, n in zip(s.slices, code.buffers[s.buffer].shape, strict=True)}

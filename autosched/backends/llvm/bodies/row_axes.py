@@ -34,7 +34,7 @@ class RowAxes:
 
 
 def row_axes(kernel: Kernel) -> RowAxes:
-    """The axes of a kernel without a dot: it reduces its columns, or stores them last.
+    """The axes of a kernel without a dot: it reduces its columns, or stores them as the last axis of what has most.
 
     Raises:
         CompileError: it has more than two axes, or none.
@@ -42,7 +42,8 @@ def row_axes(kernel: Kernel) -> RowAxes:
     tiles = {t.name: t for s in statements(kernel.body) for t in produced(s)}
     of = _axes_of_slices(kernel, tiles)
     reduced = [s.axis for s in statements(kernel.body) if isinstance(s, Reduce)]
-    stored = [of[p] for s in statements(kernel.body) if isinstance(s, Store) for p in s.slices if p.extent is not None]
+    stores = [s for s in statements(kernel.body) if isinstance(s, Store)]
+    stored = max(([of[p] for p in s.slices if p.extent is not None] for s in reversed(stores)), key=len, default=[])
     axes = dict.fromkeys([*(x for t in tiles.values() for x in t.axes), *of.values()])
     last = dict.fromkeys(reduced or stored[-1:] or [t.axes[-1] for t in tiles.values() if t.axes])
     if len(last) != 1 or len(axes) > 2:
@@ -93,7 +94,7 @@ def _axes_of_slices(kernel: Kernel, tiles: Mapping[str, Tile]) -> dict[Slice, st
         if isinstance(s, Store):
             pieces = [p for p in s.slices if p.extent is not None]
             _share_out(of, pieces, list(s.axes or tiles[s.src].axes))
-            # Nothing is known along an axis that only the output has.
+            # Nothing is known along an axis that only an output has.
             of.update({p: f"{s.buffer}.{d}" for d, p in enumerate(pieces) if p not in of})
     return of
 

@@ -222,7 +222,7 @@ def _tile(tile: Tile, axis: str, rows: int) -> Tile:
 def _slices(slices: tuple[Slice, ...], axes: tuple[str, ...], axis: str, rows: int) -> tuple[Slice, ...]:
     names = iter(axes)
     return tuple(
-        dataclasses.replace(p, start=p.start + Affine.of((HALF, rows)), extent=rows)
+        dataclasses.replace(p, start=p.start + Affine.of((HALF, p.step * rows)), extent=rows)
         if p.extent is not None and next(names) == axis
         else p
         for p in slices

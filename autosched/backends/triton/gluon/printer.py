@@ -15,10 +15,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
-from autosched.backends.triton.arguments import Arguments, Descriptor, arguments, described, descriptor
+from autosched.backends.triton.arguments import (
+    Arguments,
+    Descriptor,
+    arguments,
+    described,
+    descriptor,
+    loading_descriptor,
+)
 from autosched.backends.triton.gluon.form import HALF, DotForm, check_program, k_major
 from autosched.backends.triton.language.grid import position
 from autosched.backends.triton.language.index import Indexing
@@ -77,12 +84,11 @@ class _Printer:
         stored = {descriptor(program.buffer(s.buffer), s.slices) for s in form.stores}
         self._stored = [text for d, text in self._descriptors.items() if d in stored]
         self._rings = _numbered("a_ring", form.rows_read) | _numbered("b_ring", form.columns_read)
-        self._leaving = _numbered("ring", self._stored)
         self._accumulators = [acc.name for acc in form.accumulators] if len(form.dots) > 1 else ["acc"]
         # How many tiles of the epilogue are loaded by each descriptor.
         self._extras = Counter(self._descriptors[self._of(s)] for s in form.extras)
         # Of several pieces one is written while another is on its way, unless the other warp group computes meanwhile.
-        self._pieces = 1 if form.alternating or not self._stored else min(2, len(form.stores) // len(self._stored))
+        self._pieces = 1 if form.alternating else min(2, len(form.stores))
 
     def text(self) -> str:
         return _gluon("\n\n\n".join([self._load(), self._finish(), self._dots(), self._entry()]))
@@ -300,9 +306,6 @@ class _Printer:
         rest = [*self._finish_rings(), f"{HALF}: gl.constexpr"]
         return printer.body_function(head, form.accumulators, self._variables(), rest)
 
-    def _moves(self) -> _GroupMoves:
-        return _GroupMoves(self._extras, self._leaving, self._pieces)
-
     # The kernel
 
     def _entry(self) -> str:
@@ -310,7 +313,8 @@ class _Printer:
         scope = Scope()
         block = Block(scope)
         rings = [(ring, self._descriptors[self._of(load)], form.stages) for load, ring in self._rings.items()]
-        rings += [(ring, name, form.groups * self._pieces) for name, ring in self._leaving.items()]
+        stored = ["ring"] if len(self._stored) == 1 else [f"ring_{i}" for i, _ in enumerate(self._stored)]
+        rings += [(ring, name, form.groups * self._pieces) for ring, name in zip(stored, self._stored, strict=True)]
         rings += [(f"extra_{i}", name, form.groups * n) for i, (name, n) in enumerate(self._extras.items())]
         for ring, name, slots in rings:
             shape = f"[{slots}] + {name}.block_type.shape"
@@ -324,6 +328,8 @@ class _Printer:
             block.open(f"for i in gl.static_range({count}):")
             block.write(f"hopper.mbarrier.init({name}.index(i), count={arrivals})")
             block.close()
+        if len(stored) > 1:
+            block.write(f"ring = ({', '.join(stored)})")
         if form.extras:
             block.write(f"extras = ({' '.join(f'extra_{i},' for i in range(len(self._extras)))})")
         block.open("gl.warp_specialize(")
@@ -351,7 +357,7 @@ class _Printer:
     def _scope(self) -> tuple[Scope, Block, Indexing]:
         root = Scope()
         block = Block(root)
-        return root, block, Indexing({**loop_extents(self._form.kernel), HALF: 2}, Identifiers(), block)
+        return root, block, Indexing(self._extents(), Identifiers(), block)
 
     def _open_tiles(self, indexing: Indexing, block: Block, first: str, every: int) -> None:
         """Begin the loop over the tiles of a program, `every` so many of them, and say which they are."""
@@ -371,7 +377,10 @@ class _Printer:
         return tuple(a.variable for a in self._form.kernel.grid.axes if a.extent > 1)
 
     def _of(self, load: Load) -> Descriptor:
-        return descriptor(self._program.buffer(load.buffer), load.slices)
+        return loading_descriptor(self._program.buffer(load.buffer), load, self._extents())
+
+    def _extents(self) -> dict[str, int]:
+        return {**loop_extents(self._form.kernel), HALF: 2}
 
     def _load_arguments(self) -> list[str]:
         loads = (*self._form.loads, *self._form.extras)
@@ -396,7 +405,10 @@ class _Printer:
         ]
 
     def _finish_rings(self) -> list[str]:
-        return [*self._leaving.values(), *(["extras"] if self._extras else [])]
+        return [*(["ring"] if self._stored else []), *(["extras"] if self._extras else [])]
+
+    def _moves(self) -> _GroupMoves:
+        return _GroupMoves(self._extras, self._stored, self._pieces)
 
     def _finish_descriptors(self) -> list[str]:
         return [self._descriptors[d] for d in arguments(self._program, self._form.finishing).descriptors]
@@ -408,14 +420,13 @@ class _Printer:
 class _GroupMoves:
     """How a warp group moves the tiles of its epilogue: through shared memory, where what it reads has been brought.
 
-    `extras`: how many tiles each descriptor brings, in the order of `extras` in the text; `rings`: where tiles that are
-    on their way to memory wait, by descriptor, and `pieces`: how many of each output have a place there.
+    `extras`: how many tiles each descriptor brings, in the order of `extras` in the text; `stored`: the descriptors by
+    which tiles are stored, each with a ring of its own, where `pieces` tiles on their way to memory have a place.
     """
 
-    def __init__(self, extras: Counter[str], rings: Mapping[str, str], pieces: int) -> None:
+    def __init__(self, extras: Counter[str], stored: Sequence[str], pieces: int) -> None:
         self._extras = extras
-        self._rings = rings
-        self._stores: Counter[str] = Counter()
+        self._stored = stored
         self._pieces = pieces
         self._placed: Counter[str] = Counter()
 
@@ -430,12 +441,13 @@ class _GroupMoves:
         return f"{self.place(descriptor)}{reshaped}.load(gl.AutoLayout())"
 
     def store(self, descriptor: str, starts: str, value: str) -> str:
-        number = self._stores[descriptor] % self._pieces
-        self._stores[descriptor] += 1
+        number = self._placed[descriptor] % self._pieces
+        self._placed[descriptor] += 1
+        ring = "ring" if len(self._stored) == 1 else f"ring[{self._stored.index(descriptor)}]"
         return "\n".join(
             [
                 f"hopper.tma.store_wait({self._pieces - 1})",
-                f"piece = {self._rings[descriptor]}.index(half * {self._pieces} + {number})",
+                f"piece = {ring}.index(half * {self._pieces} + {number})",
                 f"piece.store({value})",
                 "hopper.fence_async_shared()",
                 f"store_tile({descriptor}, [{starts}], piece)",

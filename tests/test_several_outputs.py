@@ -1,0 +1,465 @@
+"""Several outputs of one workload, of different shapes and element types: every one is computed, checked, returned."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import autosched
+from autosched import LocalMeasurer
+from autosched.backends.backend import Launcher
+from autosched.backends.llvm.backend import LlvmBackend
+from autosched.backends.triton.backend import TritonBackend
+from autosched.checking.correctness import error_ratio, expect
+from autosched.checking.reference import as_written, empty, evaluate, random_inputs, torch_dtype
+from autosched.checking.trial_data import Failed, TrialData
+from autosched.comparing.compare import compare_kernel
+from autosched.kernels.kernel import Kernel
+from autosched.machine import devices
+from autosched.replaying.replay import why_wrong_now
+from autosched.standalone.file import workload_text
+from autosched.standalone.tuned import Tuned
+from cost_models.features import FEATURE_NAMES, features
+from search_spaces import InputError, Schedule, Target, TileProgram, Workload, target_named
+from search_spaces.devices.descriptors import descriptor_remarks
+from search_spaces.programs.interpreter import interpret
+from search_spaces.programs.tile_program import Store
+from tuning_logs import Measurement, Provenance, TuningRecord
+
+sys.path.append(str(Path(__file__).parent))
+from isolated_python import IsolatedPython
+from several_outputs import COLUMNS, ROWS, STRIDED, added, compared, program_of
+
+HERE = devices.cpu_target()
+LLVM, TRITON = LlvmBackend(), TritonBackend()
+WORKLOADS = {
+    "bfloat16 and its rows' maxima": added(),
+    "float16 and its rows' maxima": added("float16"),
+    "rows with gaps": added(strides=(48, 1)),
+    "three types": compared(),
+    "three types, strided": compared(STRIDED),
+}
+workloads = pytest.mark.parametrize("workload", WORKLOADS.values(), ids=WORKLOADS)
+
+
+def schedule_of(workload: Workload, backend: str) -> Schedule:
+    """The program by hand, as if a sketch had made it."""
+    return Schedule("by_hand", (), lambda _: program_of(workload, HERE.lanes), backend)
+
+
+def loaded(workload: Workload) -> Launcher:
+    """Machine code of this processor."""
+    program = program_of(workload, HERE.lanes)
+    return LLVM.load(LLVM.compile(LLVM.render(program, ""), program, HERE), program)
+
+
+def kernel_of(workload: Workload, target: Target = HERE, backend: str = "llvm") -> Kernel:
+    program, schedule = program_of(workload, HERE.lanes), schedule_of(workload, backend)
+    artefact = LLVM.compile(LLVM.render(program, ""), program, HERE)
+    return Kernel(record_of(workload, schedule, target), schedule, artefact, LLVM.load(artefact, program))
+
+
+def record_of(workload: Workload, schedule: Schedule, target: Target) -> TuningRecord:
+    provenance = Provenance("by hand", "cold", 0.0, 0, 0)
+    return TuningRecord(workload, target, schedule, Measurement("ok", (1e-6,)), provenance)
+
+
+def expected_of(workload: Workload, inputs: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    made = evaluate(workload, inputs)
+    return tuple(x.to(torch_dtype(t.dtype)) for x, t in zip(made, workload.outputs, strict=True))
+
+
+def assert_right(workload: Workload, inputs: list[torch.Tensor], made: tuple[torch.Tensor, ...]) -> None:
+    for tensor, expectation, output in zip(made, expect(workload, inputs), workload.outputs, strict=True):
+        assert tensor.dtype == torch_dtype(output.dtype)
+        assert error_ratio(tensor, expectation) <= 1, output.name
+
+
+# The reference
+
+
+def test_the_reference_gives_every_output_unrounded() -> None:
+    x, y = random_inputs(added(), 0)
+    total, largest = evaluate(added(), [x, y])
+    assert torch.equal(total, x.double() + y.double())
+    assert torch.equal(largest, total.amax(-1))
+
+
+def test_eager_gives_every_output_in_its_type() -> None:
+    (x,) = random_inputs(compared(), 0)
+    power, positive, tripled = as_written(compared(), [x])
+    assert torch.equal(power, x.exp())
+    assert torch.equal(positive, x > 0)
+    assert torch.equal(tripled, (3 * x).half())
+
+
+def test_what_reads_an_output_reads_it_before_it_is_stored() -> None:
+    """A narrow output adds no error to what is computed from it: workloads say where a rounding is read."""
+    workload = added("float32")
+    narrow = replace(workload, stages=(replace(workload.stages[0], dtype="bfloat16"), workload.stages[1]))
+    inputs = random_inputs(workload, 0)
+    (_, wide), (total, largest) = expect(workload, inputs), expect(narrow, inputs)
+    assert torch.equal(largest.allowed, wide.allowed)
+    assert float(total.allowed.max()) > 100 * float(largest.allowed.max())
+
+
+# Trials
+
+
+@pytest.fixture(params=[added(), compared(STRIDED)], ids=["two", "three"])
+def data(request: pytest.FixtureRequest) -> TrialData:
+    """Right results of a workload."""
+    workload = request.param
+    data = TrialData.drawn(workload, 0, torch.device("cpu"))
+    data.poison()
+    write_right(data, workload)
+    return data
+
+
+def write_right(data: TrialData, workload: Workload) -> None:
+    for output, right in zip(data.outputs, expected_of(workload, data.inputs.tensors), strict=True):
+        output.tensor.copy_(right)
+
+
+def test_right_results_pass(data: TrialData) -> None:
+    assert data.judge() <= 1
+    data.judge_surroundings()
+    assert len(data.operands) == len(data.inputs.tensors) + len(data.outputs)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_wrong_output_is_named(which: int) -> None:
+    workload = added()
+    data = TrialData.drawn(workload, 0, torch.device("cpu"))
+    write_right(data, workload)
+    data.outputs[which].tensor.view(-1)[3] += 1
+    with pytest.raises(Failed, match=f"output {workload.output_names[which]}: 1 of .* elements are wrong"):
+        data.judge()
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_an_output_that_was_not_written_is_named(which: int) -> None:
+    workload = added()
+    data = TrialData.drawn(workload, 0, torch.device("cpu"))
+    write_right(data, workload)
+    data.outputs[which].poison()
+    with pytest.raises(Failed, match=f"output {workload.output_names[which]}: .* elements were not written") as failed:
+        data.judge()
+    assert failed.value.status == "unwritten_output"
+
+
+def test_a_write_beside_any_output_is_seen(data: TrialData) -> None:
+    for output in data.outputs:
+        output.bands[0][0] = 0
+        with pytest.raises(Failed, match="wrote outside its output") as failed:
+            data.judge_surroundings()
+        assert failed.value.status == "out_of_bounds_write"
+        output.surround()
+
+
+def test_the_reference_of_every_output_is_watched(data: TrialData) -> None:
+    for expectation in data._expectations:
+        expectation.allowed.view(-1)[0] *= 2
+        assert not data.intact
+        expectation.allowed.view(-1)[0] /= 2
+        assert data.intact
+
+
+def test_the_same_data_elsewhere_expects_the_same_of_all_outputs(data: TrialData) -> None:
+    moved = data.moved(1)
+    for there, here in zip(moved.outputs, data.outputs, strict=True):
+        assert there.tensor.data_ptr() != here.tensor.data_ptr()
+        there.tensor.copy_(here.tensor)
+    assert moved.judge() <= 1
+
+
+# Programs
+
+
+@workloads
+def test_the_interpreter_gives_all_outputs(workload: Workload) -> None:
+    inputs = random_inputs(workload, 0)
+    made = interpret(program_of(workload), [x.float().numpy() for x in inputs])
+    typed = tuple(torch.from_numpy(m).to(torch_dtype(t.dtype)) for m, t in zip(made, workload.outputs, strict=True))
+    assert_right(workload, inputs, typed)
+
+
+@workloads
+def test_a_cpu_writes_all_outputs_and_nothing_else(workload: Workload) -> None:
+    launcher, data = loaded(workload), TrialData.drawn(workload, 0, torch.device("cpu"))
+    data.poison()
+    launcher(data.operands)
+    data.judge()
+    data.judge_surroundings()
+    launcher.unload()
+
+
+@pytest.mark.parametrize("workload", [added("float16"), compared()], ids=["two", "three"])
+def test_triton_writes_all_outputs(triton_interpreter, workload: Workload) -> None:
+    inputs = random_inputs(workload, 0)
+    given = {t.name: x.numpy() for t, x in zip(workload.inputs, inputs, strict=True)}
+    program = program_of(workload)
+    made = triton_interpreter.run_all(TRITON.render(program, ""), program, given)
+    typed = tuple(torch.from_numpy(m).to(torch_dtype(t.dtype)) for m, t in zip(made, workload.outputs, strict=True))
+    assert_right(workload, inputs, typed)
+
+
+@workloads
+def test_triton_compiles_kernels_of_several_outputs(workload: Workload) -> None:
+    program = program_of(workload)
+    artefact = TRITON.compile(TRITON.render(program, ""), program, target_named("h200"))
+    names = [*(t.name for t in workload.inputs), *workload.output_names]
+    assert all(f'"{name}"' in artefact.launch for name in names)
+
+
+def test_features_count_the_stores_of_every_output() -> None:
+    one, two = (
+        dict(zip(FEATURE_NAMES, features(p, HERE), strict=True)) for p in (without("largest"), program_of(added()))
+    )
+    assert two["stored_bytes"] > one["stored_bytes"]
+    assert two["store_bytes"] == one["store_bytes"], "the features of one store are those of the largest"
+
+
+def without(buffer: str) -> TileProgram:
+    program = program_of(added())
+    (kernel,) = program.kernels
+    body = tuple(s for s in kernel.body if not (isinstance(s, Store) and s.buffer == buffer))
+    return replace(program, kernels=(replace(kernel, body=body),))
+
+
+def test_remarks_say_which_outputs_have_no_descriptor() -> None:
+    odd = added("bfloat16", strides=(COLUMNS + 1, 1))
+    (remark,) = descriptor_remarks(odd, (), target_named("h200"))
+    assert remark.startswith("total: ")
+    assert remark.endswith("so total is written by pointers")
+
+
+def test_element_types_of_all_outputs_are_looked_at() -> None:
+    workload, v100 = compared(), target_named("v100")
+    narrow = replace(workload, stages=(replace(workload.stages[0], dtype="float8_e4m3fn"), *workload.stages[1:]))
+    assert TRITON.limits.why_unsupported(workload, v100) is None
+    assert "float8_e4m3fn" in str(TRITON.limits.why_unsupported(narrow, v100))
+
+
+# Measuring
+
+
+def test_a_trial_checks_and_times_a_kernel_of_several_outputs() -> None:
+    workload = added()
+    with LocalMeasurer(HERE) as measurer:
+        (found,) = measurer.measure(workload, [schedule_of(workload, "llvm")])
+    assert found.ok, found.detail
+    assert 0 < found.latency_s < 1
+
+
+# Calls
+
+
+@pytest.fixture
+def kernel() -> Kernel:
+    return kernel_of(added())
+
+
+@pytest.fixture
+def operands(kernel: Kernel) -> list[torch.Tensor]:
+    return random_inputs(kernel.workload, 3)
+
+
+def test_a_call_returns_a_tuple(kernel: Kernel, operands: list[torch.Tensor]) -> None:
+    made = kernel(*operands)
+    assert isinstance(made, tuple)
+    assert [list(t.shape) for t in made] == [[ROWS, COLUMNS], [ROWS]]
+    assert_right(kernel.workload, operands, made)
+
+
+def test_results_have_the_strides_of_the_workload() -> None:
+    workload = compared(STRIDED)
+    inputs = random_inputs(workload, 0)
+    made = kernel_of(workload)(*inputs)
+    assert [t.stride() for t in made] == [(50, 1), (1, ROWS), (COLUMNS, 1)]
+    assert_right(workload, inputs, made)
+
+
+def outs_of(kernel: Kernel) -> tuple[torch.Tensor, ...]:
+    return tuple(empty(t, "cpu").zero_() for t in kernel.workload.outputs)
+
+
+def test_a_tuple_given_as_out_is_written_and_returned(kernel: Kernel, operands: list[torch.Tensor]) -> None:
+    outs = outs_of(kernel)
+    made = kernel(*operands, out=outs)
+    assert all(m is o for m, o in zip(made, outs, strict=True))
+    assert_right(kernel.workload, operands, outs)
+
+
+def test_one_of_out_that_lies_elsewhere_is_written_by_way_of_a_temporary(
+    kernel: Kernel, operands: list[torch.Tensor]
+) -> None:
+    total, largest = torch.zeros(COLUMNS, ROWS, dtype=torch.bfloat16).mT, torch.zeros(ROWS + 1)[1:]
+    made = kernel(*operands, out=(total, largest))
+    assert made[0] is total
+    assert made[1] is largest
+    assert_right(kernel.workload, operands, made)
+
+
+@pytest.mark.parametrize(
+    "out",
+    [
+        torch.empty(ROWS, COLUMNS, dtype=torch.bfloat16),
+        (torch.empty(ROWS, COLUMNS, dtype=torch.bfloat16),),
+        [torch.empty(ROWS, COLUMNS, dtype=torch.bfloat16), torch.empty(ROWS)],
+    ],
+    ids=["a tensor", "one of two", "a list"],
+)
+def test_out_has_a_tensor_for_every_output(kernel: Kernel, operands: list[torch.Tensor], out: object) -> None:
+    with pytest.raises(InputError, match=r"expected a tuple of 2 .*total.*largest"):
+        kernel(*operands, out=out)
+
+
+def test_each_of_out_must_be_of_its_kind(kernel: Kernel, operands: list[torch.Tensor]) -> None:
+    total, largest = outs_of(kernel)
+    with pytest.raises(InputError, match=r"largest: dtype torch\.float64"):
+        kernel(*operands, out=(total, largest.double()))
+    with pytest.raises(InputError, match="total: shape"):
+        kernel(*operands, out=(largest, total))
+    with pytest.raises(InputError, match=r"largest: expected a torch\.Tensor"):
+        kernel(*operands, out=(total, None))
+
+
+def test_outputs_that_overlap_inputs_are_refused(kernel: Kernel, operands: list[torch.Tensor]) -> None:
+    total, _ = outs_of(kernel)
+    with pytest.raises(InputError, match="total overlaps y"):
+        kernel(*operands, out=(operands[1], outs_of(kernel)[1]))
+    inside = operands[0].view(torch.float32).view(-1)[:ROWS]
+    with pytest.raises(InputError, match="largest overlaps x"):
+        kernel(*operands, out=(total, inside))
+
+
+def test_outputs_that_overlap_each_other_are_refused(kernel: Kernel, operands: list[torch.Tensor]) -> None:
+    total, _ = outs_of(kernel)
+    with pytest.raises(InputError, match="largest overlaps total"):
+        kernel(*operands, out=(total, total.view(torch.float32).view(-1)[:ROWS]))
+
+
+def test_a_kernel_called_as_another_workload_of_its_key_writes_outputs_in_order() -> None:
+    workload = added("float32")
+    x, y = workload.inputs
+    swapped = replace(workload, inputs=(y, x))
+    assert swapped.key == workload.key
+    inputs = random_inputs(swapped, 0)
+    assert_right(swapped, inputs, kernel_of(workload).called_as(swapped)(*inputs))
+
+
+# Operators
+
+
+@pytest.fixture(autouse=True)
+def without_compiled_functions() -> Iterator[None]:
+    yield
+    torch.compiler.reset()
+
+
+def test_an_operator_returns_several_tensors(kernel: Kernel, operands: list[torch.Tensor]) -> None:
+    op = autosched.register(kernel)
+    assert_right(kernel.workload, operands, op(*operands))
+
+
+def test_an_operator_writes_to_several_tensors(kernel: Kernel, operands: list[torch.Tensor]) -> None:
+    outs = outs_of(kernel)
+    assert autosched.register(kernel).out(*operands, out0=outs[0], out1=outs[1]) is None
+    assert_right(kernel.workload, operands, outs)
+
+
+def test_pytorch_finds_the_operator_of_several_outputs_right(kernel: Kernel, operands: list[torch.Tensor]) -> None:
+    op = autosched.register(kernel)
+    checks = ("test_schema", "test_faketensor")
+    torch.library.opcheck(op.default, operands, test_utils=checks)
+    outs = dict(zip(("out0", "out1"), outs_of(kernel), strict=True))
+    torch.library.opcheck(op.out, operands, outs, test_utils=checks)
+
+
+@pytest.mark.parametrize("given", [False, True], ids=["new", "out"])
+def test_a_compiled_function_calls_a_kernel_of_several_outputs(
+    kernel: Kernel, operands: list[torch.Tensor], given: bool
+) -> None:
+    outs = outs_of(kernel)
+
+    def caller(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        total, largest = kernel(x * 2, y, out=outs) if given else kernel(x * 2, y)
+        return total.float() + largest[:, None]
+
+    made = torch.compile(caller, backend="aot_eager", fullgraph=True)(*operands)
+    total, largest = kernel(operands[0] * 2, operands[1])
+    assert torch.equal(made, total.float() + largest[:, None])
+
+
+def test_tensors_without_data_give_results_without_data() -> None:
+    kernel = kernel_of(compared(STRIDED))
+    with FakeTensorMode() as mode:
+        made = kernel(mode.from_tensor(torch.empty(ROWS, COLUMNS)))
+    assert [(list(t.shape), t.stride(), t.dtype) for t in made] == [
+        ([ROWS, COLUMNS], (50, 1), torch.float32),
+        ([ROWS, COLUMNS], (1, ROWS), torch.bool),
+        ([ROWS, COLUMNS], (COLUMNS, 1), torch.float16),
+    ]
+
+
+# From a search to a kernel
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a search of a few trials found."""
+    path = tmp_path_factory.mktemp("tuned") / "log.jsonl"
+    result = autosched.tune(added(), HERE, trials=4, log=path, seed=0)
+    assert result.best.measurement.ok
+    return path
+
+
+def test_a_kernel_of_several_outputs_is_found_in_the_log_again(log: Path) -> None:
+    inputs = random_inputs(added(), 5)
+    kernel = autosched.replay(added(), HERE, log=log)
+    assert_right(added(), inputs, kernel(*inputs))
+    assert why_wrong_now(kernel, 7) is None
+
+
+def test_a_kernel_of_several_outputs_is_compared_with_pytorch(log: Path) -> None:
+    kernel = autosched.replay(added(), HERE, log=log)
+    shown = compare_kernel(kernel, rounds=2, baselines=("parts",))
+    assert [row.name for row in shown.rows] == ["tuned", "parts", "roofline"]
+    assert all(row.latencies_s for row in shown.rows[:2])
+
+
+def test_a_record_of_several_outputs_says_what_is_stored(log: Path) -> None:
+    (*_, record) = autosched.TuningLog(log).records()
+    assert record.workload.output_names == ("total", "largest")
+    assert "  largest[r] = max over c of total[r, c]  : float32, stored" in str(record.workload).splitlines()
+    assert record.workload.label == "added 13x40 and 13 over 40 bfloat16 to bfloat16 and float32"
+
+
+# Files of their own
+
+
+@pytest.fixture(scope="module")
+def isolated_python() -> Iterator[IsolatedPython]:
+    python = IsolatedPython()
+    yield python
+    python.close()
+
+
+@pytest.mark.parametrize("workload", [added("float16"), compared()], ids=["two", "three"])
+def test_a_file_of_its_own_returns_all_outputs(
+    workload: Workload, tmp_path: Path, isolated_python: IsolatedPython
+) -> None:
+    schedule = schedule_of(workload, "triton")
+    tuned = Tuned(record_of(workload, schedule, target_named("h200")), schedule, workload)
+    file = tmp_path / "kernel.py"
+    file.write_text(workload_text(tuned), encoding="utf-8")
+    done = isolated_python.run([str(file)])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert ": right, the largest error is" in done.stdout
