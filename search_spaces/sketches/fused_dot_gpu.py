@@ -21,7 +21,7 @@ from search_spaces.devices.target import Target
 from search_spaces.schedules.knobs import Knob, KnobValue, Values, nearest
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.dots.contraction_kernels import lower
-from search_spaces.sketches.dots.dot_knobs import MIN_ROWS, decisions, fastest
+from search_spaces.sketches.dots.dot_knobs import MIN_ROWS, decisions, fastest, tiles_in
 from search_spaces.sketches.dots.dot_rules import DECIDED_FIRST, dot_rules
 from search_spaces.sketches.dots.operand_tiles import whole_tiles
 from search_spaces.structure.contraction import Contraction, contraction
@@ -42,6 +42,13 @@ _START_TILES = (
     (64, 32, 128, 4, 6),
     (32, 64, 128, 4, 4),
     (16, 64, 256, 4, 4),
+)
+# (m, n, k bytes, kind, warps, stages) of warp-specialised kernels of two dots.
+_WARP_GROUP_STARTS = (
+    (128, 128, 128, "cooperative", 8, 4),
+    (128, 128, 64, "cooperative", 8, 6),
+    (64, 128, 128, "pingpong", 8, 4),
+    (128, 64, 128, "pingpong", 8, 4),
 )
 # What neither legality nor the needs of a program depend on, and what its needs alone do not depend on.
 _ORDER_KNOBS = ("order", "group")
@@ -88,28 +95,33 @@ def _knobs(workload: Workload, form: Contraction, target: Target) -> dict[str, K
 
 
 def _seeds(form: Contraction, target: Target, knobs: Mapping[str, Knob]) -> tuple[Values, ...]:
-    """Tiles that fill the dot units, in a grouped order, of one program each and of programs that walk them."""
+    """Tiles that fill the dot units, in a grouped order: of specialised programs, of one program each with the
+    reduction split where there are few, and of programs that walk them."""
     swap = form.m.extent < form.n.extent and form.m.extent <= MIN_ROWS
+    common: dict[str, KnobValue] = {
+        **_ADDED,
+        **{x: fastest(knobs[x]) for x in ("a_load", "b_load")},
+        "order": "mn",
+        "group": 8,
+        "epilogue_load": "pointer",
+        "max_registers": 0,
+    }
+
+    def start(m: int, n: int, k_bytes: int, **own: KnobValue) -> Values:
+        sizes = (("m", m), ("n", n), ("k", k_bytes / dtype(form.dtype).bytes))
+        values = {**common, **{name: nearest(knobs[name], size) for name, size in sizes}, **own}
+        if values["grid"] == "tiles":
+            values["split_k"] = nearest(knobs["split_k"], max(1, target.num_sms / tiles_in(form, values)))
+        return Values({name: values[name] for name in knobs})
+
     seeds = []
-    for m, n, k_bytes, warps, stages in _START_TILES:
-        wanted = (("m", m), ("n", n)) if not swap else (("m", n), ("n", m))
-        sizes = (*wanted, ("k", k_bytes / dtype(form.dtype).bytes))
-        tiles: dict[str, KnobValue] = {name: nearest(knobs[name], size) for name, size in sizes}
-        common: dict[str, KnobValue] = {
-            **_ADDED,
-            **tiles,
-            **{x: fastest(knobs[x]) for x in ("a_load", "b_load")},
-            "swap": swap,
-            "order": "mn",
-            "group": 8,
-            "epilogue_load": "pointer",
-            "max_registers": 0,
-            "warps": warps,
-            "stages": stages,
-        }
-        whole: dict[str, KnobValue] = {"grid": "tiles", "store": "pointer", "subtiles": 1}
-        walked: dict[str, KnobValue] = {"grid": "persistent", "store": fastest(knobs["store"]), "subtiles": 2}
-        for own in (whole, walked):
-            values = {**common, **own}
-            seeds.append(Values({name: values[name] for name in knobs}))
+    descriptor = fastest(knobs["store"])
+    for m, n, k_bytes, kind, warps, stages in _WARP_GROUP_STARTS if len(knobs["specialize"].values) > 1 else ():
+        own: dict[str, KnobValue] = {"specialize": kind, "warps": warps, "stages": stages, "subtiles": 4}
+        seeds += [start(m, n, k_bytes, grid="persistent", store=descriptor, swap=x, **own) for x in (False, True)]
+    for rows, columns, k_bytes, warps, stages in _START_TILES:
+        m, n = (columns, rows) if swap else (rows, columns)
+        own = {"swap": swap, "warps": warps, "stages": stages}
+        seeds.append(start(m, n, k_bytes, grid="tiles", store="pointer", subtiles=1, **own))
+        seeds.append(start(m, n, k_bytes, grid="persistent", store=descriptor, subtiles=2, **own))
     return tuple(seeds)

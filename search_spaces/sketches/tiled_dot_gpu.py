@@ -16,7 +16,6 @@ first (`operand_copies`).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 from search_spaces.devices.descriptors import descriptor_remarks
@@ -24,7 +23,7 @@ from search_spaces.devices.target import Target
 from search_spaces.schedules.knobs import Knob, KnobValue, Values, nearest
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.dots.contraction_kernels import lower
-from search_spaces.sketches.dots.dot_knobs import decisions, fastest
+from search_spaces.sketches.dots.dot_knobs import decisions, fastest, tiles_in
 from search_spaces.sketches.dots.dot_rules import DECIDED_FIRST, dot_rules
 from search_spaces.structure.contraction import Contraction, contraction
 from search_spaces.workloads.dtypes import dtype, is_integer, is_promoted
@@ -57,6 +56,15 @@ _NARROW_WARP_GROUP_STARTS = (
     (64, 128, 128, "pingpong", 8, 6, 2),
     (128, 64, 128, "pingpong", 8, 6, 2),
     (64, 128, 128, "cooperative", 4, 6, 2),
+)
+# The same for outputs that are few tiles of 128 x 128: 1000 x 1000 are 64 of those, and 128 of 64 x 128.
+# One tile a program, with a deeper ring; last, large ones with their reduction split.
+_FEW_TILES_STARTS = (
+    (64, 128, 128, "cooperative", 4, 8, 2),
+    (128, 64, 128, "cooperative", 8, 8, 2),
+    (64, 128, 256, "cooperative", 4, 4, 2),
+    (64, 64, 128, "cooperative", 4, 8, 1),
+    (128, 128, 128, "cooperative", 8, 6, 2),
 )
 # (wide side, k bytes, warps, stages) for thin products, swapped so that the wide side is the dot's rows.
 _THIN_STARTS = ((64, 256, 4, 6), (64, 512, 4, 4), (128, 128, 4, 6), (128, 256, 8, 4))
@@ -117,7 +125,7 @@ def _seeds(workload: Workload, form: Contraction, target: Target, knobs: Mapping
         }
         values = {**_USUAL_START, **{x: fastest(knobs[x]) for x in ("a_load", "b_load", "store")}, **tiles, **others}
         if values["grid"] == "tiles":
-            values["split_k"] = nearest(knobs["split_k"], max(1, target.num_sms / _tiles(form, values)))
+            values["split_k"] = nearest(knobs["split_k"], max(1, target.num_sms / tiles_in(form, values)))
         return Values({name: values[name] for name in knobs})
 
     swap = form.m.extent <= form.n.extent
@@ -126,12 +134,14 @@ def _seeds(workload: Workload, form: Contraction, target: Target, knobs: Mapping
     narrow = is_integer(element) or is_promoted(element, workload.precision)
     warp_group_seeds = _WARP_GROUP_STARTS + (_NARROW_WARP_GROUP_STARTS if narrow else ())
     specialized = len(knobs["specialize"].values) > 1
-    for m, n, k_bytes, kind, warps, stages, subtiles in warp_group_seeds if specialized else ():
+    few = _FEW_TILES_STARTS if tiles_in(form, {x: nearest(knobs[x], 128) for x in "mn"}) <= target.num_sms / 2 else ()
+    starts = [("tiles", *x) for x in few] + [("persistent", *x) for x in warp_group_seeds]
+    for grid, m, n, k_bytes, kind, warps, stages, subtiles in starts if specialized else ():
         for swapped in (False, True):
             own: dict[str, KnobValue] = {"specialize": kind, "warps": warps, "stages": stages, "subtiles": subtiles}
             columns = "a_load" if swapped else "b_load"
             own |= {x: _along_k(knobs[x]) for x in ("a_load", "b_load") if x == columns or element_bytes == 1}
-            seeds.append(start(m, n, k_bytes, grid="persistent", swap=swapped, **own))
+            seeds.append(start(m, n, k_bytes, grid=grid, swap=swapped, **own))
     for m, n, k_bytes, warps, stages in _START_TILES:
         seeds.append(start(m, n, k_bytes, grid="tiles", warps=warps, stages=stages, store="pointer"))
         seeds.append(start(m, n, k_bytes, grid="persistent_flat", warps=warps, stages=stages, subtiles=2))
@@ -139,12 +149,6 @@ def _seeds(workload: Workload, form: Contraction, target: Target, knobs: Mapping
         m, n = (thin, wide) if swap else (wide, thin)
         seeds.append(start(m, n, k_bytes, grid="tiles", swap=swap, warps=warps, stages=stages, store="pointer"))
     return tuple(seeds)
-
-
-def _tiles(form: Contraction, values: dict[str, KnobValue]) -> int:
-    """Tiles of the output in all batches."""
-    counts = [value[0] for value in (values["m"], values["n"]) if isinstance(value, tuple)]
-    return math.prod([*counts, *(x.extent for x in form.outer)])
 
 
 def _along_k(loads: Knob) -> KnobValue:

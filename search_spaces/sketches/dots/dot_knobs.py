@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 from search_spaces.devices.descriptors import DESCRIPTOR_ALIGNMENT_BYTES, why_not_describable, why_not_storable
@@ -144,3 +145,9 @@ def why_too_narrow(moved: Iterable[tuple[str, str]], extents: Mapping[str, int])
             got = f"{extents[axis]} {element} along {axis}"
             return f"descriptors move rows of {DESCRIPTOR_ALIGNMENT_BYTES} bytes at least, got {got}"
     return None
+
+
+def tiles_in(form: Contraction, values: Mapping[str, KnobValue]) -> int:
+    """Tiles of an output, at all positions of the axes that they do not lie along."""
+    counts = [value[0] for value in (values["m"], values["n"]) if isinstance(value, tuple)]
+    return math.prod([*counts, *(x.extent for x in form.outer)])
