@@ -321,6 +321,12 @@ def test_out_has_a_tensor_for_every_output(kernel: Kernel, operands: list[torch.
         kernel(*operands, out=out)
 
 
+def test_a_tensor_too_many_is_no_output(kernel: Kernel, operands: list[torch.Tensor]) -> None:
+    total, largest = outs_of(kernel)
+    with pytest.raises(InputError, match=r"added takes 2 tensors .* got 3"):
+        kernel(*operands, total, out=(largest,))
+
+
 def test_each_of_out_must_be_of_its_kind(kernel: Kernel, operands: list[torch.Tensor]) -> None:
     total, largest = outs_of(kernel)
     with pytest.raises(InputError, match=r"largest: dtype torch\.float64"):

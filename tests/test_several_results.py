@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Container
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,8 +17,10 @@ from torch import Tensor
 
 from autosched import TracedFunction, trace
 from autosched.comparing.agreement import why_disagrees
+from autosched.kernels.kernel import Kernel
 from autosched.machine.devices import cpu_target
 from autosched.tracing import loaded
+from tuning_logs import Measurement
 
 sys.path.append(str(Path(__file__).parent))
 from untuned import untuned_kernels
@@ -198,3 +201,32 @@ def test_several_results_of_a_size_that_was_not_tuned() -> None:
         x = R(size, 20)
         assert len(dynamic.at(size).launched) == 1
         torch.testing.assert_close(kernel(x), (x.sin(), x.sum(-1)))
+
+
+def with_latency(kernels: dict[str, Kernel], slow: Container[str]) -> dict[str, Kernel]:
+    """The kernels with records that say how long they take."""
+    for key, kernel in kernels.items():
+        kernel.record = replace(kernel.record, measurement=Measurement("ok", (1e-3 if key in slow else 1e-6,)))
+    return kernels
+
+
+@pytest.mark.parametrize("slow", [0, 1])
+def test_each_direction_of_a_gradient_and_every_size_takes_the_fastest_of_its_cuts(slow: int) -> None:
+    x = R(6, 20).requires_grad_()
+    gradient = trace(softmax_and_logsumexp, x, backward=True).for_target(cpu_target())
+    dynamic = trace(softmax_and_logsumexp, R(6, 20), dynamic={"x": 0}, sizes=(2, 9), points=(4, 9))
+    sized = dynamic.for_target(cpu_target())
+    for cuts in (gradient.forward.cuts, sized.cuts):
+        assert len(cuts) == 2
+    workloads = [w for cut in (*gradient.cuts, *sized.cuts) for w in cut.workloads]
+    avoided = {w.key for cut in (gradient.forward.cuts[slow], sized.cuts[slow]) for w in cut.workloads}
+    kernels = with_latency(untuned_kernels(workloads, cpu_target()), avoided)
+    fastest = 1 - slow
+    assert loaded(gradient, kernels).traced.forward is gradient.forward.cuts[fastest]  # type: ignore[union-attr]
+    assert loaded(sized, kernels).dynamic.cut == fastest  # type: ignore[union-attr]
+
+
+def test_a_result_without_an_axis_is_not_written_anew_along_it() -> None:
+    """One kernel would write the row of 16 KB at every position of 4096 others, which takes longer than a launch."""
+    x, b = torch.empty(2, 4096, device="meta")
+    assert len(trace(lambda x, b: (x + b.unsqueeze(-1), x.sin()), x, b).launched) == 2

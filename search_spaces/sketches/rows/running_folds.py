@@ -13,7 +13,7 @@ normalizer calculation for softmax", 2018, algorithm 3).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from search_spaces.programs.lowering import Emitter, Names
@@ -51,6 +51,11 @@ def groups(rows: RowTiles, online: bool) -> list[Group]:
         else:
             found[-1] = Group((*before.stages, stage))
     return found
+
+
+def alike(where: Mapping[str, frozenset[Affine]], group: Group) -> frozenset[Affine]:
+    """Where points leave all folds of a group unchanged; `where` says it of each."""
+    return frozenset.intersection(*(where[s.name] for s in group.stages))
 
 
 def online_pair(rows: RowTiles) -> tuple[Stage, Stage] | None:
