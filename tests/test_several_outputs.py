@@ -352,6 +352,27 @@ def test_outputs_that_overlap_each_other_are_refused(kernel: Kernel, operands: l
         kernel(*operands, out=(total, total.view(torch.float32).view(-1)[:ROWS]))
 
 
+@pytest.mark.parametrize("step", [1, 2], ids=["halves", "in turns"])
+def test_outputs_may_be_parts_of_the_same_rows(step: int) -> None:
+    """They share no element, whatever lies between them: a concatenation is written so."""
+    apart = (2 * COLUMNS, step)
+    power = compared().stages[0]
+    workload = replace(
+        compared(),
+        stages=(power, replace(power, name="again")),
+        output_names=("power", "again"),
+        output_strides=(apart, apart),
+    )
+    rows = torch.full((ROWS, 2 * COLUMNS), torch.nan)
+    outs = (rows[:, ::2], rows[:, 1::2]) if step == 2 else (rows[:, :COLUMNS], rows[:, COLUMNS:])
+    inputs = random_inputs(workload, 0)
+    kernel = kernel_of(workload)
+    assert all(m is o for m, o in zip(kernel(*inputs, out=outs), outs, strict=True))
+    assert_right(workload, inputs, outs)
+    with pytest.raises(InputError, match="again overlaps power"):
+        kernel(*inputs, out=(outs[0], outs[0]))
+
+
 def test_a_kernel_called_as_another_workload_of_its_key_writes_outputs_in_order() -> None:
     workload = added("float32")
     x, y = workload.inputs
