@@ -8,7 +8,7 @@
 Tensors are memory here: shapes and strides say where an access reads, as an affine form of the axes, and mean nothing
 beyond that, but for the shapes of tables that are looked up in. Axes are numbered, outermost in memory first; those of
 extent 1 are left out, and neighbours that all memory walks as one are one (`axis_merging`). Stages come in the order in
-which they are found from the output on, backwards, and inputs as these read them; what nothing reads is left out, and
+which they are found from the outputs on, backwards, and inputs as these read them; what nothing reads is left out, and
 so are stages that only name an expression (`inlining`); an input that nothing reads comes last, since a call passes it.
 The two arguments of a sum or a product, which may be exchanged, have an order by what is in them; where that is alike,
 theirs. Constants are those of float32.
@@ -40,9 +40,9 @@ _Data = str | int | None | list["_Data"]
 
 @dataclass(frozen=True)
 class Canonical:
-    """`key`: of the form. `family`: the kinds of its reductions, and the element type of the output: schedules of
+    """`key`: of the form. `family`: the kinds of its reductions, and the element types of the outputs: schedules of
     workloads of one family may say something of each other. `inputs`: which input of the workload is the form's first,
-    second …. `shapes`: of the first reduction, or else of the output; then of these inputs, by what they are read by.
+    second …. `shapes`: of the first reduction, or else of an output; then of these inputs, by what they are read by.
     """
 
     key: str
