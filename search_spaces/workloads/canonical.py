@@ -167,7 +167,8 @@ class _Form:
     def _data(self, e: Expression, stage: _Ordered) -> _Data:
         match e:
             case Access(tensor, index, fill) if fill is not None:
-                table = self._table(tensor, index)
+                # The only index of a dimension of size 1 is never outside.
+                table = [each for each in self._table(tensor, index) if each[0] > 1 or each[2] != Affine()]
                 number = self._number(tensor, tuple(size for size, _, _ in table if size > 1))
                 return ["guarded", number, constant_text(fill), *(self._dimension(*each, stage) for each in table)]
             case Access(tensor) if tensor in self.inputs:
