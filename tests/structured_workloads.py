@@ -202,6 +202,37 @@ def transposed(n: int, h: int, w: int) -> Workload:
     return make.workload("transposed", out="bfloat16")
 
 
+def folds_of_folds(n: int, g: int, m: int) -> Workload:
+    """The largest magnitude of groups, the mean of them, and what is divided by both; all of them results."""
+    make = Build(r=n, g=g, c=m)
+    x = make.input("x", "rgc")
+    top = make.fold("top", "rg", "c", ex.call("abs", x), "max")
+    total = make.fold("total", "r", "g", top)
+    make.stage("out", "rgc", ex.div(x, ex.add(ex.mul(top, total), Literal(1.0))))
+    return make.workload("folds_of_folds", out="float16", top="float32", total="float32")
+
+
+def normalised_blocks(n: int, g: int, m: int) -> Workload:
+    """Rows divided by their root mean square, then blocks of them by the largest magnitude, with the scale of each."""
+    make = Build(r=n, g=g, c=m)
+    x, w = make.input("x", "rgc"), make.input("w", "gc")
+    squares = make.fold("squares", "r", "gc", ex.mul(x, x))
+    y = ex.mul(ex.mul(x, ex.call("rsqrt", ex.add(scaled(squares, 1 / (g * m)), Literal(1e-6)))), w)
+    top = make.fold("top", "rg", "c", ex.call("abs", y), "max")
+    scale = make.stage("scale", "rg", ex.add(scaled(top, 1 / 448), Literal(1e-9)))
+    make.stage("out", "rgc", ex.call("round_float16", ex.div(y, scale)))
+    return make.workload("normalised_blocks", out="float16", scale="float32")
+
+
+def sums_of_shifted_groups(n: int, g: int, m: int) -> Workload:
+    """A sum over all of what depends on a fold of each group: the rows of groups that are softened by their maximum."""
+    make = Build(r=n, g=g, c=m)
+    x = make.input("x", "rgc")
+    top = make.fold("top", "rg", "c", x, "max")
+    make.fold("total", "r", "gc", ex.call("exp", ex.sub(x, top)))
+    return make.workload("sums_of_shifted_groups", total="float32")
+
+
 POINTWISE = (
     adam(37, 29),
     scaled_rows(19, 301),
@@ -230,4 +261,8 @@ REDUCTIONS = (
     folded({"i": 31, "j": 70}, "", "ij", "ij", ("sum", "max")),
     folded({"i": 11, "j": 5, "k": 90}, "j", "ik", "ijk", ("min", "sum")),
     folded({"i": 40, "j": 37, "k": 6}, "j", "ik", "ikj", ("max",)),
+    folds_of_folds(5, 6, 130),
+    folds_of_folds(3, 70, 20),
+    normalised_blocks(4, 5, 128),
+    sums_of_shifted_groups(6, 9, 70),
 )

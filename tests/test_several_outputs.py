@@ -321,6 +321,12 @@ def test_out_has_a_tensor_for_every_output(kernel: Kernel, operands: list[torch.
         kernel(*operands, out=out)
 
 
+def test_a_tensor_too_many_is_no_output(kernel: Kernel, operands: list[torch.Tensor]) -> None:
+    total, largest = outs_of(kernel)
+    with pytest.raises(InputError, match=r"added takes 2 tensors .* got 3"):
+        kernel(*operands, total, out=(largest,))
+
+
 def test_each_of_out_must_be_of_its_kind(kernel: Kernel, operands: list[torch.Tensor]) -> None:
     total, largest = outs_of(kernel)
     with pytest.raises(InputError, match=r"largest: dtype torch\.float64"):
@@ -344,6 +350,27 @@ def test_outputs_that_overlap_each_other_are_refused(kernel: Kernel, operands: l
     total, _ = outs_of(kernel)
     with pytest.raises(InputError, match="largest overlaps total"):
         kernel(*operands, out=(total, total.view(torch.float32).view(-1)[:ROWS]))
+
+
+@pytest.mark.parametrize("step", [1, 2], ids=["halves", "in turns"])
+def test_outputs_may_be_parts_of_the_same_rows(step: int) -> None:
+    """They share no element, whatever lies between them: a concatenation is written so."""
+    apart = (2 * COLUMNS, step)
+    power = compared().stages[0]
+    workload = replace(
+        compared(),
+        stages=(power, replace(power, name="again")),
+        output_names=("power", "again"),
+        output_strides=(apart, apart),
+    )
+    rows = torch.full((ROWS, 2 * COLUMNS), torch.nan)
+    outs = (rows[:, ::2], rows[:, 1::2]) if step == 2 else (rows[:, :COLUMNS], rows[:, COLUMNS:])
+    inputs = random_inputs(workload, 0)
+    kernel = kernel_of(workload)
+    assert all(m is o for m, o in zip(kernel(*inputs, out=outs), outs, strict=True))
+    assert_right(workload, inputs, outs)
+    with pytest.raises(InputError, match="again overlaps power"):
+        kernel(*inputs, out=(outs[0], outs[0]))
 
 
 def test_a_kernel_called_as_another_workload_of_its_key_writes_outputs_in_order() -> None:

@@ -224,3 +224,9 @@ def test_each_direction_of_a_gradient_and_every_size_takes_the_fastest_of_its_cu
     fastest = 1 - slow
     assert loaded(gradient, kernels).traced.forward is gradient.forward.cuts[fastest]  # type: ignore[union-attr]
     assert loaded(sized, kernels).dynamic.cut == fastest  # type: ignore[union-attr]
+
+
+def test_a_result_without_an_axis_is_not_written_anew_along_it() -> None:
+    """One kernel would write the row of 16 KB at every position of 4096 others, which takes longer than a launch."""
+    x, b = torch.empty(2, 4096, device="meta")
+    assert len(trace(lambda x, b: (x + b.unsqueeze(-1), x.sin()), x, b).launched) == 2

@@ -268,9 +268,9 @@ def test_a_workload_that_no_rule_matches_is_refused_with_the_rules_that_were_tri
     access = Access("x", (axis_index("j"), axis_index("i")))
     two_folds = (
         Stage("rows", (i,), access, Reduction("sum", (j,))),
-        Stage("all", (), Access("rows", (axis_index("i"),)), Reduction("sum", (i,))),
+        Stage("out", (j,), ex.mul(access, Access("rows", (axis_index("i"),))), Reduction("sum", (i,))),
     )
-    workload = Workload("sum_of_sums", (Tensor("x", (8, 4), "float32"),), two_folds)
+    workload = Workload("weighted_sums", (Tensor("x", (8, 4), "float32"),), two_folds)
     with pytest.raises(EmptySearchSpaceError, match=r"tried: .*row_whole"):
         build(workload, CPU)
 

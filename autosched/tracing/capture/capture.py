@@ -63,6 +63,8 @@ _COMPOSED = (
     "ldexp",
     "narrow_copy",
 )
+# Operators that are moves of elements, whose decompositions compute positions to look up.
+_WHOLE = ("roll", *(f"{kind}_pad{n}d" for kind in ("reflection", "replication") for n in (1, 2, 3)))
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,8 @@ def _decompositions(composed: tuple[str, ...]) -> dict[Any, Callable[..., Any]]:
     """The rules while these operators are composed of others. PyTorch takes a fifth of a trace to list them."""
     table = core_aten_decompositions()
     known = [getattr(_aten, name) for name in _COMPOSED if hasattr(_aten, name)]
-    return {**table, **get_decompositions(known)}
+    whole = {getattr(_aten, name).default for name in _WHOLE}
+    return {op: rule for op, rule in {**table, **get_decompositions(known)}.items() if op not in whole}
 
 
 def _module(function: Callable[..., Any], records: list[Structure]) -> torch.nn.Module:

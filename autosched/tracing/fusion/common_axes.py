@@ -13,8 +13,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from autosched.tracing.values.elements import Elements, NotOneKernelError, variables
+from autosched.tracing.values.positions import scaled
 from autosched.tracing.values.values import Extents, Index, Value
-from autosched.tracing.values.views import AxisCutError, scaled
+from autosched.tracing.values.views import AxisCutError
 from search_spaces.workloads.expression import Affine, axis_index
 from search_spaces.workloads.strides import dense_strides
 
@@ -80,8 +81,8 @@ def _walks(pulled: Elements) -> dict[Value, list[Walk]]:
     """How every value that was looked at is walked: as it lies in memory, or would."""
     found: dict[Value, list[Walk]] = {}
     for operand in pulled.operands.values():
-        if not operand.looked_up:
-            found.setdefault(operand.value, []).append(dict(operand.strides))
+        if operand.is_plain:
+            found.setdefault(operand.value, []).append(operand.axes)
     for value, index in pulled.known:
         if value not in pulled.stored and all(isinstance(at, Affine) for at in index):
             steps = zip(index, dense_strides(value.shape), strict=True)

@@ -67,18 +67,18 @@ class ColumnWalk:
     def over(self, turn: Turn) -> list[Statement]:
         """All columns; an iteration may reach beyond the last one, unless it takes them one by one."""
         if self.one_by_one:
-            return self._within(self._whole(turn) + self._rest(turn))
-        return self._within(self._loop("c.0", -(-self.extent // self.width), self.extent, turn))
+            return self.within(self._whole(turn) + self._rest(turn))
+        return self.within(self._loop("c.0", -(-self.extent // self.width), self.extent, turn))
 
     def whole(self, turn: Turn) -> list[Statement]:
         """The iterations that all have `width` columns."""
-        return self._within(self._whole(turn))
+        return self.within(self._whole(turn))
 
     def rest(self, turn: Turn) -> list[Statement]:
         """The columns after the whole iterations, in one iteration."""
-        return self._within(self._rest(turn))
+        return self.within(self._rest(turn))
 
-    def _within(self, body: list[Statement]) -> list[Statement]:
+    def within(self, body: list[Statement]) -> list[Statement]:
         """The body within the loops around."""
         for number, axis in reversed(list(enumerate(self.around))):
             if not body:

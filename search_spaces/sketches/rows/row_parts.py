@@ -13,7 +13,7 @@ from search_spaces.programs.tile_program import Bound, Fill, GridAxis, Reduce, S
 from search_spaces.schedules.knobs import Tiling, cover
 from search_spaces.sketches.dots.dot_knobs import SHORT_AXIS
 from search_spaces.structure.axes import Structure, structure_of
-from search_spaces.structure.fused_contraction import fused_contraction_form
+from search_spaces.structure.contraction import contraction
 from search_spaces.workloads.dtypes import is_integer
 from search_spaces.workloads.expression import Access, Affine, Expression, is_integral, walk
 from search_spaces.workloads.workload import Axis, Stage, Workload
@@ -39,7 +39,7 @@ def rows_on(workload: Workload, target: Target) -> Structure:
     if not found.folds:
         raise UnmatchedError("nothing is folded")
     if target.kind == "gpu":
-        fused = fused_contraction_form(workload)
+        fused = contraction(workload)
         if fused and min(fused.m.extent, fused.n.extent) > SHORT_AXIS:
             raise UnmatchedError(f"{fused.dots[0].stage} is a product of matrices, for dots")
         return found
@@ -101,7 +101,7 @@ class RowTiles:
 
     def emitter(self, columns: Slice | None, names: Names, known: dict[str, Tile], fill: float = 0.0) -> Emitter:
         """An emitter for these rows and the given columns (None: no column)."""
-        place = self.place if columns is None else self.place_with(columns)
+        place = {**self.walked, **self.place} if columns is None else self.place_with(columns)
         dtypes = {t.name: t.dtype for t in self.workload.inputs}
         return Emitter(place, dtypes, names, tiles=dict(known), fill=fill)
 
@@ -152,7 +152,8 @@ def fold_along(rows: RowTiles, emitter: Emitter, stage: Stage, pieces: Mapping[A
     assert stage.reduction is not None
     values = emitter.tile(rows.body_of(stage), f"{stage.name}_body")
     # A body without a reduced axis still counts once per position.
-    values = spread(emitter, values, {**rows.sliced, **{x.name: piece.extent for x, piece in pieces.items()}})
+    kept = {x.name: emitter.place[x.name].extent for x in stage.axes if x in rows.structure.reduced}
+    values = spread(emitter, values, {**rows.sliced, **kept, **{x.name: piece.extent for x, piece in pieces.items()}})
     for axis, piece in reversed([*pieces.items()]):
         assert piece.extent is not None
         rest = {x: e for x, e in zip(values.axes, values.shape, strict=True) if x != axis.name}
