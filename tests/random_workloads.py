@@ -203,6 +203,20 @@ class Maker:
         inputs = tuple(t for t in self.inputs if t.name in read)
         return Workload(name, inputs, (*before, out), output_strides=(strides,))
 
+    def outputs(self, name: str, stages: Sequence[Stage], stored: Sequence[str]) -> Workload:
+        """The workload that stores these stages, in any order and somehow in memory."""
+        kept = [replace(s, dtype=self.dtype()) if s.name in stored and s.dtype == "float32" else s for s in stages]
+        names = [str(n) for n in self.rng.permutation(list(stored))]
+        shapes = {s.name: s.shape for s in kept}
+        read = {e.tensor for s in kept for e in _parts(s.expression)}
+        return Workload(
+            name,
+            tuple(t for t in self.inputs if t.name in read),
+            tuple(kept),
+            output_names=tuple(names),
+            output_strides=tuple(self.strides(shapes[n], shared=False) for n in names),
+        )
+
 
 def _parts(expression: Expression) -> list[Access | Gather]:
     return [e for e in walk(expression) if isinstance(e, Access | Gather)]
@@ -303,21 +317,67 @@ def several(make: Maker) -> Workload:
             Stage("more", axes, call("floor", result) if whole else result, dtype="int32" if whole else out.dtype)
         )
         stored.append("more")
-    stages.append(out)
-    names = [str(n) for n in make.rng.permutation([*stored, out.name])]
-    shapes = {s.name: s.shape for s in stages}
-    read = {e.tensor for s in stages for e in _parts(s.expression)}
-    return Workload(
-        "several",
-        tuple(t for t in make.inputs if t.name in read),
-        tuple(stages),
-        output_names=tuple(names),
-        output_strides=tuple(make.strides(shapes[n], shared=False) for n in names),
-    )
+    return make.outputs("several", [*stages, out], [*stored, out.name])
 
 
+def folds(make: Maker) -> Workload:
+    """Reductions over any of the axes, adjacent or not, also of reductions of some of them; each may be a result."""
+    axes = make.axes([f"a{i}" for i in range(int(make.rng.choice([1, 2, 3, 4])))])
+    kinds = [make.one_of("row", "kept", "folded", "folded") for _ in axes]
+    if "folded" not in kinds:
+        kinds[int(make.rng.integers(len(kinds)))] = "folded"
+    parallel, kept, folded = (tuple(a for a, kind in zip(axes, kinds, strict=True) if kind == k) for k in _KINDS)
+    order = [axes[i] for i in make.rng.permutation(len(axes))]
+    body = make.pointwise(make.tensor(order), axes, int(make.rng.integers(3)), gathers=False)
+    operator = make.one_of("sum", "max", "min")
+    stages = []
+    if kept and make.chance(0.7):
+        # Folds of folds, or of what is made of them.
+        each = Stage("each", (*parallel, *kept), body, _reduction(operator, *folded))
+        over, inner = (kept, _whole(each)) if make.chance(0.6) else ((*kept, *folded), sub(body, _whole(each)))
+        stages += [each, Stage("all", parallel, inner, _reduction(make.one_of("sum", "max"), *over))]
+    else:
+        first = Stage("all", parallel, body, _reduction(operator, *kept, *folded))
+        stages.append(first)
+        if make.chance(0.5):
+            moved = call("tanh", sub(body, _whole(first)))
+            stages.append(Stage("more", parallel, moved, _reduction("sum", *kept, *folded)))
+    if make.chance(0.5) or not parallel:
+        value = body
+        for stage in stages:
+            value = sub(value, call("tanh", _whole(stage)))
+        stages.append(Stage("out", tuple(order), make.pointwise(value, axes, 1, gathers=False)))
+    stored = [s.name for s in stages[:-1] if make.chance(0.5)] + [stages[-1].name]
+    return make.outputs("folds", stages, stored)
+
+
+def neighbours(make: Maker) -> Workload:
+    """What is read at steps and offsets of an axis, partly outside; or windows of it, folded."""
+    i, j, k = (*make.axes(["i", "j"], MOST_POINTS // 8), Axis("k", int(make.rng.integers(1, 5))))
+    step, offset = int(make.rng.choice([1, 1, 2, -1])), int(make.rng.integers(-3, 4))
+    size = int(make.rng.choice(SIZES))
+    name, fill = f"x{len(make.inputs)}", float(make.rng.choice([0.0, -2.0]))
+    shape = (i.extent, size) if make.chance(0.6) else (size, i.extent)
+    make.inputs.append(Tensor(name, shape, make.dtype(), make.strides(shape, shared=True)))
+    window = make.chance(0.5)
+    along = Affine.of(("j", step), *([("k", 1)] if window else []), offset=offset + (j.extent - 1 if step < 0 else 0))
+    index = (axis_index("i"), along) if shape[0] == i.extent else (along, axis_index("i"))
+    body = make.pointwise(Access(name, index, fill), (i, j), int(make.rng.integers(2)), gathers=False)
+    if not window:
+        return make.outputs(
+            "neighbours", [Stage("out", (i, j), make.pointwise(body, (i, j), 1, gathers=False))], ["out"]
+        )
+    pooled = Stage("pooled", (i, j), body, _reduction(make.one_of("sum", "max", "min"), k))
+    if make.chance(0.5):
+        total = Stage("total", (i,), _whole(pooled), _reduction("sum", j))
+        return make.outputs("neighbours", [pooled, total], ["pooled", "total"] if make.chance(0.5) else ["total"])
+    return make.outputs("neighbours", [pooled], ["pooled"])
+
+
+_KINDS = ("row", "kept", "folded")
 STRUCTURES: tuple[Callable[[Maker], Workload], ...] = (
     *(product, product, rows, rows, elements, integers, several),
+    *(folds, folds, neighbours),
     *(rows_elsewhere, elements_elsewhere),
 )
 
