@@ -20,7 +20,7 @@ from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.pointwise import PREFETCH_BYTES, launch
 from search_spaces.sketches.rows.column_walk import ColumnWalk
 from search_spaces.sketches.rows.row_parts import RowTiles, padded, row_tiling, rows_on, split_outputs
-from search_spaces.sketches.rows.running_folds import groups, online_pair, reduce_columns
+from search_spaces.sketches.rows.running_folds import can_be_online, groups, reduce_columns
 from search_spaces.structure.axes import Structure
 from search_spaces.workloads.workload import Workload
 
@@ -67,7 +67,7 @@ def _knobs(structure: Structure, target: Target) -> tuple[Knob, ...]:
     shared = (
         row_tiling(structure, target),
         column_tiling(structure, target),
-        Choice("online", (False, True) if online_pair(RowTiles(structure, 1)) else (False,)),
+        Choice("online", (False, True) if can_be_online(RowTiles(structure, 1)) else (False,)),
     )
     streaming = Choice("streaming", (False, True))
     if target.kind == "gpu":

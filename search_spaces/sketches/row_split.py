@@ -33,9 +33,18 @@ from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.pointwise import launch
 from search_spaces.sketches.row_looped import column_tiling
 from search_spaces.sketches.rows.column_walk import ColumnWalk
-from search_spaces.sketches.rows.row_parts import ROWS_OUTER, RowTiles, folded_in, row_tiling, rows_on, split_outputs
-from search_spaces.sketches.rows.running_folds import Group, groups, join_parts, online_pair, reduce_columns
+from search_spaces.sketches.rows.row_parts import (
+    ROWS_OUTER,
+    RowTiles,
+    folded_in,
+    row_tiling,
+    rows_on,
+    split_outputs,
+    spread,
+)
+from search_spaces.sketches.rows.running_folds import can_be_online, groups, join_parts, reduce_part
 from search_spaces.structure.axes import Structure
+from search_spaces.structure.dependent_folds import Group
 from search_spaces.workloads.expression import Affine
 from search_spaces.workloads.workload import Stage, Workload
 
@@ -96,7 +105,7 @@ def _knobs(structure: Structure, target: Target) -> tuple[Knob, ...]:
         Choice("split", _splits(structure)),
         row_tiling(structure, target),
         replace(columns, values=shared or columns.values[:1]),
-        Choice("online", (False, True) if online_pair(RowTiles(structure, 1)) else (False,)),
+        Choice("online", (False, True) if can_be_online(RowTiles(structure, 1)) else (False,)),
         Choice("warps", (1, 2, 4, 8, 16)),
         Choice("stages", (1, 2, 3, 4)),
         Choice("streaming", (False, True)),
@@ -145,7 +154,9 @@ def _lower(structure: Structure, target: Target, values: Values) -> TileProgram:
     grid = parts.grid if points else Grid(last.rows.grid)
     body = tuple(last.finish(walks, points, per_row, values.flag("streaming")))
     kernels.append(Kernel(f"{workload.name}_finish", grid, body, launched))
-    return TileProgram(workload.name, buffers(workload, *map(parts.workspace, structure.folds)), tuple(kernels))
+    return TileProgram(
+        workload.name, buffers(workload, *(parts.workspace(s) for g in walks for s in g.stages)), tuple(kernels)
+    )
 
 
 @dataclass(frozen=True)
@@ -175,9 +186,13 @@ class _Parts:
         """Kernel of one walk: fold this program's part of the rows."""
         names = Names({s.name for s in self.rows.workload.stages})
         body, known = self._joined(before, names)
-        body += reduce_columns(self.rows, self.walk, group, names, known, by_point=True)
+        part, statistics = reduce_part(self.rows, self.walk, group, names, known, by_point=True)
+        emitter = self.rows.emitter(None, names, known)
         where = (Slice(Affine.of(("s", 1))), *self.rows.place.values())
-        return [*body, *(Store(self._workspace_name(s), where, s.name) for s in group.stages)]
+        for stage, statistic in zip(group.stages, statistics, strict=True):
+            stored = spread(emitter, statistic, self.rows.sliced)
+            emitter.body.append(Store(self._workspace_name(stage), where, stored.name))
+        return [*body, *part, *emitter.body]
 
     def finish(self, walks: list[Group], points: list[Stage], per_row: list[Stage], streaming: bool) -> list[Statement]:
         """The last kernel: join every reduction and write this program's part of the outputs; the first writes rows."""

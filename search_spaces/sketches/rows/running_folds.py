@@ -6,9 +6,11 @@
                                                     total = sum of points over c
                                                     total += sum of what is left of the columns
 By row needs few registers, and folds across threads in every iteration; by point does that once, and masks nothing
-within the loop. Folds share a walk where none needs the result of another. A maximum shares it with the sum of
-exponentials that are shifted by it, which is rescaled when the maximum grows (Milakov and Gimelshein, "Online
-normalizer calculation for softmax", 2018, algorithm 3).
+within the loop. What shares a walk, and how folds move that are relative to others, `structure.dependent_folds` says:
+
+    top_next = max(top, max of x_tile)
+    rescale = exp(top - top_next)
+    total = total * rescale + sum of exp(x_tile - top_next);  top = top_next
 """
 
 from __future__ import annotations
@@ -17,85 +19,64 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from search_spaces.programs.lowering import Emitter, Names
-from search_spaces.programs.tile_program import Fill, Reduce, Slice, Statement, Tile
+from search_spaces.programs.tile_program import Fill, Position, Reduce, Slice, Statement, Tile
 from search_spaces.sketches.rows.column_walk import ColumnWalk
-from search_spaces.sketches.rows.row_parts import RowTiles, combine_operator, fold, folded_in, identity, reads
-from search_spaces.workloads.expression import Access, Affine, Apply
-from search_spaces.workloads.workload import Stage
-
-# The start of a maximum that sums are shifted by: the lowest float32, not -inf, so that minus itself it is 0.
-_LOWEST = -3.4028234663852886e38
-
-
-@dataclass(frozen=True)
-class Group:
-    """Reductions folded in one walk; `shifted`: a maximum and the sum that is shifted by it."""
-
-    stages: tuple[Stage, ...]
-    shifted: bool = False
+from search_spaces.sketches.rows.row_parts import RowTiles, combine_operator, fold_along, folded_in, identity
+from search_spaces.structure import dependent_folds
+from search_spaces.structure.dependent_folds import Fold, Group, before, was
+from search_spaces.structure.moving_folds import reads
+from search_spaces.workloads.expression import Access, Affine, Apply, accesses
 
 
 def groups(rows: RowTiles, online: bool) -> list[Group]:
     """The reductions in order, grouped into walks."""
-    pair = online_pair(rows) if online else None
-    found: list[Group] = []
-    for stage in rows.structure.folds:
-        if pair and stage is pair[1]:
-            continue
-        if pair and stage is pair[0]:
-            found.append(Group(pair, shifted=True))
-            continue
-        before = found[-1] if found else Group((), shifted=True)
-        if before.shifted or any(reads(rows.body_of(stage), s.name) for s in before.stages):
-            found.append(Group((stage,)))
-        else:
-            found[-1] = Group((*before.stages, stage))
-    return found
+    structure = rows.structure
+    bodies = {s.name: rows.body_of(s) for s in structure.folds}
+    results = [Access(s.name, ()) if s.reduction else rows.body_of(s) for s in structure.outputs]
+    return dependent_folds.groups(structure.folds, bodies, results, online)
 
 
-def online_pair(rows: RowTiles) -> tuple[Stage, Stage] | None:
-    """A maximum over the columns, and the next reduction, if that sums exp(… - maximum) with nothing else of it."""
-    for top, total in zip(rows.structure.folds, rows.structure.folds[1:], strict=False):
-        if top.reduction is None or total.reduction is None:
-            continue
-        body = rows.body_of(total)
-        if top.reduction.operator != "max" or total.reduction.operator != "sum":
-            continue
-        if not (isinstance(body, Apply) and body.operator == "exp" and isinstance(body.arguments[0], Apply)):
-            continue
-        shifted = body.arguments[0]
-        if shifted.operator != "sub" or reads(shifted.arguments[0], top.name):
-            continue
-        if isinstance(shifted.arguments[1], Access) and shifted.arguments[1].tensor == top.name:
-            return top, total
-    return None
+def can_be_online(rows: RowTiles) -> bool:
+    """Whether reductions can share a walk although one depends on another."""
+    return len(groups(rows, online=True)) < len(groups(rows, online=False))
 
 
 def reduce_columns(
     rows: RowTiles, walk: ColumnWalk, group: Group, names: Names, known: dict[str, Tile], by_point: bool
 ) -> list[Statement]:
     """The statistics of the group, added to `known` when they are complete."""
-    folds = _Folds(rows, group, names, dict(known))
-    statistics = [rows.statistic(s) for s in group.stages]
-    known.update({t.name: t for t in statistics})
+    body, _ = reduce_part(rows, walk, group, names, known, by_point)
+    folds = _Folds(rows, group, names, known)
+    known.update({t.name: t for t in folds.statistics})
+    return [*body, *folds.complete()]
+
+
+def reduce_part(
+    rows: RowTiles, walk: ColumnWalk, group: Group, names: Names, known: dict[str, Tile], by_point: bool
+) -> tuple[list[Statement], list[Tile]]:
+    """What the columns of the walk are of the group's statistics, to be joined with others; and the tiles of it."""
+    folds = _Folds.named(rows, group, names, known)
+    statistics = folds.statistics
     if walk.one_by_one:
         # A turn of one column adds a point to every row.
-        return [*folds.start(statistics), *walk.over(lambda columns: folds.add_points(statistics, columns))]
-    if not by_point:
-        return [*folds.start(statistics), *walk.over(folds.add_rows)]
-    points = [rows.points(names.fresh(f"{s.name}_points"), walk.columns, folded_in(s)) for s in group.stages]
-    main = walk.whole(lambda columns: folds.add_points(points, columns))
-    body = [*folds.start(points), *main, *folds.join(points, rows.structure.column.name)] if main else []
-    return [*(body or folds.start(statistics)), *walk.rest(folds.add_rows)]
+        body = [*folds.start(statistics), *walk.over(lambda columns: folds.add_points(statistics, columns))]
+    elif not by_point:
+        body = [*folds.start(statistics), *walk.over(folds.add_rows)]
+    else:
+        points = [folds.points(f, walk.columns) for f in group.folds]
+        main = walk.whole(lambda columns: folds.add_points(points, columns))
+        joined = [*folds.start(points), *main, *folds.join(points, rows.structure.column.name)] if main else []
+        body = [*(joined or folds.start(statistics)), *walk.rest(folds.add_rows)]
+    return body, statistics
 
 
 def join_parts(
     rows: RowTiles, group: Group, names: Names, known: dict[str, Tile], parts: Sequence[Tile], load: list[Statement]
 ) -> list[Statement]:
     """The statistics of the group from tiles of partial ones, with their parts along the first axis."""
-    folds = _Folds(rows, group, names, dict(known))
+    folds = _Folds.named(rows, group, names, known)
     known.update({s.name: rows.statistic(s) for s in group.stages})
-    return [*load, *folds.join(parts, parts[0].axes[0])]
+    return [*load, *folds.join(parts, parts[0].axes[0]), *folds.complete()]
 
 
 @dataclass(frozen=True)
@@ -107,51 +88,116 @@ class _Folds:
     names: Names
     known: dict[str, Tile]
 
+    @staticmethod
+    def named(rows: RowTiles, group: Group, names: Names, known: dict[str, Tile]) -> _Folds:
+        """With the names of statistics given to them alone."""
+        names.taken.update(f.name for f in group.folds)
+        return _Folds(rows, group, names, dict(known))
+
+    @property
+    def statistics(self) -> list[Tile]:
+        """What is folded of every row; the points of all rows are counted together."""
+        return [Tile(f.name, (), ()) if f.counts else self.rows.statistic(f.stage) for f in self.group.folds]
+
+    def points(self, fold: Fold, columns: Slice) -> Tile:
+        name = self.names.fresh(f"{fold.name}_points")
+        return Tile(name, (), ()) if fold.counts else self.rows.points(name, columns, folded_in(fold.stage))
+
     def start(self, running: Sequence[Tile]) -> list[Statement]:
         """Set the running values to what leaves every other value as it is."""
-        starts = [identity(s) for s in self.group.stages]
-        if self.group.shifted:
-            starts[0] = _LOWEST
+        starts = [identity(f.stage) if f.start is None else f.start for f in self.group.folds]
         return [Fill(tile, value) for tile, value in zip(running, starts, strict=True)]
 
     def add_rows(self, columns: Slice) -> list[Statement]:
         """Fold the columns, and the results into the statistics."""
         emitter = self.rows.emitter(columns, self.names, self.known)
-        running = [self.rows.statistic(s) for s in self.group.stages]
-        return self._add(emitter, running, lambda s: fold(self.rows, emitter, s, columns, f"{s.name}_part"))
+
+        def value(fold: Fold) -> Tile | float:
+            if fold.counts:
+                return self._number(emitter, columns)
+            return fold_along(
+                self.rows, emitter, fold.stage, {self.rows.structure.column: columns}, f"{fold.name}_part"
+            )
+
+        return self._add(emitter, self.statistics, value)
 
     def add_points(self, running: Sequence[Tile], columns: Slice) -> list[Statement]:
         """Fold every point of the columns into the running value at its place."""
         emitter = self.rows.emitter(columns, self.names, self.known)
-        return self._add(emitter, running, lambda s: emitter.tile(self.rows.body_of(s), f"{s.name}_point"))
+
+        def value(fold: Fold) -> Tile | float:
+            return 1.0 if fold.counts else emitter.tile(fold.stage.expression, f"{fold.name}_point")
+
+        return self._add(emitter, running, value)
 
     def join(self, partial: Sequence[Tile], axis: str) -> list[Statement]:
         """Fold running values along an axis, to the statistics."""
-        body: list[Statement] = []
-        statistics = [self.rows.statistic(s) for s in self.group.stages]
-        for stage, tile, statistic in zip(self.group.stages, partial, statistics, strict=True):
-            assert stage.reduction is not None
-            folded = tile
-            if self.group.shifted and stage is not self.group.stages[0]:
-                emitter = Emitter({x: Slice(Affine(), tile.extent(x)) for x in tile.axes}, {}, self.names)
-                shift = emitter.map("exp", emitter.map("sub", partial[0], statistics[0]))
-                folded = emitter.map("mul", tile, shift)
-                body += emitter.body
-            body.append(Reduce(statistic, folded.name, axis, stage.reduction.operator))
-        return body
-
-    def _add(self, emitter: Emitter, running: Sequence[Tile], value: Callable[[Stage], Tile]) -> list[Statement]:
-        """Add what `value` makes of every stage to its running value."""
-        if not self.group.shifted:
-            for stage, tile in zip(self.group.stages, running, strict=True):
-                emitter.assign(tile, combine_operator(stage), tile, value(stage))
-            return emitter.body
-        (top_stage, total_stage), (top, total) = self.group.stages, running
-        candidate = value(top_stage)
-        higher = emitter.map("maximum", top, candidate, name=f"{top.name}_next")
-        rescale = emitter.map("exp", emitter.map("sub", top, higher), name="rescale")
-        emitter.tiles[top_stage.name] = higher
-        added = value(total_stage)
-        emitter.assign(total, "add", emitter.map("mul", total, rescale), added)
-        emitter.assign(top, "maximum", top, candidate)
+        largest = max(partial, key=lambda t: len(t.axes))
+        emitter = Emitter({x: Slice(Affine(), largest.extent(x)) for x in largest.axes}, {}, self.names)
+        for fold, tile in zip(self.group.folds, partial, strict=True):
+            left = [x for x in tile.axes if x != axis]
+            statistic = Tile(fold.name, tuple(left), tuple(map(tile.extent, left)), tile.dtype)
+            emitter.tiles[before(fold.name)] = tile
+            moved = tile if fold.moved is None else emitter.tile(fold.moved, "t")
+            if axis in moved.axes:
+                assert fold.stage.reduction is not None
+                emitter.body.append(Reduce(statistic, moved.name, axis, fold.stage.reduction.operator))
+            else:
+                # Every point has counted as many.
+                emitter.assign(statistic, "mul", moved, float(largest.extent(axis)))
+            emitter.tiles[fold.name] = statistic
+            self._relate(emitter)
         return emitter.body
+
+    def complete(self) -> list[Statement]:
+        """What is left to do to the statistics when all points are in them."""
+        emitter = self.rows.emitter(None, self.names, {t.name: t for t in self.statistics})
+        for name, factor in self.group.completed:
+            emitter.assign(emitter.tiles[name], "mul", emitter.tiles[name], emitter.tile(factor, "completion"))
+        return emitter.body
+
+    def _add(self, emitter: Emitter, running: Sequence[Tile], value: Callable[[Fold], Tile | float]) -> list[Statement]:
+        """Add what `value` makes of every fold to its running value, which is moved to where that one is."""
+        last: list[tuple[Tile, str, Tile, Tile | float]] = []
+        for fold, tile in zip(self.group.folds, running, strict=True):
+            emitter.tiles[before(fold.name)] = tile
+            self._prepare(emitter, fold)
+            more = value(fold)
+            moved = tile if fold.moved is None else emitter.tile(fold.moved, "t")
+            combine = combine_operator(fold.stage)
+            if fold.name in self.group.leaders:
+                then = emitter.map(combine, moved, more, name=f"{tile.name}_next", dtype=tile.dtype)
+                emitter.tiles[fold.name] = then
+                self._relate(emitter)
+                last.append((tile, combine, moved, more))
+            else:
+                emitter.assign(tile, combine, moved, more)
+        for tile, combine, moved, more in last:
+            emitter.assign(tile, combine, moved, more)
+        return emitter.body
+
+    def _prepare(self, emitter: Emitter, fold: Fold) -> None:
+        """Compute by what the fold moves, before what is added to it."""
+        own = before(fold.name)
+        for part in fold.moved.arguments if isinstance(fold.moved, Apply) else ():
+            if not reads(part, {own}):
+                emitter.emit(part, "rescale" if fold.moved.operator == "mul" else "moved")
+
+    def _relate(self, emitter: Emitter) -> None:
+        """Compute what others are relative to, as it is and as it was, as soon as that is known."""
+        for name, relative in self.group.relatives:
+            if name not in emitter.tiles and all(a.tensor in emitter.tiles for a in accesses(relative)):
+                emitter.tiles[name] = emitter.tile(relative, name)
+                emitter.tiles[before(name)] = emitter.tile(was(relative), f"{name}_before")
+
+    def _number(self, emitter: Emitter, columns: Slice) -> Tile | float:
+        """How many of the columns there are."""
+        extent, width = self.rows.structure.column.extent, columns.extent
+        assert width is not None
+        if extent % width == 0:
+            return float(width)
+        if not columns.start.terms:
+            return float(min(width, extent - columns.start.offset))
+        first = Tile(self.names.fresh("first"), (), ())
+        emitter.body.append(Position(first, Slice(columns.start)))
+        return emitter.map("minimum", emitter.map("sub", float(extent), first), float(width), name="number")
