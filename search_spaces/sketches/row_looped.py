@@ -5,12 +5,14 @@ After:   grid r.0 in R/H:
            for c.0: top = max(top, max of x_tile)
            for c.0: total += sum of exp(x_tile - top)
            for c.0: store out_tile
-With `online`, the sum of exponentials joins the loop of its maximum; `accumulate` says whether an iteration folds its
-columns by row or by point (see `running_folds` for both). Rows that lie across memory are always folded by point: a
-program then has neighbours in memory as its rows.
+With `online`, folds join the loop of those that they depend on where they can, here the sum that of the maximum;
+`accumulate` says whether an iteration folds its columns by row or by point (see `running_folds` for both). Rows that
+lie across memory are always folded by point: a program then has neighbours in memory as its rows.
 """
 
 from __future__ import annotations
+
+from itertools import product
 
 from search_spaces.devices.target import Target
 from search_spaces.programs.lowering import Names, buffers
@@ -20,7 +22,7 @@ from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.pointwise import PREFETCH_BYTES, launch
 from search_spaces.sketches.rows.column_walk import ColumnWalk
 from search_spaces.sketches.rows.row_parts import RowTiles, padded, row_tiling, rows_on, split_outputs
-from search_spaces.sketches.rows.running_folds import can_be_online, groups, reduce_columns
+from search_spaces.sketches.rows.running_folds import groups, online_choices, reduce_columns, starts_online
 from search_spaces.structure.axes import Structure
 from search_spaces.workloads.workload import Workload
 
@@ -67,7 +69,7 @@ def _knobs(structure: Structure, target: Target) -> tuple[Knob, ...]:
     shared = (
         row_tiling(structure, target),
         column_tiling(structure, target),
-        Choice("online", (False, True) if can_be_online(RowTiles(structure, 1)) else (False,)),
+        Choice("online", online_choices(RowTiles(structure, 1))),
     )
     streaming = Choice("streaming", (False, True))
     if target.kind == "gpu":
@@ -84,14 +86,16 @@ def _knobs(structure: Structure, target: Target) -> tuple[Knob, ...]:
 def _seeds(structure: Structure, knobs: tuple[Knob, ...]) -> tuple[Values, ...]:
     """Tiles of a few vectors a thread, each row read as seldom as can be."""
     own = {k.name: k for k in knobs}
+    starts = starts_online(RowTiles(structure, 1))
     seeds = []
-    for rows, columns, warps, stages in _SEEDS_OUTER if structure.outer else _SEEDS:
+    for (rows, columns, warps, stages), online in product(_SEEDS_OUTER if structure.outer else _SEEDS, starts):
+        # By point an exponential more is computed for every element of what is rescaled.
+        by_row = online and len(starts) == 1 and not structure.outer
         values = {
             "rows": nearest(own["rows"], rows),
             "columns": nearest(own["columns"], columns),
-            "online": own["online"].values[-1],
-            # By point an exponential more is computed for every element.
-            "accumulate": "row" if own["online"].values[-1] and not structure.outer else "point",
+            "online": online,
+            "accumulate": "row" if by_row else "point",
             "warps": warps,
             "stages": stages,
             "streaming": False,

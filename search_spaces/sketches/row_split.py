@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from itertools import product
 
 from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
@@ -42,7 +43,7 @@ from search_spaces.sketches.rows.row_parts import (
     split_outputs,
     spread,
 )
-from search_spaces.sketches.rows.running_folds import can_be_online, groups, join_parts, reduce_part
+from search_spaces.sketches.rows.running_folds import groups, join_parts, online_choices, reduce_part, starts_online
 from search_spaces.structure.axes import Structure
 from search_spaces.structure.dependent_folds import Group
 from search_spaces.workloads.expression import Affine
@@ -105,7 +106,7 @@ def _knobs(structure: Structure, target: Target) -> tuple[Knob, ...]:
         Choice("split", _splits(structure)),
         row_tiling(structure, target),
         replace(columns, values=shared or columns.values[:1]),
-        Choice("online", (False, True) if can_be_online(RowTiles(structure, 1)) else (False,)),
+        Choice("online", online_choices(RowTiles(structure, 1))),
         Choice("warps", (1, 2, 4, 8, 16)),
         Choice("stages", (1, 2, 3, 4)),
         Choice("streaming", (False, True)),
@@ -119,7 +120,7 @@ def _seeds(structure: Structure, target: Target, knobs: dict[str, Knob]) -> tupl
     for rows, columns, warps, stages in _SEEDS_OUTER if structure.outer else _SEEDS:
         height = nearest(knobs["rows"], rows)
         assert isinstance(height, tuple)
-        for programs in _PROGRAMS_PER_SM:
+        for programs, online in product(_PROGRAMS_PER_SM, starts_online(RowTiles(structure, 1))):
             split = programs * target.num_sms / (outer * height[0])
             if split < SPLITS[0]:
                 continue
@@ -127,7 +128,7 @@ def _seeds(structure: Structure, target: Target, knobs: dict[str, Knob]) -> tupl
                 "split": nearest(knobs["split"], split),
                 "rows": height,
                 "columns": nearest(knobs["columns"], columns),
-                "online": knobs["online"].values[-1],
+                "online": online,
                 "warps": warps,
                 "stages": stages,
                 "streaming": False,

@@ -10,13 +10,14 @@ it has itself is moved:
     where(x == top, position, beyond)            partial where old == new, else beyond
 
 (see `moving_folds`). Parts of the points that were folded apart are joined by the same rule: each is moved to what all
-of them have. (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018, algorithm 3; Chan, Golub and
-LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979.)
+of them have. What may be relative to anything near, as the second kind may, is moved only there: while points are
+added, it is held where the first ones had it. (Milakov and Gimelshein, "Online normalizer calculation for softmax",
+2018, algorithm 3; Chan, Golub and LeVeque, "Algorithms for computing the sample variance", 1983, sections 2 and 3.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from search_spaces.structure.moving_folds import (
@@ -44,12 +45,13 @@ class Fold:
     """A fold of a walk: that of its stage, from `start` on, or where that is None from what changes nothing.
 
     `moved`: what its partial result becomes first when it is relative to others, which as they were are read by the
-    names that `before` gives them.
+    names that `before` gives them. `held`: that is so only where parts are joined, or all points are folded.
     """
 
     stage: Stage
     start: float | None = None
     moved: Expression | None = None
+    held: bool = False
 
     @property
     def name(self) -> str:
@@ -62,15 +64,26 @@ class Fold:
 
 
 @dataclass(frozen=True)
+class Relative:
+    """A value per row of the results of folds, which others are relative to; it is read by its name.
+
+    `held`: what it is instead while points are added, of what it was before them.
+    """
+
+    name: str
+    value: Expression
+    held: Expression | None = None
+
+
+@dataclass(frozen=True)
 class Group:
     """The folds of one walk, those that others are relative to before them.
 
-    `relatives`: values per row, computed of folds and of each other, by which bodies read what they are relative to.
     `completed`: by what results are multiplied once all points are folded, by name.
     """
 
     folds: tuple[Fold, ...]
-    relatives: tuple[tuple[str, Expression], ...] = ()
+    relatives: tuple[Relative, ...] = ()
     completed: tuple[tuple[str, Expression], ...] = ()
 
     @property
@@ -79,10 +92,10 @@ class Group:
 
     @property
     def leaders(self) -> frozenset[str]:
-        """The folds that others are relative to, or are moved by: these change last."""
-        found = {a.tensor for _, value in self.relatives for a in ex.accesses(value)}
+        """The folds that others are relative to, or are moved by, while points are added: these change last."""
+        found = {a.tensor for r in self.relatives for a in ex.accesses(r.held or r.value)}
         for fold in self.folds:
-            read = {a.tensor for a in ex.accesses(fold.moved)} if fold.moved else set()
+            read = {a.tensor for a in ex.accesses(fold.moved)} if fold.moved and not fold.held else set()
             found |= {f.name for f in self.folds if f is not fold and read & {f.name, before(f.name)}}
         return frozenset(found)
 
@@ -123,11 +136,10 @@ class _Build:
     bodies: Sequence[tuple[str, Expression]]
     results: Sequence[Expression]
     taken: set[str]
-    relatives: dict[str, Expression] = field(default_factory=dict)
+    relatives: list[Relative] = field(default_factory=list)
     completed: list[tuple[str, Expression]] = field(default_factory=list)
     counts: list[Fold] = field(default_factory=list)
     others: dict[str, Fold] = field(default_factory=dict)
-    named: dict[Expression, str] = field(default_factory=dict)
 
     def group(self) -> Group:
         hidden = {m.stage.name for m in self.walk.values() if isinstance(m.rule, Scaled)}
@@ -142,7 +154,7 @@ class _Build:
                     self._selected(member, member.rule)
                 case None:
                     self.others[name] = _fold(member.stage, member.body)
-        return Group((*self.counts, *self.others.values()), tuple(self.relatives.items()), tuple(self.completed))
+        return Group((*self.counts, *self.others.values()), tuple(self.relatives), tuple(self.completed))
 
     # Sums of exponentials
 
@@ -154,7 +166,7 @@ class _Build:
             body = _replaced(body, exponent.relative, relative)
             moved = ex.mul(moved, _power(exponent.operator, coefficient, was(relative), relative))
             if relative != exponent.relative:
-                given = self.relatives[relative.tensor]
+                given = next(r.value for r in self.relatives if r.name == relative.tensor)
                 last = _power(exponent.operator, coefficient, given, exponent.relative)
                 self.completed.append((member.stage.name, last))
         self.others[member.stage.name] = _fold(member.stage, body, moved=moved)
@@ -173,9 +185,9 @@ class _Build:
                 self.others[exponent.leader] = _fold(leader.stage, leader.body, start)
                 return exponent.relative
             # From an infinity at the other end to itself it is NaN that sums are moved by, which they should be.
-            bounds = (start,)
+            bounds = [start]
         else:
-            bounds = (start, -start)
+            bounds = [start, -start]
         value: Expression = Access(exponent.leader, ())
         for bound in bounds:
             value = ex.call("maximum" if bound < 0 else "minimum", value, Literal(bound))
@@ -193,13 +205,19 @@ class _Build:
         more = ex.add(ex.mul(t, a), ex.mul(s, ex.add(b, ex.mul(was(count), t))))
         body = _replaced(_replaced(member.body, rule.first.mean, first), rule.second.mean, second)
         name = member.stage.name
-        self.others[name] = _fold(member.stage, body, moved=ex.add(was(Access(name, ())), more))
+        self.others[name] = _fold(member.stage, body, moved=ex.add(was(Access(name, ())), more), held=True)
 
     def _about(self, member: Member, centre: Centre) -> tuple[Access, Expression, Expression]:
         """What stands for the mean; the sum of the values about it, as it was; and by how much it moved."""
-        count = self._count(member)
-        share = self._relative("share", ex.div(Literal(1.0), ex.call("maximum", count, Literal(1.0))))
-        mean = self._relative(f"{centre.leader}_mean", ex.mul(Access(centre.leader, ()), share))
+        count, total = self._count(member), Access(centre.leader, ())
+
+        def first(mean: Access) -> Expression:
+            none_before = ex.call("eq", was(count), Literal(0.0))
+            return ex.call("where", none_before, ex.mul(total, ex.div(Literal(1.0), count)), was(mean))
+
+        # Divided, not multiplied by 1 / count: a product could be fused with what it is subtracted from, and differ.
+        value = ex.div(total, ex.call("maximum", count, Literal(1.0)))
+        mean = self._relative(f"{centre.leader}_mean", value, first)
         step = ex.sub(was(mean), mean)
         body = _replaced(ex.sub(centre.value, centre.mean), centre.mean, mean)
         known = next((f.name for f in self.others.values() if f.stage.expression == body), None)
@@ -207,7 +225,7 @@ class _Build:
         away = Access(name, ())
         if known is None:
             moved = ex.add(was(away), ex.mul(was(count), step))
-            self.others[name] = Fold(_beside(member.stage, name, body), moved=moved)
+            self.others[name] = Fold(_beside(member.stage, name, body), moved=moved, held=True)
         return mean, was(away), step
 
     def _count(self, member: Member) -> Access:
@@ -230,11 +248,12 @@ class _Build:
         moved = ex.call("where", stays, partial, rule.beyond)
         self.others[member.stage.name] = _fold(member.stage, member.body, moved=moved)
 
-    def _relative(self, wanted: str, value: Expression) -> Access:
-        if value not in self.named:
-            self.named[value] = self._fresh(wanted)
-            self.relatives[self.named[value]] = value
-        return Access(self.named[value], ())
+    def _relative(self, wanted: str, value: Expression, held: Callable[[Access], Expression] | None = None) -> Access:
+        known = next((r.name for r in self.relatives if r.value == value), None)
+        name = Access(known or self._fresh(wanted), ())
+        if known is None:
+            self.relatives.append(Relative(name.tensor, value, held(name) if held else None))
+        return name
 
     def _fresh(self, wanted: str) -> str:
         name, number = wanted, 1
@@ -245,8 +264,10 @@ class _Build:
         return name
 
 
-def _fold(stage: Stage, body: Expression, start: float | None = None, moved: Expression | None = None) -> Fold:
-    return Fold(replace(stage, expression=body), start, moved)
+def _fold(
+    stage: Stage, body: Expression, start: float | None = None, moved: Expression | None = None, held: bool = False
+) -> Fold:
+    return Fold(replace(stage, expression=body), start, moved, held)
 
 
 def _beside(stage: Stage, name: str, body: Expression) -> Stage:

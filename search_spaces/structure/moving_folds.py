@@ -57,8 +57,11 @@ class Centred:
     """A sum of products of two values, each about its mean.
 
     With a = sum(x - c) and b = sum(z - d) over n points, of which c and d move by s and t,
-    sum((x - c + s) * (z - d + t)) = sum((x - c) * (z - d)) + t * a + s * b + n * s * t: right wherever c and d are, and
-    exact to rounding where they are near the means of these points, as the running ones are.
+
+        sum((x - c + s) * (z - d + t)) = sum((x - c) * (z - d)) + t * a + s * b + n * s * t
+
+    wherever c and d are. Where c is the mean of n0 of the points, sum((x - c)^2) is at most 1 + n / n0 times what it is
+    about the mean of all: so few digits are lost where it is moved there.
     """
 
     first: Centre
@@ -150,7 +153,7 @@ def scale_of(e: Expression, walk: Walk, scales: Mapping[str, Scale]) -> Scale | 
         case Apply("div", (a, b)) if scales or not reads(b, walk):
             return _added(scale_of(a, walk, scales), scale_of(b, walk, scales), -1.0)
         case Apply("add" | "sub", (a, b)):
-            return _alike(a, b, walk, scales)
+            return {} if scales and _logarithms_cancel(e, walk, scales) else _alike(a, b, walk, scales)
         case Apply("where", (condition, a, b)) if not reads(condition, walk):
             return _alike(a, b, walk, scales)
         case _:
@@ -168,6 +171,23 @@ def _alike(a: Expression, b: Expression, walk: Walk, scales: Mapping[str, Scale]
     """The scale of both, of which 0 has any."""
     found = [scale_of(e, walk, scales) for e in (a, b) if e != Literal(0.0)]
     return found[0] if found and all(f == found[0] for f in found) else None
+
+
+def _logarithms_cancel(e: Expression, walk: Walk, scales: Mapping[str, Scale]) -> bool:
+    """Whether this is the logarithm of a quotient that does not scale: (x - top) - log(sum of exp(x - top))."""
+    terms = linear(e)
+    total: Scale | None = {}
+    for term in [t for t in terms if reads(t, walk)]:
+        match term:
+            case Access(tensor) if all(
+                math.isclose(terms.get(v, 0.0), -terms[term] * c) for v, c in linear(walk[tensor].body).items()
+            ):
+                total = _added(total, {Exponent(tensor, term, "exp"): 1.0}, -terms[term])
+            case Apply("log", (summed,)):
+                total = _added(total, scale_of(summed, walk, scales), terms[term])
+            case _:
+                return False
+    return total == {}
 
 
 def _exponential(operator: str, argument: Expression, walk: Walk) -> Scale | None:
@@ -255,7 +275,7 @@ def _extreme_of(condition: Expression, walk: Walk) -> Expression | None:
             leader = walk.get(next(iter(names), ""))
             if leader is None or len(names) > 1 or leader.rule or leader.operator not in ("max", "min"):
                 return None
-            own = extreme.arguments[0] if extreme == ex.call("to_integer", *_of(extreme)) else extreme
+            (own,) = _of(extreme) if ex.is_integral(extreme) else (extreme,)
             return extreme if isinstance(own, Access) and value == leader.body else None
         case _:
             return None

@@ -15,7 +15,7 @@ within the loop. What shares a walk, and how folds move that are relative to oth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from search_spaces.programs.lowering import Emitter, Names
@@ -25,7 +25,7 @@ from search_spaces.sketches.rows.row_parts import RowTiles, combine_operator, fo
 from search_spaces.structure import dependent_folds
 from search_spaces.structure.dependent_folds import Fold, Group, before, was
 from search_spaces.structure.moving_folds import reads
-from search_spaces.workloads.expression import Access, Affine, Apply, accesses
+from search_spaces.workloads.expression import Access, Affine, Apply, Expression, accesses
 
 
 def groups(rows: RowTiles, online: bool) -> list[Group]:
@@ -36,19 +36,26 @@ def groups(rows: RowTiles, online: bool) -> list[Group]:
     return dependent_folds.groups(structure.folds, bodies, results, online)
 
 
-def can_be_online(rows: RowTiles) -> bool:
-    """Whether reductions can share a walk although one depends on another."""
-    return len(groups(rows, online=True)) < len(groups(rows, online=False))
+def online_choices(rows: RowTiles) -> tuple[bool, ...]:
+    """Whether dependent reductions share walks, as a search may choose."""
+    apart, shared = groups(rows, online=False), groups(rows, online=True)
+    return (False, True) if len(shared) < len(apart) else (False,)
+
+
+def starts_online(rows: RowTiles) -> tuple[bool, ...]:
+    """The choices to start a search from. What is only rescaled is best online; moving squares may not pay."""
+    moved = [f.moved for g in groups(rows, online=True) for f in g.folds if f.moved is not None]
+    rescaled = all(isinstance(m, Apply) and m.operator == "mul" for m in moved)
+    return online_choices(rows)[-1:] if rescaled else online_choices(rows)
 
 
 def reduce_columns(
     rows: RowTiles, walk: ColumnWalk, group: Group, names: Names, known: dict[str, Tile], by_point: bool
 ) -> list[Statement]:
     """The statistics of the group, added to `known` when they are complete."""
-    body, _ = reduce_part(rows, walk, group, names, known, by_point)
-    folds = _Folds(rows, group, names, known)
-    known.update({t.name: t for t in folds.statistics})
-    return [*body, *folds.complete()]
+    body, statistics = reduce_part(rows, walk, group, names, known, by_point)
+    known.update({t.name: t for t in statistics})
+    return [*body, *_Folds(rows, group, names, known).complete()]
 
 
 def reduce_part(
@@ -56,18 +63,21 @@ def reduce_part(
 ) -> tuple[list[Statement], list[Tile]]:
     """What the columns of the walk are of the group's statistics, to be joined with others; and the tiles of it."""
     folds = _Folds.named(rows, group, names, known)
-    statistics = folds.statistics
+    statistics = folds.statistics()
     if walk.one_by_one:
         # A turn of one column adds a point to every row.
-        body = [*folds.start(statistics), *walk.over(lambda columns: folds.add_points(statistics, columns))]
+        main = walk.over(lambda columns: folds.add_points(statistics, columns))
+        body = [*folds.start(statistics), *main, *folds.settle(statistics)]
     elif not by_point:
-        body = [*folds.start(statistics), *walk.over(folds.add_rows)]
+        main = walk.over(lambda columns: folds.add_rows(statistics, columns))
+        body = [*folds.start(statistics), *main, *folds.settle(statistics)]
     else:
-        points = [folds.points(f, walk.columns) for f in group.folds]
+        points = folds.points(walk.columns)
         main = walk.whole(lambda columns: folds.add_points(points, columns))
-        joined = [*folds.start(points), *main, *folds.join(points, rows.structure.column.name)] if main else []
-        body = [*(joined or folds.start(statistics)), *walk.rest(folds.add_rows)]
-    return body, statistics
+        joined = [*folds.start(points), *main, *folds.join(points, statistics, rows.structure.column.name)]
+        rest = walk.rest(lambda columns: folds.add_rows(statistics, columns))
+        body = [*(joined if main else folds.start(statistics)), *rest, *(folds.settle(statistics) if rest else ())]
+    return body, [statistics[s.name] for s in group.stages]
 
 
 def join_parts(
@@ -75,8 +85,14 @@ def join_parts(
 ) -> list[Statement]:
     """The statistics of the group from tiles of partial ones, with their parts along the first axis."""
     folds = _Folds.named(rows, group, names, known)
-    known.update({s.name: rows.statistic(s) for s in group.stages})
-    return [*load, *folds.join(parts, parts[0].axes[0]), *folds.complete()]
+    partial = {s.name: tile for s, tile in zip(group.stages, parts, strict=True)}
+    statistics = {s.name: rows.statistic(s) for s in group.stages}
+    known.update(statistics)
+    return [*load, *folds.join(partial, statistics, parts[0].axes[0]), *folds.complete()]
+
+
+# The tiles in which folds, and what they are relative to where that is held, are kept; by name.
+_Running = Mapping[str, Tile]
 
 
 @dataclass(frozen=True)
@@ -95,33 +111,43 @@ class _Folds:
         return _Folds(rows, group, names, dict(known))
 
     @property
-    def statistics(self) -> list[Tile]:
+    def _held(self) -> list[str]:
+        return [r.name for r in self.group.relatives if r.held]
+
+    def statistics(self) -> _Running:
         """What is folded of every row; the points of all rows are counted together."""
-        return [Tile(f.name, (), ()) if f.counts else self.rows.statistic(f.stage) for f in self.group.folds]
+        folds = {f.name: Tile(f.name, (), ()) if f.counts else self.rows.statistic(f.stage) for f in self.group.folds}
+        sliced = self.rows.sliced
+        return folds | {n: Tile(self.names.fresh(n), tuple(sliced), tuple(sliced.values())) for n in self._held}
 
-    def points(self, fold: Fold, columns: Slice) -> Tile:
-        name = self.names.fresh(f"{fold.name}_points")
-        return Tile(name, (), ()) if fold.counts else self.rows.points(name, columns, folded_in(fold.stage))
+    def points(self, columns: Slice) -> _Running:
+        """What is folded at every point of a turn."""
+        dtypes = {f.name: folded_in(f.stage) for f in self.group.folds} | dict.fromkeys(self._held, "float32")
+        counts = {f.name for f in self.group.folds if f.counts}
+        named = {n: self.names.fresh(f"{n}_points") for n in dtypes}
+        return {
+            n: Tile(named[n], (), ()) if n in counts else self.rows.points(named[n], columns, dtype)
+            for n, dtype in dtypes.items()
+        }
 
-    def start(self, running: Sequence[Tile]) -> list[Statement]:
+    def start(self, running: _Running) -> list[Statement]:
         """Set the running values to what leaves every other value as it is."""
-        starts = [identity(f.stage) if f.start is None else f.start for f in self.group.folds]
-        return [Fill(tile, value) for tile, value in zip(running, starts, strict=True)]
+        starts = {f.name: identity(f.stage) if f.start is None else f.start for f in self.group.folds}
+        return [Fill(tile, starts.get(name, 0.0)) for name, tile in running.items()]
 
-    def add_rows(self, columns: Slice) -> list[Statement]:
-        """Fold the columns, and the results into the statistics."""
+    def add_rows(self, running: _Running, columns: Slice) -> list[Statement]:
+        """Fold the columns, and the results into the running values of the rows."""
         emitter = self.rows.emitter(columns, self.names, self.known)
+        pieces = {self.rows.structure.column: columns}
 
         def value(fold: Fold) -> Tile | float:
             if fold.counts:
                 return self._number(emitter, columns)
-            return fold_along(
-                self.rows, emitter, fold.stage, {self.rows.structure.column: columns}, f"{fold.name}_part"
-            )
+            return fold_along(self.rows, emitter, fold.stage, pieces, f"{fold.name}_part")
 
-        return self._add(emitter, self.statistics, value)
+        return self._add(emitter, running, value)
 
-    def add_points(self, running: Sequence[Tile], columns: Slice) -> list[Statement]:
+    def add_points(self, running: _Running, columns: Slice) -> list[Statement]:
         """Fold every point of the columns into the running value at its place."""
         emitter = self.rows.emitter(columns, self.names, self.known)
 
@@ -130,65 +156,88 @@ class _Folds:
 
         return self._add(emitter, running, value)
 
-    def join(self, partial: Sequence[Tile], axis: str) -> list[Statement]:
-        """Fold running values along an axis, to the statistics."""
-        largest = max(partial, key=lambda t: len(t.axes))
-        emitter = Emitter({x: Slice(Affine(), largest.extent(x)) for x in largest.axes}, {}, self.names)
-        for fold, tile in zip(self.group.folds, partial, strict=True):
-            left = [x for x in tile.axes if x != axis]
-            statistic = Tile(fold.name, tuple(left), tuple(map(tile.extent, left)), tile.dtype)
-            emitter.tiles[before(fold.name)] = tile
-            moved = tile if fold.moved is None else emitter.tile(fold.moved, "t")
-            if axis in moved.axes:
-                assert fold.stage.reduction is not None
-                emitter.body.append(Reduce(statistic, moved.name, axis, fold.stage.reduction.operator))
-            else:
-                # Every point has counted as many.
-                emitter.assign(statistic, "mul", moved, float(largest.extent(axis)))
-            emitter.tiles[fold.name] = statistic
-            self._relate(emitter)
-        return emitter.body
-
-    def complete(self) -> list[Statement]:
-        """What is left to do to the statistics when all points are in them."""
-        emitter = self.rows.emitter(None, self.names, {t.name: t for t in self.statistics})
-        for name, factor in self.group.completed:
-            emitter.assign(emitter.tiles[name], "mul", emitter.tiles[name], emitter.tile(factor, "completion"))
-        return emitter.body
-
-    def _add(self, emitter: Emitter, running: Sequence[Tile], value: Callable[[Fold], Tile | float]) -> list[Statement]:
+    def _add(self, emitter: Emitter, running: _Running, value: Callable[[Fold], Tile | float]) -> list[Statement]:
         """Add what `value` makes of every fold to its running value, which is moved to where that one is."""
+        emitter.tiles.update({before(name): tile for name, tile in running.items()})
         last: list[tuple[Tile, str, Tile, Tile | float]] = []
-        for fold, tile in zip(self.group.folds, running, strict=True):
-            emitter.tiles[before(fold.name)] = tile
-            self._prepare(emitter, fold)
+        for fold in self.group.folds:
+            tile, combine = running[fold.name], combine_operator(fold.stage)
+            moves = fold.moved if not fold.held else None
+            self._prepare(emitter, fold.name, moves)
             more = value(fold)
-            moved = tile if fold.moved is None else emitter.tile(fold.moved, "t")
-            combine = combine_operator(fold.stage)
+            moved = tile if moves is None else emitter.tile(moves, "t")
             if fold.name in self.group.leaders:
                 then = emitter.map(combine, moved, more, name=f"{tile.name}_next", dtype=tile.dtype)
                 emitter.tiles[fold.name] = then
-                self._relate(emitter)
+                self._relate(emitter, adding=True)
                 last.append((tile, combine, moved, more))
             else:
                 emitter.assign(tile, combine, moved, more)
+        for name in self._held:
+            emitter.assign(running[name], "cast", emitter.tiles[name])
         for tile, combine, moved, more in last:
             emitter.assign(tile, combine, moved, more)
         return emitter.body
 
-    def _prepare(self, emitter: Emitter, fold: Fold) -> None:
-        """Compute by what the fold moves, before what is added to it."""
-        own = before(fold.name)
-        for part in fold.moved.arguments if isinstance(fold.moved, Apply) else ():
-            if not reads(part, {own}):
-                emitter.emit(part, "rescale" if fold.moved.operator == "mul" else "moved")
+    def join(self, partial: _Running, statistics: _Running, axis: str) -> list[Statement]:
+        """Fold running values along an axis, to the statistics."""
+        largest = max(partial.values(), key=lambda t: len(t.axes))
+        emitter = Emitter({x: Slice(Affine(), largest.extent(x)) for x in largest.axes}, {}, self.names)
+        emitter.tiles.update({before(name): tile for name, tile in partial.items()})
+        for fold in self.group.folds:
+            moved = partial[fold.name] if fold.moved is None else emitter.tile(fold.moved, "t")
+            if axis in moved.axes:
+                assert fold.stage.reduction is not None
+                emitter.body.append(Reduce(statistics[fold.name], moved.name, axis, fold.stage.reduction.operator))
+            else:
+                # Every point has counted as many.
+                emitter.assign(statistics[fold.name], "mul", moved, float(largest.extent(axis)))
+            emitter.tiles[fold.name] = statistics[fold.name]
+            self._relate(emitter)
+        self._hold(emitter, statistics)
+        return emitter.body
 
-    def _relate(self, emitter: Emitter) -> None:
+    def settle(self, statistics: _Running) -> list[Statement]:
+        """Move what is relative to a value that was held to that of all points that are folded."""
+        emitter = self.rows.emitter(None, self.names, {before(name): tile for name, tile in statistics.items()})
+        emitter.tiles.update({f.name: statistics[f.name] for f in self.group.folds})
+        if not self._held:
+            return []
+        self._relate(emitter)
+        moved = {f.name: emitter.tile(f.moved, f"{f.name}_moved") for f in self.group.folds if f.held and f.moved}
+        for name, tile in moved.items():
+            emitter.assign(statistics[name], "cast", tile)
+        return emitter.body
+
+    def complete(self) -> list[Statement]:
+        """What is left to do to the statistics when all points are in them."""
+        emitter = self.rows.emitter(None, self.names, {s.name: self.rows.statistic(s) for s in self.group.stages})
+        for name, factor in self.group.completed:
+            emitter.assign(emitter.tiles[name], "mul", emitter.tiles[name], emitter.tile(factor, "completion"))
+        return emitter.body
+
+    def _prepare(self, emitter: Emitter, name: str, moved: Expression | None) -> None:
+        """Compute by what a fold moves, before what is added to it."""
+        if isinstance(moved, Apply):
+            for part in moved.arguments:
+                if not reads(part, {before(name)}):
+                    emitter.emit(part, "rescale" if moved.operator == "mul" else "moved")
+
+    def _relate(self, emitter: Emitter, adding: bool = False) -> None:
         """Compute what others are relative to, as it is and as it was, as soon as that is known."""
-        for name, relative in self.group.relatives:
-            if name not in emitter.tiles and all(a.tensor in emitter.tiles for a in accesses(relative)):
-                emitter.tiles[name] = emitter.tile(relative, name)
-                emitter.tiles[before(name)] = emitter.tile(was(relative), f"{name}_before")
+        for relative in self.group.relatives:
+            name, value = relative.name, relative.held if adding and relative.held else relative.value
+            if name in emitter.tiles or not all(a.tensor in emitter.tiles for a in accesses(value)):
+                continue
+            emitter.tiles[name] = emitter.tile(value, name)
+            if before(name) not in emitter.tiles:
+                emitter.tiles[before(name)] = emitter.tile(was(relative.value), f"{name}_before")
+
+    def _hold(self, emitter: Emitter, statistics: _Running) -> None:
+        """Keep what is held, for points that are added to the statistics."""
+        for name in self._held:
+            if name in statistics:
+                emitter.assign(statistics[name], "cast", emitter.tiles[name])
 
     def _number(self, emitter: Emitter, columns: Slice) -> Tile | float:
         """How many of the columns there are."""
