@@ -145,7 +145,7 @@ class _Walk:
                 self._dot(s, times)
             elif isinstance(s, For):
                 self._extents[s.variable] = s.extent
-                trips = s.extent * self._share_within(s.bound)
+                trips = s.extent * self._share_within(s.bound) * self._useful_share(s)
                 counts.loops.append((len(loops), times * trips, s))
                 self._visit(s.body, times * trips, taken, (*loops, (s.variable, trips)))
             elif isinstance(s, Store):
@@ -220,6 +220,18 @@ class _Walk:
         if bound is None:
             return 1.0
         return min(1.0, bound.size / (bound.start.maximum(self._extents) + 1))
+
+    def _useful_share(self, s: For) -> float:
+        """The part of a loop's iterations that are of use, where the other variables are halfway."""
+        first, end = 0.0, float(s.extent)
+        for bound in s.useful:
+            step, rest = s.along(bound)
+            room = bound.size - rest.offset - sum(c * (self._extents[v] - 1) / 2 for v, c in rest.terms)
+            if step > 0:
+                end = min(end, room / step)
+            elif step < 0:
+                first = max(first, room / step)
+        return max(0.0, end - first) / s.extent
 
     def _traffic(self, s: Load | Store, tile: Tile, times: float, taken: float, loops: Loops) -> Traffic:
         buffer = self._buffers[s.buffer]

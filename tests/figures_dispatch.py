@@ -5,7 +5,8 @@ python tests/figures_dispatch.py [--rounds 200]
 On a GPU: three kernels of one small matmul (one that takes pointers, one that takes tensor descriptors, one with a
 workspace), called directly, as operators, within compiled functions, out of CUDA graphs, and the first one through
 Triton's own launcher, which needs a C compiler. The device is waited for between batches only, which are so short that
-its queue never fills. Without a GPU: a kernel for the CPU, which includes what 8,192 multiplications take.
+its queue never fills. Without a GPU: a kernel for the CPU, which includes what 8,192 multiplications take. On both: one
+with two outputs, a small sum and its rows' maxima.
 
 Contenders take turns, and the median batch counts; `least` is the quickest one.
 """
@@ -23,15 +24,17 @@ from functools import partial
 
 import numpy as np
 import torch
+from several_outputs import added
 from untuned import untuned_kernel
 
 import autosched
 from autosched import ops
 from autosched.backends import CompileError, spaces
 from autosched.backends.triton.arguments import arguments
+from autosched.checking.reference import random_inputs
 from autosched.kernels.kernel import Kernel
 from autosched.machine import devices
-from search_spaces import AutoschedError, SearchSpace, TileProgram
+from search_spaces import AutoschedError, SearchSpace, Target, TileProgram
 
 Call = Callable[[], object]
 # So short that the queue of launches, about a thousand, has room for all of them.
@@ -98,6 +101,17 @@ def ours(name: str, kernel: Kernel, a: torch.Tensor, b: torch.Tensor, out: torch
     return calls
 
 
+def of_two_outputs(target: Target) -> dict[str, Call]:
+    op = added("float16")
+    schedule = spaces.build(op, target).sample(np.random.default_rng(0))
+    kernel = untuned_kernel(schedule, op, target)
+    inputs = random_inputs(op, 0, kernel.device)
+    return {
+        "two outputs: kernel(x, y)": partial(kernel, *inputs),
+        "two outputs: kernel(x, y, out=)": partial(kernel, *inputs, out=kernel(*inputs)),
+    }
+
+
 def replayed(call: Call) -> Call:
     graph = torch.cuda.CUDAGraph()
     call()
@@ -143,7 +157,7 @@ def contenders() -> tuple[dict[str, Call], Callable[[], None]]:
     dtype = getattr(torch, op.outputs[0].dtype)
     a, b = (torch.randn(t.shape, device="cuda" if gpu else "cpu").to(dtype) for t in op.inputs)
     out = torch.mm(a, b)
-    calls = libraries(a, b, out)
+    calls = libraries(a, b, out) | of_two_outputs(target)
     if not gpu:
         kernel = untuned_kernel(space.seeds()[0], op, target)
         return calls | ours("CPU", kernel, a, b, out), lambda: None

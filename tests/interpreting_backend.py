@@ -77,8 +77,10 @@ class InterpretedProgram:
         self.launch([t.data_ptr() for t in buffers])
 
     def launch(self, addresses: Sequence[int]) -> None:
-        *inputs, output = (_array(b, address) for b, address in zip(self._buffers, addresses, strict=True))
-        output[...] = interpret(self._program, inputs)[0]
+        arrays = [(b.role, _array(b, address)) for b, address in zip(self._buffers, addresses, strict=True)]
+        made = interpret(self._program, [array for role, array in arrays if role == "input"])
+        for output, values in zip((array for role, array in arrays if role == "output"), made, strict=True):
+            output[...] = values
 
     def unload(self) -> None:
         """Nothing is held."""

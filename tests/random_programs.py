@@ -78,6 +78,31 @@ _VIEWS = (
 )  # fmt: skip
 
 
+# Parts put together, taken apart and moved; of what has any dimensions, and then of two or four.
+_MOVED = (
+    "torch.cat(({x}, {y}), {d})", "torch.cat(({x}, {x}.abs(), {y} * 0.5), {d})", "torch.stack(({x}, {y}), {d})",
+    "torch.stack(({x}, -{x}), -1).flatten(-2)", "{x}.flip({d})", "{x}.flip(tuple(range({x}.ndim)))",
+    "{x}.roll(2, {d})", "torch.cat({x}.chunk(2, {d})[::-1], {d})", "{x}.repeat_interleave(2, {d})",
+    "{x}.chunk(2, {d})[-1]", "{x}.chunk(3, {d})[0] * 2", "{x}.unbind({d})[-1]", "{x}.narrow({d}, 0, 1)",
+    "F.pad({x}, (1, 2))", "F.pad({x}, (0, 3), value=-1.5)", "F.pad({x}, (-1, 2), value=0.5)", "{x}.unfold({d}, 2, 1)",
+    "{x}.unfold({d}, 3, 2).amax(-1)", "{x}[..., 1:] - {x}[..., :-1]", "{x}[..., ::2] * {x}[..., 1::2]",
+    "{x}.expand(2, *{x}.shape).sum(0)", "{x}.tile((2,) * {x}.ndim)",
+)  # fmt: skip
+_MOVED_PLANES = (
+    "F.pad({x}, (1, 1, 2, 0))", "F.pad({x}[None], (2, 1), mode='reflect')[0]", "{x}.tril(-1)",
+    "F.pad({x}[None], (1, 2), mode='replicate')[0]", "{x}.triu(1)", "torch.diagonal({x})",
+    "F.pad({x}[None], (1, 1), mode='circular')[0]",
+    "F.max_pool1d({x}, 2)", "F.avg_pool1d({x}, 3, 1, 1)", "{x}.tril().sum(0)", "{x}.rot90()", "F.glu({x}, -1)",
+)  # fmt: skip
+_MOVED_IMAGES = (
+    "F.max_pool2d({x}, 2)", "F.max_pool2d({x}, 3, 2, 1)", "F.avg_pool2d({x}, 2)", "F.avg_pool2d({x}, 3, 1, 1)",
+    "F.pad({x}, (1, 1, 1, 1), mode='reflect')", "F.pad({x}, (1, 0, 0, 1), mode='replicate')",
+    "F.pixel_unshuffle({x}, 1)", "F.pad({x}, (1, 1, 1, 1))[..., 2:, 1:-1] + {x}",
+    "{x}.mean((2, 3))", "{x}.sum((0, 2, 3))", "{x}.amax((0, 2))",
+    "{x}.var((0, 2, 3), correction=0)", "F.interpolate({x}, scale_factor=2)", "F.channel_shuffle({x}, 1)",
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Program:
     """A function and its inputs. `text` is its source; `differentiated`: its gradient is wanted as well."""
@@ -195,7 +220,7 @@ def _results(writer: _Writer, differentiated: bool) -> list[str]:
         made = [n for n in made if writer.known[n].dtype == writer.floats]
     used = set(re.findall(r"\bv\d+", " ".join(line.partition(" = ")[2] for line in writer.lines)))
     last = [n for n in made if n not in used] or made[-1:]
-    return [n for n in made if n in last or writer.chance(0.1)]
+    return [n for n in made if n in last or writer.chance(0.25)]
 
 
 def _drawn(writer: _Writer, shape: tuple[int, ...], special: bool = False) -> Tensor:
@@ -417,8 +442,17 @@ def _created(writer: _Writer) -> None:
     writer.step(writer.one_of(choices))
 
 
+def _moved(writer: _Writer) -> None:
+    name = _pick(writer, *_HELD)
+    if not name or not (rank := writer.known[name].ndim):
+        return
+    choices = _MOVED + {2: _MOVED_PLANES, 4: _MOVED_IMAGES}.get(rank, ()) * 2
+    d = int(writer.rng.integers(-rank, rank))
+    writer.step(writer.one_of(choices).format(x=name, y=_partner(writer, name), d=d))
+
+
 # Kinds of steps, and how often each is written.
 _KINDS: Mapping[Callable[[_Writer], None], float] = {
     _pointwise: 5, _two: 4, _number: 2, _integer: 2, _boolean: 2, _reduced: 4, _viewed: 3, _sliced: 1.5, _assigned: 0.7,
-    _multiplied: 2.5, _looked_up: 1, _normalised: 1.2, _created: 1,
+    _multiplied: 2.5, _looked_up: 1, _normalised: 1.2, _created: 1, _moved: 3,
 }  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -251,7 +251,34 @@ def integers(make: Maker) -> Workload:
     return make.stored("integers", (total,), outer, call("to_float", whole), make.dtype())
 
 
-STRUCTURES: tuple[Callable[[Maker], Workload], ...] = (product, product, rows, rows, elements, integers)
+def several(make: Maker) -> Workload:
+    """Rows or elements of which more is stored than the last stage: others, and something else of the same axes."""
+    one = rows(make) if make.chance(0.6) else elements(make)
+    *before, out = one.stages
+    stored = [s.name for s in before if make.chance(0.6)]
+    stages = [replace(s, dtype=make.dtype()) if s.name in stored else s for s in before]
+    if not stored or make.chance(0.5):
+        axes = tuple(Axis(name, extent) for name, extent in one.stages[0].extents.items())
+        result = make.pointwise(make.tensor(axes), axes, 1 + int(make.rng.integers(2)), gathers=False)
+        whole = make.chance(0.3)
+        stages.append(
+            Stage("more", axes, call("floor", result) if whole else result, dtype="int32" if whole else out.dtype)
+        )
+        stored.append("more")
+    stages.append(out)
+    names = [str(n) for n in make.rng.permutation([*stored, out.name])]
+    shapes = {s.name: s.shape for s in stages}
+    read = {e.tensor for s in stages for e in _parts(s.expression)}
+    return Workload(
+        "several",
+        tuple(t for t in make.inputs if t.name in read),
+        tuple(stages),
+        output_names=tuple(names),
+        output_strides=tuple(make.strides(shapes[n], shared=False) for n in names),
+    )
+
+
+STRUCTURES: tuple[Callable[[Maker], Workload], ...] = (product, product, rows, rows, elements, integers, several)
 
 
 def random_workload(seed: int) -> Workload:

@@ -68,7 +68,7 @@ STRIDED = ((50, 1), (1, ROWS), None)
 
 def program_of(workload: Workload, lanes: int = 4) -> TileProgram:
     """One kernel that computes and stores all outputs, a few rows a program."""
-    body = _added(workload) if workload.name == "added" else _compared()
+    body = _added(workload) if workload.name == "added" else _compared(workload)
     rows = workload.inputs[0].shape[0]
     grid = Grid((GridAxis("r.0", -(-rows // TILE_ROWS)),))
     launch = Launch(num_warps=1, lanes=lanes, vectors=1)
@@ -97,13 +97,15 @@ def _added(workload: Workload) -> tuple[Statement, ...]:
     )
 
 
-def _compared() -> tuple[Statement, ...]:
-    return (
+def _compared(workload: Workload) -> tuple[Statement, ...]:
+    powers = [name for name in workload.output_names if name not in ("positive", "tripled")]
+    body = (
         Load(_tile("x"), "x", _place()),
         Map(_tile("e"), "exp", ("x",)),
-        Store("power", _place(), "e"),
+        *(Store(name, _place(), "e") for name in powers),
         Map(_tile("above"), "lt", (0.0, "x")),
         Store("positive", _place(), "above"),
         Map(_tile("three"), "mul", ("x", 3.0)),
         Store("tripled", _place(), "three"),
     )
+    return tuple(s for s in body if not isinstance(s, Store) or s.buffer in workload.output_names)

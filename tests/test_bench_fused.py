@@ -91,7 +91,7 @@ def test_inputs_are_random_and_of_the_kind_that_the_suite_asks_for() -> None:
         Argument((1000,), torch.int64, below=7),
         Argument((1000,), torch.bool),
     )
-    case = FunctionCase("any", lambda *x: x, arguments)
+    case = FunctionCase("any", lambda *x: x, arguments, torch.device("cpu"))
     normal, positive, integers, flags = case.inputs(3, torch.device("cpu"))
     assert [t.dtype for t in (normal, positive, integers, flags)] == [a.dtype for a in arguments]
     assert abs(float(normal.float().mean())) < 0.15
@@ -287,7 +287,8 @@ def measured(name: str, op: TracedFunction, tuned_s: float, **others: float) -> 
     rows = [Row("tuned", (tuned_s,) * ROUNDS, name="tuned")]
     names = {"eager": "eager", "compile": "compile", "max_autotune": "max-autotune"}
     rows += [Row(names[other], (s,) * ROUNDS, name=names[other], compile_s=2.5) for other, s in others.items()]
-    case = FunctionCase(name, op.function, tuple(Argument(a.shape, getattr(torch, a.dtype)) for a in op.arguments))
+    arguments = tuple(Argument(a.shape, getattr(torch, a.dtype)) for a in op.arguments)
+    case = FunctionCase(name, op.function, arguments, torch.device("cpu"))
     return BenchRow(case, Comparison(op, TARGET, 1, tuple(rows)))
 
 

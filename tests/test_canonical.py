@@ -73,7 +73,19 @@ def written_with(
         for s in w.stages
     )
     inputs = tuple(dataclasses.replace(t, name=names(t.name)) for t in w.inputs)
-    return Workload("another", inputs, stages, w.precision, (("of", "none"),), output_strides=w.output_strides)
+    stored = tuple(map(names, w.output_names))
+    return Workload("another", inputs, stages, w.precision, (("of", "none"),), stored, w.output_strides)
+
+
+def last_output(w: Workload) -> Tensor:
+    """The last stage, which is always stored, as it lies in memory."""
+    return next(t for t in w.outputs if t.name == w.stages[-1].name)
+
+
+def strides_with_last(w: Workload, strides: tuple[int, ...]) -> tuple[tuple[int, ...] | None, ...]:
+    """Those of the outputs, these being those of the last stage."""
+    last = w.stages[-1].name
+    return tuple(strides if n == last else s for n, s in zip(w.output_names, w.output_strides, strict=True))
 
 
 def renamed(w: Workload, rng: np.random.Generator) -> Workload:
@@ -122,12 +134,12 @@ def with_dimensions_shuffled(w: Workload, rng: np.random.Generator) -> Workload:
         dataclasses.replace(s, axes=tuple(s.axes[d] for d in order[s.name]), expression=rewritten(s.expression, moved))
         for s in w.stages
     )
-    strides = tuple(w.outputs[0].effective_strides[d] for d in order[w.outputs[0].name])
-    return dataclasses.replace(w, inputs=inputs, stages=stages, output_strides=(strides,))
+    strides = tuple(tuple(t.effective_strides[d] for d in order[t.name]) for t in w.outputs)
+    return dataclasses.replace(w, inputs=inputs, stages=stages, output_strides=strides)
 
 
 def with_an_axis_of_one_index(w: Workload, rng: np.random.Generator) -> Workload:
-    """The output, and the first input that is not looked up in, have one dimension more, of size 1."""
+    """The last stage, and the first input that is not looked up in, have one dimension more, of size 1."""
     *before, last = w.stages
     read = {a.tensor for s in w.stages for a in ex.accesses(s.expression)}
     wider = next(t for t in w.inputs if t.name in read)
@@ -140,13 +152,13 @@ def with_an_axis_of_one_index(w: Workload, rng: np.random.Generator) -> Workload
     grown = Tensor(wider.name, (*wider.shape, 1), wider.dtype, (*wider.effective_strides, 7))
     stages = [dataclasses.replace(s, expression=rewritten(s.expression, widened)) for s in (*before, last)]
     stages[-1] = dataclasses.replace(stages[-1], axes=(Axis("one", 1), *last.axes))
-    strides = (int(rng.integers(1, 10**6)), *w.outputs[0].effective_strides)
+    strides = (int(rng.integers(1, 10**6)), *last_output(w).effective_strides)
     inputs = tuple(grown if t is wider else t for t in w.inputs)
-    return dataclasses.replace(w, inputs=inputs, stages=tuple(stages), output_strides=(strides,))
+    return dataclasses.replace(w, inputs=inputs, stages=tuple(stages), output_strides=strides_with_last(w, strides))
 
 
 def with_an_axis_cut(w: Workload, rng: np.random.Generator) -> Workload:
-    """An axis of the output's stage is two, of which every index is a sum."""
+    """An axis of the last stage is two, of which every index is a sum."""
     *before, last = w.stages
     fixed = {v for e in ex.walk(last.expression) if isinstance(e, Gather | Position) for v in ex.variables(e)}
     longest = [(n, a) for n, a in enumerate(last.axes) if a.extent % 3 == 0 and a.name not in fixed]
@@ -172,9 +184,9 @@ def with_an_axis_cut(w: Workload, rng: np.random.Generator) -> Workload:
         axes=(*last.axes[:place], outer, inner, *last.axes[place + 1 :]),
         expression=rewritten(last.expression, changed),
     )
-    strides = w.outputs[0].effective_strides
+    strides = last_output(w).effective_strides
     placed = (*strides[:place], 3 * strides[place], strides[place], *strides[place + 1 :])
-    return dataclasses.replace(w, stages=(*before, stage), output_strides=(placed,))
+    return dataclasses.replace(w, stages=(*before, stage), output_strides=strides_with_last(w, placed))
 
 
 def with_arguments_exchanged(w: Workload, rng: np.random.Generator) -> Workload:

@@ -68,6 +68,7 @@ class Product:
     brought: bool = False
     parts: int = 1
     store: str = "descriptor"
+    doubled: bool = False
     splits: int = 1
     persistent: int | None = 2
     group: int = 1
@@ -85,6 +86,8 @@ class Product:
         if self.fused:
             buffers += [Buffer("bias", (self.n,), self.dtype, "input"), Buffer("residual", out, self.dtype, "input")]
         buffers.append(Buffer("out", out, self.out_dtype, "output"))
+        if self.doubled:
+            buffers.append(Buffer("twice", out, "float32", "output"))
         kernel = Kernel("matmul", self._grid(), (*self._dots(), *self._epilogue()), self.launch)
         return TileProgram("matmul", tuple(buffers), (kernel,))
 
@@ -158,7 +161,11 @@ class Product:
             width = tile.shape[1]
             here = {**place, column: Slice(place[column].start + Affine(offset=at * width), width)}
             body += self._fused(tile, here, at) if self.fused else []
-            body.append(self._stored(f"result{at}" if self.fused else tile.name, (here["m"], here["n"])))
+            result, where = f"result{at}" if self.fused else tile.name, (here["m"], here["n"])
+            body.append(self._stored(result, where))
+            if self.doubled:
+                twice = replace(tile, name=f"twice{at}")
+                body += [Map(twice, "mul", (tile.name, 2.0)), replace(self._stored(twice.name, where), buffer="twice")]
         return tuple(body)
 
     def _fused(self, acc: Tile, here: dict[str, Slice], at: int) -> list[Statement]:
@@ -214,6 +221,8 @@ PRODUCTS = {
     ),
     "tf32 tt": Product(dtype="float32", out_dtype="float32", tile=(128, 128, 32), layout="tt", launch=TURNS),
     "int8": Product(dtype="int8", out_dtype="int32", tile=(128, 128, 128)),
+    "two outputs": Product(tile=(128, 128, 64), doubled=True, stages=2),
+    "two outputs in parts and turns": Product(tile=(64, 128, 64), doubled=True, parts=2, launch=TURNS),
 }
 NARROW = Product(tile=(64, 256, 64))
 
@@ -376,9 +385,12 @@ class TestOnGpu:
         bar = tolerance[product.out_dtype]
         for _ in range(2):
             out = torch.full(shape, -7, dtype=out_type, device="cuda")
-            launcher([*inputs, out])
+            twice = [torch.full(shape, -7.0, device="cuda")] if product.doubled else []
+            launcher([*inputs, out, *twice])
             got = out.double().sum(0) if product.splits > 1 else out.double()
             torch.testing.assert_close(got, expected, rtol=bar, atol=bar)
+            for other in twice:
+                torch.testing.assert_close(other.double(), 2 * expected, rtol=bar, atol=bar)
         launcher.unload()
 
     def _random(self, buffer: Buffer) -> torch.Tensor:

@@ -56,14 +56,14 @@ def differing(function: Callable[..., dict[str, Tensor]], *inputs: Tensor) -> li
     wanted = function(*inputs)
     # One function of all of them: to capture one takes longer than everything else here.
     traced = trace(lambda *given: tuple(function(*given).values()), *inputs)
-    made = {value: step.assembled for step in traced.steps for value in step.values}
+    made = {value: (n, step.assembled) for step in traced.steps for n, value in enumerate(step.values)}
     found = []
     for value, (name, want) in zip(traced.results, wanted.items(), strict=True):
-        kernel = made[value]
+        number, kernel = made[value]
         assert kernel is not None
         given = [inputs[v.value.position] for v in kernel.inputs]  # type: ignore[attr-defined]  # all are arguments
         views = [t.as_strided(v.shape, v.strides, v.offset) for t, v in zip(given, kernel.inputs, strict=True)]
-        got = reference.evaluate(kernel.workload, views, torch.float32)[0].reshape(want.shape).to(want.dtype)
+        got = reference.evaluate(kernel.workload, views, torch.float32)[number].reshape(want.shape).to(want.dtype)
         if not torch.equal(got.nan_to_num(1.5, 2.5, 3.5), want.nan_to_num(1.5, 2.5, 3.5)):
             found.append(name)
     return found

@@ -19,8 +19,10 @@ from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.correctness import error_ratio, expect
 from autosched.checking.reference import as_written, empty, evaluate, random_inputs, torch_dtype
 from autosched.checking.trial_data import Failed, TrialData
+from autosched.comparing.compare import compare_kernel
 from autosched.kernels.kernel import Kernel
 from autosched.machine import devices
+from autosched.replaying.replay import why_wrong_now
 from autosched.standalone.file import workload_text
 from autosched.standalone.tuned import Tuned
 from cost_models.features import FEATURE_NAMES, features
@@ -319,6 +321,12 @@ def test_out_has_a_tensor_for_every_output(kernel: Kernel, operands: list[torch.
         kernel(*operands, out=out)
 
 
+def test_a_tensor_too_many_is_no_output(kernel: Kernel, operands: list[torch.Tensor]) -> None:
+    total, largest = outs_of(kernel)
+    with pytest.raises(InputError, match=r"added takes 2 tensors .* got 3"):
+        kernel(*operands, total, out=(largest,))
+
+
 def test_each_of_out_must_be_of_its_kind(kernel: Kernel, operands: list[torch.Tensor]) -> None:
     total, largest = outs_of(kernel)
     with pytest.raises(InputError, match=r"largest: dtype torch\.float64"):
@@ -342,6 +350,27 @@ def test_outputs_that_overlap_each_other_are_refused(kernel: Kernel, operands: l
     total, _ = outs_of(kernel)
     with pytest.raises(InputError, match="largest overlaps total"):
         kernel(*operands, out=(total, total.view(torch.float32).view(-1)[:ROWS]))
+
+
+@pytest.mark.parametrize("step", [1, 2], ids=["halves", "in turns"])
+def test_outputs_may_be_parts_of_the_same_rows(step: int) -> None:
+    """They share no element, whatever lies between them: a concatenation is written so."""
+    apart = (2 * COLUMNS, step)
+    power = compared().stages[0]
+    workload = replace(
+        compared(),
+        stages=(power, replace(power, name="again")),
+        output_names=("power", "again"),
+        output_strides=(apart, apart),
+    )
+    rows = torch.full((ROWS, 2 * COLUMNS), torch.nan)
+    outs = (rows[:, ::2], rows[:, 1::2]) if step == 2 else (rows[:, :COLUMNS], rows[:, COLUMNS:])
+    inputs = random_inputs(workload, 0)
+    kernel = kernel_of(workload)
+    assert all(m is o for m, o in zip(kernel(*inputs, out=outs), outs, strict=True))
+    assert_right(workload, inputs, outs)
+    with pytest.raises(InputError, match="again overlaps power"):
+        kernel(*inputs, out=(outs[0], outs[0]))
 
 
 def test_a_kernel_called_as_another_workload_of_its_key_writes_outputs_in_order() -> None:
@@ -405,6 +434,39 @@ def test_tensors_without_data_give_results_without_data() -> None:
         ([ROWS, COLUMNS], (1, ROWS), torch.bool),
         ([ROWS, COLUMNS], (COLUMNS, 1), torch.float16),
     ]
+
+
+# From a search to a kernel
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a search of a few trials found."""
+    path = tmp_path_factory.mktemp("tuned") / "log.jsonl"
+    result = autosched.tune(added(), HERE, trials=4, log=path, seed=0)
+    assert result.best.measurement.ok
+    return path
+
+
+def test_a_kernel_of_several_outputs_is_found_in_the_log_again(log: Path) -> None:
+    inputs = random_inputs(added(), 5)
+    kernel = autosched.replay(added(), HERE, log=log)
+    assert_right(added(), inputs, kernel(*inputs))
+    assert why_wrong_now(kernel, 7) is None
+
+
+def test_a_kernel_of_several_outputs_is_compared_with_pytorch(log: Path) -> None:
+    kernel = autosched.replay(added(), HERE, log=log)
+    shown = compare_kernel(kernel, rounds=2, baselines=("parts",))
+    assert [row.name for row in shown.rows] == ["tuned", "parts", "roofline"]
+    assert all(row.latencies_s for row in shown.rows[:2])
+
+
+def test_a_record_of_several_outputs_says_what_is_stored(log: Path) -> None:
+    (*_, record) = autosched.TuningLog(log).records()
+    assert record.workload.output_names == ("total", "largest")
+    assert "  largest[r] = max over c of total[r, c]  : float32, stored" in str(record.workload).splitlines()
+    assert record.workload.label == "added 13x40 and 13 over 40 bfloat16 to bfloat16 and float32"
 
 
 # Files of their own

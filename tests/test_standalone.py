@@ -429,3 +429,12 @@ def test_the_self_test_passes_on_a_gpu(name: str, tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-I", str(tmp_path / "alone.py")], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "us with hot caches" in done.stdout
+
+
+def test_a_file_computes_several_results_of_one_kernel(tmp_path: Path) -> None:
+    def several(x: Tensor, w: Tensor) -> dict[str, Tensor]:
+        h = x + 1
+        return {"norm": torch.nn.functional.rms_norm(h, (20,), w), "h": h, "flat": h.view(-1, 20) * w}
+
+    text = check_traced(several, [torch.randn(2, 6, 20), torch.randn(20)], tmp_path)
+    assert text.count("_kernel[") == 1

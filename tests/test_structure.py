@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from autosched.backends import spaces
-from search_spaces import Axis, EmptySearchSpaceError, Reduction, Stage, Target, Tensor, Workload
+from search_spaces import Axis, EmptySearchSpaceError, Reduction, Schedule, Stage, Target, Tensor, Workload
 from search_spaces.devices.target import GPUS, cpu
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.expression import Access, axis_index
@@ -37,3 +38,44 @@ def test_rows_may_be_indexed_in_any_order_as_long_as_columns_come_last(target: T
         "row_sum_of_swapped", (Tensor("x", (6, 4, 50), "float32"),), (Stage("out", (a, b), x, Reduction("sum", (c,))),)
     )
     assert spaces.build(row_sum, target).size > 0
+
+
+def test_tiles_of_short_rows_have_a_third_axis_and_older_schedules_print_what_they_did() -> None:
+    space = spaces.build(interleaved_rows(), TARGETS[1])
+    values = {"rows": [8, 8], "columns": [1, 64], "warps": 4, "persistent": False, "streaming": False}
+    older = space.bind(Schedule.from_json({"sketch": "pointwise", "values": values}))
+    newer = space.bind(Schedule.from_json({"sketch": "pointwise", "values": {"planes": [2, 16], **values}}))
+    assert [stored(s).count("+") for s in (older, newer)] == [2, 3]
+
+
+def interleaved_rows() -> Workload:
+    """Rows of 2, which do not follow each other in memory."""
+    axes = Axis("n", 32), Axis("i", 64), Axis("j", 2)
+    read = Access("x", tuple(axis_index(x.name) for x in axes))
+    return Workload(
+        "rows_of_two",
+        (Tensor("x", (32, 64, 2), "float32", (200, 3, 1)),),
+        (Stage("out", axes, ex.mul(read, read)),),
+    )
+
+
+def stored(schedule: Schedule) -> str:
+    return next(line for line in str(schedule).splitlines() if "store" in line)
+
+
+def test_vectors_run_across_rows_that_are_shorter_than_they() -> None:
+    space = spaces.build(interleaved_rows(), TARGETS[0]).restricted("pointwise", across=[True])
+    text = stored(space.sample(np.random.default_rng(0)))
+    assert "j.0]" in text
+
+
+def test_what_is_refused_is_refused_by_what_it_is() -> None:
+    i, j = Axis("i", 40), Axis("j", 30)
+    at = axis_index("i"), axis_index("j")
+    folds = (
+        Stage("rows", (i,), Access("x", at), Reduction("sum", (j,))),
+        Stage("columns", (j,), Access("x", at), Reduction("sum", (i,))),
+    )
+    workload = Workload("both", (Tensor("x", (40, 30), "float32"),), folds, output_names=("rows", "columns"))
+    with pytest.raises(EmptySearchSpaceError, match=r"rows keeps i, which columns folds, and columns keeps j"):
+        spaces.build(workload, TARGETS[1])

@@ -58,5 +58,5 @@ def _laid_out(result: Tensor, value: Value) -> Tensor:
 def _read(value: Value, memory: dict[Value, Tensor]) -> Tensor:
     lies = lying(value, memory)
     assert lies is not None
-    stored, strides, offset = lies
-    return memory[stored] if value is stored else memory[stored].as_strided(value.shape, strides, offset)
+    stored = memory[lies.value]
+    return stored if value is lies.value else stored.as_strided(lies.shape, lies.strides, lies.offset)

@@ -152,7 +152,8 @@ def fused_command(
         rounds=rounds,
         seed=seed,
     )
-    _run(read_function_suite(suite).only(_names(only)), plan, out)
+    device = "cuda" if plan.target.kind == "gpu" else "cpu"
+    _run(read_function_suite(suite, device).only(_names(only)), plan, out)
 
 
 @app.command("draw")

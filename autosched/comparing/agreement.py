@@ -21,9 +21,10 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 from autosched.tracing import TracedFunction, TracedKernel
+from autosched.tracing.capture.structure import flattened
 
 _TIMES_EAGER = 2.0
 
@@ -69,7 +70,7 @@ def _widened(value: Any) -> Any:
 
 
 def _tensors(result: Any) -> list[Tensor]:
-    return [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
+    return [leaf for leaf in flattened(result)[0] if isinstance(leaf, Tensor)]
 
 
 def _longest_reduction(traced: TracedFunction) -> int:
@@ -83,10 +84,14 @@ def _why_wrong(tuned: Tensor, eager: Tensor, exact: Tensor, terms: int) -> str |
         return f"got {got}; expected {expected}"
     if not tuned.is_floating_point():
         return _first(tuned, exact, (tuned != eager) & (eager == exact), "")
+    epsilon = torch.finfo(eager.dtype).eps
+    if eager.dtype.itemsize == 1:
+        # PyTorch compares no 8-bit floats.
+        tuned, eager = tuned.float(), eager.float()
     finite = eager.isfinite() & exact.isfinite()
     wide = tuned.double()
     largest = _largest(exact, finite)
-    of_result = torch.finfo(eager.dtype).eps + math.sqrt(terms) * torch.finfo(torch.float32).eps
+    of_result = epsilon + math.sqrt(terms) * torch.finfo(torch.float32).eps
     allowed = _TIMES_EAGER * _largest(eager.double().sub_(exact), finite) + of_result * largest
     allowed += torch.finfo(torch.float32).smallest_normal
     # Not "greater than": a NaN is no smaller.

@@ -200,7 +200,7 @@ def _ready_call(
     """The same for several outputs."""
     of_inputs = tuple(a.expected for a in inputs)
     of_all = (*of_inputs, *(o.expected for o in outputs))
-    spans, first_output = tuple(a.span_bytes for a in (*inputs, *outputs)), len(inputs)
+    spans, first_output, count = tuple(a.span_bytes for a in (*inputs, *outputs)), len(inputs), len(outputs)
     device, alignment = outputs[0].device, outputs[0].alignment
 
     def call(tensors: Sequence[Tensor], out: Made | None) -> Made | None:
@@ -208,17 +208,20 @@ def _ready_call(
             addresses = ready_addresses(tensors, of_inputs, device, alignment)
             if addresses is None:
                 return None
-            made = tuple([output.allocated() for output in outputs])
-            addresses += [tensor.data_ptr() for tensor in made]
+            results = []
+            for output in outputs:
+                result = output.allocated()
+                results.append(result)
+                addresses.append(result.data_ptr())
+            out = tuple(results)
         else:
-            if type(out) is not tuple:
+            if type(out) is not tuple or len(out) != count:
                 return None
-            made = out
-            addresses = ready_addresses((*tensors, *made), of_all, device, alignment)
+            addresses = ready_addresses((*tensors, *out), of_all, device, alignment)
             if addresses is None or _overlapping(addresses, spans, first_output):
                 return None
         launch(addresses)
-        return made
+        return out
 
     return call
 

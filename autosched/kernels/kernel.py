@@ -158,7 +158,29 @@ def _span(tensor: Tensor) -> tuple[int, int]:
 
 def _overlap(a: Tensor, b: Tensor) -> bool:
     (first, first_end), (second, second_end) = _span(a), _span(b)
-    return first < second_end and second < first_end
+    return first < second_end and second < first_end and not _alternate(a, b)
+
+
+def _alternate(a: Tensor, b: Tensor) -> bool:
+    """Whether they take turns in memory, as left and right halves of rows do, and so share no element.
+
+    They do where they lie apart modulo some step of theirs; of other ways to share none nothing is known here.
+    """
+    for period in {step for t in (a, b) for step in _byte_strides(t) if step}:
+        (first, length), (second, other) = ((t.data_ptr() % period, _inner_bytes(t, period)) for t in (a, b))
+        if length <= (second - first) % period and other <= (first - second) % period:
+            return True
+    return False
+
+
+def _byte_strides(tensor: Tensor) -> list[int]:
+    return [step * tensor.element_size() for step in tensor.stride()]
+
+
+def _inner_bytes(tensor: Tensor, period: int) -> int:
+    """The bytes that it covers of every period, those between its elements included."""
+    within = ((n - 1) * step for n, step in zip(tensor.shape, _byte_strides(tensor), strict=True) if step % period)
+    return sum(within) + tensor.element_size()
 
 
 def _check_outputs(

@@ -10,6 +10,8 @@ from autosched.standalone.aten import value_text
 from autosched.tracing.capture.structure import Structure
 from search_spaces import InputError
 
+_EXPECTED = "expected tuples, lists and dicts"
+
 
 def structure_text(structure: Structure, results: Sequence[str]) -> str:
     """`{"a": x, "b": (y, None)}`, of the texts of all results that are tensors.
@@ -17,6 +19,11 @@ def structure_text(structure: Structure, results: Sequence[str]) -> str:
     Raises:
         InputError: they are returned in what a file that needs only PyTorch cannot write.
     """
+    if structure.records:
+        kinds = ", ".join(record.kind.__name__ for _, record in structure.records)
+        raise InputError(
+            f"results in {kinds} cannot be written to a stand-alone file; expected tuples, lists and dicts"
+        )
     leaves = list(results)
     for place, constant in structure.constants:
         if not isinstance(constant, bool | int | float | str | None):
@@ -35,6 +42,4 @@ def _text(spec: TreeSpec, leaves: Iterator[str]) -> str:
         return f"[{', '.join(parts)}]"
     if spec.type is dict:
         return f"{{{', '.join(f'{key!r}: {part}' for key, part in zip(spec.context, parts, strict=True))}}}"
-    raise InputError(
-        f"results in a {spec.type.__name__} cannot be written to a stand-alone file; expected tuples, lists and dicts"
-    )
+    raise InputError(f"results in a {spec.type.__name__} cannot be written to a stand-alone file; {_EXPECTED}")

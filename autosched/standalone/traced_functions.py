@@ -167,10 +167,10 @@ class TracedText:
         """A value, or a view of what it is a view of in memory."""
         lies = lying(value, self._in_memory)
         assert lies is not None
-        stored, strides, offset = lies
-        if value is stored:
-            return self._name(stored)
-        return f"_view({self._name(stored)}, {value.shape}, {strides}{f', {offset}' if offset else ''})"
+        if value is lies.value:
+            return self._name(lies.value)
+        offset = f", {lies.offset}" if lies.offset else ""
+        return f"_view({self._name(lies.value)}, {value.shape}, {lies.strides}{offset})"
 
     def constants_text(self) -> str:
         """The function that makes the constants, once for a device; "" where there are none."""

@@ -95,14 +95,15 @@ class TracedTuneResult:
 
     @cached_property
     def kernel(self) -> LoadedFunction:
-        """The function by its best kernels, built when first asked for; the faster way to cut it, where there are two.
+        """The function by its best kernels, built when first asked for, in the fastest of the ways to cut it.
 
         Raises:
-            AutoschedError: no trial of a workload succeeded.
+            AutoschedError: in every one of them, there is a workload of which no trial succeeded.
         """
-        needed = {w.key for w in self.traced.workloads}
-        succeeded = (r for r in self.results if r.best is not None or r.workload.key in needed)
-        return loaded(self.traced, {r.workload.key: r.kernel for r in succeeded})
+        succeeded = {r.workload.key for r in self.results if r.best is not None}
+        complete = any(all(w.key in succeeded for w in cut.workloads) for cut in self.traced.cuts)
+        needed = succeeded if complete else succeeded | {w.key for w in self.traced.workloads}
+        return loaded(self.traced, {r.workload.key: r.kernel for r in self.results if r.workload.key in needed})
 
     @property
     def wall_s(self) -> float:

@@ -139,12 +139,12 @@ def all_tuned(traced: Traced, search: Callable[[Workload], TuneResult]) -> tuple
         EmptySearchSpaceError: of what is cut as it is on every device, something has no legal schedule.
     """
     found: dict[str, TuneResult] = {}
-    for cut in cuts_of(traced):
+    for number, cut in enumerate(cuts_of(traced)):
         try:
             for workload in cut.workloads:
                 found[workload.key] = found.get(workload.key) or search(workload)
         except EmptySearchSpaceError:
-            if cut is traced:
+            if number == 0:
                 raise
     return tuple(found.values())
 

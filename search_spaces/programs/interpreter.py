@@ -238,7 +238,7 @@ class _Program:
             case For():
                 for value in self.streamed.get(s.variable, range(s.extent)):
                     self.variables[s.variable] = value
-                    if self._within(s.bound):
+                    if all(map(self._within, (s.bound, *s.useful))):
                         self.run(s.body)
             case If():
                 self.run(s.then if self.variables[s.variable] == s.value else s.otherwise)

@@ -82,6 +82,16 @@ def slice_at(index: Affine, place: Place) -> Slice:
     return replace(moving, start=Affine.of(*terms, offset=offset))
 
 
+def largest_at(form: Affine, place: Place) -> Affine:
+    """The largest value that a form of the axes has at the place."""
+    total = Affine(offset=form.offset)
+    for axis, c in form.terms:
+        piece = place[axis]
+        start = Affine.of(*((v, c * by) for v, by in piece.start.terms), offset=c * piece.start.offset)
+        total = total + start + Affine(offset=max(0, c * piece.step * ((piece.extent or 1) - 1)))
+    return total
+
+
 def why_not_sliced(access: Access, tiled: Collection[str]) -> str | None:
     """Why slices cannot say what the access reads on a tile of these axes, or None where they can.
 

@@ -305,7 +305,8 @@ class For:
 
     `pipeline_stages`: loads of later iterations in flight while earlier ones compute (GPU), 0 leaves it to the backend.
     `flatten`: one loop is made of this one and the loop over tiles around it, so that operands of the next tile are
-    loaded while this one ends (GPU).
+    loaded while this one ends (GPU). `useful`: an iteration outside of one of these changes nothing, and may be left
+    out; where the variable makes the start smaller, the first iterations are outside.
     """
 
     variable: str
@@ -314,6 +315,13 @@ class For:
     pipeline_stages: int = 0
     flatten: bool = False
     bound: Bound | None = None
+    useful: tuple[Bound, ...] = ()
+
+    def along(self, bound: Bound) -> tuple[int, Affine]:
+        """How much the start of a bound grows with the variable, and what it is at the first iteration."""
+        step = dict(bound.start.terms).get(self.variable, 0)
+        rest = tuple(t for t in bound.start.terms if t[0] != self.variable)
+        return step, Affine(rest, bound.start.offset)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,17 @@ Axes merge first where every tensor allows it, so that x, y and out of one shape
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from search_spaces.devices.target import Target
 from search_spaces.devices.warps import WARP
 from search_spaces.errors import UnmatchedError
 from search_spaces.programs.lowering import Emitter, Names, buffers
 from search_spaces.programs.tile_program import Grid, GridAxis, Kernel, Launch, Slice, TileProgram
-from search_spaces.schedules.knobs import Choice, Knob, Tiling, Values, cover, nearest
+from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest
+from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
+from search_spaces.sketches.points.tiled_axes import LEAST_COLUMNS, NO_AXIS, TiledAxes, tiled_axes
 from search_spaces.structure.axes import Structure, structure_of
 from search_spaces.workloads.expression import Affine
 from search_spaces.workloads.workload import Axis, Workload
@@ -25,6 +29,15 @@ PERSISTENT_PROGRAMS_PER_SM = 4
 # (elements a thread, warps) of the tiles to start from: one to four vectors of 16 bytes of a narrow type a thread.
 _SEEDS = ((8, 4), (16, 4), (16, 8), (32, 4))
 
+# Positions of the axes of a tile. Of rows that are short, a tile has more.
+ROWS = (1, 2, 4, 8, 16, 32, 64)
+MORE_ROWS = (128, 256, 512, 1024)
+COLUMNS = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
+ROWS_CPU = (1, 2, 4, 8, 16)
+COLUMNS_CPU = (256, 1024, 4096, 16384, 65536, 262144)
+# Columns of a tile that is read along another axis: some vectors of both.
+_TURNED_COLUMNS = 64
+
 # How far ahead a CPU prefetches: not at all, or far enough to cover the latency of memory at its bandwidth.
 PREFETCH_BYTES = (0, 1024, 4096)
 
@@ -34,75 +47,107 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     structure = structure_of(workload)
     if structure.folds:
         raise UnmatchedError(f"{structure.folds[0].name} folds")
-    knobs = _gpu_knobs(structure) if target.kind == "gpu" else _cpu_knobs(structure)
+    axes = tiled_axes(structure)
+    knobs = _gpu_knobs(axes) if target.kind == "gpu" else _cpu_knobs(axes, target)
+    named = {k.name: k for k in knobs}
+    added: dict[str, KnobValue] = {"across": False, "planes": cover(axes.plane.extent, (1,))}
     return (
         Sketch(
             "pointwise",
             knobs,
-            lambda values: _lower(structure, target, values),
-            legality_knobs=("rows", "columns", "warps"),
-            seeds=_seeds({k.name: k for k in knobs}) if target.kind == "gpu" else (),
+            lambda values: _lower(structure, axes, target, values),
+            legality_knobs=tuple(x for x in ("planes", "rows", "columns", "warps") if x in named or x != "planes"),
+            rules=(Rule(("across", "planes"), _why_not_across),) if "across" in named else (),
+            seeds=_seeds(axes, named) if target.kind == "gpu" else (),
+            added=tuple((name, value) for name, value in added.items() if name in named),
         ),
     )
 
 
-def _split_axes(structure: Structure) -> tuple[tuple[Axis, ...], Axis, Axis]:
-    """Outer axes (one position a program), the row axis and the column axis (tiled)."""
-    axes = structure.parallel
-    if len(axes) == 1:
-        return (), Axis("", 1), axes[0]
-    return axes[:-2], axes[-2], axes[-1]
-
-
-def _gpu_knobs(structure: Structure) -> tuple[Knob, ...]:
-    _, row, column = _split_axes(structure)
-    rows = [r for r in (1, 2, 4, 8, 16, 32, 64) if r < 2 * row.extent]
-    columns = [c for c in (64, 128, 256, 512, 1024, 2048, 4096, 8192) if c < 2 * max(64, column.extent)]
+def _gpu_knobs(axes: TiledAxes) -> tuple[Knob, ...]:
+    heights = (*ROWS, *MORE_ROWS) if axes.short else ROWS
+    widths = [c for c in COLUMNS if c < 2 * max(LEAST_COLUMNS, axes.column.extent)]
+    if axes.column.extent < LEAST_COLUMNS:
+        widths.insert(0, 1 << (axes.column.extent - 1).bit_length())
     return (
-        Tiling("rows", row.extent, ("grid", "tile"), tuple(cover(row.extent, (r,)) for r in rows)),
-        Tiling("columns", column.extent, ("grid", "tile"), tuple(cover(column.extent, (c,)) for c in columns)),
+        *_planes(axes),
+        _tiling("rows", axes.row, [r for r in heights if r < 2 * axes.row.extent]),
+        _tiling("columns", axes.column, widths),
         Choice("warps", (1, 2, 4, 8, 16)),
         Choice("persistent", (False, True)),
         Choice("streaming", (False, True)),
     )
 
 
-def _seeds(knobs: dict[str, Knob]) -> tuple[Values, ...]:
-    """Whole rows or long pieces of them, as many as give every thread some vectors."""
+def _planes(axes: TiledAxes) -> tuple[Knob, ...]:
+    if axes.plane == NO_AXIS:
+        return ()
+    return (_tiling("planes", axes.plane, [r for r in ROWS if r < 2 * axes.plane.extent]),)
+
+
+def _tiling(name: str, axis: Axis, sizes: Sequence[int]) -> Tiling:
+    return Tiling(name, axis.extent, ("grid", "tile"), tuple(cover(axis.extent, (size,)) for size in sizes))
+
+
+def _seeds(axes: TiledAxes, knobs: dict[str, Knob]) -> tuple[Values, ...]:
+    """Whole rows or long pieces of them, as many as give every thread some vectors; squares where reading is turned."""
+    sizes = [(elements * WARP * warps, warps, elements * WARP * warps) for elements, warps in _SEEDS]
+    if axes.turned:
+        sizes = [(size, warps, _TURNED_COLUMNS) for size, warps, _ in sizes[:2]] + sizes
     seeds = []
-    for elements, warps in _SEEDS:
-        size = elements * WARP * warps
-        columns = nearest(knobs["columns"], size)
+    for size, warps, width in sizes:
+        columns = nearest(knobs["columns"], min(width, axes.column.extent) if axes.short else width)
         assert isinstance(columns, tuple)
-        values = {"rows": nearest(knobs["rows"], max(1, size / columns[-1])), "columns": columns, "warps": warps}
-        seeds.append(Values({**values, "persistent": False, "streaming": False}))
+        rows = nearest(knobs["rows"], max(1, size / columns[-1]))
+        assert isinstance(rows, tuple)
+        tiles: dict[str, KnobValue] = {"rows": rows, "columns": columns}
+        if "planes" in knobs:
+            tiles = {"planes": nearest(knobs["planes"], max(1, size / columns[-1] / rows[-1])), **tiles}
+        seeds.append(Values({**tiles, "warps": warps, "persistent": False, "streaming": False}))
     return tuple(seeds)
 
 
-def _cpu_knobs(structure: Structure) -> tuple[Knob, ...]:
-    _, row, column = _split_axes(structure)
-    rows = [r for r in (1, 2, 4, 8, 16) if r < 2 * row.extent]
-    columns = sorted({min(c, column.extent) for c in (256, 1024, 4096, 16384, 65536, 262144)})
+def _cpu_knobs(axes: TiledAxes, target: Target) -> tuple[Knob, ...]:
+    # Vectors along a few positions are mostly empty; across them, elements are stored one by one.
+    across = axes.column.extent < 2 * target.lanes < axes.row.extent
+    heights = [r for r in ROWS_CPU if r < 2 * axes.row.extent]
+    if across:
+        heights += sorted({min(c, axes.row.extent) for c in COLUMNS_CPU} - {*heights})
     return (
-        Tiling("rows", row.extent, ("grid", "tile"), tuple(cover(row.extent, (r,)) for r in rows)),
-        Tiling("columns", column.extent, ("grid", "tile"), tuple(cover(column.extent, (c,)) for c in columns)),
+        *((Choice("across", (False, True)), *_planes(axes)) if across else ()),
+        _tiling("rows", axes.row, heights),
+        _tiling("columns", axes.column, sorted({min(c, axes.column.extent) for c in COLUMNS_CPU})),
         Choice("vectors", (1, 2, 4, 8)),
         Choice("prefetch", PREFETCH_BYTES),
         Choice("streaming", (False, True)),
     )
 
 
-def _lower(structure: Structure, target: Target, values: Values) -> TileProgram:
-    outer, row, column = _split_axes(structure)
+def _why_not_across(values: Values) -> str | None:
+    """A CPU's tile has two axes: the last one, or what lies across it."""
+    if not values.flag("across") and "planes" in values and values.tile("planes") > 1:
+        return f"planes={values.tile('planes')} along the last axis; only 1 is allowed"
+    return None
+
+
+def _lower(structure: Structure, axes: TiledAxes, target: Target, values: Values) -> TileProgram:
     workload = structure.workload
-    height, width = values.tiling("rows"), values.tiling("columns")
-    place = {a.name: Slice(Affine.of((f"{a.name}.0", 1))) for a in outer}
-    grid = [GridAxis(f"{a.name}.0", a.extent) for a in outer]
-    if row.name:
-        grid.append(GridAxis(f"{row.name}.0", height[0]))
-        place[row.name] = Slice(Affine.of((f"{row.name}.0", height[1])), height[1])
-    grid.append(GridAxis(f"{column.name}.0", width[0]))
-    place[column.name] = Slice(Affine.of((f"{column.name}.0", width[1])), width[1])
+    tilings = {axes.row: "rows", axes.column: "columns"}
+    if "planes" in values and values.tile("planes") > 1:
+        tilings[axes.plane] = "planes"
+    if values.get("across"):
+        del tilings[axes.column]
+    place: dict[str, Slice] = {}
+    grid: list[GridAxis] = []
+    for axis in structure.parallel:
+        variable, name = f"{axis.name}.0", tilings.get(axis)
+        if name is None:
+            grid.append(GridAxis(variable, axis.extent))
+            place[axis.name] = Slice(Affine.of((variable, 1)))
+        else:
+            count, size = values.tiling(name)
+            grid.append(GridAxis(variable, count))
+            place[axis.name] = Slice(Affine.of((variable, size)), size)
     emitter = Emitter(place, {t.name: t.dtype for t in workload.inputs}, Names())
     for output in structure.outputs:
         result = emitter.tile(structure.body_of(output), output.name)

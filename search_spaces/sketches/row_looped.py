@@ -12,6 +12,8 @@ lie across memory are always folded by point: a program then has neighbours in m
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from itertools import product
 
 from search_spaces.devices.target import Target
@@ -21,10 +23,13 @@ from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Value
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.pointwise import PREFETCH_BYTES, launch
 from search_spaces.sketches.rows.column_walk import ColumnWalk
+from search_spaces.sketches.rows.contributions import unchanged
+from search_spaces.sketches.rows.kept_loops import KeptLoops, Walking
 from search_spaces.sketches.rows.row_parts import RowTiles, padded, row_tiling, rows_on, split_outputs
-from search_spaces.sketches.rows.running_folds import groups, online_choices, reduce_columns, starts_online
+from search_spaces.sketches.rows.running_folds import alike, groups, online_choices, reduce_columns, starts_online
 from search_spaces.structure.axes import Structure
-from search_spaces.workloads.workload import Workload
+from search_spaces.workloads.expression import Affine
+from search_spaces.workloads.workload import Stage, Workload
 
 COLUMNS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 # Columns of an iteration where they lie across memory; a CPU takes them one by one, with running values in registers.
@@ -40,11 +45,12 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     """One sketch for reductions."""
     structure = rows_on(workload, target)
     knobs = _knobs(structure, target)
+    where = unchanged(structure)
     return (
         Sketch(
             "row_looped",
             knobs,
-            lambda values: _lower(structure, target, values),
+            lambda values: _lower(structure, target, values, where),
             ("rows", "columns", "warps", "stages"),
             seeds=_seeds(structure, knobs) if target.kind == "gpu" else _cpu_seeds(structure, target, knobs),
         ),
@@ -118,7 +124,13 @@ def _cpu_seeds(structure: Structure, target: Target, knobs: tuple[Knob, ...]) ->
     )
 
 
-def _lower(structure: Structure, target: Target, values: Values) -> TileProgram:
+def folds_of_rows(structure: Structure) -> tuple[Stage, ...]:
+    """The folds over all reduced axes."""
+    return tuple(s for s in structure.folds if s.reduction and set(s.reduction.axes) == set(structure.reduced))
+
+
+def _lower(structure: Structure, target: Target, values: Values, where: Mapping[str, frozenset[Affine]]) -> TileProgram:
+    """`where`: where points leave folds unchanged."""
     workload = structure.workload
     _, width = values.tiling("columns")
     stages = values.integer("stages") if "stages" in values else 0
@@ -126,11 +138,16 @@ def _lower(structure: Structure, target: Target, values: Values) -> TileProgram:
     walk = ColumnWalk(structure.column.extent, width, one_by_one=one_by_one, stages=stages, around=around)
     rows = RowTiles(structure, values.tile("rows"), walk.walked)
     names, known = Names({s.name for s in workload.stages}), dict[str, Tile]()
-    by_point = values.get("accumulate") == "point"
+    how = Walking(values.get("accumulate") == "point", values.flag("online"), values.flag("streaming"))
     body: list[Statement] = []
-    for group in groups(rows, values.flag("online")):
-        body += reduce_columns(rows, walk, group, names, known, by_point)
+    whole = replace(rows, structure=replace(structure, folds=folds_of_rows(structure)))
+    for group in groups(whole, how.online):
+        some = replace(walk, unchanged=alike(where, group), rows=rows.place)
+        body += reduce_columns(whole, some, group, names, known, how.by_point)
     points, per_row = split_outputs(structure)
+    if structure.kept:
+        body += KeptLoops(rows, walk, how, names, where).statements(known, points)
+        points = []
 
     def write(columns: Slice | None) -> list[Statement]:
         emitter = rows.emitter(columns, names, known)

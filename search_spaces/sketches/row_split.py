@@ -65,6 +65,8 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     structure = rows_on(workload, target)
     if target.kind != "gpu":
         raise UnmatchedError("a CPU has few threads, and does not share rows among them")
+    if structure.kept:
+        raise UnmatchedError("folds of folds are not shared among programs")
     if not _splits(structure):
         raise UnmatchedError(f"rows of {_points(structure)} elements are too short to share among programs")
     knobs = _knobs(structure, target)

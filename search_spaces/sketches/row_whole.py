@@ -112,7 +112,9 @@ def _lower(structure: Structure, target: Target, values: Values) -> TileProgram:
     emitter = rows.emitter(pieces[structure.column], Names(), {})
     known: dict[str, Tile] = emitter.tiles
     for stage in structure.folds:
-        known[stage.name] = fold_along(rows, emitter, stage, pieces, stage.name)
+        assert stage.reduction is not None
+        along = {x: piece for x, piece in pieces.items() if x in stage.reduction.axes}
+        known[stage.name] = fold_along(rows, emitter, stage, along, stage.name)
     rows.store(structure.outputs, emitter, values.flag("streaming"))
     persistent = PERSISTENT_PROGRAMS_PER_SM * target.num_sms if values.get("persistent") else None
     kernel = Kernel(workload.name, Grid(rows.grid, persistent=persistent), tuple(emitter.body), launch(target, values))

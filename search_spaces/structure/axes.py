@@ -10,16 +10,18 @@ Without reduced axes, all work is pointwise.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from search_spaces.errors import UnmatchedError
 from search_spaces.structure.forms import contraction_form, inline, with_axes_named
+from search_spaces.structure.inlining import inlined_reads
 from search_spaces.structure.memory_walks import largest_walk, memory_walks
-from search_spaces.structure.merging import is_axis, loops, merged_axes
+from search_spaces.structure.merging import loops, merged_axes
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.dtypes import is_integer
-from search_spaces.workloads.expression import Access, Expression, Gather
+from search_spaces.workloads.expression import Access, Expression
 from search_spaces.workloads.workload import Axis, Stage, Workload
 
 
@@ -29,7 +31,7 @@ class Structure:
 
     Tiles hold several positions of the last of the parallel axes, and of the last of the reduced ones. `outer`:
     neighbours in memory are neighbours along a parallel axis, the last one, as where each column of a row-major matrix
-    is summed. `even`: they are so in every tensor.
+    is summed. `even`: they are so in every tensor. `kept_count`: how many reduced axes some folds keep.
     """
 
     workload: Workload
@@ -38,6 +40,12 @@ class Structure:
     folds: tuple[Stage, ...] = ()
     outer: bool = False
     even: bool = True
+    kept_count: int = 0
+
+    @property
+    def kept(self) -> tuple[Axis, ...]:
+        """The first of the reduced axes, if there are folds that keep them and folds of what these make."""
+        return self.reduced[: self.kept_count]
 
     @property
     def row(self) -> Axis | None:
@@ -63,6 +71,15 @@ class Structure:
         """What the stage computes at one point, with everything inlined but folds."""
         return inline(stage.expression, {s.name: s for s in self.workload.stages if not s.reduction})
 
+    def read_folds(self, stage: Stage) -> tuple[Stage, ...]:
+        """The folds that the stage reads, and not by way of others."""
+        read = {a.tensor for a in ex.accesses(self.body_of(stage))}
+        return tuple(s for s in self.folds if s.name in read)
+
+    def depends_on_kept(self, stage: Stage) -> bool:
+        """Whether the stage is computed from folds that keep reduced axes."""
+        return any(not set(self.kept).isdisjoint(s.axes) or self.depends_on_kept(s) for s in self.read_folds(stage))
+
     def is_per_point(self, output: Stage) -> bool:
         """Whether the output has reduced axes, and is no value per row."""
         return not set(self.reduced).isdisjoint(output.axes)
@@ -76,7 +93,7 @@ def structure_of(workload: Workload) -> Structure:
     Raises:
         UnmatchedError: why it has none.
     """
-    _check_indices(workload)
+    workload = inlined_reads(workload)
     _check_extents(workload)
     folds = [s for s in workload.stages if s.reduction]
     for stage in folds:
@@ -119,37 +136,77 @@ def _reduced(folds: Sequence[Stage]) -> list[Axis]:
 
 def _reducing(workload: Workload, folds: Sequence[Stage]) -> Structure:
     reduced = _reduced(folds)
-    rows = folds[0].axes
+    rows = tuple(x for x in folds[0].axes if x not in reduced)
+    kept = _kept(folds, reduced)
     for stage in folds:
-        assert stage.reduction is not None
-        if set(stage.axes) != set(rows) or set(stage.reduction.axes) != set(reduced):
-            raise UnmatchedError(
-                f"{_fold_text(stage)} where {_fold_text(folds[0])}; all folds of a kernel are over the same axes"
-            )
+        if {x for x in stage.axes if x not in reduced} != set(rows):
+            raise UnmatchedError(f"{stage.name} has axes {_names(stage.axes)}; expected {_names(rows)} of every fold")
+    allowed = [set(rows), {*rows, *kept}, {*rows, *reduced}]
     for stage in workload.stages:
         beside = [x for x in stage.axes if x not in (*rows, *reduced)]
         if beside:
             raise UnmatchedError(f"{stage.name} has the axis {_names(beside)}, which no fold has")
-        if stage.name not in workload.output_names:
-            continue
-        if set(stage.axes) not in (set(rows), {*rows, *reduced}):
-            expected = f"{_names(rows)} or {_names((*rows, *reduced))}"
-            raise UnmatchedError(f"{stage.name} has axes {_names(stage.axes)}; expected {expected} beside a fold")
+        if stage.name in workload.output_names and set(stage.axes) not in allowed:
+            expected = " or ".join(dict.fromkeys(_names(x for x in (*rows, *reduced) if x in some) for some in allowed))
+            raise UnmatchedError(f"{stage.name} has axes {_names(stage.axes)}; expected {expected}")
     walks = memory_walks(workload)
     moving = largest_walk(walks, reduced)
-    reduced.sort(key=lambda x: -moving.get(x, 0) if x in moving else float("-inf"))
+    # What is kept by some folds is walked around the others; of each, what lies farther apart is walked around.
+    reduced.sort(key=lambda x: (x not in kept, -moving.get(x, 0) if x in moving else float("-inf")))
     column = reduced[-1]
     inner = min(moving, key=lambda x: (moving[x], x != column), default=column)
     outer = inner not in reduced
     if outer:
         rows = tuple(sorted(rows, key=lambda x: x == inner))
     even = all(w.get(inner, 1) == 1 for w in walks)
-    return Structure(workload, rows, tuple(reduced), tuple(folds), outer, even)
+    found = Structure(workload, rows, tuple(reduced), tuple(folds), outer, even, len(kept))
+    return _in_two_steps(found) if kept else found
 
 
-def _fold_text(stage: Stage) -> str:
-    assert stage.reduction is not None
-    return f"{stage.name}[{_names(stage.axes)}] folds {_names(stage.reduction.axes)}"
+def _kept(folds: Sequence[Stage], reduced: Sequence[Axis]) -> list[Axis]:
+    """The reduced axes that some folds keep and others fold: the same of all that keep any, which fold all others."""
+    keeping = {s.name: [x for x in reduced if x not in s.reduction.axes] for s in folds if s.reduction}
+    found = next((axes for s in folds if (axes := [x for x in reduced if x in s.axes])), None)
+    if found is None:
+        # None keeps an axis as its own: one may fold some axes of what has no others.
+        found = next(([x for x in reduced if x not in axes] for axes in keeping.values() if axes), [])
+    for stage in folds:
+        own = [x for x in reduced if x in stage.axes]
+        left_out = keeping[stage.name]
+        fits = (own == found and left_out == found) if own else left_out in ([], [x for x in reduced if x not in found])
+        if not fits:
+            other = next(s for s in folds if s is not stage)
+            raise UnmatchedError(
+                f"{other.name} keeps {_names(other.axes) or 'no axis'}, which {stage.name} folds, and "
+                f"{stage.name} keeps {_names(stage.axes) or 'no axis'}; expected one order of folds"
+            )
+    return found
+
+
+def _in_two_steps(found: Structure) -> Structure:
+    """Folds over all reduced axes of what depends on folds that keep some, as folds of such folds.
+
+    Before: s[r] = sum over g, c of x[r, g, c] / top[r, g]
+    After:  s_each[r, g] = sum over c of x[r, g, c] / top[r, g];  s[r] = sum over g of s_each[r, g]
+    """
+    stages: list[Stage] = []
+    names = {t.name for t in found.workload.inputs} | {s.name for s in found.workload.stages}
+    kept, folded = found.kept, found.reduced[len(found.kept) :]
+    for stage in found.workload.stages:
+        whole = stage.reduction is not None and set(stage.reduction.axes) == set(found.reduced)
+        if not whole or not found.depends_on_kept(stage):
+            stages.append(stage)
+            continue
+        assert stage.reduction is not None
+        name = next(n for i in itertools.count() if (n := f"{stage.name}_each{i or ''}") not in names)
+        names.add(name)
+        dtype = "int64" if ex.is_integral(stage.expression) else "float32"
+        each = Stage(name, (*stage.axes, *kept), stage.expression, replace(stage.reduction, axes=folded), dtype)
+        read = Access(name, tuple(ex.axis_index(x.name) for x in each.axes))
+        body: Expression = ex.call("to_integer", read) if dtype == "int64" else read
+        stages += [each, replace(stage, expression=body, reduction=replace(stage.reduction, axes=kept))]
+    workload = replace(found.workload, stages=tuple(stages))
+    return replace(found, workload=workload, folds=tuple(s for s in stages if s.reduction))
 
 
 def _names(axes: Iterable[Axis]) -> str:
@@ -169,23 +226,6 @@ def _with_own_names(found: Structure) -> Structure:
     return replace(
         found, workload=workload, parallel=renamed(found.parallel), reduced=renamed(found.reduced), folds=folds
     )
-
-
-def _check_indices(workload: Workload) -> None:
-    """Refuse what is read at an index that is not just an axis, and stages that are not read at their own axes."""
-    stages = {s.name: s for s in workload.stages}
-    for stage in workload.stages:
-        for e in ex.walk(stage.expression):
-            if not isinstance(e, Access | Gather):
-                continue
-            forms = [i for i in e.index if isinstance(i, ex.Affine)]
-            filled = isinstance(e, Access) and e.fill is not None
-            names = [v for i in forms for v, _ in i.terms]
-            diagonal = isinstance(e, Access) and len(set(names)) < len(names)
-            if filled or diagonal or not all(map(is_axis, forms)):
-                raise UnmatchedError(f"{stage.name} reads {ex.to_text(e)}; expected an axis as each index")
-            if e.tensor in stages and names != [x.name for x in stages[e.tensor].axes]:
-                raise UnmatchedError(f"{stage.name} reads {ex.to_text(e)}, which has other axes")
 
 
 def _check_extents(workload: Workload) -> None:

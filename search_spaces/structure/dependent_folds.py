@@ -33,8 +33,7 @@ from search_spaces.structure.moving_folds import (
 )
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.expression import Access, Expression, Literal
-from search_spaces.workloads.stages import Reduction
-from search_spaces.workloads.workload import Stage
+from search_spaces.workloads.workload import Axis, Reduction, Stage
 
 # What a maximum starts from that others are relative to: the lowest float32, not -inf, so that minus itself it is 0.
 _LOWEST = -3.4028234663852886e38
@@ -120,7 +119,8 @@ def groups(
     walks: list[dict[str, Member]] = [{}]
     for stage in folds:
         body, walk = bodies[stage.name], walks[-1]
-        rule = rule_of(stage, body, walk) if online else None
+        shares = online and all(_over(m.stage) == _over(stage) for m in walk.values())
+        rule = rule_of(stage, body, walk) if shares else None
         if rule is None and reads(body, walk):
             walks.append({})
         walks[-1][stage.name] = Member(stage, body, rule)
@@ -262,6 +262,11 @@ class _Build:
             name = f"{wanted}{number}"
         self.taken.add(name)
         return name
+
+
+def _over(stage: Stage) -> set[Axis]:
+    assert stage.reduction is not None
+    return {*stage.reduction.axes}
 
 
 def _fold(

@@ -59,7 +59,7 @@ def is_axis(index: ex.Affine) -> bool:
 
 
 def _used_as_values(workload: Workload) -> frozenset[str]:
-    """The axes that are more than an index of a whole dimension: values, parts of sums, what reads outside.
+    """The axes that are more than one index of a whole dimension: values, parts of sums, diagonals, what reads outside.
 
     And those of what is also looked up in: it keeps its dimensions.
     """
@@ -71,6 +71,8 @@ def _used_as_values(workload: Workload) -> frozenset[str]:
             if isinstance(e, Gather | Position) or (isinstance(e, Access) and e.tensor in looked_up):
                 found |= ex.variables(e)
             elif isinstance(e, Access):
+                along = _names(e)
+                found |= {name for name in along if along.count(name) > 1}
                 for index, size in zip(e.index, sizes[e.tensor], strict=True):
                     names = {v for v, _ in index.terms}
                     within = e.fill is None or all(stage.extents[v] == size for v in names)

@@ -8,10 +8,7 @@ The longer a loop, the more ways there are to cut it; and what is read as a matr
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
-
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Access, Expression, Gather, Position
+from collections.abc import Mapping, Sequence
 
 
 def mergeable(
@@ -38,14 +35,3 @@ def mergeable(
 
 def _follow(names: Sequence[str], outer: str, inner: str) -> bool:
     return outer not in names or names.index(outer) + 1 == names.index(inner)
-
-
-def fixed_axes(expressions: Iterable[Expression]) -> frozenset[str]:
-    """The axes that are used as values, beside indices that are data, or to read outside of a tensor: they stay."""
-    parts = (
-        e
-        for whole in expressions
-        for e in ex.walk(whole)
-        if isinstance(e, Gather | Position) or (isinstance(e, Access) and e.fill is not None)
-    )
-    return frozenset().union(*map(ex.variables, parts))

@@ -151,6 +151,10 @@ class Affine:
         return Affine(tuple((str(v), int(c)) for v, c in terms), int(offset))
 
 
+def negated(form: Affine) -> Affine:
+    return Affine(tuple((v, -c) for v, c in form.terms), -form.offset)
+
+
 def axis_index(name: str) -> Affine:
     """The index that is just the axis `name`."""
     return Affine(((name, 1),))

@@ -45,12 +45,12 @@ def _with(expression: Expression, named: Mapping[str, Stage]) -> Expression:
         if not isinstance(e, Access) or e.tensor not in named:
             return None
         stage = named[e.tensor]
-        return _at(stage.expression, dict(zip((a.name for a in stage.axes), e.index, strict=True)))
+        return at_index(stage.expression, dict(zip((a.name for a in stage.axes), e.index, strict=True)))
 
     return ex.rewritten(expression, change)
 
 
-def _at(expression: Expression, index: Mapping[str, Affine]) -> Expression:
+def at_index(expression: Expression, index: Mapping[str, Affine]) -> Expression:
     """The expression where its axes have these values."""
 
     def form(given: Affine) -> Affine:

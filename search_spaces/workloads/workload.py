@@ -233,12 +233,12 @@ class Workload:
     def label(self) -> str:
         """A short name with sizes, for tables: `matmul m=512 n=512 k=512 float32`, `f_mm 512x512 over 64 float32`.
 
-        Of what no operator has made these are the shape of the output, and what is folded, stage by stage.
+        Of what no operator has made these are the shapes of the outputs, and what is folded, stage by stage.
         """
         # A stride of 0 shares an operand, so it is shown.
         given = [(k, v) for k, v in self.arguments if k not in ("dtype", "out_dtype")]
         shown = [f"{k}={v}" for k, v in given if v not in (None, "") and v is not False]
-        read, made = self.inputs[0].dtype, self.output.dtype
+        read, made = self.inputs[0].dtype, " and ".join(dict.fromkeys(t.dtype for t in self.outputs))
         dtypes = made if read == made else f"{read} to {made}"
         return " ".join(
             [self.name, *(shown or self._sizes()), f"{dtypes} as tf32" if self.precision == "tf32" else dtypes]
@@ -247,7 +247,8 @@ class Workload:
     def _sizes(self) -> tuple[str, ...]:
         folds = (_by(a.extent for a in s.reduction.axes) for s in self.stages if s.reduction)
         folded = ", ".join(dict.fromkeys(folds))
-        return (_by(self.output.shape), *([f"over {folded}"] if folded else []))
+        made = " and ".join(dict.fromkeys(_by(t.shape) for t in self.outputs))
+        return (made, *([f"over {folded}"] if folded else []))
 
     def __hash__(self) -> int:
         return hash(self.key)
@@ -260,7 +261,8 @@ class Workload:
                 f"{s.reduction.operator} over {', '.join(a.name for a in s.reduction.axes)} of " if s.reduction else ""
             )
             where = ", ".join(a.name for a in s.axes)
-            lines.append(f"  {s.name}[{where}] = {fold}{ex.to_text(s.expression)}  : {s.dtype}")
+            stored = ", stored" if len(self.outputs) > 1 and s.name in self.output_names else ""
+            lines.append(f"  {s.name}[{where}] = {fold}{ex.to_text(s.expression)}  : {s.dtype}{stored}")
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:

@@ -15,16 +15,22 @@ from autosched import backends
 from autosched.backends import Backend
 from autosched.backends.fingerprint import source_fingerprint
 from autosched.checking.correctness import error_ratio, expect
-from autosched.checking.reference import random_inputs
+from autosched.checking.reference import empty, random_inputs
 from autosched.machine.devices import cpu_target
 from search_spaces import Schedule, SearchSpace, Target, Workload, ops, target_named
 from search_spaces.schedules.knobs import Values
 
 sys.path.append(str(Path(__file__).parents[1]))
 from interpreting_backend import InterpretingBackend
+from several_outputs import added
 
 TARGETS = (cpu_target(), target_named("h200"))
-WORKLOADS = (ops.row_sum(13, 77), ops.softmax(9, 40), ops.matmul(33, 20, 24, layout="nt", epilogue="bias_relu"))
+WORKLOADS = (
+    ops.row_sum(13, 77),
+    ops.softmax(9, 40),
+    ops.matmul(33, 20, 24, layout="nt", epilogue="bias_relu"),
+    added("float32"),
+)
 INSTALLED = (*map(backends.named, sorted(backends._installed())), InterpretingBackend())
 CASES = [
     pytest.param(backend, target, workload, id=f"{backend.name}-{target.name}-{workload.name}")
@@ -75,14 +81,15 @@ def test_what_is_compiled_names_its_backend_and_travels(backend: Backend, target
 @pytest.mark.parametrize(("backend", "target", "workload"), [c for c in CASES if c.values[1].kind == "cpu"])
 def test_what_is_loaded_computes_the_workload(backend: Backend, target: Target, workload: Workload) -> None:
     inputs = random_inputs(workload, seed=1)
-    (expected,) = expect(workload, inputs)
+    expected = expect(workload, inputs)
     for schedule in drawn(backend, target, workload):
         program = schedule.program
         launcher = backend.load(backend.compile(backend.render(program, ""), program, target), program)
-        outputs = [torch.full(workload.outputs[0].shape, torch.nan) for _ in range(2)]
-        launcher([*inputs, outputs[0]])
-        launcher.launch([t.data_ptr() for t in (*inputs, outputs[1])])
-        assert max(error_ratio(output, expected) for output in outputs) <= 1, str(schedule)
+        called, launched = ([empty(t, "cpu").fill_(torch.nan) for t in workload.outputs] for _ in range(2))
+        launcher([*inputs, *called])
+        launcher.launch([t.data_ptr() for t in (*inputs, *launched)])
+        for outputs in (called, launched):
+            assert max(map(error_ratio, outputs, expected)) <= 1, str(schedule)
         launcher.unload()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,13 @@ import torch
 
 import search_spaces
 from autosched.backends import for_target
+from autosched.backends.llvm.backend import LlvmBackend
 from autosched.backends.spaces import build
+from autosched.backends.triton.backend import TritonBackend
 from autosched.backends.triton.resources import why_too_large
 from autosched.checking import reference
 from autosched.checking.correctness import error_ratio, expect
+from autosched.machine import devices
 from search_spaces import (
     Axis,
     EmptySearchSpaceError,
@@ -38,6 +42,7 @@ from search_spaces.workloads.expression import Access, axis_index
 
 sys.path.append(str(Path(__file__).parents[1]))
 from fused_workloads import gated, prepared, sum_of_products
+from structured_workloads import POINTWISE, REDUCTIONS
 
 CPU = cpu("a CPU", lanes=8, threads=1, l1_bytes=32768, l2_bytes=2**20, fp32_flops=1e11)
 TARGETS = {"cpu": CPU, "a100": GPUS["a100"], "h200": GPUS["h200"]}
@@ -101,10 +106,63 @@ CASES = [
 @pytest.mark.parametrize(("space", "sketch"), CASES)
 def test_lowered_programs_compute_the_workload(space: SearchSpace, sketch: str) -> None:
     inputs = reference.random_inputs(space.workload, seed=3)
-    (expected,) = expect(space.workload, inputs)
     for schedule in samples(space, sketch, 6):
-        got = interpret(schedule.program, [x.double().numpy() for x in inputs])[0]
-        assert error_ratio(torch.from_numpy(got), expected) <= 1, str(schedule)
+        check(space.workload, inputs, interpret(schedule.program, [x.double().numpy() for x in inputs]), schedule)
+
+
+def check(
+    workload: Workload, inputs: list[torch.Tensor], got: Sequence[np.ndarray], schedule: search_spaces.Schedule
+) -> None:
+    """Every output is right."""
+    for output, expected in zip(got, expect(workload, inputs), strict=True):
+        assert error_ratio(torch.from_numpy(output), expected) <= 1, str(schedule)
+
+
+STRUCTURED = [
+    pytest.param(workload, target, id=f"{target}-{workload.name}-{i}")
+    for i, workload in enumerate((*POINTWISE, *REDUCTIONS))
+    for target in TARGETS
+]
+
+
+@pytest.mark.parametrize(("workload", "target"), STRUCTURED)
+def test_every_structure_is_computed_by_the_interpreter(workload: Workload, target: str) -> None:
+    inputs = reference.random_inputs(workload, seed=3)
+    space = build(workload, TARGETS[target])
+    for sketch in space.sketches:
+        for schedule in samples(space, sketch.name, 3):
+            check(workload, inputs, interpret(schedule.program, [x.double().numpy() for x in inputs]), schedule)
+
+
+@pytest.mark.parametrize("workload", [*POINTWISE, *REDUCTIONS], ids=lambda w: w.name)
+def test_every_structure_is_computed_by_machine_code(workload: Workload) -> None:
+    backend, target = LlvmBackend(), devices.cpu_target()
+    inputs = reference.random_inputs(workload, seed=4)
+    space = build(workload, target)
+    for sketch in space.sketches:
+        for schedule in samples(space, sketch.name, 2):
+            program = schedule.program
+            launcher = backend.load(backend.compile(backend.render(program, ""), program, target), program)
+            got = [torch.full(o.shape, 7, dtype=reference.torch_dtype(o.dtype)) for o in workload.outputs]
+            launcher([*inputs, *got])
+            launcher.unload()
+            for output, expected in zip(got, expect(workload, inputs), strict=True):
+                assert error_ratio(output, expected) <= 1, str(schedule)
+
+
+# Triton's interpreter computes bfloat16 wrongly.
+INTERPRETED = [w for w in (*POINTWISE, *REDUCTIONS) if "bfloat16" not in {t.dtype for t in (*w.inputs, *w.outputs)}]
+
+
+@pytest.mark.parametrize("workload", INTERPRETED, ids=lambda w: w.name)
+def test_every_structure_is_computed_by_printed_triton(triton_interpreter, workload: Workload) -> None:
+    backend, space = TritonBackend(), build(workload, TARGETS["h200"])
+    inputs = reference.random_inputs(workload, seed=5)
+    given = {t.name: x.numpy() for t, x in zip(workload.inputs, inputs, strict=True)}
+    for sketch in space.sketches:
+        for schedule in samples(space, sketch.name, 2):
+            source = backend.render(schedule.program, "")
+            check(workload, inputs, triton_interpreter.run_all(source, schedule.program, given), schedule)
 
 
 @pytest.mark.parametrize(("space", "sketch"), CASES)
@@ -210,9 +268,9 @@ def test_a_workload_that_no_rule_matches_is_refused_with_the_rules_that_were_tri
     access = Access("x", (axis_index("j"), axis_index("i")))
     two_folds = (
         Stage("rows", (i,), access, Reduction("sum", (j,))),
-        Stage("all", (), Access("rows", (axis_index("i"),)), Reduction("sum", (i,))),
+        Stage("out", (j,), ex.mul(access, Access("rows", (axis_index("i"),))), Reduction("sum", (i,))),
     )
-    workload = Workload("sum_of_sums", (Tensor("x", (8, 4), "float32"),), two_folds)
+    workload = Workload("weighted_sums", (Tensor("x", (8, 4), "float32"),), two_folds)
     with pytest.raises(EmptySearchSpaceError, match=r"tried: .*row_whole"):
         build(workload, CPU)
 

@@ -325,7 +325,7 @@ class KernelPrinter:
         attributes = [f"num_stages={s.pipeline_stages}"] if s.pipeline_stages else []
         if not (self._kernel.grid.walked and any(s is t for t in self._kernel.body)):
             attributes += ["flatten=True"] if s.flatten else []
-        times = streamed or iterations(s, self._indexing)
+        times = streamed or _turns(s, self._indexing)
         loop = f"tl.range({', '.join([times, *attributes])})" if attributes else f"range({times})"
         self._block.open(f"for {self._indexing.variable(s.variable)} in {loop}:", s.variable)
         self._print_body(s.body)
@@ -369,13 +369,28 @@ def _dot_precision(s: Dot, operand: str, products: int) -> list[str]:
 
 def iterations(loop: For, indexing: Indexing) -> str:
     """How many iterations of the loop are within its bound."""
-    bound = loop.bound
-    if bound is None:
-        return str(loop.extent)
-    step = dict(bound.start.terms).get(loop.variable, 0)
+    return str(loop.extent) if loop.bound is None else _within(loop, loop.bound, str(loop.extent), indexing)
+
+
+def _within(loop: For, bound: Bound, most: str, indexing: Indexing) -> str:
+    """At most `most`, how many iterations come before the loop leaves the bound."""
+    step, rest = loop.along(bound)
     if step <= 0:
         raise CompileError(f"loop {loop.variable} does not approach its bound {bound.start} < {bound.size}")
-    rest = Affine(tuple(t for t in bound.start.terms if t[0] != loop.variable), bound.start.offset)
     begin = indexing.affine(rest)
     left = str(bound.size) if begin == "0" else f"{bound.size} - ({begin})"
-    return f"tl.minimum({loop.extent}, tl.cdiv({left}, {step}))"
+    return f"tl.minimum({most}, tl.cdiv({left}, {step}))"
+
+
+def _turns(loop: For, indexing: Indexing) -> str:
+    """The iterations of a loop that are of use: how many, or the first of them and the end."""
+    first, end = "0", iterations(loop, indexing)
+    for bound in loop.useful:
+        step, rest = loop.along(bound)
+        if step > 0:
+            end = _within(loop, bound, end, indexing)
+        elif step < 0:
+            # What is cut towards 0 is not more than 0.
+            before = indexing.affine(rest + Affine(offset=1 - bound.size))
+            first = f"tl.maximum({first}, tl.cdiv({before}, {-step}))"
+    return end if first == "0" else f"{first}, {end}"

@@ -130,7 +130,9 @@ def _ring_bytes(program: TileProgram, kernel: Kernel, tiles: dict[str, Tile], do
     body = list(statements(kernel.body))
     stages = max((s.pipeline_stages for s in body if isinstance(s, For)), default=1)
     stores = [s for s in body if isinstance(s, Store) and s.via == "descriptor"]
-    piece = max((tiles[s.src].elements * dtype(program.buffer(s.buffer).dtype).bytes for s in stores), default=0)
+    # Every output has a ring of its own.
+    sizes = {(s.buffer, tiles[s.src].shape): tiles[s.src].elements for s in stores}
+    piece = sum(elements * dtype(program.buffer(name).dtype).bytes for (name, _), elements in sizes.items())
     # One piece is written while another is on its way, unless the other group computes meanwhile; groups that share a
     # tile have equal parts of a piece.
     alternating = kernel.launch.alternating

@@ -58,11 +58,15 @@ class Argument:
 
 @dataclass(frozen=True)
 class FunctionCase:
-    """One function of a suite, traced when first asked for; what has no kernel is left to PyTorch."""
+    """One function of a suite, traced when first asked for; what has no kernel is left to PyTorch.
+
+    `device`: where it is to run, on which the element types of some results depend.
+    """
 
     name: str
     function: Callable[..., Any]
     arguments: tuple[Argument, ...]
+    device: torch.device
 
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:
@@ -71,7 +75,7 @@ class FunctionCase:
     @cached_property
     def op(self) -> TracedFunction:
         # Their elements are never touched, so that they take no memory.
-        examples = [torch.empty(a.shape, dtype=a.dtype) for a in self.arguments]
+        examples = [torch.empty(a.shape, dtype=a.dtype, device=self.device) for a in self.arguments]
         return trace(self.function, *examples, allow_fallback=True)
 
     def inputs(self, seed: int, device: torch.device) -> list[Tensor]:
@@ -79,8 +83,8 @@ class FunctionCase:
         return [argument.drawn(generator) for argument in self.arguments]
 
 
-def read_function_suite(path: Path) -> Suite:
-    """The functions of a suite file, which is executed for that.
+def read_function_suite(path: Path, device: str = "cpu") -> Suite:
+    """The functions of a suite file, which is executed for that, as they are on a device.
 
     Raises:
         InputError: the file cannot be read or fails, is no suite, or an entry is not allowed; the message names it.
@@ -88,7 +92,7 @@ def read_function_suite(path: Path) -> Suite:
     found = getattr(_executed(path), "SUITE", None)
     if not isinstance(found, Mapping) or not found:
         raise InputError(f"{path}: expected SUITE = {{name: (function, [(shape, dtype), …]), …}}")
-    cases = tuple(_case(path, name, entry) for name, entry in found.items())
+    cases = tuple(_case(path, name, entry, torch.device(device)) for name, entry in found.items())
     return Suite(path.stem, cases, "fused")
 
 
@@ -110,13 +114,13 @@ def _executed(path: Path) -> ModuleType:
     return module
 
 
-def _case(path: Path, name: object, entry: object) -> FunctionCase:
+def _case(path: Path, name: object, entry: object, device: torch.device) -> FunctionCase:
     if not isinstance(name, str) or not name.strip():
         raise InputError(f"{path}: got the name {name!r}; expected a text")
     match entry:
         case (function, [*arguments]) if callable(function):
             try:
-                return FunctionCase(name, function, tuple(map(_argument, arguments)))
+                return FunctionCase(name, function, tuple(map(_argument, arguments)), device)
             except InputError as error:
                 raise InputError(f"{path}, {name}: {error}") from None
     raise InputError(f"{path}, {name}: got {entry!r}; expected (function, [(shape, dtype), …])")

@@ -6,6 +6,7 @@ AOTAutograd gives the graph of both, and cuts it where the fewest bytes have to 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -26,6 +27,7 @@ from autosched.tracing.capture.graph_rewriting import read_from_their_memory, wi
 from autosched.tracing.capture.structure import Structure, flattened
 from autosched.tracing.capture.user_lines import why_not_captured
 from search_spaces import InputError, Target, Workload
+from tuning_logs import TuningRecord
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,16 @@ class DifferentiableFunction:
             InputError: as `TracedFunction.for_target`.
         """
         return replace(self, forward=self.forward.for_target(target), backward=self.backward.for_target(target))
+
+    @property
+    def cuts(self) -> tuple[DifferentiableFunction, ...]:
+        """The ways in which both directions were cut into kernels, the first one as they are here."""
+        both = itertools.product(self.forward.cuts, self.backward.cuts)
+        return tuple(replace(self, forward=forward, backward=backward) for forward, backward in both)
+
+    def fastest(self, records: Mapping[str, TuningRecord]) -> DifferentiableFunction:
+        """With both directions cut as `TracedFunction.fastest` says."""
+        return replace(self, forward=self.forward.fastest(records), backward=self.backward.fastest(records))
 
     @property
     def workloads(self) -> tuple[Workload, ...]:

@@ -40,7 +40,8 @@ _MOST_TRIED = 8
 class DynamicFunction:
     """A function at every size from `low` to `high` of some dimensions of its arguments, tuned at `points`.
 
-    `dims`: by the number of an argument, which of its dimensions has that size. `target`: what it is cut for.
+    `dims`: by the number of an argument, which of its dimensions has that size. `target`: what it is cut for; `cut`: in
+    which of the ways that there are.
     """
 
     function: Callable[..., Any] = field(repr=False)
@@ -51,6 +52,7 @@ class DynamicFunction:
     points: tuple[int, ...]
     allow_fallback: bool = False
     target: Target | None = None
+    cut: int = 0
     _traced: dict[int, TracedFunction] = field(default_factory=dict, repr=False)
 
     @property
@@ -73,7 +75,8 @@ class DynamicFunction:
             examples = [_resized(t, self.dims.get(n), size) for n, t in enumerate(self.examples)]
             traced = trace_function(self.function, examples, self.allow_fallback)
             self._traced[size] = traced if self.target is None else traced.for_target(self.target)
-        return self._traced[size]
+        cuts = self._traced[size].cuts
+        return cuts[self.cut if self.cut < len(cuts) else 0]
 
     def for_target(self, target: Target) -> DynamicFunction:
         """The function cut so that every kernel has a schedule on the target, at every size.
@@ -83,6 +86,21 @@ class DynamicFunction:
         """
         known = {size: traced.for_target(target) for size, traced in self._traced.items()}
         return replace(self, target=target, _traced=known)
+
+    @property
+    def cuts(self) -> tuple[DynamicFunction, ...]:
+        """The ways in which it was cut into kernels: itself, and the others if there are any, at all sizes alike."""
+        numbers = range(max(len(self.at(p).cuts) for p in self.points))
+        return (self, *(replace(self, cut=n) for n in numbers if n != self.cut))
+
+    def fastest(self, records: Mapping[str, TuningRecord]) -> DynamicFunction:
+        """The cut whose kernels take least at all tuned sizes, of those that have records of all of theirs."""
+        complete = [cut for cut in self.cuts if all(w.key in records for w in cut.workloads)]
+        return min(complete or [self], key=lambda cut: cut.latency_s(records) if complete else 0.0)
+
+    def latency_s(self, records: Mapping[str, TuningRecord]) -> float:
+        """What the launches of one call at every tuned size take; records by the key of the workload."""
+        return sum(self.at(point).latency_s(records) for point in self.points)
 
     @cached_property
     def workloads(self) -> tuple[Workload, ...]:

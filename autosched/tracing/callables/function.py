@@ -72,6 +72,11 @@ class TracedFunction:
         """What its kernels compute, one for every launch, in order."""
         return tuple(step.assembled.workload for step in self.steps if step.assembled)
 
+    def fastest(self, records: Mapping[str, TuningRecord]) -> TracedFunction:
+        """The cut whose kernels take least in all, of those that have records of all of theirs; or else itself."""
+        complete = [cut for cut in self.cuts if all(w.key in records for w in cut.workloads)]
+        return min(complete or [self], key=lambda cut: cut.latency_s(records) if complete else 0.0)
+
     def latency_s(self, records: Mapping[str, TuningRecord]) -> float:
         """What all launches take, one after the other, as measured one by one; records by the key of the workload."""
         return sum(records[w.key].measurement.latency_s for w in self.launched)
@@ -173,7 +178,7 @@ def cut(
             assert origin not in eager
             eager |= {origin}
             continue
-        ways = [(p, steps) for p in partitions for steps in (p.steps, p.apart)]
+        ways = [(p, steps) for p in partitions for steps in p.ways]
         first, *others = (
             TracedFunction(
                 name=name,

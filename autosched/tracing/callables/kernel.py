@@ -196,9 +196,8 @@ class TracedKernel:
         """What gives a value out of what is in memory."""
         lies = lying(value, self._places)
         assert lies is not None
-        stored, strides, offset = lies
-        place, shape = self._places[stored], value.shape
-        if value is stored:
+        place, shape, strides, offset = self._places[lies.value], lies.shape, lies.strides, lies.offset
+        if value is lies.value:
             return lambda tensors: tensors[place]
         return lambda tensors: tensors[place].as_strided(shape, strides, tensors[place].storage_offset() + offset)
 

@@ -88,20 +88,19 @@ def trace(
 
 def cuts_of(traced: Traced) -> tuple[Traced, ...]:
     """The ways in which something traced was cut into kernels; the first one can be computed on every device."""
-    return traced.cuts if isinstance(traced, TracedFunction) else (traced,)
+    return traced.cuts
 
 
 def loaded(traced: Traced, kernels: Mapping[str, Kernel]) -> LoadedFunction:
     """The function computed by these kernels, one for every one of its workloads, by the workload's key.
 
-    Where it was cut in two ways, the one whose kernels take less time in all, of those that have all of theirs.
+    Where it was cut in several ways, the one whose kernels take less time in all, of those that have all of theirs.
     """
+    records = {key: kernel.record for key, kernel in kernels.items()}
     match traced:
         case TracedFunction():
-            complete = [cut for cut in traced.cuts if all(w.key in kernels for w in cut.workloads)]
-            records = {key: kernel.record for key, kernel in kernels.items()}
-            return TracedKernel(min(complete or [traced], key=lambda cut: cut.latency_s(records)), kernels)
+            return TracedKernel(traced.fastest(records), kernels)
         case DifferentiableFunction():
-            return DifferentiableKernel(traced, kernels)
+            return DifferentiableKernel(traced.fastest(records), kernels)
         case DynamicFunction():
-            return DynamicKernel(traced, kernels)
+            return DynamicKernel(traced.fastest(records), kernels)

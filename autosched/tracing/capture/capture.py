@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import io
 import logging
@@ -20,7 +21,7 @@ from torch._decomp import core_aten_decompositions, get_decompositions
 from torch.export.graph_signature import InputKind
 
 from autosched.tracing.capture.graph_rewriting import read_from_their_memory, reshape_instead_of_view, without_tokens
-from autosched.tracing.capture.structure import Structure
+from autosched.tracing.capture.structure import Structure, flattened
 from autosched.tracing.capture.user_lines import why_not_captured
 from search_spaces import InputError
 
@@ -62,6 +63,8 @@ _COMPOSED = (
     "ldexp",
     "narrow_copy",
 )
+# Operators that are moves of elements, whose decompositions compute positions to look up.
+_WHOLE = ("roll", *(f"{kind}_pad{n}d" for kind in ("reflection", "replication") for n in (1, 2, 3)))
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,8 @@ def capture(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Captured:
         # Of deprecations within torch.export, which a caller can do nothing about.
         warnings.simplefilter("ignore")
         try:
-            exported = torch.export.export(_module(function), tuple(inputs), strict=False)
+            records: list[Structure] = []
+            exported = torch.export.export(_module(function, records), tuple(inputs), strict=False)
             # Decompositions keep elements, not always their order in memory.
             strides = [strides_of(n.meta["val"]) for n in _returned(exported.graph) if isinstance(n, fx.Node)]
             reshape_instead_of_view(exported.graph)
@@ -108,7 +112,7 @@ def capture(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Captured:
     laid_out = read_from_their_memory(exported.graph)
     leaves = _returned(exported.graph)
     constants = tuple((n, leaf) for n, leaf in enumerate(leaves) if not isinstance(leaf, fx.Node))
-    structure = Structure(exported.call_spec.out_spec, constants)
+    structure = records[-1] if records else Structure(exported.call_spec.out_spec, constants)
     modules = modules_of(exported.graph_module, exported.graph)
     return Captured(exported.graph, {**tensors, **modules}, structure, laid_out, tuple(strides))
 
@@ -151,18 +155,32 @@ def _decompositions(composed: tuple[str, ...]) -> dict[Any, Callable[..., Any]]:
     """The rules while these operators are composed of others. PyTorch takes a fifth of a trace to list them."""
     table = core_aten_decompositions()
     known = [getattr(_aten, name) for name in _COMPOSED if hasattr(_aten, name)]
-    return {**table, **get_decompositions(known)}
+    whole = {getattr(_aten, name).default for name in _WHOLE}
+    return {op: rule for op, rule in {**table, **get_decompositions(known)}.items() if op not in whole}
 
 
-def _module(function: Callable[..., Any]) -> torch.nn.Module:
-    """The function as the module that torch.export wants."""
+def _module(function: Callable[..., Any], records: list[Structure]) -> torch.nn.Module:
+    """The function as the module that torch.export wants. Where it returns dataclasses, which that does not know, the
+    module returns the tensors in them alone, and their structure is added to `records`.
+    """
+    called = function.forward if isinstance(function, torch.nn.Module) else _called_forward(function)
+
+    def forward(*arguments: Tensor) -> Any:
+        returned = called(*arguments)
+        results, structure = flattened(returned)
+        if not structure.records:
+            return returned
+        records.append(structure)
+        return tuple(results)
+
     if isinstance(function, torch.nn.Module):
-        return function
-    called = _called_forward(function)
+        module = copy.copy(function)
+        module.forward = forward
+        return module
 
     class Wrapped(torch.nn.Module):
         def forward(self, *arguments: Tensor) -> Any:
-            return called(*arguments)
+            return forward(*arguments)
 
     return Wrapped()
 

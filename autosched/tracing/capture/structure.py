@@ -1,44 +1,91 @@
-"""How a function returns its results: bare, or within tuples, dicts and what else PyTorch's pytrees know."""
+"""How a function returns its results: bare, or within tuples, dicts, dataclasses and what PyTorch's pytrees know."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+from torch.utils._pytree import SUPPORTED_NODES, TreeSpec, tree_flatten, tree_unflatten
+
+# What stands for a result while a function is captured: a tensor, or a number that depends on data.
+_RESULTS = (Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 @dataclass(frozen=True)
 class Structure:
-    """What a function's results are put into. `constants`: what it returns besides tensors, by its place among all."""
+    """What a function's results are put into. `constants`: what it returns besides tensors, by its place among all;
+    `records`: the same of instances of dataclasses that PyTorch's pytrees do not know.
+    """
 
     spec: TreeSpec
     constants: tuple[tuple[int, Any], ...] = ()
+    records: tuple[tuple[int, Record], ...] = ()
 
     @property
     def is_bare(self) -> bool:
         """Whether the function returns one tensor and nothing around it."""
-        return self.spec.is_leaf() and not self.constants
+        return self.spec.is_leaf() and self._is_plain
 
     @property
     def is_tuple(self) -> bool:
         """Whether it returns a tuple of nothing but tensors."""
-        return self.spec.type is tuple and not self.constants and all(c.is_leaf() for c in self.spec.children())
+        return self.spec.type is tuple and self._is_plain and all(c.is_leaf() for c in self.spec.children())
+
+    @property
+    def _is_plain(self) -> bool:
+        return not self.constants and not self.records
 
     def of(self, results: Sequence[Any]) -> Any:
         """The results as the function returns them."""
-        if self.is_bare:
-            return results[0]
-        leaves = list(results)
-        for place, constant in self.constants:
-            leaves.insert(place, constant)
+        return results[0] if self.is_bare else self._of(iter(results))
+
+    def _of(self, results: Iterator[Any]) -> Any:
+        constants, records = dict(self.constants), dict(self.records)
+        leaves = []
+        for place in range(self.spec.num_leaves):
+            if place in records:
+                leaves.append(records[place].of(results))
+            else:
+                leaves.append(constants[place] if place in constants else next(results))
         return tree_unflatten(leaves, self.spec)
 
 
-def flattened(returned: Any) -> tuple[list[Tensor], Structure]:
+@dataclass(frozen=True)
+class Record:
+    """An instance of a dataclass: its type, and the structure of its fields, a dict."""
+
+    kind: type
+    fields: Structure
+
+    def of(self, results: Iterator[Any]) -> Any:
+        """Another instance, with the next results. What the class does when one is made was done before."""
+        made: Any = object.__new__(self.kind)
+        fields: Mapping[str, Any] = self.fields._of(results)
+        for name, value in fields.items():
+            object.__setattr__(made, name, value)
+        return made
+
+
+def flattened(returned: Any) -> tuple[list[Any], Structure]:
     """The tensors within what a function returned, and how they stand in it."""
-    leaves, spec = tree_flatten(returned)
-    constants = tuple((n, leaf) for n, leaf in enumerate(leaves) if not isinstance(leaf, Tensor))
-    return [leaf for leaf in leaves if isinstance(leaf, Tensor)], Structure(spec, constants)
+    leaves, spec = tree_flatten(returned, is_leaf=_is_record)
+    results, constants, records = list[Any](), [], []
+    for place, leaf in enumerate(leaves):
+        if _is_record(leaf):
+            within, fields = flattened({f.name: getattr(leaf, f.name) for f in dataclasses.fields(leaf)})
+            records.append((place, Record(type(leaf), fields)))
+            results += within
+        elif isinstance(leaf, _RESULTS):
+            results.append(leaf)
+        else:
+            constants.append((place, leaf))
+    return results, Structure(spec, tuple(constants), tuple(records))
+
+
+def _is_record(returned: Any) -> bool:
+    kind = type(returned)
+    return dataclasses.is_dataclass(kind) and kind not in SUPPORTED_NODES

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from autosched.tracing.fusion.axis_merging import merged_axes, reading
 from autosched.tracing.fusion.common_axes import index_among
+from autosched.tracing.fusion.shared_reads import with_shared_reads
 from autosched.tracing.values.elements import ROW, Elements, NotOneKernelError, at_its_axes, variables
 from autosched.tracing.values.narrowing import narrowed
 from autosched.tracing.values.tensor_reads import TensorRead, ViewOf, view_of
@@ -86,10 +87,11 @@ class _Assembly:
         # Those with fewest elements are ready first.
         for value in sorted(self.values, key=lambda v: v.elements):
             self._store(value, results[value])
-        tensors = {o.name: (o.value.dtype, o.shape) for o in self.pulled.operands.values()}
-        stages = narrowed(self.pulled.stages, tensors, set(self.outputs.values()))
+        stages, operands = with_shared_reads(self.pulled)
+        tensors = {o.name: (o.value.dtype, tuple(n or 0 for n in o.sizes)) for o in operands}
+        stages = narrowed(stages, tensors, set(self.outputs.values()))
         read = {e.tensor for s in stages for e in ex.walk(s.expression) if isinstance(e, Access | Gather)}
-        operands = sorted((o for o in self.pulled.operands.values() if o.name in read), key=_place)
+        operands = sorted((o for o in operands if o.name in read), key=_place)
         if ROW in self.pulled.output_axes:
             operands = [_in_row(o, self.pulled.extents) for o in operands]
             stages = [reading(s, operands) for s in stages]
@@ -176,10 +178,11 @@ class _Assembly:
 
 def _in_row(operand: TensorRead, extents: Mapping[str, int]) -> TensorRead:
     """The operand with the axis of the only row, if it has axes at all."""
-    if operand.looked_up or not operand.strides:
+    if not operand.is_plain or not operand.strides:
         return operand
     axis, stride = operand.strides[0]
-    return replace(operand, strides=((ROW, stride * extents[axis]), *operand.strides))
+    strides = ((ROW, stride * extents[axis]), *operand.strides)
+    return replace(operand, strides=strides, sizes=())
 
 
 def _with_common_names(
@@ -192,8 +195,8 @@ def _with_common_names(
 
     def change(e: Expression) -> Expression | None:
         match e:
-            case Access(tensor, index):
-                return Access(names[tensor], index)
+            case Access(tensor):
+                return replace(e, tensor=names[tensor])
             case Gather(tensor, index):
                 renamed = (i if isinstance(i, Affine) else ex.rewritten(i, change) for i in index)
                 return Gather(names[tensor], tuple(renamed))

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from autosched.tracing.values.tensor_reads import TensorRead
+from autosched.tracing.values.tensor_reads import TensorRead, in_order
 from search_spaces import Axis, Stage
 from search_spaces.workloads import expression as ex
-from search_spaces.workloads.axis_merging import fixed_axes, mergeable
-from search_spaces.workloads.expression import Access, Expression
+from search_spaces.workloads.axis_merging import mergeable
+from search_spaces.workloads.expression import Access, Expression, Gather, Position
 
 Strides = Mapping[str, int]
 
@@ -47,17 +47,32 @@ def _mergeable(
     """Two axes that follow each other in every stage, and lie without a gap in every tensor; the outer one first."""
     lists = [[a.name for a in s.axes] for s in stages]
     lists += [[a.name for a in s.reduction.axes] for s in stages if s.reduction]
-    walks = [*(dict(o.strides) for o in operands if not o.looked_up), *outputs.values()]
-    return mergeable(lists, walks, extents, fixed_axes(s.expression for s in stages))
+    walks = [*(o.axes for o in operands), *outputs.values()]
+    return mergeable(lists, walks, extents, _fixed_axes(stages, operands))
+
+
+def _fixed_axes(stages: Sequence[Stage], operands: Sequence[TensorRead]) -> frozenset[str]:
+    """The axes that are used as values, or beside others in an index."""
+    alone = {o.name: o.axes for o in operands}
+    found: set[str] = set()
+    for e in (e for s in stages for e in ex.walk(s.expression)):
+        match e:
+            case Access(tensor, index) if tensor in alone:
+                found |= {v for i in index for v, _ in i.terms if v not in alone[tensor]}
+            case Gather() | Position():
+                found |= ex.variables(e)
+    return frozenset(found)
 
 
 def _merged_operand(operand: TensorRead, outer: str, inner: str) -> TensorRead:
-    strides = dict(operand.strides)
-    if operand.looked_up or inner not in strides:
+    if inner not in operand.axes:
         return operand
-    strides[outer] = strides.pop(inner)
-    # Axes along which it is the same come first: the last one should be that of neighbours in memory.
-    return replace(operand, strides=tuple(sorted(strides.items(), key=lambda item: (item[1] != 0, -item[1]))))
+    dimensions = [
+        ((inner == name and outer) or name, stride, size)
+        for (name, stride), size in zip(operand.strides, operand.sizes, strict=True)
+        if name != outer
+    ]
+    return in_order(operand, dimensions)
 
 
 def _merged_stage(stage: Stage, outer: str, inner: str, extents: Mapping[str, int]) -> Stage:
@@ -69,19 +84,22 @@ def _merged_stage(stage: Stage, outer: str, inner: str, extents: Mapping[str, in
     def change(e: Expression) -> Expression | None:
         if not isinstance(e, Access):
             return None
-        return Access(e.tensor, tuple(i for i in e.index if i != ex.axis_index(inner)))
+        return replace(e, index=tuple(i for i in e.index if i != ex.axis_index(inner)))
 
     reduction = stage.reduction and replace(stage.reduction, axes=axes(stage.reduction.axes))
     return replace(stage, axes=axes(stage.axes), expression=ex.rewritten(stage.expression, change), reduction=reduction)
 
 
 def reading(stage: Stage, operands: Sequence[TensorRead]) -> Stage:
-    """The stage reading each operand by the axes that it has now."""
-    known = {o.name: o for o in operands if not o.looked_up}
+    """The stage reading each operand by the axes that it has now; other indices stay as they are, and in order."""
+    known = {o.name: o for o in operands}
 
     def change(e: Expression) -> Expression | None:
-        if isinstance(e, Access) and e.tensor in known:
-            return Access(e.tensor, tuple(ex.axis_index(v) for v, _ in known[e.tensor].strides))
-        return None
+        if not isinstance(e, Access) or e.tensor not in known:
+            return None
+        operand = known[e.tensor]
+        others = iter([i for i in e.index if not any(v in operand.axes for v, _ in i.terms)])
+        named = zip(operand.strides, operand.sizes, strict=True)
+        return replace(e, index=tuple(ex.axis_index(v) if size is None else next(others) for (v, _), size in named))
 
     return replace(stage, expression=ex.rewritten(stage.expression, change))

@@ -13,8 +13,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from autosched.tracing.values.elements import Elements, NotOneKernelError, variables
+from autosched.tracing.values.positions import scaled
 from autosched.tracing.values.values import Extents, Index, Value
-from autosched.tracing.values.views import AxisCutError, scaled
+from autosched.tracing.values.views import AxisCutError
 from search_spaces.workloads.expression import Affine, axis_index
 from search_spaces.workloads.strides import dense_strides
 
@@ -36,12 +37,14 @@ def index_among(value: Value, kernel: Elements, number: int) -> Index:
             return at
     alone = Elements(kernel.stored, kernel.cuts, kernel.fused_products, prefix=f"v{number}")
     index = tuple(alone.dimension(f"v{number}d{d}", size) for d, size in enumerate(value.shape))
-    alone.output_axes = variables(index)
+    own = alone.output_axes = variables(index)
     alone.element(value, index)
-    known = _known_axes(alone, kernel)
-    if not _have_common(alone, kernel) or (alone.output_axes and not known):
+    mine, theirs = _walks(alone), _walks(kernel)
+    common = [v for v in mine if v in theirs]
+    known = _known_axes(own, [(a, b) for v in common for a in mine[v] for b in theirs[v]], alone, kernel)
+    if not common or (own and not known):
         raise NotOneKernelError(f"{value.name} has no axis in common with what else is computed")
-    for axis in alone.output_axes:
+    for axis in own:
         if axis not in known:
             kernel.extents[axis] = alone.extents[axis]
     return tuple(_renamed(at, known) for at in index)
@@ -61,21 +64,16 @@ def _renamed(at: object, names: Mapping[str, str]) -> Affine:
     return sum((scaled(axis_index(names.get(v, v)), c) for v, c in at.terms), Affine(offset=at.offset))
 
 
-def _have_common(alone: Elements, kernel: Elements) -> bool:
-    return not alone.reached.isdisjoint(kernel.reached)
-
-
-def _known_axes(alone: Elements, kernel: Elements) -> dict[str, str]:
-    """Which axis of the kernel each axis of the value is, by what both walk; the largest tensors say it first."""
-    theirs = _walks(kernel)
+def _known_axes(
+    own: Sequence[str], walks: Sequence[tuple[Walk, Walk]], alone: Elements, kernel: Elements
+) -> dict[str, str]:
+    """Which axis of the kernel each of the value's own axes is, by what both walk; the longest walks say it first."""
     found: dict[str, str] = {}
-    for value, walks in sorted(_walks(alone).items(), key=lambda item: -item[0].elements):
-        for mine in walks:
-            for other in theirs.get(value, ()):
-                same = dict(_same_axes(mine, other, alone, kernel))
-                agreeing = all(found.get(a, b) == b for a, b in same.items())
-                if agreeing and len({**found, **same}) == len({*found.values(), *same.values()}):
-                    found |= same
+    for mine, other in sorted(walks, key=lambda pair: -math.prod(alone.extents[a] for a in pair[0])):
+        same = dict(_same_axes(own, mine, other, alone, kernel))
+        agreeing = all(found.get(a, b) == b for a, b in same.items())
+        if agreeing and len({**found, **same}) == len({*found.values(), *same.values()}):
+            found |= same
     return found
 
 
@@ -83,8 +81,8 @@ def _walks(pulled: Elements) -> dict[Value, list[Walk]]:
     """How every value that was looked at is walked: as it lies in memory, or would."""
     found: dict[Value, list[Walk]] = {}
     for operand in pulled.operands.values():
-        if not operand.looked_up:
-            found.setdefault(operand.value, []).append(dict(operand.strides))
+        if operand.is_plain:
+            found.setdefault(operand.value, []).append(operand.axes)
     for value, index in pulled.known:
         if value not in pulled.stored and all(isinstance(at, Affine) for at in index):
             steps = zip(index, dense_strides(value.shape), strict=True)
@@ -93,17 +91,22 @@ def _walks(pulled: Elements) -> dict[Value, list[Walk]]:
     return found
 
 
-def _same_axes(mine: Walk, other: Walk, alone: Elements, kernel: Elements) -> Iterator[tuple[str, str]]:
-    """The axes of the value that walk as axes of the kernel do, and as far.
+def _same_axes(
+    own: Sequence[str], mine: Walk, other: Walk, alone: Elements, kernel: Elements
+) -> Iterator[tuple[str, str]]:
+    """The value's own axes that walk as axes of the kernel do, and as far.
 
     Raises:
         AxisCutError: both walk the same elements, with more axes on one side.
     """
     alike = math.prod(alone.extents[a] for a in mine) == math.prod(kernel.extents[a] for a in other)
     by_step = {step: axis for axis, step in other.items()}
-    for axis in alone.output_axes:
-        same = by_step.get(mine.get(axis, 0))
+    for axis in own:
+        step = mine.get(axis, 0)
+        same = by_step.get(step)
         if same is None:
+            if step and alike:
+                _cut_at(step, other, kernel.extents)
             continue
         here, there = alone.extents[axis], kernel.extents[same]
         if here == there:
@@ -112,3 +115,11 @@ def _same_axes(mine: Walk, other: Walk, alone: Elements, kernel: Elements) -> It
             raise AxisCutError(same, here)
         elif alike and here % there == 0:
             raise AxisCutError(axis, there)
+
+
+def _cut_at(step: int, walk: Walk, extents: Extents) -> None:
+    """Raise AxisCutError where an axis of the walk steps within so many elements, and beyond."""
+    for axis, own in walk.items():
+        inner = step // own if own and step % own == 0 else 1
+        if 1 < inner < extents[axis] and extents[axis] % inner == 0:
+            raise AxisCutError(axis, inner)

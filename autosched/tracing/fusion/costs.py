@@ -13,7 +13,15 @@ _DOT_FLOPS_PER_BYTE = 150.0
 def cost(workload: Workload) -> float:
     """How long a kernel takes, as the number of bytes that memory moves meanwhile."""
     dots = sum(2.0 * s.points for s in workload.stages if s.is_contraction)
-    return LAUNCH_BYTES + work(workload.min_bytes, workload.flops - dots, dots)
+    return LAUNCH_BYTES + work(workload.min_bytes + _written_again(workload), workload.flops - dots, dots)
+
+
+def _written_again(workload: Workload) -> int:
+    """The bytes that pointwise work writes more than once: outputs without an axis, at every position of that axis."""
+    if any(s.reduction for s in workload.stages):
+        return 0
+    points = max(t.elements for t in workload.outputs)
+    return sum(t.bytes * (points // t.elements - 1) for t in workload.outputs)
 
 
 def work(moved: float, flops: float, dots: float) -> float:

@@ -31,13 +31,14 @@ def joined(
     required: Container[Value],
     stored: MutableMapping[Value, Strides],
     fit: FitOf,
+    only_alike: bool,
 ) -> list[Group]:
     """The values of each kernel, or of each call of PyTorch, in an order in which they can run.
 
     `reads`: of what is stored and computed, what it reads from memory. What is not `required` and not read any more is
-    taken out of `stored`.
+    taken out of `stored`. `only_alike`: results with different numbers of elements have kernels of their own.
     """
-    joining = _Joining({(v,): dict.fromkeys(read) for v, read in reads.items()}, required, fit)
+    joining = _Joining({(v,): dict.fromkeys(read) for v, read in reads.items()}, required, fit, only_alike)
     while (pair := joining.best()) is not None:
         for value in joining.join(*pair):
             del stored[value]
@@ -51,12 +52,15 @@ class _Joining:
     reads: dict[Group, dict[Value, None]]
     required: Container[Value]
     fit: FitOf
+    only_alike: bool
     saved: dict[tuple[Group, Group], float] = field(default_factory=dict)
 
     def best(self) -> tuple[Group, Group] | None:
         """The two groups that are best joined; None where no two are."""
         before, after = self._reach()
         pairs = [(a, b) for a, b in self._pairs() if not (before[a] & after[b] or before[b] & after[a])]
+        if self.only_alike:
+            pairs = [(a, b) for a, b in pairs if a[0].elements == b[0].elements]
         for pair in pairs:
             if pair not in self.saved:
                 self.saved[pair] = self._saved(*pair)

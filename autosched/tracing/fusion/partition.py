@@ -57,8 +57,8 @@ class Step:
 class Partition:
     """The steps of a function, each after those that it needs.
 
-    `fused_products`: see `assembly.assemble`. `kernels`: what is known of regions that were met before. `apart`: every
-    kernel computes one value; the steps otherwise are `steps`.
+    `fused_products`: see `assembly.assemble`. `kernels`: what is known of regions that were met before. `apart`: other
+    steps, where what is folded for results with more elements is stored, though one kernel can compute all of it.
     """
 
     name: str
@@ -90,9 +90,16 @@ class Partition:
         for value in shared(self._stored, self._fit):
             self._store(value)
         made = [v for v in values if v in self._stored and not isinstance(v, Source)]
-        self.apart = [self._step((v,)) for v in made]
-        groups = joined({v: self._read(v) for v in made}, required, self._stored, self._fit_of)
-        self.steps = [self._step(g) for g in groups]
+        reads = {v: self._read(v) for v in made}
+        self.apart, self.steps = (self._joined(reads, required, only_alike) for only_alike in (True, False))
+
+    @property
+    def ways(self) -> tuple[list[Step], ...]:
+        """The steps, and those other ones where they may be faster: pointwise work is best done all at once."""
+        apart = {s.assembled.workload.key for s in self.apart if s.assembled}
+        joined = (s.assembled.workload for s in self.steps if s.assembled)
+        folds = any(stage.reduction for w in joined if w.key not in apart for stage in w.stages)
+        return (self.steps, self.apart) if folds else (self.steps,)
 
     def stored_as(self, result: Value) -> Value:
         """What is in memory for a result, or for what PyTorch is given: what it is a view of, or else itself."""
@@ -106,6 +113,14 @@ class Partition:
     def _store(self, value: Value) -> None:
         if value not in self._stored:
             self._stored[value] = value.memory_strides
+
+    def _joined(self, reads: Mapping[Value, list[Value]], required: Container[Value], only_alike: bool) -> list[Step]:
+        """The steps with kernels joined that are best joined."""
+        before = dict(self._stored)
+        groups = joined(reads, required, self._stored, self._fit_of, only_alike)
+        steps = [self._step(g) for g in groups]
+        self._stored = before
+        return steps
 
     def _step(self, values: Group) -> Step:
         if isinstance(values[0], Eager):

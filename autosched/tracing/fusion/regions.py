@@ -10,7 +10,18 @@ from __future__ import annotations
 from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from autosched.tracing.values.values import Counted, LookedUp, Pointwise, Product, Reduced, Source, Value, View
+from autosched.tracing.values.values import (
+    Counted,
+    Joined,
+    LookedUp,
+    Padded,
+    Pointwise,
+    Product,
+    Reduced,
+    Source,
+    Value,
+    View,
+)
 
 Strides = tuple[int, ...]
 
@@ -94,6 +105,10 @@ def _meaning(value: Value) -> Hashable:
             return "product", precision
         case LookedUp(index=index):
             return "looked up", tuple(i if isinstance(i, int) else None for i in index)
+        case Padded(before=before, fill=fill):
+            return "padded", before, fill
+        case Joined(dim=dim):
+            return "joined", dim
         case View(argument=argument, kind=kind):
             return kind, argument.shape
         case _:

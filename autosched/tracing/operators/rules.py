@@ -62,16 +62,9 @@ class Result:
         kept = tuple(n for d, n in enumerate(argument.shape) if d not in dims)
         if not dims:
             return self.elementwise(lambda x: x, argument, **{"dtype": "float32", **fields})
-        argument = copyable(argument)
-        last, *rest = _neighbours(dims)[::-1]
-        own: dict[str, Any] = {"dtype": "float32", **fields}
-        if rest:
-            # Dimensions apart are folded one group after the other, the inner ones first.
-            inner = tuple(n for d, n in enumerate(argument.shape) if d not in last)
-            part = {**own, "name": f"{fields.get('name', self.name)}_part", "shape": inner}
-            argument = self.of(Reduced, operator=operator, argument=argument, dims=last, **part)
-            return self.reduced(operator, argument, [d for group in rest for d in group], **fields)
-        return self.of(Reduced, operator=operator, argument=argument, dims=last, **{**own, "shape": kept})
+        own: dict[str, Any] = {"dtype": "float32", "shape": kept, **fields}
+        over = tuple(sorted(dims))
+        return self.of(Reduced, operator=operator, argument=copyable(argument), dims=over, **own)
 
     def keeping(self, value: Value, dims: Sequence[int], keep: bool) -> Value:
         """The value with dimensions of size 1 at `dims`, if they are to be kept."""
@@ -133,17 +126,6 @@ def counted(extent: int, rank: int, dim: int, name: str) -> Value:
     """The positions along dimension `dim` of a tensor with so many dimensions, of size 1 in the others."""
     line = Counted(name=name, shape=(extent,), dtype="int64", start=0, step=1)
     return reshape(line, tuple(extent if d == dim else 1 for d in range(rank)))
-
-
-def _neighbours(dims: Sequence[int]) -> list[tuple[int, ...]]:
-    """Sorted dimensions in groups that follow each other."""
-    groups: list[tuple[int, ...]] = []
-    for d in sorted(dims):
-        if groups and groups[-1][-1] + 1 == d:
-            groups[-1] = (*groups[-1], d)
-        else:
-            groups.append((d,))
-    return groups
 
 
 def number(value: Any) -> float:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from autosched.tracing.operators.joining_rules import joined, padded
 from autosched.tracing.operators.lookup_rules import from_the_end
-from autosched.tracing.operators.rules import Result, UnsupportedError, converted, counted, reshape
-from autosched.tracing.operators.view_translation import expand, permute
+from autosched.tracing.operators.rules import Result, UnsupportedError, constant_number, converted, counted, reshape
+from autosched.tracing.operators.view_translation import expand, permute, piece
 from autosched.tracing.values.conversions import wrapped
 from autosched.tracing.values.values import LookedUp, Value
 from search_spaces.workloads import expression as ex
@@ -36,6 +37,8 @@ def _slice_scatter(
     count = source.shape[d]
     if (count, step) == (extent, 1):
         return _copy(result, x, source)
+    if step == 1:
+        return _between(result, x, converted(source, result.dtype), d, begin)
     at = counted(extent, len(x.shape), d, f"{result.name}_at")
 
     def place(p: Expression) -> Expression:
@@ -55,6 +58,14 @@ def _slice_scatter(
         index=tuple(index if i == d else i for i in range(len(x.shape))),
     )
     return result.elementwise(chosen, at, looked_up, x)
+
+
+def _between(result: Result, x: Value, source: Value, dim: int, begin: int) -> Value:
+    """x with the source in the place of as many elements from `begin` on."""
+    number, end = constant_number(x), begin + source.shape[dim]
+    if number is not None:
+        return padded(result, source, [begin if d == dim else 0 for d in range(len(x.shape))], number)
+    return joined(result, (piece(x, dim, 0, begin), source, piece(x, dim, end, x.shape[dim] - end)), dim)
 
 
 def _select_scatter(result: Result, x: Value, source: Value, dim: int, index: int) -> Value:

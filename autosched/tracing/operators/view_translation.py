@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from autosched.tracing.operators.rules import Result, UnsupportedError, reshape
+from autosched.tracing.operators.rules import Result, UnsupportedError, dims_of, reshape
 from autosched.tracing.values.values import Value, View, ViewKind
 from autosched.tracing.values.views import Diagonal, Expansion, Permutation, Selection, Slicing, Windows
 from search_spaces.workloads.strides import dense_strides
@@ -89,8 +89,6 @@ def _unfold(result: Result, x: Value, dim: int, size: int, step: int) -> Value:
     """Windows along a dimension, whose positions come last."""
     if not x.shape:
         return reshape(x, result.shape, result.name)
-    if step < size:
-        raise UnsupportedError("windows that overlap")
     return view(result, x, Windows(dim % len(x.shape), size, step))
 
 
@@ -101,8 +99,19 @@ def _unbind(result: Result, x: Value, dim: int = 0) -> tuple[Value, ...]:
     return tuple(select(part, x, d, i) for i, part in enumerate(parts))
 
 
+def piece(x: Value, dim: int, start: int, count: int, step: int = 1) -> Value:
+    """So many elements along a dimension, from `start` on."""
+    if (start, count, step) == (0, x.shape[dim], 1):
+        return x
+    shape = (*x.shape[:dim], count, *x.shape[dim + 1 :])
+    kind = Slicing(dim, start, step, count)
+    return View(name=f"{x.name}_from_{start}", shape=shape, dtype=x.dtype, line=x.line, argument=x, kind=kind)
+
+
 def _flip(result: Result, x: Value, dims: Any) -> Value:
-    raise UnsupportedError("elements in reverse order")
+    for d in dims_of(dims, len(x.shape)) if dims else ():
+        x = piece(x, d, x.shape[d] - 1, x.shape[d], -1)
+    return x
 
 
 _VIEWS: Mapping[str, Callable[..., Any]] = {

@@ -15,11 +15,13 @@ from autosched.tracing.capture.capture import Captured
 from autosched.tracing.capture.user_lines import user_line
 from autosched.tracing.operators import (
     creation_rules,
+    joining_rules,
     lookup_rules,
     product_rules,
     reduction_rules,
     scatter_rules,
     view_translation,
+    window_rules,
 )
 from autosched.tracing.operators.binding import bind, check_declared
 from autosched.tracing.operators.pointwise.translation import NAMES, pointwise
@@ -47,6 +49,8 @@ _TABLES = (
     product_rules.RULES,
     lookup_rules.RULES,
     scatter_rules.RULES,
+    joining_rules.RULES,
+    window_rules.RULES,
 )
 
 
@@ -147,7 +151,10 @@ class _Translator:
         if node.target is operator.getitem and is_sequence(node.args[0]):
             several, place = node.args
             assert isinstance(several, fx.Node)
-            return self._known[several][place]
+            made = self._known[several]
+            if isinstance(place, int) and place >= len(made):
+                raise self._refused(several, f"no rule says what its result {place} is")
+            return made[place]
         if is_effect(node):
             self.translation.effects.append(self._eager(node, "it may raise an error"))
             return None

@@ -5,18 +5,34 @@ Reductions and products that are met on the way become stages; views only change
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from autosched.tracing.values.positions import affine_of, as_integer, beyond, is_below, is_inside, scaled, within
 from autosched.tracing.values.templates import filled
-from autosched.tracing.values.tensor_reads import TensorRead, base_of, chain, placed
-from autosched.tracing.values.values import Counted, Index, LookedUp, Pointwise, Product, Reduced, Value, View, as_read
-from autosched.tracing.values.views import NotAffineError, expanded, reshaped, scaled
-from search_spaces import Axis, Reduction, Stage
+from autosched.tracing.values.tensor_reads import Lying, TensorRead, base_of, lying, overlaps, whole_of
+from autosched.tracing.values.values import (
+    Counted,
+    Index,
+    Joined,
+    LookedUp,
+    Padded,
+    Pointwise,
+    Product,
+    Reduced,
+    Value,
+    View,
+    as_read,
+)
+from autosched.tracing.values.views import NotAffineError, Windows, expanded, reshaped
+from search_spaces import Axis, InputError, Reduction, Stage
+from search_spaces.structure.inlining import MAX_WINDOW
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.dtypes import is_integer
 from search_spaces.workloads.expression import Access, Affine, Expression, Gather, Literal, Position
+from search_spaces.workloads.strides import check_strides
 
 # The axis of a result without dimensions.
 ROW = "row"
@@ -56,6 +72,8 @@ class Elements:
     elements, in order; `columns` those along what is reduced, one range after the other, whichever dimensions these
     are. `fused_products`: see `assembly.assemble`. `prefix`: what the names of axes begin with that it makes itself.
     `factors`: what is pulled for a product at the moment. `reached`: what was looked at; `known`: at which elements.
+    `origins`: of operands that are read by plain axes, what that is and at which index. `windows`: axes along windows,
+    which are written out (`search_spaces.structure.inlining`).
     """
 
     stored: Mapping[Value, tuple[int, ...]]
@@ -65,14 +83,14 @@ class Elements:
     extents: dict[str, int] = field(default_factory=dict)
     output_axes: tuple[str, ...] = ()
     columns: list[tuple[str, ...]] = field(default_factory=list)
-    operands: dict[tuple[Value, int, tuple[tuple[str, int], ...], tuple[int, ...]], TensorRead] = field(
-        default_factory=dict
-    )
+    operands: dict[Hashable, TensorRead] = field(default_factory=dict)
+    origins: dict[str, tuple[Lying, tuple[Affine, ...]]] = field(default_factory=dict)
     stages: list[Stage] = field(default_factory=list)
     precision: str = "ieee"
     multiplies: bool = False
     factors: list[Value] = field(default_factory=list)
     reached: set[Value] = field(default_factory=set)
+    windows: set[str] = field(default_factory=set)
     known: dict[tuple[Value, Index], Expression] = field(default_factory=dict)
 
     def dimension(self, axis: str, size: int) -> Affine:
@@ -137,7 +155,7 @@ class Elements:
     def _made(self, value: Value, index: Index) -> Pulling:
         self.reached.add(value)
         if value in self.stored:
-            return self._read(value, value.shape, self.stored[value], 0, index)
+            return self._read(Lying(value, value.shape, self.stored[value], 0), index)
         match value:
             case View():
                 return (yield from self._viewed(value, index))
@@ -155,51 +173,103 @@ class Elements:
             case LookedUp(table=table, index=chosen):
                 at: list[Affine | Expression] = []
                 for i in chosen:
-                    at.append(index[i] if isinstance(i, int) else (yield i, expanded(index, i.shape)))
+                    if isinstance(i, int):
+                        at.append(index[i])
+                        continue
+                    found = yield i, expanded(index, i.shape)
+                    at.append(affine_of(found, self.extents) or found)
                 return (yield table, tuple(at))
+            case Padded():
+                return (yield from self._padded(value, index))
+            case Joined():
+                return (yield from self._joined(value, index))
             case _:
                 raise NotOneKernelError(f"{value.name} is left to PyTorch", value)
 
     def _viewed(self, view: View, index: Index) -> Pulling:
-        base = base_of(view, self.stored)
-        if base in self.stored:
-            lies = placed(chain(view, self.stored), self.stored[base])
-            if lies is not None:
-                strides, offset = lies
-                return self._read(base, view.shape, strides, offset, index)
+        lies = lying(view, self.stored)
+        if lies is not None and not overlaps(lies):
+            return self._read(lies, index)
         try:
             return (yield view.argument, view.kind.source_index(index, self.extents))
         except NotAffineError:
+            base = base_of(view, self.stored)
             stored = None if base in self.stored else base
             raise NotOneKernelError(f"{view.name} is no affine view", stored) from None
 
-    def _read(
-        self, value: Value, shape: Sequence[int], strides: Sequence[int], offset: int, index: Index
-    ) -> Expression:
-        """An element of a tensor in memory."""
-        address = Affine(offset=offset)
-        for at, stride in zip(index, strides, strict=True):
-            if not isinstance(at, Affine):
-                return self._gathered(value, shape, strides, offset, index)
-            address += scaled(at, stride)
-        by_stride = tuple(sorted(address.terms, key=lambda term: -term[1]))
-        if any(stride < 0 for _, stride in by_stride):
-            raise NotOneKernelError(f"{value.name} is read backwards")
-        operand = self._operand(TensorRead(value.name, value, address.offset, by_stride))
-        return as_read(at_its_axes(operand), value.dtype)
+    def _padded(self, value: Padded, index: Index) -> Pulling:
+        """An element of the argument, or the fill where there is none: read like that, if the argument is in memory."""
+        argument = value.argument
+        at = tuple(moved(i, -before) for i, before in zip(index, value.before, strict=True))
+        inside: list[Expression] = []
+        for i, size in zip(at, argument.shape, strict=True):
+            if isinstance(i, Affine) and beyond(i, size, self.extents):
+                return value.fill
+            inside += is_inside(i, size, self.extents)
+        lies = lying(argument, self.stored)
+        affine = all(isinstance(i, Affine) for i in at)
+        if lies is not None and affine and not overlaps(lies) and isinstance(value.fill, Literal | ex.Integer):
+            return self._read(lies, at, value.fill.value)
+        element = yield argument, at
+        return ex.call("where", functools.reduce(ex.mul, inside), element, value.fill) if inside else element
 
-    def _gathered(
-        self, value: Value, shape: Sequence[int], strides: Sequence[int], offset: int, index: Index
-    ) -> Expression:
+    def _joined(self, value: Joined, index: Index) -> Pulling:
+        """An element of the part that the position is in; where only some can be, the others are not looked at."""
+        at, dim = index[value.dim], value.dim
+        chosen: list[tuple[int, Expression]] = []
+        begin, last = 0, value.parts[-1]
+        for part in value.parts:
+            end = begin + part.shape[dim]
+            below = part is not last and isinstance(at, Affine) and at.minimum(self.extents) >= end
+            if not below:
+                element = yield part, (*index[:dim], moved(at, -begin), *index[dim + 1 :])
+                chosen.append((end, element))
+            if isinstance(at, Affine) and at.maximum(self.extents) < end:
+                break
+            begin = end
+        _, found = chosen.pop()
+        for end, element in reversed(chosen):
+            found = ex.call("where", is_below(at, end), element, found)
+        return found
+
+    def _read(self, lies: Lying, index: Index, fill: float | int = 0) -> Expression:
+        """An element of a tensor in memory; the fill where the index is outside of it."""
+        address = Affine(offset=lies.offset)
+        for at, stride in zip(index, lies.strides, strict=True):
+            if not isinstance(at, Affine):
+                return self._gathered(lies, index)
+            address += scaled(at, stride)
+        forms = tuple(i for i in index if isinstance(i, Affine))
+        inside = all(within(i, size, self.extents) for i, size in zip(forms, lies.shape, strict=True))
+        by_stride = tuple(sorted(address.terms, key=lambda term: -term[1]))
+        plain = TensorRead(lies.value.name, lies.value, address.offset, by_stride)
+        if inside and self.windows.isdisjoint(plain.axes) and self._is_tensor(plain):
+            operand = self._operand(plain)
+            self.origins.setdefault(operand.name, (lies, forms))
+            return as_read(at_its_axes(operand), lies.value.dtype)
+        operand = self._operand(whole_of(lies))
+        return as_read(Access(operand.name, forms, None if inside else fill), lies.value.dtype)
+
+    def _is_tensor(self, read: TensorRead) -> bool:
+        """Whether its strides are those of a tensor: none is below 0, and no two elements are the same."""
+        try:
+            check_strides(read.name, tuple(self.extents[v] for v, _ in read.strides), tuple(s for _, s in read.strides))
+        except InputError:
+            return False
+        return True
+
+    def _gathered(self, lies: Lying, index: Index) -> Expression:
         """An element at indices that are data: the tensor is an input with its own dimensions."""
-        named = tuple((f"dimension{d}", stride) for d, stride in enumerate(strides))
-        operand = self._operand(TensorRead(value.name, value, offset, named, tuple(shape)))
-        plain = (isinstance(i, Affine) and i.offset == 0 and [c for _, c in i.terms] == [1] for i in index)
-        at = tuple(i if p else _as_value(i, 1, 0, True) for i, p in zip(index, plain, strict=True))
-        return as_read(Gather(operand.name, at), value.dtype)
+        operand = self._operand(whole_of(lies))
+        plain = (
+            isinstance(i, Affine) and i.offset == 0 and [c for _, c in i.terms] == [1] and within(i, size, self.extents)
+            for i, size in zip(index, lies.shape, strict=True)
+        )
+        at = tuple(i if p else as_integer(i) for i, p in zip(index, plain, strict=True))
+        return as_read(Gather(operand.name, at), lies.value.dtype)
 
     def _operand(self, wanted: TensorRead) -> TensorRead:
-        key = (wanted.value, wanted.offset, wanted.strides, wanted.shape)
+        key = (wanted.value, wanted.offset, wanted.strides, wanted.sizes)
         if key not in self.operands:
             taken = {o.name for o in self.operands.values()} | {s.name for s in self.stages}
             name = wanted.name
@@ -212,9 +282,10 @@ class Elements:
 
     def _folded(self, value: Reduced, index: Index) -> Pulling:
         """A reduction: a stage over the axes of its index."""
-        rows = variables(index)
         sizes = [value.argument.shape[d] for d in value.dims]
-        columns = self._along_columns(sizes, rows)
+        windowed = math.prod(sizes) <= MAX_WINDOW and _is_windowed(value.argument)
+        rows = variables(index)
+        columns = self._along_window(sizes) if windowed else self._along_columns(sizes, rows)
         whole: list[Affine | Expression] = list(index)
         for d, at in zip(value.dims, columns, strict=True):
             whole.insert(d, at)
@@ -230,6 +301,12 @@ class Elements:
         reduction = Reduction(value.operator, self.axes(folded))
         dtype = "int64" if ex.is_integral(body) else "float32"
         return self._access(Stage(value.name, self.axes(rows), body, reduction, dtype), value)
+
+    def _along_window(self, sizes: Sequence[int]) -> Index:
+        """The index along dimensions of windows, by axes of their own."""
+        axes = [f"{self.prefix}w{len(self.windows) + n}" for n in range(len(sizes))]
+        self.windows |= {*axes}
+        return tuple(self.dimension(axis, size) for axis, size in zip(axes, sizes, strict=True))
 
     def _along_columns(self, sizes: Sequence[int], rows: Sequence[str]) -> Index:
         """The index along reduced dimensions of these sizes, for rows with these axes."""
@@ -252,6 +329,9 @@ class Elements:
     def _multiplied(self, value: Product, index: Index) -> Pulling:
         """A contraction: a stage with the axes of the product, of which there are at least m and n."""
         *batch, m, n = index
+        places = zip(index, value.shape, strict=True)
+        if any(isinstance(i, Affine) and not within(i, size, self.extents) for i, size in places):
+            raise NotOneKernelError(f"{value.name} is a product, and read at positions that it does not have", value)
         if self.factors:
             factor = self._missing(self.factors[-1])
             reason = f"{factor.name} is multiplied, and computed from a product"
@@ -298,7 +378,7 @@ class Elements:
         repeated = tuple((a, 0) for a in variables(index) if a not in given)
         if not repeated:
             return read
-        operand = self._operand(replace(operand, strides=(*repeated, *operand.strides)))
+        operand = self._operand(replace(operand, strides=(*repeated, *operand.strides), sizes=()))
         return at_its_axes(operand)
 
     def _missing(self, factor: Value) -> Value:
@@ -337,6 +417,22 @@ def _as_value(at: Affine | Expression, step: int, start: int, whole: bool) -> Ex
     scale = at if step == 1 else ex.mul(at, ex.Integer(step))
     number = scale if start == 0 else ex.add(scale, ex.Integer(start))
     return number if whole else ex.call("to_float", number)
+
+
+def _is_windowed(value: Value) -> bool:
+    """Whether it is windows of something, or computed from the elements of such alone."""
+    while isinstance(value, View) or (isinstance(value, Pointwise) and len(value.arguments) == 1):
+        if isinstance(value, View) and isinstance(value.kind, Windows):
+            return True
+        (value,) = value.operands
+    return False
+
+
+def moved(at: Affine | Expression, by: int) -> Affine | Expression:
+    """The index so many positions further."""
+    if isinstance(at, Affine):
+        return at + Affine(offset=by)
+    return ex.add(at, ex.Integer(by)) if by else at
 
 
 def at_its_axes(tensor: Stage | TensorRead) -> Access:

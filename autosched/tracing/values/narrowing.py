@@ -164,8 +164,8 @@ class _Narrowing:
                 reach = (int(value), int(value))
             case Position(index):
                 reach = (index.minimum(self.extents), index.maximum(self.extents))
-            case Access(tensor):
-                reach = self.ranges.get(tensor)
+            case Access(tensor, _, fill) if tensor in self.ranges:
+                reach = self.ranges[tensor] if fill is None else _joined(self.ranges[tensor], (int(fill), int(fill)))
             case Gather(tensor):
                 # 0 where there is no such element.
                 reach = _joined(self.ranges[tensor], (0, 0)) if tensor in self.ranges else None

@@ -2,30 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 
 from autosched.tracing.values.values import Value, View
+from search_spaces import InputError
+from search_spaces.workloads.strides import check_strides
+
+
+@dataclass(frozen=True)
+class Lying:
+    """How a value lies in memory: as a strided view of a value that is there."""
+
+    value: Value
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
 
 
 @dataclass(frozen=True)
 class TensorRead:
     """A tensor in memory as a kernel reads it: from which element on, and by which axes with which strides.
 
-    One that is `looked_up` in is read as a whole: the names of its axes mean nothing, `shape` is its own.
+    `sizes`: of every dimension None, where the axis alone indexes it and has its extent; or its own size, where it is
+    looked up in, or indexed by more, and maybe outside: then its name in `strides` means nothing.
     """
 
     name: str
     value: Value
     offset: int
     strides: tuple[tuple[str, int], ...]
-    shape: tuple[int, ...] = ()
+    sizes: tuple[int | None, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sizes", self.sizes or (None,) * len(self.strides))
 
     @property
-    def looked_up(self) -> bool:
-        return bool(self.shape)
+    def axes(self) -> dict[str, int]:
+        """The axes that index a dimension alone, with their strides."""
+        return {v: s for (v, s), size in zip(self.strides, self.sizes, strict=True) if size is None}
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all dimensions are such."""
+        return len(self.axes) == len(self.strides)
+
+
+def in_order(operand: TensorRead, dimensions: Iterable[tuple[str, int, int | None]]) -> TensorRead:
+    """The operand with these dimensions: name, stride and own size.
+
+    Those along which it is the same come first: the last one should be that of neighbours in memory.
+    """
+    ordered = sorted(dimensions, key=lambda each: (each[1] != 0, -each[1]))
+    return replace(operand, strides=tuple((v, s) for v, s, _ in ordered), sizes=tuple(n for _, _, n in ordered))
+
+
+def whole_of(lies: Lying) -> TensorRead:
+    """What lies there with its own dimensions."""
+    named = tuple((f"dimension{d}", stride) for d, stride in enumerate(lies.strides))
+    return TensorRead(lies.value.name, lies.value, lies.offset, named, lies.shape)
 
 
 @dataclass(frozen=True)
@@ -39,7 +76,8 @@ class ViewOf:
 
 
 def view_of(operand: TensorRead, extents: Mapping[str, int]) -> ViewOf:
-    shape = operand.shape or tuple(extents[v] for v, _ in operand.strides)
+    named = zip(operand.strides, operand.sizes, strict=True)
+    shape = tuple(extents[v] if size is None else size for (v, _), size in named)
     return ViewOf(operand.value, operand.offset, shape, tuple(s for _, s in operand.strides))
 
 
@@ -51,17 +89,27 @@ def chain(view: View, stored: Mapping[Value, tuple[int, ...]]) -> list[View]:
     return views
 
 
-def lying(value: Value, stored: Container[Value]) -> tuple[Value, tuple[int, ...], int] | None:
-    """What is in memory for a value, and by which strides and offset it lies there; None where no strides say so."""
+def lying(value: Value, stored: Container[Value]) -> Lying | None:
+    """How a value lies in memory; None where it does not, or no strides say so."""
     if value in stored:
-        return value, value.memory_strides, 0
+        return Lying(value, value.shape, value.memory_strides, 0)
     views: list[View] = []
-    while isinstance(value, View):
-        views.append(value)
-        value = value.argument
-        if value in stored and (found := placed(views, value.memory_strides)):
-            return value, *found
+    here = value
+    while isinstance(here, View):
+        views.append(here)
+        here = here.argument
+        if here in stored and (found := placed(views, here.memory_strides)):
+            return Lying(here, value.shape, *found)
     return None
+
+
+def overlaps(lies: Lying) -> bool:
+    """Whether several indices are one element, but for dimensions along which all are."""
+    try:
+        check_strides(lies.value.name, lies.shape, lies.strides)
+    except InputError:
+        return True
+    return False
 
 
 def base_of(value: Value, stored: Mapping[Value, tuple[int, ...]]) -> Value:

@@ -173,6 +173,31 @@ class View(Value):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class Padded(Value):
+    """The argument with so many elements `before` its own in every dimension, and any number after them: all `fill`."""
+
+    argument: Value
+    before: tuple[int, ...]
+    fill: Expression
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        return (self.argument,)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Joined(Value):
+    """The parts one after the other along a dimension."""
+
+    parts: tuple[Value, ...]
+    dim: int
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        return self.parts
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class LookedUp(Value):
     """Elements of `table` at indices that are data: one per dimension of the table, a value or a dimension of this one.
 

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 
+from autosched.tracing.values.positions import scaled
 from autosched.tracing.values.values import Extents, Index
 from search_spaces.workloads.expression import Affine, Expression
 
@@ -25,10 +26,6 @@ class AxisCutError(Exception):
 
 class NotAffineError(Exception):
     """No affine index of what is viewed corresponds to the index of the view."""
-
-
-def scaled(form: Affine, factor: int) -> Affine:
-    return Affine.of(*((v, c * factor) for v, c in form.terms), offset=form.offset * factor)
 
 
 def affine(at: Affine | Expression) -> Affine:
@@ -88,7 +85,7 @@ class Reshape:
 
 @dataclass(frozen=True)
 class Slicing:
-    """`count` elements along a dimension, from `start` on, every `step`-th."""
+    """`count` elements along a dimension, from `start` on, every `step`-th, or backwards where it is below 0."""
 
     dim: int
     start: int
@@ -96,6 +93,8 @@ class Slicing:
     count: int
 
     def apply(self, tensor: torch.Tensor) -> torch.Tensor:
+        if self.step < 0:
+            raise RuntimeError("no tensor lies backwards")
         stop = self.start + self.count * self.step
         return tensor[(*(slice(None),) * self.dim, slice(self.start, stop, self.step))]
 
@@ -141,18 +140,20 @@ class Diagonal:
 
 @dataclass(frozen=True)
 class Windows:
-    """x.unfold(dim, size, step): windows along a dimension, whose positions come last."""
+    """x.unfold(dim, size, step): windows along a dimension, whose positions come last, `spacing` elements apart."""
 
     dim: int
     size: int
     step: int
+    spacing: int = 1
 
     def apply(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.unfold(self.dim, self.size, self.step)
+        whole = tensor.unfold(self.dim, (self.size - 1) * self.spacing + 1, self.step)
+        return whole[..., :: self.spacing]
 
     def source_index(self, index: Index, extents: Extents) -> Index:
         *others, inner = index
-        here = scaled(affine(others[self.dim]), self.step) + affine(inner)
+        here = scaled(affine(others[self.dim]), self.step) + scaled(affine(inner), self.spacing)
         return (*others[: self.dim], here, *others[self.dim + 1 :])
 
 
@@ -169,16 +170,27 @@ def reshaped(index: Sequence[Affine], shape: Sequence[int], source: Sequence[int
         AxisCutError: with that axis cut in two there would be one.
         NotAffineError: there is none.
     """
-    number = Affine()
-    for at, size in zip(index, shape, strict=True):
-        number = scaled(number, size) + at
-    found: list[Affine] = []
-    inner = math.prod(source)
-    for size in source:
-        inner //= size
-        here, number = _quotient(number, inner, size, extents)
-        found.append(here)
+    found = [Affine()] * len(source)
+    for ours, theirs in _groups(shape, source):
+        if len(ours) == len(theirs) == 1:
+            # As it is, also where it is outside.
+            found[theirs[0]] = index[ours[0]]
+            continue
+        number = sum((scaled(index[d], math.prod(shape[i] for i in ours if i > d)) for d in ours), Affine())
+        for d in theirs:
+            inner = math.prod(source[i] for i in theirs if i > d)
+            found[d], number = _quotient(number, inner, source[d], extents)
     return tuple(found)
+
+
+def _groups(shape: Sequence[int], source: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
+    """The dimensions of both shapes in groups of equal size, as small as possible, without dimensions of size 1."""
+    ours, theirs = ([d for d, size in enumerate(s) if size > 1] for s in (shape, source))
+    while ours:
+        first, second = [ours.pop(0)], [theirs.pop(0)]
+        while (here := math.prod(shape[d] for d in first)) != (there := math.prod(source[d] for d in second)):
+            (first if here < there else second).append((ours if here < there else theirs).pop(0))
+        yield first, second
 
 
 def _quotient(number: Affine, inner: int, size: int, extents: Extents) -> tuple[Affine, Affine]:

@@ -10,11 +10,12 @@ dealt to the programs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
+from search_spaces.programs.lowering import largest_at
 from search_spaces.programs.tile_program import Bound, For, If, Slice, Statement
-from search_spaces.workloads.expression import Affine
+from search_spaces.workloads.expression import Affine, negated
 from search_spaces.workloads.workload import Axis
 
 # Makes the statements for some columns.
@@ -28,6 +29,7 @@ class ColumnWalk:
     `split`: how many programs share it. `one_by_one`: an iteration takes its columns one after the other, each without
     an axis of its own in the tiles (how a CPU walks rows that lie across memory). `stages`: of the loop's pipeline.
     `around`: reduced axes whose loops lie around it, the outermost first; `shares_around`: that one is shared.
+    `unchanged`: forms of the axes; columns `c` of rows at `rows` where one of them is negative change nothing.
     """
 
     extent: int
@@ -37,6 +39,8 @@ class ColumnWalk:
     stages: int = 0
     around: tuple[Axis, ...] = ()
     shares_around: bool = False
+    unchanged: frozenset[Affine] = frozenset()
+    rows: Mapping[str, Slice] = field(default_factory=dict)
 
     @property
     def columns(self) -> Slice:
@@ -63,18 +67,18 @@ class ColumnWalk:
     def over(self, turn: Turn) -> list[Statement]:
         """All columns; an iteration may reach beyond the last one, unless it takes them one by one."""
         if self.one_by_one:
-            return self._within(self._whole(turn) + self._rest(turn))
-        return self._within(self._loop("c.0", -(-self.extent // self.width), self.extent, turn))
+            return self.within(self._whole(turn) + self._rest(turn))
+        return self.within(self._loop("c.0", -(-self.extent // self.width), self.extent, turn))
 
     def whole(self, turn: Turn) -> list[Statement]:
         """The iterations that all have `width` columns."""
-        return self._within(self._whole(turn))
+        return self.within(self._whole(turn))
 
     def rest(self, turn: Turn) -> list[Statement]:
         """The columns after the whole iterations, in one iteration."""
-        return self._within(self._rest(turn))
+        return self.within(self._rest(turn))
 
-    def _within(self, body: list[Statement]) -> list[Statement]:
+    def within(self, body: list[Statement]) -> list[Statement]:
         """The body within the loops around."""
         for number, axis in reversed(list(enumerate(self.around))):
             if not body:
@@ -105,8 +109,11 @@ class ColumnWalk:
             share = -(-iterations // self.split)
             start = Affine.of((variable, self.width), ("s", share * self.width))
             bound = Bound(start, end)
-        body = self._turn(turn, start, self.width)
-        return [For(variable, share, tuple(body), pipeline_stages=self.stages, bound=bound)]
+        body = tuple(self._turn(turn, start, self.width))
+        place = {**self.rows, **self.walked, "c": Slice(start, self.width)}
+        largest = (largest_at(form, place) for form in sorted(self.unchanged, key=str))
+        useful = tuple(Bound(negated(form), 1) for form in largest if variable in dict(form.terms))
+        return [For(variable, share, body, pipeline_stages=self.stages, bound=bound, useful=useful)]
 
     def _turn(self, turn: Turn, start: Affine, columns: int) -> list[Statement]:
         if not self.one_by_one:

@@ -101,7 +101,7 @@ class RowTiles:
 
     def emitter(self, columns: Slice | None, names: Names, known: dict[str, Tile], fill: float = 0.0) -> Emitter:
         """An emitter for these rows and the given columns (None: no column)."""
-        place = self.place if columns is None else self.place_with(columns)
+        place = {**self.walked, **self.place} if columns is None else self.place_with(columns)
         dtypes = {t.name: t.dtype for t in self.workload.inputs}
         return Emitter(place, dtypes, names, tiles=dict(known), fill=fill)
 
@@ -152,7 +152,8 @@ def fold_along(rows: RowTiles, emitter: Emitter, stage: Stage, pieces: Mapping[A
     assert stage.reduction is not None
     values = emitter.tile(rows.body_of(stage), f"{stage.name}_body")
     # A body without a reduced axis still counts once per position.
-    values = spread(emitter, values, {**rows.sliced, **{x.name: piece.extent for x, piece in pieces.items()}})
+    kept = {x.name: emitter.place[x.name].extent for x in stage.axes if x in rows.structure.reduced}
+    values = spread(emitter, values, {**rows.sliced, **kept, **{x.name: piece.extent for x, piece in pieces.items()}})
     for axis, piece in reversed([*pieces.items()]):
         assert piece.extent is not None
         rest = {x: e for x, e in zip(values.axes, values.shape, strict=True) if x != axis.name}

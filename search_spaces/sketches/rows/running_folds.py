@@ -29,11 +29,12 @@ from search_spaces.workloads.expression import Access, Affine, Apply, Expression
 
 
 def groups(rows: RowTiles, online: bool) -> list[Group]:
-    """The reductions in order, grouped into walks."""
+    """The structure's folds in order, grouped into walks."""
     structure = rows.structure
     bodies = {s.name: rows.body_of(s) for s in structure.folds}
     results = [Access(s.name, ()) if s.reduction else rows.body_of(s) for s in structure.outputs]
-    return dependent_folds.groups(structure.folds, bodies, results, online)
+    others = [rows.body_of(s) for s in rows.workload.stages if s.reduction and s.name not in bodies]
+    return dependent_folds.groups(structure.folds, bodies, [*others, *results], online)
 
 
 def online_choices(rows: RowTiles) -> tuple[bool, ...]:
@@ -47,6 +48,11 @@ def starts_online(rows: RowTiles) -> tuple[bool, ...]:
     moved = [f.moved for g in groups(rows, online=True) for f in g.folds if f.moved is not None]
     rescaled = all(isinstance(m, Apply) and m.operator == "mul" for m in moved)
     return online_choices(rows)[-1:] if rescaled else online_choices(rows)
+
+
+def alike(where: Mapping[str, frozenset[Affine]], group: Group) -> frozenset[Affine]:
+    """Where points leave all folds of a group unchanged; `where` says it of each, and of none that is counted."""
+    return frozenset.intersection(*(where.get(s.name, frozenset()) for s in group.stages))
 
 
 def reduce_columns(

@@ -136,7 +136,7 @@ class RowPrinter:
         code = self.code
         match s:
             case For():
-                with code.loop(code.trips(s.extent, s.bound, s.variable), s.variable) as value:
+                with code.turns(s) as value:
                     code.variables[s.variable] = value
                     self.row_body(s.body)
                 del code.variables[s.variable]

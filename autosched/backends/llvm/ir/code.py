@@ -17,6 +17,7 @@ from autosched.backends.llvm.ir.values import (
     in_order,
     index,
     int_constant,
+    larger,
     minus,
     overload,
     plus,
@@ -26,7 +27,7 @@ from autosched.backends.llvm.ir.values import (
     truth,
     vector,
 )
-from search_spaces.programs.tile_program import Bound, Buffer
+from search_spaces.programs.tile_program import Bound, Buffer, For
 from search_spaces.workloads.dtypes import DTYPES, is_float
 from search_spaces.workloads.expression import Affine
 
@@ -85,6 +86,26 @@ class Code:
         after = b.append_basic_block(f"{name}.end")
         b.cbranch(b.icmp_signed("<", following, extent), body, after)
         b.position_at_end(after)
+
+    @contextmanager
+    def turns(self, s: For) -> Iterator[IRValue]:
+        """for the variable of a loop in its iterations, without those that are of no use; it has its value then."""
+        b, first, end = self.b, index(0), self.trips(s.extent, s.bound, s.variable)
+        if not s.useful:
+            with self.loop(end, s.variable) as value:
+                yield value
+            return
+        for bound in s.useful:
+            step, rest = s.along(bound)
+            if step > 0:
+                left = minus(b, index(bound.size + step - 1), self.affine(rest))
+                end = smaller(b, end, b.sdiv(left, index(step)))
+            elif step < 0:
+                before = plus(b, self.affine(rest), index(-step - bound.size))
+                first = larger(b, first, b.sdiv(before, index(-step)))
+        count = minus(b, end, first)
+        with self.when(b.icmp_signed(">", count, index(0)), f"{s.variable}.some"), self.loop(count, s.variable) as turn:
+            yield plus(b, first, turn)
 
     @contextmanager
     def when(self, condition: IRValue, name: str) -> Iterator[None]:

@@ -94,6 +94,13 @@ def smaller(b: Builder, x: IRValue, y: IRValue) -> IRValue:
     return b.call("llvm.smin.i64", I64, [x, y])
 
 
+def larger(b: Builder, x: IRValue, y: IRValue) -> IRValue:
+    """The larger one of two indices."""
+    if x.number is not None and y.number is not None:
+        return index(max(x.number, y.number))
+    return b.call("llvm.smax.i64", I64, [x, y])
+
+
 def poison(lanes: int, element: str = F32) -> IRValue:
     """A vector whose elements are never used."""
     return IRValue(vector(element, lanes), "poison")

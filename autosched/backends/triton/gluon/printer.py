@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 
 from autosched.backends.triton.arguments import (
     Arguments,
@@ -121,7 +122,7 @@ class _Printer:
             turn = "count"
         block.write(f"hopper.mbarrier.wait(extras_empty.index(half), {turn} & 1 ^ 1)")
         block.write(f"hopper.mbarrier.expect(extras_full.index(half), {sum(s.dst.bytes for s in form.extras)})")
-        moves = _GroupMoves(self._extras, self._pieces)
+        moves = self._moves()
         for load in form.extras:
             starts = self._starts(indexing, load)
             name = self._descriptors[self._of(load)]
@@ -276,7 +277,7 @@ class _Printer:
 
     def _finish(self) -> str:
         form = self._form
-        printer = KernelPrinter(self._program, form.finishing, _GroupMoves(self._extras, self._pieces))
+        printer = KernelPrinter(self._program, form.finishing, self._moves())
         head = f"@gluon.jit\ndef {self._name}_finish"
         rest = [*self._finish_rings(), f"{HALF}: gl.constexpr"]
         return printer.body_function(head, form.accumulator, self._variables(), rest)
@@ -289,7 +290,8 @@ class _Printer:
         block = Block(scope)
         rings = [("a_ring", self._descriptors[self._of(form.a)], form.stages)]
         rings += [("b_ring", self._descriptors[self._of(form.b)], form.stages)]
-        rings += [("ring", name, form.groups * self._pieces) for name in self._stored]
+        stored = ["ring"] if len(self._stored) == 1 else [f"ring_{i}" for i, _ in enumerate(self._stored)]
+        rings += [(ring, name, form.groups * self._pieces) for ring, name in zip(stored, self._stored, strict=True)]
         rings += [(f"extra_{i}", name, form.groups * n) for i, (name, n) in enumerate(self._extras.items())]
         for ring, name, slots in rings:
             shape = f"[{slots}] + {name}.block_type.shape"
@@ -303,6 +305,8 @@ class _Printer:
             block.open(f"for i in gl.static_range({count}):")
             block.write(f"hopper.mbarrier.init({name}.index(i), count={arrivals})")
             block.close()
+        if len(stored) > 1:
+            block.write(f"ring = ({', '.join(stored)})")
         if form.extras:
             block.write(f"extras = ({' '.join(f'extra_{i},' for i in range(len(self._extras)))})")
         block.open("gl.warp_specialize(")
@@ -373,6 +377,9 @@ class _Printer:
     def _finish_rings(self) -> list[str]:
         return [*(["ring"] if self._stored else []), *(["extras"] if self._extras else [])]
 
+    def _moves(self) -> _GroupMoves:
+        return _GroupMoves(self._extras, self._stored, self._pieces)
+
     def _finish_descriptors(self) -> list[str]:
         return [self._descriptors[d] for d in arguments(self._program, self._form.finishing).descriptors]
 
@@ -383,12 +390,13 @@ class _Printer:
 class _GroupMoves:
     """How a warp group moves the tiles of its epilogue: through shared memory, where what it reads has been brought.
 
-    `extras`: how many tiles each descriptor brings, in the order of `extras` in the text; `pieces`: how many tiles that
-    are on their way to memory have a place.
+    `extras`: how many tiles each descriptor brings, in the order of `extras` in the text; `stored`: the descriptors by
+    which tiles are stored, each with a ring of its own, where `pieces` tiles on their way to memory have a place.
     """
 
-    def __init__(self, extras: Counter[str], pieces: int) -> None:
+    def __init__(self, extras: Counter[str], stored: Sequence[str], pieces: int) -> None:
         self._extras = extras
+        self._stored = stored
         self._pieces = pieces
         self._placed: Counter[str] = Counter()
 
@@ -403,12 +411,13 @@ class _GroupMoves:
         return f"{self.place(descriptor)}{reshaped}.load(gl.AutoLayout())"
 
     def store(self, descriptor: str, starts: str, value: str) -> str:
-        number = self._placed["stores"] % self._pieces
-        self._placed["stores"] += 1
+        number = self._placed[descriptor] % self._pieces
+        self._placed[descriptor] += 1
+        ring = "ring" if len(self._stored) == 1 else f"ring[{self._stored.index(descriptor)}]"
         return "\n".join(
             [
                 f"hopper.tma.store_wait({self._pieces - 1})",
-                f"piece = ring.index(half * {self._pieces} + {number})",
+                f"piece = {ring}.index(half * {self._pieces} + {number})",
                 f"piece.store({value})",
                 "hopper.fence_async_shared()",
                 f"store_tile({descriptor}, [{starts}], piece)",

@@ -1,0 +1,105 @@
+"""Tensors that a kernel reads in several places, shifted, or outside: one input for all of its reads.
+
+An element is pulled with the dimensions of what lies in memory, where its index may be outside; or else by plain axes:
+
+    x[b, h - 1 or 0, w], x[b, h, w + 1 or 0], x0[bhw]    →    x[b, h - 1 or 0, w], x[b, h, w + 1 or 0], x[b, h, w]
+
+Dimensions that all reads index alike, and inside, become plain axes, which can be merged; the others keep their sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from autosched.tracing.values.elements import Elements
+from autosched.tracing.values.positions import scaled, within
+from autosched.tracing.values.tensor_reads import TensorRead, in_order, view_of, whole_of
+from autosched.tracing.values.values import Extents
+from search_spaces import InputError, Stage
+from search_spaces.workloads import expression as ex
+from search_spaces.workloads.expression import Access, Affine, Expression
+from search_spaces.workloads.strides import check_strides
+
+_Forms = tuple[Affine, ...]
+
+
+def with_shared_reads(pulled: Elements) -> tuple[list[Stage], list[TensorRead]]:
+    """The stages and operands of a kernel with as few inputs as such tensors need."""
+    stages, operands = list(pulled.stages), list(pulled.operands.values())
+    looked_up = {g.tensor for s in stages for g in ex.gathers(s.expression)}
+    for whole in [o for o in operands if not o.is_plain and o.name not in looked_up]:
+        there = {n: (whole_of(lies), forms) for n, (lies, forms) in pulled.origins.items()}
+        same = {n: forms for n, (read, forms) in there.items() if replace(read, name=whole.name) == whole}
+        sharing = [s for s in stages if not s.is_contraction]
+        reads = list(_reads(sharing, whole.name, same))
+        shared = _shared(whole, reads, pulled) if reads else None
+        if shared is not None:
+            stages = [s if s.is_contraction else shared.read_by(s, same) for s in stages]
+            operands = [shared.operand if o is whole else o for o in operands]
+    return stages, operands
+
+
+def _reads(stages: Iterable[Stage], whole: str, same: Mapping[str, _Forms]) -> Iterator[_Forms]:
+    """The indices of all reads of the tensor, by its own dimensions."""
+    for access in (a for s in stages for a in ex.accesses(s.expression)):
+        if access.tensor == whole:
+            yield access.index
+        elif access.tensor in same:
+            yield same[access.tensor]
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """An operand whose dimensions come of those of a tensor: `own` are kept, in the order of the operand."""
+
+    operand: TensorRead
+    own: tuple[int, ...]
+
+    def read_by(self, stage: Stage, same: Mapping[str, _Forms]) -> Stage:
+        def change(e: Expression) -> Expression | None:
+            if not isinstance(e, Access):
+                return None
+            if e.tensor == self.operand.name:
+                return replace(e, index=self._index(e.index))
+            return Access(self.operand.name, self._index(same[e.tensor])) if e.tensor in same else None
+
+        return replace(stage, expression=ex.rewritten(stage.expression, change))
+
+    def _index(self, forms: _Forms) -> _Forms:
+        own = iter(self.own)
+        named = zip(self.operand.strides, self.operand.sizes, strict=True)
+        return tuple(ex.axis_index(v) if size is None else forms[next(own)] for (v, _), size in named)
+
+
+def _shared(whole: TensorRead, reads: Sequence[_Forms], pulled: Elements) -> _Shared | None:
+    """The operand for all these reads; None where the tensor is better left as it is."""
+    sizes = [n for n in whole.sizes if n is not None]
+    first, rank, extents = reads[0], range(len(sizes)), pulled.extents
+    own = {d for d in rank if any(r[d] != first[d] or not within(r[d], sizes[d], extents) for r in reads)}
+    own |= {d for d in rank if any(c < 0 or v in pulled.windows for v, c in first[d].terms)}
+    sums = {d for d in rank if len(first[d].terms) > 1}
+    for kept in (own, own | sums):
+        made = _operand(whole, reads, kept, extents)
+        if made is not None:
+            return made
+    return None
+
+
+def _operand(whole: TensorRead, reads: Sequence[_Forms], own: set[int], extents: Extents) -> _Shared | None:
+    """The operand with these dimensions kept; None where the rest is none of a tensor."""
+    strides = [s for _, s in whole.strides]
+    beside = {v for r in reads for d in own for v, _ in r[d].terms}
+    plain = [d for d in range(len(strides)) if d not in own]
+    address = sum((scaled(reads[0][d], strides[d]) for d in plain), Affine(offset=whole.offset))
+    if any(v in beside for v, _ in address.terms):
+        return None
+    kept = [(*whole.strides[d], whole.sizes[d]) for d in sorted(own)]
+    made = in_order(replace(whole, offset=address.offset), [*((v, s, None) for v, s in address.terms), *kept])
+    view = view_of(made, extents)
+    try:
+        check_strides(made.name, view.shape, view.strides)
+    except InputError:
+        return None
+    places = {name: d for d, (name, _) in enumerate(whole.strides)}
+    return _Shared(made, tuple(places[v] for v, _ in made.strides if v not in made.axes))

@@ -1,0 +1,104 @@
+"""ATen's operators that put tensors together, or elements around one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from autosched.tracing.operators.rules import Result, as_held, converted, dims_of, reshape
+from autosched.tracing.operators.view_translation import expand, piece
+from autosched.tracing.values.values import Joined, Padded, Value
+
+
+def joined(result: Result, parts: Sequence[Value], dim: int) -> Value:
+    """The parts that have elements, one after the other along a dimension."""
+    whole = [converted(p, result.dtype) for p in parts if 0 not in p.shape]
+    return whole[0] if len(whole) == 1 else result.of(Joined, parts=tuple(whole), dim=dim)
+
+
+def padded(result: Result, x: Value, before: Sequence[int], number: float) -> Value:
+    """The number everywhere in the shape of the result but where x is, after so many elements."""
+    return result.of(Padded, argument=x, before=tuple(before), fill=as_held(number, result.dtype))
+
+
+def _cat(result: Result, tensors: Sequence[Value], *, dim: int = 0) -> Value:
+    return joined(result, tensors, dim % len(result.shape))
+
+
+def _sides(pad: Sequence[int], rank: int) -> list[tuple[int, int]]:
+    """How much comes before and after, per dimension; the last one stands first in `pad`."""
+    given = list(zip(pad[::2], pad[1::2], strict=True))
+    return [(0, 0)] * (rank - len(given)) + given[::-1]
+
+
+def _cropped(x: Value, sides: Sequence[tuple[int, int]]) -> Value:
+    """x without what a padding below 0 takes away."""
+    for d, (before, after) in enumerate(sides):
+        begin, end = max(-before, 0), x.shape[d] - max(-after, 0)
+        x = piece(x, d, begin, max(end - begin, 0))
+    return x
+
+
+def _constant_pad(result: Result, x: Value, pad: Sequence[int], *, value: float = 0) -> Value:
+    sides = _sides(pad, len(x.shape))
+    inner = _cropped(x, sides)
+    if 0 in inner.shape:
+        return result.constant(value)
+    if inner.shape == result.shape:
+        return inner
+    return padded(result, inner, [max(before, 0) for before, _ in sides], value)
+
+
+def _mirrored(x: Value, dim: int, before: int, after: int) -> tuple[Value, Value]:
+    """What comes before and after, as the first and the last element reflect it."""
+    return piece(x, dim, before, before, -1), piece(x, dim, x.shape[dim] - 2, after, -1)
+
+
+def _repeated(x: Value, dim: int, before: int, after: int) -> tuple[Value, Value]:
+    first, last = piece(x, dim, 0, 1), piece(x, dim, x.shape[dim] - 1, 1)
+    return _widened(first, dim, before), _widened(last, dim, after)
+
+
+def _widened(x: Value, dim: int, count: int) -> Value:
+    shape = (*x.shape[:dim], count, *x.shape[dim + 1 :])
+    return expand(Result(f"{x.name}_wide", shape, x.dtype, x.line), x, shape)
+
+
+def _surrounded(around: Callable[[Value, int, int, int], tuple[Value, Value]]) -> Callable[..., Value]:
+    """A rule for padding with elements of the tensor, one dimension after the other."""
+
+    def rule(result: Result, x: Value, pad: Sequence[int]) -> Value:
+        sides = _sides(pad, len(x.shape))
+        x = _cropped(x, sides)
+        for d, (before, after) in enumerate(sides):
+            below, above = around(x, d, max(before, 0), max(after, 0))
+            shape = (*x.shape[:d], below.shape[d] + x.shape[d] + above.shape[d], *x.shape[d + 1 :])
+            part = Result(f"{result.name}_{d}", shape, x.dtype, result.line, result.on_cpu)
+            x = joined(part, (below, x, above), d)
+        return x
+
+    return rule
+
+
+def _roll(result: Result, x: Value, shifts: Any, *, dims: Any = ()) -> Value:
+    given = [shifts] if isinstance(shifts, int) else list(shifts)
+    if not dims:
+        line = Result(f"{result.name}_line", (x.elements,), x.dtype, result.line, result.on_cpu)
+        return reshape(_roll(line, reshape(x, (x.elements,)), given, dims=[0]), x.shape)
+    for n, (shift, dim) in enumerate(zip(given, [dims] if isinstance(dims, int) else dims, strict=True)):
+        (d,) = dims_of(dim, len(x.shape)) or (0,)
+        size = x.shape[d] if x.shape else 1
+        start = -shift % size
+        if start:
+            part = Result(f"{result.name}_{n}", x.shape, x.dtype, result.line, result.on_cpu)
+            x = joined(part, (piece(x, d, start, size - start), piece(x, d, 0, start)), d)
+    return x
+
+
+RULES: Mapping[str, Callable[..., Any]] = {
+    "cat": _cat,
+    "constant_pad_nd": _constant_pad,
+    "roll": _roll,
+    **dict.fromkeys([f"reflection_pad{n}d" for n in (1, 2, 3)], _surrounded(_mirrored)),
+    **dict.fromkeys([f"replication_pad{n}d" for n in (1, 2, 3)], _surrounded(_repeated)),
+}

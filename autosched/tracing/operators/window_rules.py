@@ -1,0 +1,217 @@
+"""ATen's operators on windows: pooling, and enlarging by whole factors.
+
+Windows along a dimension make another one, of the positions in a window; these are folded.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from autosched.tracing.operators.joining_rules import padded
+from autosched.tracing.operators.rules import Result, UnsupportedError, converted, counted, reshape
+from autosched.tracing.operators.view_translation import expand, piece, view
+from autosched.tracing.values.values import Value
+from autosched.tracing.values.views import Windows
+from search_spaces.workloads import expression as ex
+from search_spaces.workloads.dtypes import is_float, range_of
+from search_spaces.workloads.expression import Expression, Integer, Literal
+
+# Of so many elements, where the largest one is can be asked of each.
+_MOST_PLACES = 64
+
+
+@dataclass(frozen=True)
+class _Window:
+    """The windows along a dimension: how long they are, how far apart, and how far their elements are apart."""
+
+    dim: int
+    size: int
+    step: int
+    before: int
+    spacing: int
+    count: int
+
+    @property
+    def reach(self) -> int:
+        """How many elements all windows cover, with those before the first one of the tensor."""
+        return (self.count - 1) * self.step + (self.size - 1) * self.spacing + 1
+
+    def elements(self, extent: int, padding: int) -> list[int]:
+        """How many elements of the tensor each window has, with so many beyond its ends counted."""
+        starts = [n * self.step - self.before for n in range(self.count)]
+        return [min(s + self.size, extent + padding) - max(s, -padding) for s in starts]
+
+
+def _windows(result: Result, x: Value, size: Any, step: Any, padding: Any, spacing: Any) -> list[_Window]:
+    """The windows along the last dimensions; one number is that of all of them."""
+    count = len(size) if len(size) > 1 else len(x.shape) - 1 if len(x.shape) < 3 else None
+    rank = count or (2 if len(x.shape) < 5 else 3)
+    sizes, steps, before, apart = (_all(v, rank) for v in (size, step or size, padding, spacing))
+    first = len(x.shape) - rank
+    found = zip(range(first, len(x.shape)), sizes, steps, before, apart, result.shape[first:], strict=True)
+    return [_Window(*each) for each in found]
+
+
+def _all(given: Any, rank: int) -> list[int]:
+    values = [given] if isinstance(given, int) else list(given)
+    return values * rank if len(values) == 1 else values
+
+
+def _covered(result: Result, x: Value, windows: Sequence[_Window], outside: float) -> Value:
+    """The elements that the windows cover, with `outside` beyond the ends of the tensor."""
+    shape, before = list(x.shape), [0] * len(x.shape)
+    for w in windows:
+        shape[w.dim], before[w.dim] = w.reach, w.before
+    for d, (size, start) in enumerate(zip(shape, before, strict=True)):
+        x = piece(x, d, 0, min(x.shape[d], size - start))
+    return x if x.shape == tuple(shape) else padded(_part(result, "padded", shape, x.dtype), x, before, outside)
+
+
+def _folded(result: Result, operator: str, x: Value, windows: Sequence[_Window], dtype: str) -> Value:
+    """Every window of what they cover, folded."""
+    shape = list(x.shape)
+    for w in windows:
+        shape[w.dim] = w.count
+        shape.append(w.size)
+        x = view(_part(result, f"windows_{w.dim}", shape, x.dtype), x, Windows(w.dim, w.size, w.step, w.spacing))
+    along = range(len(shape) - len(windows), len(shape))
+    return result.reduced(operator, x, along, name=f"{result.name}_folded", dtype=dtype)
+
+
+def _places_of(result: Result, x: Value, extents: Sequence[int], windows: Sequence[_Window], top: Value) -> Value:
+    """Where in the tensor the largest element of every window is: the first one, or the last one that is no number.
+
+    `x`: what the windows cover; `extents`: of the tensor, along the dimensions that have windows.
+    """
+    places = list(itertools.product(*(range(w.size) for w in windows)))
+    elements = [_at_place(x, windows, place) for place in places]
+    along = [counted(w.count, len(x.shape), w.dim, f"{result.name}_at_{w.dim}") for w in windows]
+
+    def chosen(t: Expression, *rest: Expression) -> Expression:
+        at, given = rest[: len(windows)], rest[len(windows) :]
+        found = [_place(at, extents, windows, place) for place in places]
+        candidates = list(zip(given, found, strict=True))
+        made = candidates[-1][1][0]
+        for e, (number, inside) in reversed(candidates[:-1]):
+            made = ex.call("where", functools.reduce(ex.mul, inside, ex.call("eq", e, t)), number, made)
+        for e, (number, _) in candidates if is_float(x.dtype) else ():
+            made = ex.call("where", ex.call("eq", e, e), made, number)
+        return made
+
+    name = f"{result.name}_places"
+    return result.elementwise(chosen, top, *along, *elements, name=name, shape=top.shape, dtype="int64")
+
+
+def _at_place(x: Value, windows: Sequence[_Window], place: Sequence[int]) -> Value:
+    """The element of every window at this place in it."""
+    for w, at in zip(windows, place, strict=True):
+        x = piece(x, w.dim, at * w.spacing, w.count, w.step)
+    return x
+
+
+def _place(
+    at: Sequence[Expression], extents: Sequence[int], windows: Sequence[_Window], place: Sequence[int]
+) -> tuple[Expression, list[Expression]]:
+    """The number of that element among all of the tensor, and the conditions for it to be one."""
+    number: Expression = Integer(0)
+    inside: list[Expression] = []
+    for i, extent, w, n in zip(at, extents, windows, place, strict=True):
+        here = ex.add(ex.mul(i, Integer(w.step)), Integer(n * w.spacing - w.before))
+        number = ex.add(ex.mul(number, Integer(extent)), here)
+        inside += [ex.call("le", Integer(0), here)] if w.before else []
+        inside += [ex.call("lt", here, Integer(extent))] if w.reach - w.before > extent else []
+    return number, inside
+
+
+def _part(result: Result, name: str, shape: Sequence[int], dtype: str) -> Result:
+    return Result(f"{result.name}_{name}", tuple(shape), dtype, result.line, result.on_cpu)
+
+
+def _max_pool(
+    result: Result,
+    x: Value,
+    kernel_size: Any,
+    *,
+    stride: Any = (),
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+) -> tuple[Value, ...]:
+    """The largest element of every window, and where that is. `ceil_mode` is in the shape of the result."""
+    windows = _windows(result, x, kernel_size, stride, padding, dilation)
+    least = -math.inf if is_float(x.dtype) else range_of(x.dtype)[0]
+    covered = _covered(result, x, windows, least)
+    top = _folded(result, "max", covered, windows, x.dtype)
+    if math.prod(w.size for w in windows) > _MOST_PLACES:
+        return (top,)
+    return top, _places_of(result, covered, [x.shape[w.dim] for w in windows], windows, top)
+
+
+def _avg_pool(
+    result: Result,
+    x: Value,
+    kernel_size: Any,
+    *,
+    stride: Any = (),
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Value:
+    """The sum of every window over how many elements it has. `ceil_mode` is in the shape of the result."""
+    if not is_float(x.dtype):
+        raise UnsupportedError(f"means of {x.dtype}")
+    windows = _windows(result, x, kernel_size, stride, padding, 1)
+    total = _folded(result, "sum", _covered(result, converted(x, "float32"), windows, 0.0), windows, "float32")
+    if divisor_override is not None:
+        return _over(result, total, float(divisor_override))
+    counts = [w.elements(x.shape[w.dim], w.before if count_include_pad else 0) for w in windows]
+    if all(len(set(c)) == 1 for c in counts):
+        return _over(result, total, float(math.prod(c[0] for c in counts)))
+    along = [counted(w.count, len(x.shape), w.dim, f"{result.name}_at_{w.dim}") for w in windows]
+
+    def mean(t: Expression, *at: Expression) -> Expression:
+        found: Expression = Integer(1)
+        for i, w in zip(at, windows, strict=True):
+            beyond = w.before if count_include_pad else 0
+            start = ex.sub(ex.mul(i, Integer(w.step)), Integer(w.before))
+            end = ex.call("minimum", ex.add(start, Integer(w.size)), Integer(x.shape[w.dim] + beyond))
+            found = ex.mul(found, ex.sub(end, ex.call("maximum", start, Integer(-beyond))))
+        return ex.div(t, ex.call("to_float", found))
+
+    return result.pointwise(mean, total, *along)
+
+
+def _over(result: Result, total: Value, count: float) -> Value:
+    return result.pointwise(lambda t: ex.div(t, Literal(count)), total)
+
+
+def _adaptive_avg_pool(result: Result, x: Value, output_size: Any) -> Value:
+    rank = len(output_size)
+    pairs = list(zip(x.shape[-rank:], result.shape[-rank:], strict=True))
+    if any(n % m for n, m in pairs):
+        raise UnsupportedError(f"windows of several sizes, as {result.shape[-rank:]} of {x.shape[-rank:]} are")
+    return _avg_pool(result, x, [n // m for n, m in pairs])
+
+
+def _nearest(result: Result, x: Value, output_size: Any, scale_factors: Any = None, *further: Any) -> Value:
+    """Every element several times over, where the new size is so many times the old one."""
+    if any(n % m for n, m in zip(result.shape, x.shape, strict=True)):
+        raise UnsupportedError("enlarging by a factor that is not whole")
+    times = [n // m for n, m in zip(result.shape, x.shape, strict=True)]
+    apart = reshape(x, tuple(n for size in x.shape for n in (size, 1)))
+    shape = tuple(n for pair in zip(x.shape, times, strict=True) for n in pair)
+    return reshape(expand(_part(result, "apart", shape, x.dtype), apart, shape), result.shape, result.name)
+
+
+RULES: Mapping[str, Callable[..., Any]] = {
+    **dict.fromkeys(("max_pool2d_with_indices", "max_pool3d_with_indices"), _max_pool),
+    **dict.fromkeys(("avg_pool1d", "avg_pool2d", "avg_pool3d"), _avg_pool),
+    **dict.fromkeys(("_adaptive_avg_pool2d", "_adaptive_avg_pool3d"), _adaptive_avg_pool),
+    **dict.fromkeys(("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d"), _nearest),
+}

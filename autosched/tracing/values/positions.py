@@ -1,0 +1,106 @@
+"""What expressions of positions are, where they run through known extents: affine forms, and conditions that are known.
+
+where(lt((i), 0), add((i), 8), (i)), i below 8    →    i
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from search_spaces.workloads import expression as ex
+from search_spaces.workloads.dtypes import range_of
+from search_spaces.workloads.expression import Affine, Apply, Expression, Integer, Literal, Position
+
+Extents = Mapping[str, int]
+
+
+def scaled(form: Affine, factor: int) -> Affine:
+    return Affine.of(*((v, c * factor) for v, c in form.terms), offset=form.offset * factor)
+
+
+def within(at: Affine, size: int, extents: Extents) -> bool:
+    """Whether the index is one of a dimension of that size for all positions."""
+    return at.minimum(extents) >= 0 and at.maximum(extents) < size
+
+
+def beyond(at: Affine, size: int, extents: Extents) -> bool:
+    """Whether it is none of that dimension for any position."""
+    return at.maximum(extents) < 0 or at.minimum(extents) >= size
+
+
+def as_integer(at: Affine | Expression) -> Expression:
+    """The index as an integer."""
+    if not isinstance(at, Affine):
+        return at
+    return ex.call("to_integer", Position(at)) if at.terms else Integer(at.offset)
+
+
+def is_below(at: Affine | Expression, bound: int) -> Expression:
+    return ex.call("lt", as_integer(at), Integer(bound))
+
+
+def is_inside(at: Affine | Expression, size: int, extents: Extents) -> list[Expression]:
+    """The conditions for the index to be one of a dimension of that size; none where it always is."""
+    low = not isinstance(at, Affine) or at.minimum(extents) < 0
+    high = not isinstance(at, Affine) or at.maximum(extents) >= size
+    above = [ex.call("le", Integer(0), as_integer(at))] if low else []
+    return above + ([is_below(at, size)] if high else [])
+
+
+def affine_of(e: Expression, extents: Extents) -> Affine | None:
+    """The integer as an affine form of the axes; None where it is none, or another one here and there."""
+    match e:
+        case Integer(value):
+            return Affine(offset=value)
+        case Apply("to_integer", (Position(index),)):
+            return index
+        case Apply("to_integer", (Literal(value),)) if value.is_integer():
+            return Affine(offset=int(value))
+        case Apply("where", (condition, a, b)):
+            holds = _holds(condition, extents)
+            return None if holds is None else affine_of(a if holds else b, extents)
+        case Apply("add" | "sub" | "mul" | "maximum" | "minimum" as operator, (a, b)):
+            first, second = affine_of(a, extents), affine_of(b, extents)
+            return None if first is None or second is None else _combined(operator, first, second, extents)
+        case Apply(operator, (a,)) if operator in ex.WRAPPINGS:
+            return _fitting(affine_of(a, extents), ex.WRAPPINGS[operator], extents)
+        case _:
+            return None
+
+
+def _fitting(form: Affine | None, dtype: str, extents: Extents) -> Affine | None:
+    low, high = range_of(dtype)
+    fits = form is not None and form.minimum(extents) >= low and form.maximum(extents) <= high
+    return form if fits else None
+
+
+def _combined(operator: str, a: Affine, b: Affine, extents: Extents) -> Affine | None:
+    apart = a + scaled(b, -1)
+    match operator:
+        case "add":
+            return a + b
+        case "sub":
+            return apart
+        case "mul":
+            return scaled(a, b.offset) if not b.terms else scaled(b, a.offset) if not a.terms else None
+    if apart.minimum(extents) >= 0:
+        return a if operator == "maximum" else b
+    if apart.maximum(extents) <= 0:
+        return b if operator == "maximum" else a
+    return None
+
+
+def _holds(condition: Expression, extents: Extents) -> bool | None:
+    """Whether a comparison of positions holds everywhere or nowhere; None where that is not known."""
+    match condition:
+        case Apply("lt" | "le" as operator, (a, b)):
+            first, second = affine_of(a, extents), affine_of(b, extents)
+        case _:
+            return None
+    if first is None or second is None:
+        return None
+    apart = first + scaled(second, -1)
+    bound = 0 if operator == "lt" else 1
+    if apart.maximum(extents) < bound:
+        return True
+    return False if apart.minimum(extents) >= bound else None

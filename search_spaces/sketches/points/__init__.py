@@ -1,0 +1,4 @@
+"""What pointwise sketches share: which axes their tiles have.
+
+Knows no sketch.
+"""

@@ -1,0 +1,69 @@
+"""Which axes of pointwise work a tile has: the last two, and a third where these are short, or reading asks for it.
+
+out[b, s, i, p] with p in 2, i in 64        a tile of 2 x 64 points is short: s is its third axis
+out[b, i, m, j] = x[b, m, j, i]             neighbours of x are along i, which is the third axis
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from search_spaces.structure.axes import Structure
+from search_spaces.structure.memory_walks import largest_walk, memory_walks
+from search_spaces.workloads import expression as ex
+from search_spaces.workloads.workload import Axis
+
+# Points of a tile with which every thread has some vectors: a tile of whole axes with fewer takes a third one.
+FEW_POINTS = 4096
+# The least positions that tiles have along a last axis, unless it is shorter.
+LEAST_COLUMNS = 64
+NO_AXIS = Axis("", 1)
+
+
+@dataclass(frozen=True)
+class TiledAxes:
+    """The axes of a tile, the last one being that of neighbours in the output; `NO_AXIS` where there is none.
+
+    `turned`: neighbours of what is read are along another one of them.
+    """
+
+    plane: Axis
+    row: Axis
+    column: Axis
+    turned: bool
+
+    @property
+    def short(self) -> bool:
+        """Whether tiles of other sizes than those of long rows are worth it."""
+        return self.plane != NO_AXIS or self.column.extent < LEAST_COLUMNS
+
+
+def tiled_axes(structure: Structure) -> TiledAxes:
+    """The axes that a tile has on a GPU; on a CPU, the last two of them.
+
+    No two of them index one dimension of a tensor together: all points of a tile would need addresses of their own.
+    """
+    *others, column = structure.parallel
+    row = next((x for x in reversed(others) if not _together(structure, x, column)), NO_AXIS)
+    free = [x for x in others if x != row and not any(_together(structure, x, y) for y in (row, column))]
+    near = _axis_of_neighbours(structure)
+    plane = NO_AXIS
+    if near in free:
+        plane = near
+    elif free and math.prod(1 << (x.extent - 1).bit_length() for x in (row, column)) < FEW_POINTS:
+        plane = free[-1]
+    return TiledAxes(plane, row, column, near in (plane, row) and near != NO_AXIS)
+
+
+def _together(structure: Structure, a: Axis, b: Axis) -> bool:
+    """Whether the axes index a dimension together."""
+    forms = (i for s in structure.workload.stages for access in ex.accesses(s.expression) for i in access.index)
+    return any({a.name, b.name} <= {v for v, _ in form.terms} for form in forms)
+
+
+def _axis_of_neighbours(structure: Structure) -> Axis:
+    """The axis along which neighbours of the largest input lie in memory."""
+    walks = memory_walks(structure.workload)[: -len(structure.outputs)]
+    walk = largest_walk(walks, structure.parallel)
+    return min(walk, key=lambda x: (walk[x], x != structure.parallel[-1]), default=NO_AXIS)

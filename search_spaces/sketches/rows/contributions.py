@@ -1,0 +1,199 @@
+"""Where a fold gains nothing: what guards and masks by position make of its points.
+
+    total[r] = sum over c of where(c <= r, x[r, c], 0)         points with r - c < 0 add 0
+    most[r]  = max over c of where(c <= r, x[r, c], -inf)      points with r - c < 0 are no maximum
+    mass[r]  = sum over c of exp(where(…, -inf) - most[r])     points with r - c < 0 add exp(-inf) = 0
+    out[i]   = sum over k of x[i + k - 1] or 0                 points with i + k - 1 < 0 add 0
+
+A set of affine forms of the axes says where an expression has a value: wherever one of them is negative. What is not
+known to be a number is not multiplied away: 0 times infinity is no 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from search_spaces.programs import tile_program
+from search_spaces.structure.axes import Structure
+from search_spaces.workloads import expression as ex
+from search_spaces.workloads.expression import (
+    Access,
+    Affine,
+    Apply,
+    Expression,
+    Integer,
+    Literal,
+    Position,
+    is_integral,
+    negated,
+)
+from search_spaces.workloads.workload import Stage
+
+# None: everywhere.
+Forms = frozenset[Affine] | None
+_NOWHERE: Forms = frozenset()
+# Operators that make 0 of 0 (a negative one of some), and those that make an infinity of the same infinity.
+_KEEP_ZERO = frozenset(
+    {"neg", "abs", "sqrt", "tanh", "sin", "erf", "floor", "expm1", "log1p", "to_integer", "to_float", *ex.ROUNDINGS}
+)
+_KEEP_INFINITY = frozenset({"floor", *ex.ROUNDINGS})
+# Positions are compared in float32, which holds integers up to here.
+_MOST_EXACT = 2**24
+
+
+def unchanged(structure: Structure) -> dict[str, frozenset[Affine]]:
+    """For every fold, forms of the axes: where one of them is negative, a point leaves the fold as it is."""
+    guards = _Guards(structure)
+    return {fold.name: guards.unchanged(fold) or frozenset() for fold in structure.folds}
+
+
+@dataclass
+class _Guards:
+    """What is known of the expressions of a structure, and of the maxima among its folds: what they are of."""
+
+    structure: Structure
+    _known: dict[tuple[Expression, float], Forms] = field(default_factory=dict)
+    _maxima: dict[str, Expression] = field(default_factory=dict)
+
+    def unchanged(self, fold: Stage) -> Forms:
+        """Where a point leaves the fold as it is."""
+        assert fold.reduction is not None
+        body, operator = self.structure.body_of(fold), fold.reduction.operator
+        if operator == "max":
+            self._maxima[fold.name] = body
+        return self.equal(body, float(tile_program.identity(operator, is_integral(body))))
+
+    def equal(self, e: Expression, value: float) -> Forms:
+        """Where the expression has the value."""
+        key = (e, value)
+        if key not in self._known:
+            self._known[key] = self._equal(e, value)
+        return self._known[key]
+
+    def _equal(self, e: Expression, value: float) -> Forms:
+        match e:
+            case Literal(number) | Integer(number):
+                return None if number == value else _NOWHERE
+            case Access(tensor, index, fill) if fill is not None and fill == value:
+                return self._outside(tensor, index)
+            case Apply("where", (condition, first, second)):
+                false, true = self.truth(condition)
+                one, other = self.equal(first, value), self.equal(second, value)
+                return _either(_shared(one, other), _either(_shared(false, other), _shared(true, one)))
+            case Apply("maximum" | "minimum", (first, second)):
+                return _shared(self.equal(first, value), self.equal(second, value))
+            case Apply("add" | "sub", (first, second)) if value == 0:
+                return _shared(self.equal(first, value), self.equal(second, value))
+            case Apply("mul" | "div", (first, Literal(number))) if value == 0 and _is_factor(number):
+                return self.equal(first, value)
+            case Apply("mul", (Literal(number), second)) if value == 0 and _is_factor(number):
+                return self.equal(second, value)
+            case Apply("mul" | "div", (first, Literal(number))) if value == -math.inf and _is_factor(number, 0.0):
+                return self.equal(first, value)
+            case Apply("exp" | "exp2", (exponent,)) if value == 0:
+                return self.equal(exponent, -math.inf)
+            case Apply("sub", (first, second)) if value == -math.inf:
+                return self._less(first, second)
+            case Apply(operator, (argument,)) if operator in (_KEEP_ZERO if value == 0 else _KEEP_INFINITY):
+                return self.equal(argument, value)
+            case _:
+                return _NOWHERE
+
+    def _less(self, first: Expression, shift: Expression) -> Forms:
+        """Where `first - shift` is minus infinity: where `first` is, if the shift is a number.
+
+        The maximum of `first` along the columns may be none. Then one of the other points is NaN, or all are minus
+        infinity, and their difference is NaN for every one of them.
+        """
+        forms = self.equal(first, -math.inf)
+        if isinstance(shift, Literal):
+            return forms if math.isfinite(shift.value) else _NOWHERE
+        is_its_maximum = isinstance(shift, Access) and self._maxima.get(shift.tensor) == first
+        return forms if forms and is_its_maximum and self._every_row_has_points(forms) else _NOWHERE
+
+    def _every_row_has_points(self, forms: frozenset[Affine]) -> bool:
+        """Whether every row has a column where none of the forms is negative; of one column, with steps of 1."""
+        column = self.structure.column
+        if len(self.structure.reduced) > 1:
+            return False
+        extents = {x.name: x.extent for x in (*self.structure.parallel, *self.structure.reduced)}
+        least, most = [Affine()], [Affine(offset=column.extent - 1)]
+        for form in forms:
+            step = dict(form.terms).get(column.name, 0)
+            if abs(step) != 1:
+                return False
+            rest = form + Affine.of((column.name, -step))
+            (least if step == 1 else most).append(negated(rest) if step == 1 else rest)
+        return all((end + negated(first)).minimum(extents) >= 0 for first in least for end in most)
+
+    def _outside(self, tensor: str, index: Sequence[Affine]) -> Forms:
+        """Where the index is outside of the tensor."""
+        shape = next((t.shape for t in self.structure.workload.inputs if t.name == tensor), None)
+        if shape is None:
+            return _NOWHERE
+        ends = (negated(i) + Affine(offset=size - 1) for i, size in zip(index, shape, strict=True))
+        return frozenset((*index, *ends))
+
+    def truth(self, e: Expression) -> tuple[Forms, Forms]:
+        """Where a condition is false, and where it is true."""
+        match e:
+            case Apply("lt" | "le" | "eq" as operator, (first, second)):
+                a, b = self.position(first), self.position(second)
+                if a is not None and b is not None:
+                    more, less = b + negated(a), a + negated(b)  # b - a, a - b
+                    before, after = more + Affine(offset=-1), less + Affine(offset=-1)
+                    match operator:
+                        case "lt":
+                            return frozenset({before}), frozenset({less})
+                        case "le":
+                            return frozenset({more}), frozenset({after})
+                        case _:
+                            return frozenset({more, less}), _NOWHERE
+                if operator == "eq" and second in (Literal(0.0), Integer(0)):
+                    false, true = self.truth(first)
+                    return true, false
+            case Apply("mul" | "minimum" | "bitwise_and", (first, second)):
+                (f1, t1), (f2, t2) = self.truth(first), self.truth(second)
+                return _either(f1, f2), _shared(t1, t2)
+            case Apply("maximum" | "bitwise_or", (first, second)):
+                (f1, t1), (f2, t2) = self.truth(first), self.truth(second)
+                return _shared(f1, f2), _either(t1, t2)
+        return _NOWHERE, _NOWHERE
+
+    def position(self, e: Expression) -> Affine | None:
+        """The expression as an affine form of positions."""
+        match e:
+            case Literal(number) | Integer(number) if float(number).is_integer():
+                return Affine(offset=int(number))
+            case Position(index):
+                return index if self._is_exact(index) else None
+            case Apply("to_integer" | "to_float", (argument,)):
+                return self.position(argument)
+            case Apply("add" | "sub" as operator, (first, second)):
+                a, b = self.position(first), self.position(second)
+                if a is None or b is None:
+                    return None
+                total = a + (b if operator == "add" else negated(b))
+                return total if self._is_exact(total) else None
+            case _:
+                return None
+
+    def _is_exact(self, form: Affine) -> bool:
+        extents = {x.name: x.extent for x in (*self.structure.parallel, *self.structure.reduced)}
+        return form.maximum(extents) <= _MOST_EXACT and form.minimum(extents) >= -_MOST_EXACT
+
+
+def _is_factor(number: float, above: float = -math.inf) -> bool:
+    return math.isfinite(number) and number != 0 and number > above
+
+
+def _either(a: Forms, b: Forms) -> Forms:
+    return None if a is None or b is None else a | b
+
+
+def _shared(a: Forms, b: Forms) -> Forms:
+    if a is None or b is None:
+        return b if a is None else a
+    return a & b

@@ -1,0 +1,111 @@
+"""Folds of folds: loops over the axes that some folds keep, around the folds that keep them.
+
+    top[r, g] = max over c of x[r, g, c]        total[r] = sum over g of top[r, g]
+    out[r, g, c] = x[r, g, c] / top[r, g] / total[r]
+
+    for g: top = max of x over c;  total += top
+    for g: top = max of x over c;  store out[r, g] = x / top / total
+
+What keeps an axis is folded anew in every loop that needs it: only values per row stay from one loop to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from search_spaces.programs.lowering import Names
+from search_spaces.programs.tile_program import Fill, Slice, Statement, Tile
+from search_spaces.sketches.rows.column_walk import ColumnWalk
+from search_spaces.sketches.rows.row_parts import RowTiles, combine_operator, identity
+from search_spaces.sketches.rows.running_folds import alike, groups, reduce_columns
+from search_spaces.structure.axes import Structure
+from search_spaces.workloads.expression import Affine
+from search_spaces.workloads.workload import Stage
+
+
+@dataclass(frozen=True)
+class Walking:
+    """How columns are folded and written: by point or by row, with dependent folds in one walk or in several."""
+
+    by_point: bool
+    online: bool
+    streaming: bool
+
+
+@dataclass(frozen=True)
+class KeptLoops:
+    """The statements of one program; `walk` goes over all reduced axes; `where`: where points leave folds unchanged."""
+
+    rows: RowTiles
+    walk: ColumnWalk
+    how: Walking
+    names: Names
+    where: Mapping[str, frozenset[Affine]]
+
+    @property
+    def structure(self) -> Structure:
+        return self.rows.structure
+
+    def statements(self, known: dict[str, Tile], outputs: Iterable[Stage]) -> list[Statement]:
+        """Everything that keeps an axis or is folded along one, and the outputs that have reduced axes."""
+        waiting = [s for s in self.structure.folds if not self._keeps(s) and s.name not in known]
+        writing = list(outputs)
+        body: list[Statement] = []
+        while waiting or writing:
+            folded = [s for s in waiting if self._is_ready(s, known)]
+            written = [s for s in writing if self._is_ready(s, known)]
+            body += self._loop(folded, written, known)
+            known.update({s.name: self.rows.statistic(s) for s in folded})
+            waiting = [s for s in waiting if s not in folded]
+            writing = [s for s in writing if s not in written]
+        return body
+
+    def _keeps(self, stage: Stage) -> bool:
+        return not set(self.structure.kept).isdisjoint(stage.axes)
+
+    def _is_ready(self, stage: Stage, known: dict[str, Tile]) -> bool:
+        """Whether all values per row that it is computed from are known, by way of what keeps axes too."""
+        return all(
+            self._is_ready(s, known) if self._keeps(s) else s.name in known for s in self.structure.read_folds(stage)
+        )
+
+    def _needed(self, stages: Iterable[Stage]) -> list[Stage]:
+        """The folds that keep axes and that these are computed from, in order."""
+        found: set[str] = set()
+        rest = list(stages)
+        while rest:
+            stage = rest.pop()
+            if stage.reduction and self._keeps(stage):
+                found.add(stage.name)
+            rest += [s for s in self.structure.read_folds(stage) if self._keeps(s) and s.name not in found]
+        return [s for s in self.structure.folds if s.name in found]
+
+    def _loop(self, folded: list[Stage], written: list[Stage], known: dict[str, Tile]) -> list[Statement]:
+        """One loop over the kept axes."""
+        within = dict(known)
+        needed = tuple(self._needed([*folded, *written]))
+        rows = replace(self.rows, structure=replace(self.structure, folds=needed))
+        inner = replace(self.walk, around=self.walk.around[len(self.structure.kept) :])
+        body: list[Statement] = []
+        for group in groups(rows, self.how.online) if needed else ():
+            place = {**self.rows.walked, **self.rows.place}
+            walk = replace(inner, unchanged=alike(self.where, group), rows=place)
+            body += reduce_columns(rows, walk, group, self.names, within, self.how.by_point)
+        running = {s.name: self.rows.statistic(s) for s in folded}
+        emitter = self.rows.emitter(None, self.names, within)
+        for stage in folded:
+            value = emitter.tile(self.rows.body_of(stage), f"{stage.name}_part")
+            emitter.assign(running[stage.name], combine_operator(stage), running[stage.name], value)
+        body += emitter.body
+        points = [s for s in written if self.structure.column in s.axes]
+        body += self._stored(None, [s for s in written if s not in points], within)
+        body += inner.over(lambda columns: self._stored(columns, points, within)) if points else []
+        starts = [Fill(running[s.name], identity(s)) for s in folded]
+        around = replace(self.walk, around=self.structure.kept)
+        return [*starts, *around.within(body)]
+
+    def _stored(self, columns: Slice | None, outputs: list[Stage], known: dict[str, Tile]) -> list[Statement]:
+        emitter = self.rows.emitter(columns, self.names, known)
+        self.rows.store(outputs, emitter, self.how.streaming)
+        return emitter.body

@@ -1,0 +1,99 @@
+"""What is computed where it is read: stages at shifted indices, and folds over windows, which no tile holds.
+
+    y[i] = relu(x[i])                           out[i] = relu(x[i + 1]) - relu(x[i])
+    out[i] = y[i + 1] - y[i]            →
+
+    out[i] = max over k of x[2 i + k]   →       out[i] = maximum(maximum(x[2 i], x[2 i + 1]), x[2 i + 2])
+
+A window is read at sums of a folded axis and another one. Along a tile of both, its elements would be read once for
+every place of the window that they are in.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from functools import reduce
+
+from search_spaces.errors import UnmatchedError
+from search_spaces.workloads import expression as ex
+from search_spaces.workloads.dtypes import is_integer
+from search_spaces.workloads.expression import Access, Affine, Apply, Expression
+from search_spaces.workloads.inlining import at_index
+from search_spaces.workloads.workload import Axis, Stage, Workload
+
+# Positions of a window that are written out, one after the other: 8 x 8. Compilers take a second for a few hundred.
+MAX_WINDOW = 64
+# The pointwise operators that join two partial results of a fold.
+_JOINED_BY = {"sum": "add", "max": "maximum", "min": "minimum", "prod": "mul"}
+
+
+def inlined_reads(workload: Workload) -> Workload:
+    """The workload with windows written out, and stages read at their own axes only.
+
+    Raises:
+        UnmatchedError: a fold is read elsewhere than at its own axes, or what is computed is read outside of it.
+    """
+    known: dict[str, Stage] = {}
+    for stage in workload.stages:
+        read = replace(stage, expression=ex.rewritten(stage.expression, lambda e: _elsewhere(e, known)))
+        known[stage.name] = _written_out(read)
+    if tuple(known.values()) == workload.stages:
+        return workload
+    needed = _needed(known, workload.output_names)
+    return replace(workload, stages=tuple(s for s in known.values() if s.name in needed))
+
+
+def _elsewhere(e: Expression, known: Mapping[str, Stage]) -> Expression | None:
+    """What a stage computes at another index than its own axes, where the expression reads one there."""
+    if not isinstance(e, Access) or e.tensor not in known:
+        return None
+    stage = known[e.tensor]
+    if e.index == tuple(ex.axis_index(x.name) for x in stage.axes) and e.fill is None:
+        return None
+    if stage.reduction:
+        raise UnmatchedError(f"{ex.to_text(e)} is a fold, and is not read at its own axes")
+    if e.fill is not None:
+        raise UnmatchedError(f"{ex.to_text(e)} reads what is computed outside of it")
+    return at_index(stage.expression, dict(zip((x.name for x in stage.axes), e.index, strict=True)))
+
+
+def _needed(stages: Mapping[str, Stage], outputs: Collection[str]) -> set[str]:
+    """The stages that the outputs are computed from."""
+    found: set[str] = set()
+    rest = list(outputs)
+    while rest:
+        name = rest.pop()
+        if name in stages and name not in found:
+            found.add(name)
+            rest += [a.tensor for a in ex.accesses(stages[name].expression)]
+    return found
+
+
+def _written_out(stage: Stage) -> Stage:
+    """The stage with the axes of its window, if it has one, written out."""
+    if stage.reduction is None or (stage.is_contraction and is_integer(stage.dtype)):
+        return stage
+    window = [x for x in stage.reduction.axes if x.name in _summed(stage.expression)]
+    if not window or math.prod(x.extent for x in window) > MAX_WINDOW:
+        return stage
+    operator = _JOINED_BY[stage.reduction.operator]
+    values = [at_index(stage.expression, index) for index in _positions(stage, window)]
+    rest = tuple(x for x in stage.reduction.axes if x not in window)
+    whole = reduce(lambda a, b: Apply(operator, (a, b)), values)
+    return replace(stage, expression=whole, reduction=replace(stage.reduction, axes=rest) if rest else None)
+
+
+def _summed(expression: Expression) -> set[str]:
+    """The axes that index a dimension together with others."""
+    sums = (i for a in ex.accesses(expression) for i in a.index if len(i.terms) > 1)
+    return {v for index in sums for v, _ in index.terms}
+
+
+def _positions(stage: Stage, window: list[Axis]) -> Iterator[dict[str, Affine]]:
+    """The loops of the stage at every position of the window, row-major."""
+    own = {name: ex.axis_index(name) for name in stage.extents}
+    for position in itertools.product(*(range(x.extent) for x in window)):
+        yield own | {x.name: Affine.of(offset=at) for x, at in zip(window, position, strict=True)}
