@@ -15,7 +15,7 @@ from search_spaces import Target, TileProgram, Workload
 from search_spaces.devices.warps import WARP
 from search_spaces.programs.tile_program import Kernel
 from search_spaces.schedules.limits import UNLIMITED, Limits, Resources
-from search_spaces.structure.fused_contraction import multiplied
+from search_spaces.structure.contraction import multiplied
 from search_spaces.workloads.expression import flops
 
 # Seconds to launch one kernel: about 3 µs back to back on a GPU; a function call handed to waiting threads on a CPU.

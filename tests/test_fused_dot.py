@@ -26,8 +26,7 @@ from search_spaces import Axis, Reduction, Schedule, SearchSpace, Stage, Target,
 from search_spaces.programs.interpreter import interpret
 from search_spaces.programs.tile_program import Dot, For, Load, Map, Position, statements
 from search_spaces.schedules.knobs import KnobValue
-from search_spaces.structure.forms import contraction_form
-from search_spaces.structure.fused_contraction import element_type, fused_contraction_form, multiplied
+from search_spaces.structure.contraction import contraction, element_type, multiplied
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.expression import Access, Literal
 
@@ -99,19 +98,21 @@ def assert_computes(workload: Workload, chosen: Schedule) -> None:
 class TestMatching:
     def test_one_plain_contraction_is_left_to_the_sketch_for_that(self) -> None:
         for workload in (ops.matmul(64, 64, 64, dtype="float16", epilogue="bias_gelu"), ops.matmul(64, 64, 64)):
-            assert contraction_form(workload) is not None
-            assert fused_contraction_form(workload) is None
+            form = contraction(workload)
+            assert form is not None
+            assert form.is_matrix_product
 
     @pytest.mark.parametrize("workload", ODD.values(), ids=list(ODD))
     def test_several_dots_and_prologues_match(self, workload: Workload) -> None:
-        assert fused_contraction_form(workload) is not None
-        assert contraction_form(workload) is None
+        form = contraction(workload)
+        assert form is not None
+        assert not form.is_plain
 
     def test_a_shared_operand_is_one_and_axes_have_the_names_of_the_form(self) -> None:
-        form = fused_contraction_form(gated(8, 16, 32, batch=2))
+        form = contraction(gated(8, 16, 32, batch=2))
         assert form is not None
         rows, columns = form.operands
-        assert [(len(rows), len(columns)), [x.name for x in (*form.batch, form.m, form.n, form.k)]] == [
+        assert [(len(rows), len(columns)), [x.name for x in (*form.outer, form.m, form.n, form.k)]] == [
             (1, 2),
             ["b", "m", "n", "k"],
         ]
@@ -121,10 +122,10 @@ class TestMatching:
         gate, up, out = whole.stages
         early = Stage("early", gate.axes, ex.call("tanh", Access("gate", at("m", "n"))))
         late = replace(out, expression=ex.mul(Access("early", at("m", "n")), Access("up", at("m", "n"))))
-        assert fused_contraction_form(replace(whole, stages=(gate, early, up, late))) is not None
+        assert contraction(replace(whole, stages=(gate, early, up, late))) is not None
         reading = replace(up, expression=ex.mul(Access("early", at("m", "k")), Access("wu", at("k", "n"))))
         square = replace(whole, stages=(gate, early, reading, late))
-        assert fused_contraction_form(square) is None
+        assert contraction(square) is None
 
     @pytest.mark.parametrize(
         "workload",
@@ -148,7 +149,7 @@ class TestMatching:
         ids=["ieee, several", "ieee, computed", "unrounded"],
     )
     def test_what_dots_would_round_otherwise_does_not_match(self, workload: Workload) -> None:
-        assert fused_contraction_form(workload) is None
+        assert contraction(workload) is None
 
     def test_what_chooses_among_values_of_a_type_is_of_that_type(self) -> None:
         x, half, third = Access("x", ()), Literal(0.5), Literal(1 / 3)
@@ -164,7 +165,7 @@ class TestMatching:
         relu = ex.call("maximum", Access("x", at("m", "k")), Literal(0.0))
         acc, out = whole.stages
         unscaled = replace(whole, stages=(replace(acc, expression=ex.mul(relu, Access("w", at("n", "k")))), out))
-        form = fused_contraction_form(unscaled)
+        form = contraction(unscaled)
         assert form is not None
         assert form.dtype == "float16"
 
@@ -187,6 +188,52 @@ class TestUnevenSizes:
     )
     def test_knobs_change_nothing_but_speed(self, workload: Workload, chosen: dict[str, KnobValue]) -> None:
         assert_computes(workload, schedule(fused_space(workload), **chosen))
+
+
+# Every decision that one dot of two tensors may take.
+DECISIONS: dict[str, dict[str, KnobValue]] = {
+    "split": {"split_k": 2},
+    "split, added up": {"split_k": 2, "partials": "atomic", "subtiles": 2, "n": 32},
+    "streamed": {"grid": "stream_k", "partials": "atomic"},
+    "streamed, swapped": {"grid": "stream_k", "partials": "atomic", "swap": True, "per_sm": 2},
+    "split and walked": {"grid": "persistent", "split_k": 4, "order": "nm"},
+    "peeled": {"tail": "peeled"},
+}
+DEEP = {
+    "gated": gated(130, 260, 515),
+    "batch": gated(64, 140, 517, batch=2),
+    "normalised": gated(70, 260, 515, prologue="normalised"),
+    "decayed": prepared(70, 270, 771, prologue="decayed", computed="ab"),
+    "sum": sum_of_products(65, 257, 700, "float32"),
+}
+
+
+@pytest.mark.parametrize("chosen", DECISIONS.values(), ids=list(DECISIONS))
+@pytest.mark.parametrize("workload", DEEP.values(), ids=list(DEEP))
+def test_every_decision_is_there_for_several_dots_and_computed_operands(
+    workload: Workload, chosen: dict[str, KnobValue]
+) -> None:
+    assert_computes(workload, schedule(fused_space(workload), **{"m": 64, "n": 64, **chosen}))
+
+
+def test_columns_of_a_dot_of_what_is_computed_are_cut_between_two_blocks() -> None:
+    workload = DEEP["decayed"]
+    assert_computes(workload, schedule(fused_space(workload), ctas=2, m=64, n=128, warps=8))
+
+
+def test_operands_of_several_dots_may_be_copied_into_rows_that_descriptors_address() -> None:
+    workload = sum_of_products(65, 257, 700, "float32")
+    made = schedule(fused_space(workload), b_load="copied")
+    assert [k.name.rpartition("_")[2] for k in made.program.kernels] == ["b", "c", "products"]
+    assert_computes(workload, made)
+
+
+def test_a_record_of_before_there_were_these_decisions_still_binds() -> None:
+    space = fused_space(ODD["gated"])
+    made = schedule(space)
+    old = Schedule(made.sketch, made.values[:15], backend=made.backend)
+    assert "split_k" not in old.knobs
+    assert space.bind(old) == made
 
 
 @pytest.mark.parametrize("workload", ALIGNED.values(), ids=list(ALIGNED))

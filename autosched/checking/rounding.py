@@ -73,7 +73,7 @@ from autosched.checking.rounding_rules import (
 )
 from autosched.machine.free_memory import memory_for
 from search_spaces import Reduction, Stage, Workload
-from search_spaces.structure.fused_contraction import multiplied
+from search_spaces.structure.contraction import multiplied
 from search_spaces.workloads.dtypes import FLOAT8, FLOAT8_CHAIN, dtype, is_integer, is_promoted
 from search_spaces.workloads.expression import (
     ROUNDINGS,

@@ -117,7 +117,7 @@ def _seeds(form: ThinForm, knobs: tuple[Knob, ...], target: Target) -> Iterator[
     by_name = {k.name: k for k in knobs}
     rows = min(form.thin.extent, MAX_PRODUCTS // 4)
     in_flight = min(_BYTES_PER_THREAD // form.element_bytes, _MOST_LOADS * form.vector)
-    batch = math.prod(x.extent for x in form.whole.batch)
+    batch = math.prod(x.extent for x in form.whole.outer)
     for warps, run, height, reduce in _start_tiles(form, rows, in_flight // form.vector):
         tiles = {"wide": height, "k": run} if form.along_k else {"wide": run, "k": height}
         wide = nearest(by_name["wide"], tiles["wide"])
@@ -170,13 +170,13 @@ def _lower(workload: Workload, form: ThinForm, values: Values) -> TileProgram:
         for place, total in zip(places, sums, strict=True):
             body += _finish(workload, form, place, total, names)
         return TileProgram(workload.name, buffers(workload), (Kernel(workload.name, grid, tuple(body), launch),))
-    partial = partial_sums(workload, form.whole, split)
+    (partial,) = partial_sums(workload, form.whole, split)
     for place, total in zip(places, sums, strict=True):
-        where = (Slice(start_of(("k.split", 1))), *(place[x.name] for x in form.whole.contraction.axes))
+        where = (Slice(start_of(("k.split", 1))), *(place[x.name] for x in form.whole.axes))
         body.append(Store(partial.name, where, total.name))
     first = Kernel(f"{workload.name}_partial", grid, tuple(body), launch)
     columns = min(COMBINE_TILE, 1 << (form.whole.n.extent - 1).bit_length())
-    second = combine(workload, form.whole, partial, (COMBINE_TILE // columns, columns))
+    second = combine(workload, form.whole, (partial,), (COMBINE_TILE // columns, columns))
     return TileProgram(workload.name, buffers(workload, partial), (first, second))
 
 
@@ -185,13 +185,13 @@ def _grid(form: ThinForm, values: Values) -> Grid:
     axes = [GridAxis(f"{form.wide.name}.0", values.tiling("wide")[0])]
     if values.integer("split_k") > 1:
         axes.insert(0 if values["order"] == "split_first" else 1, GridAxis("k.split", values.integer("split_k")))
-    batch = [GridAxis(f"{x.name}.0", x.extent) for x in form.whole.batch]
+    batch = [GridAxis(f"{x.name}.0", x.extent) for x in form.whole.outer]
     return Grid((*batch, *axes, GridAxis(f"{form.thin.name}.0", values.tiling("thin")[0])))
 
 
 def _place(form: ThinForm, values: Values, row: int) -> dict[str, Slice]:
     """Where one of the rows of a program's output lies."""
-    place = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in form.whole.batch}
+    place = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in form.whole.outer}
     for axis in (form.whole.m, form.whole.n):
         if axis is form.thin:
             place[axis.name] = Slice(start_of((f"{axis.name}.0", values.tile("thin"))) + Affine(offset=row))
@@ -273,8 +273,9 @@ class _Turn:
 
 def _finish(workload: Workload, form: ThinForm, place: dict[str, Slice], total: Tile, names: Names) -> list[Statement]:
     """Apply the epilogue to the sums of one row and store it."""
-    tiles = {form.whole.contraction.name: total}
+    tiles = {form.whole.dots[0].stage: total}
     emitter = Emitter(place, {t.name: t.dtype for t in workload.inputs}, names, tiles)
-    index = tuple(x.name for x in form.whole.contraction.axes)
-    emitter.store(workload.stages[-1].name, index, emitter.tile(form.whole.result, "out"))
+    index = tuple(x.name for x in form.whole.axes)
+    for name, result in form.whole.results:
+        emitter.store(name, index, emitter.tile(result, "out"))
     return emitter.body

@@ -45,7 +45,7 @@ from search_spaces.programs.tile_program import (
 from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
-from search_spaces.structure.forms import ContractionForm, contraction_form
+from search_spaces.structure.contraction import Contraction, matrix_product
 from search_spaces.workloads.expression import Access, Affine
 from search_spaces.workloads.workload import Workload
 
@@ -69,7 +69,7 @@ MAX_CACHE_TILE = 4096
 
 def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     """One sketch for a contraction with a pointwise epilogue on a CPU, computed in float32."""
-    form = contraction_form(workload)
+    form = matrix_product(workload)
     if form is None or target.kind != "cpu":
         return ()
     knobs = _knobs(workload, form, target)
@@ -88,11 +88,12 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     )
 
 
-def _knobs(workload: Workload, form: ContractionForm, target: Target) -> tuple[Knob, ...]:
+def _knobs(workload: Workload, form: Contraction, target: Target) -> tuple[Knob, ...]:
     packing_a: tuple[KnobValue, ...] = (
-        ("no", "rows", "panels") if _runs_along(workload, form.a, form.k.name) else ("no", "panels")
+        ("no", "rows", "panels") if _runs_along(workload, form.tensors[0], form.k.name) else ("no", "panels")
     )
-    packing_b: tuple[KnobValue, ...] = ("no", "panels") if _runs_along(workload, form.b, form.n.name) else ("panels",)
+    b_by_rows = _runs_along(workload, form.tensors[1], form.n.name)
+    packing_b: tuple[KnobValue, ...] = ("no", "panels") if b_by_rows else ("panels",)
     return (
         Choice("register", _register_tiles(form.m.extent, target)),
         Choice("m", _cuts(form.m.extent, GRID_PIECES)),
@@ -107,7 +108,7 @@ def _knobs(workload: Workload, form: ContractionForm, target: Target) -> tuple[K
     )
 
 
-def _seeds(form: ContractionForm, target: Target, knobs: tuple[Knob, ...]) -> tuple[Values, ...]:
+def _seeds(form: Contraction, target: Target, knobs: tuple[Knob, ...]) -> tuple[Values, ...]:
     """What GotoBLAS and BLIS would choose: operands packed, 256 steps at a time, a block of b in the L2 cache.
 
     With few rows, where packing b costs as much as using it: b read in place, some steps at a time. Every thread has
@@ -201,9 +202,9 @@ def _why_long_body(target: Target, values: Values) -> str | None:
     return None
 
 
-def _lower(workload: Workload, form: ContractionForm, target: Target, values: Values) -> TileProgram:
+def _lower(workload: Workload, form: Contraction, target: Target, values: Values) -> TileProgram:
     parts = _Parts(workload, form, values)
-    grid = [GridAxis(f"{x.name}.0", x.extent) for x in form.batch]
+    grid = [GridAxis(f"{x.name}.0", x.extent) for x in form.outer]
     tiles = [GridAxis("m.0", parts.grid_m), GridAxis("n.0", parts.grid_n)]
     grid += reversed(tiles) if values["order"] == "nm" else tiles
     before = () if parts.pack_in_i else (parts.load_a(),)
@@ -216,7 +217,7 @@ def _lower(workload: Workload, form: ContractionForm, target: Target, values: Va
 class _Parts:
     """The pieces of one lowered contraction."""
 
-    def __init__(self, workload: Workload, form: ContractionForm, values: Values) -> None:
+    def __init__(self, workload: Workload, form: Contraction, values: Values) -> None:
         self.workload, self.form, self.values = workload, form, values
         self.rows, self.columns = values.tiling("register")
         # Whole register tiles are dealt out to the pieces, as evenly as they go.
@@ -235,20 +236,20 @@ class _Parts:
         self.block_n = self.sweeps * self.sweep_n
         self.columns_before = ("n.0", self.block_n), ("n.1", self.sweep_n)
         self.n_start = start_of(*self.columns_before)
-        self.outer = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in form.batch}
+        self.outer = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in form.outer}
         self.pack_in_i = values.word("inner") == "i_pack_j"
 
     @property
     def sums_in_output(self) -> bool:
         """Whether partial sums can wait in the output itself: in float32, and register tiles never overlap."""
         whole = self.form.m.extent % self.rows == 0 and self.form.n.extent % self.columns == 0
-        return whole and self.workload.stages[-1].dtype == "float32"
+        return whole and len(self.workload.outputs) == 1 and self.workload.outputs[0].dtype == "float32"
 
     def workspaces(self) -> tuple[Buffer, ...]:
         """Partial sums between iterations of k.0, one register tile after another, unless the output holds them."""
         if self.steps == 1 or self.sums_in_output:
             return ()
-        batch = tuple(x.extent for x in self.form.batch)
+        batch = tuple(x.extent for x in self.form.outer)
         shape = (*batch, self.grid_m * self.cache_m, self.grid_n * self.sweeps * self.cache_n, self.rows, self.columns)
         return (Buffer(workspace_name(self.workload, "partial"), shape, "float32", "workspace"),)
 
@@ -259,13 +260,13 @@ class _Parts:
             place = Slice(start_of(("m.0", self.block_m), ("i", self.rows)), self.rows)
         packing = self.values["pack_a"]
         panels = None if packing == "no" else Panels(self.form.m.name, self.rows, packing == "panels")
-        return self._load(self.form.a, "a_panel" if self.pack_in_i else "a", self.form.m.name, place, panels)
+        return self._load(self.form.tensors[0], "a_panel" if self.pack_in_i else "a", self.form.m.name, place, panels)
 
     def sweep(self) -> For:
         """The loop over the parts of the block's columns: load the cache tile of b, then do its register tiles."""
         place = Slice(self.n_start, self.sweep_n)
         panels = None if self.values["pack_b"] == "no" else Panels(self.form.n.name, self.columns)
-        load = self._load(self.form.b, "b", self.form.n.name, place, panels)
+        load = self._load(self.form.tensors[1], "b", self.form.n.name, place, panels)
         bound = Bound(self.n_start, self.form.n.extent)
         return For("n.1", self.sweeps, (load, self._register_loops()), bound=bound)
 
@@ -293,8 +294,8 @@ class _Parts:
     def _register_tile(self, m_start: Affine, n_start: Affine) -> list[Statement]:
         form = self.form
         c = Tile("c", (form.m.name, form.n.name), (self.rows, self.columns))
-        views = [] if self.pack_in_i else [self._view("a", form.a, form.m.name, "i", self.rows)]
-        views.append(self._view("b", form.b, form.n.name, "j", self.columns))
+        views = [] if self.pack_in_i else [self._view("a", form.tensors[0], form.m.name, "i", self.rows)]
+        views.append(self._view("b", form.tensors[1], form.n.name, "j", self.columns))
         unroll = self.values.integer("unroll")
         place = {**self.outer, form.m.name: Slice(m_start, self.rows), form.n.name: Slice(n_start, self.columns)}
         ahead = self.values.integer("prefetch_b")
@@ -313,7 +314,7 @@ class _Parts:
     def _sums(self, place: dict[str, Slice]) -> tuple[str, tuple[Slice, ...]]:
         """Where the sum of a register tile is between iterations of k.0; with one iteration, where the result goes."""
         if self.steps == 1 or self.sums_in_output:
-            return self.workload.stages[-1].name, tuple(place[x.name] for x in self.form.contraction.axes)
+            return self.workload.output_names[0], tuple(place[x.name] for x in self.form.axes)
         return workspace_name(self.workload, "partial"), (
             *self.outer.values(),
             Slice(start_of(("m.0", self.cache_m), ("i", 1))),
@@ -333,7 +334,7 @@ class _Parts:
 
     def _finish(self, c: Tile, place: dict[str, Slice]) -> list[Statement]:
         form, names = self.form, Names({"a", "b", "c", "a_panel", "b_panel", "before"})
-        emitter = Emitter(place, {t.name: t.dtype for t in self.workload.inputs}, names, {form.contraction.name: c})
-        result = emitter.tile(form.result, "out")
-        emitter.store(self.workload.stages[-1].name, tuple(x.name for x in form.contraction.axes), result)
+        emitter = Emitter(place, {t.name: t.dtype for t in self.workload.inputs}, names, {form.dots[0].stage: c})
+        for name, result in form.results:
+            emitter.store(name, tuple(x.name for x in form.axes), emitter.tile(result, "out"))
         return emitter.body

@@ -15,10 +15,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from search_spaces.errors import UnmatchedError
-from search_spaces.structure.forms import contraction_form, inline, with_axes_named
+from search_spaces.structure.contraction import contraction
 from search_spaces.structure.inlining import inlined_reads
 from search_spaces.structure.memory_walks import largest_walk, memory_walks
 from search_spaces.structure.merging import loops, merged_axes
+from search_spaces.structure.stages import inline, with_axes_named
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.dtypes import is_integer
 from search_spaces.workloads.expression import Access, Expression
@@ -97,7 +98,7 @@ def structure_of(workload: Workload) -> Structure:
     _check_extents(workload)
     folds = [s for s in workload.stages if s.reduction]
     for stage in folds:
-        if stage.is_contraction and contraction_form(_alone(workload, stage)):
+        if stage.is_contraction and _is_matrix_product(workload, stage):
             raise UnmatchedError(f"{stage.name} is a product of two tensors, for dots")
         # Rows are folded in float32, which would round sums of integers.
         if stage.is_contraction and is_integer(stage.dtype):
@@ -110,11 +111,12 @@ def structure_of(workload: Workload) -> Structure:
     return _with_own_names(_reducing(workload, [s for s in workload.stages if s.reduction]))
 
 
-def _alone(workload: Workload, product: Stage) -> Workload:
-    """What says whether a product is for dots: all of its kernel, or where that has several outputs, only itself."""
-    if len(workload.outputs) == 1:
-        return workload
-    return replace(workload, stages=(product,), output_names=(), output_strides=())
+def _is_matrix_product(workload: Workload, product: Stage) -> bool:
+    """Whether a product is for dots: with all of its kernel, or where that is no contraction, by itself."""
+    form = contraction(workload)
+    if form is None and len(workload.outputs) > 1:
+        form = contraction(replace(workload, stages=(product,), output_names=(), output_strides=()))
+    return form is not None and form.is_matrix_product
 
 
 def _pointwise(workload: Workload) -> Structure:

@@ -6,6 +6,7 @@ descriptors, no block pointers. Arguments of a kernel are pointers, then descrip
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from autosched.backends.backend import CompileError
@@ -112,13 +113,19 @@ class KernelPrinter:
         signature = f"def {function_name(self._kernel)}({names}):"
         return "\n".join(["@triton.jit", signature, *self._root.text(1)])
 
-    def body_function(self, head: str, given: Tile, variables: tuple[str, ...], rest: list[str]) -> str:
-        """The body alone as a function of a tile that it reads, of the kernel's arguments, of these variables of the
+    def body_function(self, head: str, given: Sequence[Tile], variables: tuple[str, ...], rest: list[str]) -> str:
+        """The body alone as a function of tiles that it reads, of the kernel's arguments, of these variables of the
         grid, and of `rest`."""
-        self._tiles[given.name] = given
+        self._tiles |= {tile.name: tile for tile in given}
         self._root.variables = frozenset(self._extents)
         names = [self._indexing.variable(v) for v in variables]
-        names = [self._name(given.name), *self._pointers.values(), *self._descriptors.values(), *names, *rest]
+        names = [
+            *(self._name(tile.name) for tile in given),
+            *self._pointers.values(),
+            *self._descriptors.values(),
+            *names,
+            *rest,
+        ]
         self._print_body(self._kernel.body)
         return "\n".join([f"{head}({', '.join(names)}):", *self._root.text(1)])
 

@@ -22,8 +22,7 @@ from autosched.tracing.values.views import AxisCutError, NotAffineError
 from search_spaces import InputError, Stage, Tensor, Workload
 from search_spaces.errors import UnmatchedError
 from search_spaces.structure.axes import structure_of
-from search_spaces.structure.forms import contraction_form
-from search_spaces.structure.fused_contraction import fused_contraction_form
+from search_spaces.structure.contraction import contraction
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.expression import Access, Affine, Expression, Gather
 from search_spaces.workloads.strides import dense_strides
@@ -165,8 +164,8 @@ class _Assembly:
 
     def _check(self, workload: Workload) -> None:
         """Raise NotOneKernelError where no sketch computes the workload."""
-        fused = self.pulled.fused_products and fused_contraction_form(workload)
-        if fused or contraction_form(workload):
+        product = contraction(workload)
+        if product and (product.is_plain or self.pulled.fused_products):
             return
         if self.pulled.multiplies:
             raise NotOneKernelError(f"no sketch computes {workload}")

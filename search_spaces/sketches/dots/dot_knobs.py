@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 from search_spaces.devices.descriptors import DESCRIPTOR_ALIGNMENT_BYTES, why_not_describable, why_not_storable
 from search_spaces.devices.target import Target
-from search_spaces.schedules.knobs import Knob, KnobValue, Tiling, cover
+from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, cover
+from search_spaces.sketches.dots.operand_copies import operand
+from search_spaces.sketches.dots.operand_tiles import LOADS, whole_tiles
+from search_spaces.sketches.dots.specialization import CAPABILITY, KINDS
+from search_spaces.structure.contraction import Contraction, is_computed
 from search_spaces.workloads.dtypes import dtype
-from search_spaces.workloads.expression import Access, Expression, accesses
-from search_spaces.workloads.workload import Axis, Tensor, Workload
+from search_spaces.workloads.expression import Access, accesses
+from search_spaces.workloads.workload import Tensor, Workload
 
 # A dot needs rows of at least 16, and columns of at least 8 (PTX ISA, shapes of mma and wgmma).
 TILES = (16, 32, 64, 128, 256)
@@ -22,12 +27,64 @@ REDUCTION_TILES = (16, 32, 64, 128, 256)
 REDUCTION_BYTES = (64, 512)
 # The axes of tiles; a program has one index of every other.
 _TILED = frozenset({"m", "n", "k"})
+# Reductions are cut into at most so many parts, of at least two of the smaller reduction tiles each.
+SPLITS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+MIN_SPLIT = 128
 # Axes up to here are worth tiles smaller than any other has: the rest of a larger one would be padding.
 SHORT_AXIS = 16
 
 
-def tilings(m: Axis, n: Axis, k: Axis, element_bytes: int) -> tuple[Tiling, Tiling, Tiling]:
+def decisions(workload: Workload, form: Contraction, target: Target) -> dict[str, Knob]:
+    """Every decision of a contraction on dot units, by its name."""
+    computed = any(is_computed(e) for side in form.operands for e in side)
+    loops = len(form.reduced) > 1
+    grids = ("tiles", "persistent", "persistent_flat", *(("stream_k",) if not loops else ()))
+    specialized = target.capability == CAPABILITY and not computed and len(form.reduced) <= 2
+    loads = (Choice(name, ways_to_load(workload, form, name, target), ordered=False) for name in LOADS)
+    knobs: tuple[Knob, ...] = (
+        *tilings(form),
+        Choice("tail", ("masked", "peeled") if form.k.extent % REDUCTION_TILES[-1] and not loops else ("masked",)),
+        Choice("swap", (False, True)),
+        Choice("split_k", tuple(s for s in SPLITS if s == 1 or s * MIN_SPLIT <= form.k.extent)),
+        Choice("partials", ("workspace", "atomic")),
+        Choice("order", ("mn", "nm")),
+        Choice("group", (1, 2, 4, 8, 16)),
+        Choice("grid", grids, ordered=False),
+        Choice("per_sm", (1, 2, 3, 4)),
+        *loads,
+        Choice("store", store_addressing(workload, target)),
+        Choice("epilogue_load", epilogue_addressing(workload, form, target)),
+        Choice("subtiles", (1, 2, 4, 8)),
+        Choice("specialize", KINDS if specialized else KINDS[:1], ordered=False),
+        # Triton 3.9 stops at clusters whose loop has several dots.
+        Choice("ctas", (1, 2) if target.has_clusters and len(form.dots) == 1 else (1,)),
+        Choice("max_registers", (0, 64, 96, 128, 168)),
+        Choice("warps", WARPS),
+        Choice("stages", (1, 2, 3, 4, 5, 6, 8)),
+    )
+    return {k.name: k for k in knobs}
+
+
+def ways_to_load(workload: Workload, form: Contraction, knob: str, target: Target) -> tuple[KnobValue, ...]:
+    """How the operands of one side come: where they lie, or by way of copies.
+
+    A copy has rows that descriptors can address, or that run along k: dot units of compute capability 9.0 take 16-bit
+    operands from shared memory either way round, others only k-major (PTX ISA, "Strides" of wgmma); Triton then turns
+    every tile round in the loop. What is computed on the way is read where it lies.
+    """
+    side = form.operands[LOADS.index(knob)]
+    ways = addressing_of_all(workload, (a for e in side for a in whole_tiles(e, form)), target)
+    if any(is_computed(e) for e in side) or not target.has_tensor_descriptors:
+        return ways
+    read = [operand(workload, e) for e in side if isinstance(e, Access)]
+    if dtype(form.dtype).bytes != 2 and all(x.axes[-2] == form.k.name for x in read):
+        ways += ("transposed",)
+    return ways if "descriptor" in ways else (*ways, "copied")
+
+
+def tilings(form: Contraction) -> tuple[Tiling, Tiling, Tiling]:
     """The knobs m, n and k."""
+    m, n, k, element_bytes = form.m, form.n, form.k, dtype(form.dtype).bytes
     least, most = REDUCTION_BYTES
     return (
         _tiling("m", m.extent, SHORT_AXIS_TILES if m.extent <= SHORT_AXIS else TILES, "grid"),
@@ -56,9 +113,10 @@ def _repeated(tensor: Tensor, access: Access | None) -> bool:
     return any(stride == 0 and i.terms[0][0] in _TILED for i, stride in steps)
 
 
-def store_addressing(tensor: Tensor, target: Target) -> tuple[KnobValue, ...]:
-    """How tiles of a tensor can be written."""
-    return addressing(tensor, target) if why_not_storable(tensor) is None else ("pointer",)
+def store_addressing(workload: Workload, target: Target) -> tuple[KnobValue, ...]:
+    """How tiles of the outputs can be written."""
+    ways = {addressing(t, target) if why_not_storable(t) is None else ("pointer",) for t in workload.outputs}
+    return ("pointer", "descriptor") if ways == {("pointer", "descriptor")} else ("pointer",)
 
 
 def addressing_of_all(workload: Workload, moved: Iterable[Access], target: Target) -> tuple[KnobValue, ...]:
@@ -68,9 +126,10 @@ def addressing_of_all(workload: Workload, moved: Iterable[Access], target: Targe
     return ("pointer", "descriptor") if ways == {("pointer", "descriptor")} else ("pointer",)
 
 
-def epilogue_addressing(workload: Workload, epilogue: Expression, target: Target) -> tuple[KnobValue, ...]:
-    """How an epilogue over axes m and n reads what has as many elements as the output: a residual, a gate."""
-    whole = (x for x in accesses(epilogue) if {"m", "n"} <= {i.terms[0][0] for i in x.index})
+def epilogue_addressing(workload: Workload, form: Contraction, target: Target) -> tuple[KnobValue, ...]:
+    """How epilogues over axes m and n read what has as many elements as an output: a residual, a gate."""
+    read = (x for _, epilogue in form.results for x in accesses(epilogue))
+    whole = (x for x in read if {"m", "n"} <= {i.terms[0][0] for i in x.index})
     return addressing_of_all(workload, whole, target)
 
 
@@ -86,3 +145,9 @@ def why_too_narrow(moved: Iterable[tuple[str, str]], extents: Mapping[str, int])
             got = f"{extents[axis]} {element} along {axis}"
             return f"descriptors move rows of {DESCRIPTOR_ALIGNMENT_BYTES} bytes at least, got {got}"
     return None
+
+
+def tiles_in(form: Contraction, values: Mapping[str, KnobValue]) -> int:
+    """Tiles of an output, at all positions of the axes that they do not lie along."""
+    counts = [value[0] for value in (values["m"], values["n"]) if isinstance(value, tuple)]
+    return math.prod([*counts, *(x.extent for x in form.outer)])

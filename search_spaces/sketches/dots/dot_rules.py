@@ -6,19 +6,22 @@ does it, how operands come, and then how deep the pipeline is that shared memory
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from search_spaces.devices.target import Target
 from search_spaces.devices.warps import GROUP_ROWS, MAX_REGISTERS, WARP
-from search_spaces.schedules.knobs import Values
+from search_spaces.schedules.knobs import Knob, Values
 from search_spaces.schedules.rules import Rule
 from search_spaces.sketches.dots.dot_knobs import MIN_ROWS, WARPS, why_too_narrow
 from search_spaces.sketches.dots.dot_tiles import DotTile
-from search_spaces.sketches.dots.operand_copies import Operand
+from search_spaces.sketches.dots.operand_copies import Operand, operand, operand_copy
+from search_spaces.sketches.dots.operand_tiles import LOADS, whole_tiles
 from search_spaces.sketches.dots.specialization import specialization_rules
-from search_spaces.structure.forms import ContractionForm
+from search_spaces.structure.contraction import Contraction
 from search_spaces.workloads.dtypes import dtype
+from search_spaces.workloads.expression import Access, Expression
 from search_spaces.workloads.workload import Workload
 
 # The order in which knobs are decided.
@@ -28,14 +31,38 @@ DECIDED_FIRST = (
 )
 
 
+def dot_rules(workload: Workload, form: Contraction, target: Target, knobs: Mapping[str, Knob]) -> tuple[Rule, ...]:
+    """In the order in which they are told."""
+    brought = {
+        (name, str(how)): tuple(_brought(workload, x, str(how)) for x in _moved(form, side))
+        for name, side in zip(LOADS, form.operands, strict=True)
+        for how in dict.fromkeys(("pointer", *knobs[name].values))
+    }
+    return _DotRules(workload, form, target, brought).all()
+
+
+def _moved(form: Contraction, side: Sequence[Expression]) -> tuple[Access, ...]:
+    """The tensors of one side of which whole tiles are read."""
+    return tuple(dict.fromkeys(a for e in side for a in whole_tiles(e, form)))
+
+
+def _brought(workload: Workload, access: Access, how: str) -> Operand:
+    if how in ("copied", "transposed"):
+        return operand_copy(workload, access, how == "transposed").operand
+    return operand(workload, access)
+
+
 @dataclass(frozen=True)
-class DotRules:
-    """The rules of one contraction on one target. `brought`: where an operand is read, by its knob and how it comes."""
+class _DotRules:
+    """The rules of one contraction on one target.
+
+    `brought`: where whole tiles of operands are read, by the knob of rows or columns and how they come.
+    """
 
     workload: Workload
-    form: ContractionForm
+    form: Contraction
     target: Target
-    brought: Mapping[tuple[str, str], Operand]
+    brought: Mapping[tuple[str, str], Sequence[Operand]]
 
     def all(self) -> tuple[Rule, ...]:
         """In the order in which they are told; the needs of a program after what it means."""
@@ -47,6 +74,7 @@ class DotRules:
             Rule(("grid", "split_k"), self._why_not_streamed),
             Rule(("grid", "split_k", "partials"), self._why_not_shared),
             Rule(("grid", "per_sm"), _why_not_walked),
+            *(Rule(("k", "split_k", knob), self._why_not_one_loop(knob, value)) for knob, value in _ONE_LOOP),
             Rule(("m", "n", "k", "grid", "split_k", "per_sm", "order", "group"), self._why_idle),
             Rule(("swap", "m", "n", "ctas"), self._why_no_cluster),
             Rule(("ctas", "subtiles"), _why_no_cluster_of_subtiles),
@@ -71,7 +99,8 @@ class DotRules:
         _, columns = self._tile(values).shape
         subtiles = values.integer("subtiles")
         if subtiles > 1 and columns // subtiles < MIN_ROWS:
-            return f"subtiles={subtiles} needs at least {subtiles * MIN_ROWS} columns of the accumulator, got {columns}"
+            what = f"accumulator{'s' * (len(self.form.dots) > 1)}"
+            return f"subtiles={subtiles} needs at least {subtiles * MIN_ROWS} columns of the {what}, got {columns}"
         return None
 
     def _why_not_peeled(self, values: Values) -> str | None:
@@ -99,6 +128,14 @@ class DotRules:
             return "partials=atomic needs a shared reduction: split_k above 1 or grid=stream_k"
         return None
 
+    def _why_not_one_loop(self, knob: str, others: Sequence[str]) -> Callable[[Values], str | None]:
+        def why(values: Values) -> str | None:
+            if values[knob] in others or self._tile(values).loops == 1:
+                return None
+            return f"{knob}={values[knob]} is for one loop over all of the reduction; got {self._tile(values).loops}"
+
+        return why
+
     def _why_idle(self, values: Values) -> str | None:
         enough = self.target.num_sms * (values.integer("per_sm") - 1)
         if enough and (pieces := self._tile(values).grid(self.target.num_sms).pieces) <= enough:
@@ -118,43 +155,45 @@ class DotRules:
             return (
                 f"ctas=2 compiles with subtiles=1 and {GROUP_ROWS} rows at least; got subtiles={subtiles}, {rows} rows"
             )
-        if dtype(self.workload.contracted[0]).bytes == 1:
+        if dtype(self.form.dtype).bytes == 1:
             return "ctas=2 compiles for operands of 16 and 32 bits"
         return None
 
     def _why_too_narrow(self, side: str) -> Callable[[Values], str | None]:
         def why(values: Values) -> str | None:
-            moved = self.brought[side, values.word(side)]
-            return None if values[side] == "pointer" else self._why_not_described(values, moved.axes[-1], moved.dtype)
+            moved = self.brought[side, values.word(side)] if values[side] != "pointer" else ()
+            return self._why_not_described(values, [(x.axes[-1], x.dtype) for x in moved])
 
         return why
 
     def _why_not_stored(self, values: Values) -> str | None:
         if values["store"] != "descriptor":
             return None
-        return self._why_not_described(values, self.form.n.name, self.workload.output.dtype)
+        return self._why_not_described(values, [(self.form.axes[-1].name, t.dtype) for t in self.workload.outputs])
 
-    def _why_not_described(self, values: Values, axis: str, element: str) -> str | None:
-        # A tile is at one index of the batch.
-        extents = {**{x.name: 1 for x in self.form.batch}, **{x: values.tile(x) for x in "mnk" if x in values}}
-        return why_too_narrow([(axis, element)], extents)
+    def _why_not_described(self, values: Values, moved: Sequence[tuple[str, str]]) -> str | None:
+        # A tile is at one index of every axis that it does not lie along.
+        extents = {x: values.tile(x) for x in "mnk" if x in values}
+        return why_too_narrow(moved, defaultdict(lambda: 1, extents))
 
     def _why_too_many_sums(self, values: Values) -> str | None:
         """Sums stay in registers; what a compiler needs beside them its backend says."""
         threads = WARP * values.integer("warps", WARPS[-1])
         allowed = values.integer("max_registers", 0) or MAX_REGISTERS
-        need = values.tile("m") * values.tile("n") // threads
+        need = len(self.form.dots) * values.tile("m") * values.tile("n") // threads
         return f"at least {need} registers per thread for sums; allowed are {allowed}" if need >= allowed else None
 
     def _why_too_much_in_flight(self, values: Values) -> str | None:
         """Tiles of operands that come ahead of their dot wait in shared memory; again, the least that it takes."""
-        sides = zip("mn", self.workload.contracted, strict=True)
-        turn = values.tile("k") * sum(values.tile(x) * dtype(element).bytes for x, element in sides)
+        sides = (("m", self.brought["a_load", "pointer"]), ("n", self.brought["b_load", "pointer"]))
+        turn = values.tile("k") * sum(values.tile(x) * dtype(o.dtype).bytes for x, moved in sides for o in moved)
         need = turn * max(1, values.integer("stages", 1) - 1)
         most = self.target.shared_memory_bytes
         return f"at least {need} bytes of shared memory; {self.target.name} allows {most}" if need > most else None
 
 
+# What has one loop, beside these values of a knob.
+_ONE_LOOP = (("grid", ("tiles", "persistent", "stream_k")), ("specialize", ("none",)))
 _STREAMED = "grid=stream_k shares the reduction itself: it needs split_k=1 and partials=atomic"
 
 

@@ -1,12 +1,16 @@
-"""The body of a tiled contraction: the pipelined reduction loop of one output tile, and what is then stored.
+"""The body of a contraction: the pipelined reduction loop of one output tile, and what is then stored.
 
-acc = 0
-for k.0 (pipelined): acc += dot(a_tile, b_tile)
-store out_tile = epilogue(acc), whole or cut into subtiles
+acc, acc2 = 0, 0
+for k0 …:                                 what is reduced beside the axis that tiles lie along
+  for k.0 (pipelined):
+    a = prologue(x_tile, …)               what does not depend on k is computed before the loop
+    acc += dot(a, b_tile); acc2 += dot(a, c_tile)
+store out_tile = epilogue(acc, acc2), whole or cut into subtiles
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -20,19 +24,18 @@ from search_spaces.programs.tile_program import (
     Grid,
     GridAxis,
     Launch,
-    Load,
     Slice,
     Statement,
     Tile,
 )
 from search_spaces.schedules.knobs import Values
-from search_spaces.sketches.dots.operand_copies import Operand
-from search_spaces.sketches.dots.output_tiles import OutputTile, loaded
-from search_spaces.structure.forms import ContractionForm, accumulator_dtype
+from search_spaces.sketches.dots.operand_tiles import Operands, Turn, computed_turn, loaded_turn
+from search_spaces.sketches.dots.output_tiles import OutputTile
+from search_spaces.structure.contraction import Contraction, accumulator_dtype
 from search_spaces.workloads.expression import Affine
 from search_spaces.workloads.workload import Workload
 
-# The tiles of the reduction loop.
+# The tiles of the loop of one dot of two tensors.
 _OWN = ("acc", "a", "b", "a_tail", "b_tail")
 
 
@@ -41,7 +44,7 @@ class DotTile:
     """One output tile of a contraction, and how its reduction is done, as the knobs of a schedule have it."""
 
     workload: Workload
-    form: ContractionForm
+    form: Contraction
     values: Values
 
     @property
@@ -65,17 +68,24 @@ class DotTile:
         return steps > 1 and self.form.k.extent % tile != 0
 
     @property
+    def loops(self) -> int:
+        """How many loops the reduction is: where a tile holds all of k, the loop around it is the innermost."""
+        around = len(self.form.reduced) - 1
+        held = around > 0 and self.values.tiling("k")[0] == self.splits == 1
+        return around + (not held)
+
+    @property
     def uneven(self) -> bool:
         """Whether some of the parts of the reduction have fewer steps than others."""
         return self.values.tiling("k")[0] % self.splits != 0
 
     @cached_property
     def output(self) -> OutputTile:
-        return OutputTile(self.form.batch, self.form.m, self.form.n, self.values)
+        return OutputTile(self.form, self.values)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """How many rows and columns the accumulator has."""
+        """How many rows and columns the accumulators have."""
         return self.output.shape
 
     @property
@@ -83,9 +93,15 @@ class DotTile:
         """How long the tiles are along every axis that they have."""
         return {self.form.k.name: self.values.tile("k"), **dict(zip(self.output.axes, self.shape, strict=True))}
 
-    @property
-    def accumulator(self) -> Tile:
-        return Tile("acc", self.output.axes, self.shape, accumulator_dtype(self.workload))
+    @cached_property
+    def accumulators(self) -> tuple[Tile, ...]:
+        """The sums of every dot."""
+        names, element = Names(), accumulator_dtype(self.form)
+        return tuple(Tile(names.fresh("acc"), self.output.axes, self.shape, element) for _ in self.form.dots)
+
+    def names(self) -> Names:
+        """Those that are taken before anything is computed."""
+        return Names({*_OWN} if self.form.is_plain else {t.name for t in self.accumulators})
 
     def grid(self, num_sms: int) -> Grid:
         """The output tiles, and the parts of the reduction, in the schedule's order."""
@@ -106,63 +122,74 @@ class DotTile:
             alternating=self.values["specialize"] == "pingpong",
         )
 
-    def accumulate(self, a: Operand, b: Operand) -> list[Statement]:
+    def accumulate(self, operands: Operands, names: Names) -> list[Statement]:
         """Sum up the products of the tile's rows and columns."""
-        values, k = self.values, self.form.k
+        values, peeled = self.values, self.values["tail"] == "peeled"
         steps, tile_k = values.tiling("k")
         iterations = -(-steps // self.splits)
-        start = (
-            start_of(("k.0", tile_k), ("k.split", iterations * tile_k))
-            if self.splits > 1
-            else start_of(("k.0", tile_k))
-        )
-        peeled = values["tail"] == "peeled"
-        loop = For(
-            "k.0",
-            iterations - peeled,
-            self._step(a, b, "", Slice(start, tile_k)),
-            pipeline_stages=values.integer("stages"),
-            flatten=values["grid"] == "persistent_flat",
-            bound=Bound(start, k.extent) if self.uneven else None,
-        )
-        body: list[Statement] = [Fill(self.accumulator, 0.0), loop]
+        loops = [(f"{x.name}.0", x.extent) for x in self.form.reduced[:-1]]
+        start = start_of()
+        if self.loops > len(loops):
+            loops.append(("k.0", iterations - peeled))
+            parts = (("k.split", iterations * tile_k),) if self.splits > 1 else ()
+            start = start_of(("k.0", tile_k), *parts)
+        turn = self._turn(operands, names, "", Slice(start, tile_k), beyond=not peeled)
+        body: tuple[Statement, ...] = (*turn.body, *self._dots(turn))
+        for variable, extent in reversed(loops):
+            innermost = variable == loops[-1][0]
+            body = (
+                For(
+                    variable,
+                    extent,
+                    body,
+                    pipeline_stages=values.integer("stages") if innermost else 0,
+                    flatten=innermost and values["grid"] == "persistent_flat",
+                    bound=Bound(start, self.form.k.extent) if innermost and self.uneven else None,
+                ),
+            )
+        whole = [*(Fill(acc, 0.0) for acc in self.accumulators), *turn.before, *body]
         if peeled:
-            body += self._step(a, b, "_tail", Slice(Affine(offset=(steps - 1) * tile_k), tile_k))
-        return body
+            last = Slice(Affine(offset=(steps - 1) * tile_k), tile_k)
+            turn = self._turn(operands, names, "_tail", last, beyond=True)
+            whole += [*turn.before, *turn.body, *self._dots(turn)]
+        return whole
 
-    def _step(self, a: Operand, b: Operand, suffix: str, along_k: Slice) -> tuple[Statement, ...]:
-        """Load both operands at one place of the reduction, and add the products."""
-        place = {**self.output.place, self.form.k.name: along_k}
-        return (
-            self._load(a, f"a{suffix}", place, self.values.word("a_load")),
-            self._load(b, f"b{suffix}", place, self.values.word("b_load")),
-            Dot(self.accumulator, f"a{suffix}", f"b{suffix}", self.form.k.name, precision_of(self.workload)),
+    def _turn(self, operands: Operands, names: Names, suffix: str, along_k: Slice, beyond: bool) -> Turn:
+        """What every iteration brings; `beyond`: whether some of it may lie beyond the end of k."""
+        reduced = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in self.form.reduced[:-1]}
+        place = {**self.output.place, **reduced, self.form.k.name: along_k}
+        ways, free = (self.values.word("a_load"), self.values.word("b_load")), self.output.axes
+        if self.form.is_plain:
+            return loaded_turn(operands, place, ways, free, suffix)
+        reaches = beyond and self.form.k.extent % self.values.tile("k") != 0
+        return computed_turn(self.form, operands, place, ways, free, names, reaches)
+
+    def _dots(self, turn: Turn) -> tuple[Statement, ...]:
+        k, precision = self.form.k.name, precision_of(self.workload)
+        return tuple(
+            Dot(acc, turn.tiles[0][d.a].name, turn.tiles[1][d.b].name, k, precision)
+            for acc, d in zip(self.accumulators, self.form.dots, strict=True)
         )
 
-    def _load(self, operand: Operand, name: str, place: dict[str, Slice], how: str) -> Load:
-        pieces = [(x, place[x]) for x in operand.axes]
-        axes = tuple(x for x, s in pieces if s.extent is not None)
-        extents = tuple(s.extent for _, s in pieces if s.extent is not None)
-        load = Load(Tile(name, axes, extents, operand.dtype), operand.buffer, tuple(s for _, s in pieces))
-        return loaded(load, how, self.output.axes)
-
-    def finish(self) -> list[Statement]:
-        """Apply the epilogue to the accumulator and store the output."""
-        names = Names(set(_OWN))
+    def finish(self, names: Names) -> list[Statement]:
+        """Apply the epilogue to the accumulators and store the outputs."""
         dtypes = {t.name: t.dtype for t in self.workload.inputs}
         body: list[Statement] = []
-        for (part,), place in self.output.subtiles([self.accumulator], names, body):
-            emitter = Emitter(place, dtypes, names, tiles={self.form.contraction.name: part})
-            result = emitter.tile(self.form.result, "out")
+        for parts, place in self.output.subtiles(self.accumulators, names, body):
+            tiles = {d.stage: part for d, part in zip(self.form.dots, parts, strict=True)}
+            emitter = Emitter(place, dtypes, names, tiles)
+            for name, value in self.form.results:
+                result = emitter.tile(value, "out")
+                emitter.body.append(self.output.store(name, result, place))
             body += [self.output.addressed(s) for s in emitter.body]
-            body.append(self.output.store(self.workload.output.name, result, place))
         return body
 
-    def store_partial(self, buffer: str, index: Slice, atomic: bool) -> list[Statement]:
-        """Store the accumulator to `buffer[index, batch …, m, n]`, or add it to what is there."""
+    def store_partial(self, buffers: Mapping[str, str], index: Slice, atomic: bool, names: Names) -> list[Statement]:
+        """Store every accumulator to its `buffer[index, axes …]`, or add it to what is there."""
         body: list[Statement] = []
-        for (part,), place in self.output.subtiles([self.accumulator], Names(set(_OWN)), body):
-            body.append(self.output.store(buffer, part, place, [index], atomic))
+        for parts, place in self.output.subtiles(self.accumulators, names, body):
+            for acc, part in zip(self.accumulators, parts, strict=True):
+                body.append(self.output.store(buffers[acc.name], part, place, [index], atomic))
         return body
 
 

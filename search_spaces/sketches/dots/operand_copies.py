@@ -19,7 +19,7 @@ from search_spaces.devices.descriptors import DESCRIPTOR_ALIGNMENT_BYTES
 from search_spaces.programs.lowering import start_of, workspace_name
 from search_spaces.programs.tile_program import Buffer, Grid, GridAxis, Kernel, Launch, Load, Slice, Store, Tile
 from search_spaces.workloads.dtypes import dtype
-from search_spaces.workloads.expression import Access
+from search_spaces.workloads.expression import Access, axis_index
 from search_spaces.workloads.workload import Workload
 
 # Rows and columns that a program copies: whole lines of the caches, and eight loads a thread.
@@ -45,6 +45,11 @@ class OperandCopy:
     workspace: Buffer
     kernel: Kernel
     operand: Operand
+
+    @property
+    def read(self) -> Access:
+        """The copy where the operand was."""
+        return Access(self.workspace.name, tuple(axis_index(x) for x in self.operand.axes))
 
 
 def operand(workload: Workload, access: Access) -> Operand:

@@ -13,25 +13,23 @@ from typing import Literal
 from search_spaces.programs.lowering import Names, start_of
 from search_spaces.programs.tile_program import Grid, GridAxis, Load, Slice, Split, Statement, Store, Tile
 from search_spaces.schedules.knobs import Values
+from search_spaces.structure.contraction import Contraction
 from search_spaces.workloads.expression import Affine
-from search_spaces.workloads.workload import Axis
 
 Via = Literal["pointer", "descriptor"]
 
 
 @dataclass(frozen=True)
 class OutputTile:
-    """A tile of out[batch…, m, n], as the knobs m, n, swap, order, group, subtiles, store and epilogue_load have it."""
+    """A tile of the outputs, as the knobs m, n, swap, order, group, subtiles, store and epilogue_load have it."""
 
-    batch: tuple[Axis, ...]
-    m: Axis
-    n: Axis
+    form: Contraction
     values: Values
 
     @property
     def axes(self) -> tuple[str, str]:
         """Rows and columns of the accumulators."""
-        m, n = self.m.name, self.n.name
+        m, n = self.form.m.name, self.form.n.name
         return (n, m) if self.values.flag("swap") else (m, n)
 
     @property
@@ -41,9 +39,9 @@ class OutputTile:
 
     @property
     def place(self) -> dict[str, Slice]:
-        """Where the tile lies."""
-        place = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in self.batch}
-        for axis, knob in ((self.m, "m"), (self.n, "n")):
+        """Where the tile lies, axis by axis of the outputs."""
+        place = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in self.form.axes}
+        for axis, knob in ((self.form.m, "m"), (self.form.n, "n")):
             tile = self.values.tile(knob)
             place[axis.name] = Slice(start_of((f"{axis.name}.0", tile)), tile)
         return place
@@ -51,8 +49,8 @@ class OutputTile:
     def grid(self, shares: Sequence[GridAxis], persistent: int | None, stream: tuple[str, int] | None = None) -> Grid:
         """All tiles, once for each of the `shares` of their reduction, in the schedule's order."""
         values = self.values
-        outer = [*(GridAxis(f"{x.name}.0", x.extent) for x in self.batch), *shares]
-        tiles = [GridAxis(f"{x.name}.0", values.tiling(k)[0]) for x, k in ((self.m, "m"), (self.n, "n"))]
+        outer = [*(GridAxis(f"{x.name}.0", x.extent) for x in self.form.outer), *shares]
+        tiles = [GridAxis(f"{x.name}.0", values.tiling(k)[0]) for x, k in ((self.form.m, "m"), (self.form.n, "n"))]
         if values["order"] == "nm":
             tiles.reverse()
         size = values.integer("group")
@@ -91,7 +89,7 @@ class OutputTile:
     def store(
         self, buffer: str, tile: Tile, place: dict[str, Slice], index: Sequence[Slice] = (), atomic: bool = False
     ) -> Store:
-        """`buffer[index…, batch…, m, n] = tile`, or added to what is there."""
+        """`buffer[index…, axes…] = tile`, or added to what is there."""
         where = (*index, *place.values())
         order = tuple(x for x in place if x in tile.axes)
         via: Via = "descriptor" if self.values["store"] == "descriptor" else "pointer"

@@ -8,7 +8,8 @@ The names are CUTLASS's (KernelTmaWarpSpecializedCooperative, KernelTmaWarpSpeci
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from search_spaces.devices.target import HOPPER
@@ -17,7 +18,7 @@ from search_spaces.schedules.knobs import KnobValue, Values
 from search_spaces.schedules.rules import Rule
 from search_spaces.sketches.dots.dot_tiles import DotTile
 from search_spaces.sketches.dots.operand_copies import Operand
-from search_spaces.structure.forms import ContractionForm
+from search_spaces.structure.contraction import Contraction
 from search_spaces.workloads.dtypes import FLOAT8_CHAIN, dtype, is_integer, is_promoted
 from search_spaces.workloads.workload import Workload
 
@@ -45,7 +46,7 @@ class LoadedTile:
 
 @dataclass(frozen=True)
 class GroupDots:
-    """What one warp group does in an iteration: `rows` by `columns` sums of `depth` products each.
+    """What one warp group does in an iteration: `count` times `rows` by `columns` sums of `depth` products each.
 
     `a` has the rows of the sums, `b` their columns, whichever was written first.
     """
@@ -57,6 +58,7 @@ class GroupDots:
     depth: int
     a: LoadedTile
     b: LoadedTile
+    count: int = 1
 
     def why_impossible(self) -> str | None:
         """Why the dot units cannot do that, or None when they can."""
@@ -71,12 +73,15 @@ class GroupDots:
             return "warp groups have no dots of float32 as ieee"
         if promoted and self.depth > FLOAT8_CHAIN:
             return f"{self.depth} products of {self.dtype} in a row; expected at most {FLOAT8_CHAIN}"
+        if self.count > 1 and dtype(self.dtype).bytes != 2:
+            return f"{self.count} dots of {self.dtype}; expected those of 16-bit types where there are several"
         if self.rows % GROUP_ROWS:
             return f"{self.rows} rows for a warp group; expected a multiple of {GROUP_ROWS}"
         if self.columns > widest:
             return f"{self.columns} columns of sums of {self.dtype}; expected at most {widest}"
-        if self.rows * self.columns > most:
-            return f"{self.rows} x {self.columns} sums for a warp group; expected at most {most}"
+        if self.count * self.rows * self.columns > most:
+            times = f"{self.count} times " * (self.count > 1)
+            return f"{times}{self.rows} x {self.columns} sums for a warp group; expected at most {most}"
         return None
 
     def why_not_read(self) -> str | None:
@@ -97,9 +102,9 @@ class _Specialization:
     """Which schedules of a contraction can be specialised kernels. `brought`: where an operand is read, by its knob."""
 
     workload: Workload
-    form: ContractionForm
+    form: Contraction
     num_sms: int
-    brought: Mapping[tuple[str, str], Operand]
+    brought: Mapping[tuple[str, str], Sequence[Operand]]
 
     def tile(self, values: Values) -> DotTile:
         return DotTile(self.workload, self.form, values)
@@ -113,35 +118,38 @@ class _Specialization:
     def why_no_dots(self, values: Values) -> str | None:
         if values["specialize"] == "none":
             return None
-        own = ("a_load", "b_load")
-        return self._dots(values, *(next(how for knob, how in self.brought if knob == x) for x in own)).why_too_large()
+        return next(self._dots(values, "pointer", "pointer")).why_too_large()
 
     def why_not_read(self, values: Values) -> str | None:
         if values["specialize"] == "none":
             return None
-        return self._dots(values, values.word("a_load"), values.word("b_load")).why_not_read()
+        each = self._dots(values, values.word("a_load"), values.word("b_load"))
+        return next((reason for dots in each if (reason := dots.why_not_read())), None)
 
     def why_not_through_registers(self, values: Values) -> str | None:
         if values["specialize"] == "none":
             return None
         side = "b_load" if values.flag("swap") else "a_load"
-        a = self.brought[side, values.word(side)]
-        if dtype(a.dtype).bytes == 4 and not self._along_k(a) and self.tile(values).uneven:
-            return (
-                f"{a.buffer} goes through registers, which needs equal parts of the reduction, unless it runs along k"
-            )
+        for a in self.brought[side, values.word(side)]:
+            if dtype(a.dtype).bytes == 4 and not self._along_k(a) and self.tile(values).uneven:
+                return (
+                    f"{a.buffer} goes through registers, which needs equal parts of the reduction, "
+                    "unless it runs along k"
+                )
         return None
 
-    def _dots(self, values: Values, a_load: str, b_load: str) -> GroupDots:
+    def _dots(self, values: Values, a_load: str, b_load: str) -> Iterator[GroupDots]:
+        """What a warp group does, with each pair of operands."""
         tile, groups = self.tile(values), values.integer("warps") // WARP_GROUP
         rows, columns = tile.shape
         group_rows = rows if values["specialize"] == "pingpong" or groups < 2 else rows // groups
-        read = [self.brought["a_load", a_load], self.brought["b_load", b_load]]
-        if values.flag("swap"):
-            read.reverse()
-        loaded = [LoadedTile(x.buffer, tile.extents.get(x.axes[-1], 1), self._along_k(x)) for x in read]
-        depth = values.tile("k")
-        return GroupDots(read[0].dtype, self.workload.precision, group_rows, columns, depth, *loaded)
+        depth, count = values.tile("k"), len(self.form.dots)
+        for read in itertools.product(self.brought["a_load", a_load], self.brought["b_load", b_load]):
+            a, b = (
+                LoadedTile(x.buffer, tile.extents.get(x.axes[-1], 1), self._along_k(x))
+                for x in (reversed(read) if values.flag("swap") else read)
+            )
+            yield GroupDots(self.form.dtype, self.workload.precision, group_rows, columns, depth, a, b, count)
 
     def _along_k(self, x: Operand) -> bool:
         """Whether neighbours in memory are neighbours along the reduction."""
@@ -152,7 +160,7 @@ _ALTERNATING = "specialize=pingpong needs two warp groups, more tiles than progr
 
 
 def specialization_rules(
-    workload: Workload, form: ContractionForm, num_sms: int, brought: Mapping[tuple[str, str], Operand]
+    workload: Workload, form: Contraction, num_sms: int, brought: Mapping[tuple[str, str], Sequence[Operand]]
 ) -> tuple[Rule, ...]:
     """What has to be so for the specialised kernel that a schedule asks for."""
     asked = _Specialization(workload, form, num_sms, brought)

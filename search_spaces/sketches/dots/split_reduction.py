@@ -14,39 +14,42 @@ from functools import lru_cache
 
 from search_spaces.programs.lowering import Emitter, Names, start_of, workspace_name
 from search_spaces.programs.tile_program import Buffer, Grid, GridAxis, Kernel, Launch, Load, Reduce, Slice, Tile
-from search_spaces.structure.forms import ContractionForm, accumulator_dtype
+from search_spaces.structure.contraction import Contraction, accumulator_dtype
 from search_spaces.workloads.workload import Workload
 
 _WARPS = 4
 
 
 @lru_cache(64)  # One per number of parts: every schedule with that number shares it.
-def partial_sums(workload: Workload, form: ContractionForm, parts: int) -> Buffer:
-    """The workspace of the partial sums: [parts, batch …, m, n] in the type of the accumulator."""
-    shape = (parts, *(x.extent for x in form.contraction.axes))
-    return Buffer(workspace_name(workload, "partial"), shape, accumulator_dtype(workload), "workspace")
+def partial_sums(workload: Workload, form: Contraction, parts: int) -> tuple[Buffer, ...]:
+    """The workspaces of the partial sums, one for every dot: [parts, axes …] in the type of the accumulator."""
+    shape = (parts, *(x.extent for x in form.axes))
+    wanted = [f"partial{number if number > 1 else ''}" for number in range(1, 1 + len(form.dots))]
+    return tuple(Buffer(workspace_name(workload, x), shape, accumulator_dtype(form), "workspace") for x in wanted)
 
 
 @lru_cache(64)
-def combine(workload: Workload, form: ContractionForm, partial: Buffer, tile: tuple[int, int]) -> Kernel:
-    """Add the partial sums over their first dimension and finish: a program does `tile` rows and columns of the output.
+def combine(workload: Workload, form: Contraction, partials: tuple[Buffer, ...], tile: tuple[int, int]) -> Kernel:
+    """Add the partial sums over their first dimension and finish: a program does `tile` rows and columns of an output.
 
     The number of parts and both sizes of the tile are powers of two.
     """
-    parts = partial.shape[0]
-    place = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in form.batch}
-    grid = [GridAxis(f"{x.name}.0", x.extent) for x in form.batch]
+    place = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in form.axes}
+    grid = [GridAxis(f"{x.name}.0", x.extent) for x in form.outer]
     for axis, extent in zip((form.m, form.n), tile, strict=True):
         place[axis.name] = Slice(start_of((f"{axis.name}.0", extent)), extent)
         grid.append(GridAxis(f"{axis.name}.0", -(-axis.extent // extent)))
     names = Names()
-    axes = (form.m.name, form.n.name)
-    part = Tile(names.fresh("parts"), ("s", *axes), (parts, *tile), partial.dtype)
-    acc = Tile(names.fresh("acc"), axes, tile, partial.dtype)
-    emitter = Emitter(place, {t.name: t.dtype for t in workload.inputs}, names, {form.contraction.name: acc})
-    where = (Slice(start_of(), parts), *(place[x.name] for x in form.contraction.axes))
-    emitter.body += [Load(part, partial.name, where), Reduce(acc, part.name, "s", "sum")]
-    emitter.store(
-        workload.stages[-1].name, tuple(x.name for x in form.contraction.axes), emitter.tile(form.result, "out")
-    )
+    tiled = {x: s.extent for x, s in place.items() if s.extent is not None}
+    axes, shape = tuple(tiled), tuple(tiled.values())
+    emitter = Emitter(place, {t.name: t.dtype for t in workload.inputs}, names)
+    for dot, partial in zip(form.dots, partials, strict=True):
+        parts = partial.shape[0]
+        part = Tile(names.fresh("parts"), ("s", *axes), (parts, *shape), partial.dtype)
+        acc = Tile(names.fresh("acc"), axes, shape, partial.dtype)
+        where = (Slice(start_of(), parts), *place.values())
+        emitter.body += [Load(part, partial.name, where), Reduce(acc, part.name, "s", "sum")]
+        emitter.tiles[dot.stage] = acc
+    for name, result in form.results:
+        emitter.store(name, tuple(place), emitter.tile(result, "out"))
     return Kernel(f"{workload.name}_combine", Grid(tuple(grid)), tuple(emitter.body), Launch(num_warps=_WARPS))

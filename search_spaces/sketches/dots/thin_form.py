@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from search_spaces.devices.warps import MAX_REGISTERS, WARP
 from search_spaces.schedules.knobs import Values
 from search_spaces.schedules.rules import Rule
-from search_spaces.structure.forms import ContractionForm, contraction_form
+from search_spaces.structure.contraction import Contraction, matrix_product
 from search_spaces.workloads.dtypes import dtype, is_integer
 from search_spaces.workloads.expression import Access
 from search_spaces.workloads.workload import Axis, Tensor, Workload
@@ -36,7 +36,7 @@ class ThinForm:
     the large operand, `row_element_bytes` of the thin one.
     """
 
-    whole: ContractionForm
+    whole: Contraction
     thin: Axis
     wide: Axis
     rows: Access
@@ -54,12 +54,12 @@ class ThinForm:
 
 def thin_form(workload: Workload) -> ThinForm | None:
     """The workload as a contraction in floating point with a thin side, or None when it is something else."""
-    form = contraction_form(workload)
+    form = matrix_product(workload)
     if form is None or min(form.m.extent, form.n.extent) > MAX_THIN:
         return None
     inputs = {t.name: t for t in workload.inputs}
     m_is_thin = form.m.extent <= form.n.extent
-    rows, large = (form.a, form.b) if m_is_thin else (form.b, form.a)
+    rows, large = form.tensors if m_is_thin else form.tensors[::-1]
     if is_integer(inputs[rows.tensor].dtype) or is_integer(inputs[large.tensor].dtype):
         return None  # Sums of products of integers are int32, and maps compute in float32.
     contiguous, vector = _contiguous(large, inputs[large.tensor])

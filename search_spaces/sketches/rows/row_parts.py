@@ -13,7 +13,7 @@ from search_spaces.programs.tile_program import Bound, Fill, GridAxis, Reduce, S
 from search_spaces.schedules.knobs import Tiling, cover
 from search_spaces.sketches.dots.dot_knobs import SHORT_AXIS
 from search_spaces.structure.axes import Structure, structure_of
-from search_spaces.structure.fused_contraction import fused_contraction_form
+from search_spaces.structure.contraction import contraction
 from search_spaces.workloads.dtypes import is_integer
 from search_spaces.workloads.expression import Affine, Expression, is_integral
 from search_spaces.workloads.workload import Axis, Stage, Workload
@@ -39,7 +39,7 @@ def rows_on(workload: Workload, target: Target) -> Structure:
     if not found.folds:
         raise UnmatchedError("nothing is folded")
     if target.kind == "gpu":
-        fused = fused_contraction_form(workload)
+        fused = contraction(workload)
         if fused and min(fused.m.extent, fused.n.extent) > SHORT_AXIS:
             raise UnmatchedError(f"{fused.dots[0].stage} is a product of matrices, for dots")
         return found

@@ -1,7 +1,7 @@
 """What the Gluon printer prints: contractions whose operands a producer brings through a ring in shared memory.
 
-    acc = 0
-    for k.0: load a and b by descriptor; acc += dot(a, b)
+    acc, acc2 = 0, 0
+    for k.0: load a, b and b2 by descriptor; acc += dot(a, b); acc2 += dot(a, b2)
     epilogue: maps, loads and cuts of tiles, stores
 
 Everything else is refused, with what is allowed: `DotForm.of` is the list of rules.
@@ -10,6 +10,8 @@ Everything else is refused, with what is allowed: `DotForm.of` is the list of ru
 from __future__ import annotations
 
 import dataclasses
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -44,7 +46,8 @@ HALF = "half"
 
 @dataclass(frozen=True)
 class DotForm:
-    """A kernel taken apart. `a` has the rows of the accumulator, `b` its columns, whichever was written first.
+    """A kernel taken apart. Tiles of `rows_read` have the rows of the accumulators, those of `columns_read` their
+    columns, whichever were written first.
 
     `groups` warp groups of four warps compute. Two of them have half the rows of every tile each, or, `alternating`,
     every other tile. `epilogue` is that of one warp group: in the first case of `half` the rows.
@@ -52,9 +55,9 @@ class DotForm:
 
     kernel: Kernel
     loop: For
-    a: Load
-    b: Load
-    dot: Dot
+    rows_read: tuple[Load, ...]
+    columns_read: tuple[Load, ...]
+    dots: tuple[Dot, ...]
     groups: int
     alternating: bool
     epilogue: tuple[Statement, ...]
@@ -66,19 +69,42 @@ class DotForm:
         Raises:
             CompileError: it is not of this form.
         """
-        fill, loop, epilogue = _parts(kernel)
-        a, b, dot = _operands(kernel, loop)
-        row = dot.dst.axes[0]
-        if row not in a.dst.axes:
-            a, b = b, a
-        if fill.dst.name != dot.dst.name or fill.value != 0.0:
-            refuse(kernel, f"the accumulator {dot.dst.name} starts as something else than 0")
+        fills, loop, epilogue = _parts(kernel)
+        loads, dots = _operands(kernel, loop)
+        row = dots[0].dst.axes[0]
+        rows_read = tuple(s for s in loads if row in s.dst.axes)
+        columns_read = tuple(s for s in loads if row not in s.dst.axes)
+        if [f.dst.name for f in fills] != [d.dst.name for d in dots] or any(f.value != 0.0 for f in fills):
+            refuse(kernel, f"the accumulator {dots[0].dst.name} starts as something else than 0")
         launch = kernel.launch
         groups = launch.num_warps // WARP_GROUP
-        form = DotForm(kernel, loop, a, b, dot, groups, launch.alternating, epilogue)
+        form = DotForm(kernel, loop, rows_read, columns_read, dots, groups, launch.alternating, epilogue)
         _check_launch(form)
         _check_operands(form)
-        return dataclasses.replace(form, epilogue=halved(epilogue, dot.dst, form.rows)) if form.shares_tile else form
+        accumulators = [d.dst for d in dots]
+        return (
+            dataclasses.replace(form, epilogue=halved(epilogue, accumulators, form.rows)) if form.shares_tile else form
+        )
+
+    @property
+    def loads(self) -> tuple[Load, ...]:
+        """The operands, each once an iteration."""
+        return (*self.rows_read, *self.columns_read)
+
+    @property
+    def a(self) -> Load:
+        """The rows of the first dot."""
+        return self.rows_read[0]
+
+    @property
+    def b(self) -> Load:
+        """The columns of the first dot."""
+        return self.columns_read[0]
+
+    @property
+    def dot(self) -> Dot:
+        """The first one; all have tiles of the same shape."""
+        return self.dots[0]
 
     @property
     def shares_tile(self) -> bool:
@@ -95,9 +121,9 @@ class DotForm:
         return self.dot.dst.shape[1]
 
     @property
-    def accumulator(self) -> Tile:
-        """That of one warp group."""
-        return dataclasses.replace(self.dot.dst, shape=(self.rows, self.columns))
+    def accumulators(self) -> tuple[Tile, ...]:
+        """Those of one warp group."""
+        return tuple(dataclasses.replace(d.dst, shape=(self.rows, self.columns)) for d in self.dots)
 
     @property
     def stages(self) -> int:
@@ -128,7 +154,7 @@ class DotForm:
 
     @property
     def extras(self) -> tuple[Load, ...]:
-        """The tiles of the epilogue that are loaded like operands, once for every tile of the output."""
+        """The tiles of the epilogue that are loaded like operands, once for every tile of the outputs."""
         return tuple(s for s in self.epilogue if isinstance(s, Load) and s.via == "descriptor")
 
     @property
@@ -152,19 +178,19 @@ def check_program(program: TileProgram, form: DotForm) -> None:
     Raises:
         CompileError: an operand would have to be cast on its way.
     """
-    for load in (form.a, form.b, *form.extras):
+    for load in (*form.loads, *form.extras):
         held = program.buffer(load.buffer).dtype
         if held != load.dst.dtype:
             refuse(form.kernel, f"{load.buffer} is {held} and loaded as {load.dst.dtype}; expected equal types")
 
 
-def halved(body: tuple[Statement, ...], acc: Tile, rows: int) -> tuple[Statement, ...]:
-    """The statements for `rows` rows of the accumulator, from `half * rows` on.
+def halved(body: tuple[Statement, ...], accumulators: Sequence[Tile], rows: int) -> tuple[Statement, ...]:
+    """The statements for `rows` rows of the accumulators, from `half * rows` on.
 
     Before: store out[m.0*128 : +128, …] = acc          After: store out[half*64 + m.0*128 : +64, …] = acc
     """
-    tiles = {t.name: t for t in (acc, *(t for s in body for t in produced(s)))}
-    return tuple(_halved(s, acc.axes[0], rows, tiles) for s in body)
+    tiles = {t.name: t for t in (*accumulators, *(t for s in body for t in produced(s)))}
+    return tuple(_halved(s, accumulators[0].axes[0], rows, tiles) for s in body)
 
 
 def _halved(s: Statement, axis: str, rows: int, tiles: dict[str, Tile]) -> Statement:
@@ -203,9 +229,10 @@ def _slices(slices: tuple[Slice, ...], axes: tuple[str, ...], axis: str, rows: i
     )
 
 
-def _parts(kernel: Kernel) -> tuple[Fill, For, tuple[Statement, ...]]:
-    match kernel.body:
-        case (Fill() as fill, For() as loop, *epilogue):
+def _parts(kernel: Kernel) -> tuple[tuple[Fill, ...], For, tuple[Statement, ...]]:
+    fills = tuple(s for s in itertools.takewhile(lambda s: isinstance(s, Fill), kernel.body) if isinstance(s, Fill))
+    match kernel.body[len(fills) :]:
+        case (For() as loop, *epilogue) if fills:
             for s in epilogue:
                 if not isinstance(s, Load | Gather | Position | Map | Fill | Split | Store):
                     refuse(kernel, f"its epilogue has a {type(s).__name__}; expected Load, Map, Split or Store")
@@ -213,21 +240,22 @@ def _parts(kernel: Kernel) -> tuple[Fill, For, tuple[Statement, ...]]:
                     _check_brought(kernel, s)
                 if isinstance(s, Store) and s.atomic:
                     refuse(kernel, f"it adds to {s.buffer} atomically; expected plain stores")
-            return fill, loop, tuple(epilogue)
+            return fills, loop, tuple(epilogue)
         case _:
             refuse(kernel, "expected an accumulator filled with 0, one loop, and an epilogue")
 
 
-def _operands(kernel: Kernel, loop: For) -> tuple[Load, Load, Dot]:
-    match loop.body:
-        case (Load() as a, Load() as b, Dot() as dot) if {a.dst.name, b.dst.name} == {dot.a, dot.b}:
-            for load in (a, b):
-                if load.via != "descriptor":
-                    refuse(kernel, f"{load.buffer} is loaded by pointers; expected descriptors")
-                _check_brought(kernel, load)
-            return a, b, dot
-        case _:
-            refuse(kernel, "expected a loop that loads two operands and adds their dot")
+def _operands(kernel: Kernel, loop: For) -> tuple[tuple[Load, ...], tuple[Dot, ...]]:
+    loads = tuple(s for s in loop.body if isinstance(s, Load))
+    dots = tuple(s for s in loop.body if isinstance(s, Dot))
+    multiplied = {x for d in dots for x in (d.a, d.b)}
+    if not dots or loop.body != (*loads, *dots) or {s.dst.name for s in loads} != multiplied:
+        refuse(kernel, "expected a loop that loads two operands and adds their dot, or several")
+    for load in loads:
+        if load.via != "descriptor":
+            refuse(kernel, f"{load.buffer} is loaded by pointers; expected descriptors")
+        _check_brought(kernel, load)
+    return loads, dots
 
 
 def _check_brought(kernel: Kernel, load: Load) -> None:
@@ -268,14 +296,16 @@ def _check_turns(form: DotForm) -> None:
 
 
 def _check_operands(form: DotForm) -> None:
-    kernel, dot, a, b = form.kernel, form.dot, form.a, form.b
-    operand = a.dst.dtype
-    if operand != b.dst.dtype:
-        refuse(kernel, f"operands are {operand} and {b.dst.dtype}; expected equal types")
-    loaded = [LoadedTile(load.buffer, load.dst.shape[-1], k_major(load, dot)) for load in (a, b)]
-    dots = GroupDots(operand, dot.precision, form.rows, form.columns, a.dst.extent(dot.axis), *loaded)
-    if reason := dots.why_impossible():
-        refuse(kernel, reason)
+    kernel, dot, operand = form.kernel, form.dot, form.a.dst.dtype
+    for load in form.loads:
+        if operand != load.dst.dtype:
+            refuse(kernel, f"operands are {operand} and {load.dst.dtype}; expected equal types")
+    for loads in itertools.product(form.rows_read, form.columns_read):
+        a, b = (LoadedTile(load.buffer, load.dst.shape[-1], k_major(load, dot)) for load in loads)
+        depth, count = loads[0].dst.extent(dot.axis), len(form.dots)
+        dots = GroupDots(operand, dot.precision, form.rows, form.columns, depth, a, b, count)
+        if reason := dots.why_impossible():
+            refuse(kernel, reason)
     if form.a_through_registers and _fewest_iterations(form) < 1:
         refuse(kernel, f"a part of the reduction over {dot.axis} is empty; expected fewer parts")
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from typing import TypeVar
 
 from autosched.backends.triton.arguments import (
     Arguments,
@@ -31,7 +32,7 @@ from autosched.backends.triton.language.index import Indexing
 from autosched.backends.triton.language.scope import Block, Identifiers, Scope, call
 from autosched.backends.triton.printer import KernelPrinter, function_name, iterations
 from search_spaces.devices.warps import WARP_GROUP
-from search_spaces.programs.tile_program import Kernel, Load, TileProgram, loop_extents
+from search_spaces.programs.tile_program import Dot, Kernel, Load, TileProgram, loop_extents
 from search_spaces.workloads.dtypes import dtype
 
 # What the module of such a kernel imports. Triton 3.9 renamed the copies by descriptor.
@@ -50,6 +51,9 @@ _GROUP_REGISTERS = 232
 _INSTRUCTION_ROWS = 16
 # Bits of an operand that one dot instruction adds up, along the axis that is summed over.
 _INSTRUCTION_BITS = 256
+
+
+_T = TypeVar("_T")
 
 
 def print_kernel(program: TileProgram, kernel: Kernel) -> str:
@@ -79,6 +83,8 @@ class _Printer:
         self._descriptors = {d: names.of(d, f"{d.buffer.name}_desc") for d in taken.descriptors}
         stored = {descriptor(program.buffer(s.buffer), s.slices) for s in form.stores}
         self._stored = [text for d, text in self._descriptors.items() if d in stored]
+        self._rings = _numbered("a_ring", form.rows_read) | _numbered("b_ring", form.columns_read)
+        self._accumulators = [acc.name for acc in form.accumulators] if len(form.dots) > 1 else ["acc"]
         # How many tiles of the epilogue are loaded by each descriptor.
         self._extras = Counter(self._descriptors[self._of(s)] for s in form.extras)
         # Of several pieces one is written while another is on its way, unless the other warp group computes meanwhile.
@@ -100,8 +106,8 @@ class _Printer:
         block.write(f"slot = step % {form.stages}")
         # A barrier that was never used counts as passed for the turn before the first.
         block.write(f"hopper.mbarrier.wait(empty.index(slot), step // {form.stages} & 1 ^ 1)")
-        block.write(f"hopper.mbarrier.expect(full.index(slot), {form.a.dst.bytes + form.b.dst.bytes})")
-        for load, ring in ((form.a, "a_ring"), (form.b, "b_ring")):
+        block.write(f"hopper.mbarrier.expect(full.index(slot), {sum(s.dst.bytes for s in form.loads)})")
+        for load, ring in self._rings.items():
             target, starts = self._descriptors[self._of(load)], self._starts(indexing, load)
             block.write(call("load_tile", target, f"[{starts}]", "full.index(slot)", f"{ring}.index(slot)"))
         block.write("step += 1")
@@ -161,7 +167,8 @@ class _Printer:
             block.write("step = 0")
             self._open_tiles(indexing, block, "tl.program_id(0)", 1)
         zero = "0" if form.dot.dst.dtype == "int32" else "0.0"
-        block.write(f"acc = gl.full([{form.rows}, {form.columns}], {zero}, gl.{form.dot.dst.dtype}, layout)")
+        for acc in self._accumulators:
+            block.write(f"{acc} = gl.full([{form.rows}, {form.columns}], {zero}, gl.{form.dot.dst.dtype}, layout)")
         if form.alternating:
             block.write("hopper.mbarrier.wait(order.index(half), turn)")
             block.write("turn ^= 1")
@@ -172,7 +179,7 @@ class _Printer:
         if form.extras:
             block.write("hopper.mbarrier.wait(extras_full.index(half), extra_turn)")
             block.write("extra_turn ^= 1")
-        block.write(call(f"{self._name}_finish", *self._finish_arguments("acc", variables)))
+        block.write(call(f"{self._name}_finish", *self._finish_arguments(variables)))
         if form.extras:
             block.write("hopper.fence_async_shared()")
             block.write("hopper.mbarrier.arrive(extras_empty.index(half))")
@@ -192,15 +199,20 @@ class _Printer:
         block.open(f"for {variable} in range({iterations}):")
         block.write(f"slot = step % {stages}")
         block.write(f"hopper.mbarrier.wait(full.index(slot), step // {stages} & 1)")
-        block.write(f"a = {self._a('slot')}")
-        block.write(f"b = {self._b('slot')}")
-        block.write("acc = hopper.warpgroup_mma(a, b, acc, is_async=True)")
-        block.write("acc = hopper.warpgroup_mma_wait(1, deps=(acc,))")
+        names = {load.dst.name: name for load, name in self._operand_names().items()}
+        for load, name in self._operand_names().items():
+            block.write(f"{name} = {self._operand(load, 'slot')}")
+        for dot, acc in zip(self._form.dots, self._accumulators, strict=True):
+            a, b = (names[x] for x in self._sides(dot))
+            block.write(f"{acc} = hopper.warpgroup_mma({a}, {b}, {acc}, is_async=True)")
+        sums = ", ".join(self._accumulators)
+        held = sums if len(self._accumulators) > 1 else f"{sums},"
+        block.write(f"{sums} = hopper.warpgroup_mma_wait({len(self._accumulators)}, deps=({held}))")
         block.write(f"hopper.mbarrier.arrive(empty.index((step + {stages - 1}) % {stages}), pred={variable} > 0)")
         block.write("step += 1")
         block.close()
         self._hand_over(block)
-        block.write("acc = hopper.warpgroup_mma_wait(0, deps=(acc,))")
+        block.write(f"{sums} = hopper.warpgroup_mma_wait(0, deps=({held}))")
         some = f", pred={iterations} > 0" if self._form.loop.bound else ""
         block.write(f"hopper.mbarrier.arrive(empty.index((step + {stages - 1}) % {stages}){some})")
 
@@ -256,22 +268,34 @@ class _Printer:
         if self._form.alternating:
             block.write("hopper.mbarrier.arrive(order.index(1 - half))")
 
-    def _a(self, slot: str) -> str:
-        form, load = self._form, self._form.a
-        text = self._slot("a_ring", load, slot)
+    def _operand_names(self) -> dict[Load, str]:
+        """The variables that operands are in: a, a2 …, b, b2 …"""
+        return {load: ring.replace("_ring", "") for load, ring in self._rings.items()}
+
+    def _sides(self, dot: Dot) -> tuple[str, str]:
+        """The tiles of rows and columns of a dot, whichever was written first."""
+        rows = {load.dst.name for load in self._form.rows_read}
+        return (dot.a, dot.b) if dot.a in rows else (dot.b, dot.a)
+
+    def _operand(self, load: Load, slot: str) -> str:
+        return self._a(slot, load) if load in self._form.rows_read else self._b(slot, load)
+
+    def _a(self, slot: str, load: Load | None = None) -> str:
+        form, load = self._form, load or self._form.a
+        text = self._slot(load, slot)
         if form.shares_tile:
             dimension = load.dst.axes.index(form.dot.dst.axes[0])
             text += f".slice(half * {form.rows}, {form.rows}{', 1' if dimension else ''})"
         return text if k_major(load, form.dot) else f"{text}.permute((1, 0))"
 
-    def _b(self, slot: str) -> str:
-        load = self._form.b
-        text = self._slot("b_ring", load, slot)
+    def _b(self, slot: str, load: Load | None = None) -> str:
+        load = load or self._form.b
+        text = self._slot(load, slot)
         return f"{text}.permute((1, 0))" if k_major(load, self._form.dot) else text
 
-    def _slot(self, ring: str, load: Load, slot: str) -> str:
+    def _slot(self, load: Load, slot: str) -> str:
         whole = len(self._of(load).block) == len(load.dst.shape)
-        return f"{ring}.index({slot})" + ("" if whole else f".reshape({list(load.dst.shape)})")
+        return f"{self._rings[load]}.index({slot})" + ("" if whole else f".reshape({list(load.dst.shape)})")
 
     # Its epilogue
 
@@ -280,7 +304,7 @@ class _Printer:
         printer = KernelPrinter(self._program, form.finishing, self._moves())
         head = f"@gluon.jit\ndef {self._name}_finish"
         rest = [*self._finish_rings(), f"{HALF}: gl.constexpr"]
-        return printer.body_function(head, form.accumulator, self._variables(), rest)
+        return printer.body_function(head, form.accumulators, self._variables(), rest)
 
     # The kernel
 
@@ -288,8 +312,7 @@ class _Printer:
         form = self._form
         scope = Scope()
         block = Block(scope)
-        rings = [("a_ring", self._descriptors[self._of(form.a)], form.stages)]
-        rings += [("b_ring", self._descriptors[self._of(form.b)], form.stages)]
+        rings = [(ring, self._descriptors[self._of(load)], form.stages) for load, ring in self._rings.items()]
         stored = ["ring"] if len(self._stored) == 1 else [f"ring_{i}" for i, _ in enumerate(self._stored)]
         rings += [(ring, name, form.groups * self._pieces) for ring, name in zip(stored, self._stored, strict=True)]
         rings += [(f"extra_{i}", name, form.groups * n) for i, (name, n) in enumerate(self._extras.items())]
@@ -360,19 +383,26 @@ class _Printer:
         return {**loop_extents(self._form.kernel), HALF: 2}
 
     def _load_arguments(self) -> list[str]:
-        loads = (self._form.a, self._form.b, *self._form.extras)
+        loads = (*self._form.loads, *self._form.extras)
         loaded = dict.fromkeys(self._descriptors[self._of(s)] for s in loads)
         extras = ["extras", "extras_full", "extras_empty"] if self._extras else []
-        return [*loaded, "a_ring", "b_ring", "full", "empty", *extras]
+        return [*loaded, *self._rings.values(), "full", "empty", *extras]
 
     def _dots_arguments(self, half: str) -> list[str]:
         order = ["order"] if self._form.alternating else []
         extras = ["extras_full", "extras_empty"] if self._extras else []
-        own = ["a_ring", "b_ring", "full", "empty", *order, *extras, *self._finish_rings(), half]
+        own = [*self._rings.values(), "full", "empty", *order, *extras, *self._finish_rings(), half]
         return [*self._pointers, *self._finish_descriptors(), *own]
 
-    def _finish_arguments(self, acc: str, variables: list[str]) -> list[str]:
-        return [acc, *self._pointers, *self._finish_descriptors(), *variables, *self._finish_rings(), HALF]
+    def _finish_arguments(self, variables: list[str]) -> list[str]:
+        return [
+            *self._accumulators,
+            *self._pointers,
+            *self._finish_descriptors(),
+            *variables,
+            *self._finish_rings(),
+            HALF,
+        ]
 
     def _finish_rings(self) -> list[str]:
         return [*(["ring"] if self._stored else []), *(["extras"] if self._extras else [])]
@@ -423,6 +453,11 @@ class _GroupMoves:
                 f"store_tile({descriptor}, [{starts}], piece)",
             ]
         )
+
+
+def _numbered(name: str, of: Sequence[_T]) -> dict[_T, str]:
+    """What each is called: by the name, then with numbers behind it."""
+    return {x: f"{name}{number if number > 1 else ''}" for number, x in enumerate(of, 1)}
 
 
 def _gluon(text: str) -> str:

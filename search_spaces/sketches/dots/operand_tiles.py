@@ -1,0 +1,162 @@
+"""The tiles that dots multiply in one iteration: loaded where operands lie, or computed from what is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from search_spaces.programs.lowering import Emitter, Names
+from search_spaces.programs.tile_program import Load, Slice, Statement, Tile
+from search_spaces.schedules.knobs import Values
+from search_spaces.sketches.dots.operand_copies import OperandCopy, operand_copy
+from search_spaces.sketches.dots.output_tiles import loaded
+from search_spaces.structure.contraction import Contraction, is_computed
+from search_spaces.workloads import expression as ex
+from search_spaces.workloads.expression import ROUNDINGS, Access, Apply, Expression, Gather, Literal
+from search_spaces.workloads.workload import Workload
+
+# The knobs that say how operands come, of rows and of columns.
+LOADS = ("a_load", "b_load")
+
+
+@dataclass(frozen=True)
+class Operands:
+    """What the dots multiply, rows and columns: each operand with the expression that is read for it.
+
+    Those differ where a copy is read. `dtypes` are those of everything that is read; `copies` are made before.
+    """
+
+    sides: tuple[Mapping[Expression, Expression], Mapping[Expression, Expression]]
+    dtypes: Mapping[str, str]
+    copies: tuple[OperandCopy, ...]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """The tile of every operand, of rows and of columns; the statements that make them in every iteration, and those
+    before the loop."""
+
+    tiles: tuple[Mapping[Expression, Tile], Mapping[Expression, Tile]]
+    before: tuple[Statement, ...]
+    body: tuple[Statement, ...]
+
+
+def brought(workload: Workload, form: Contraction, values: Values) -> Operands:
+    """The operands as a schedule reads them: where they lie, or from copies."""
+    copies: dict[Expression, OperandCopy] = {}
+    for side, knob in zip(form.operands, LOADS, strict=True):
+        if values[knob] in ("copied", "transposed"):
+            turned = values[knob] == "transposed"
+            copies.update((e, operand_copy(workload, e, turned)) for e in side if isinstance(e, Access))
+    rows, columns = ({e: copies[e].read if e in copies else e for e in side} for side in form.operands)
+    dtypes = {t.name: t.dtype for t in workload.inputs} | {c.workspace.name: c.workspace.dtype for c in copies.values()}
+    return Operands((rows, columns), dtypes, tuple(dict.fromkeys(copies.values())))
+
+
+def loaded_turn(
+    operands: Operands, place: Mapping[str, Slice], ways: tuple[str, str], free: Collection[str], suffix: str
+) -> Turn:
+    """The tiles of two tensors, called a and b."""
+    loads = [
+        _load(access, operands.dtypes, f"{name}{suffix}", place, how, free)
+        for side, name, how in zip(operands.sides, "ab", ways, strict=True)
+        for access in side.values()
+        if isinstance(access, Access)
+    ]
+    rows, columns = (dict.fromkeys(side, load.dst) for side, load in zip(operands.sides, loads, strict=True))
+    return Turn((rows, columns), (), tuple(loads))
+
+
+def _load(
+    access: Access, dtypes: Mapping[str, str], name: str, place: Mapping[str, Slice], how: str, free: Collection[str]
+) -> Load:
+    pieces = [(i.terms[0][0], place[i.terms[0][0]]) for i in access.index]
+    axes = tuple(x for x, s in pieces if s.extent is not None)
+    extents = tuple(s.extent for _, s in pieces if s.extent is not None)
+    load = Load(Tile(name, axes, extents, dtypes[access.tensor]), access.tensor, tuple(s for _, s in pieces))
+    return loaded(load, how, free)
+
+
+def computed_turn(
+    form: Contraction,
+    operands: Operands,
+    place: Mapping[str, Slice],
+    ways: tuple[str, str],
+    free: Collection[str],
+    names: Names,
+    reaches: bool,
+) -> Turn:
+    """The tiles of operands of any kind; `reaches`: whether they reach beyond the end of k."""
+    made = [
+        _side(form, side, operands.dtypes, place, how, free, names, reaches)
+        for side, how in zip(operands.sides, ways, strict=True)
+    ]
+    (rows, before_a, a), (columns, before_b, b) = made
+    return Turn((rows, columns), (*before_a, *before_b), (*a, *b))
+
+
+def _side(
+    form: Contraction,
+    operands: Mapping[Expression, Expression],
+    dtypes: Mapping[str, str],
+    place: Mapping[str, Slice],
+    how: str,
+    free: Collection[str],
+    names: Names,
+    reaches: bool,
+) -> tuple[dict[Expression, Tile], list[Statement], list[Statement]]:
+    """Load and compute the operands of one side, each once an iteration."""
+    # Tiles are computed the way round in which the first of them lies in memory.
+    order = next((x for e in operands.values() for x in whole_tiles(e, form)), None)
+    first = [i.terms[0][0] for i in order.index] if order else []
+    emitter = Emitter({x: place[x] for x in (*(x for x in place if x not in first), *first)}, dtypes, names)
+    written = {e: _written(form, read, reaches) for e, read in operands.items()}
+    for e in written.values():
+        for part in _parts_without(e, {x.name for x in form.reduced}):
+            emitter.emit(part)
+    before, emitter.body = emitter.body, []
+    tiles = {e: emitter.tile(w, "operand") for e, w in written.items()}
+    turn = [
+        loaded(s, how if len(s.dst.axes) > 1 else "pointer", free) if isinstance(s, Load) else s for s in emitter.body
+    ]
+    return tiles, before, turn
+
+
+def _written(form: Contraction, operand: Expression, reaches: bool) -> Expression:
+    """The operand as every iteration computes it: 0 beyond the end of k, and rounded to what dots multiply.
+
+    What is loaded beyond the end is 0, but what is computed from that need not be, nor be finite.
+    """
+    if not is_computed(operand):
+        return operand
+    rounding = next((r for r, to in ROUNDINGS.items() if to == form.dtype), None)
+    if isinstance(operand, Apply) and operand.operator == rounding:
+        (operand,) = operand.arguments
+    if reaches:
+        inside = ex.call("lt", ex.Position(ex.axis_index(form.k.name)), Literal(float(form.k.extent)))
+        operand = ex.call("where", inside, operand, Literal(0.0))
+    return ex.call(rounding, operand) if rounding else operand
+
+
+def whole_tiles(operand: Expression, form: Contraction) -> Iterator[Access]:
+    """The tensors that an operand reads along k and another axis of the dot: what descriptors can move."""
+    for access in ex.accesses(operand):
+        names = {i.terms[0][0] for i in access.index}
+        if form.k.name in names and names & {form.m.name, form.n.name}:
+            yield access
+
+
+def _parts_without(expression: Expression, axes: Collection[str]) -> Iterator[Expression]:
+    """The largest parts of the expression whose values are the same all along the axes, constants left out."""
+    if isinstance(expression, Literal):
+        return
+    if not ex.variables(expression) & {*axes}:
+        yield expression
+        return
+    match expression:
+        case Apply(_, arguments):
+            for argument in arguments:
+                yield from _parts_without(argument, axes)
+        case Gather():
+            for index in expression.looked_up:
+                yield from _parts_without(index, axes)

@@ -1,0 +1,250 @@
+"""Contractions: sums of products over the same axes, one or several, and what is computed before and after them.
+
+    gate[m, n] = sum over k of x[m, k] * wg[k, n]           h[m, n]   = sum over k of (relu(x[m, k]) * s[k]) * w[k, n]
+    up[m, n]   = sum over k of x[m, k] * wu[k, n]           out[m, n] = h[m, n] + bias[n]
+    out[m, n]  = silu(gate[m, n]) * up[m, n]
+
+What is computed before a dot is its prologue. Axes are classed by the operands that they index: batch, rows (m) and
+columns (n) are each a set, and so is what is summed over (k): of out[b, q, e] = sum over h, d of x[b, h, q, d] *
+w[h, d, e] rows are {b, q}, columns {e}, and {h, d} is reduced. Of each set tiles lie along one axis, and a program or
+an iteration has one position of every other. (TVM, Ansor and BLIS class axes so: Van Zee and van de Geijn, "BLIS: a
+framework for rapidly instantiating BLAS functionality", 2015; for tensors, Matthews, "High-performance tensor
+contraction without transposition", SIAM J. Sci. Comput. 40(1), 2018.)
+
+One dot multiplies what two tensors hold. Where there are several, or an operand is computed, they multiply 16-bit
+floats, and float32 cut to tf32: an operand is of the narrowest element type that holds all its values, which an operand
+rounds to that is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from search_spaces.structure.stages import inline, is_plain, with_axes_named
+from search_spaces.workloads import expression as ex
+from search_spaces.workloads.dtypes import accumulator_of, round_to
+from search_spaces.workloads.expression import ROUNDINGS, Access, Apply, Expression, Gather, Literal
+from search_spaces.workloads.workload import Axis, Stage, Workload
+
+# Positions along k are compared in float32, which holds integers up to here.
+_MAX_K = 2**24
+# What dots with prologues multiply.
+_MULTIPLIED = ("float32", "float16", "bfloat16")
+# Operators whose values are among those of their operands, up to the sign.
+_CHOOSING = frozenset({"maximum", "minimum", "neg", "abs"})
+# Tiles along an axis of a set are not wanted longer.
+_LONG = 128
+
+
+@dataclass(frozen=True)
+class Product:
+    """stage[…] = sum over k of a · b: `a` has the rows of the sum, `b` its columns."""
+
+    stage: str
+    a: Expression
+    b: Expression
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """Sums of products over one set of axes, then pointwise stages, some of which are outputs.
+
+    `axes` are those of every stage, outermost first; tiles lie along `m`, `n` and `k`, the last of the rows, of the
+    columns and of what is reduced. `results` are the outputs, each with everything inlined but the products.
+    """
+
+    axes: tuple[Axis, ...]
+    rows: tuple[Axis, ...]
+    columns: tuple[Axis, ...]
+    reduced: tuple[Axis, ...]
+    dots: tuple[Product, ...]
+    dtype: str
+    results: tuple[tuple[str, Expression], ...]
+
+    @property
+    def m(self) -> Axis:
+        return self.rows[-1]
+
+    @property
+    def n(self) -> Axis:
+        return self.columns[-1]
+
+    @property
+    def k(self) -> Axis:
+        return self.reduced[-1]
+
+    @property
+    def outer(self) -> tuple[Axis, ...]:
+        """The axes of which a program has one position: those of the batch, rows and columns beside the tiled ones."""
+        return tuple(x for x in self.axes if x not in (self.m, self.n))
+
+    @property
+    def operands(self) -> tuple[tuple[Expression, ...], tuple[Expression, ...]]:
+        """What the dots multiply, each once: rows of the dots, columns of the dots."""
+        return tuple(dict.fromkeys(d.a for d in self.dots)), tuple(dict.fromkeys(d.b for d in self.dots))
+
+    @property
+    def tensors(self) -> tuple[Access, Access]:
+        """What one dot of two tensors multiplies."""
+        ((a,), (b,)) = self.operands
+        assert isinstance(a, Access)
+        assert isinstance(b, Access)
+        return a, b
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is one dot of two tensors."""
+        return len(self.dots) == 1 and not any(is_computed(e) for side in self.operands for e in side)
+
+    @property
+    def is_matrix_product(self) -> bool:
+        """Whether it is that over single axes m, n and k, of which m and n are the last ones."""
+        single = len(self.rows) == len(self.columns) == len(self.reduced) == 1
+        return self.is_plain and single and self.axes[-2:] == (self.m, self.n)
+
+
+@lru_cache(256)  # Every rule of every sketch asks.
+def contraction(workload: Workload) -> Contraction | None:
+    """The workload as a contraction, or None where it is something else.
+
+    Its axes are called b (b0, b1 … when there are several), m, n and k (those beside it k0, k1 …) in the form, whatever
+    they are in the workload.
+    """
+    found = _found(workload)
+    if found is None:
+        return None
+    names = {x.name: "b" if len(found.outer) == 1 else f"b{i}" for i, x in enumerate(found.outer)}
+    names |= {x.name: f"k{i}" for i, x in enumerate(found.reduced)}
+    names |= {found.m.name: "m", found.n.name: "n", found.k.name: "k"}
+    return _found(with_axes_named(workload, names))
+
+
+def matrix_product(workload: Workload) -> Contraction | None:
+    """The same of one dot of two tensors over single axes m, n and k."""
+    found = contraction(workload)
+    return found if found is not None and found.is_matrix_product else None
+
+
+def accumulator_dtype(form: Contraction) -> str:
+    """The element type in which products are summed: float32, int32 for integers.
+
+    The epilogue computes in float32 all the same. Without one, int32 sums go to an int32 output as they are.
+    """
+    return accumulator_of(form.dtype)
+
+
+def multiplied(workload: Workload) -> dict[str, str]:
+    """The stages that dot units can compute, and the element type of what each multiplies.
+
+    They are sums of products of two tensors, and, in a contraction, of what is computed from tensors.
+    """
+    dtypes = {t.name: t.dtype for t in workload.inputs} | {s.name: s.dtype for s in workload.stages}
+    plain = {s.name: dtypes[ex.accesses(s.expression)[0].tensor] for s in workload.stages if s.is_contraction}
+    form = contraction(workload)
+    return plain | ({d.stage: form.dtype for d in form.dots} if form else {})
+
+
+def is_computed(operand: Expression) -> bool:
+    """Whether an operand is more than a tensor read where it lies."""
+    return not isinstance(operand, Access)
+
+
+def element_type(expression: Expression, dtypes: dict[str, str]) -> str | None:
+    """The narrowest of float32, float16 and bfloat16 that holds every value of the expression.
+
+    None for integers, booleans and 8-bit floats, which dots with prologues do not multiply. `dtypes` are those of the
+    inputs.
+    """
+    match expression:
+        case Access(tensor) | Gather(tensor):
+            return dtypes[tensor] if dtypes[tensor] in _MULTIPLIED else None
+        case Apply(operator) if operator in ROUNDINGS:
+            return ROUNDINGS[operator] if ROUNDINGS[operator] in _MULTIPLIED else None
+        case Apply(operator, arguments) if operator in (*_CHOOSING, "where"):
+            chosen = arguments[1:] if operator == "where" else arguments
+            types = {element_type(a, dtypes) for a in chosen if not isinstance(a, Literal)}
+            narrow = types.pop() if len(types) == 1 else None
+            literals = [a.value for a in chosen if isinstance(a, Literal)]
+            return narrow if narrow and all(_holds(narrow, v) for v in literals) else "float32"
+        case _:
+            return "float32"
+
+
+def _holds(dtype: str, value: float) -> bool:
+    with np.errstate(over="ignore"):
+        return float(round_to(np.array([value], np.float32), dtype)[0]) == value
+
+
+def _found(workload: Workload) -> Contraction | None:
+    sums = [s for s in workload.stages if s.reduction]
+    rest = {s.name: s for s in workload.stages if not s.reduction}
+    if not sums or not is_plain(workload):
+        return None
+    axes, reduction = sums[0].axes, sums[0].reduction
+    assert reduction is not None
+    same = all(s.axes == axes and s.reduction == reduction for s in sums) and all(s.axes == axes for s in rest.values())
+    if not same or reduction.operator != "sum" or len(axes) < 2:
+        return None
+    dots = tuple(d for s in sums if (d := _product(s, axes, reduction.axes)))
+    dtypes = {t.name: t.dtype for t in workload.inputs}
+    if len(dots) != len(sums) or any(a.tensor not in dtypes for d in dots for a in _read(d)):
+        return None
+    classes = {(_of(d.a, axes), _of(d.b, axes)) for d in dots}
+    operand = _operand_type(workload, dots, dtypes)
+    own = tuple(ex.axis_index(x.name) for x in axes)
+    results = tuple((name, inline(Access(name, own), rest)) for name in workload.output_names)
+    products = {d.stage for d in dots}
+    depends = all({a.tensor for a in ex.accesses(e)} & products for _, e in results)
+    if len(classes) != 1 or operand is None or not depends:
+        return None
+    ((of_a, of_b),) = classes
+    rows, columns = (_tiled_last(tuple(x for x in one if x not in two)) for one, two in ((of_a, of_b), (of_b, of_a)))
+    return Contraction(axes, rows, columns, _tiled_last(reduction.axes), dots, operand, results)
+
+
+def _product(stage: Stage, axes: tuple[Axis, ...], reduced: tuple[Axis, ...]) -> Product | None:
+    """The stage as a sum of products of rows and columns, whichever is written first; the last axis is a column's."""
+    match stage.expression:
+        case Apply("mul", (a, b)):
+            pass
+        case _:
+            return None
+    of_a, of_b = ({x.name for x in (*axes, *reduced)} & ex.variables(e) for e in (a, b))
+    own = [x.name for x in axes if x.name in of_a ^ of_b]
+    summed_in_both = {x.name for x in reduced} <= of_a & of_b
+    known = ex.variables(a) | ex.variables(b) <= of_a | of_b
+    if not (known and summed_in_both and {*own} & of_a and {*own} & of_b):
+        return None
+    return Product(stage.name, a, b) if own[-1] in of_b else Product(stage.name, b, a)
+
+
+def _read(dot: Product) -> tuple[Access, ...]:
+    return (*ex.accesses(dot.a), *ex.accesses(dot.b))
+
+
+def _of(operand: Expression, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+    names = ex.variables(operand)
+    return tuple(x for x in axes if x.name in names)
+
+
+def _tiled_last(axes: Sequence[Axis]) -> tuple[Axis, ...]:
+    """The axes with the one that tiles lie along last: the innermost of those that are long enough."""
+    tiled = max(range(len(axes)), key=lambda i: (min(axes[i].extent, _LONG), i))
+    return (*axes[:tiled], *axes[tiled + 1 :], axes[tiled])
+
+
+def _operand_type(workload: Workload, dots: Sequence[Product], dtypes: dict[str, str]) -> str | None:
+    """The element type of all operands; None where dot units would round them otherwise than the workload does."""
+    (first, *others) = dots
+    if not others and isinstance(first.a, Access) and isinstance(first.b, Access):
+        return dtypes[first.a.tensor]
+    types = {element_type(e, dtypes) for d in dots for e in (d.a, d.b)}
+    operand = types.pop()
+    reduced = next(s.reduction for s in workload.stages if s.name == first.stage)
+    assert reduced is not None
+    inexact = types or (operand == "float32" and workload.precision != "tf32")
+    return None if inexact or any(x.extent >= _MAX_K for x in reduced.axes) else operand

@@ -1,0 +1,62 @@
+"""Stages of a workload put into one another, and what their indices are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from search_spaces.structure.merging import is_axis
+from search_spaces.workloads import expression as ex
+from search_spaces.workloads.expression import Access, Expression, Gather
+from search_spaces.workloads.workload import Axis, Stage, Workload
+
+
+def inline(expression: Expression, stages: dict[str, Stage]) -> Expression:
+    """The expression with every access to one of `stages` replaced by what that stage computes.
+
+    Stages are accessed at their own axes here; a stage that reduces cannot be inlined.
+    """
+
+    def inlined(e: Expression) -> Expression | None:
+        own = isinstance(e, Access) and e.tensor in stages
+        return inline(stages[e.tensor].expression, stages) if own and isinstance(e, Access) else None
+
+    return ex.rewritten(expression, inlined)
+
+
+def is_plain(workload: Workload) -> bool:
+    """Whether every index is just an axis, and stages are read at their own axes."""
+    stages = {s.name: s for s in workload.stages}
+    for stage in workload.stages:
+        forms = (i for e in ex.walk(stage.expression) if isinstance(e, Access | Gather) for i in e.index)
+        if any(isinstance(i, ex.Affine) and not is_axis(i) for i in forms):
+            return False
+        if any(a.fill is not None for a in ex.accesses(stage.expression)):
+            return False
+        for access in ex.accesses(stage.expression):
+            names = [i.terms[0][0] for i in access.index]
+            if len(set(names)) != len(names):
+                return False
+            if access.tensor in stages and names != [a.name for a in stages[access.tensor].axes]:
+                return False
+    return True
+
+
+def with_axes_named(workload: Workload, names: dict[str, str]) -> Workload:
+    """The same workload with other names for its axes."""
+
+    def axes(given: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        return tuple(Axis(names[x.name], x.extent) for x in given)
+
+    def form(index: ex.Affine) -> ex.Affine:
+        return ex.Affine.of(*((names[v], c) for v, c in index.terms), offset=index.offset)
+
+    stages = tuple(
+        replace(
+            s,
+            axes=axes(s.axes),
+            expression=ex.reindexed(s.expression, form),
+            reduction=replace(s.reduction, axes=axes(s.reduction.axes)) if s.reduction else None,
+        )
+        for s in workload.stages
+    )
+    return replace(workload, stages=stages)
