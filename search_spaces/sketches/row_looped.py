@@ -25,7 +25,15 @@ from search_spaces.sketches.pointwise import PREFETCH_BYTES, launch
 from search_spaces.sketches.rows.column_walk import ColumnWalk
 from search_spaces.sketches.rows.contributions import unchanged
 from search_spaces.sketches.rows.kept_loops import KeptLoops, Walking
-from search_spaces.sketches.rows.row_parts import RowTiles, padded, row_tiling, rows_on, split_outputs
+from search_spaces.sketches.rows.row_parts import (
+    RowTiles,
+    padded,
+    ready_early,
+    row_tiling,
+    rows_on,
+    split_outputs,
+    storing,
+)
 from search_spaces.sketches.rows.running_folds import alike, groups, online_choices, reduce_columns, starts_online
 from search_spaces.structure.axes import Structure
 from search_spaces.workloads.expression import Affine
@@ -116,12 +124,16 @@ def _cpu_seeds(structure: Structure, target: Target, knobs: tuple[Knob, ...]) ->
         return ()
     own = {k.name: k for k in knobs}
     rows = nearest(own["rows"], min(_START_ROWS_CPU, structure.rows / target.num_sms))
-    others: dict[str, KnobValue] = {"rows": rows, "online": False, "streaming": False}
-    tried = ((4, 4, 0), (8, 4, 1024), (1, 1, 4096))
-    return tuple(
-        Values({n: {**others, "columns": nearest(own["columns"], c), "vectors": v, "prefetch": p}[n] for n in own})
-        for c, v, p in tried
-    )
+    tried = [(4, 4, 0, False), (8, 4, 1024, False), (1, 1, 4096, False)]
+    if len(starts_online(RowTiles(structure, 1))) > 1:
+        # Squares about a mean in one walk: one time through memory less, and nothing dear for it.
+        tried.append((4, 4, 0, True))
+    seeds = []
+    for columns, vectors, prefetch, online in tried:
+        values: dict[str, KnobValue] = {"rows": rows, "columns": nearest(own["columns"], columns), "online": online}
+        values |= {"vectors": vectors, "prefetch": prefetch, "streaming": False}
+        seeds.append(Values({name: values[name] for name in own}))
+    return tuple(seeds)
 
 
 def folds_of_rows(structure: Structure) -> tuple[Stage, ...]:
@@ -141,10 +153,14 @@ def _lower(structure: Structure, target: Target, values: Values, where: Mapping[
     how = Walking(values.get("accumulate") == "point", values.flag("online"), values.flag("streaming"))
     body: list[Statement] = []
     whole = replace(rows, structure=replace(structure, folds=folds_of_rows(structure)))
-    for group in groups(whole, how.online):
-        some = replace(walk, unchanged=alike(where, group), rows=rows.place)
-        body += reduce_columns(whole, some, group, names, known, how.by_point)
     points, per_row = split_outputs(structure)
+    early = ready_early(structure, points)
+    for number, group in enumerate(groups(whole, how.online)):
+        some = replace(walk, unchanged=alike(where, group), rows=rows.place)
+        if early and number == 0:
+            some = storing(some, rows, early, names, how.streaming)
+        body += reduce_columns(whole, some, group, names, known, how.by_point)
+    points = [] if early else points
     if structure.kept:
         body += KeptLoops(rows, walk, how, names, where).statements(known, points)
         points = []
