@@ -77,6 +77,30 @@ class Maker:
         self.inputs.append(Tensor(name, shape, dtype or self.dtype(), strides))
         return Access(name, tuple(axis_index(a.name) for a in axes))
 
+    def elsewhere(self, axes: Sequence[Axis]) -> Access:
+        """A new input that is read with steps, backwards, at sums of axes or along a diagonal; often outside of it."""
+        dtype, guarded = self.one_of(*FLOATS, "int64", "bool"), self.chance(0.7)
+        extents = {a.name: a.extent for a in axes}
+        index: list[Affine] = []
+        for axis in self.some(axes) or axes[-1:]:
+            terms = [(axis.name, int(self.rng.choice([1, 1, 1, -1, 2, 3, -2])))]
+            if self.chance(0.15):
+                terms.append((axes[int(self.rng.integers(len(axes)))].name, int(self.rng.choice([1, -1]))))
+            index.append(Affine.of(*terms))
+        if self.chance(0.1):
+            index.append(Affine(offset=int(self.rng.integers(3))))
+        shape: list[int] = []
+        for at, form in enumerate(index):
+            first, most = form.minimum(extents), form.maximum(extents)
+            # All of it is inside, or some before, behind, on both sides, or none.
+            shape.append(max(1, int((most - first + 1) * self.rng.uniform(0.1, 1.4))) if guarded else most - first + 1)
+            moved = int(self.rng.integers(-shape[-1], shape[-1] + 1)) if guarded else 0
+            index[at] = form + Affine(offset=moved - first)
+        fill = float(self.rng.choice([0.0, 0.0, -1.0, -np.inf])) if dtype in FLOATS else int(self.rng.integers(2))
+        name = f"x{len(self.inputs)}"
+        self.inputs.append(Tensor(name, tuple(shape), dtype, self.strides(shape, shared=True)))
+        return Access(name, tuple(index), fill if guarded else None)
+
     def some(self, axes: Sequence[Axis]) -> list[Axis]:
         """Some of the axes, in their order."""
         return [a for a in axes if self.chance(0.6)]
@@ -179,6 +203,20 @@ class Maker:
         inputs = tuple(t for t in self.inputs if t.name in read)
         return Workload(name, inputs, (*before, out), output_strides=(strides,))
 
+    def outputs(self, name: str, stages: Sequence[Stage], stored: Sequence[str]) -> Workload:
+        """The workload that stores these stages, in any order and somehow in memory."""
+        kept = [replace(s, dtype=self.dtype()) if s.name in stored and s.dtype == "float32" else s for s in stages]
+        names = [str(n) for n in self.rng.permutation(list(stored))]
+        shapes = {s.name: s.shape for s in kept}
+        read = {e.tensor for s in kept for e in _parts(s.expression)}
+        return Workload(
+            name,
+            tuple(t for t in self.inputs if t.name in read),
+            tuple(kept),
+            output_names=tuple(names),
+            output_strides=tuple(self.strides(shapes[n], shared=False) for n in names),
+        )
+
 
 def _parts(expression: Expression) -> list[Access | Gather]:
     return [e for e in walk(expression) if isinstance(e, Access | Gather)]
@@ -201,12 +239,14 @@ def product(make: Maker) -> Workload:
     return make.workload("product", contraction, Stage("out", axes, result))
 
 
-def rows(make: Maker) -> Workload:
+def rows(make: Maker, elsewhere: bool = False) -> Workload:
     """Reductions of rows, or of columns, and what is computed of them; also of what is looked up."""
     names = [f"r{i}" for i in range(int(make.rng.choice([1, 1, 2])))]
     *outer, c = make.axes([*names, "c"])
     gathers = make.chance(0.3)
     first = make.gathered([*outer, c]) if gathers else make.tensor([*outer, c])
+    if elsewhere:
+        first = make.elsewhere([*outer, c])
     body = make.pointwise(first, (*outer, c), int(make.rng.integers(3)), gathers)
     if make.chance(0.25):
         body = mul(body, make.tensor([outer[-1], c]))
@@ -224,12 +264,14 @@ def rows(make: Maker) -> Workload:
     return make.workload("rows", top, total, Stage("out", axes, call("div", exponential, _whole(total))))
 
 
-def elements(make: Maker) -> Workload:
+def elements(make: Maker, elsewhere: bool = False) -> Workload:
     """out[…] = f(…), without reductions."""
     names = [f"i{i}" for i in range(int(make.rng.choice([1, 2, 3])))]
     axes = make.axes(names)
     gathers = make.chance(0.4)
     start = make.gathered(axes) if gathers else make.tensor(axes)
+    if elsewhere:
+        start = call(make.one_of("add", "maximum", "sub"), make.elsewhere(axes), make.elsewhere(axes))
     result = make.pointwise(start, axes, 1 + int(make.rng.integers(4)), gathers)
     return make.workload("elements", Stage("out", axes, result))
 
@@ -251,6 +293,16 @@ def integers(make: Maker) -> Workload:
     return make.stored("integers", (total,), outer, call("to_float", whole), make.dtype())
 
 
+def rows_elsewhere(make: Maker) -> Workload:
+    """Reductions of what is read elsewhere than at the axes."""
+    return rows(make, elsewhere=True)
+
+
+def elements_elsewhere(make: Maker) -> Workload:
+    """Parts put together, moved and padded."""
+    return elements(make, elsewhere=True)
+
+
 def several(make: Maker) -> Workload:
     """Rows or elements of which more is stored than the last stage: others, and something else of the same axes."""
     one = rows(make) if make.chance(0.6) else elements(make)
@@ -265,20 +317,69 @@ def several(make: Maker) -> Workload:
             Stage("more", axes, call("floor", result) if whole else result, dtype="int32" if whole else out.dtype)
         )
         stored.append("more")
-    stages.append(out)
-    names = [str(n) for n in make.rng.permutation([*stored, out.name])]
-    shapes = {s.name: s.shape for s in stages}
-    read = {e.tensor for s in stages for e in _parts(s.expression)}
-    return Workload(
-        "several",
-        tuple(t for t in make.inputs if t.name in read),
-        tuple(stages),
-        output_names=tuple(names),
-        output_strides=tuple(make.strides(shapes[n], shared=False) for n in names),
-    )
+    return make.outputs("several", [*stages, out], [*stored, out.name])
 
 
-STRUCTURES: tuple[Callable[[Maker], Workload], ...] = (product, product, rows, rows, elements, integers, several)
+def folds(make: Maker) -> Workload:
+    """Reductions over any of the axes, adjacent or not, also of reductions of some of them; each may be a result."""
+    axes = make.axes([f"a{i}" for i in range(int(make.rng.choice([1, 2, 3, 4])))])
+    kinds = [make.one_of("row", "kept", "folded", "folded") for _ in axes]
+    if "folded" not in kinds:
+        kinds[int(make.rng.integers(len(kinds)))] = "folded"
+    parallel, kept, folded = (tuple(a for a, kind in zip(axes, kinds, strict=True) if kind == k) for k in _KINDS)
+    order = [axes[i] for i in make.rng.permutation(len(axes))]
+    body = make.pointwise(make.tensor(order), axes, int(make.rng.integers(3)), gathers=False)
+    operator = make.one_of("sum", "max", "min")
+    stages = []
+    if kept and make.chance(0.7):
+        # Folds of folds, or of what is made of them.
+        each = Stage("each", (*parallel, *kept), body, _reduction(operator, *folded))
+        over, inner = (kept, _whole(each)) if make.chance(0.6) else ((*kept, *folded), sub(body, _whole(each)))
+        stages += [each, Stage("all", parallel, inner, _reduction(make.one_of("sum", "max"), *over))]
+    else:
+        first = Stage("all", parallel, body, _reduction(operator, *kept, *folded))
+        stages.append(first)
+        if make.chance(0.5):
+            moved = call("tanh", sub(body, _whole(first)))
+            stages.append(Stage("more", parallel, moved, _reduction("sum", *kept, *folded)))
+    if make.chance(0.5) or not parallel:
+        value = body
+        for stage in stages:
+            value = sub(value, call("tanh", _whole(stage)))
+        stages.append(Stage("out", tuple(order), make.pointwise(value, axes, 1, gathers=False)))
+    stored = [s.name for s in stages[:-1] if make.chance(0.5)] + [stages[-1].name]
+    return make.outputs("folds", stages, stored)
+
+
+def neighbours(make: Maker) -> Workload:
+    """What is read at steps and offsets of an axis, partly outside; or windows of it, folded."""
+    i, j, k = (*make.axes(["i", "j"], MOST_POINTS // 8), Axis("k", int(make.rng.integers(1, 5))))
+    step, offset = int(make.rng.choice([1, 1, 2, -1])), int(make.rng.integers(-3, 4))
+    size = int(make.rng.choice(SIZES))
+    name, fill = f"x{len(make.inputs)}", float(make.rng.choice([0.0, -2.0]))
+    shape = (i.extent, size) if make.chance(0.6) else (size, i.extent)
+    make.inputs.append(Tensor(name, shape, make.dtype(), make.strides(shape, shared=True)))
+    window = make.chance(0.5)
+    along = Affine.of(("j", step), *([("k", 1)] if window else []), offset=offset + (j.extent - 1 if step < 0 else 0))
+    index = (axis_index("i"), along) if shape[0] == i.extent else (along, axis_index("i"))
+    body = make.pointwise(Access(name, index, fill), (i, j), int(make.rng.integers(2)), gathers=False)
+    if not window:
+        return make.outputs(
+            "neighbours", [Stage("out", (i, j), make.pointwise(body, (i, j), 1, gathers=False))], ["out"]
+        )
+    pooled = Stage("pooled", (i, j), body, _reduction(make.one_of("sum", "max", "min"), k))
+    if make.chance(0.5):
+        total = Stage("total", (i,), _whole(pooled), _reduction("sum", j))
+        return make.outputs("neighbours", [pooled, total], ["pooled", "total"] if make.chance(0.5) else ["total"])
+    return make.outputs("neighbours", [pooled], ["pooled"])
+
+
+_KINDS = ("row", "kept", "folded")
+STRUCTURES: tuple[Callable[[Maker], Workload], ...] = (
+    *(product, product, rows, rows, elements, integers, several),
+    *(folds, folds, neighbours),
+    *(rows_elsewhere, elements_elsewhere),
+)
 
 
 def random_workload(seed: int) -> Workload:

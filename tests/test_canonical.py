@@ -51,8 +51,8 @@ def written_with(
     def changed(stage: Stage, e: Expression) -> Expression:
         def one(part: Expression) -> Expression | None:
             match part:
-                case Access(tensor, index):
-                    return Access(names(tensor), tuple(forms(stage, i) for i in index))
+                case Access(tensor, index, fill):
+                    return Access(names(tensor), tuple(forms(stage, i) for i in index), fill)
                 case Gather(tensor, mixed):
                     at = (forms(stage, i) if isinstance(i, Affine) else rewritten(i, one) for i in mixed)
                     return Gather(names(tensor), tuple(at))
@@ -115,7 +115,7 @@ def with_dimensions_shuffled(w: Workload, rng: np.random.Generator) -> Workload:
     def moved(e: Expression) -> Expression | None:
         match e:
             case Access(tensor, index):
-                return Access(tensor, tuple(index[d] for d in order[tensor]))
+                return dataclasses.replace(e, index=tuple(index[d] for d in order[tensor]))
             case Gather(tensor, mixed):
                 at = [i if isinstance(i, Affine) else rewritten(i, moved) for i in mixed]
                 return Gather(tensor, tuple(at[d] for d in order[tensor]))
@@ -147,7 +147,9 @@ def with_an_axis_of_one_index(w: Workload, rng: np.random.Generator) -> Workload
         return w
 
     def widened(e: Expression) -> Expression | None:
-        return Access(e.tensor, (*e.index, Affine())) if isinstance(e, Access) and e.tensor == wider.name else None
+        if not isinstance(e, Access) or e.tensor != wider.name:
+            return None
+        return dataclasses.replace(e, index=(*e.index, Affine()))
 
     grown = Tensor(wider.name, (*wider.shape, 1), wider.dtype, (*wider.effective_strides, 7))
     stages = [dataclasses.replace(s, expression=rewritten(s.expression, widened)) for s in (*before, last)]
@@ -174,10 +176,9 @@ def with_an_axis_cut(w: Workload, rng: np.random.Generator) -> Workload:
         found = []
         for i in e.index:
             form = Affine.of(*((v, c) for v, c in i.terms if v != axis.name), offset=i.offset)
-            for _ in range(dict(i.terms).get(axis.name, 0)):
-                form += cut
-            found.append(form)
-        return Access(e.tensor, tuple(found))
+            by = dict(i.terms).get(axis.name, 0)
+            found.append(form + Affine.of(*((v, by * c) for v, c in cut.terms)))
+        return dataclasses.replace(e, index=tuple(found))
 
     stage = dataclasses.replace(
         last,

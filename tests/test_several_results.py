@@ -72,6 +72,16 @@ def grouped(x: Tensor) -> tuple[Tensor, Tensor]:
     return groups.sum((2, 3)), x.relu()
 
 
+def rotated_pair(q: Tensor, k: Tensor, c: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+    """Rotary embeddings of two tensors, which share no more than the angles."""
+
+    def rotated(x: Tensor) -> Tensor:
+        a, b = x.chunk(2, -1)
+        return x * c + torch.cat((-b, a), -1) * s
+
+    return rotated(q), rotated(k)
+
+
 # name: the function, its arguments, and how many kernels it takes.
 CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...], int]] = {
     "adamw": (adamw, (R(35), R(35), R(35), R(35).abs()), 1),
@@ -87,6 +97,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...], int]] = {
     "flat_and_not": (flat_and_not, (R(2, 3, 20), R(20)), 1),
     "grouped": (grouped, (R(3, 8, 5) + 2,), 1),
     "widened": (lambda x, b: (x.unsqueeze(0) + b.unsqueeze(-1), x.sin()), (R(20), R(6)), 1),
+    "rotated_pair": (rotated_pair, (R(2, 3, 4, 6), R(2, 3, 4, 6), R(4, 6), R(4, 6)), 1),
     "both_sums": (lambda x: (x.sum(0), x.sum(1)), (R(6, 20) + 2,), 2),
 }
 

@@ -74,7 +74,20 @@ def _known_axes(
         agreeing = all(found.get(a, b) == b for a, b in same.items())
         if agreeing and len({**found, **same}) == len({*found.values(), *same.values()}):
             found |= same
-    return found
+    return found and _with_equal_extents(found, own, alone, kernel)
+
+
+def _with_equal_extents(
+    found: Mapping[str, str], own: Sequence[str], alone: Elements, kernel: Elements
+) -> dict[str, str]:
+    """Axes that nothing is walked by together are the same where they have as many positions, in order."""
+    known = dict(found)
+    for axis in own:
+        free = (a for a in kernel.output_axes if a not in known.values())
+        same = next((a for a in free if kernel.extents[a] == alone.extents[axis]), None)
+        if axis not in known and same is not None:
+            known[axis] = same
+    return known
 
 
 def _walks(pulled: Elements) -> dict[Value, list[Walk]]:

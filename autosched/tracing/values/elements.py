@@ -26,11 +26,11 @@ from autosched.tracing.values.values import (
     View,
     as_read,
 )
-from autosched.tracing.values.views import NotAffineError, Windows, expanded, reshaped
+from autosched.tracing.values.views import AxisCutError, NotAffineError, Windows, expanded, reshaped
 from search_spaces import Axis, InputError, Reduction, Stage
 from search_spaces.structure.inlining import MAX_WINDOW
 from search_spaces.workloads import expression as ex
-from search_spaces.workloads.dtypes import is_integer
+from search_spaces.workloads.dtypes import is_float, is_integer
 from search_spaces.workloads.expression import Access, Affine, Expression, Gather, Literal, Position
 from search_spaces.workloads.strides import check_strides
 
@@ -188,14 +188,26 @@ class Elements:
 
     def _viewed(self, view: View, index: Index) -> Pulling:
         lies = lying(view, self.stored)
-        if lies is not None and not overlaps(lies):
+        if lies is not None and overlaps(lies):
+            lies = None
+        if lies is not None and self._is_inside(index, view.shape):
             return self._read(lies, index)
         try:
-            return (yield view.argument, view.kind.source_index(index, self.extents))
-        except NotAffineError:
+            at = view.kind.source_index(index, self.extents)
+        except (NotAffineError, AxisCutError) as error:
+            if lies is not None:
+                return self._read(lies, index)
+            if isinstance(error, AxisCutError):
+                raise
             base = base_of(view, self.stored)
             stored = None if base in self.stored else base
             raise NotOneKernelError(f"{view.name} is no affine view", stored) from None
+        # Outside of the view, where nobody asks for what is read, its argument is read as others may do.
+        return (yield view.argument, at)
+
+    def _is_inside(self, index: Index, shape: Sequence[int]) -> bool:
+        """Whether an index that is no data is one of the shape for all positions."""
+        return all(not isinstance(i, Affine) or within(i, n, self.extents) for i, n in zip(index, shape, strict=True))
 
     def _padded(self, value: Padded, index: Index) -> Pulling:
         """An element of the argument, or the fill where there is none: read like that, if the argument is in memory."""
@@ -240,7 +252,7 @@ class Elements:
                 return self._gathered(lies, index)
             address += scaled(at, stride)
         forms = tuple(i for i in index if isinstance(i, Affine))
-        inside = all(within(i, size, self.extents) for i, size in zip(forms, lies.shape, strict=True))
+        inside = self._is_inside(index, lies.shape)
         by_stride = tuple(sorted(address.terms, key=lambda term: -term[1]))
         plain = TensorRead(lies.value.name, lies.value, address.offset, by_stride)
         if inside and self.windows.isdisjoint(plain.axes) and self._is_tensor(plain):
@@ -248,7 +260,8 @@ class Elements:
             self.origins.setdefault(operand.name, (lies, forms))
             return as_read(at_its_axes(operand), lies.value.dtype)
         operand = self._operand(whole_of(lies))
-        return as_read(Access(operand.name, forms, None if inside else fill), lies.value.dtype)
+        outside = None if inside else fill if is_float(lies.value.dtype) else int(fill)
+        return as_read(Access(operand.name, forms, outside), lies.value.dtype)
 
     def _is_tensor(self, read: TensorRead) -> bool:
         """Whether its strides are those of a tensor: none is below 0, and no two elements are the same."""
@@ -329,8 +342,7 @@ class Elements:
     def _multiplied(self, value: Product, index: Index) -> Pulling:
         """A contraction: a stage with the axes of the product, of which there are at least m and n."""
         *batch, m, n = index
-        places = zip(index, value.shape, strict=True)
-        if any(isinstance(i, Affine) and not within(i, size, self.extents) for i, size in places):
+        if not self._is_inside(index, value.shape):
             raise NotOneKernelError(f"{value.name} is a product, and read at positions that it does not have", value)
         if self.factors:
             factor = self._missing(self.factors[-1])
