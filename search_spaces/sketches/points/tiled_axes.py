@@ -18,6 +18,8 @@ from search_spaces.workloads.workload import Axis
 FEW_POINTS = 4096
 # The least positions that tiles have along a last axis, unless it is shorter.
 LEAST_COLUMNS = 64
+# The least positions of an axis that makes a short tile worth a third one.
+_LONG = 16
 NO_AXIS = Axis("", 1)
 
 
@@ -52,7 +54,7 @@ def tiled_axes(structure: Structure) -> TiledAxes:
     if near in free:
         plane = near
     elif free and math.prod(1 << (x.extent - 1).bit_length() for x in (row, column)) < FEW_POINTS:
-        plane = free[-1]
+        plane = next((x for x in reversed(free) if x.extent >= _LONG), free[-1])
     return TiledAxes(plane, row, column, near in (plane, row) and near != NO_AXIS)
 
 
