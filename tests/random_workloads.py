@@ -77,6 +77,30 @@ class Maker:
         self.inputs.append(Tensor(name, shape, dtype or self.dtype(), strides))
         return Access(name, tuple(axis_index(a.name) for a in axes))
 
+    def elsewhere(self, axes: Sequence[Axis]) -> Access:
+        """A new input that is read with steps, backwards, at sums of axes or along a diagonal; often outside of it."""
+        dtype, guarded = self.one_of(*FLOATS, "int64", "bool"), self.chance(0.7)
+        extents = {a.name: a.extent for a in axes}
+        index: list[Affine] = []
+        for axis in self.some(axes) or axes[-1:]:
+            terms = [(axis.name, int(self.rng.choice([1, 1, 1, -1, 2, 3, -2])))]
+            if self.chance(0.15):
+                terms.append((axes[int(self.rng.integers(len(axes)))].name, int(self.rng.choice([1, -1]))))
+            index.append(Affine.of(*terms))
+        if self.chance(0.1):
+            index.append(Affine(offset=int(self.rng.integers(3))))
+        shape: list[int] = []
+        for at, form in enumerate(index):
+            first, most = form.minimum(extents), form.maximum(extents)
+            # All of it is inside, or some before, behind, on both sides, or none.
+            shape.append(max(1, int((most - first + 1) * self.rng.uniform(0.1, 1.4))) if guarded else most - first + 1)
+            moved = int(self.rng.integers(-shape[-1], shape[-1] + 1)) if guarded else 0
+            index[at] = form + Affine(offset=moved - first)
+        fill = float(self.rng.choice([0.0, 0.0, -1.0, -np.inf])) if dtype in FLOATS else int(self.rng.integers(2))
+        name = f"x{len(self.inputs)}"
+        self.inputs.append(Tensor(name, tuple(shape), dtype, self.strides(shape, shared=True)))
+        return Access(name, tuple(index), fill if guarded else None)
+
     def some(self, axes: Sequence[Axis]) -> list[Axis]:
         """Some of the axes, in their order."""
         return [a for a in axes if self.chance(0.6)]
@@ -215,12 +239,14 @@ def product(make: Maker) -> Workload:
     return make.workload("product", contraction, Stage("out", axes, result))
 
 
-def rows(make: Maker) -> Workload:
+def rows(make: Maker, elsewhere: bool = False) -> Workload:
     """Reductions of rows, or of columns, and what is computed of them; also of what is looked up."""
     names = [f"r{i}" for i in range(int(make.rng.choice([1, 1, 2])))]
     *outer, c = make.axes([*names, "c"])
     gathers = make.chance(0.3)
     first = make.gathered([*outer, c]) if gathers else make.tensor([*outer, c])
+    if elsewhere:
+        first = make.elsewhere([*outer, c])
     body = make.pointwise(first, (*outer, c), int(make.rng.integers(3)), gathers)
     if make.chance(0.25):
         body = mul(body, make.tensor([outer[-1], c]))
@@ -238,12 +264,14 @@ def rows(make: Maker) -> Workload:
     return make.workload("rows", top, total, Stage("out", axes, call("div", exponential, _whole(total))))
 
 
-def elements(make: Maker) -> Workload:
+def elements(make: Maker, elsewhere: bool = False) -> Workload:
     """out[…] = f(…), without reductions."""
     names = [f"i{i}" for i in range(int(make.rng.choice([1, 2, 3])))]
     axes = make.axes(names)
     gathers = make.chance(0.4)
     start = make.gathered(axes) if gathers else make.tensor(axes)
+    if elsewhere:
+        start = call(make.one_of("add", "maximum", "sub"), make.elsewhere(axes), make.elsewhere(axes))
     result = make.pointwise(start, axes, 1 + int(make.rng.integers(4)), gathers)
     return make.workload("elements", Stage("out", axes, result))
 
@@ -263,6 +291,16 @@ def integers(make: Maker) -> Workload:
     if make.chance(0.5):
         return make.stored("integers", (total,), axes if make.chance(0.5) else outer, sub(whole, body), "int64")
     return make.stored("integers", (total,), outer, call("to_float", whole), make.dtype())
+
+
+def rows_elsewhere(make: Maker) -> Workload:
+    """Reductions of what is read elsewhere than at the axes."""
+    return rows(make, elsewhere=True)
+
+
+def elements_elsewhere(make: Maker) -> Workload:
+    """Parts put together, moved and padded."""
+    return elements(make, elsewhere=True)
 
 
 def several(make: Maker) -> Workload:
@@ -340,6 +378,7 @@ _KINDS = ("row", "kept", "folded")
 STRUCTURES: tuple[Callable[[Maker], Workload], ...] = (
     *(product, product, rows, rows, elements, integers, several),
     *(folds, folds, neighbours),
+    *(rows_elsewhere, elements_elsewhere),
 )
 
 

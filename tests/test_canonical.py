@@ -114,8 +114,8 @@ def with_dimensions_shuffled(w: Workload, rng: np.random.Generator) -> Workload:
 
     def moved(e: Expression) -> Expression | None:
         match e:
-            case Access(tensor, index, fill):
-                return Access(tensor, tuple(index[d] for d in order[tensor]), fill)
+            case Access(tensor, index):
+                return dataclasses.replace(e, index=tuple(index[d] for d in order[tensor]))
             case Gather(tensor, mixed):
                 at = [i if isinstance(i, Affine) else rewritten(i, moved) for i in mixed]
                 return Gather(tensor, tuple(at[d] for d in order[tensor]))
@@ -149,7 +149,7 @@ def with_an_axis_of_one_index(w: Workload, rng: np.random.Generator) -> Workload
     def widened(e: Expression) -> Expression | None:
         if not isinstance(e, Access) or e.tensor != wider.name:
             return None
-        return Access(e.tensor, (*e.index, Affine()), e.fill)
+        return dataclasses.replace(e, index=(*e.index, Affine()))
 
     grown = Tensor(wider.name, (*wider.shape, 1), wider.dtype, (*wider.effective_strides, 7))
     stages = [dataclasses.replace(s, expression=rewritten(s.expression, widened)) for s in (*before, last)]
@@ -177,9 +177,8 @@ def with_an_axis_cut(w: Workload, rng: np.random.Generator) -> Workload:
         for i in e.index:
             form = Affine.of(*((v, c) for v, c in i.terms if v != axis.name), offset=i.offset)
             by = dict(i.terms).get(axis.name, 0)
-            form += Affine.of(*((v, by * c) for v, c in cut.terms))
-            found.append(form)
-        return Access(e.tensor, tuple(found), e.fill)
+            found.append(form + Affine.of(*((v, by * c) for v, c in cut.terms)))
+        return dataclasses.replace(e, index=tuple(found))
 
     stage = dataclasses.replace(
         last,

@@ -87,6 +87,8 @@ WORKLOADS = {
     "band": folded("max", chosen(BAND, NONE)),
     "not_the_band": folded("sum", chosen(call("eq", BAND, ZERO), ZERO)),
     "nothing": folded("sum", chosen(NEVER, ZERO)),
+    "padding": folded("sum", Access("x", (r, Affine.of(("c", 1), offset=-130)), 0.0), columns=100),
+    "backwards": folded("max", Access("x", (r, Affine.of(("c", -1), offset=250)), -math.inf), columns=100),
     "in_integers": folded(
         "min",
         call("where", call("lt", call("to_integer", at(0, 1)), call("to_integer", at(1, 0, 7))), X, Literal(math.inf)),
@@ -145,7 +147,7 @@ def test_machine_code_leaves_out_only_what_changes_nothing(workload: Workload) -
         assert why_wrong(out, *expect(workload, inputs)) is None
 
 
-@pytest.mark.parametrize("name", ["triangle", "band", "causal_softmax"])
+@pytest.mark.parametrize("name", ["triangle", "band", "padding", "causal_softmax"])
 def test_a_loop_that_begins_late_and_ends_early_compiles_without_a_gpu(name: str) -> None:
     (program,) = looped(WORKLOADS[name], H100, 1)
     assert TRITON.compile(TRITON.render(program, ""), program, H100).binaries
@@ -162,6 +164,7 @@ class TestWhatChangesNothing:
             ("triangle", ["c*-1 + r*5"]),
             ("triangle_above", ["c + r*-5 + -1"]),
             ("band", ["c + r*-5 + 39", "c*-1 + r*5 + 40"]),
+            ("padding", ["c + -130", "c*-1 + 229", "r", "r*-1 + 39"]),
             ("in_integers", ["c*-1 + r + 6"]),
         ],
     )

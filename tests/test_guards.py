@@ -11,8 +11,10 @@ import dataclasses
 import math
 import mmap
 import os
+import sys
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ import torch
 
 from autosched.backends.backend import CompileError
 from autosched.backends.llvm.backend import LlvmBackend
+from autosched.backends.spaces import build
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking import reference
 from autosched.checking.correctness import expect, why_wrong
@@ -60,6 +63,9 @@ from search_spaces.workloads.expression import (
     axis_index,
     call,
 )
+
+sys.path.append(str(Path(__file__).parent))
+from schedule_checks import faults
 
 TRITON, LLVM, LAUNCH = TritonBackend(), LlvmBackend(), Launch()
 HERE = devices.cpu_target()
@@ -238,6 +244,17 @@ def test_machine_code_reads_no_memory_that_is_not_the_tensors(at_end: bool) -> N
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+@each_workload
+def test_schedules_for_this_machine_are_right(workload: Workload) -> None:
+    assert not faults(workload, samples=2)
+
+
+@each_workload
+def test_a_schedule_for_a_gpu_compiles(workload: Workload) -> None:
+    program = build(workload, H100).sample(np.random.default_rng(1)).program
+    assert TRITON.compile(TRITON.render(program, ""), program, H100).binaries
+
+
 def padded(x: torch.Tensor, before: int, after: int, value: float) -> torch.Tensor:
     return torch.nn.functional.pad(x, (before, after), value=value)
 
@@ -376,3 +393,21 @@ def test_a_file_of_its_own_reads_what_the_reference_reads(name: str) -> None:
     inputs = [v.double() for v in drawn(workload)]
     (expected,) = evaluate(workload, drawn(workload))
     torch.testing.assert_close(space["computed"](*inputs).double(), expected.double(), rtol=0.0, atol=0.0)
+
+
+class TestKeys:
+    def test_a_guard_that_always_holds_is_none(self) -> None:
+        inside, plain = (elements(x(r, along("c", -1, 36), fill), tensor(COLUMNS)) for fill in (0.0, None))
+        assert inside.key == plain.key
+
+    def test_other_fills_and_other_ends_are_other_workloads(self) -> None:
+        keys = {
+            elements(x(r, along("c", 1, -3), fill), tensor(columns)).key
+            for fill, columns in ((0.0, 30), (1.0, 30), (-math.inf, 30), (0.0, 31))
+        }
+        assert len(keys) == 4
+
+    def test_what_is_always_outside_is_the_same_wherever_that_is_in_memory(self) -> None:
+        first = elements(x(c, Affine(offset=1), 0.5), Tensor("x", (20, 1), "float32", (1, 20)))
+        second = elements(x(c, Affine(offset=1), 0.5), Tensor("x", (20, 1), "float32", (1, 1)))
+        assert first.key == second.key

@@ -292,3 +292,8 @@ def test_sums_of_integers_are_stored_as_floats_and_booleans_too(dtype: str) -> N
     out = Stage("out", (R,), Access("total", (axis_index("r"),)), None, dtype)
     workload = Workload("sums", (Tensor("x", (ROWS, COLUMNS), "int64"),), (total, out))
     assert faults(workload, samples=4) == []
+
+
+def test_an_integer_that_is_the_same_in_all_columns_is_folded_as_a_number() -> None:
+    least = Stage("out", (R,), Access("x", (axis_index("r"),)), Reduction("min", (C,)))
+    assert not faults(Workload("repeated", (Tensor("x", (ROWS,), "int64"),), (least,)), samples=2)

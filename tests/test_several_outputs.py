@@ -26,14 +26,17 @@ from autosched.replaying.replay import why_wrong_now
 from autosched.standalone.file import workload_text
 from autosched.standalone.tuned import Tuned
 from cost_models.features import FEATURE_NAMES, features
-from search_spaces import InputError, Schedule, Target, TileProgram, Workload, target_named
+from search_spaces import Axis, InputError, Schedule, Stage, Target, Tensor, TileProgram, Workload, ops, target_named
 from search_spaces.devices.descriptors import descriptor_remarks
 from search_spaces.programs.interpreter import interpret
 from search_spaces.programs.tile_program import Store
+from search_spaces.workloads import expression as ex
+from search_spaces.workloads.expression import Access, Integer, Literal
 from tuning_logs import Measurement, Provenance, TuningRecord
 
 sys.path.append(str(Path(__file__).parent))
 from isolated_python import IsolatedPython
+from schedule_checks import faults
 from several_outputs import COLUMNS, ROWS, STRIDED, added, compared, program_of
 
 HERE = devices.cpu_target()
@@ -107,6 +110,32 @@ def test_what_reads_an_output_reads_it_before_it_is_stored() -> None:
     (_, wide), (total, largest) = expect(workload, inputs), expect(narrow, inputs)
     assert torch.equal(largest.allowed, wide.allowed)
     assert float(total.allowed.max()) > 100 * float(largest.allowed.max())
+
+
+def test_what_reads_an_output_of_integers_reads_all_their_bits() -> None:
+    """A hundredfold does not fit 8 bits, and is stored without the upper ones."""
+    counted = ex.mul(ex.call("to_integer", Access("x", (ex.axis_index("i"),))), Integer(100))
+    halved = ex.mul(Access("stored", (ex.axis_index("i"),)), Literal(0.5))
+    axes = (Axis("i", 3),)
+    workload = Workload(
+        "counted",
+        (Tensor("x", (3,), "int32"),),
+        (Stage("stored", axes, counted, dtype="int8"), Stage("halved", axes, halved)),
+        output_names=("stored", "halved"),
+    )
+    stored, half = expect(workload, [torch.tensor([1, 2, 3], dtype=torch.int32)])
+    assert stored.values.tolist() == [100, 200 - 256, 300 - 256]
+    assert half.values.tolist() == [50.0, 100.0, 150.0]
+    assert not faults(workload, samples=2, seed=0)
+
+
+def test_sums_of_integers_are_exact_in_memory_and_rounded_for_what_reads_them() -> None:
+    product = ops.matmul(4, 5, 6, dtype="int8", epilogue="rowscale", out_dtype="float32")
+    both = replace(product, output_names=tuple(s.name for s in product.stages), output_strides=())
+    (exact, alone), (wanted,) = (expect(w, random_inputs(product, 0)) for w in (both, product))
+    assert exact.allowed.max() < 1
+    assert torch.equal(alone.allowed, wanted.allowed)
+    assert torch.equal(alone.values, wanted.values)
 
 
 # Trials

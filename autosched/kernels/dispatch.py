@@ -157,7 +157,7 @@ def ready_call(
 
     A dense tensor is asked whether it is contiguous, which is cheaper than to compare its strides.
     """
-    # Most kernels have one output, and nothing is slower for those that have several.
+    # Most kernels have one output: their way is as short as if there were no others.
     return _ready_call_of_one(inputs, outputs[0], launch) if len(outputs) == 1 else _ready_call(inputs, outputs, launch)
 
 

@@ -8,7 +8,7 @@
 Tensors are memory here: shapes and strides say where an access reads, as an affine form of the axes, and mean nothing
 beyond that, but for the shapes of tables that are looked up in. Axes are numbered, outermost in memory first; those of
 extent 1 are left out, and neighbours that all memory walks as one are one (`axis_merging`). Stages come in the order in
-which they are found from the output on, backwards, and inputs as these read them; what nothing reads is left out, and
+which they are found from the outputs on, backwards, and inputs as these read them; what nothing reads is left out, and
 so are stages that only name an expression (`inlining`); an input that nothing reads comes last, since a call passes it.
 The two arguments of a sum or a product, which may be exchanged, have an order by what is in them; where that is alike,
 theirs. Constants are those of float32.
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from search_spaces.workloads import expression as ex
@@ -40,9 +40,9 @@ _Data = str | int | None | list["_Data"]
 
 @dataclass(frozen=True)
 class Canonical:
-    """`key`: of the form. `family`: the kinds of its reductions, and the element type of the output: schedules of
+    """`key`: of the form. `family`: the kinds of its reductions, and the element types of the outputs: schedules of
     workloads of one family may say something of each other. `inputs`: which input of the workload is the form's first,
-    second …. `shapes`: of the first reduction, or else of the output; then of these inputs, by what they are read by.
+    second …. `shapes`: of the first reduction, or else of an output; then of these inputs, by what they are read by.
     """
 
     key: str
@@ -125,7 +125,7 @@ class _Form:
         over = sorted(folded, key=lambda name: sorted(-walk.get(name, 0) for walk in walks))
         self._lay_out(reads, [*own, *over])
         extents = dict(stage.extents)
-        axes = _merged((own, over), [strides, *map(self._walk, reads), *_values(stage.expression)], extents)
+        axes = _merged((own, over), [strides, *map(self._walk, reads), *self._values(stage)], extents)
         colours = {name: str(place) for place, name in enumerate(axes[0])} | {v: f"r{extents[v]}" for v in axes[1]}
         return _Ordered(stage, self.arguments.ordered(stage.expression, colours), axes, extents, strides)
 
@@ -154,7 +154,9 @@ class _Form:
     def _address(self, access: Access) -> Affine:
         """Where an access reads, in elements from the first one of the tensor."""
         if access.tensor in self.inputs:
-            strides = self.inputs[access.tensor].effective_strides
+            table = self.inputs[access.tensor]
+            # The stride of a dimension of size 1 means nothing, and yet what is read outside may be indexed there.
+            strides = tuple(s if n > 1 else 0 for n, s in zip(table.shape, table.effective_strides, strict=True))
         else:
             strides = self.laid_out[access.tensor]
         terms = ((v, c * s) for i, s in zip(access.index, strides, strict=True) for v, c in i.terms)
@@ -166,11 +168,11 @@ class _Form:
 
     def _data(self, e: Expression, stage: _Ordered) -> _Data:
         match e:
-            case Access(tensor, index, fill) if fill is not None:
-                # The only index of a dimension of size 1 is never outside.
-                table = [each for each in self._table(tensor, index) if each[0] > 1 or each[2] != Affine()]
-                number = self._number(tensor, tuple(size for size, _, _ in table if size > 1))
-                return ["guarded", number, constant_text(fill), *(self._dimension(*each, stage) for each in table)]
+            case Access(fill=fill) if fill is not None:
+                ends = self._guards(e, stage.stage)
+                sized = sorted([size, _form(i, stage.places)] for size, i in ends)
+                inside = self._data(replace(e, fill=None), stage)
+                return ["guarded", inside, constant_text(fill), *sized] if sized else inside
             case Access(tensor) if tensor in self.inputs:
                 address = self._address(e)
                 return ["input", self._number(tensor, stage.shape(address)), _form(address, stage.places)]
@@ -189,6 +191,28 @@ class _Form:
                 return ["integer", value]
             case Apply(operator, arguments):
                 return [operator, *[self._data(a, stage) for a in arguments]]
+
+    def _guards(self, access: Access, stage: Stage) -> list[tuple[int, Affine]]:
+        """The dimensions along which an access of the stage may be outside: their sizes, and where it reads."""
+        if access.fill is None:
+            return []
+        shape = (self.inputs if access.tensor in self.inputs else self.stages)[access.tensor].shape
+        dimensions = zip(shape, access.index, strict=True)
+        return [(n, i) for n, i in dimensions if i.minimum(stage.extents) < 0 or i.maximum(stage.extents) >= n]
+
+    def _values(self, stage: Stage) -> list[dict[str, int]]:
+        """How positions and indices change along the axes, in the manner of walks: indices of what is looked up in, and
+        of what may be read outside of it.
+        """
+        found: list[dict[str, int]] = []
+        for e in ex.walk(stage.expression):
+            if isinstance(e, Position):
+                found.append(dict(e.index.terms))
+            elif isinstance(e, Gather):
+                found += [dict(i.terms) for i in e.index if isinstance(i, Affine)]
+            elif isinstance(e, Access):
+                found += [dict(i.terms) for _, i in self._guards(e, stage)]
+        return found
 
     def _number(self, tensor: str, shape: tuple[int, ...]) -> int:
         self.read.setdefault(tensor, shape)
@@ -220,19 +244,6 @@ def _merged(
         own, over = ([name for name in some if name != outer] for some in (own, over))
         whole = [{name: step for name, step in walk.items() if name != outer} for walk in whole]
     return own, over
-
-
-def _values(expression: Expression) -> list[dict[str, int]]:
-    """How positions and indices change along the axes, in the manner of walks: indices of what is looked up in, and of
-    what may be read outside of it.
-    """
-    found: list[dict[str, int]] = []
-    for e in ex.walk(expression):
-        if isinstance(e, Position):
-            found.append(dict(e.index.terms))
-        elif isinstance(e, Gather) or (isinstance(e, Access) and e.fill is not None):
-            found += [dict(i.terms) for i in e.index if isinstance(i, Affine)]
-    return found
 
 
 def _long(axes: Iterable[Axis]) -> list[str]:

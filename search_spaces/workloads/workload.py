@@ -177,11 +177,6 @@ class Workload:
         return tuple(Tensor(s.name, s.shape, s.dtype, strides) for s, strides in given)
 
     @property
-    def output(self) -> Tensor:
-        """The one output, or the last of several."""
-        return self.outputs[-1]
-
-    @property
     def contracted(self) -> tuple[str, ...]:
         """The element types of what contractions multiply, in order."""
         dtypes = {t.name: t.dtype for t in self.inputs} | {s.name: s.dtype for s in self.stages}

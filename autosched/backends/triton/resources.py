@@ -126,7 +126,7 @@ def _leaving_bytes(
 
 
 def _ring_bytes(program: TileProgram, kernel: Kernel, tiles: dict[str, Tile], dots: Sequence[Dot]) -> int:
-    """The ring that a producer fills, what it brings for the epilogue, and pieces of the output on their way out."""
+    """The ring that a producer fills, what it brings for the epilogue, and pieces of the outputs on their way out."""
     body = list(statements(kernel.body))
     stages = max((s.pipeline_stages for s in body if isinstance(s, For)), default=1)
     stores = [s for s in body if isinstance(s, Store) and s.via == "descriptor"]

@@ -16,7 +16,7 @@ from autosched.backends.llvm.bodies.guards import GuardedLoad
 from autosched.backends.llvm.bodies.passes import Pass, carried_tiles, pieces, used
 from autosched.backends.llvm.bodies.row_axes import RowAxes, row_axes
 from autosched.backends.llvm.ir.code import Code
-from autosched.backends.llvm.ir.integers import constant, identity, tiles_of_integers
+from autosched.backends.llvm.ir.integers import constant, identity, is_integral, tiles_of_integers, to_float
 from autosched.backends.llvm.ir.operators import any_nan, folded, found_nan, mapped
 from autosched.backends.llvm.ir.text import F32, I64, IRValue
 from autosched.backends.llvm.ir.values import (
@@ -345,6 +345,8 @@ class _PassEmission:
 
     def _accumulate(self, s: Reduce, number: int, value: IRValue, mask: IRValue | None) -> None:
         b, lanes = self.printer.code.b, self.printer.code.lanes
+        if is_integral(value) and s.dst.name not in self.printer.integral:
+            value = to_float(b, value, lanes)
         slot = self.partial[s.dst.name, number]
         before = b.load(slot, vector(self.printer.type_of(s.dst.name), lanes))
         if mask is not None:

@@ -154,7 +154,7 @@ class DotForm:
 
     @property
     def extras(self) -> tuple[Load, ...]:
-        """The tiles of the epilogue that are loaded like operands, once for every tile of the output."""
+        """The tiles of the epilogue that are loaded like operands, once for every tile of the outputs."""
         return tuple(s for s in self.epilogue if isinstance(s, Load) and s.via == "descriptor")
 
     @property
