@@ -118,6 +118,15 @@ def activation_and_sums(n: int, m: int) -> Workload:
     return make.workload("activation_and_sums", y="float16", total="float32")
 
 
+def folds_of_parts(n: int, g: int, m: int) -> Workload:
+    """A fold over all of what is relative to a fold over one axis of something smaller."""
+    make = Build(r=n, g=g, c=m)
+    x, w = make.input("x", "rgc"), make.input("w", "rg")
+    shift = make.fold("shift", "r", "g", w)
+    make.fold("total", "r", "gc", ex.call("tanh", ex.sub(x, shift)))
+    return make.workload("folds_of_parts", total="float32")
+
+
 def quantised(n: int, m: int) -> Workload:
     """Rows divided by their largest magnitude, which is a result too."""
     make = Build(r=n, c=m)
@@ -251,6 +260,7 @@ REDUCTIONS = (
     softmax_lse(3, 5000),
     quantised(7, 700),
     activation_and_sums(5, 1300),
+    activation_and_sums(2, 9000),
     # Layer norm, group norm, batch norm along memory and across it.
     normalised({"r": 5, "c": 900}, "r", "c", "rc", "float16"),
     normalised({"n": 3, "g": 4, "c": 3, "i": 70}, "ng", "ci", "ngci", weights="gc"),
@@ -265,4 +275,5 @@ REDUCTIONS = (
     folds_of_folds(3, 70, 20),
     normalised_blocks(4, 5, 128),
     sums_of_shifted_groups(6, 9, 70),
+    folds_of_parts(5, 7, 90),
 )

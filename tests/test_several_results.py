@@ -82,6 +82,11 @@ def rotated_pair(q: Tensor, k: Tensor, c: Tensor, s: Tensor) -> tuple[Tensor, Te
     return rotated(q), rotated(k)
 
 
+def product_and_activation(x: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    h = F.linear(x, w, b)
+    return F.gelu(h), h
+
+
 # name: the function, its arguments, and how many kernels it takes.
 CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...], int]] = {
     "adamw": (adamw, (R(35), R(35), R(35), R(35).abs()), 1),
@@ -98,6 +103,8 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...], int]] = {
     "grouped": (grouped, (R(3, 8, 5) + 2,), 1),
     "widened": (lambda x, b: (x.unsqueeze(0) + b.unsqueeze(-1), x.sin()), (R(20), R(6)), 1),
     "rotated_pair": (rotated_pair, (R(2, 3, 4, 6), R(2, 3, 4, 6), R(4, 6), R(4, 6)), 1),
+    "product_over_one": (lambda x, w: (x @ w, x.exp()), (R(6, 1), R(1, 5)), 2),
+    "product_and_activation": (product_and_activation, (R(6, 8), R(5, 8), R(5)), 1),
     "both_sums": (lambda x: (x.sum(0), x.sum(1)), (R(6, 20) + 2,), 2),
 }
 
@@ -241,3 +248,10 @@ def test_a_result_without_an_axis_is_not_written_anew_along_it() -> None:
     """One kernel would write the row of 16 KB at every position of 4096 others, which takes longer than a launch."""
     x, b = torch.empty(2, 4096, device="meta")
     assert len(trace(lambda x, b: (x + b.unsqueeze(-1), x.sin()), x, b).launched) == 2
+
+
+def test_products_beside_each_other_are_also_computed_apart() -> None:
+    """As one, or, where tensor cores are kept busy by one of them, as three."""
+    inputs = (H(6, 8), H(8, 5), H(8, 5), H(8, 5))
+    cuts = trace(lambda x, q, k, v: (x @ q, x @ k, x @ v), *inputs).cuts
+    assert sorted(len(cut.launched) for cut in cuts) == [1, 3]

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from autosched.backends import spaces
 from search_spaces import Axis, EmptySearchSpaceError, Reduction, Schedule, Stage, Target, Tensor, Workload
 from search_spaces.devices.target import GPUS, cpu
+from search_spaces.programs.tile_program import For, Store, statements
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.expression import Access, axis_index
+
+sys.path.append(str(Path(__file__).parent))
+from structured_workloads import activation_and_sums
 
 TARGETS = (
     cpu("Imaginary CPU", lanes=8, threads=1, l1_bytes=32 * 1024, l2_bytes=2**20, fp32_flops=1e11),
@@ -79,3 +86,12 @@ def test_what_is_refused_is_refused_by_what_it_is() -> None:
     workload = Workload("both", (Tensor("x", (40, 30), "float32"),), folds, output_names=("rows", "columns"))
     with pytest.raises(EmptySearchSpaceError, match=r"rows keeps i, which columns folds, and columns keeps j"):
         spaces.build(workload, TARGETS[1])
+
+
+def test_what_needs_no_fold_is_written_while_the_first_fold_reads() -> None:
+    space = spaces.build(activation_and_sums(64, 50_000), TARGETS[1])
+    for sketch in ("row_looped", "row_split"):
+        program = space.restricted(sketch).sample(np.random.default_rng(0)).program
+        loops = [s for kernel in program.kernels for s in statements(kernel.body) if isinstance(s, For)]
+        assert len(loops) == 1
+        assert any(isinstance(s, Store) for s in loops[0].body)

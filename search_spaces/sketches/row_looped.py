@@ -24,7 +24,15 @@ from search_spaces.sketches.pointwise import PREFETCH_BYTES, launch
 from search_spaces.sketches.rows.column_walk import ColumnWalk
 from search_spaces.sketches.rows.contributions import unchanged
 from search_spaces.sketches.rows.kept_loops import KeptLoops, Walking
-from search_spaces.sketches.rows.row_parts import RowTiles, padded, row_tiling, rows_on, split_outputs
+from search_spaces.sketches.rows.row_parts import (
+    RowTiles,
+    padded,
+    ready_early,
+    row_tiling,
+    rows_on,
+    split_outputs,
+    storing,
+)
 from search_spaces.sketches.rows.running_folds import alike, groups, online_pair, reduce_columns
 from search_spaces.structure.axes import Structure
 from search_spaces.workloads.expression import Affine
@@ -138,10 +146,14 @@ def _lower(structure: Structure, target: Target, values: Values, where: Mapping[
     how = Walking(values.get("accumulate") == "point", values.flag("online"), values.flag("streaming"))
     body: list[Statement] = []
     whole = replace(rows, structure=replace(structure, folds=folds_of_rows(structure)))
-    for group in groups(whole, how.online):
-        some = replace(walk, unchanged=alike(where, group), rows=rows.place)
-        body += reduce_columns(whole, some, group, names, known, how.by_point)
     points, per_row = split_outputs(structure)
+    early = ready_early(structure, points)
+    for number, group in enumerate(groups(whole, how.online)):
+        some = replace(walk, unchanged=alike(where, group), rows=rows.place)
+        if early and number == 0:
+            some = storing(some, rows, early, names, how.streaming)
+        body += reduce_columns(whole, some, group, names, known, how.by_point)
+    points = [] if early else points
     if structure.kept:
         body += KeptLoops(rows, walk, how, names, where).statements(known, points)
         points = []

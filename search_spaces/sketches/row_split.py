@@ -33,7 +33,16 @@ from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.pointwise import launch
 from search_spaces.sketches.row_looped import column_tiling
 from search_spaces.sketches.rows.column_walk import ColumnWalk
-from search_spaces.sketches.rows.row_parts import ROWS_OUTER, RowTiles, folded_in, row_tiling, rows_on, split_outputs
+from search_spaces.sketches.rows.row_parts import (
+    ROWS_OUTER,
+    RowTiles,
+    folded_in,
+    ready_early,
+    row_tiling,
+    rows_on,
+    split_outputs,
+    storing,
+)
 from search_spaces.sketches.rows.running_folds import Group, groups, join_parts, online_pair, reduce_columns
 from search_spaces.structure.axes import Structure
 from search_spaces.workloads.expression import Affine
@@ -138,11 +147,13 @@ def _lower(structure: Structure, target: Target, values: Values) -> TileProgram:
     parts = _Parts(RowTiles(structure, values.tile("rows"), walk.walked), walk)
     walks = groups(parts.rows, values.flag("online"))
     launched = launch(target, values)
-    kernels = [
-        Kernel(f"{workload.name}_{group.stages[-1].name}", parts.grid, tuple(parts.partial(group, walks[:i])), launched)
-        for i, group in enumerate(walks)
-    ]
     points, per_row = split_outputs(structure)
+    early = ready_early(structure, points)
+    kernels = []
+    for i, group in enumerate(walks):
+        body = tuple(parts.partial(group, walks[:i], early if i == 0 else [], values.flag("streaming")))
+        kernels.append(Kernel(f"{workload.name}_{group.stages[-1].name}", parts.grid, body, launched))
+    points = [] if early else points
     last = parts if points else parts.finishing()
     grid = parts.grid if points else Grid(last.rows.grid)
     body = tuple(last.finish(walks, points, per_row, values.flag("streaming")))
@@ -173,11 +184,12 @@ class _Parts:
         shape = (self.walk.split, *(x.extent for x in self.rows.structure.parallel))
         return Buffer(self._workspace_name(stage), shape, folded_in(stage), "workspace")
 
-    def partial(self, group: Group, before: list[Group]) -> list[Statement]:
-        """Kernel of one walk: fold this program's part of the rows."""
+    def partial(self, group: Group, before: list[Group], early: list[Stage], streaming: bool) -> list[Statement]:
+        """Kernel of one walk: fold this program's part of the rows, and write the outputs that are ready."""
         names = Names({s.name for s in self.rows.workload.stages})
         body, known = self._joined(before, names)
-        body += reduce_columns(self.rows, self.walk, group, names, known, by_point=True)
+        walk = storing(self.walk, self.rows, early, names, streaming) if early else self.walk
+        body += reduce_columns(self.rows, walk, group, names, known, by_point=True)
         where = (Slice(Affine.of(("s", 1))), *self.rows.place.values())
         return [*body, *(Store(self._workspace_name(s), where, s.name) for s in group.stages)]
 

@@ -77,9 +77,12 @@ class Structure:
         read = {a.tensor for a in ex.accesses(self.body_of(stage))}
         return tuple(s for s in self.folds if s.name in read)
 
-    def depends_on_kept(self, stage: Stage) -> bool:
-        """Whether the stage is computed from folds that keep reduced axes."""
-        return any(not set(self.kept).isdisjoint(s.axes) or self.depends_on_kept(s) for s in self.read_folds(stage))
+    def depends_on_parts(self, stage: Stage) -> bool:
+        """Whether the stage is computed from folds of some of the reduced axes only."""
+        return any(
+            s.reduction is None or set(s.reduction.axes) != set(self.reduced) or self.depends_on_parts(s)
+            for s in self.read_folds(stage)
+        )
 
     def is_per_point(self, output: Stage) -> bool:
         """Whether the output has reduced axes, and is no value per row."""
@@ -186,7 +189,7 @@ def _kept(folds: Sequence[Stage], reduced: Sequence[Axis]) -> list[Axis]:
 
 
 def _in_two_steps(found: Structure) -> Structure:
-    """Folds over all reduced axes of what depends on folds that keep some, as folds of such folds.
+    """Folds over all reduced axes of what depends on folds of some of them, as folds of folds.
 
     Before: s[r] = sum over g, c of x[r, g, c] / top[r, g]
     After:  s_each[r, g] = sum over c of x[r, g, c] / top[r, g];  s[r] = sum over g of s_each[r, g]
@@ -196,7 +199,7 @@ def _in_two_steps(found: Structure) -> Structure:
     kept, folded = found.kept, found.reduced[len(found.kept) :]
     for stage in found.workload.stages:
         whole = stage.reduction is not None and set(stage.reduction.axes) == set(found.reduced)
-        if not whole or not found.depends_on_kept(stage):
+        if not whole or not found.depends_on_parts(stage):
             stages.append(stage)
             continue
         assert stage.reduction is not None

@@ -113,7 +113,7 @@ def _same_axes(
         AxisCutError: both walk the same elements, with more axes on one side.
     """
     alike = math.prod(alone.extents[a] for a in mine) == math.prod(kernel.extents[a] for a in other)
-    by_step = {step: axis for axis, step in other.items()}
+    by_step = {step: axis for axis, step in other.items() if kernel.extents[axis] > 1}
     for axis in own:
         step = mine.get(axis, 0)
         same = by_step.get(step)

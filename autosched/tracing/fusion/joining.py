@@ -36,7 +36,8 @@ def joined(
     """The values of each kernel, or of each call of PyTorch, in an order in which they can run.
 
     `reads`: of what is stored and computed, what it reads from memory. What is not `required` and not read any more is
-    taken out of `stored`. `only_alike`: results with different numbers of elements have kernels of their own.
+    taken out of `stored`. `only_alike`: results with different numbers of elements have kernels of their own, and so
+    have products beside each other.
     """
     joining = _Joining({(v,): dict.fromkeys(read) for v, read in reads.items()}, required, fit, only_alike)
     while (pair := joining.best()) is not None:
@@ -60,7 +61,7 @@ class _Joining:
         before, after = self._reach()
         pairs = [(a, b) for a, b in self._pairs() if not (before[a] & after[b] or before[b] & after[a])]
         if self.only_alike:
-            pairs = [(a, b) for a, b in pairs if a[0].elements == b[0].elements]
+            pairs = [p for p in pairs if self._are_alike(*p)]
         for pair in pairs:
             if pair not in self.saved:
                 self.saved[pair] = self._saved(*pair)
@@ -100,6 +101,11 @@ class _Joining:
         several = (groups for v, groups in readers.items() if v.elements > 1)
         found = dict.fromkeys(pair for groups in several for pair in combinations(groups, 2))
         return (p for p in found if len(p[0]) + len(p[1]) <= _MOST_VALUES)
+
+    def _are_alike(self, a: Group, b: Group) -> bool:
+        """Whether one kernel of both computes as many elements, and as many products, as one of them does alone."""
+        alone = max(self.fit(group, ()).first.products for group in (a, b))
+        return a[0].elements == b[0].elements and self.fit(*self._together(a, b)).first.products <= alone
 
     def _reach(self) -> tuple[dict[Group, int], dict[Group, int]]:
         """For every group, as bits, those that run before it in any case; and those that run after it."""

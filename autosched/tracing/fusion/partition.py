@@ -58,7 +58,8 @@ class Partition:
     """The steps of a function, each after those that it needs.
 
     `fused_products`: see `assembly.assemble`. `kernels`: what is known of regions that were met before. `apart`: other
-    steps, where what is folded for results with more elements is stored, though one kernel can compute all of it.
+    steps, where what is folded for results with more elements is stored, and products beside each other are apart,
+    though one kernel can compute all of it.
     """
 
     name: str

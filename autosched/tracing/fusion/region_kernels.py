@@ -50,7 +50,7 @@ class RegionKernels:
 
     def key(self, region: Region, fused_products: bool) -> tuple[tuple[int, ...], bool]:
         """What regions with one kernel have in common."""
-        return region.signature, fused_products and region.multiplies
+        return region.signature, fused_products and region.products > 0
 
     def kernel(self, name: str, region: Region, stored: Mapping[Value, Strides], fused_products: bool) -> Assembled:
         """The kernel of this region itself, which has one."""

@@ -31,12 +31,12 @@ class Region:
     """`members`: the values, what they are computed from, and what that reads, each once; their order follows from
     structure. `values`: how many of them are to be computed.
 
-    `multiplies`: whether there is a product among what is computed.
+    `products`: how many products are among what is computed.
     """
 
     members: tuple[Value, ...]
     signature: tuple[int, ...]
-    multiplies: bool
+    products: int
     values: int = 1
 
     def same_place(self, value: Value, other: Region) -> Value:
@@ -66,7 +66,7 @@ class Structures:
         arguments = [v for v in members if isinstance(v, Source) and v.position is not None]
         signature += [places[v] for v in sorted(arguments, key=lambda v: v.position or 0)]
         inside = (v for v in members if v in wanted or v not in stored)
-        return Region(tuple(members), tuple(signature), any(isinstance(v, Product) for v in inside), len(wanted))
+        return Region(tuple(members), tuple(signature), sum(isinstance(v, Product) for v in inside), len(wanted))
 
     def _number(self, what: Hashable) -> int:
         return self._numbers.setdefault(what, len(self._numbers))

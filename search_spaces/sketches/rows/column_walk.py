@@ -30,6 +30,7 @@ class ColumnWalk:
     an axis of its own in the tiles (how a CPU walks rows that lie across memory). `stages`: of the loop's pipeline.
     `around`: reduced axes whose loops lie around it, the outermost first; `shares_around`: that one is shared.
     `unchanged`: forms of the axes; columns `c` of rows at `rows` where one of them is negative change nothing.
+    `beside`: makes what every turn does besides.
     """
 
     extent: int
@@ -41,6 +42,7 @@ class ColumnWalk:
     shares_around: bool = False
     unchanged: frozenset[Affine] = frozenset()
     rows: Mapping[str, Slice] = field(default_factory=dict)
+    beside: Turn | None = None
 
     @property
     def columns(self) -> Slice:
@@ -116,6 +118,8 @@ class ColumnWalk:
         return [For(variable, share, body, pipeline_stages=self.stages, bound=bound, useful=useful)]
 
     def _turn(self, turn: Turn, start: Affine, columns: int) -> list[Statement]:
+        turns = [t for t in (turn, self.beside) if t]
         if not self.one_by_one:
-            return turn(Slice(start, self.width))
-        return [s for number in range(columns) for s in turn(Slice(start + Affine.of(offset=number)))]
+            return [s for t in turns for s in t(Slice(start, self.width))]
+        places = [Slice(start + Affine.of(offset=number)) for number in range(columns)]
+        return [s for place in places for t in turns for s in t(place)]

@@ -9,9 +9,10 @@ from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
 from search_spaces.programs import tile_program
 from search_spaces.programs.lowering import Emitter, Names
-from search_spaces.programs.tile_program import Bound, Fill, GridAxis, Reduce, Slice, Tile
+from search_spaces.programs.tile_program import Bound, Fill, GridAxis, Reduce, Slice, Statement, Tile
 from search_spaces.schedules.knobs import Tiling, cover
 from search_spaces.sketches.dots.dot_knobs import SHORT_AXIS
+from search_spaces.sketches.rows.column_walk import ColumnWalk
 from search_spaces.structure.axes import Structure, structure_of
 from search_spaces.structure.contraction import contraction
 from search_spaces.workloads.dtypes import is_integer
@@ -124,6 +125,26 @@ def split_outputs(structure: Structure) -> tuple[list[Stage], list[Stage]]:
     outputs = structure.outputs
     points = [s for s in outputs if structure.is_per_point(s)]
     return points, [s for s in outputs if s not in points]
+
+
+def ready_early(structure: Structure, points: list[Stage]) -> list[Stage]:
+    """The outputs that have reduced axes, where all of them can be written while the first fold reads: none needs it.
+
+    Where some are written later, what they read is there for all.
+    """
+    whole = not structure.kept and not any(map(structure.read_folds, points))
+    return points if whole else []
+
+
+def storing(walk: ColumnWalk, rows: RowTiles, outputs: list[Stage], names: Names, streaming: bool) -> ColumnWalk:
+    """The walk with outputs written in every turn; it leaves out no columns."""
+
+    def write(columns: Slice) -> list[Statement]:
+        emitter = rows.emitter(columns, names, {})
+        rows.store(outputs, emitter, streaming)
+        return emitter.body
+
+    return replace(walk, beside=write, unchanged=frozenset())
 
 
 def padded(extent: int) -> int:
