@@ -106,10 +106,13 @@ def test_axes_are_classed_by_the_operands_that_they_index() -> None:
     form = contraction(heads(2, 3, 70, 64, 90))
     assert form is not None
     assert [[x.extent for x in axes] for axes in (form.rows, form.columns, form.reduced)] == [[2, 70], [90], [3, 64]]
-    turned = contraction(shuffled(3, 45, 70, 131))
-    assert turned is not None
-    # The last axis is a column's, whichever operand is written first.
-    assert [[x.extent for x in axes] for axes in (turned.rows, turned.columns)] == [[70], [3, 45]]
+
+
+def test_the_last_axis_is_a_columns_and_axes_that_memory_merges_are_one() -> None:
+    form = contraction(shuffled(3, 45, 70, 131))
+    assert form is not None
+    assert [[x.extent for x in axes] for axes in (form.rows, form.columns)] == [[70], [3 * 45]]
+    assert form.is_matrix_product
 
 
 def test_a_row_by_row_product_is_no_contraction() -> None:

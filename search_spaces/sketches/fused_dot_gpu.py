@@ -69,6 +69,7 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     form = contraction(workload) if target.kind == "gpu" else None
     if form is None or form.is_plain:
         return ()
+    workload = form.workload
     knobs = _knobs(workload, form, target)
     moved = dict.fromkeys(a.tensor for side in form.operands for e in side for a in whole_tiles(e, form))
     return (

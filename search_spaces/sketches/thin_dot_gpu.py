@@ -72,6 +72,7 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     form = thin_form(workload) if target.kind == "gpu" else None
     if form is None:
         return ()
+    workload = form.whole.workload
     knobs = _knobs(form)
     return (
         Sketch(

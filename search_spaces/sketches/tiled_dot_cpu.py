@@ -72,6 +72,7 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     form = matrix_product(workload)
     if form is None or target.kind != "cpu":
         return ()
+    workload = form.workload
     knobs = _knobs(workload, form, target)
     return (
         Sketch(

@@ -95,6 +95,7 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     form = contraction(workload) if target.kind == "gpu" else None
     if form is None or not form.is_plain:
         return ()
+    workload = form.workload
     knobs = decisions(workload, form, target)
     return (
         Sketch(

@@ -6,8 +6,8 @@
 
 What is computed before a dot is its prologue. Axes are classed by the operands that they index: batch, rows (m) and
 columns (n) are each a set, and so is what is summed over (k): of out[b, q, e] = sum over h, d of x[b, h, q, d] *
-w[h, d, e] rows are {b, q}, columns {e}, and {h, d} is reduced. Of each set tiles lie along one axis, and a program or
-an iteration has one position of every other. (TVM, Ansor and BLIS class axes so: Van Zee and van de Geijn, "BLIS: a
+w[h, d, e] rows are {b, q}, columns {e}, and {h, d} is reduced. Axes that memory merges are one first. Of each set tiles
+lie along one axis, and a program or an iteration has one position of every other. (Van Zee and van de Geijn, "BLIS: a
 framework for rapidly instantiating BLAS functionality", 2015; for tensors, Matthews, "High-performance tensor
 contraction without transposition", SIAM J. Sci. Comput. 40(1), 2018.)
 
@@ -19,11 +19,12 @@ rounds to that is computed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
+from search_spaces.structure.merging import merged_axes
 from search_spaces.structure.stages import inline, is_plain, with_axes_named
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.dtypes import accumulator_of, round_to
@@ -55,8 +56,10 @@ class Contraction:
 
     `axes` are those of every stage, outermost first; tiles lie along `m`, `n` and `k`, the last of the rows, of the
     columns and of what is reduced. `results` are the outputs, each with everything inlined but the products.
+    `workload` is what has these axes, whatever it calls them.
     """
 
+    workload: Workload
     axes: tuple[Axis, ...]
     rows: tuple[Axis, ...]
     columns: tuple[Axis, ...]
@@ -96,15 +99,27 @@ class Contraction:
         return a, b
 
     @property
-    def is_plain(self) -> bool:
+    def multiplies_tensors(self) -> bool:
         """Whether it is one dot of two tensors."""
         return len(self.dots) == 1 and not any(is_computed(e) for side in self.operands for e in side)
 
     @property
+    def is_ordered(self) -> bool:
+        """Whether m and n are the last axes, and k all that is reduced."""
+        return len(self.reduced) == 1 and self.axes[-2:] == (self.m, self.n)
+
+    @property
     def is_matrix_product(self) -> bool:
-        """Whether it is that over single axes m, n and k, of which m and n are the last ones."""
-        single = len(self.rows) == len(self.columns) == len(self.reduced) == 1
-        return self.is_plain and single and self.axes[-2:] == (self.m, self.n)
+        """Whether it is one dot of two tensors over single axes m, n and k, of which m and n are the last ones."""
+        return self.multiplies_tensors and self.is_ordered and len(self.rows) == len(self.columns) == 1
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its kernels are those of one dot of two tensors, a and b.
+
+        A batch that one of them does not have is a fused contraction, as records have always had it.
+        """
+        return self.is_matrix_product or (self.multiplies_tensors and not self.is_ordered)
 
 
 @lru_cache(256)  # Every rule of every sketch asks.
@@ -117,10 +132,13 @@ def contraction(workload: Workload) -> Contraction | None:
     found = _found(workload)
     if found is None:
         return None
+    if not found.is_ordered:
+        found = _found(merged_axes(workload)) or found
     names = {x.name: "b" if len(found.outer) == 1 else f"b{i}" for i, x in enumerate(found.outer)}
     names |= {x.name: f"k{i}" for i, x in enumerate(found.reduced)}
     names |= {found.m.name: "m", found.n.name: "n", found.k.name: "k"}
-    return _found(with_axes_named(workload, names))
+    named = _found(with_axes_named(found.workload, names))
+    return replace(named, workload=found.workload) if named else None
 
 
 def matrix_product(workload: Workload) -> Contraction | None:
@@ -203,7 +221,7 @@ def _found(workload: Workload) -> Contraction | None:
         return None
     ((of_a, of_b),) = classes
     rows, columns = (_tiled_last(tuple(x for x in one if x not in two)) for one, two in ((of_a, of_b), (of_b, of_a)))
-    return Contraction(axes, rows, columns, _tiled_last(reduction.axes), dots, operand, results)
+    return Contraction(workload, axes, rows, columns, _tiled_last(reduction.axes), dots, operand, results)
 
 
 def _product(stage: Stage, axes: tuple[Axis, ...], reduced: tuple[Axis, ...]) -> Product | None:

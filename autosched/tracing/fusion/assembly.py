@@ -164,8 +164,9 @@ class _Assembly:
 
     def _check(self, workload: Workload) -> None:
         """Raise NotOneKernelError where no sketch computes the workload."""
-        product = contraction(workload)
-        if product and (product.is_plain or self.pulled.fused_products):
+        sums = any(s.reduction and s.reduction.operator == "sum" for s in workload.stages)
+        product = contraction(workload) if sums else None
+        if product and (product.is_matrix_product or self.pulled.fused_products):
             return
         if self.pulled.multiplies:
             raise NotOneKernelError(f"no sketch computes {workload}")

@@ -57,7 +57,7 @@ def thin_form(workload: Workload) -> ThinForm | None:
     form = matrix_product(workload)
     if form is None or min(form.m.extent, form.n.extent) > MAX_THIN:
         return None
-    inputs = {t.name: t for t in workload.inputs}
+    inputs = {t.name: t for t in form.workload.inputs}
     m_is_thin = form.m.extent <= form.n.extent
     rows, large = form.tensors if m_is_thin else form.tensors[::-1]
     if is_integer(inputs[rows.tensor].dtype) or is_integer(inputs[large.tensor].dtype):

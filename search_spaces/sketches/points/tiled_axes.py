@@ -20,6 +20,8 @@ from search_spaces.workloads.workload import Axis
 FEW_POINTS = 4096
 # The least positions that tiles have along a last axis, unless it is shorter.
 LEAST_COLUMNS = 64
+# The least positions of an axis that makes a short tile worth a third one.
+_LONG = 16
 NO_AXIS = Axis("", 1)
 
 
@@ -55,7 +57,7 @@ def tiled_axes(structure: Structure) -> TiledAxes:
     if near in free:
         plane = near
     elif free and _are_few((row, column)):
-        plane = free[-1]
+        plane = next((x for x in reversed(free) if x.extent >= _LONG), free[-1])
     beside = [x for x in free if x != plane and not _together(structure, x, plane)]
     volume = beside[-1] if plane != NO_AXIS and beside and _are_few((plane, row, column)) else NO_AXIS
     return TiledAxes(volume, plane, row, column, near in (plane, row) and near != NO_AXIS)
