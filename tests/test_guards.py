@@ -411,3 +411,17 @@ class TestKeys:
         first = elements(x(c, Affine(offset=1), 0.5), Tensor("x", (20, 1), "float32", (1, 20)))
         second = elements(x(c, Affine(offset=1), 0.5), Tensor("x", (20, 1), "float32", (1, 1)))
         assert first.key == second.key
+
+
+def test_a_product_of_parts_of_its_operands_sums_no_more_than_these() -> None:
+    m, n, k = (Axis(name, extent) for name, extent in (("m", 40), ("n", 40), ("k", 50)))
+    a = Access("a", (axis_index("m"), axis_index("k")))
+    b = Access("b", (axis_index("k"), axis_index("n")))
+    part = Stage("out", (m, n), call("mul", a, b), Reduction("sum", (k,)))
+    inputs = Tensor("a", (40, 100), "float32"), Tensor("b", (100, 40), "float32")
+    workload = Workload("part", inputs, (part,))
+    assert not faults(workload, samples=2)
+    (got,) = interpret(
+        build(workload, H100).sample(np.random.default_rng(0)).program, [v.numpy() for v in drawn(workload)]
+    )
+    assert why_wrong(torch.from_numpy(got), *expect(workload, drawn(workload))) is None

@@ -5,15 +5,16 @@ After:   grid r.0 in R/H:
            for c.0: top = max(top, max of x_tile)
            for c.0: total += sum of exp(x_tile - top)
            for c.0: store out_tile
-With `online`, the sum of exponentials joins the loop of its maximum; `accumulate` says whether an iteration folds its
-columns by row or by point (see `running_folds` for both). Rows that lie across memory are always folded by point: a
-program then has neighbours in memory as its rows.
+With `online`, folds join the loop of those that they depend on where they can, here the sum that of the maximum;
+`accumulate` says whether an iteration folds its columns by row or by point (see `running_folds` for both). Rows that
+lie across memory are always folded by point: a program then has neighbours in memory as its rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import product
 
 from search_spaces.devices.target import Target
 from search_spaces.programs.lowering import Names, buffers
@@ -33,7 +34,7 @@ from search_spaces.sketches.rows.row_parts import (
     split_outputs,
     storing,
 )
-from search_spaces.sketches.rows.running_folds import alike, groups, online_pair, reduce_columns
+from search_spaces.sketches.rows.running_folds import alike, groups, online_choices, reduce_columns, starts_online
 from search_spaces.structure.axes import Structure
 from search_spaces.workloads.expression import Affine
 from search_spaces.workloads.workload import Stage, Workload
@@ -82,7 +83,7 @@ def _knobs(structure: Structure, target: Target) -> tuple[Knob, ...]:
     shared = (
         row_tiling(structure, target),
         column_tiling(structure, target),
-        Choice("online", (False, True) if online_pair(RowTiles(structure, 1)) else (False,)),
+        Choice("online", online_choices(RowTiles(structure, 1))),
     )
     streaming = Choice("streaming", (False, True))
     if target.kind == "gpu":
@@ -99,14 +100,16 @@ def _knobs(structure: Structure, target: Target) -> tuple[Knob, ...]:
 def _seeds(structure: Structure, knobs: tuple[Knob, ...]) -> tuple[Values, ...]:
     """Tiles of a few vectors a thread, each row read as seldom as can be."""
     own = {k.name: k for k in knobs}
+    starts = starts_online(RowTiles(structure, 1))
     seeds = []
-    for rows, columns, warps, stages in _SEEDS_OUTER if structure.outer else _SEEDS:
+    for (rows, columns, warps, stages), online in product(_SEEDS_OUTER if structure.outer else _SEEDS, starts):
+        # By point an exponential more is computed for every element of what is rescaled.
+        by_row = online and len(starts) == 1 and not structure.outer
         values = {
             "rows": nearest(own["rows"], rows),
             "columns": nearest(own["columns"], columns),
-            "online": own["online"].values[-1],
-            # By point an exponential more is computed for every element.
-            "accumulate": "row" if own["online"].values[-1] and not structure.outer else "point",
+            "online": online,
+            "accumulate": "row" if by_row else "point",
             "warps": warps,
             "stages": stages,
             "streaming": False,
@@ -121,12 +124,16 @@ def _cpu_seeds(structure: Structure, target: Target, knobs: tuple[Knob, ...]) ->
         return ()
     own = {k.name: k for k in knobs}
     rows = nearest(own["rows"], min(_START_ROWS_CPU, structure.rows / target.num_sms))
-    others: dict[str, KnobValue] = {"rows": rows, "online": False, "streaming": False}
-    tried = ((4, 4, 0), (8, 4, 1024), (1, 1, 4096))
-    return tuple(
-        Values({n: {**others, "columns": nearest(own["columns"], c), "vectors": v, "prefetch": p}[n] for n in own})
-        for c, v, p in tried
-    )
+    tried = [(4, 4, 0, False), (8, 4, 1024, False), (1, 1, 4096, False)]
+    if len(starts_online(RowTiles(structure, 1))) > 1:
+        # Squares about a mean in one walk: one time through memory less, and nothing dear for it.
+        tried.append((4, 4, 0, True))
+    seeds = []
+    for columns, vectors, prefetch, online in tried:
+        values: dict[str, KnobValue] = {"rows": rows, "columns": nearest(own["columns"], columns), "online": online}
+        values |= {"vectors": vectors, "prefetch": prefetch, "streaming": False}
+        seeds.append(Values({name: values[name] for name in own}))
+    return tuple(seeds)
 
 
 def folds_of_rows(structure: Structure) -> tuple[Stage, ...]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from itertools import product
 
 from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
@@ -41,10 +42,12 @@ from search_spaces.sketches.rows.row_parts import (
     row_tiling,
     rows_on,
     split_outputs,
+    spread,
     storing,
 )
-from search_spaces.sketches.rows.running_folds import Group, groups, join_parts, online_pair, reduce_columns
+from search_spaces.sketches.rows.running_folds import groups, join_parts, online_choices, reduce_part, starts_online
 from search_spaces.structure.axes import Structure
+from search_spaces.structure.dependent_folds import Group
 from search_spaces.workloads.expression import Affine
 from search_spaces.workloads.workload import Stage, Workload
 
@@ -107,7 +110,7 @@ def _knobs(structure: Structure, target: Target) -> tuple[Knob, ...]:
         Choice("split", _splits(structure)),
         row_tiling(structure, target),
         replace(columns, values=shared or columns.values[:1]),
-        Choice("online", (False, True) if online_pair(RowTiles(structure, 1)) else (False,)),
+        Choice("online", online_choices(RowTiles(structure, 1))),
         Choice("warps", (1, 2, 4, 8, 16)),
         Choice("stages", (1, 2, 3, 4)),
         Choice("streaming", (False, True)),
@@ -121,7 +124,7 @@ def _seeds(structure: Structure, target: Target, knobs: dict[str, Knob]) -> tupl
     for rows, columns, warps, stages in _SEEDS_OUTER if structure.outer else _SEEDS:
         height = nearest(knobs["rows"], rows)
         assert isinstance(height, tuple)
-        for programs in _PROGRAMS_PER_SM:
+        for programs, online in product(_PROGRAMS_PER_SM, starts_online(RowTiles(structure, 1))):
             split = programs * target.num_sms / (outer * height[0])
             if split < SPLITS[0]:
                 continue
@@ -129,7 +132,7 @@ def _seeds(structure: Structure, target: Target, knobs: dict[str, Knob]) -> tupl
                 "split": nearest(knobs["split"], split),
                 "rows": height,
                 "columns": nearest(knobs["columns"], columns),
-                "online": knobs["online"].values[-1],
+                "online": online,
                 "warps": warps,
                 "stages": stages,
                 "streaming": False,
@@ -158,7 +161,9 @@ def _lower(structure: Structure, target: Target, values: Values) -> TileProgram:
     grid = parts.grid if points else Grid(last.rows.grid)
     body = tuple(last.finish(walks, points, per_row, values.flag("streaming")))
     kernels.append(Kernel(f"{workload.name}_finish", grid, body, launched))
-    return TileProgram(workload.name, buffers(workload, *map(parts.workspace, structure.folds)), tuple(kernels))
+    return TileProgram(
+        workload.name, buffers(workload, *(parts.workspace(s) for g in walks for s in g.stages)), tuple(kernels)
+    )
 
 
 @dataclass(frozen=True)
@@ -189,9 +194,13 @@ class _Parts:
         names = Names({s.name for s in self.rows.workload.stages})
         body, known = self._joined(before, names)
         walk = storing(self.walk, self.rows, early, names, streaming) if early else self.walk
-        body += reduce_columns(self.rows, walk, group, names, known, by_point=True)
+        part, statistics = reduce_part(self.rows, walk, group, names, known, by_point=True)
+        emitter = self.rows.emitter(None, names, known)
         where = (Slice(Affine.of(("s", 1))), *self.rows.place.values())
-        return [*body, *(Store(self._workspace_name(s), where, s.name) for s in group.stages)]
+        for stage, statistic in zip(group.stages, statistics, strict=True):
+            stored = spread(emitter, statistic, self.rows.sliced)
+            emitter.body.append(Store(self._workspace_name(stage), where, stored.name))
+        return [*body, *part, *emitter.body]
 
     def finish(self, walks: list[Group], points: list[Stage], per_row: list[Stage], streaming: bool) -> list[Statement]:
         """The last kernel: join every reduction and write this program's part of the outputs; the first writes rows."""

@@ -24,8 +24,12 @@ def inline(expression: Expression, stages: dict[str, Stage]) -> Expression:
 
 
 def is_plain(workload: Workload) -> bool:
-    """Whether every index is just an axis, and stages are read at their own axes."""
+    """Whether every index is just an axis, as long as the dimension, and stages are read at their own axes.
+
+    What lies beyond the last index of a longer dimension would be read as if it were padding.
+    """
     stages = {s.name: s for s in workload.stages}
+    shapes = {t.name: t.shape for t in workload.inputs} | {s.name: s.shape for s in workload.stages}
     for stage in workload.stages:
         forms = (i for e in ex.walk(stage.expression) if isinstance(e, Access | Gather) for i in e.index)
         if any(isinstance(i, ex.Affine) and not is_axis(i) for i in forms):
@@ -34,7 +38,7 @@ def is_plain(workload: Workload) -> bool:
             return False
         for access in ex.accesses(stage.expression):
             names = [i.terms[0][0] for i in access.index]
-            if len(set(names)) != len(names):
+            if len(set(names)) != len(names) or tuple(stage.extents[n] for n in names) != shapes[access.tensor]:
                 return False
             if access.tensor in stages and names != [a.name for a in stages[access.tensor].axes]:
                 return False

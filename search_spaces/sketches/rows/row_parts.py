@@ -16,7 +16,7 @@ from search_spaces.sketches.rows.column_walk import ColumnWalk
 from search_spaces.structure.axes import Structure, structure_of
 from search_spaces.structure.contraction import contraction
 from search_spaces.workloads.dtypes import is_integer
-from search_spaces.workloads.expression import Access, Affine, Expression, is_integral, walk
+from search_spaces.workloads.expression import Affine, Expression, is_integral
 from search_spaces.workloads.workload import Axis, Stage, Workload
 
 # Rows of a program, each of which is long.
@@ -215,7 +215,3 @@ def combine_operator(stage: Stage) -> str:
     """The pointwise operator that joins two partial results of the stage."""
     assert stage.reduction is not None
     return {"sum": "add", "max": "maximum", "min": "minimum", "prod": "mul"}[stage.reduction.operator]
-
-
-def reads(expression: Expression, tensor: str) -> bool:
-    return any(isinstance(e, Access) and e.tensor == tensor for e in walk(expression))
