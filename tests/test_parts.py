@@ -95,6 +95,7 @@ CASES: dict[str, tuple[Callable[..., Any], *tuple[Tensor, ...]]] = {
     "padded_and_summed": (lambda x: F.pad(x, (1, 1), value=1.0).sum(-1), Y),
     "reflected": (lambda x: F.pad(x, (3, 2, 1, 4), mode="reflect"), X),
     "replicated": (lambda x: F.pad(x, (3, 2, 1, -1), mode="replicate"), X),
+    "replicated_beyond_all": (lambda x: F.pad(x, (-8, 3, 4, -6), mode="replicate"), X),
     "circular": (circular, X),
     "flipped": (lambda x: x.flip(1, 3), X),
     "flipped_integers": (lambda x: x.flip(0), INTEGERS),
@@ -178,6 +179,14 @@ def test_what_is_no_kernel_together_is_put_together_from_memory(function: Callab
     traced, made = run(function, a)
     assert len(traced.steps) > 1
     torch.testing.assert_close(made, function(a))
+
+
+@pytest.mark.parametrize(("function", "stored"), [(torch.exp, 0), (torch.lgamma, 1)])
+def test_what_windows_read_is_stored_where_computing_it_again_takes_longer(
+    function: Callable[[Tensor], Tensor], stored: int
+) -> None:
+    x = torch.empty(64, 64, 112, 112, device="meta")
+    assert len(trace(lambda x: F.avg_pool2d(function(x), 3, 1), x).steps) == 1 + stored
 
 
 def test_gradients_of_parts_are_parts() -> None:

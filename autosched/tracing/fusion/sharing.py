@@ -1,17 +1,21 @@
 """Whether what is stored pays: all kernels together are to cost least.
 
-What several kernels compute, each for itself, is stored where that makes them cheaper; what was stored for one kernel
-and is not needed any more, since others made more be stored, is computed where it is read.
+What several kernels compute, each for itself, or one for several of its reads, is stored where that makes them cheaper;
+what was stored for one kernel and is not needed any more, since others made more be stored, is computed where it is
+read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, MutableMapping
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 
 from autosched.tracing.fusion.region_kernels import Fit
 from autosched.tracing.fusion.regions import Strides, cone
-from autosched.tracing.values.values import Eager, Source, Value, View
+from autosched.tracing.values.tensor_reads import base_of
+from autosched.tracing.values.values import Eager, Joined, Padded, Source, Value, View
+from autosched.tracing.values.views import Slicing, Windows
 
 # The kernel of a value with others stored that are not yet.
 FitOf = Callable[..., Fit]
@@ -52,12 +56,13 @@ def _read(value: Value, stored: Mapping[Value, Strides]) -> list[Value]:
 @dataclass
 class _Sharing:
     """`users`: by value that is computed and not stored, the kernels that compute it; `saved`: by value what storing it
-    saves, where that is known."""
+    saves, where that is known; `repeated`: what one kernel computes for several of its reads."""
 
     stored: Mapping[Value, Strides]
     fit: FitOf
     users: dict[Value, dict[Value, None]] = field(default_factory=dict)
     saved: dict[Value, float] = field(default_factory=dict)
+    repeated: set[Value] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         for value in self.stored:
@@ -65,7 +70,7 @@ class _Sharing:
 
     def best(self) -> Value | None:
         """What saves most; None where nothing saves anything."""
-        several = [v for v, users in self.users.items() if len(users) > 1]
+        several = [v for v, users in self.users.items() if len(users) > 1 or (users and v in self.repeated)]
         for value in several:
             if value not in self.saved:
                 self.saved[value] = self._saved(value)
@@ -86,7 +91,9 @@ class _Sharing:
         """What the kernel of a stored value computes is worth another look."""
         if isinstance(kernel, Source | Eager):
             return
-        for inner in cone([kernel], self.stored):
+        members = cone([kernel], self.stored)
+        self.repeated |= _read_in_several_places([kernel, *members], self.stored)
+        for inner in members:
             if inner not in self.stored and inner.operands and not isinstance(inner, View):
                 self.users.setdefault(inner, {})[kernel] = None
                 self.saved.pop(inner, None)
@@ -103,3 +110,19 @@ class _Sharing:
                 return 0.0
             saved += before - after
         return saved
+
+
+def _read_in_several_places(members: Iterable[Value], stored: Mapping[Value, Strides]) -> set[Value]:
+    """What is computed and then read shifted, by several parts or in windows: once for each of these reads."""
+    readers: Counter[Value] = Counter()
+    for member in members:
+        if isinstance(member, View) and isinstance(member.kind, Windows | Slicing):
+            readers[base_of(member, stored)] += 2 if isinstance(member.kind, Windows) else 1
+    rest = [v for v, count in readers.items() if count > 1]
+    found: set[Value] = set()
+    while rest:
+        value = rest.pop()
+        if value not in stored and value not in found and value.operands:
+            found.add(value)
+            rest += [base_of(o, stored) for o in value.operands] if isinstance(value, Padded | Joined) else []
+    return found

@@ -49,32 +49,31 @@ def _constant_pad(result: Result, x: Value, pad: Sequence[int], *, value: float 
     return padded(result, inner, [max(before, 0) for before, _ in sides], value)
 
 
-def _mirrored(x: Value, dim: int, before: int, after: int) -> tuple[Value, Value]:
-    """What comes before and after, as the first and the last element reflect it."""
-    return piece(x, dim, before, before, -1), piece(x, dim, x.shape[dim] - 2, after, -1)
+def _mirrored(x: Value, dim: int, places: range) -> Value:
+    """Elements at places below 0 or beyond the end, as the first and the last element reflect them."""
+    start = -places.start if places.start < 0 else 2 * (x.shape[dim] - 1) - places.start
+    return piece(x, dim, start, len(places), -1)
 
 
-def _repeated(x: Value, dim: int, before: int, after: int) -> tuple[Value, Value]:
-    first, last = piece(x, dim, 0, 1), piece(x, dim, x.shape[dim] - 1, 1)
-    return _widened(first, dim, before), _widened(last, dim, after)
+def _repeated(x: Value, dim: int, places: range) -> Value:
+    """The first or the last element for all places below 0 or beyond the end."""
+    edge = piece(x, dim, 0 if places.start < 0 else x.shape[dim] - 1, 1)
+    shape = (*x.shape[:dim], len(places), *x.shape[dim + 1 :])
+    return expand(Result(f"{x.name}_wide", shape, x.dtype, x.line), edge, shape)
 
 
-def _widened(x: Value, dim: int, count: int) -> Value:
-    shape = (*x.shape[:dim], count, *x.shape[dim + 1 :])
-    return expand(Result(f"{x.name}_wide", shape, x.dtype, x.line), x, shape)
-
-
-def _surrounded(around: Callable[[Value, int, int, int], tuple[Value, Value]]) -> Callable[..., Value]:
+def _surrounded(around: Callable[[Value, int, range], Value]) -> Callable[..., Value]:
     """A rule for padding with elements of the tensor, one dimension after the other."""
 
     def rule(result: Result, x: Value, pad: Sequence[int]) -> Value:
-        sides = _sides(pad, len(x.shape))
-        x = _cropped(x, sides)
-        for d, (before, after) in enumerate(sides):
-            below, above = around(x, d, max(before, 0), max(after, 0))
-            shape = (*x.shape[:d], below.shape[d] + x.shape[d] + above.shape[d], *x.shape[d + 1 :])
-            part = Result(f"{result.name}_{d}", shape, x.dtype, result.line, result.on_cpu)
-            x = joined(part, (below, x, above), d)
+        for d, (before, after) in enumerate(_sides(pad, len(x.shape))):
+            size, end = x.shape[d], x.shape[d] + after
+            below, above = range(-before, min(end, 0)), range(max(-before, size), end)
+            first, last = max(-before, 0), min(end, size)
+            inner = [piece(x, d, first, last - first)] if first < last else []
+            parts = [*([around(x, d, below)] if below else []), *inner, *([around(x, d, above)] if above else [])]
+            shape = (*x.shape[:d], before + end, *x.shape[d + 1 :])
+            x = joined(Result(f"{result.name}_{d}", shape, x.dtype, result.line, result.on_cpu), parts, d)
         return x
 
     return rule

@@ -20,6 +20,7 @@ from autosched.tracing.values.views import Windows
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.dtypes import is_float, range_of
 from search_spaces.workloads.expression import Expression, Integer, Literal
+from search_spaces.workloads.strides import dense_strides
 
 # Of so many elements, where the largest one is can be asked of each.
 _MOST_PLACES = 64
@@ -92,15 +93,20 @@ def _places_of(result: Result, x: Value, extents: Sequence[int], windows: Sequen
     elements = [_at_place(x, windows, place) for place in places]
     along = [counted(w.count, len(x.shape), w.dim, f"{result.name}_at_{w.dim}") for w in windows]
 
+    steps = dense_strides(tuple(extents))
+    # How much further each place is than the first one of its window.
+    further = [sum(n * w.spacing * s for n, w, s in zip(p, windows, steps, strict=True)) for p in places]
+
     def chosen(t: Expression, *rest: Expression) -> Expression:
         at, given = rest[: len(windows)], rest[len(windows) :]
-        found = [_place(at, extents, windows, place) for place in places]
-        candidates = list(zip(given, found, strict=True))
-        made = candidates[-1][1][0]
-        for e, (number, inside) in reversed(candidates[:-1]):
-            made = ex.call("where", functools.reduce(ex.mul, inside, ex.call("eq", e, t)), number, made)
-        for e, (number, _) in candidates if is_float(x.dtype) else ():
-            made = ex.call("where", ex.call("eq", e, e), made, number)
+        made: Expression = Integer(further[-1])
+        for e, place, number in list(zip(given, places, further, strict=True))[-2::-1]:
+            inside = _inside(at, extents, windows, place)
+            made = ex.call("where", functools.reduce(ex.mul, inside, ex.call("eq", e, t)), Integer(number), made)
+        for e, number in zip(given, further, strict=True) if is_float(x.dtype) else ():
+            made = ex.call("where", ex.call("eq", e, e), made, Integer(number))
+        for i, w, step in zip(at, windows, steps, strict=True):
+            made = ex.add(made, ex.mul(ex.sub(ex.mul(i, Integer(w.step)), Integer(w.before)), Integer(step)))
         return made
 
     name = f"{result.name}_places"
@@ -114,18 +120,17 @@ def _at_place(x: Value, windows: Sequence[_Window], place: Sequence[int]) -> Val
     return x
 
 
-def _place(
+def _inside(
     at: Sequence[Expression], extents: Sequence[int], windows: Sequence[_Window], place: Sequence[int]
-) -> tuple[Expression, list[Expression]]:
-    """The number of that element among all of the tensor, and the conditions for it to be one."""
-    number: Expression = Integer(0)
-    inside: list[Expression] = []
+) -> list[Expression]:
+    """The conditions for a place in a window to be in the tensor, where it is not in any case."""
+    found: list[Expression] = []
     for i, extent, w, n in zip(at, extents, windows, place, strict=True):
-        here = ex.add(ex.mul(i, Integer(w.step)), Integer(n * w.spacing - w.before))
-        number = ex.add(ex.mul(number, Integer(extent)), here)
-        inside += [ex.call("le", Integer(0), here)] if w.before else []
-        inside += [ex.call("lt", here, Integer(extent))] if w.reach - w.before > extent else []
-    return number, inside
+        first = n * w.spacing - w.before
+        here = ex.add(ex.mul(i, Integer(w.step)), Integer(first))
+        found += [ex.call("le", Integer(0), here)] if first < 0 else []
+        found += [ex.call("lt", here, Integer(extent))] if (w.count - 1) * w.step + first >= extent else []
+    return found
 
 
 def _part(result: Result, name: str, shape: Sequence[int], dtype: str) -> Result:
