@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from search_spaces.structure.moving_folds import (
     Centre,
@@ -89,7 +90,7 @@ class Group:
     def stages(self) -> tuple[Stage, ...]:
         return tuple(f.stage for f in self.folds)
 
-    @property
+    @cached_property
     def leaders(self) -> frozenset[str]:
         """The folds that others are relative to, or are moved by, while points are added: these change last."""
         found = {a.tensor for r in self.relatives for a in ex.accesses(r.held or r.value)}
