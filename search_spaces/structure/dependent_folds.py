@@ -46,21 +46,18 @@ class Fold:
 
     `moved`: what its partial result becomes first when it is relative to others, which as they were are read by the
     names that `before` gives them. `held`: that is so only where parts are joined, or all points are folded.
+    `counts`: it is the number of the points.
     """
 
     stage: Stage
     start: float | None = None
     moved: Expression | None = None
     held: bool = False
+    counts: bool = False
 
     @property
     def name(self) -> str:
         return self.stage.name
-
-    @property
-    def counts(self) -> bool:
-        """Whether it is the number of the points."""
-        return self.stage.expression == Literal(1.0)
 
 
 @dataclass(frozen=True)
@@ -232,7 +229,7 @@ class _Build:
     def _count(self, member: Member) -> Access:
         if not self.counts:
             one = Literal(1.0)
-            self.counts.append(Fold(_beside(member.stage, self._fresh("count"), one)))
+            self.counts.append(Fold(_beside(member.stage, self._fresh("count"), one), counts=True))
         return Access(self.counts[0].stage.name, ())
 
     # Places of an extreme
