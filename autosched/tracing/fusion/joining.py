@@ -128,7 +128,10 @@ class _Joining:
         """What one kernel of both saves; 0 where there is none."""
         if self.only_alike and a[0].elements != b[0].elements:
             return 0.0
-        apart, together = [self._alone(a), self._alone(b)], self.fit(*self._together(a, b))
+        kept, dropped = self._together(a, b)
+        if not kept:
+            return 0.0
+        apart, together = [self._alone(a), self._alone(b)], self.fit(kept, dropped)
         if self.only_alike and together.first.products > max(fit.first.products for fit in apart):
             return 0.0
         costs = [fit.cost for fit in apart if fit.cost is not None]
