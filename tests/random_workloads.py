@@ -304,12 +304,14 @@ def elements_elsewhere(make: Maker) -> Workload:
 
 
 def several(make: Maker) -> Workload:
-    """Rows or elements of which more is stored than the last stage: others, and something else of the same axes."""
-    one = rows(make) if make.chance(0.6) else elements(make)
+    """One of the others of which more is stored than the last stage: stages before, and something else of its axes."""
+    kinds: tuple[Callable[[Maker], Workload], ...] = (product, rows, rows, elements)
+    one = kinds[int(make.rng.integers(len(kinds)))](make)
     *before, out = one.stages
     stored = [s.name for s in before if make.chance(0.6)]
     stages = [replace(s, dtype=make.dtype()) if s.name in stored else s for s in before]
-    if not stored or make.chance(0.5):
+    # What is no part of a product is no matter of its kernel.
+    if one.name != "product" and (not stored or make.chance(0.5)):
         axes = tuple(Axis(name, extent) for name, extent in one.stages[0].extents.items())
         result = make.pointwise(make.tensor(axes), axes, 1 + int(make.rng.integers(2)), gathers=False)
         whole = make.chance(0.3)

@@ -27,6 +27,7 @@ from search_spaces.workloads.expression import Access, Literal
 
 sys.path.append(str(Path(__file__).parent))
 from fused_workloads import at, gated
+from schedule_checks import faults
 
 H200 = target_named("h200")
 # So few units that persistent programs have several tiles of a small product each.
@@ -208,3 +209,9 @@ def test_a_cpu_computes_them_too(workload: Workload) -> None:
     space, rng = spaces.build(workload, CPU), np.random.default_rng(4)
     for schedule in [space.sample(rng) for _ in range(4)]:
         assert_computes(workload, schedule)
+    assert not faults(workload, 3)
+
+
+@pytest.mark.parametrize("name", ["several reduced", "several reduced, uneven", "two outputs"])
+def test_one_dot_of_two_tensors_is_tiled_on_a_cpu_whatever_its_axes(name: str) -> None:
+    assert [s.name for s in spaces.build(WORKLOADS[name], CPU).sketches] == ["tiled_dot_cpu"]

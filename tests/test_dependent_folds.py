@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from dependent_workloads import (
 from schedule_checks import HERE
 from structured_workloads import normalised
 
-from autosched import Schedule, Target, Workload, ops
+from autosched import Schedule, Target, Workload, ops, trace
 from autosched.backends import spaces
 from autosched.backends.llvm.backend import LlvmBackend
 from autosched.backends.triton.backend import TritonBackend
@@ -31,7 +32,7 @@ from autosched.checking import reference
 from autosched.checking.correctness import error_ratio, expect
 from search_spaces import target_named
 from search_spaces.programs.interpreter import interpret
-from search_spaces.sketches.rows.row_parts import RowTiles, rows_on
+from search_spaces.sketches.rows.row_parts import rows_on
 from search_spaces.sketches.rows.running_folds import groups
 
 H200 = target_named("h200")
@@ -42,7 +43,7 @@ def name_of(workload: Workload) -> str:
 
 
 def walks(workload: Workload, online: bool = True) -> int:
-    return len(groups(RowTiles(rows_on(workload, H200), 1), online))
+    return len(groups(rows_on(workload, H200), online))
 
 
 def online(workload: Workload, target: Target, number: int, seed: int = 0) -> list[Schedule]:
@@ -82,6 +83,36 @@ def test_what_a_rule_moves_shares_a_walk(workload: Workload) -> None:
 @pytest.mark.parametrize(("workload", "expected"), IN_SEVERAL)
 def test_what_no_rule_moves_waits_for_a_walk_of_its_own(workload: Workload, expected: int) -> None:
     assert walks(workload) == expected
+
+
+TRACED = {
+    "log-sum-exp": lambda x: x.logsumexp(1),
+    "log-softmax": lambda x: x.log_softmax(1),
+    "entropy": lambda x: -(x.softmax(1) * x.log_softmax(1)).sum(1),
+    "layer norm": lambda x: torch.nn.functional.layer_norm(x, (700,)),
+    "standard deviation": lambda x: x.std(1),
+    "variance written out": lambda x: ((x - x.mean(1, keepdim=True)) ** 2).mean(1),
+    "maximum and its place": lambda x: x.max(1),
+    "place of the minimum": lambda x: x.bfloat16().argmin(1),
+}
+# The logarithm of the sum is needed whole, within another sum.
+WALKS = {"entropy": 2}
+
+
+@pytest.mark.parametrize("name", TRACED)
+def test_traced_functions_take_one_walk_as_pytorch_breaks_them_down(name: str) -> None:
+    (workload,) = trace(TRACED[name], torch.randn(5, 700)).workloads
+    assert walks(workload) == WALKS.get(name, 1)
+
+
+def test_a_maximum_that_only_quotients_show_starts_from_a_finite_number() -> None:
+    def start(function: Callable[[torch.Tensor], torch.Tensor]) -> float | None:
+        (workload,) = trace(function, torch.randn(5, 700)).workloads
+        return groups(rows_on(workload, H200), True)[0].folds[0].start
+
+    lowest = torch.finfo(torch.float32).min
+    assert start(lambda x: x.softmax(1)) == start(lambda x: x.log_softmax(1)) == lowest
+    assert start(lambda x: x.logsumexp(1)) is None
 
 
 @pytest.mark.parametrize("workload", IN_ONE_WALK, ids=name_of)
@@ -206,3 +237,24 @@ def test_a_layer_norm_about_a_large_mean_is_right_in_one_walk() -> None:
         # The mean is right to a few units of 2^-11, half a unit of 1e4, and the deviation is 1; the weight is 2.
         torch.testing.assert_close(out.double() / 2, exact, rtol=1e-4, atol=4 * 2.0**-11)
         torch.testing.assert_close(mean.double(), x.double().mean(1), rtol=2.0**-22, atol=0.0)
+
+
+def test_programs_without_a_column_of_their_own_change_nothing() -> None:
+    """Of 4 programs that share 5 pieces of a row, the last one has none."""
+    x = 3.0 + torch.randn(2, 5 * 1024, generator=torch.Generator().manual_seed(0))
+    for workload, right in (
+        (variance({"r": 2, "c": 5120}, "r", "c", "rc"), x.var(1)),
+        (log_sum_exp(2, 5120), x.logsumexp(1)),
+        (place_of_extreme(2, 5120), x.argmax(1)),
+    ):
+        space = spaces.build(workload, H200)
+        shared = space.restricted("row_split", split=(4,), online=(True,), columns=((5, 1024),))
+        schedule = shared.sample(np.random.default_rng(0))
+        torch.testing.assert_close(interpreted(schedule, [x])[0].to(right), right)
+
+
+@pytest.mark.parametrize("workload", [SMALL[1], SMALL[2], SMALL[4]], ids=name_of)
+def test_kernels_compile_for_hopper(workload: Workload) -> None:
+    backend = TritonBackend()
+    for schedule in online(workload, H200, 1):
+        assert backend.compile(backend.render(schedule.program, ""), schedule.program, H200)

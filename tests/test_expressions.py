@@ -415,6 +415,14 @@ class TestDoubt:
         assert error_ratio(right, *expect(workload, [x])) <= 1
         assert error_ratio(x, *expect(workload, [x])) == math.inf
 
+    def test_where_a_wave_turns_it_is_off_by_the_square_of_its_argument(self) -> None:
+        workload = pointwise(call("sin", call("round_bfloat16", X)))
+        x = torch.full((ROWS, COLUMNS), 2.5 * math.pi)
+        (expectation,) = expect(workload, [x])
+        assert error_ratio(x.bfloat16().float().sin(), expectation) <= 1
+        assert error_ratio(x.sin(), expectation) <= 1
+        assert error_ratio(x.sin() - 0.1, expectation) > 1
+
     def test_products_of_many_factors_have_the_error_of_as_many_roundings(self) -> None:
         workload = folded("prod", X, FLOATS)
         x = torch.rand(ROWS, COLUMNS) * 0.2 + 0.9

@@ -479,6 +479,13 @@ def test_a_lookup_beside_a_contraction_is_done_with_its_register_tiles() -> None
         assert not faults(Workload("looked_up_bias", (*inputs, *indices), (acc, out)), samples=6)
 
 
+def test_integers_that_are_the_same_in_every_column_are_summed_as_numbers() -> None:
+    found = Gather("table", (at("row", "r"),))
+    total = Stage("total", (Axis("r", 5),), found, Reduction("sum", (Axis("c", 3),)))
+    inputs = (Tensor("table", (7,), "int64"), Tensor("row", (5,), "int64"))
+    assert not faults(Workload("looked_up_sum", inputs, (total,)), samples=4)
+
+
 def test_products_of_integers_are_refused_on_a_cpu() -> None:
     workload = search_spaces.ops.matmul(16, 16, 16, dtype="int8")
     with pytest.raises(search_spaces.EmptySearchSpaceError, match="products of int8; contractions for CPUs take"):

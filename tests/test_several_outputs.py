@@ -22,6 +22,7 @@ from autosched.checking.trial_data import Failed, TrialData
 from autosched.comparing.compare import compare_kernel
 from autosched.kernels.kernel import Kernel
 from autosched.machine import devices
+from autosched.measuring.local.kernel_check import check_once
 from autosched.replaying.replay import why_wrong_now
 from autosched.standalone.file import workload_text
 from autosched.standalone.tuned import Tuned
@@ -285,6 +286,15 @@ def test_a_trial_checks_and_times_a_kernel_of_several_outputs() -> None:
         (found,) = measurer.measure(workload, [schedule_of(workload, "llvm")])
     assert found.ok, found.detail
     assert 0 < found.latency_s < 1
+
+
+@pytest.mark.parametrize("buffer", ["total", "largest"])
+def test_a_kernel_that_leaves_one_output_out_is_refused_before_its_first_use(buffer: str) -> None:
+    program = without(buffer)
+    launcher = LLVM.load(LLVM.compile(LLVM.render(program, ""), program, HERE), program)
+    with pytest.raises(Failed, match=f"output {buffer}: .* elements were not written"):
+        check_once(added(), torch.device("cpu"), launcher, seed=0)
+    check_once(added(), torch.device("cpu"), loaded(added()), seed=0)
 
 
 # Calls

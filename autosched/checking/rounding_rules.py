@@ -65,6 +65,10 @@ def applied(operator: str, given: Sequence[Estimate]) -> Estimate:
         # Slopes say nothing of a square near 0, whose factors are wrong alike.
         both = torch.where((inherited[0] == 0) | (inherited[1] == 0), 0.0, inherited[0] * inherited[1])
         error = error + DECIDED * UNIT * both
+    if operator in ("sin", "cos") and inherited:
+        # Nor where these turn: they are off by half the square of what their argument is, and by no more than 2.
+        off = (DECIDED * UNIT * inherited[0]).clamp(max=2.0)
+        error = error + off.square() / (2 * DECIDED * UNIT)
     doubt = unknown(errors, result.device) | _near_pole(operator, given, axes)
     error = of_finite(error, result, doubt)
     if inherited and not _all_finite(result):

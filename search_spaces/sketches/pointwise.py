@@ -50,13 +50,17 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     axes = tiled_axes(structure)
     knobs = _gpu_knobs(axes) if target.kind == "gpu" else _cpu_knobs(axes, target)
     named = {k.name: k for k in knobs}
-    added: dict[str, KnobValue] = {"across": False, "planes": cover(axes.plane.extent, (1,))}
+    added: dict[str, KnobValue] = {
+        "across": False,
+        "volumes": cover(axes.volume.extent, (1,)),
+        "planes": cover(axes.plane.extent, (1,)),
+    }
     return (
         Sketch(
             "pointwise",
             knobs,
             lambda values: _lower(structure, axes, target, values),
-            legality_knobs=tuple(x for x in ("planes", "rows", "columns", "warps") if x in named or x != "planes"),
+            legality_knobs=tuple(x for x in ("volumes", "planes", "rows", "columns", "warps") if x in named),
             rules=(Rule(("across", "planes"), _why_not_across),) if "across" in named else (),
             seeds=_seeds(axes, named) if target.kind == "gpu" else (),
             added=tuple((name, value) for name, value in added.items() if name in named),
@@ -70,7 +74,8 @@ def _gpu_knobs(axes: TiledAxes) -> tuple[Knob, ...]:
     if axes.column.extent < LEAST_COLUMNS:
         widths.insert(0, 1 << (axes.column.extent - 1).bit_length())
     return (
-        *_planes(axes),
+        *_outer_tiling("volumes", axes.volume),
+        *_outer_tiling("planes", axes.plane),
         _tiling("rows", axes.row, [r for r in heights if r < 2 * axes.row.extent]),
         _tiling("columns", axes.column, widths),
         Choice("warps", (1, 2, 4, 8, 16)),
@@ -79,10 +84,8 @@ def _gpu_knobs(axes: TiledAxes) -> tuple[Knob, ...]:
     )
 
 
-def _planes(axes: TiledAxes) -> tuple[Knob, ...]:
-    if axes.plane == NO_AXIS:
-        return ()
-    return (_tiling("planes", axes.plane, [r for r in ROWS if r < 2 * axes.plane.extent]),)
+def _outer_tiling(name: str, axis: Axis) -> tuple[Knob, ...]:
+    return () if axis == NO_AXIS else (_tiling(name, axis, [r for r in ROWS if r < 2 * axis.extent]),)
 
 
 def _tiling(name: str, axis: Axis, sizes: Sequence[int]) -> Tiling:
@@ -101,9 +104,14 @@ def _seeds(axes: TiledAxes, knobs: dict[str, Knob]) -> tuple[Values, ...]:
         rows = nearest(knobs["rows"], max(1, size / columns[-1]))
         assert isinstance(rows, tuple)
         tiles: dict[str, KnobValue] = {"rows": rows, "columns": columns}
-        if "planes" in knobs:
-            tiles = {"planes": nearest(knobs["planes"], max(1, size / columns[-1] / rows[-1])), **tiles}
-        seeds.append(Values({**tiles, "warps": warps, "persistent": False, "streaming": False}))
+        rest = size / columns[-1] / rows[-1]
+        for name in ("planes", "volumes"):
+            if name in knobs:
+                tiles[name] = chosen = nearest(knobs[name], max(1, rest))
+                assert isinstance(chosen, tuple)
+                rest /= chosen[-1]
+        values: dict[str, KnobValue] = {**tiles, "warps": warps, "persistent": False, "streaming": False}
+        seeds.append(Values({name: values[name] for name in knobs}))
     return tuple(seeds)
 
 
@@ -114,7 +122,7 @@ def _cpu_knobs(axes: TiledAxes, target: Target) -> tuple[Knob, ...]:
     if across:
         heights += sorted({min(c, axes.row.extent) for c in COLUMNS_CPU} - {*heights})
     return (
-        *((Choice("across", (False, True)), *_planes(axes)) if across else ()),
+        *((Choice("across", (False, True)), *_outer_tiling("planes", axes.plane)) if across else ()),
         _tiling("rows", axes.row, heights),
         _tiling("columns", axes.column, sorted({min(c, axes.column.extent) for c in COLUMNS_CPU})),
         Choice("vectors", (1, 2, 4, 8)),
@@ -133,8 +141,9 @@ def _why_not_across(values: Values) -> str | None:
 def _lower(structure: Structure, axes: TiledAxes, target: Target, values: Values) -> TileProgram:
     workload = structure.workload
     tilings = {axes.row: "rows", axes.column: "columns"}
-    if "planes" in values and values.tile("planes") > 1:
-        tilings[axes.plane] = "planes"
+    for knob, axis in (("planes", axes.plane), ("volumes", axes.volume)):
+        if knob in values and values.tile(knob) > 1:
+            tilings[axis] = knob
     if values.get("across"):
         del tilings[axes.column]
     place: dict[str, Slice] = {}

@@ -34,7 +34,7 @@ from search_spaces.sketches.rows.row_parts import (
     split_outputs,
     storing,
 )
-from search_spaces.sketches.rows.running_folds import alike, groups, online_choices, reduce_columns, starts_online
+from search_spaces.sketches.rows.running_folds import Walks, alike, reduce_columns
 from search_spaces.structure.axes import Structure
 from search_spaces.workloads.expression import Affine
 from search_spaces.workloads.workload import Stage, Workload
@@ -52,15 +52,17 @@ _SEEDS_OUTER = ((64, 32, 4, 1), (128, 32, 4, 2), (256, 16, 4, 1), (32, 64, 4, 1)
 def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     """One sketch for reductions."""
     structure = rows_on(workload, target)
-    knobs = _knobs(structure, target)
-    where = unchanged(structure)
+    walks, where = Walks.of(structure), unchanged(structure)
+    knobs = _knobs(structure, target, walks)
+    of_rows = Walks.of(replace(structure, folds=folds_of_rows(structure))) if structure.kept else walks
+    seeds = _seeds(structure, walks, knobs) if target.kind == "gpu" else _cpu_seeds(structure, walks, target, knobs)
     return (
         Sketch(
             "row_looped",
             knobs,
-            lambda values: _lower(structure, target, values, where),
+            lambda values: _lower(structure, target, values, of_rows, where),
             ("rows", "columns", "warps", "stages"),
-            seeds=_seeds(structure, knobs) if target.kind == "gpu" else _cpu_seeds(structure, target, knobs),
+            seeds=seeds,
         ),
     )
 
@@ -79,11 +81,11 @@ def column_tiling(structure: Structure, target: Target) -> Tiling:
     return Tiling("columns", extent, ("loop", "tile"), tuple(cover(extent, (c,)) for c in fitting))
 
 
-def _knobs(structure: Structure, target: Target) -> tuple[Knob, ...]:
+def _knobs(structure: Structure, target: Target, walks: Walks) -> tuple[Knob, ...]:
     shared = (
         row_tiling(structure, target),
         column_tiling(structure, target),
-        Choice("online", online_choices(RowTiles(structure, 1))),
+        Choice("online", walks.choices),
     )
     streaming = Choice("streaming", (False, True))
     if target.kind == "gpu":
@@ -97,14 +99,13 @@ def _knobs(structure: Structure, target: Target) -> tuple[Knob, ...]:
     return (*shared, Choice("vectors", (1, 2, 4, 8)), Choice("prefetch", PREFETCH_BYTES), streaming)
 
 
-def _seeds(structure: Structure, knobs: tuple[Knob, ...]) -> tuple[Values, ...]:
+def _seeds(structure: Structure, walks: Walks, knobs: tuple[Knob, ...]) -> tuple[Values, ...]:
     """Tiles of a few vectors a thread, each row read as seldom as can be."""
     own = {k.name: k for k in knobs}
-    starts = starts_online(RowTiles(structure, 1))
     seeds = []
-    for (rows, columns, warps, stages), online in product(_SEEDS_OUTER if structure.outer else _SEEDS, starts):
+    for (rows, columns, warps, stages), online in product(_SEEDS_OUTER if structure.outer else _SEEDS, walks.starts):
         # By point an exponential more is computed for every element of what is rescaled.
-        by_row = online and len(starts) == 1 and not structure.outer
+        by_row = online and len(walks.starts) == 1 and not structure.outer
         values = {
             "rows": nearest(own["rows"], rows),
             "columns": nearest(own["columns"], columns),
@@ -118,14 +119,14 @@ def _seeds(structure: Structure, knobs: tuple[Knob, ...]) -> tuple[Values, ...]:
     return tuple(seeds)
 
 
-def _cpu_seeds(structure: Structure, target: Target, knobs: tuple[Knob, ...]) -> tuple[Values, ...]:
+def _cpu_seeds(structure: Structure, walks: Walks, target: Target, knobs: tuple[Knob, ...]) -> tuple[Values, ...]:
     """Rows that lie across memory: long pieces of it, and running values of which a first-level cache holds all."""
     if not structure.outer:
         return ()
     own = {k.name: k for k in knobs}
     rows = nearest(own["rows"], min(_START_ROWS_CPU, structure.rows / target.num_sms))
     tried = [(4, 4, 0, False), (8, 4, 1024, False), (1, 1, 4096, False)]
-    if len(starts_online(RowTiles(structure, 1))) > 1:
+    if len(walks.starts) > 1:
         # Squares about a mean in one walk: one time through memory less, and nothing dear for it.
         tried.append((4, 4, 0, True))
     seeds = []
@@ -141,8 +142,10 @@ def folds_of_rows(structure: Structure) -> tuple[Stage, ...]:
     return tuple(s for s in structure.folds if s.reduction and set(s.reduction.axes) == set(structure.reduced))
 
 
-def _lower(structure: Structure, target: Target, values: Values, where: Mapping[str, frozenset[Affine]]) -> TileProgram:
-    """`where`: where points leave folds unchanged."""
+def _lower(
+    structure: Structure, target: Target, values: Values, walks: Walks, where: Mapping[str, frozenset[Affine]]
+) -> TileProgram:
+    """`walks`: of folds over all reduced axes; `where`: where points leave folds unchanged."""
     workload = structure.workload
     _, width = values.tiling("columns")
     stages = values.integer("stages") if "stages" in values else 0
@@ -155,7 +158,7 @@ def _lower(structure: Structure, target: Target, values: Values, where: Mapping[
     whole = replace(rows, structure=replace(structure, folds=folds_of_rows(structure)))
     points, per_row = split_outputs(structure)
     early = ready_early(structure, points)
-    for number, group in enumerate(groups(whole, how.online)):
+    for number, group in enumerate(walks.when(how.online)):
         some = replace(walk, unchanged=alike(where, group), rows=rows.place)
         if early and number == 0:
             some = storing(some, rows, early, names, how.streaming)

@@ -10,6 +10,7 @@ Where the output has one value per row, the last kernel has programs of fewer ro
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -45,7 +46,7 @@ from search_spaces.sketches.rows.row_parts import (
     spread,
     storing,
 )
-from search_spaces.sketches.rows.running_folds import groups, join_parts, online_choices, reduce_part, starts_online
+from search_spaces.sketches.rows.running_folds import Walks, join_parts, reduce_part
 from search_spaces.structure.axes import Structure
 from search_spaces.structure.dependent_folds import Group
 from search_spaces.workloads.expression import Affine
@@ -71,14 +72,15 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
         raise UnmatchedError("folds of folds are not shared among programs")
     if not _splits(structure):
         raise UnmatchedError(f"rows of {_points(structure)} elements are too short to share among programs")
-    knobs = _knobs(structure, target)
+    walks = Walks.of(structure)
+    knobs = _knobs(structure, target, walks)
     return (
         Sketch(
             "row_split",
             knobs,
-            lambda values: _lower(structure, target, values),
+            lambda values: _lower(structure, target, values, walks.when(values.flag("online"))),
             ("rows", "split", "columns", "warps", "stages"),
-            seeds=_seeds(structure, target, {k.name: k for k in knobs}),
+            seeds=_seeds(structure, target, walks, {k.name: k for k in knobs}),
         ),
     )
 
@@ -100,7 +102,7 @@ def _shares_around(structure: Structure, split: int) -> bool:
     return len(structure.reduced) > 1 and structure.reduced[0].extent >= split
 
 
-def _knobs(structure: Structure, target: Target) -> tuple[Knob, ...]:
+def _knobs(structure: Structure, target: Target, walks: Walks) -> tuple[Knob, ...]:
     extent = structure.column.extent
     columns = column_tiling(structure, target)
     shared = tuple(value for value in columns.values if value[-1] <= max(1, extent // SPLITS[0]))
@@ -110,21 +112,21 @@ def _knobs(structure: Structure, target: Target) -> tuple[Knob, ...]:
         Choice("split", _splits(structure)),
         row_tiling(structure, target),
         replace(columns, values=shared or columns.values[:1]),
-        Choice("online", online_choices(RowTiles(structure, 1))),
+        Choice("online", walks.choices),
         Choice("warps", (1, 2, 4, 8, 16)),
         Choice("stages", (1, 2, 3, 4)),
         Choice("streaming", (False, True)),
     )
 
 
-def _seeds(structure: Structure, target: Target, knobs: dict[str, Knob]) -> tuple[Values, ...]:
+def _seeds(structure: Structure, target: Target, walks: Walks, knobs: dict[str, Knob]) -> tuple[Values, ...]:
     """Tiles of a few vectors a thread, where rows alone make too few programs to keep memory busy."""
     seeds = []
     outer = math.prod(x.extent for x in structure.parallel[:-1])
     for rows, columns, warps, stages in _SEEDS_OUTER if structure.outer else _SEEDS:
         height = nearest(knobs["rows"], rows)
         assert isinstance(height, tuple)
-        for programs, online in product(_PROGRAMS_PER_SM, starts_online(RowTiles(structure, 1))):
+        for programs, online in product(_PROGRAMS_PER_SM, walks.starts):
             split = programs * target.num_sms / (outer * height[0])
             if split < SPLITS[0]:
                 continue
@@ -141,14 +143,13 @@ def _seeds(structure: Structure, target: Target, knobs: dict[str, Knob]) -> tupl
     return tuple(seeds)
 
 
-def _lower(structure: Structure, target: Target, values: Values) -> TileProgram:
+def _lower(structure: Structure, target: Target, values: Values, walks: Sequence[Group]) -> TileProgram:
     workload = structure.workload
     _, width = values.tiling("columns")
     split, stages, around = values.integer("split"), values.integer("stages"), structure.reduced[:-1]
     shares_around = _shares_around(structure, split)
     walk = ColumnWalk(structure.column.extent, width, split, stages=stages, around=around, shares_around=shares_around)
     parts = _Parts(RowTiles(structure, values.tile("rows"), walk.walked), walk)
-    walks = groups(parts.rows, values.flag("online"))
     launched = launch(target, values)
     points, per_row = split_outputs(structure)
     early = ready_early(structure, points)
@@ -189,7 +190,7 @@ class _Parts:
         shape = (self.walk.split, *(x.extent for x in self.rows.structure.parallel))
         return Buffer(self._workspace_name(stage), shape, folded_in(stage), "workspace")
 
-    def partial(self, group: Group, before: list[Group], early: list[Stage], streaming: bool) -> list[Statement]:
+    def partial(self, group: Group, before: Sequence[Group], early: list[Stage], streaming: bool) -> list[Statement]:
         """Kernel of one walk: fold this program's part of the rows, and write the outputs that are ready."""
         names = Names({s.name for s in self.rows.workload.stages})
         body, known = self._joined(before, names)
@@ -202,7 +203,9 @@ class _Parts:
             emitter.body.append(Store(self._workspace_name(stage), where, stored.name))
         return [*body, *part, *emitter.body]
 
-    def finish(self, walks: list[Group], points: list[Stage], per_row: list[Stage], streaming: bool) -> list[Statement]:
+    def finish(
+        self, walks: Sequence[Group], points: list[Stage], per_row: list[Stage], streaming: bool
+    ) -> list[Statement]:
         """The last kernel: join every reduction and write this program's part of the outputs; the first writes rows."""
         names = Names({s.name for s in self.rows.workload.stages})
         body, known = self._joined(walks, names)
@@ -217,7 +220,7 @@ class _Parts:
         first = [If("s", 0, tuple(write(None)))] if per_row else []
         return [*body, *first, *self.walk.over(write)]
 
-    def _joined(self, walks: list[Group], names: Names) -> tuple[list[Statement], dict[str, Tile]]:
+    def _joined(self, walks: Sequence[Group], names: Names) -> tuple[list[Statement], dict[str, Tile]]:
         """Join the partial results of finished walks, in a fixed order."""
         body: list[Statement] = []
         known: dict[str, Tile] = {}

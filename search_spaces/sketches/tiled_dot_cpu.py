@@ -2,7 +2,7 @@
 
 Before:  for m, n: out[m, n] = epilogue(sum over k of a[m, k] * b[k, n])
 After:   grid m.0, n.0 (shared out to threads):
-           for k.0:
+           for k.0 (within a loop over every other axis that is reduced):
              a_tile = load (packed in panels, packed in padded rows, or read in place)
              for n.1:
                b_tile = load (packed in panels, or read in place)
@@ -17,6 +17,8 @@ of m, n and k is searched, as are packing, loop orders and unrolling.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from search_spaces.devices.target import Target
 from search_spaces.programs.lowering import Emitter, Names, buffers, start_of, workspace_name
@@ -45,7 +47,7 @@ from search_spaces.programs.tile_program import (
 from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
-from search_spaces.structure.contraction import Contraction, matrix_product
+from search_spaces.structure.contraction import Contraction, contraction
 from search_spaces.workloads.expression import Access, Affine
 from search_spaces.workloads.workload import Workload
 
@@ -69,8 +71,8 @@ MAX_CACHE_TILE = 4096
 
 def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     """One sketch for a contraction with a pointwise epilogue on a CPU, computed in float32."""
-    form = matrix_product(workload)
-    if form is None or target.kind != "cpu":
+    form = contraction(workload) if target.kind == "cpu" else None
+    if form is None or not (form.multiplies_tensors and form.is_row_major):
         return ()
     workload = form.workload
     knobs = _knobs(workload, form, target)
@@ -210,9 +212,20 @@ def _lower(workload: Workload, form: Contraction, target: Target, values: Values
     grid += reversed(tiles) if values["order"] == "nm" else tiles
     before = () if parts.pack_in_i else (parts.load_a(),)
     loop = For("k.0", parts.steps, (*before, parts.sweep()))
+    for x in reversed(form.reduced[:-1]):
+        loop = For(f"{x.name}.0", x.extent, (loop,))
     launch = Launch(lanes=target.lanes, vectors=1)
     kernel = Kernel(workload.name, Grid(tuple(grid)), (loop,), launch)
     return TileProgram(workload.name, buffers(workload, *parts.workspaces()), (kernel,))
+
+
+def _where_all(
+    values: Mapping[str, int], then: tuple[Statement, ...], otherwise: tuple[Statement, ...]
+) -> tuple[Statement, ...]:
+    """What is done where all variables have these values, and what elsewhere."""
+    for variable, value in [*values.items()][::-1]:
+        then = (If(variable, value, then, otherwise),)
+    return then
 
 
 class _Parts:
@@ -238,6 +251,10 @@ class _Parts:
         self.columns_before = ("n.0", self.block_n), ("n.1", self.sweep_n)
         self.n_start = start_of(*self.columns_before)
         self.outer = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in form.outer}
+        self.around = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in form.reduced[:-1]}
+        # The loops over the reduction, outermost first.
+        loops = (*((f"{x.name}.0", x.extent) for x in form.reduced[:-1]), ("k.0", self.steps))
+        self.loops = tuple((variable, extent) for variable, extent in loops if extent > 1)
         self.pack_in_i = values.word("inner") == "i_pack_j"
 
     @property
@@ -248,7 +265,7 @@ class _Parts:
 
     def workspaces(self) -> tuple[Buffer, ...]:
         """Partial sums between iterations of k.0, one register tile after another, unless the output holds them."""
-        if self.steps == 1 or self.sums_in_output:
+        if not self.loops or self.sums_in_output:
             return ()
         batch = tuple(x.extent for x in self.form.outer)
         shape = (*batch, self.grid_m * self.cache_m, self.grid_n * self.sweeps * self.cache_n, self.rows, self.columns)
@@ -272,7 +289,8 @@ class _Parts:
         return For("n.1", self.sweeps, (load, self._register_loops()), bound=bound)
 
     def _load(self, access: Access, name: str, axis: str, piece: Slice, panels: Panels | None) -> Load:
-        place = {**self.outer, axis: piece, self.form.k.name: Slice(start_of(("k.0", self.tile_k)), self.tile_k)}
+        along_k = Slice(start_of(("k.0", self.tile_k)), self.tile_k)
+        place = {**self.outer, **self.around, axis: piece, self.form.k.name: along_k}
         slices = tuple(place[i.terms[0][0]] for i in access.index)
         kept = [(i.terms[0][0], s.extent) for i, s in zip(access.index, slices, strict=True)]
         axes, shape = tuple(x for x, e in kept if e is not None), tuple(e for _, e in kept if e is not None)
@@ -304,17 +322,18 @@ class _Parts:
         finish = self._finish(c, place)
         buffer, where = self._sums(place)
         start: list[Statement] = [Fill(c, 0.0), *views, Prefetch(c, buffer, where), dot]
-        if self.steps == 1:
+        if not self.loops:
             return [*start, *finish]
         before = Tile("before", c.axes, c.shape)
         # The sum starts from 0 in every iteration: one that starts from memory would wait for it before the first step.
-        join = If("k.0", 0, (), (Load(before, buffer, where), Map(c, "add", ("c", "before"))))
-        end = If("k.0", self.steps - 1, tuple(finish), (Store(buffer, where, "c"),))
-        return [*start, join, end]
+        first, last = {v: 0 for v, _ in self.loops}, {v: extent - 1 for v, extent in self.loops}
+        join = _where_all(first, (), (Load(before, buffer, where), Map(c, "add", ("c", "before"))))
+        end = _where_all(last, tuple(finish), (Store(buffer, where, "c"),))
+        return [*start, *join, *end]
 
     def _sums(self, place: dict[str, Slice]) -> tuple[str, tuple[Slice, ...]]:
         """Where the sum of a register tile is between iterations of k.0; with one iteration, where the result goes."""
-        if self.steps == 1 or self.sums_in_output:
+        if not self.loops or self.sums_in_output:
             return self.workload.output_names[0], tuple(place[x.name] for x in self.form.axes)
         return workspace_name(self.workload, "partial"), (
             *self.outer.values(),
@@ -326,7 +345,7 @@ class _Parts:
 
     def _view(self, tile: str, access: Access, axis: str, variable: str, width: int) -> View:
         """The panel of an operand that one register tile needs, over the whole reduction tile."""
-        names = [i.terms[0][0] for i in access.index if i.terms[0][0] not in self.outer]
+        names = [i.terms[0][0] for i in access.index if i.terms[0][0] not in {**self.outer, **self.around}]
         pieces = {axis: Slice(start_of((variable, width)), width), self.form.k.name: Slice(Affine(), self.tile_k)}
         dtypes = {t.name: t.dtype for t in self.workload.inputs}
         shape = tuple(pieces[x].extent or 1 for x in names)

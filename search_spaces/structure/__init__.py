@@ -1,4 +1,4 @@
-"""What scheduling needs of a workload: contractions, row reductions, pointwise work.
+"""What scheduling needs of a workload: its axes by what becomes of them, its folds and outputs, its contractions.
 
 Imports `workloads`; knows nothing of schedules.
 """

@@ -104,6 +104,11 @@ class Contraction:
         return len(self.dots) == 1 and not any(is_computed(e) for side in self.operands for e in side)
 
     @property
+    def is_row_major(self) -> bool:
+        """Whether outputs have m before n."""
+        return self.axes.index(self.m) < self.axes.index(self.n)
+
+    @property
     def is_ordered(self) -> bool:
         """Whether m and n are the last axes, and k all that is reduced."""
         return len(self.reduced) == 1 and self.axes[-2:] == (self.m, self.n)

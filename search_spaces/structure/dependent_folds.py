@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from search_spaces.structure.moving_folds import (
     Centre,
@@ -45,21 +46,18 @@ class Fold:
 
     `moved`: what its partial result becomes first when it is relative to others, which as they were are read by the
     names that `before` gives them. `held`: that is so only where parts are joined, or all points are folded.
+    `counts`: it is the number of the points.
     """
 
     stage: Stage
     start: float | None = None
     moved: Expression | None = None
     held: bool = False
+    counts: bool = False
 
     @property
     def name(self) -> str:
         return self.stage.name
-
-    @property
-    def counts(self) -> bool:
-        """Whether it is the number of the points."""
-        return self.stage.expression == Literal(1.0)
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,7 @@ class Group:
     def stages(self) -> tuple[Stage, ...]:
         return tuple(f.stage for f in self.folds)
 
-    @property
+    @cached_property
     def leaders(self) -> frozenset[str]:
         """The folds that others are relative to, or are moved by, while points are added: these change last."""
         found = {a.tensor for r in self.relatives for a in ex.accesses(r.held or r.value)}
@@ -231,7 +229,7 @@ class _Build:
     def _count(self, member: Member) -> Access:
         if not self.counts:
             one = Literal(1.0)
-            self.counts.append(Fold(_beside(member.stage, self._fresh("count"), one)))
+            self.counts.append(Fold(_beside(member.stage, self._fresh("count"), one), counts=True))
         return Access(self.counts[0].stage.name, ())
 
     # Places of an extreme

@@ -41,6 +41,7 @@ from search_spaces.workloads.dtypes import FLOAT8
 from search_spaces.workloads.expression import Access, axis_index
 
 sys.path.append(str(Path(__file__).parents[1]))
+from dependent_workloads import IN_ONE_WALK, IN_SEVERAL
 from fused_workloads import gated, prepared, sum_of_products
 from structured_workloads import POINTWISE, REDUCTIONS
 
@@ -118,9 +119,10 @@ def check(
         assert error_ratio(torch.from_numpy(output), expected) <= 1, str(schedule)
 
 
+STRUCTURES = (*POINTWISE, *REDUCTIONS, *IN_ONE_WALK, *(workload for workload, _ in IN_SEVERAL))
 STRUCTURED = [
     pytest.param(workload, target, id=f"{target}-{workload.name}-{i}")
-    for i, workload in enumerate((*POINTWISE, *REDUCTIONS))
+    for i, workload in enumerate(STRUCTURES)
     for target in TARGETS
 ]
 
@@ -134,7 +136,7 @@ def test_every_structure_is_computed_by_the_interpreter(workload: Workload, targ
             check(workload, inputs, interpret(schedule.program, [x.double().numpy() for x in inputs]), schedule)
 
 
-@pytest.mark.parametrize("workload", [*POINTWISE, *REDUCTIONS], ids=lambda w: w.name)
+@pytest.mark.parametrize("workload", STRUCTURES, ids=lambda w: w.name)
 def test_every_structure_is_computed_by_machine_code(workload: Workload) -> None:
     backend, target = LlvmBackend(), devices.cpu_target()
     inputs = reference.random_inputs(workload, seed=4)

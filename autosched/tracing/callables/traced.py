@@ -51,11 +51,12 @@ def trace(
 ) -> Traced:
     """The function cut into workloads, at the shapes, element types and strides of these inputs.
 
-    `function` takes tensors and returns tensors, in any structure that PyTorch's pytrees know; other arguments are to
-    be bound before (`functools.partial`). It is captured by torch.export, once, so it must not decide by the data.
-    The inputs are not computed with, and may be on any device. Tensors that it closes over are constants: read where
-    they lie, or copied once when the kernel is made, where they lie elsewhere or apart; they are not to change. Where
-    an operator is not supported, or no kernel computes something, `allow_fallback` leaves that to PyTorch.
+    `function` takes tensors and returns tensors, bare or in tuples, lists, dicts, dataclasses and whatever else
+    PyTorch's pytrees know; other arguments are to be bound before (`functools.partial`). It is captured by
+    torch.export, once, so it must not decide by the data. The inputs are not computed with, and may be on any device.
+    Tensors that it closes over are constants: read where they lie, or copied once when the kernel is made, where they
+    lie elsewhere or apart; they are not to change. Where an operator is not supported, or no kernel computes
+    something, `allow_fallback` leaves that to PyTorch.
 
     Values are computed in float32, sums too, and are rounded where PyTorch eager rounds: after every operator whose
     result is narrower. What PyTorch computes in one operator is rounded once, here too.

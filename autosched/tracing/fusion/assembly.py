@@ -164,7 +164,8 @@ class _Assembly:
 
     def _check(self, workload: Workload) -> None:
         """Raise NotOneKernelError where no sketch computes the workload."""
-        product = contraction(workload)
+        sums = any(s.reduction and s.reduction.operator == "sum" for s in workload.stages)
+        product = contraction(workload) if sums else None
         if product and (product.is_matrix_product or self.pulled.fused_products):
             return
         if self.pulled.multiplies:

@@ -48,20 +48,21 @@ def joined(
 
 @dataclass
 class _Joining:
-    """The groups so far, each with what it reads. `saved`: what joining two saves, where that is known."""
+    """The groups so far, each with what it reads. Where that is known, `saved`: what joining two saves; `fits`: the
+    kernel of each.
+    """
 
     reads: dict[Group, dict[Value, None]]
     required: Container[Value]
     fit: FitOf
     only_alike: bool
     saved: dict[tuple[Group, Group], float] = field(default_factory=dict)
+    fits: dict[Group, Fit] = field(default_factory=dict)
 
     def best(self) -> tuple[Group, Group] | None:
         """The two groups that are best joined; None where no two are."""
         before, after = self._reach()
         pairs = [(a, b) for a, b in self._pairs() if not (before[a] & after[b] or before[b] & after[a])]
-        if self.only_alike:
-            pairs = [p for p in pairs if self._are_alike(*p)]
         for pair in pairs:
             if pair not in self.saved:
                 self.saved[pair] = self._saved(*pair)
@@ -102,11 +103,6 @@ class _Joining:
         found = dict.fromkeys(pair for groups in several for pair in combinations(groups, 2))
         return (p for p in found if len(p[0]) + len(p[1]) <= _MOST_VALUES)
 
-    def _are_alike(self, a: Group, b: Group) -> bool:
-        """Whether one kernel of both computes as many elements, and as many products, as one of them does alone."""
-        alone = max(self.fit(group, ()).first.products for group in (a, b))
-        return a[0].elements == b[0].elements and self.fit(*self._together(a, b)).first.products <= alone
-
     def _reach(self) -> tuple[dict[Group, int], dict[Group, int]]:
         """For every group, as bits, those that run before it in any case; and those that run after it."""
         order = self.in_order()
@@ -130,6 +126,18 @@ class _Joining:
 
     def _saved(self, a: Group, b: Group) -> float:
         """What one kernel of both saves; 0 where there is none."""
-        costs = [self.fit(a, ()).cost, self.fit(b, ()).cost, self.fit(*self._together(a, b)).cost]
-        known = [c for c in costs if c is not None]
-        return known[0] + known[1] - known[2] if len(known) == len(costs) else 0.0
+        if self.only_alike and a[0].elements != b[0].elements:
+            return 0.0
+        kept, dropped = self._together(a, b)
+        if not kept:
+            return 0.0
+        apart, together = [self._alone(a), self._alone(b)], self.fit(kept, dropped)
+        if self.only_alike and together.first.products > max(fit.first.products for fit in apart):
+            return 0.0
+        costs = [fit.cost for fit in apart if fit.cost is not None]
+        return sum(costs) - together.cost if len(costs) == 2 and together.cost is not None else 0.0
+
+    def _alone(self, group: Group) -> Fit:
+        if group not in self.fits:
+            self.fits[group] = self.fit(group, ())
+        return self.fits[group]

@@ -30,7 +30,7 @@ from autosched.tracing.values.views import AxisCutError, NotAffineError, Windows
 from search_spaces import Axis, InputError, Reduction, Stage
 from search_spaces.structure.inlining import MAX_WINDOW
 from search_spaces.workloads import expression as ex
-from search_spaces.workloads.dtypes import is_float, is_integer
+from search_spaces.workloads.dtypes import dtype, is_float, is_integer
 from search_spaces.workloads.expression import Access, Affine, Expression, Gather, Literal, Position
 from search_spaces.workloads.strides import check_strides
 
@@ -41,6 +41,9 @@ _MOST_PARTS = 3000
 # Operators that may follow each other in one. What prints, writes and reads expressions calls itself, twice or three
 # times for each, and Python allows a thousand such calls in all. So many take longer than moving a tensor to memory.
 _MOST_DEPTH = 150
+
+# Kernels take addresses that are multiples of so many bytes: on a CPU a cache line, on a GPU a quarter of that.
+_ALIGNMENT_BYTES = 64
 
 # What asks for elements of other values, one by one, and ends with an element of its own.
 Pulling = Generator[tuple[Value, Index], Expression, Expression]
@@ -190,7 +193,8 @@ class Elements:
         lies = lying(view, self.stored)
         if lies is not None and overlaps(lies):
             lies = None
-        if lies is not None and self._is_inside(index, view.shape):
+        inside = self._is_inside(index, view.shape)
+        if lies is not None and inside and self.factors:
             return self._read(lies, index)
         try:
             at = view.kind.source_index(index, self.extents)
@@ -202,7 +206,7 @@ class Elements:
             base = base_of(view, self.stored)
             stored = None if base in self.stored else base
             raise NotOneKernelError(f"{view.name} is no affine view", stored) from None
-        # Outside of the view, where nobody asks for what is read, its argument is read as others may do.
+        # Several views of one tensor are then one input; outside of a view, nobody asks for what is read.
         return (yield view.argument, at)
 
     def _is_inside(self, index: Index, shape: Sequence[int]) -> bool:
@@ -255,7 +259,8 @@ class Elements:
         inside = self._is_inside(index, lies.shape)
         by_stride = tuple(sorted(address.terms, key=lambda term: -term[1]))
         plain = TensorRead(lies.value.name, lies.value, address.offset, by_stride)
-        if inside and self.windows.isdisjoint(plain.axes) and self._is_tensor(plain):
+        taken = bool(self.factors) or _is_aligned(lies.value, plain.offset) or not _is_aligned(lies.value, lies.offset)
+        if inside and taken and self.windows.isdisjoint(plain.axes) and self._is_tensor(plain):
             operand = self._operand(plain)
             self.origins.setdefault(operand.name, (lies, forms))
             return as_read(at_its_axes(operand), lies.value.dtype)
@@ -417,6 +422,11 @@ class Elements:
             same = self.named(stage)
             self.stages.append(same)
         return as_read(at_its_axes(same), value.dtype)
+
+
+def _is_aligned(value: Value, offset: int) -> bool:
+    """Whether what begins so many elements behind the value in memory has an address that kernels take."""
+    return offset * dtype(value.dtype).bytes % _ALIGNMENT_BYTES == 0
 
 
 def _as_value(at: Affine | Expression, step: int, start: int, whole: bool) -> Expression:

@@ -1,4 +1,4 @@
-"""Which axes of pointwise work a tile has: the last two, and a third where these are short, or reading asks for it.
+"""Which axes of pointwise work a tile has: the last two, and more where these are short, or reading asks for it.
 
 out[b, s, i, p] with p in 2, i in 64        a tile of 2 x 64 points is short: s is its third axis
 out[b, i, m, j] = x[b, m, j, i]             neighbours of x are along i, which is the third axis
@@ -7,6 +7,7 @@ out[b, i, m, j] = x[b, m, j, i]             neighbours of x are along i, which i
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from search_spaces.structure.axes import Structure
@@ -14,20 +15,24 @@ from search_spaces.structure.memory_walks import largest_walk, memory_walks
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.workload import Axis
 
-# Points of a tile with which every thread has some vectors: a tile of whole axes with fewer takes a third one.
+# Points of a tile with which every thread has some vectors: a tile of whole axes with fewer takes a third one, and a
+# fourth.
 FEW_POINTS = 4096
 # The least positions that tiles have along a last axis, unless it is shorter.
 LEAST_COLUMNS = 64
+# The least positions of an axis that makes a short tile worth a third one.
+_LONG = 16
 NO_AXIS = Axis("", 1)
 
 
 @dataclass(frozen=True)
 class TiledAxes:
-    """The axes of a tile, the last one being that of neighbours in the output; `NO_AXIS` where there is none.
+    """The axes of a tile, the column being that of neighbours in the output; `NO_AXIS` where there is none.
 
     `turned`: neighbours of what is read are along another one of them.
     """
 
+    volume: Axis
     plane: Axis
     row: Axis
     column: Axis
@@ -51,9 +56,16 @@ def tiled_axes(structure: Structure) -> TiledAxes:
     plane = NO_AXIS
     if near in free:
         plane = near
-    elif free and math.prod(1 << (x.extent - 1).bit_length() for x in (row, column)) < FEW_POINTS:
-        plane = free[-1]
-    return TiledAxes(plane, row, column, near in (plane, row) and near != NO_AXIS)
+    elif free and _are_few((row, column)):
+        plane = next((x for x in reversed(free) if x.extent >= _LONG), free[-1])
+    beside = [x for x in free if x != plane and not _together(structure, x, plane)]
+    volume = beside[-1] if plane != NO_AXIS and beside and _are_few((plane, row, column)) else NO_AXIS
+    return TiledAxes(volume, plane, row, column, near in (plane, row) and near != NO_AXIS)
+
+
+def _are_few(axes: Sequence[Axis]) -> bool:
+    """Whether a tile of all of these axes is too small to keep its threads busy."""
+    return math.prod(1 << (x.extent - 1).bit_length() for x in axes) < FEW_POINTS
 
 
 def _together(structure: Structure, a: Axis, b: Axis) -> bool:

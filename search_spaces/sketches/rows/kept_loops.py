@@ -88,7 +88,7 @@ class KeptLoops:
         rows = replace(self.rows, structure=replace(self.structure, folds=needed))
         inner = replace(self.walk, around=self.walk.around[len(self.structure.kept) :])
         body: list[Statement] = []
-        for group in groups(rows, self.how.online) if needed else ():
+        for group in groups(rows.structure, self.how.online) if needed else ():
             place = {**self.rows.walked, **self.rows.place}
             walk = replace(inner, unchanged=alike(self.where, group), rows=place)
             body += reduce_columns(rows, walk, group, self.names, within, self.how.by_point)

@@ -30,8 +30,8 @@ ROWS_OUTER_CPU = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 def rows_on(workload: Workload, target: Target) -> Structure:
     """The structure of a workload that reduces rows, as kernels for the target see it.
 
-    A CPU walks neighbours of all tensors alike, or else vectors of columns, which some tensors hold apart. What a GPU
-    has dots for is no reduction of rows there, unless one side is thin.
+    A CPU walks neighbours of all tensors alike, or else vectors of columns, which some tensors hold apart. What a
+    target has dots for is no reduction of rows there, on a GPU unless one side is thin.
 
     Raises:
         UnmatchedError: why it is none.
@@ -39,11 +39,13 @@ def rows_on(workload: Workload, target: Target) -> Structure:
     found = structure_of(workload)
     if not found.folds:
         raise UnmatchedError("nothing is folded")
+    product = contraction(workload)
     if target.kind == "gpu":
-        fused = contraction(workload)
-        if fused and min(fused.m.extent, fused.n.extent) > SHORT_AXIS:
-            raise UnmatchedError(f"{fused.dots[0].stage} is a product of matrices, for dots")
+        if product and min(product.m.extent, product.n.extent) > SHORT_AXIS:
+            raise UnmatchedError(f"{product.dots[0].stage} is a product of matrices, for dots")
         return found
+    if product and product.is_plain and product.is_row_major:
+        raise UnmatchedError(f"{product.dots[0].stage} is a product of two tensors, for dots")
     return replace(found, outer=False) if found.outer and not found.even else found
 
 

@@ -23,31 +23,48 @@ from search_spaces.programs.tile_program import Fill, Position, Reduce, Slice, S
 from search_spaces.sketches.rows.column_walk import ColumnWalk
 from search_spaces.sketches.rows.row_parts import RowTiles, combine_operator, fold_along, folded_in, identity
 from search_spaces.structure import dependent_folds
+from search_spaces.structure.axes import Structure
 from search_spaces.structure.dependent_folds import Fold, Group, before, was
 from search_spaces.structure.moving_folds import reads
 from search_spaces.workloads.expression import Access, Affine, Apply, Expression, accesses
 
 
-def groups(rows: RowTiles, online: bool) -> list[Group]:
+def groups(structure: Structure, online: bool) -> tuple[Group, ...]:
     """The structure's folds in order, grouped into walks."""
-    structure = rows.structure
-    bodies = {s.name: rows.body_of(s) for s in structure.folds}
-    results = [Access(s.name, ()) if s.reduction else rows.body_of(s) for s in structure.outputs]
-    others = [rows.body_of(s) for s in rows.workload.stages if s.reduction and s.name not in bodies]
-    return dependent_folds.groups(structure.folds, bodies, [*others, *results], online)
+    bodies = {s.name: structure.body_of(s) for s in structure.folds}
+    results = [Access(s.name, ()) if s.reduction else structure.body_of(s) for s in structure.outputs]
+    others = [structure.body_of(s) for s in structure.workload.stages if s.reduction and s.name not in bodies]
+    return tuple(dependent_folds.groups(structure.folds, bodies, [*others, *results], online))
 
 
-def online_choices(rows: RowTiles) -> tuple[bool, ...]:
-    """Whether dependent reductions share walks, as a search may choose."""
-    apart, shared = groups(rows, online=False), groups(rows, online=True)
-    return (False, True) if len(shared) < len(apart) else (False,)
+@dataclass(frozen=True)
+class Walks:
+    """The folds of a structure grouped into walks, where those that depend on each other share none, and where they do.
 
+    A search prints thousands of programs of a structure, all of them with the one or the other.
+    """
 
-def starts_online(rows: RowTiles) -> tuple[bool, ...]:
-    """The choices to start a search from. What is only rescaled is best online; moving squares may not pay."""
-    moved = [f.moved for g in groups(rows, online=True) for f in g.folds if f.moved is not None]
-    rescaled = all(isinstance(m, Apply) and m.operator == "mul" for m in moved)
-    return online_choices(rows)[-1:] if rescaled else online_choices(rows)
+    apart: tuple[Group, ...]
+    shared: tuple[Group, ...]
+
+    @staticmethod
+    def of(structure: Structure) -> Walks:
+        return Walks(groups(structure, online=False), groups(structure, online=True))
+
+    def when(self, online: bool) -> tuple[Group, ...]:
+        return self.shared if online else self.apart
+
+    @property
+    def choices(self) -> tuple[bool, ...]:
+        """Whether dependent folds share walks, as a search may choose."""
+        return (False, True) if len(self.shared) < len(self.apart) else (False,)
+
+    @property
+    def starts(self) -> tuple[bool, ...]:
+        """The choices that a search starts from: what is only rescaled is best online, moving squares may not pay."""
+        moved = [f.moved for g in self.shared for f in g.folds if f.moved is not None]
+        rescaled = all(isinstance(m, Apply) and m.operator == "mul" for m in moved)
+        return self.choices[-1:] if rescaled else self.choices
 
 
 def alike(where: Mapping[str, frozenset[Affine]], group: Group) -> frozenset[Affine]:

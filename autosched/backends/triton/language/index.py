@@ -82,7 +82,9 @@ class Indexing:
         extent, start = piece.extent, piece.start
         value = self.affine(start) if extent is None else self.offsets(axis, start, extent, piece.step)
         tests = [f"{value} < {size}"] if self.exceeds(piece, size) else []
-        tests += [f"{value} >= 0"] if self.precedes(piece) else []
+        # What is too large for 32 bits is negative in them.
+        wraps = reach(piece, self._extents)[1] > _MAX_OFFSET
+        tests += [f"{value} >= 0"] if self.precedes(piece) or wraps else []
         if not tests:
             return ""
         name = self._identifiers.of(("mask", axis, start, extent, piece.step, size), f"mask_{axis}")
