@@ -250,7 +250,7 @@ class _Translator:
         """A call of PyTorch with exactly what the graph gives it."""
         assert callable(node.target)
         # What is constant is computed nowhere else: it has to be in memory.
-        constants = {n: made for n in node.all_input_nodes if (made := self._in_memory(n)) is not None}
+        constants = {n: held for n in node.all_input_nodes if (held := self._in_memory(n)) is not None}
         arguments, keywords = given_to(node, ChainMap(constants, self._known))
         operation = EagerOperation(node.target, arguments, tuple(keywords.items()), why)
         if is_effect(node):
