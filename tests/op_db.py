@@ -7,7 +7,7 @@ An entry is `supported` when all samples tried come out right, `refused` when on
 `wrong` when one differs from eager, `crashed` on any other exception, and `skipped` when PyTorch has no samples of that
 element type. Nothing is left to PyTorch. Workloads are computed by the reference in float64; with `--kernels` they are
 built for the CPU as well, from a starting point, and those have to pass the checks of a trial. `--json` prints every
-entry with its reason, `--update` stores the table that a test keeps from getting worse.
+entry with its reason, `--update` stores what was tried in the table that a test keeps from getting worse.
 """
 
 from __future__ import annotations
@@ -197,6 +197,19 @@ def as_table(entries: Sequence[Entry]) -> dict[str, Any]:
     return table
 
 
+def updated(stored: dict[str, Any], entries: Sequence[Entry]) -> dict[str, Any]:
+    """The stored table with what became of these entries, and the others as they were."""
+    tried = {(e.dtype, e.name) for e in entries}
+    kept = [
+        Entry(name, dtype, status)
+        for dtype, found in stored.items()
+        for status in STATUSES
+        for name in found[status]
+        if (dtype, name) not in tried
+    ]
+    return as_table(sorted([*kept, *entries], key=lambda e: list(dict.fromkeys([*stored, *DTYPES])).index(e.dtype)))
+
+
 def _classified_by_number(work: tuple[int, str, int, bool]) -> Entry:
     number, dtype, samples, kernels = work
     torch.set_num_threads(1)
@@ -219,7 +232,7 @@ def main() -> int:
         for dtype, found in table.items():
             print(f"{dtype:>10}" + "".join(f"{found['counts'][s]:>10}" for s in STATUSES))
     if options.update:
-        STORED.write_text(json.dumps({**json.loads(STORED.read_text() or "{}"), **table}, indent=0) + "\n")
+        STORED.write_text(json.dumps(updated(json.loads(STORED.read_text() or "{}"), entries), indent=0) + "\n")
     return 0
 
 

@@ -211,6 +211,7 @@ def test_tensors_without_elements_are_left_out_or_to_pytorch() -> None:
     empty = torch.empty(2, 0)
     assert trace(lambda x, y: torch.cat((x, y), 1) + 1, empty, HALVES[:2]).workloads[0].inputs[0].shape == (32,)
     assert not trace(lambda x: torch.cat((x, x), 1), empty).workloads
+    assert not trace(lambda x: F.unfold(x, 2), torch.empty(0, 1, 5, 5)).workloads
 
 
 # Values as data

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import warnings
+from collections import ChainMap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -248,9 +249,9 @@ class _Translator:
     def _eager(self, node: fx.Node, why: str) -> Any:
         """A call of PyTorch with exactly what the graph gives it."""
         assert callable(node.target)
-        arguments, keywords = given_to(node, self._known)
         # What is constant is computed nowhere else: it has to be in memory.
-        arguments = tuple(self._in_memory(n) or a for n, a in zip(node.args, arguments, strict=True))
+        constants = {n: held for n in node.all_input_nodes if (held := self._in_memory(n)) is not None}
+        arguments, keywords = given_to(node, ChainMap(constants, self._known))
         operation = EagerOperation(node.target, arguments, tuple(keywords.items()), why)
         if is_effect(node):
             return Eager(name=node.name, shape=(), dtype=NUMBER, line=user_line(node), operation=operation)
