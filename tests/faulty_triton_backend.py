@@ -11,7 +11,8 @@ import json
 from autosched.backends.backend import Artefact, Launcher
 from autosched.backends.triton.backend import TritonBackend
 from search_spaces import Axis, Schedule, Stage, Target, Tensor, TileProgram, Workload
-from search_spaces.programs.tile_program import Buffer, Grid, GridAxis, Kernel, Load, Slice, Store, Tile
+from search_spaces.programs.grid import Grid, GridAxis
+from search_spaces.programs.tile_program import Buffer, Kernel, Load, Slice, Store, Tile
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.expression import Affine
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from search_spaces import Axis, Reduction, Stage, Tensor, Workload
+from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import buffers
 from search_spaces.programs.tile_program import (
     Bound,
-    Grid,
-    GridAxis,
     Kernel,
     Launch,
     Load,

@@ -23,14 +23,13 @@ from cost_models.reuse import Nest
 from cost_models.roofline import latency_s, microkernel_rate
 from search_spaces import InputError, SearchSpace, TileProgram, ops, target_named
 from search_spaces.devices.target import cpu
+from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.tile_program import (
     Bound,
     Buffer,
     Dot,
     Fill,
     For,
-    Grid,
-    GridAxis,
     If,
     Kernel,
     Launch,

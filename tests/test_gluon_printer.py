@@ -18,14 +18,13 @@ from autosched.backends.triton import compile as triton_compile
 from autosched.backends.triton.backend import TritonBackend
 from autosched.backends.triton.source import kernel_arguments
 from search_spaces import target_named
+from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.tile_program import (
     Bound,
     Buffer,
     Dot,
     Fill,
     For,
-    Grid,
-    GridAxis,
     Kernel,
     Launch,
     Load,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from search_spaces.programs.tile_program import Grid, GridAxis
+from search_spaces.programs.grid import Grid, GridAxis
 
 AXES = (GridAxis("b", 2), GridAxis("m", 5), GridAxis("n", 3))
 

@@ -32,6 +32,7 @@ from autosched.machine import devices
 from autosched.standalone import references
 from autosched.standalone.references import HELPERS
 from search_spaces import Axis, InputError, Reduction, Stage, Tensor, Workload, target_named
+from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.interpreter import interpret
 from search_spaces.programs.lowering import Emitter, Names, buffers, why_not_sliced
 from search_spaces.programs.text import to_text
@@ -40,8 +41,6 @@ from search_spaces.programs.tile_program import (
     Fill,
     For,
     Gather,
-    Grid,
-    GridAxis,
     Kernel,
     Launch,
     Load,

@@ -16,19 +16,9 @@ from autosched.checking import reference
 from autosched.machine import devices
 from search_spaces import Axis, Stage, Target, Tensor, Workload, ops
 from search_spaces.devices.target import GPUS, cpu
+from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.interpreter import interpret
-from search_spaces.programs.tile_program import (
-    Buffer,
-    Grid,
-    GridAxis,
-    Kernel,
-    Launch,
-    Load,
-    Slice,
-    Store,
-    Tile,
-    TileProgram,
-)
+from search_spaces.programs.tile_program import Buffer, Kernel, Launch, Load, Slice, Store, Tile, TileProgram
 from search_spaces.schedules.knobs import KnobValue
 from search_spaces.workloads.expression import Access, Affine, Apply, axis_index
 

@@ -39,7 +39,8 @@ from autosched.strategies.transfer import transferred
 from autosched.tuning.warm_start import history
 from search_spaces import InputError, Schedule, TileProgram, Workload, target_named
 from search_spaces.devices.target import cpu
-from search_spaces.programs.tile_program import Grid, Kernel, Launch, Load, Slice, Tile
+from search_spaces.programs.grid import Grid
+from search_spaces.programs.tile_program import Kernel, Launch, Load, Slice, Tile
 from search_spaces.workloads.expression import Affine
 from tuning_logs import CompileFacts, TuningLog, TuningRecord, shipped_logs
 from tuning_logs.export import worth_shipping

@@ -7,21 +7,10 @@ import dataclasses
 import numpy as np
 import pytest
 
+from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.interpreter import interpret
 from search_spaces.programs.text import to_text
-from search_spaces.programs.tile_program import (
-    Buffer,
-    Grid,
-    GridAxis,
-    If,
-    Kernel,
-    Launch,
-    Load,
-    Slice,
-    Store,
-    Tile,
-    TileProgram,
-)
+from search_spaces.programs.tile_program import Buffer, If, Kernel, Launch, Load, Slice, Store, Tile, TileProgram
 from search_spaces.workloads.expression import Affine
 
 WHERE = (Slice(Affine(), 4),)

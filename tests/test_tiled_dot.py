@@ -19,8 +19,9 @@ from autosched.backends.triton.resources import resources
 from autosched.checking import reference
 from autosched.checking.correctness import Expectation, error_ratio, expect
 from search_spaces import Schedule, SearchSpace, Target, Workload, ops, target_named
+from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.interpreter import interpret
-from search_spaces.programs.tile_program import Grid, GridAxis, Slice, statements
+from search_spaces.programs.tile_program import Slice, statements
 from search_spaces.schedules.knobs import KnobValue, Values
 
 H200 = target_named("h200")

@@ -29,6 +29,7 @@ from autosched.backends.triton.resources import resources
 from autosched.checking.reference import evaluate
 from autosched.machine import devices
 from search_spaces import Schedule, Workload, ops, target_named
+from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.interpreter import interpret
 from search_spaces.programs.tile_program import (
     Bound,
@@ -36,8 +37,6 @@ from search_spaces.programs.tile_program import (
     Dot,
     Fill,
     For,
-    Grid,
-    GridAxis,
     If,
     Kernel,
     Launch,

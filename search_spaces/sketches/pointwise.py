@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from search_spaces.devices.target import Target
 from search_spaces.devices.warps import WARP
 from search_spaces.errors import UnmatchedError
+from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import Emitter, Names, buffers
-from search_spaces.programs.tile_program import Grid, GridAxis, Kernel, Launch, Slice, TileProgram
+from search_spaces.programs.tile_program import Kernel, Launch, Slice, TileProgram
 from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch

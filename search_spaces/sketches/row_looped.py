@@ -17,8 +17,9 @@ from dataclasses import replace
 from itertools import product
 
 from search_spaces.devices.target import Target
+from search_spaces.programs.grid import Grid
 from search_spaces.programs.lowering import Names, buffers
-from search_spaces.programs.tile_program import Grid, Kernel, Slice, Statement, Tile, TileProgram
+from search_spaces.programs.tile_program import Kernel, Slice, Statement, Tile, TileProgram
 from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.pointwise import PREFETCH_BYTES, launch

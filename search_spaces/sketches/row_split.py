@@ -16,20 +16,9 @@ from itertools import product
 
 from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
+from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import Names, buffers, workspace_name
-from search_spaces.programs.tile_program import (
-    Buffer,
-    Grid,
-    GridAxis,
-    If,
-    Kernel,
-    Load,
-    Slice,
-    Statement,
-    Store,
-    Tile,
-    TileProgram,
-)
+from search_spaces.programs.tile_program import Buffer, If, Kernel, Load, Slice, Statement, Store, Tile, TileProgram
 from search_spaces.schedules.knobs import Choice, Knob, Values, nearest
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch

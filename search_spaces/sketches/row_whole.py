@@ -14,8 +14,9 @@ from dataclasses import replace
 from search_spaces.devices.target import Target
 from search_spaces.devices.warps import WARP
 from search_spaces.errors import UnmatchedError
+from search_spaces.programs.grid import Grid
 from search_spaces.programs.lowering import Names, buffers
-from search_spaces.programs.tile_program import Grid, Kernel, Slice, Tile, TileProgram
+from search_spaces.programs.tile_program import Kernel, Slice, Tile, TileProgram
 from search_spaces.schedules.knobs import Choice, Knob, Values, nearest
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.pointwise import PERSISTENT_PROGRAMS_PER_SM, PREFETCH_BYTES, launch

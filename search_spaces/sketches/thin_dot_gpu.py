@@ -24,13 +24,12 @@ from typing import Literal
 
 from search_spaces.devices.target import Target
 from search_spaces.devices.warps import WARP
+from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import Emitter, Names, buffers, slices_at, start_of
 from search_spaces.programs.tile_program import (
     Bound,
     Fill,
     For,
-    Grid,
-    GridAxis,
     Kernel,
     Launch,
     Load,

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from search_spaces.devices.target import Target
+from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import Emitter, Names, buffers, start_of, workspace_name
 from search_spaces.programs.tile_program import (
     Bound,
@@ -28,8 +29,6 @@ from search_spaces.programs.tile_program import (
     Dot,
     Fill,
     For,
-    Grid,
-    GridAxis,
     If,
     Kernel,
     Launch,

@@ -12,7 +12,8 @@ from autosched.strategies import Stopped, Strategy
 from cost_models.roofline import latency_s
 from search_spaces import Schedule, SearchSpace, Target, TileProgram, Workload, ops, target_named
 from search_spaces.devices.target import cpu
-from search_spaces.programs.tile_program import Grid, Kernel
+from search_spaces.programs.grid import Grid
+from search_spaces.programs.tile_program import Kernel
 from search_spaces.schedules.knobs import Choice
 from search_spaces.schedules.limits import Resources
 from search_spaces.schedules.space import Sketch, Values

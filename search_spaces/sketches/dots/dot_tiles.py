@@ -15,19 +15,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import Emitter, Names, start_of
-from search_spaces.programs.tile_program import (
-    Bound,
-    Dot,
-    Fill,
-    For,
-    Grid,
-    GridAxis,
-    Launch,
-    Slice,
-    Statement,
-    Tile,
-)
+from search_spaces.programs.tile_program import Bound, Dot, Fill, For, Launch, Slice, Statement, Tile
 from search_spaces.schedules.knobs import Values
 from search_spaces.sketches.dots.operand_tiles import Operands, Turn, computed_turn, loaded_turn
 from search_spaces.sketches.dots.output_tiles import OutputTile

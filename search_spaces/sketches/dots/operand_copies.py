@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from search_spaces.devices.descriptors import DESCRIPTOR_ALIGNMENT_BYTES
+from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import start_of, workspace_name
-from search_spaces.programs.tile_program import Buffer, Grid, GridAxis, Kernel, Launch, Load, Slice, Store, Tile
+from search_spaces.programs.tile_program import Buffer, Kernel, Launch, Load, Slice, Store, Tile
 from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.expression import Access, axis_index
 from search_spaces.workloads.workload import Workload

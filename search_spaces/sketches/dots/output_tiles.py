@@ -10,8 +10,9 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import Names, start_of
-from search_spaces.programs.tile_program import Grid, GridAxis, Load, Slice, Split, Statement, Store, Tile
+from search_spaces.programs.tile_program import Load, Slice, Split, Statement, Store, Tile
 from search_spaces.schedules.knobs import Values
 from search_spaces.structure.contraction import Contraction
 from search_spaces.workloads.expression import Affine

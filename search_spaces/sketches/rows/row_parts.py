@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
 from search_spaces.programs import tile_program
+from search_spaces.programs.grid import GridAxis
 from search_spaces.programs.lowering import Emitter, Names
-from search_spaces.programs.tile_program import Bound, Fill, GridAxis, Reduce, Slice, Statement, Tile
+from search_spaces.programs.tile_program import Bound, Fill, Reduce, Slice, Statement, Tile
 from search_spaces.schedules.knobs import Tiling, cover
 from search_spaces.sketches.dots.dot_knobs import SHORT_AXIS
 from search_spaces.sketches.rows.column_walk import ColumnWalk

@@ -17,12 +17,12 @@ from typing import NoReturn
 
 from autosched.backends.backend import CompileError
 from search_spaces.devices.warps import WARP_GROUP
+from search_spaces.programs.grid import GridAxis
 from search_spaces.programs.tile_program import (
     Dot,
     Fill,
     For,
     Gather,
-    GridAxis,
     Kernel,
     Load,
     Map,

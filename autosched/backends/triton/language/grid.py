@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from autosched.backends.triton.language.index import Indexing
 from autosched.backends.triton.language.scope import Block, Scope
-from search_spaces.programs.tile_program import For, Grid, GridAxis, Kernel
+from search_spaces.programs.grid import Grid, GridAxis
+from search_spaces.programs.tile_program import For, Kernel
 
 
 def print_grid(kernel: Kernel, indexing: Indexing, root: Scope, block: Block) -> None:
@@ -44,7 +45,7 @@ def stream_iterations(grid: Grid, variable: str) -> str | None:
 
 
 def _open_stream(grid: Grid, indexing: Indexing, root: Scope, block: Block) -> None:
-    """Open the tile loop of a program that does an equal share of all (tile, turn) pairs (see `tile_program.Grid`)."""
+    """Open the tile loop of a program that does an equal share of all (tile, turn) pairs (see `grid.Grid`)."""
     assert grid.stream is not None
     iterations = grid.stream[1]
     share, longer = divmod(grid.pieces, grid.programs)
