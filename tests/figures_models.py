@@ -1,6 +1,7 @@
 """Models that were not written for this project, with what has no kernel left to PyTorch: a table of each.
 
 python tests/figures_models.py [name ...]       all of them, or these; needs `transformers`
+python tests/figures_models.py --layers         launches that one layer more takes, in float32 and bfloat16
 
 Small configurations with random weights; kernels are any legal ones, without tuning. A row says how long tracing took,
 how many kernels a call launches, how many operations are left to PyTorch, and the largest difference from PyTorch
@@ -63,10 +64,10 @@ def bert(layers: int = 2) -> Case:
     return Case(BertModel(config), (words(2, _LENGTH), mask), ("input_ids", "attention_mask"))
 
 
-def gpt2() -> Case:
+def gpt2(layers: int = 2) -> Case:
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    config = GPT2Config(vocab_size=_WORDS, n_embd=_WIDTH, n_layer=2, n_head=_HEADS, n_positions=32)
+    config = GPT2Config(vocab_size=_WORDS, n_embd=_WIDTH, n_layer=layers, n_head=_HEADS, n_positions=32)
     return Case(GPT2LMHeadModel(config), (words(2, _LENGTH),), ("input_ids",), (("use_cache", False),))
 
 
@@ -78,19 +79,19 @@ def llama(layers: int = 2) -> Case:
     return Case(LlamaForCausalLM(config), (words(2, _LENGTH),), ("input_ids",), (("use_cache", False),))
 
 
-def t5() -> Case:
+def t5(layers: int = 2) -> Case:
     from transformers import T5Config, T5ForConditionalGeneration
 
-    config = T5Config(vocab_size=_WORDS, d_model=_WIDTH, d_ff=2 * _WIDTH, num_layers=2, num_heads=_HEADS, d_kv=16)
+    config = T5Config(vocab_size=_WORDS, d_model=_WIDTH, d_ff=2 * _WIDTH, num_layers=layers, num_heads=_HEADS, d_kv=16)
     names = ("input_ids", "decoder_input_ids")
     given = (words(2, _LENGTH), words(2, 5))
     return Case(T5ForConditionalGeneration(config), given, names, (("use_cache", False),))
 
 
-def vit() -> Case:
+def vit(layers: int = 2) -> Case:
     from transformers import ViTConfig, ViTModel
 
-    config = ViTConfig(hidden_size=_WIDTH, num_hidden_layers=2, num_attention_heads=_HEADS, intermediate_size=128)
+    config = ViTConfig(hidden_size=_WIDTH, num_hidden_layers=layers, num_attention_heads=_HEADS, intermediate_size=128)
     config.image_size, config.patch_size = 32, 8
     return Case(ViTModel(config), (torch.randn(2, 3, 32, 32),), ("pixel_values",))
 
@@ -164,6 +165,10 @@ MODELS: dict[str, Callable[[], Case]] = {
 }
 
 
+# Of how many layers is asked; of T5, of encoder and decoder each.
+LAYERED: dict[str, Callable[[int], Case]] = {"BERT": bert, "GPT-2": gpt2, "Llama": llama, "ViT": vit, "T5": t5}
+
+
 @dataclass(frozen=True)
 class Row:
     """What became of a model. `error`: of the largest result, by eager's; `structure`: whether it is eager's."""
@@ -194,7 +199,29 @@ def measured(name: str) -> Row:
     return Row(traced, tracing_s, error, alike)
 
 
+def launches(model: Callable[[int], Case], layers: int, dtype: torch.dtype) -> list[int]:
+    """The launches of a model of so many layers, in each of the ways in which it is cut."""
+    torch.manual_seed(0)
+    case = model(layers)
+    case.module.eval().requires_grad_(False).to(dtype)
+    inputs = [x.to(dtype) if x.is_floating_point() else x for x in case.inputs]
+    return [len(cut.launched) for cut in trace(case.function(), *inputs, allow_fallback=True).cuts]
+
+
+def show_layers() -> None:
+    print("| one layer more | float32 | bfloat16 |\n|---|---|---|")
+    for name, model in LAYERED.items():
+        cells = []
+        for dtype in (torch.float32, torch.bfloat16):
+            one, two = (launches(model, layers, dtype) for layers in (1, 2))
+            cells.append(", ".join(str(b - a) for a, b in zip(one, two, strict=False)))
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+
+
 def main(names: Sequence[str]) -> None:
+    if names == ["--layers"]:
+        show_layers()
+        return
     print(f"{'model':12} {'tracing':>9} {'launches':>9} {'kernels':>8} {'left':>5} {'error':>9}  like eager's")
     for name in names or MODELS:
         row = measured(name)

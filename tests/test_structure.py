@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from autosched.backends import spaces
+from autosched.checking.trial_data import TrialData
 from search_spaces import Axis, EmptySearchSpaceError, Reduction, Schedule, Stage, Target, Tensor, Workload
 from search_spaces.devices.target import GPUS, cpu
 from search_spaces.programs.tile_program import For, Store, statements
@@ -16,7 +19,8 @@ from search_spaces.workloads import expression as ex
 from search_spaces.workloads.expression import Access, axis_index
 
 sys.path.append(str(Path(__file__).parent))
-from structured_workloads import activation_and_sums
+from schedule_checks import HERE, fault, tried
+from structured_workloads import activation_and_sums, folded
 
 TARGETS = (
     cpu("Imaginary CPU", lanes=8, threads=1, l1_bytes=32 * 1024, l2_bytes=2**20, fp32_flops=1e11),
@@ -95,3 +99,11 @@ def test_what_needs_no_fold_is_written_while_the_first_fold_reads() -> None:
         loops = [s for kernel in program.kernels for s in statements(kernel.body) if isinstance(s, For)]
         assert len(loops) == 1
         assert any(isinstance(s, Store) for s in loops[0].body)
+
+
+def test_threads_of_a_cpu_share_rows_that_are_fewer_than_they() -> None:
+    target = dataclasses.replace(HERE, threads=3, num_sms=3)
+    workload = folded({"i": 31, "j": 700}, "", "ij", "ij", ("sum", "max"))
+    space = spaces.build(workload, target).restricted("row_split")
+    data = TrialData.drawn(workload, 1, torch.device("cpu"))
+    assert not [found for s in tried(space, 4, 0) if (found := fault(s, data, target))]

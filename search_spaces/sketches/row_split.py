@@ -31,8 +31,9 @@ from search_spaces.programs.tile_program import (
     TileProgram,
 )
 from search_spaces.schedules.knobs import Choice, Knob, Values, nearest
+from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
-from search_spaces.sketches.pointwise import launch
+from search_spaces.sketches.pointwise import PREFETCH_BYTES, launch
 from search_spaces.sketches.row_looped import column_tiling
 from search_spaces.sketches.rows.column_walk import ColumnWalk
 from search_spaces.sketches.rows.row_parts import (
@@ -52,11 +53,14 @@ from search_spaces.structure.dependent_folds import Group
 from search_spaces.workloads.expression import Affine
 from search_spaces.workloads.workload import Stage, Workload
 
+STREAMING = Choice("streaming", (False, True))
 SPLITS = (2, 4, 8, 16, 32, 64, 128, 256, 512)
 # A part of fewer elements is not worth a program: 16 bytes of bfloat16 for each of 128 threads.
 MIN_PART = 1024
 # Elements of partial results that a program of the last kernel joins at once, if it can choose: 32 a thread of 4 warps.
 _JOINED = 4096
+# Parts of all rows that a thread of a CPU has at most: it has only to be busy.
+_PARTS_PER_THREAD = 4
 # (rows, columns, warps, stages), see `row_looped`; and programs per multiprocessor, enough to hide latency.
 _SEEDS = ((1, 2048, 4, 1), (1, 4096, 8, 1), (1, 8192, 8, 1))
 _SEEDS_OUTER = ((128, 32, 4, 1), (64, 64, 4, 1), (256, 32, 8, 1), (128, 32, 4, 3))
@@ -64,15 +68,15 @@ _PROGRAMS_PER_SM = (4, 8)
 
 
 def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
-    """One sketch for reductions of rows long enough to share, on a GPU: a CPU has few threads and many rows."""
+    """One sketch for reductions of rows long enough to share; on a CPU, where there are fewer rows than threads."""
     structure = rows_on(workload, target)
     if target.kind != "gpu":
-        raise UnmatchedError("a CPU has few threads, and does not share rows among them")
+        _check_on_cpu(structure, target)
     if structure.kept:
         raise UnmatchedError("folds of folds are not shared among programs")
-    if not _splits(structure):
+    if not _splits(structure, target):
         raise UnmatchedError(f"rows of {_points(structure)} elements are too short to share among programs")
-    walks = Walks.of(structure)
+    walks, on_cpu = Walks.of(structure), target.kind != "gpu"
     knobs = _knobs(structure, target, walks)
     return (
         Sketch(
@@ -80,9 +84,29 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
             knobs,
             lambda values: _lower(structure, target, values, walks.when(values.flag("online"))),
             ("rows", "split", "columns", "warps", "stages"),
-            seeds=_seeds(structure, target, walks, {k.name: k for k in knobs}),
+            rules=(Rule(("split", "columns"), lambda values: _why_idle(structure, values)),) if on_cpu else (),
+            seeds=() if on_cpu else _seeds(structure, target, walks, {k.name: k for k in knobs}),
         ),
     )
+
+
+def _check_on_cpu(structure: Structure, target: Target) -> None:
+    """Refuse rows that keep all threads busy, and kernels that would join parts and walk columns, too."""
+    count = math.prod(x.extent for x in structure.parallel)
+    if count >= target.num_sms or structure.outer:
+        raise UnmatchedError(f"{count} rows are as many as the {target.num_sms} threads, or lie across memory")
+    points, _ = split_outputs(structure)
+    if points and not ready_early(structure, points):
+        raise UnmatchedError(f"{points[0].name} needs whole folds, and a CPU's kernel joins their parts only")
+
+
+def _why_idle(structure: Structure, values: Values) -> str | None:
+    """A loop of a CPU has a turn, so every program needs columns."""
+    split = values.integer("split")
+    shared = structure.reduced[0].extent if _shares_around(structure, split) else values.tiling("columns")[0]
+    if (split - 1) * -(-shared // split) >= shared:
+        return f"split={split} of {shared} iterations leaves some programs none; choose fewer"
+    return None
 
 
 def _points(structure: Structure) -> int:
@@ -90,10 +114,11 @@ def _points(structure: Structure) -> int:
     return math.prod(x.extent for x in structure.reduced)
 
 
-def _splits(structure: Structure) -> tuple[int, ...]:
+def _splits(structure: Structure, target: Target) -> tuple[int, ...]:
     """Into how many parts a row can be cut that are worth it for as many rows as a program may have."""
     highest = min(structure.rows, ROWS_OUTER[-1]) if structure.outer else 1
-    worth = (s for s in SPLITS if _points(structure) * highest >= s * MIN_PART)
+    most = SPLITS[-1] if target.kind == "gpu" else _PARTS_PER_THREAD * target.num_sms
+    worth = (s for s in SPLITS if _points(structure) * highest >= s * MIN_PART and s <= most)
     return tuple(s for s in worth if structure.column.extent >= 2 * s or _shares_around(structure, s))
 
 
@@ -108,14 +133,19 @@ def _knobs(structure: Structure, target: Target, walks: Walks) -> tuple[Knob, ..
     shared = tuple(value for value in columns.values if value[-1] <= max(1, extent // SPLITS[0]))
     if len(structure.reduced) > 1:
         shared = columns.values
-    return (
-        Choice("split", _splits(structure)),
+    shared_knobs: tuple[Knob, ...] = (
+        Choice("split", _splits(structure, target)),
         row_tiling(structure, target),
         replace(columns, values=shared or columns.values[:1]),
         Choice("online", walks.choices),
+    )
+    if target.kind != "gpu":
+        return (*shared_knobs, Choice("vectors", (1, 2, 4, 8)), Choice("prefetch", PREFETCH_BYTES), STREAMING)
+    return (
+        *shared_knobs,
         Choice("warps", (1, 2, 4, 8, 16)),
         Choice("stages", (1, 2, 3, 4)),
-        Choice("streaming", (False, True)),
+        STREAMING,
     )
 
 
@@ -146,10 +176,11 @@ def _seeds(structure: Structure, target: Target, walks: Walks, knobs: dict[str, 
 def _lower(structure: Structure, target: Target, values: Values, walks: Sequence[Group]) -> TileProgram:
     workload = structure.workload
     _, width = values.tiling("columns")
-    split, stages, around = values.integer("split"), values.integer("stages"), structure.reduced[:-1]
+    split, around = values.integer("split"), structure.reduced[:-1]
+    stages = values.integer("stages") if "stages" in values else 0
     shares_around = _shares_around(structure, split)
     walk = ColumnWalk(structure.column.extent, width, split, stages=stages, around=around, shares_around=shares_around)
-    parts = _Parts(RowTiles(structure, values.tile("rows"), walk.walked), walk)
+    parts = _Parts(RowTiles(structure, values.tile("rows"), walk.walked), walk, by_point=target.kind == "gpu")
     launched = launch(target, values)
     points, per_row = split_outputs(structure)
     early = ready_early(structure, points)
@@ -173,6 +204,7 @@ class _Parts:
 
     rows: RowTiles
     walk: ColumnWalk
+    by_point: bool
 
     @property
     def grid(self) -> Grid:
@@ -195,7 +227,7 @@ class _Parts:
         names = Names({s.name for s in self.rows.workload.stages})
         body, known = self._joined(before, names)
         walk = storing(self.walk, self.rows, early, names, streaming) if early else self.walk
-        part, statistics = reduce_part(self.rows, walk, group, names, known, by_point=True)
+        part, statistics = reduce_part(self.rows, walk, group, names, known, self.by_point)
         emitter = self.rows.emitter(None, names, known)
         where = (Slice(Affine.of(("s", 1))), *self.rows.place.values())
         for stage, statistic in zip(group.stages, statistics, strict=True):
