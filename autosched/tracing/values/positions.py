@@ -5,13 +5,10 @@ where(lt((i), 0), add((i), 8), (i)), i below 8    →    i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
+from autosched.tracing.values.values import Extents
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.dtypes import range_of
 from search_spaces.workloads.expression import Affine, Apply, Expression, Integer, Literal, Position
-
-Extents = Mapping[str, int]
 
 
 def scaled(form: Affine, factor: int) -> Affine:
