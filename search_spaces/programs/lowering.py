@@ -67,29 +67,22 @@ def slice_at(index: Affine, place: Place) -> Slice:
     Before:  x[2*i + r - 1] for i at i.0*64 : +64 and r at r.0
     After:   x[i.0*128 + r.0 - 1 : +64 step 2]
     """
-    if index.offset == 0 and len(index.terms) == 1 and index.terms[0][1] == 1:
+    if index.is_axis:
         return place[index.terms[0][0]]
     moving = Slice(Affine())
-    terms: list[tuple[str, int]] = []
-    offset = index.offset
     for axis, c in index.terms:
         piece = place[axis]
-        terms += [(v, c * by) for v, by in piece.start.terms]
-        offset += c * piece.start.offset
         if piece.extent is not None:
             assert moving.extent is None, f"{index} moves along two axes that have an extent"
             moving = replace(piece, step=c * piece.step)
-    return replace(moving, start=Affine.of(*terms, offset=offset))
+    return replace(moving, start=index.substituted({axis: place[axis].start for axis, _ in index.terms}))
 
 
 def largest_at(form: Affine, place: Place) -> Affine:
     """The largest value that a form of the axes has at the place."""
-    total = Affine(offset=form.offset)
-    for axis, c in form.terms:
-        piece = place[axis]
-        start = Affine.of(*((v, c * by) for v, by in piece.start.terms), offset=c * piece.start.offset)
-        total = total + start + Affine(offset=max(0, c * piece.step * ((piece.extent or 1) - 1)))
-    return total
+    pieces = {axis: place[axis] for axis, _ in form.terms}
+    along = sum(max(0, c * pieces[axis].step * ((pieces[axis].extent or 1) - 1)) for axis, c in form.terms)
+    return form.substituted({axis: piece.start for axis, piece in pieces.items()}) + Affine(offset=along)
 
 
 def why_not_sliced(access: Access, tiled: Collection[str]) -> str | None:

@@ -18,7 +18,7 @@ from search_spaces.errors import UnmatchedError
 from search_spaces.structure.contraction import contraction
 from search_spaces.structure.inlining import inlined_reads
 from search_spaces.structure.memory_walks import largest_walk, memory_walks
-from search_spaces.structure.merging import loops, merged_axes
+from search_spaces.structure.merging import merged_axes
 from search_spaces.structure.stages import inline, with_axes_named
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.dtypes import is_integer
@@ -109,7 +109,7 @@ def structure_of(workload: Workload) -> Structure:
     if not folds:
         return _pointwise(merged_axes(workload))
     reduced = _reduced(folds)
-    kept = {x.name for s in workload.stages for x in loops(s)} - {x.name for x in reduced}
+    kept = {x.name for s in workload.stages for x in s.loops} - {x.name for x in reduced}
     workload = merged_axes(workload, kept)
     return _with_own_names(_reducing(workload, [s for s in workload.stages if s.reduction]))
 
@@ -235,7 +235,7 @@ def _with_own_names(found: Structure) -> Structure:
 
 def _check_extents(workload: Workload) -> None:
     known: dict[str, Axis] = {}
-    for axis in (x for s in workload.stages for x in loops(s)):
+    for axis in (x for s in workload.stages for x in s.loops):
         other = known.setdefault(axis.name, axis)
         if other != axis:
             raise UnmatchedError(f"axis {axis.name} has {other.extent} positions, and elsewhere {axis.extent}")

@@ -12,7 +12,7 @@ from search_spaces.structure.memory_walks import memory_walks
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.axis_merging import mergeable
 from search_spaces.workloads.expression import Access, Expression, Gather, Position
-from search_spaces.workloads.workload import Axis, Stage, Tensor, Workload
+from search_spaces.workloads.workload import Axis, Tensor, Workload
 
 _NO_AXIS = ""
 
@@ -34,7 +34,7 @@ def merged_axes(workload: Workload, kept: Collection[str] = ()) -> Workload:
 
 def _mergeable(workload: Workload, fixed: frozenset[str]) -> tuple[Axis, Axis] | None:
     """Two axes that can be one, the outer one first."""
-    axes = {x.name: x for s in workload.stages for x in loops(s)}
+    axes = {x.name: x for s in workload.stages for x in s.loops}
     lists = [[x.name for x in s.axes] for s in workload.stages]
     lists += [[x.name for x in s.reduction.axes] for s in workload.stages if s.reduction]
     lists += [_names(a) for s in workload.stages for a in ex.accesses(s.expression)]
@@ -43,19 +43,9 @@ def _mergeable(workload: Workload, fixed: frozenset[str]) -> tuple[Axis, Axis] |
     return (axes[found[0]], axes[found[1]]) if found else None
 
 
-def loops(stage: Stage) -> tuple[Axis, ...]:
-    """The axes of a stage: its own, then those that it folds."""
-    return (*stage.axes, *(stage.reduction.axes if stage.reduction else ()))
-
-
 def _names(access: Access) -> list[str]:
     """The axis that indexes each dimension, if one alone does."""
-    return [index.terms[0][0] if is_axis(index) else _NO_AXIS for index in access.index]
-
-
-def is_axis(index: ex.Affine) -> bool:
-    """Whether the index is just an axis."""
-    return index.offset == 0 and len(index.terms) == 1 and index.terms[0][1] == 1
+    return [index.terms[0][0] if index.is_axis else _NO_AXIS for index in access.index]
 
 
 def _used_as_values(workload: Workload) -> frozenset[str]:
@@ -76,7 +66,7 @@ def _used_as_values(workload: Workload) -> frozenset[str]:
                 for index, size in zip(e.index, sizes[e.tensor], strict=True):
                     names = {v for v, _ in index.terms}
                     within = e.fill is None or all(stage.extents[v] == size for v in names)
-                    found |= set() if is_axis(index) and within else names
+                    found |= set() if index.is_axis and within else names
     return frozenset(found)
 
 

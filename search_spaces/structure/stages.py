@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from search_spaces.structure.merging import is_axis
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.expression import Access, Expression, Gather
 from search_spaces.workloads.workload import Axis, Stage, Workload
@@ -32,7 +31,7 @@ def is_plain(workload: Workload) -> bool:
     shapes = {t.name: t.shape for t in workload.inputs} | {s.name: s.shape for s in workload.stages}
     for stage in workload.stages:
         forms = (i for e in ex.walk(stage.expression) if isinstance(e, Access | Gather) for i in e.index)
-        if any(isinstance(i, ex.Affine) and not is_axis(i) for i in forms):
+        if any(isinstance(i, ex.Affine) and not i.is_axis for i in forms):
             return False
         if any(a.fill is not None for a in ex.accesses(stage.expression)):
             return False
@@ -51,14 +50,12 @@ def with_axes_named(workload: Workload, names: dict[str, str]) -> Workload:
     def axes(given: tuple[Axis, ...]) -> tuple[Axis, ...]:
         return tuple(Axis(names[x.name], x.extent) for x in given)
 
-    def form(index: ex.Affine) -> ex.Affine:
-        return ex.Affine.of(*((names[v], c) for v, c in index.terms), offset=index.offset)
-
+    forms = {old: ex.axis_index(new) for old, new in names.items()}
     stages = tuple(
         replace(
             s,
             axes=axes(s.axes),
-            expression=ex.reindexed(s.expression, form),
+            expression=ex.reindexed(s.expression, lambda index: index.substituted(forms)),
             reduction=replace(s.reduction, axes=axes(s.reduction.axes)) if s.reduction else None,
         )
         for s in workload.stages

@@ -124,8 +124,27 @@ class Affine:
     def __add__(self, other: Affine) -> Affine:
         return Affine.of(*self.terms, *other.terms, offset=self.offset + other.offset)
 
+    def __neg__(self) -> Affine:
+        return Affine(tuple((v, -c) for v, c in self.terms), -self.offset)
+
+    def __sub__(self, other: Affine) -> Affine:
+        return self + -other
+
+    def __mul__(self, factor: int) -> Affine:
+        return Affine.of(*((v, c * factor) for v, c in self.terms), offset=self.offset * factor)
+
+    @property
+    def is_axis(self) -> bool:
+        """Whether it is just a variable."""
+        return self.offset == 0 and len(self.terms) == 1 and self.terms[0][1] == 1
+
+    def substituted(self, forms: Mapping[str, Affine]) -> Affine:
+        """The form with every variable replaced by a form."""
+        terms = [(v, c * by) for variable, c in self.terms for v, by in forms[variable].terms]
+        return Affine.of(*terms, offset=self.offset + sum(c * forms[variable].offset for variable, c in self.terms))
+
     def evaluate(self, values: Mapping[str, int]) -> int:
-        """The value with every variable replaced."""
+        """The value with every variable replaced by a number."""
         return self.offset + sum(c * values[v] for v, c in self.terms)
 
     def maximum(self, extents: Mapping[str, int]) -> int:
@@ -149,10 +168,6 @@ class Affine:
     def from_json(data: Any) -> Affine:
         terms, offset = data
         return Affine(tuple((str(v), int(c)) for v, c in terms), int(offset))
-
-
-def negated(form: Affine) -> Affine:
-    return Affine(tuple((v, -c) for v, c in form.terms), -form.offset)
 
 
 def axis_index(name: str) -> Affine:

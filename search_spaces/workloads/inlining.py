@@ -52,9 +52,4 @@ def _with(expression: Expression, named: Mapping[str, Stage]) -> Expression:
 
 def at_index(expression: Expression, index: Mapping[str, Affine]) -> Expression:
     """The expression where its axes have these values."""
-
-    def form(given: Affine) -> Affine:
-        terms = [(v, c * k) for axis, k in given.terms for v, c in index[axis].terms]
-        return Affine.of(*terms, offset=given.offset + sum(index[axis].offset * k for axis, k in given.terms))
-
-    return ex.reindexed(expression, form)
+    return ex.reindexed(expression, lambda form: form.substituted(index))

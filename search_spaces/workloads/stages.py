@@ -95,10 +95,14 @@ class Stage:
         return tuple(a.extent for a in self.axes)
 
     @property
+    def loops(self) -> tuple[Axis, ...]:
+        """The axes of the stage: its own, then those that it folds."""
+        return (*self.axes, *(self.reduction.axes if self.reduction else ()))
+
+    @property
     def extents(self) -> dict[str, int]:
         """Extent of every loop of the stage, reduction loops included."""
-        reduced = self.reduction.axes if self.reduction else ()
-        return {a.name: a.extent for a in (*self.axes, *reduced)}
+        return {a.name: a.extent for a in self.loops}
 
     @property
     def points(self) -> int:

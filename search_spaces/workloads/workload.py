@@ -86,7 +86,7 @@ class Workload:
         for stage in self.stages:
             check_shape(stage.name, stage.shape)
             dtype(stage.dtype)
-            check_axes(stage.name, (*stage.axes, *(stage.reduction.axes if stage.reduction else ())))
+            check_axes(stage.name, stage.loops)
             self._check_stage(stage, known)
             known[stage.name] = stage.shape
         self._check_outputs()

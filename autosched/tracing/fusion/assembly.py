@@ -142,7 +142,7 @@ class _Assembly:
         operands: Sequence[TensorRead],
         placed: Mapping[str, Mapping[str, int]],
     ) -> Assembled:
-        extents = {a.name: a.extent for s in stages for a in (*s.axes, *(s.reduction.axes if s.reduction else ()))}
+        extents = {a.name: a.extent for s in stages for a in s.loops}
         views = tuple(view_of(o, extents) for o in operands)
         inputs = enumerate(zip(operands, views, strict=True))
         outputs = [s for s in stages if s.name in placed]

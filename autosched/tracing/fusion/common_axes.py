@@ -13,7 +13,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from autosched.tracing.values.elements import Elements, NotOneKernelError, variables
-from autosched.tracing.values.positions import scaled
 from autosched.tracing.values.values import Extents, Index, Value
 from autosched.tracing.values.views import AxisCutError
 from search_spaces.workloads.expression import Affine, axis_index
@@ -61,7 +60,7 @@ def _covers(index: Index, shape: Sequence[int], extents: Extents) -> bool:
 
 def _renamed(at: object, names: Mapping[str, str]) -> Affine:
     assert isinstance(at, Affine)
-    return sum((scaled(axis_index(names.get(v, v)), c) for v, c in at.terms), Affine(offset=at.offset))
+    return at.substituted({v: axis_index(names.get(v, v)) for v, _ in at.terms})
 
 
 def _known_axes(
@@ -99,7 +98,7 @@ def _walks(pulled: Elements) -> dict[Value, list[Walk]]:
     for value, index in pulled.known:
         if value not in pulled.stored and all(isinstance(at, Affine) for at in index):
             steps = zip(index, dense_strides(value.shape), strict=True)
-            whole = sum((scaled(at, s) for at, s in steps if isinstance(at, Affine)), Affine())
+            whole = sum((at * s for at, s in steps if isinstance(at, Affine)), Affine())
             found.setdefault(value, []).append(dict(whole.terms))
     return found
 

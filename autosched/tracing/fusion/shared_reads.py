@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autosched.tracing.values.elements import Elements
-from autosched.tracing.values.positions import scaled, within
+from autosched.tracing.values.positions import within
 from autosched.tracing.values.tensor_reads import TensorRead, in_order, view_of, whole_of
 from autosched.tracing.values.values import Extents
 from search_spaces import InputError, Stage
@@ -91,7 +91,7 @@ def _operand(whole: TensorRead, reads: Sequence[_Forms], own: set[int], extents:
     strides = [s for _, s in whole.strides]
     beside = {v for r in reads for d in own for v, _ in r[d].terms}
     plain = [d for d in range(len(strides)) if d not in own]
-    address = sum((scaled(reads[0][d], strides[d]) for d in plain), Affine(offset=whole.offset))
+    address = sum((reads[0][d] * strides[d] for d in plain), Affine(offset=whole.offset))
     if any(v in beside for v, _ in address.terms):
         return None
     kept = [(*whole.strides[d], whole.sizes[d]) for d in sorted(own)]

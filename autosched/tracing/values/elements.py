@@ -10,7 +10,7 @@ import math
 from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from autosched.tracing.values.positions import affine_of, as_integer, beyond, is_below, is_inside, scaled, within
+from autosched.tracing.values.positions import affine_of, as_integer, beyond, is_below, is_inside, within
 from autosched.tracing.values.templates import filled
 from autosched.tracing.values.tensor_reads import Lying, TensorRead, base_of, lying, overlaps, whole_of
 from autosched.tracing.values.values import (
@@ -102,7 +102,7 @@ class Elements:
             return Affine()
         inner = self.cuts.get(axis)
         if inner is not None and size % inner == 0:
-            return scaled(self.dimension(f"{axis}o", size // inner), inner) + self.dimension(f"{axis}i", inner)
+            return self.dimension(f"{axis}o", size // inner) * inner + self.dimension(f"{axis}i", inner)
         self.extents[axis] = size
         return ex.axis_index(axis)
 
@@ -254,7 +254,7 @@ class Elements:
         for at, stride in zip(index, lies.strides, strict=True):
             if not isinstance(at, Affine):
                 return self._gathered(lies, index)
-            address += scaled(at, stride)
+            address += at * stride
         forms = tuple(i for i in index if isinstance(i, Affine))
         inside = self._is_inside(index, lies.shape)
         by_stride = tuple(sorted(address.terms, key=lambda term: -term[1]))
@@ -280,7 +280,7 @@ class Elements:
         """An element at indices that are data: the tensor is an input with its own dimensions."""
         operand = self._operand(whole_of(lies))
         plain = (
-            isinstance(i, Affine) and i.offset == 0 and [c for _, c in i.terms] == [1] and within(i, size, self.extents)
+            isinstance(i, Affine) and i.is_axis and within(i, size, self.extents)
             for i, size in zip(index, lies.shape, strict=True)
         )
         at = tuple(i if p else as_integer(i) for i, p in zip(index, plain, strict=True))
@@ -432,7 +432,7 @@ def _is_aligned(value: Value, offset: int) -> bool:
 def _as_value(at: Affine | Expression, step: int, start: int, whole: bool) -> Expression:
     """`start + step * at`, as an integer if it is `whole`, or else as a float32; data is an integer."""
     if isinstance(at, Affine):
-        form = scaled(at, step) + Affine(offset=start)
+        form = at * step + Affine(offset=start)
         if not form.terms:
             return ex.Integer(form.offset) if whole else Literal(float(form.offset))
         return ex.call("to_integer", Position(form)) if whole else Position(form)

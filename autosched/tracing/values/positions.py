@@ -11,10 +11,6 @@ from search_spaces.workloads.dtypes import range_of
 from search_spaces.workloads.expression import Affine, Apply, Expression, Integer, Literal, Position
 
 
-def scaled(form: Affine, factor: int) -> Affine:
-    return Affine.of(*((v, c * factor) for v, c in form.terms), offset=form.offset * factor)
-
-
 def within(at: Affine, size: int, extents: Extents) -> bool:
     """Whether the index is one of a dimension of that size for all positions."""
     return at.minimum(extents) >= 0 and at.maximum(extents) < size
@@ -72,14 +68,14 @@ def _fitting(form: Affine | None, dtype: str, extents: Extents) -> Affine | None
 
 
 def _combined(operator: str, a: Affine, b: Affine, extents: Extents) -> Affine | None:
-    apart = a + scaled(b, -1)
+    apart = a - b
     match operator:
         case "add":
             return a + b
         case "sub":
             return apart
         case "mul":
-            return scaled(a, b.offset) if not b.terms else scaled(b, a.offset) if not a.terms else None
+            return a * b.offset if not b.terms else b * a.offset if not a.terms else None
     if apart.minimum(extents) >= 0:
         return a if operator == "maximum" else b
     if apart.maximum(extents) <= 0:
@@ -96,7 +92,7 @@ def _holds(condition: Expression, extents: Extents) -> bool | None:
             return None
     if first is None or second is None:
         return None
-    apart = first + scaled(second, -1)
+    apart = first - second
     bound = 0 if operator == "lt" else 1
     if apart.maximum(extents) < bound:
         return True

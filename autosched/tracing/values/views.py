@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import torch
 
-from autosched.tracing.values.positions import scaled
 from autosched.tracing.values.values import Extents, Index
 from search_spaces.workloads.expression import Affine, Expression
 
@@ -99,7 +98,7 @@ class Slicing:
         return tensor[(*(slice(None),) * self.dim, slice(self.start, stop, self.step))]
 
     def source_index(self, index: Index, extents: Extents) -> Index:
-        here = scaled(affine(index[self.dim]), self.step) + Affine(offset=self.start)
+        here = affine(index[self.dim]) * self.step + Affine(offset=self.start)
         return (*index[: self.dim], here, *index[self.dim + 1 :])
 
 
@@ -153,7 +152,7 @@ class Windows:
 
     def source_index(self, index: Index, extents: Extents) -> Index:
         *others, inner = index
-        here = scaled(affine(others[self.dim]), self.step) + scaled(affine(inner), self.spacing)
+        here = affine(others[self.dim]) * self.step + affine(inner) * self.spacing
         return (*others[: self.dim], here, *others[self.dim + 1 :])
 
 
@@ -176,7 +175,7 @@ def reshaped(index: Sequence[Affine], shape: Sequence[int], source: Sequence[int
             # As it is, also where it is outside.
             found[theirs[0]] = index[ours[0]]
             continue
-        number = sum((scaled(index[d], math.prod(shape[i] for i in ours if i > d)) for d in ours), Affine())
+        number = sum((index[d] * math.prod(shape[i] for i in ours if i > d) for d in ours), Affine())
         for d in theirs:
             inner = math.prod(source[i] for i in theirs if i > d)
             found[d], number = _quotient(number, inner, source[d], extents)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from search_spaces.programs.lowering import largest_at
 from search_spaces.programs.tile_program import Bound, For, If, Slice, Statement
-from search_spaces.workloads.expression import Affine, negated
+from search_spaces.workloads.expression import Affine
 from search_spaces.workloads.workload import Axis
 
 # Makes the statements for some columns.
@@ -114,7 +114,7 @@ class ColumnWalk:
         body = tuple(self._turn(turn, start, self.width))
         place = {**self.rows, **self.walked, "c": Slice(start, self.width)}
         largest = (largest_at(form, place) for form in sorted(self.unchanged, key=str))
-        useful = tuple(Bound(negated(form), 1) for form in largest if variable in dict(form.terms))
+        useful = tuple(Bound(-form, 1) for form in largest if variable in dict(form.terms))
         return [For(variable, share, body, pipeline_stages=self.stages, bound=bound, useful=useful)]
 
     def _turn(self, turn: Turn, start: Affine, columns: int) -> list[Statement]:

@@ -27,7 +27,6 @@ from search_spaces.workloads.expression import (
     Literal,
     Position,
     is_integral,
-    negated,
 )
 from search_spaces.workloads.workload import Stage
 
@@ -125,15 +124,15 @@ class _Guards:
             if abs(step) != 1:
                 return False
             rest = form + Affine.of((column.name, -step))
-            (least if step == 1 else most).append(negated(rest) if step == 1 else rest)
-        return all((end + negated(first)).minimum(extents) >= 0 for first in least for end in most)
+            (least if step == 1 else most).append(-rest if step == 1 else rest)
+        return all((end - first).minimum(extents) >= 0 for first in least for end in most)
 
     def _outside(self, tensor: str, index: Sequence[Affine]) -> Forms:
         """Where the index is outside of the tensor."""
         shape = next((t.shape for t in self.structure.workload.inputs if t.name == tensor), None)
         if shape is None:
             return _NOWHERE
-        ends = (negated(i) + Affine(offset=size - 1) for i, size in zip(index, shape, strict=True))
+        ends = (-i + Affine(offset=size - 1) for i, size in zip(index, shape, strict=True))
         return frozenset((*index, *ends))
 
     def truth(self, e: Expression) -> tuple[Forms, Forms]:
@@ -142,7 +141,7 @@ class _Guards:
             case Apply("lt" | "le" | "eq" as operator, (first, second)):
                 a, b = self.position(first), self.position(second)
                 if a is not None and b is not None:
-                    more, less = b + negated(a), a + negated(b)  # b - a, a - b
+                    more, less = b - a, a - b
                     before, after = more + Affine(offset=-1), less + Affine(offset=-1)
                     match operator:
                         case "lt":
@@ -175,7 +174,7 @@ class _Guards:
                 a, b = self.position(first), self.position(second)
                 if a is None or b is None:
                     return None
-                total = a + (b if operator == "add" else negated(b))
+                total = a + b if operator == "add" else a - b
                 return total if self._is_exact(total) else None
             case _:
                 return None

@@ -99,7 +99,7 @@ class Indexing:
         names = iter(axes)
         for piece, stride, size in zip(slices, buffer.strides, buffer.shape, strict=True):
             if piece.extent is None:
-                base += Affine.of(*((v, c * stride) for v, c in piece.start.terms), offset=piece.start.offset * stride)
+                base += piece.start * stride
                 masks.append(self.mask(f"{buffer.name}_row", piece, size))
                 continue
             axis = next(names)
