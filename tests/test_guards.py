@@ -34,7 +34,7 @@ from autosched.standalone.references import HELPERS
 from search_spaces import Axis, InputError, Reduction, Stage, Tensor, Workload, target_named
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.interpreter import interpret
-from search_spaces.programs.lowering import Emitter, Names, buffers, why_not_sliced
+from search_spaces.programs.lowering import Emitter, buffers, why_not_sliced
 from search_spaces.programs.text import to_text
 from search_spaces.programs.tile_program import (
     Buffer,
@@ -62,6 +62,7 @@ from search_spaces.workloads.expression import (
     axis_index,
     call,
 )
+from search_spaces.workloads.names import Names
 
 sys.path.append(str(Path(__file__).parent))
 from schedule_checks import faults

@@ -23,6 +23,7 @@ from search_spaces.workloads.expression import (
     Position,
     is_integral,
 )
+from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Workload
 
 # What one place of a tile holds for each axis: where the axis starts, and how many positions of it the tile has.
@@ -97,21 +98,6 @@ def why_not_sliced(access: Access, tiled: Collection[str]) -> str | None:
     moving = [x for axes in by_dimension for x in axes]
     twice = next((x for x in moving if moving.count(x) > 1), None)
     return f"{access.tensor} is read along a diagonal, by {twice} in two dimensions" if twice else None
-
-
-@dataclass
-class Names:
-    """Gives out names for tiles: the wanted name, or with a number behind it when it is taken."""
-
-    taken: set[str] = field(default_factory=set)
-
-    def fresh(self, wanted: str) -> str:
-        name, number = wanted, 1
-        while name in self.taken:
-            number += 1
-            name = f"{wanted}{number}"
-        self.taken.add(name)
-        return name
 
 
 @dataclass

@@ -149,6 +149,11 @@ def nearest(knob: Knob, *wanted: float) -> KnobValue:
     return min(knob.values, key=distance)
 
 
+def padded(extent: int) -> int:
+    """The positions of a GPU's tile that holds so many: a power of two."""
+    return 1 << (extent - 1).bit_length()
+
+
 def cover(extent: int, inner: tuple[int, ...]) -> tuple[int, ...]:
     """The tiling with these inner factors: the outermost factor is the fewest that cover `extent`."""
     return (-(-extent // math.prod(inner)), *inner)

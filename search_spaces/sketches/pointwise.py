@@ -14,14 +14,15 @@ from search_spaces.devices.target import Target
 from search_spaces.devices.warps import WARP
 from search_spaces.errors import UnmatchedError
 from search_spaces.programs.grid import Grid, GridAxis
-from search_spaces.programs.lowering import Emitter, Names, buffers
+from search_spaces.programs.lowering import Emitter, buffers
 from search_spaces.programs.tile_program import Kernel, Launch, Slice, TileProgram
-from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest
+from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest, padded
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.points.tiled_axes import LEAST_COLUMNS, NO_AXIS, TiledAxes, tiled_axes
 from search_spaces.structure.axes import Structure, structure_of
 from search_spaces.workloads.expression import Affine
+from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis, Workload
 
 # Persistent grids start this many programs per multiprocessor: enough to hide latency, few enough to stay resident.
@@ -73,7 +74,7 @@ def _gpu_knobs(axes: TiledAxes) -> tuple[Knob, ...]:
     heights = (*ROWS, *MORE_ROWS) if axes.short else ROWS
     widths = [c for c in COLUMNS if c < 2 * max(LEAST_COLUMNS, axes.column.extent)]
     if axes.column.extent < LEAST_COLUMNS:
-        widths.insert(0, 1 << (axes.column.extent - 1).bit_length())
+        widths.insert(0, padded(axes.column.extent))
     return (
         *_outer_tiling("volumes", axes.volume),
         *_outer_tiling("planes", axes.plane),

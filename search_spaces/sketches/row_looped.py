@@ -18,9 +18,9 @@ from itertools import product
 
 from search_spaces.devices.target import Target
 from search_spaces.programs.grid import Grid
-from search_spaces.programs.lowering import Names, buffers
+from search_spaces.programs.lowering import buffers
 from search_spaces.programs.tile_program import Kernel, Slice, Statement, Tile, TileProgram
-from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest
+from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest, padded
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.pointwise import PREFETCH_BYTES, launch
 from search_spaces.sketches.rows.column_walk import ColumnWalk
@@ -28,7 +28,6 @@ from search_spaces.sketches.rows.contributions import unchanged
 from search_spaces.sketches.rows.kept_loops import KeptLoops, Walking
 from search_spaces.sketches.rows.row_parts import (
     RowTiles,
-    padded,
     ready_early,
     row_tiling,
     rows_on,
@@ -38,6 +37,7 @@ from search_spaces.sketches.rows.row_parts import (
 from search_spaces.sketches.rows.running_folds import Walks, alike, reduce_columns
 from search_spaces.structure.axes import Structure
 from search_spaces.workloads.expression import Affine
+from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Stage, Workload
 
 COLUMNS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)

@@ -25,7 +25,7 @@ from typing import Literal
 from search_spaces.devices.target import Target
 from search_spaces.devices.warps import WARP
 from search_spaces.programs.grid import Grid, GridAxis
-from search_spaces.programs.lowering import Emitter, Names, buffers, slices_at, start_of
+from search_spaces.programs.lowering import Emitter, buffers, slices_at, start_of
 from search_spaces.programs.tile_program import (
     Bound,
     Fill,
@@ -41,11 +41,12 @@ from search_spaces.programs.tile_program import (
     Tile,
     TileProgram,
 )
-from search_spaces.schedules.knobs import Choice, Knob, Tiling, Values, cover, nearest
+from search_spaces.schedules.knobs import Choice, Knob, Tiling, Values, cover, nearest, padded
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.dots.split_reduction import combine, partial_sums
 from search_spaces.sketches.dots.thin_form import MAX_PRODUCTS, ThinForm, thin_form, thin_rules, threads_of, turns_of
 from search_spaces.workloads.expression import Affine
+from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis, Workload
 
 # Tiles of the large operand along the axis whose neighbours are neighbours in memory: from a sector of 32 bytes up to
@@ -175,7 +176,7 @@ def _lower(workload: Workload, form: ThinForm, values: Values) -> TileProgram:
         where = (Slice(start_of(("k.split", 1))), *(place[x.name] for x in form.whole.axes))
         body.append(Store(partial.name, where, total.name))
     first = Kernel(f"{workload.name}_partial", grid, tuple(body), launch)
-    columns = min(COMBINE_TILE, 1 << (form.whole.n.extent - 1).bit_length())
+    columns = min(COMBINE_TILE, padded(form.whole.n.extent))
     second = combine(workload, form.whole, (partial,), (COMBINE_TILE // columns, columns))
     return TileProgram(workload.name, buffers(workload, partial), (first, second))
 

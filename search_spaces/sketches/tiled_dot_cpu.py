@@ -22,7 +22,7 @@ from collections.abc import Mapping
 
 from search_spaces.devices.target import Target
 from search_spaces.programs.grid import Grid, GridAxis
-from search_spaces.programs.lowering import Emitter, Names, buffers, start_of, workspace_name
+from search_spaces.programs.lowering import Emitter, buffers, start_of, workspace_name
 from search_spaces.programs.tile_program import (
     Bound,
     Buffer,
@@ -48,6 +48,7 @@ from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
 from search_spaces.structure.contraction import Contraction, contraction
 from search_spaces.workloads.expression import Access, Affine
+from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Workload
 
 # Register tiles (rows, vectors per row); which of them fit depends on the registers that the CPU has.

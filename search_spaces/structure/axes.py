@@ -10,7 +10,6 @@ Without reduced axes, all work is pointwise.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -23,6 +22,7 @@ from search_spaces.structure.stages import inline, with_axes_named
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.dtypes import is_integer
 from search_spaces.workloads.expression import Access, Expression
+from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis, Stage, Workload
 
 
@@ -195,7 +195,7 @@ def _in_two_steps(found: Structure) -> Structure:
     After:  s_each[r, g] = sum over c of x[r, g, c] / top[r, g];  s[r] = sum over g of s_each[r, g]
     """
     stages: list[Stage] = []
-    names = {t.name for t in found.workload.inputs} | {s.name for s in found.workload.stages}
+    names = Names({t.name for t in found.workload.inputs} | {s.name for s in found.workload.stages})
     kept, folded = found.kept, found.reduced[len(found.kept) :]
     for stage in found.workload.stages:
         whole = stage.reduction is not None and set(stage.reduction.axes) == set(found.reduced)
@@ -203,8 +203,7 @@ def _in_two_steps(found: Structure) -> Structure:
             stages.append(stage)
             continue
         assert stage.reduction is not None
-        name = next(n for i in itertools.count() if (n := f"{stage.name}_each{i or ''}") not in names)
-        names.add(name)
+        name = names.fresh(f"{stage.name}_each")
         dtype = "int64" if ex.is_integral(stage.expression) else "float32"
         each = Stage(name, (*stage.axes, *kept), stage.expression, replace(stage.reduction, axes=folded), dtype)
         read = Access(name, tuple(ex.axis_index(x.name) for x in each.axes))

@@ -34,6 +34,7 @@ from search_spaces.structure.moving_folds import (
 )
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.expression import Access, Expression, Literal
+from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis, Reduction, Stage
 
 # What a maximum starts from that others are relative to: the lowest float32, not -inf, so that minus itself it is 0.
@@ -122,8 +123,8 @@ def groups(
         if rule is None and reads(body, walk):
             walks.append({})
         walks[-1][stage.name] = Member(stage, body, rule)
-    taken = {s.name for s in folds} | {a.tensor for e in (*bodies.values(), *results) for a in ex.accesses(e)}
-    return [_Build(walk, (*bodies.items(),), results, taken).group() for walk in walks if walk]
+    names = Names({s.name for s in folds} | {a.tensor for e in (*bodies.values(), *results) for a in ex.accesses(e)})
+    return [_Build(walk, (*bodies.items(),), results, names).group() for walk in walks if walk]
 
 
 @dataclass
@@ -133,7 +134,7 @@ class _Build:
     walk: Mapping[str, Member]
     bodies: Sequence[tuple[str, Expression]]
     results: Sequence[Expression]
-    taken: set[str]
+    names: Names
     relatives: list[Relative] = field(default_factory=list)
     completed: list[tuple[str, Expression]] = field(default_factory=list)
     counts: list[Fold] = field(default_factory=list)
@@ -219,7 +220,7 @@ class _Build:
         step = ex.sub(was(mean), mean)
         body = _replaced(ex.sub(centre.value, centre.mean), centre.mean, mean)
         known = next((f.name for f in self.others.values() if f.stage.expression == body), None)
-        name = known or self._fresh(f"{centre.leader}_away")
+        name = known or self.names.fresh(f"{centre.leader}_away")
         away = Access(name, ())
         if known is None:
             moved = ex.add(was(away), ex.mul(was(count), step))
@@ -229,7 +230,7 @@ class _Build:
     def _count(self, member: Member) -> Access:
         if not self.counts:
             one = Literal(1.0)
-            self.counts.append(Fold(_beside(member.stage, self._fresh("count"), one), counts=True))
+            self.counts.append(Fold(_beside(member.stage, self.names.fresh("count"), one), counts=True))
         return Access(self.counts[0].stage.name, ())
 
     # Places of an extreme
@@ -248,17 +249,9 @@ class _Build:
 
     def _relative(self, wanted: str, value: Expression, held: Callable[[Access], Expression] | None = None) -> Access:
         known = next((r.name for r in self.relatives if r.value == value), None)
-        name = Access(known or self._fresh(wanted), ())
+        name = Access(known or self.names.fresh(wanted), ())
         if known is None:
             self.relatives.append(Relative(name.tensor, value, held(name) if held else None))
-        return name
-
-    def _fresh(self, wanted: str) -> str:
-        name, number = wanted, 1
-        while name in self.taken:
-            number += 1
-            name = f"{wanted}{number}"
-        self.taken.add(name)
         return name
 
 

@@ -22,12 +22,11 @@ from search_spaces.workloads import expression as ex
 from search_spaces.workloads.dtypes import is_integer
 from search_spaces.workloads.expression import Access, Affine, Apply, Expression
 from search_spaces.workloads.inlining import at_index
+from search_spaces.workloads.stages import JOINED_BY
 from search_spaces.workloads.workload import Axis, Stage, Workload
 
 # Positions of a window that are written out, one after the other: 8 x 8. Compilers take a second for a few hundred.
 MAX_WINDOW = 64
-# The pointwise operators that join two partial results of a fold.
-_JOINED_BY = {"sum": "add", "max": "maximum", "min": "minimum", "prod": "mul"}
 
 
 def inlined_reads(workload: Workload) -> Workload:
@@ -79,7 +78,7 @@ def _written_out(stage: Stage) -> Stage:
     window = [x for x in stage.reduction.axes if x.name in _summed(stage.expression)]
     if not window or math.prod(x.extent for x in window) > MAX_WINDOW:
         return stage
-    operator = _JOINED_BY[stage.reduction.operator]
+    operator = JOINED_BY[stage.reduction.operator]
     values = [at_index(stage.expression, index) for index in _positions(stage, window)]
     rest = tuple(x for x in stage.reduction.axes if x not in window)
     whole = reduce(lambda a, b: Apply(operator, (a, b)), values)

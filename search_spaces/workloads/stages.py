@@ -16,6 +16,9 @@ from search_spaces.workloads.strides import check_strides, declared_strides, den
 # A tensor may hold this many elements: kernels index with 32-bit integers.
 MAX_ELEMENTS = 2**31 - 1
 
+# The pointwise operators that join two partial results of a reduction, by its own.
+JOINED_BY = {"sum": "add", "max": "maximum", "min": "minimum", "prod": "mul"}
+
 
 @dataclass(frozen=True, slots=True)
 class Axis:
@@ -76,8 +79,8 @@ class Reduction:
         check_axes("reduction", self.axes)
         if not self.axes:
             raise InputError("a reduction over no axis; expected at least one")
-        if self.operator not in ("sum", "max", "min", "prod"):
-            raise InputError(f"unknown reduction {self.operator!r} (allowed: sum, max, min, prod)")
+        if self.operator not in JOINED_BY:
+            raise InputError(f"unknown reduction {self.operator!r} (allowed: {', '.join(JOINED_BY)})")
 
 
 @dataclass(frozen=True)

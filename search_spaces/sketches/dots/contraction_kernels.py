@@ -5,7 +5,7 @@ from __future__ import annotations
 from search_spaces.devices.target import Target
 from search_spaces.programs.lowering import buffers, start_of
 from search_spaces.programs.tile_program import Kernel, Slice, TileProgram
-from search_spaces.schedules.knobs import Values
+from search_spaces.schedules.knobs import Values, padded
 from search_spaces.sketches.dots.dot_tiles import DotTile
 from search_spaces.sketches.dots.operand_tiles import brought
 from search_spaces.sketches.dots.split_reduction import combine, partial_sums
@@ -43,5 +43,5 @@ def lower(workload: Workload, form: Contraction, target: Target, values: Values)
 def _combine_tile(parts: int, form: Contraction) -> tuple[int, int]:
     """Rows and columns of the output that a program of the second kernel does: fewer where it has more to add."""
     elements = max(32, _COMBINED // parts)
-    columns = min(elements, 128, max(16, 1 << (form.n.extent - 1).bit_length()))
+    columns = min(elements, 128, max(16, padded(form.n.extent)))
     return elements // columns, columns

@@ -16,13 +16,14 @@ from functools import cached_property
 from typing import Literal
 
 from search_spaces.programs.grid import Grid, GridAxis
-from search_spaces.programs.lowering import Emitter, Names, start_of
+from search_spaces.programs.lowering import Emitter, start_of
 from search_spaces.programs.tile_program import Bound, Dot, Fill, For, Launch, Slice, Statement, Tile
 from search_spaces.schedules.knobs import Values
 from search_spaces.sketches.dots.operand_tiles import Operands, Turn, computed_turn, loaded_turn
 from search_spaces.sketches.dots.output_tiles import OutputTile
 from search_spaces.structure.contraction import Contraction, accumulator_dtype
 from search_spaces.workloads.expression import Affine
+from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Workload
 
 # The tiles of the loop of one dot of two tensors.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from search_spaces.programs.lowering import Emitter, Names
+from search_spaces.programs.lowering import Emitter
 from search_spaces.programs.tile_program import Load, Slice, Statement, Tile
 from search_spaces.schedules.knobs import Values
 from search_spaces.sketches.dots.operand_copies import OperandCopy, operand_copy
@@ -13,6 +13,7 @@ from search_spaces.sketches.dots.output_tiles import loaded
 from search_spaces.structure.contraction import Contraction, is_computed
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.expression import ROUNDINGS, Access, Apply, Expression, Gather, Literal
+from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Workload
 
 # The knobs that say how operands come, of rows and of columns.

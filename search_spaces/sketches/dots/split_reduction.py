@@ -13,9 +13,10 @@ from __future__ import annotations
 from functools import lru_cache
 
 from search_spaces.programs.grid import Grid, GridAxis
-from search_spaces.programs.lowering import Emitter, Names, start_of, workspace_name
+from search_spaces.programs.lowering import Emitter, start_of, workspace_name
 from search_spaces.programs.tile_program import Buffer, Kernel, Launch, Load, Reduce, Slice, Tile
 from search_spaces.structure.contraction import Contraction, accumulator_dtype
+from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Workload
 
 _WARPS = 4

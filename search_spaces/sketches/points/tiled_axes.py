@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from search_spaces.schedules.knobs import padded
 from search_spaces.structure.axes import Structure
 from search_spaces.structure.memory_walks import largest_walk, memory_walks
 from search_spaces.workloads import expression as ex
@@ -65,7 +66,7 @@ def tiled_axes(structure: Structure) -> TiledAxes:
 
 def _are_few(axes: Sequence[Axis]) -> bool:
     """Whether a tile of all of these axes is too small to keep its threads busy."""
-    return math.prod(1 << (x.extent - 1).bit_length() for x in axes) < FEW_POINTS
+    return math.prod(padded(x.extent) for x in axes) < FEW_POINTS
 
 
 def _together(structure: Structure, a: Axis, b: Axis) -> bool:

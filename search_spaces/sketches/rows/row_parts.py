@@ -9,7 +9,7 @@ from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
 from search_spaces.programs import tile_program
 from search_spaces.programs.grid import GridAxis
-from search_spaces.programs.lowering import Emitter, Names
+from search_spaces.programs.lowering import Emitter
 from search_spaces.programs.tile_program import Bound, Fill, Reduce, Slice, Statement, Tile
 from search_spaces.schedules.knobs import Tiling, cover
 from search_spaces.sketches.dots.dot_knobs import SHORT_AXIS
@@ -18,6 +18,8 @@ from search_spaces.structure.axes import Structure, structure_of
 from search_spaces.structure.contraction import contraction
 from search_spaces.workloads.dtypes import is_integer
 from search_spaces.workloads.expression import Affine, Expression, is_integral
+from search_spaces.workloads.names import Names
+from search_spaces.workloads.stages import JOINED_BY
 from search_spaces.workloads.workload import Axis, Stage, Workload
 
 # Rows of a program, each of which is long.
@@ -150,11 +152,6 @@ def storing(walk: ColumnWalk, rows: RowTiles, outputs: list[Stage], names: Names
     return replace(walk, beside=write, unchanged=frozenset())
 
 
-def padded(extent: int) -> int:
-    """The positions of a GPU's tile that holds so many: a power of two."""
-    return 1 << (extent - 1).bit_length()
-
-
 def row_tiling(structure: Structure, target: Target) -> Tiling:
     """How many rows a program takes at once."""
     extent = structure.rows
@@ -215,4 +212,4 @@ def identity(stage: Stage) -> float | int:
 def combine_operator(stage: Stage) -> str:
     """The pointwise operator that joins two partial results of the stage."""
     assert stage.reduction is not None
-    return {"sum": "add", "max": "maximum", "min": "minimum", "prod": "mul"}[stage.reduction.operator]
+    return JOINED_BY[stage.reduction.operator]

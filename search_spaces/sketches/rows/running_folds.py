@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from search_spaces.programs.lowering import Emitter, Names
+from search_spaces.programs.lowering import Emitter
 from search_spaces.programs.tile_program import Fill, Position, Reduce, Slice, Statement, Tile
 from search_spaces.sketches.rows.column_walk import ColumnWalk
 from search_spaces.sketches.rows.row_parts import RowTiles, combine_operator, fold_along, folded_in, identity
@@ -27,6 +27,7 @@ from search_spaces.structure.axes import Structure
 from search_spaces.structure.dependent_folds import Fold, Group, before, was
 from search_spaces.structure.moving_folds import reads
 from search_spaces.workloads.expression import Access, Affine, Apply, Expression, accesses
+from search_spaces.workloads.names import Names
 
 
 def groups(structure: Structure, online: bool) -> tuple[Group, ...]:

@@ -17,8 +17,8 @@ from search_spaces.programs.tile_program import (
     statements,
 )
 from search_spaces.workloads.dtypes import is_integer
+from search_spaces.workloads.stages import JOINED_BY
 
-# What leaves a fold unchanged, whose result is an integer or else a float32.
 # Narrower types, and whether their bits are widened by their sign.
 _NARROW = {"int32": (I32, True), "int16": (I16, True), "int8": (I8, True), "uint8": (I8, False)}
 _COMPARED = {"lt": "<", "le": "<=", "eq": "=="}
@@ -30,7 +30,6 @@ _PLAIN = {
     "bitwise_or": "or",
     "bitwise_xor": "xor",
 }
-_FOLDED = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
 # How the type of an integer ends, and that of a vector of them.
 _INTEGRAL = (I64, f"{I64}>")
 # From here on a float32 is no integer of 64 bits.
@@ -154,7 +153,7 @@ def apply(b: Builder, operator: str, x: Sequence[IRValue], lanes: int) -> IRValu
 
 def folded(b: Builder, reduction: str, value: IRValue, before: IRValue, lanes: int) -> IRValue:
     """One step of a reduction."""
-    return apply(b, _FOLDED[reduction], [value, before], lanes)
+    return apply(b, JOINED_BY[reduction], [value, before], lanes)
 
 
 def _quotient(b: Builder, x: IRValue, y: IRValue, lanes: int) -> IRValue:
