@@ -143,12 +143,17 @@ def _started(command: Sequence[str]) -> subprocess.Popen[str]:
     )
 
 
+def _shortened(detail: str) -> str:
+    """Its begin and its end, where a traceback says what was raised."""
+    return detail if len(detail) <= 600 else f"{detail[:200]} … {detail[-400:]}"
+
+
 def _table(findings: Sequence[dict[str, object]], seconds: float, shown: int) -> str:
     kinds = collections.Counter(str(f["kind"]) for f in findings)
     lines = []
     for kind in _BAD:
         for finding in [f for f in findings if f["kind"] == kind][:shown]:
-            lines.append(f"{kind}, seed {finding['seed']}: {str(finding['detail'])[:400]}")
+            lines.append(f"{kind}, seed {finding['seed']}: {_shortened(str(finding['detail']))}")
     reasons = collections.Counter(str(f["detail"]).split(" (")[0][:90] for f in findings if f["kind"] == "refused")
     lines += [f"refused {n}: {reason}" for reason, n in reasons.most_common(shown)]
     kernels = sum(int(str(f["kernels"])) for f in findings)

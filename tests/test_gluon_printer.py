@@ -220,7 +220,7 @@ PRODUCTS = {
     ),
     "tf32 tt": Product(dtype="float32", out_dtype="float32", tile=(128, 128, 32), layout="tt", launch=TURNS),
     "int8": Product(dtype="int8", out_dtype="int32", tile=(128, 128, 128)),
-    "two outputs": Product(tile=(128, 128, 64), doubled=True, stages=2),
+    "two outputs": Product(tile=(128, 64, 64), doubled=True, stages=2),
     "two outputs in parts and turns": Product(tile=(64, 128, 64), doubled=True, parts=2, launch=TURNS),
 }
 NARROW = Product(tile=(64, 256, 64))
