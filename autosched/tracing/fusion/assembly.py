@@ -2,8 +2,8 @@
 
 Elements are pulled from the output: its element at index (i, j) is an expression of elements of what it is computed
 from, and so on down to tensors that are in memory. Views only change the index on the way. What is in memory is read
-through a strided view of its own, so that every index of the workload is a plain axis; axes that all tensors walk
-alike become one.
+through strided views of its own, by plain axes where its strides allow that and the index is never outside; axes that
+all tensors walk alike become one.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from dataclasses import dataclass, field, replace
 from autosched.tracing.fusion.axis_merging import merged_axes, reading
 from autosched.tracing.fusion.common_axes import index_among
 from autosched.tracing.fusion.shared_reads import with_shared_reads
-from autosched.tracing.values.elements import ROW, Elements, NotOneKernelError, at_its_axes, variables
+from autosched.tracing.values.elements import ROW, Elements, NotOneKernelError, variables
 from autosched.tracing.values.narrowing import narrowed
+from autosched.tracing.values.reads import at_its_axes
 from autosched.tracing.values.tensor_reads import TensorRead, ViewOf, view_of
 from autosched.tracing.values.values import Index, Source, Value
 from autosched.tracing.values.views import AxisCutError, NotAffineError
@@ -78,7 +79,7 @@ class _Assembly:
 
     def assembled(self, name: str) -> Assembled:
         results = self._pulled()
-        if not self.pulled.operands:
+        if not self.pulled.reads.operands:
             raise NotOneKernelError(f"{self.values[0].name} is computed from nothing in memory")
         if not self.pulled.output_axes:
             self.pulled.extents[ROW] = 1
@@ -117,7 +118,7 @@ class _Assembly:
                 self.pulled.stages[n] = replace(stage, dtype=value.dtype)
                 self.outputs[value] = stage.name
                 return
-        made = self.pulled.named(Stage("out", self.pulled.axes(axes), result, None, value.dtype))
+        made = Stage(self.pulled.names.fresh("out"), self.pulled.axes(axes), result, None, value.dtype)
         self.pulled.stages.append(made)
         self.outputs[value] = made.name
 

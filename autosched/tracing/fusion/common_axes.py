@@ -92,7 +92,7 @@ def _with_equal_extents(
 def _walks(pulled: Elements) -> dict[Value, list[Walk]]:
     """How every value that was looked at is walked: as it lies in memory, or would."""
     found: dict[Value, list[Walk]] = {}
-    for operand in pulled.operands.values():
+    for operand in pulled.reads.operands.values():
         if operand.is_plain:
             found.setdefault(operand.value, []).append(operand.axes)
     for value, index in pulled.known:

@@ -26,10 +26,10 @@ _Forms = tuple[Affine, ...]
 
 def with_shared_reads(pulled: Elements) -> tuple[list[Stage], list[TensorRead]]:
     """The stages and operands of a kernel with as few inputs as such tensors need."""
-    stages, operands = list(pulled.stages), list(pulled.operands.values())
+    stages, operands = list(pulled.stages), list(pulled.reads.operands.values())
     looked_up = {g.tensor for s in stages for g in ex.gathers(s.expression)}
     for whole in [o for o in operands if not o.is_plain and o.name not in looked_up]:
-        there = {n: (whole_of(lies), forms) for n, (lies, forms) in pulled.origins.items()}
+        there = {n: (whole_of(lies), forms) for n, (lies, forms) in pulled.reads.origins.items()}
         same = {n: forms for n, (read, forms) in there.items() if replace(read, name=whole.name) == whole}
         sharing = [s for s in stages if not s.is_contraction]
         reads = list(_reads(sharing, whole.name, same))
@@ -77,7 +77,7 @@ def _shared(whole: TensorRead, reads: Sequence[_Forms], pulled: Elements) -> _Sh
     sizes = [n for n in whole.sizes if n is not None]
     first, rank, extents = reads[0], range(len(sizes)), pulled.extents
     own = {d for d in rank if any(r[d] != first[d] or not within(r[d], sizes[d], extents) for r in reads)}
-    own |= {d for d in rank if any(c < 0 or v in pulled.windows for v, c in first[d].terms)}
+    own |= {d for d in rank if any(c < 0 or v in pulled.reads.windows for v, c in first[d].terms)}
     sums = {d for d in rank if len(first[d].terms) > 1}
     for kept in (own, own | sums):
         made = _operand(whole, reads, kept, extents)

@@ -73,7 +73,7 @@ def _surrounded(around: Callable[[Value, int, range], Value]) -> Callable[..., V
             inner = [piece(x, d, first, last - first)] if first < last else []
             parts = [*([around(x, d, below)] if below else []), *inner, *([around(x, d, above)] if above else [])]
             shape = (*x.shape[:d], before + end, *x.shape[d + 1 :])
-            x = joined(Result(f"{result.name}_{d}", shape, x.dtype, result.line, result.on_cpu), parts, d)
+            x = joined(result.part(str(d), shape, x.dtype), parts, d)
         return x
 
     return rule
@@ -82,14 +82,14 @@ def _surrounded(around: Callable[[Value, int, range], Value]) -> Callable[..., V
 def _roll(result: Result, x: Value, shifts: Any, *, dims: Any = ()) -> Value:
     given = [shifts] if isinstance(shifts, int) else list(shifts)
     if not dims:
-        line = Result(f"{result.name}_line", (x.elements,), x.dtype, result.line, result.on_cpu)
+        line = result.part("line", (x.elements,), x.dtype)
         return reshape(_roll(line, reshape(x, (x.elements,)), given, dims=[0]), x.shape)
     for n, (shift, dim) in enumerate(zip(given, [dims] if isinstance(dims, int) else dims, strict=True)):
         (d,) = dims_of(dim, len(x.shape)) or (0,)
         size = x.shape[d] if x.shape else 1
         start = -shift % size
         if start:
-            part = Result(f"{result.name}_{n}", x.shape, x.dtype, result.line, result.on_cpu)
+            part = result.part(str(n), x.shape, x.dtype)
             x = joined(part, (piece(x, d, start, size - start), piece(x, d, 0, start)), d)
     return x
 

@@ -81,12 +81,12 @@ def _addmm(result: Result, bias: Value, a: Value, b: Value, *, beta: float = 1, 
 
 def _mv(result: Result, a: Value, v: Value) -> Value:
     column = reshape(v, (*v.shape, 1))
-    whole = Result(f"{result.name}_column", (*a.shape[:-1], 1), result.dtype, result.line)
+    whole = result.part("column", (*a.shape[:-1], 1), result.dtype)
     return reshape(_mm(whole, a, column), result.shape, result.name)
 
 
 def _addmv(result: Result, bias: Value, a: Value, v: Value, *, beta: float = 1, alpha: float = 1) -> Value:
-    whole = Result(f"{result.name}_column", (*a.shape[:-1], 1), result.dtype, result.line, result.on_cpu)
+    whole = result.part("column", (*a.shape[:-1], 1), result.dtype)
     column, row = reshape(v, (*v.shape, 1)), reshape(bias, (*bias.shape, 1)) if bias.shape else bias
     return reshape(_addmm(whole, row, a, column, beta=beta, alpha=alpha), result.shape, result.name)
 
@@ -94,7 +94,7 @@ def _addmv(result: Result, bias: Value, a: Value, v: Value, *, beta: float = 1, 
 def _addbmm(result: Result, bias: Value, a: Value, b: Value, *, beta: float = 1, alpha: float = 1) -> Value:
     """Products that are summed over their batch: one product of what stands side by side."""
     batch, m, k = a.shape
-    turned = Result(f"{result.name}_beside", (m, batch, k), a.dtype, result.line, result.on_cpu)
+    turned = result.part("beside", (m, batch, k), a.dtype)
     beside = reshape(permute(turned, a, (1, 0, 2)), (m, batch * k))
     return _addmm(result, bias, beside, reshape(b, (batch * k, b.shape[-1])), beta=beta, alpha=alpha)
 

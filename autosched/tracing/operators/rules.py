@@ -39,6 +39,10 @@ class Result:
     on_cpu: bool = True
     strides: tuple[int, ...] | None = None
 
+    def part(self, name: str, shape: Sequence[int], dtype: str) -> Result:
+        """What is made on the way to this result, with its name before the given one."""
+        return Result(f"{self.name}_{name}", tuple(shape), dtype, self.line, self.on_cpu)
+
     def of(self, kind: Callable[..., V], /, **fields: Any) -> V:
         """A value of this kind with this name, shape, element type and line, unless `fields` say others."""
         own = {"name": self.name, "shape": self.shape, "dtype": self.dtype, "line": self.line}

@@ -13,7 +13,7 @@ from typing import Any
 from autosched.tracing.operators.joining_rules import joined, padded
 from autosched.tracing.operators.lookup_rules import from_the_end
 from autosched.tracing.operators.rules import Result, UnsupportedError, constant_number, converted, counted, reshape
-from autosched.tracing.operators.view_translation import expand, permute, piece
+from autosched.tracing.operators.view_translation import expand, first_of, permute, piece
 from autosched.tracing.values.conversions import wrapped
 from autosched.tracing.values.values import LookedUp, Value
 from search_spaces.workloads import expression as ex
@@ -33,7 +33,7 @@ def _slice_scatter(
     result: Result, x: Value, source: Value, *, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Value:
     d, extent = dim % len(x.shape), x.shape[dim]
-    begin = min(max(0 if start is None else start + extent * (start < 0), 0), extent)
+    begin = first_of(start, extent)
     count = source.shape[d]
     if (count, step) == (extent, 1):
         return _copy(result, x, source)
@@ -119,7 +119,7 @@ def _index_put(
     # The positions as one dimension, behind those of x.
     flat = reshape(index, (index.elements,))
     whole = (*x.shape[:d], *index.shape, *x.shape[d + 1 :])
-    spread = expand(_part(result, "values", whole, values.dtype), values, whole)
+    spread = expand(result.part("values", whole, values.dtype), values, whole)
     values = reshape(spread, (*x.shape[:d], index.elements, *x.shape[d + 1 :]))
     values = converted(values, result.dtype)
     return _put(result, x, d, flat, values, accumulate)
@@ -135,7 +135,7 @@ def _masked(result: Result, x: Value, mask: Value, values: Value, accumulate: bo
         return ex.call("where", m, n, old)
 
     if accumulate:
-        new = _added(_part(result, "added", x.shape, x.dtype), x, new)
+        new = _added(result.part("added", x.shape, x.dtype), x, new)
     return result.elementwise(chosen, reshape(mask, shape), new, x)
 
 
@@ -185,12 +185,8 @@ def _values_last(result: Result, values: Value, d: int) -> Value:
     rank = len(values.shape)
     order = [*(i for i in range(rank) if i != d), d]
     shape = tuple(values.shape[i] for i in order)
-    turned = permute(_part(result, "turned", shape, values.dtype), values, order)
+    turned = permute(result.part("turned", shape, values.dtype), values, order)
     return reshape(turned, (*shape[:d], 1, *shape[d:]))
-
-
-def _part(result: Result, name: str, shape: tuple[int, ...], dtype: str) -> Result:
-    return Result(f"{result.name}_{name}", shape, dtype, result.line, result.on_cpu)
 
 
 def _integers(result: Result, name: str, argument: Value, combine: Callable[[Expression], Expression]) -> Value:
@@ -204,7 +200,7 @@ def _once(result: Result, x: Value, at: Value, index: Value, values: Value, accu
         return ex.call("where", ex.call("eq", p, i), new, old)
 
     if accumulate:
-        values = _added(_part(result, "added", x.shape, x.dtype), x, values)
+        values = _added(result.part("added", x.shape, x.dtype), x, values)
     return result.elementwise(chosen, at, place, values, x)
 
 

@@ -42,8 +42,12 @@ def expand(result: Result, x: Value, size: Sequence[int]) -> Value:
 
 def _slice(result: Result, x: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Value:
     d = dim % len(x.shape)
-    begin = min(max(0 if start is None else start + x.shape[d] * (start < 0), 0), x.shape[d])
-    return view(result, x, Slicing(d, begin, step, result.shape[d]))
+    return view(result, x, Slicing(d, first_of(start, x.shape[d]), step, result.shape[d]))
+
+
+def first_of(start: int | None, extent: int) -> int:
+    """Where a slice begins along a dimension: `start` counts from the end where it is below 0."""
+    return min(max(0 if start is None else start + extent * (start < 0), 0), extent)
 
 
 def select(result: Result, x: Value, dim: int, index: int) -> Value:
@@ -59,7 +63,7 @@ def _split(result: Result, x: Value, sizes: Any, dim: int = 0) -> tuple[Value, .
     )
     found, begin = [], 0
     for number, size in enumerate(parts):
-        part = Result(f"{result.name}_{number}", (*x.shape[:d], size, *x.shape[d + 1 :]), x.dtype, result.line)
+        part = result.part(str(number), (*x.shape[:d], size, *x.shape[d + 1 :]), x.dtype)
         found.append(_slice(part, x, d, begin, begin + size))
         begin += size
     return tuple(found)
@@ -81,7 +85,7 @@ def _repeat(result: Result, x: Value, times: Sequence[int]) -> Value:
     sizes = (*(1,) * (len(times) - len(x.shape)), *x.shape)
     apart = tuple(n for size in sizes for n in (1, size))
     whole = tuple(n for t, size in zip(times, sizes, strict=True) for n in (t, size))
-    spread = Result(f"{result.name}_apart", whole, x.dtype, result.line)
+    spread = result.part("apart", whole, x.dtype)
     return reshape(expand(spread, reshape(x, apart), whole), result.shape, result.name)
 
 

@@ -70,7 +70,7 @@ def _covered(result: Result, x: Value, windows: Sequence[_Window], outside: floa
         shape[w.dim], before[w.dim] = w.reach, w.before
     for d, (size, start) in enumerate(zip(shape, before, strict=True)):
         x = piece(x, d, 0, min(x.shape[d], size - start))
-    return x if x.shape == tuple(shape) else padded(_part(result, "padded", shape, x.dtype), x, before, outside)
+    return x if x.shape == tuple(shape) else padded(result.part("padded", shape, x.dtype), x, before, outside)
 
 
 def _folded(result: Result, operator: str, x: Value, windows: Sequence[_Window], dtype: str) -> Value:
@@ -79,7 +79,7 @@ def _folded(result: Result, operator: str, x: Value, windows: Sequence[_Window],
     for w in windows:
         shape[w.dim] = w.count
         shape.append(w.size)
-        x = view(_part(result, f"windows_{w.dim}", shape, x.dtype), x, Windows(w.dim, w.size, w.step, w.spacing))
+        x = view(result.part(f"windows_{w.dim}", shape, x.dtype), x, Windows(w.dim, w.size, w.step, w.spacing))
     along = range(len(shape) - len(windows), len(shape))
     return result.reduced(operator, x, along, name=f"{result.name}_folded", dtype=dtype)
 
@@ -131,10 +131,6 @@ def _inside(
         found += [ex.call("le", Integer(0), here)] if first < 0 else []
         found += [ex.call("lt", here, Integer(extent))] if (w.count - 1) * w.step + first >= extent else []
     return found
-
-
-def _part(result: Result, name: str, shape: Sequence[int], dtype: str) -> Result:
-    return Result(f"{result.name}_{name}", tuple(shape), dtype, result.line, result.on_cpu)
 
 
 def _max_pool(
@@ -211,7 +207,7 @@ def _nearest(result: Result, x: Value, output_size: Any, scale_factors: Any = No
     times = [n // m for n, m in zip(result.shape, x.shape, strict=True)]
     apart = reshape(x, tuple(n for size in x.shape for n in (size, 1)))
     shape = tuple(n for pair in zip(x.shape, times, strict=True) for n in pair)
-    return reshape(expand(_part(result, "apart", shape, x.dtype), apart, shape), result.shape, result.name)
+    return reshape(expand(result.part("apart", shape, x.dtype), apart, shape), result.shape, result.name)
 
 
 RULES: Mapping[str, Callable[..., Any]] = {

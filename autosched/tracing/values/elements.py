@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from autosched.tracing.values.positions import affine_of, as_integer, beyond, is_below, is_inside, within
+from autosched.tracing.values.positions import affine_of, beyond, is_below, is_inside, moved
+from autosched.tracing.values.reads import Reads, at_its_axes
 from autosched.tracing.values.templates import filled
-from autosched.tracing.values.tensor_reads import Lying, TensorRead, base_of, lying, overlaps, whole_of
+from autosched.tracing.values.tensor_reads import Lying, base_of, lying, overlaps
 from autosched.tracing.values.values import (
     Counted,
     Index,
@@ -27,12 +28,12 @@ from autosched.tracing.values.values import (
     as_read,
 )
 from autosched.tracing.values.views import AxisCutError, NotAffineError, Windows, expanded, reshaped
-from search_spaces import Axis, InputError, Reduction, Stage
+from search_spaces import Axis, Reduction, Stage
 from search_spaces.structure.inlining import MAX_WINDOW
 from search_spaces.workloads import expression as ex
-from search_spaces.workloads.dtypes import dtype, is_float, is_integer
-from search_spaces.workloads.expression import Access, Affine, Expression, Gather, Literal, Position
-from search_spaces.workloads.strides import check_strides
+from search_spaces.workloads.dtypes import is_integer
+from search_spaces.workloads.expression import Affine, Expression, Literal, Position
+from search_spaces.workloads.names import Names
 
 # The axis of a result without dimensions.
 ROW = "row"
@@ -41,9 +42,6 @@ _MOST_PARTS = 3000
 # Operators that may follow each other in one. What prints, writes and reads expressions calls itself, twice or three
 # times for each, and Python allows a thousand such calls in all. So many take longer than moving a tensor to memory.
 _MOST_DEPTH = 150
-
-# Kernels take addresses that are multiples of so many bytes: on a CPU a cache line, on a GPU a quarter of that.
-_ALIGNMENT_BYTES = 64
 
 # What asks for elements of other values, one by one, and ends with an element of its own.
 Pulling = Generator[tuple[Value, Index], Expression, Expression]
@@ -75,8 +73,6 @@ class Elements:
     elements, in order; `columns` those along what is reduced, one range after the other, whichever dimensions these
     are. `fused_products`: see `assembly.assemble`. `prefix`: what the names of axes begin with that it makes itself.
     `factors`: what is pulled for a product at the moment. `reached`: what was looked at; `known`: at which elements.
-    `origins`: of operands that are read by plain axes, what that is and at which index. `windows`: axes along windows,
-    which are written out (`search_spaces.structure.inlining`).
     """
 
     stored: Mapping[Value, tuple[int, ...]]
@@ -86,15 +82,17 @@ class Elements:
     extents: dict[str, int] = field(default_factory=dict)
     output_axes: tuple[str, ...] = ()
     columns: list[tuple[str, ...]] = field(default_factory=list)
-    operands: dict[Hashable, TensorRead] = field(default_factory=dict)
-    origins: dict[str, tuple[Lying, tuple[Affine, ...]]] = field(default_factory=dict)
     stages: list[Stage] = field(default_factory=list)
     precision: str = "ieee"
     multiplies: bool = False
     factors: list[Value] = field(default_factory=list)
     reached: set[Value] = field(default_factory=set)
-    windows: set[str] = field(default_factory=set)
     known: dict[tuple[Value, Index], Expression] = field(default_factory=dict)
+    names: Names = field(default_factory=Names)
+    reads: Reads = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.reads = Reads(self.extents, self.names)
 
     def dimension(self, axis: str, size: int) -> Affine:
         """The index along a dimension: an axis, or the axes it is cut into; 0 where there is only one index."""
@@ -193,7 +191,7 @@ class Elements:
         lies = lying(view, self.stored)
         if lies is not None and overlaps(lies):
             lies = None
-        inside = self._is_inside(index, view.shape)
+        inside = self.reads.is_inside(index, view.shape)
         if lies is not None and inside and self.factors:
             return self._read(lies, index)
         try:
@@ -208,10 +206,6 @@ class Elements:
             raise NotOneKernelError(f"{view.name} is no affine view", stored) from None
         # Several views of one tensor are then one input; outside of a view, nobody asks for what is read.
         return (yield view.argument, at)
-
-    def _is_inside(self, index: Index, shape: Sequence[int]) -> bool:
-        """Whether an index that is no data is one of the shape for all positions."""
-        return all(not isinstance(i, Affine) or within(i, n, self.extents) for i, n in zip(index, shape, strict=True))
 
     def _padded(self, value: Padded, index: Index) -> Pulling:
         """An element of the argument, or the fill where there is none: read like that, if the argument is in memory."""
@@ -249,52 +243,7 @@ class Elements:
         return found
 
     def _read(self, lies: Lying, index: Index, fill: float | int = 0) -> Expression:
-        """An element of a tensor in memory; the fill where the index is outside of it."""
-        address = Affine(offset=lies.offset)
-        for at, stride in zip(index, lies.strides, strict=True):
-            if not isinstance(at, Affine):
-                return self._gathered(lies, index)
-            address += at * stride
-        forms = tuple(i for i in index if isinstance(i, Affine))
-        inside = self._is_inside(index, lies.shape)
-        by_stride = tuple(sorted(address.terms, key=lambda term: -term[1]))
-        plain = TensorRead(lies.value.name, lies.value, address.offset, by_stride)
-        taken = bool(self.factors) or _is_aligned(lies.value, plain.offset) or not _is_aligned(lies.value, lies.offset)
-        if inside and taken and self.windows.isdisjoint(plain.axes) and self._is_tensor(plain):
-            operand = self._operand(plain)
-            self.origins.setdefault(operand.name, (lies, forms))
-            return as_read(at_its_axes(operand), lies.value.dtype)
-        operand = self._operand(whole_of(lies))
-        outside = None if inside else fill if is_float(lies.value.dtype) else int(fill)
-        return as_read(Access(operand.name, forms, outside), lies.value.dtype)
-
-    def _is_tensor(self, read: TensorRead) -> bool:
-        """Whether its strides are those of a tensor: none is below 0, and no two elements are the same."""
-        try:
-            check_strides(read.name, tuple(self.extents[v] for v, _ in read.strides), tuple(s for _, s in read.strides))
-        except InputError:
-            return False
-        return True
-
-    def _gathered(self, lies: Lying, index: Index) -> Expression:
-        """An element at indices that are data: the tensor is an input with its own dimensions."""
-        operand = self._operand(whole_of(lies))
-        plain = (
-            isinstance(i, Affine) and i.is_axis and within(i, size, self.extents)
-            for i, size in zip(index, lies.shape, strict=True)
-        )
-        at = tuple(i if p else as_integer(i) for i, p in zip(index, plain, strict=True))
-        return as_read(Gather(operand.name, at), lies.value.dtype)
-
-    def _operand(self, wanted: TensorRead) -> TensorRead:
-        key = (wanted.value, wanted.offset, wanted.strides, wanted.sizes)
-        if key not in self.operands:
-            taken = {o.name for o in self.operands.values()} | {s.name for s in self.stages}
-            name = wanted.name
-            while name in taken:
-                name += "_"
-            self.operands[key] = replace(wanted, name=name)
-        return self.operands[key]
+        return self.reads.element(lies, index, fill, multiplied=bool(self.factors))
 
     # Stages
 
@@ -322,8 +271,8 @@ class Elements:
 
     def _along_window(self, sizes: Sequence[int]) -> Index:
         """The index along dimensions of windows, by axes of their own."""
-        axes = [f"{self.prefix}w{len(self.windows) + n}" for n in range(len(sizes))]
-        self.windows |= {*axes}
+        axes = [f"{self.prefix}w{len(self.reads.windows) + n}" for n in range(len(sizes))]
+        self.reads.windows |= {*axes}
         return tuple(self.dimension(axis, size) for axis, size in zip(axes, sizes, strict=True))
 
     def _along_columns(self, sizes: Sequence[int], rows: Sequence[str]) -> Index:
@@ -347,7 +296,7 @@ class Elements:
     def _multiplied(self, value: Product, index: Index) -> Pulling:
         """A contraction: a stage with the axes of the product, of which there are at least m and n."""
         *batch, m, n = index
-        if not self._is_inside(index, value.shape):
+        if not self.reads.is_inside(index, value.shape):
             raise NotOneKernelError(f"{value.name} is a product, and read at positions that it does not have", value)
         if self.factors:
             factor = self._missing(self.factors[-1])
@@ -378,7 +327,7 @@ class Elements:
         if isinstance(read, ex.Apply) and read.operator == "to_integer":
             # Dots take integers as they are in memory.
             (read,) = read.arguments
-        operand = next((o for o in self.operands.values() if read == at_its_axes(o)), None)
+        operand = self.reads.read_by(read)
         if operand is None and self.fused_products and value.dtype != "float32":
             return read
         if operand is None:
@@ -395,7 +344,7 @@ class Elements:
         repeated = tuple((a, 0) for a in variables(index) if a not in given)
         if not repeated:
             return read
-        operand = self._operand(replace(operand, strides=(*repeated, *operand.strides), sizes=()))
+        operand = self.reads.operand(replace(operand, strides=(*repeated, *operand.strides), sizes=()))
         return at_its_axes(operand)
 
     def _missing(self, factor: Value) -> Value:
@@ -407,26 +356,13 @@ class Elements:
         found = base if copied in self.stored else copied
         return factor if found in self.stored else found
 
-    def named(self, stage: Stage) -> Stage:
-        """The stage by a name that no other tensor of the kernel has."""
-        taken = {s.name for s in self.stages} | {o.name for o in self.operands.values()}
-        wanted = stage.name
-        while wanted in taken:
-            wanted += "_"
-        return replace(stage, name=wanted)
-
     def _access(self, stage: Stage, value: Value) -> Expression:
         """An element of a stage, which is a new one unless another one computes the same."""
         same = next((s for s in self.stages if replace(s, name=stage.name) == stage), None)
         if same is None:
-            same = self.named(stage)
+            same = replace(stage, name=self.names.fresh(stage.name))
             self.stages.append(same)
         return as_read(at_its_axes(same), value.dtype)
-
-
-def _is_aligned(value: Value, offset: int) -> bool:
-    """Whether what begins so many elements behind the value in memory has an address that kernels take."""
-    return offset * dtype(value.dtype).bytes % _ALIGNMENT_BYTES == 0
 
 
 def _as_value(at: Affine | Expression, step: int, start: int, whole: bool) -> Expression:
@@ -448,18 +384,6 @@ def _is_windowed(value: Value) -> bool:
             return True
         (value,) = value.operands
     return False
-
-
-def moved(at: Affine | Expression, by: int) -> Affine | Expression:
-    """The index so many positions further."""
-    if isinstance(at, Affine):
-        return at + Affine(offset=by)
-    return ex.add(at, ex.Integer(by)) if by else at
-
-
-def at_its_axes(tensor: Stage | TensorRead) -> Access:
-    names = [a.name for a in tensor.axes] if isinstance(tensor, Stage) else [v for v, _ in tensor.strides]
-    return Access(tensor.name, tuple(map(ex.axis_index, names)))
 
 
 def variables(index: Index) -> tuple[str, ...]:

@@ -21,6 +21,13 @@ def beyond(at: Affine, size: int, extents: Extents) -> bool:
     return at.maximum(extents) < 0 or at.minimum(extents) >= size
 
 
+def moved(at: Affine | Expression, by: int) -> Affine | Expression:
+    """The index so many positions further."""
+    if isinstance(at, Affine):
+        return at + Affine(offset=by)
+    return ex.add(at, Integer(by)) if by else at
+
+
 def as_integer(at: Affine | Expression) -> Expression:
     """The index as an integer."""
     if not isinstance(at, Affine):

@@ -88,12 +88,10 @@ def reduce_part(
     """What the columns of the walk are of the group's statistics, to be joined with others; and the tiles of it."""
     folds = _Folds.named(rows, group, names, known)
     statistics = folds.statistics()
-    if walk.one_by_one:
+    if walk.one_by_one or not by_point:
         # A turn of one column adds a point to every row.
-        main = walk.over(lambda columns: folds.add_points(statistics, columns))
-        body = [*folds.start(statistics), *main, *folds.settle(statistics)]
-    elif not by_point:
-        main = walk.over(lambda columns: folds.add_rows(statistics, columns))
+        add = folds.add_points if walk.one_by_one else folds.add_rows
+        main = walk.over(lambda columns: add(statistics, columns))
         body = [*folds.start(statistics), *main, *folds.settle(statistics)]
     else:
         points = folds.points(walk.columns)
@@ -197,8 +195,7 @@ class _Folds:
                 last.append((tile, combine, moved, more))
             else:
                 emitter.assign(tile, combine, moved, more)
-        for name in self._held:
-            emitter.assign(running[name], "cast", emitter.tiles[name])
+        self._hold(emitter, running)
         for tile, combine, moved, more in last:
             emitter.assign(tile, combine, moved, more)
         return emitter.body
@@ -223,10 +220,10 @@ class _Folds:
 
     def settle(self, statistics: _Running) -> list[Statement]:
         """Move what is relative to a value that was held to that of all points that are folded."""
-        emitter = self.rows.emitter(None, self.names, {before(name): tile for name, tile in statistics.items()})
-        emitter.tiles.update({f.name: statistics[f.name] for f in self.group.folds})
         if not self._held:
             return []
+        emitter = self.rows.emitter(None, self.names, {before(name): tile for name, tile in statistics.items()})
+        emitter.tiles.update({f.name: statistics[f.name] for f in self.group.folds})
         self._relate(emitter)
         moved = {f.name: emitter.tile(f.moved, f"{f.name}_moved") for f in self.group.folds if f.held and f.moved}
         for name, tile in moved.items():
