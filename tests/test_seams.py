@@ -195,7 +195,7 @@ class Spaceless(Panels):
         ({"cost_model": Spaceless()}, r"Spaceless.*, which has no predict\(space, schedules\)$"),
         ({"cost_model": XGBoostModel}, r"got <class .*XGBoostModel'>, which has no fit\(space, records\), no predict"),
     ],
-    ids=str,
+    ids=("no strategy", "a number", "forgetful", "uncounted", "unsure", "spaceless", "a class"),
 )
 def test_an_object_of_the_wrong_shape_is_refused_with_what_it_lacks(
     arguments: dict[str, object], message: str, tmp_path: Path

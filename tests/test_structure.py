@@ -19,8 +19,8 @@ from search_spaces.workloads import expression as ex
 from search_spaces.workloads.expression import Access, axis_index
 
 sys.path.append(str(Path(__file__).parent))
-from schedule_checks import HERE, fault, tried
-from structured_workloads import activation_and_sums, folded
+from schedule_checks import HERE, fault, faults, tried
+from structured_workloads import Build, activation_and_sums, folded
 
 TARGETS = (
     cpu("Imaginary CPU", lanes=8, threads=1, l1_bytes=32 * 1024, l2_bytes=2**20, fp32_flops=1e11),
@@ -107,3 +107,13 @@ def test_threads_of_a_cpu_share_rows_that_are_fewer_than_they() -> None:
     space = spaces.build(workload, target).restricted("row_split")
     data = TrialData.drawn(workload, 1, torch.device("cpu"))
     assert not [found for s in tried(space, 4, 0) if (found := fault(s, data, target))]
+
+
+def test_a_fold_of_another_fold_by_a_tensor_is_no_product_for_dots() -> None:
+    make = Build(r=6, g=3, c=20)
+    x, w = make.input("x", "rgc"), make.input("w", "g")
+    each = make.fold("each", "rg", "c", x)
+    total = make.fold("total", "r", "g", ex.mul(each, w))
+    make.stage("out", "rgc", ex.sub(x, total))
+    workload = make.workload("relative_to_weighted_sums", each="float32", out="float32")
+    assert not faults(workload, 4)

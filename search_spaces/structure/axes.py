@@ -117,7 +117,8 @@ def structure_of(workload: Workload) -> Structure:
 def _is_matrix_product(workload: Workload, product: Stage) -> bool:
     """Whether a product is for dots: with all of its kernel, or where that is no contraction, by itself."""
     form = contraction(workload)
-    if form is None and len(workload.outputs) > 1:
+    tensors = {t.name for t in workload.inputs}
+    if form is None and len(workload.outputs) > 1 and all(a.tensor in tensors for a in ex.accesses(product.expression)):
         form = contraction(replace(workload, stages=(product,), output_names=(), output_strides=()))
     return form is not None and form.is_matrix_product
 
