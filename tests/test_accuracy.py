@@ -86,6 +86,13 @@ def test_a_hyperbolic_tangent_of_zero_has_the_sign_of_zero_in_triton(triton_inte
     assert np.array_equal(np.signbit(got), np.signbit(zeros))
 
 
+def test_zero_negated_in_triton_is_minus_zero(triton_interpreter) -> None:
+    zeros = np.array([-0.0, 0.0] * 8, dtype=np.float32)
+    program = program_of("neg", len(zeros), H100)
+    got = triton_interpreter.run(TRITON.render(program, ""), program, {"x": zeros})
+    assert np.array_equal(np.signbit(got), ~np.signbit(zeros))
+
+
 # Interpreted, Triton's own functions are NumPy's, within 3 units: what is tested is what is printed around them.
 @pytest.mark.parametrize("operator", sorted({*FORMULAS, "erf_relative", "tanh", "log", "sqrt", "rsqrt"}))
 def test_printed_functions_are_within_the_stated_accuracy(triton_interpreter, operator: str) -> None:
