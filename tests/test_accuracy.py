@@ -89,6 +89,8 @@ def test_a_hyperbolic_tangent_of_zero_has_the_sign_of_zero_in_triton(triton_inte
 def test_zero_negated_in_triton_is_minus_zero(triton_interpreter) -> None:
     zeros = np.array([-0.0, 0.0] * 8, dtype=np.float32)
     program = program_of("neg", len(zeros), H100)
+    # The interpreter negates rightly whatever is printed; Triton 3.6 does not.
+    assert "-x" not in TRITON.render(program, "").replace(" ", "")
     got = triton_interpreter.run(TRITON.render(program, ""), program, {"x": zeros})
     assert np.array_equal(np.signbit(got), ~np.signbit(zeros))
 
