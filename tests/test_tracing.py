@@ -408,8 +408,27 @@ def test_what_a_function_says_while_it_is_traced_is_heard(capsys: pytest.Capture
     assert "tracing" in capsys.readouterr().err
 
 
+def test_a_tensor_that_is_given_twice_is_two_arguments() -> None:
+    x = R(4)
+    traced = trace(lambda a, b, c: a - b * c, x, x, x)
+    assert [source.name for source in traced.arguments] == ["a", "b", "c"]
+    assert len({view.value for step in traced.steps if step.assembled for view in step.assembled.inputs}) == 3
+
+
+def test_an_example_that_is_a_parameter_as_well_is_an_argument() -> None:
+    linear = torch.nn.Linear(4, 4, bias=False)
+    (step,) = trace(linear, linear.weight).steps
+    assert step.assembled is not None
+    assert len({view.value for view in step.assembled.inputs}) == 2
+
+
+def test_what_traced_functions_print_names_results_and_other_cuts() -> None:
+    traced = trace(lambda x: (x * 2, (x * 2).sum(-1)), R(4, 8))
+    assert str(traced).splitlines()[-2:] == ["returns mul, sum_1", "also cut into 2 kernels, which are tuned too"]
+
+
 def test_functions_that_change_their_inputs_are_refused() -> None:
-    with pytest.raises(InputError, match="changes its inputs"):
+    with pytest.raises(InputError, match="changes its input 0 in place; expected new tensors"):
         trace(lambda x: x.mul_(2), R(4))
 
 

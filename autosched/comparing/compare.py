@@ -179,6 +179,8 @@ def compare_kernel(
     """
     if not isinstance(kernel, Kernel | TracedKernel):
         raise InputError(f"expected the kernel of an operator or of a traced function, got {type(kernel).__name__}")
+    if isinstance(kernel, TracedKernel) and not kernel.kernels:
+        raise InputError(f"{kernel.traced.label} has no kernel: PyTorch computes all of it; expected one to compare")
     op, target = kernel.workload if isinstance(kernel, Kernel) else kernel.traced, kernel.target
     check_timing(policy, target)
     _check_rounds(rounds)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from autosched.kernels.kernel import Kernel, load_kernel
-from autosched.tracing import LoadedFunction, Traced, loaded
+from autosched.tracing import LoadedFunction, Traced, TracedFunction, loaded
 from autosched.tuning.effort import Rung, WorkSeconds, effort_lines
 from autosched.tuning.search import Ending
 from search_spaces import AutoschedError, Target, Workload
@@ -88,7 +89,7 @@ class TuneResult:
 
 @dataclass(frozen=True)
 class TracedTuneResult:
-    """The results of one search per workload of `traced`, in the order in which its kernels run."""
+    """The results of one search per workload of `traced`: of one way to cut it after the other, each once."""
 
     traced: Traced
     results: tuple[TuneResult, ...]
@@ -120,4 +121,16 @@ class TracedTuneResult:
     def __str__(self) -> str:
         if not self.traced.workloads:
             return f"{self.traced.label}: nothing to tune, PyTorch computes all of it"
-        return "\n".join([self.traced.label, *(f"  {result}" for result in self.results)])
+        if len(self.traced.cuts) == 1:
+            return "\n".join([self.traced.label, *(f"  {result}" for result in self.results)])
+        return "\n".join([self.traced.label, *(line for cut in self.traced.cuts for line in self._lines_of(cut))])
+
+    def _lines_of(self, cut: Traced) -> Iterator[str]:
+        """One way to cut the function: of how many kernels it is, whether it is the fastest, and what each takes."""
+        found = {r.workload.key: r for r in self.results}
+        records = {key: r.best for key, r in found.items() if r.best is not None}
+        count = len(cut.launched) if isinstance(cut, TracedFunction) else len(cut.workloads)
+        complete = all(w.key in records for w in cut.workloads)
+        taken = ", the fastest cut" if complete and self.traced.fastest(records).workloads == cut.workloads else ""
+        yield f"  {count} kernel{'s' if count != 1 else ''}{taken}"
+        yield from (f"    {found[w.key]}" for w in cut.workloads if w.key in found)

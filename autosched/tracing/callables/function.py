@@ -126,6 +126,9 @@ class TracedFunction:
         lines = [f"traced {self.label}"]
         for number, step in enumerate(self.steps, 1):
             lines.append(f"step {number}: {step.text}")
+        lines.append(f"returns {', '.join(value.name for value in self.results) or 'no tensor'}")
+        if others := [len(cut.launched) for cut in self.other_cuts]:
+            lines.append(f"also cut into {' or '.join(map(str, others))} kernels, which are tuned too")
         return "\n".join(lines)
 
 

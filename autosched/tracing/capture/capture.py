@@ -94,7 +94,9 @@ def capture(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Captured:
         warnings.simplefilter("ignore")
         try:
             records: list[Structure] = []
-            exported = torch.export.export(_module(function, records), tuple(inputs), strict=False)
+            # What is given twice, or is a parameter of the module as well, would become one input of the graph.
+            apart = tuple(t.detach() for t in inputs)
+            exported = torch.export.export(_module(function, records), apart, strict=False)
             # Decompositions keep elements, not always their order in memory.
             strides = [strides_of(n.meta["val"]) for n in _returned(exported.graph) if isinstance(n, fx.Node)]
             reshape_instead_of_view(exported.graph)
@@ -102,8 +104,11 @@ def capture(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Captured:
         except Exception as error:
             # torch.export raises whatever the function, or one of its own layers, does.
             raise InputError(f"{name_of(function)} cannot be captured{why_not_captured(error)}") from error
-    if exported.graph_signature.buffers_to_mutate or exported.graph_signature.user_inputs_to_mutate:
-        raise InputError(f"{name_of(function)} changes its inputs; expected one that returns new tensors")
+    signature = exported.graph_signature
+    given = (f"its input {name.removeprefix('arguments_')}" for name in signature.user_inputs_to_mutate.values())
+    if changed := list(dict.fromkeys([*given, *signature.buffers_to_mutate.values()])):
+        what = ", ".join(changed)
+        raise InputError(f"{name_of(function)} changes {what} in place; expected new tensors, returned as results")
     placeholders = [n.name for n in exported.graph.nodes if n.op == "placeholder"]
     specs = list(zip(placeholders, exported.graph_signature.input_specs, strict=True))
     held = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)

@@ -134,7 +134,8 @@ _PRINTERS: Mapping[str, Callable[..., str]] = {
     "div": lambda a, b: f"{a} / {b}",
     "maximum": lambda a, b: f"tl.maximum({a}, {b}, tl.PropagateNan.ALL)",
     "minimum": lambda a, b: f"tl.minimum({a}, {b}, tl.PropagateNan.ALL)",
-    "neg": lambda a: f"-{a}",
+    # Triton makes 0 - x of -x, which of 0 is 0 and not -0.
+    "neg": lambda a: f"{a} * -1",
     "abs": lambda a: f"tl.abs({a})",
     "exp": lambda a: f"tl.exp({a})",
     "sqrt": lambda a: f"tl.sqrt_rn({a})",
