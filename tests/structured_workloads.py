@@ -257,22 +257,22 @@ POINTWISE = (
 )
 REDUCTIONS = (
     softmax_lse(9, 301),
-    softmax_lse(3, 5000),
+    softmax_lse(3, 2600),
     quantised(7, 700),
     activation_and_sums(5, 1300),
-    activation_and_sums(2, 9000),
+    activation_and_sums(2, 4500),
     # Layer norm, group norm, batch norm along memory and across it.
     normalised({"r": 5, "c": 900}, "r", "c", "rc", "float16"),
     normalised({"n": 3, "g": 4, "c": 3, "i": 70}, "ng", "ci", "ngci", weights="gc"),
     normalised({"n": 5, "c": 6, "i": 49}, "c", "ni", "nci", weights="c"),
-    normalised({"n": 3, "i": 200, "c": 70}, "c", "ni", "nic", weights="i"),
+    normalised({"n": 3, "i": 32, "c": 40}, "c", "ni", "nic", weights="i"),
     # Sums of images, of everything, of two axes that are no neighbours; two folds over the same axes.
     folded({"n": 3, "c": 40, "h": 7, "w": 7}, "nc", "hw", "nchw"),
     folded({"i": 31, "j": 70}, "", "ij", "ij", ("sum", "max")),
     folded({"i": 11, "j": 5, "k": 90}, "j", "ik", "ijk", ("min", "sum")),
-    folded({"i": 40, "j": 37, "k": 6}, "j", "ik", "ikj", ("max",)),
+    folded({"i": 24, "j": 37, "k": 6}, "j", "ik", "ikj", ("max",)),
     folds_of_folds(5, 6, 130),
-    folds_of_folds(3, 70, 20),
+    folds_of_folds(3, 25, 20),
     normalised_blocks(4, 5, 128),
     sums_of_shifted_groups(6, 9, 70),
     folds_of_parts(5, 7, 90),

@@ -106,7 +106,7 @@ class TestMatching:
     def test_several_dots_and_prologues_match(self, workload: Workload) -> None:
         form = contraction(workload)
         assert form is not None
-        assert not form.is_plain
+        assert not form.is_tiled_dot
 
     def test_a_shared_operand_is_one_and_axes_have_the_names_of_the_form(self) -> None:
         form = contraction(gated(8, 16, 32, batch=2))

@@ -67,7 +67,7 @@ _ADDED: dict[str, KnobValue] = {
 def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     """One sketch for dots over the same axes, with what is computed before and after them, on a GPU."""
     form = contraction(workload) if target.kind == "gpu" else None
-    if form is None or form.is_plain:
+    if form is None or form.is_tiled_dot:
         return ()
     workload = form.workload
     knobs = _knobs(workload, form, target)

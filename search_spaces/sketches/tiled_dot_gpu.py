@@ -93,7 +93,7 @@ _KNOBS_BESIDE_NEEDS = (*_ORDER_KNOBS, "tail", "partials", "a_load", "b_load")
 def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     """One sketch for a dot of two tensors with pointwise epilogues on a GPU."""
     form = contraction(workload) if target.kind == "gpu" else None
-    if form is None or not form.is_plain:
+    if form is None or not form.is_tiled_dot:
         return ()
     workload = form.workload
     knobs = decisions(workload, form, target)

@@ -25,7 +25,7 @@ from functools import lru_cache
 import numpy as np
 
 from search_spaces.structure.merging import merged_axes
-from search_spaces.structure.stages import inline, is_plain, with_axes_named
+from search_spaces.structure.stages import has_plain_indices, inline, with_axes_named
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.dtypes import accumulator_of, round_to
 from search_spaces.workloads.expression import ROUNDINGS, Access, Apply, Expression, Gather, Literal
@@ -119,8 +119,8 @@ class Contraction:
         return self.multiplies_tensors and self.is_ordered and len(self.rows) == len(self.columns) == 1
 
     @property
-    def is_plain(self) -> bool:
-        """Whether its kernels are those of one dot of two tensors, a and b.
+    def is_tiled_dot(self) -> bool:
+        """Whether it is for the sketches of one dot of two tensors, a and b, and not for those of fused dots.
 
         A batch that one of them does not have is a fused contraction, as records have always had it.
         """
@@ -205,7 +205,7 @@ def _holds(dtype: str, value: float) -> bool:
 def _found(workload: Workload) -> Contraction | None:
     sums = [s for s in workload.stages if s.reduction]
     rest = {s.name: s for s in workload.stages if not s.reduction}
-    if not sums or not is_plain(workload):
+    if not sums or not has_plain_indices(workload):
         return None
     axes, reduction = sums[0].axes, sums[0].reduction
     assert reduction is not None

@@ -21,7 +21,7 @@ from search_spaces.errors import UnmatchedError
 from search_spaces.workloads import expression as ex
 from search_spaces.workloads.dtypes import is_integer
 from search_spaces.workloads.expression import Access, Affine, Apply, Expression
-from search_spaces.workloads.inlining import at_index
+from search_spaces.workloads.inlining import at_index, element
 from search_spaces.workloads.stages import JOINED_BY
 from search_spaces.workloads.workload import Axis, Stage, Workload
 
@@ -56,7 +56,7 @@ def _elsewhere(e: Expression, known: Mapping[str, Stage]) -> Expression | None:
         raise UnmatchedError(f"{ex.to_text(e)} is a fold, and is not read at its own axes")
     if e.fill is not None:
         raise UnmatchedError(f"{ex.to_text(e)} reads what is computed outside of it")
-    return at_index(stage.expression, dict(zip((x.name for x in stage.axes), e.index, strict=True)))
+    return element(stage, e.index)
 
 
 def _needed(stages: Mapping[str, Stage], outputs: Collection[str]) -> set[str]:

@@ -22,7 +22,7 @@ def inline(expression: Expression, stages: dict[str, Stage]) -> Expression:
     return ex.rewritten(expression, inlined)
 
 
-def is_plain(workload: Workload) -> bool:
+def has_plain_indices(workload: Workload) -> bool:
     """Whether every index is just an axis, as long as the dimension, and stages are read at their own axes.
 
     What lies beyond the last index of a longer dimension would be read as if it were padding.

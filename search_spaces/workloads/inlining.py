@@ -44,10 +44,14 @@ def _with(expression: Expression, named: Mapping[str, Stage]) -> Expression:
     def change(e: Expression) -> Expression | None:
         if not isinstance(e, Access) or e.tensor not in named:
             return None
-        stage = named[e.tensor]
-        return at_index(stage.expression, dict(zip((a.name for a in stage.axes), e.index, strict=True)))
+        return element(named[e.tensor], e.index)
 
     return ex.rewritten(expression, change)
+
+
+def element(stage: Stage, index: Sequence[Affine]) -> Expression:
+    """What the stage, which folds nothing, computes at an index."""
+    return at_index(stage.expression, dict(zip((a.name for a in stage.axes), index, strict=True)))
 
 
 def at_index(expression: Expression, index: Mapping[str, Affine]) -> Expression:

@@ -22,6 +22,7 @@ from typing import Any
 
 from search_spaces.errors import InputError
 from search_spaces.workloads import expression as ex
+from search_spaces.workloads import expression_json
 from search_spaces.workloads.canonical import Canonical, canonical
 from search_spaces.workloads.dtypes import FLOAT8, FLOATS, dtype, is_float, is_integer
 from search_spaces.workloads.stages import (
@@ -277,7 +278,7 @@ class Workload:
                 {
                     "name": s.name,
                     "axes": axes(s.axes),
-                    "expression": ex.to_json(s.expression),
+                    "expression": expression_json.to_json(s.expression),
                     "reduction": [s.reduction.operator, axes(s.reduction.axes)] if s.reduction else None,
                     "dtype": s.dtype,
                 }
@@ -314,7 +315,7 @@ class Workload:
                 Stage(
                     s["name"],
                     axes(s["axes"]),
-                    ex.from_json(s["expression"]),
+                    expression_json.from_json(s["expression"]),
                     Reduction(s["reduction"][0], axes(s["reduction"][1])) if s["reduction"] else None,
                     s["dtype"],
                 )

@@ -18,10 +18,10 @@ from autosched.tracing.values.values import Eager, Joined, Padded, Source, Value
 from autosched.tracing.values.views import Slicing, Windows
 
 # The kernel of a value with others stored that are not yet.
-FitOf = Callable[..., Fit]
+FitWith = Callable[..., Fit]
 
 
-def shared(stored: Mapping[Value, Strides], fit: FitOf) -> Iterator[Value]:
+def shared(stored: Mapping[Value, Strides], fit: FitWith) -> Iterator[Value]:
     """What is worth storing, one after the other; each is stored by who asked before the next one is looked for."""
     sharing = _Sharing(stored, fit)
     while (value := sharing.best()) is not None:
@@ -29,7 +29,7 @@ def shared(stored: Mapping[Value, Strides], fit: FitOf) -> Iterator[Value]:
         sharing.update(value)
 
 
-def drop_unneeded(stored: MutableMapping[Value, Strides], required: Container[Value], fit: FitOf) -> None:
+def drop_unneeded(stored: MutableMapping[Value, Strides], required: Container[Value], fit: FitWith) -> None:
     """Take out of `stored` what all kernels together cost less without."""
     readers: dict[Value, dict[Value, None]] = {v: {} for v in stored}
     for value in stored:
@@ -59,7 +59,7 @@ class _Sharing:
     saves, where that is known; `repeated`: what one kernel computes for several of its reads."""
 
     stored: Mapping[Value, Strides]
-    fit: FitOf
+    fit: FitWith
     users: dict[Value, dict[Value, None]] = field(default_factory=dict)
     saved: dict[Value, float] = field(default_factory=dict)
     repeated: set[Value] = field(default_factory=set)

@@ -92,7 +92,7 @@ class DotTile:
 
     def names(self) -> Names:
         """Those that are taken before anything is computed."""
-        return Names({*_OWN} if self.form.is_plain else {t.name for t in self.accumulators})
+        return Names({*_OWN} if self.form.is_tiled_dot else {t.name for t in self.accumulators})
 
     def grid(self, num_sms: int) -> Grid:
         """The output tiles, and the parts of the reduction, in the schedule's order."""
@@ -150,7 +150,7 @@ class DotTile:
         reduced = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in self.form.reduced[:-1]}
         place = {**self.output.place, **reduced, self.form.k.name: along_k}
         ways, free = (self.values.word("a_load"), self.values.word("b_load")), self.output.axes
-        if self.form.is_plain:
+        if self.form.is_tiled_dot:
             return loaded_turn(operands, place, ways, free, suffix)
         reaches = beyond and self.form.k.extent % self.values.tile("k") != 0
         return computed_turn(self.form, operands, place, ways, free, names, reaches)

@@ -47,7 +47,7 @@ def rows_on(workload: Workload, target: Target) -> Structure:
         if product and min(product.m.extent, product.n.extent) > SHORT_AXIS:
             raise UnmatchedError(f"{product.dots[0].stage} is a product of matrices, for dots")
         return found
-    if product and product.is_plain and product.is_row_major:
+    if product and product.is_tiled_dot and product.is_row_major:
         raise UnmatchedError(f"{product.dots[0].stage} is a product of two tensors, for dots")
     return replace(found, outer=False) if found.outer and not found.even else found
 
