@@ -57,6 +57,13 @@ def test_rounding_to_8_bits_within_a_function_is_kept(dtype: torch.dtype, tmp_pa
     torch.testing.assert_close(got, x.to(dtype).float() + 1, rtol=0, atol=0, equal_nan=True)
 
 
+def test_what_a_computation_puts_beyond_8_bits_is_infinite_as_in_pytorch(tmp_path: Path) -> None:
+    x = numbers("cpu", large=False)
+    got, expected = computed(lambda x: (x * 1e5).to(torch.float8_e5m2), x, tmp_path), (x * 1e5).to(torch.float8_e5m2)
+    assert expected.float().isinf().any()
+    assert torch.equal(got.view(torch.uint8), expected.view(torch.uint8))
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("dtype", FLOAT8, ids=str)

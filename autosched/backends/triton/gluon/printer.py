@@ -26,6 +26,7 @@ from autosched.backends.triton.arguments import (
     descriptor,
     loading_descriptor,
 )
+from autosched.backends.triton.gluon.epilogue_moves import GroupMoves
 from autosched.backends.triton.gluon.form import HALF, DotForm, check_program, k_major
 from autosched.backends.triton.language.grid import position
 from autosched.backends.triton.language.index import Indexing
@@ -407,52 +408,14 @@ class _Printer:
     def _finish_rings(self) -> list[str]:
         return [*(["ring"] if self._stored else []), *(["extras"] if self._extras else [])]
 
-    def _moves(self) -> _GroupMoves:
-        return _GroupMoves(self._extras, self._stored, self._pieces)
+    def _moves(self) -> GroupMoves:
+        return GroupMoves(self._extras, self._stored, self._pieces)
 
     def _finish_descriptors(self) -> list[str]:
         return [self._descriptors[d] for d in arguments(self._program, self._form.finishing).descriptors]
 
     def _function(self, part: str, parameters: list[str], scope: Scope) -> str:
         return "\n".join(["@gluon.jit", f"def {self._name}_{part}({', '.join(parameters)}):", *scope.text(1)])
-
-
-class _GroupMoves:
-    """How a warp group moves the tiles of its epilogue: through shared memory, where what it reads has been brought.
-
-    `extras`: how many tiles each descriptor brings, in the order of `extras` in the text; `stored`: the descriptors by
-    which tiles are stored, each with a ring of its own, where `pieces` tiles on their way to memory have a place.
-    """
-
-    def __init__(self, extras: Counter[str], stored: Sequence[str], pieces: int) -> None:
-        self._extras = extras
-        self._stored = stored
-        self._pieces = pieces
-        self._placed: Counter[str] = Counter()
-
-    def place(self, descriptor: str) -> str:
-        """Where the next tile that the descriptor brings lies."""
-        number = self._placed[descriptor]
-        self._placed[descriptor] += 1
-        ring = list(self._extras).index(descriptor)
-        return f"extras[{ring}].index(half * {self._extras[descriptor]} + {number})"
-
-    def load(self, descriptor: str, starts: str, reshaped: str) -> str:
-        return f"{self.place(descriptor)}{reshaped}.load(gl.AutoLayout())"
-
-    def store(self, descriptor: str, starts: str, value: str) -> str:
-        number = self._placed[descriptor] % self._pieces
-        self._placed[descriptor] += 1
-        ring = "ring" if len(self._stored) == 1 else f"ring[{self._stored.index(descriptor)}]"
-        return "\n".join(
-            [
-                f"hopper.tma.store_wait({self._pieces - 1})",
-                f"piece = {ring}.index(half * {self._pieces} + {number})",
-                f"piece.store({value})",
-                "hopper.fence_async_shared()",
-                f"store_tile({descriptor}, [{starts}], piece)",
-            ]
-        )
 
 
 def _numbered(name: str, of: Sequence[_T]) -> dict[_T, str]:
