@@ -427,6 +427,14 @@ def test_what_traced_functions_print_names_results_and_other_cuts() -> None:
     assert str(traced).splitlines()[-2:] == ["returns mul, sum_1", "also cut into 2 kernels, which are tuned too"]
 
 
+def test_batch_norm_by_given_statistics_is_one_kernel_wherever_its_tensors_are() -> None:
+    """Its other results are empty on a CPU, and statistics elsewhere."""
+    given = [R(2, 3, 4), R(3), R(3).abs(), R(3), R(3)]
+    for device in ("cpu", "meta"):
+        arguments = [x.to(device) for x in given]
+        assert len(trace(lambda x, *v: F.relu(F.batch_norm(x, *v)), *arguments).launched) == 1
+
+
 def test_functions_that_change_their_inputs_are_refused() -> None:
     with pytest.raises(InputError, match="changes its input 0 in place; expected new tensors"):
         trace(lambda x: x.mul_(2), R(4))

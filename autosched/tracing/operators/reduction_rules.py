@@ -181,9 +181,18 @@ def _batch_norm(
             scaled = ex.mul(scaled, rest.pop(0))
         return ex.add(scaled, rest.pop(0)) if bias is not None else scaled
 
-    # What training would have kept is empty.
-    nothing = result.constant(0.0, name=f"{result.name}_nothing", shape=(0,), dtype="float32")
-    return result.pointwise(normalised, x, *given), nothing, nothing
+    if result.on_cpu:
+        # What training would have kept is empty.
+        nothing = result.part("nothing", (0,), "float32").constant(0.0)
+        return result.pointwise(normalised, x, *given), nothing, nothing
+    kept = result.part("mean", mean.shape, "float32").elementwise(lambda m: m, mean)
+    return result.pointwise(normalised, x, *given), kept, _deviation(result, var, eps)
+
+
+def _deviation(result: Result, variance: Value, eps: float) -> Value:
+    """One over the deviation, which batch normalisation gives as a result."""
+    made = result.part("deviation", variance.shape, "float32")
+    return made.elementwise(lambda v: ex.call("rsqrt", ex.add(v, Literal(eps))), variance)
 
 
 def _batch_norm_of_batch(
@@ -193,14 +202,7 @@ def _batch_norm_of_batch(
     over = tuple(d for d in range(len(x.shape)) if d != 1)
     variance, mean = _moments(result, x, over, 0.0)
     normalised, *_ = _batch_norm(result, x, weight, bias, mean, variance, momentum, eps)
-    deviation = result.elementwise(
-        lambda v: ex.call("rsqrt", ex.add(v, Literal(eps))),
-        variance,
-        name=f"{result.name}_deviation",
-        shape=variance.shape,
-        dtype="float32",
-    )
-    return normalised, mean, deviation
+    return normalised, mean, _deviation(result, variance, eps)
 
 
 def _rms_norm(
