@@ -159,7 +159,7 @@ def _ratios(got: torch.Tensor, values: torch.Tensor, allowed: torch.Tensor) -> t
 
 def _is_beyond(got: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """Where an 8-bit float is the infinity beyond the largest number, which is expected."""
-    if got.dtype.itemsize > 1:
+    if got.dtype.itemsize > 1 or not got.is_floating_point():
         return torch.zeros_like(got, dtype=torch.bool)
     number = _computable(got)
     return number.isinf() & (values == number.sign() * torch.finfo(got.dtype).max)
