@@ -102,7 +102,7 @@ def test_integers_beside_floats_are_converted_first() -> None:
         "cut": lambda x, y: (x * 1000).long() + y,
         "narrow": lambda x, y: (x * 100).int() - 3,
     }
-    # Of other numbers one may be cut to another integer: products are rounded to float32 here, and not in the reference.
+    # Of other numbers one may be cut to another integer: products are float32 here, and are not in the reference.
     given = torch.randn(ROWS, COLUMNS, generator=torch.Generator().manual_seed(0))
     assert not differing(mixed, given, integers(torch.int64, 1))
 
