@@ -37,7 +37,7 @@ class Build:
         return read(name, axes)
 
     def fold(self, name: str, axes: str, over: str, body: Expression, operator: str = "sum") -> Access:
-        fold = Reduction(operator, self.axes(over))  # type: ignore[arg-type]  # one of its words
+        fold = Reduction(operator, self.axes(over))
         self.stages.append(Stage(name, self.axes(axes), body, fold))
         return read(name, axes)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -143,8 +144,7 @@ SMALL = (
 
 
 @pytest.mark.parametrize("workload", SMALL, ids=name_of)
-def test_printed_kernels_agree_with_the_reference_under_tritons_interpreter(workload, triton_interpreter) -> None:  # type: ignore[no-untyped-def]
-    # Without a type: the fixture is a class of conftest, which cannot be imported here.
+def test_printed_kernels_agree_with_the_reference_under_tritons_interpreter(workload, triton_interpreter) -> None:
     inputs = reference.random_inputs(workload, seed=3)
     expected = expect(workload, inputs)
     arrays = {t.name: x.numpy() for t, x in zip(workload.inputs, inputs, strict=True)}
@@ -164,13 +164,17 @@ def hostile(rows: int, columns: int) -> torch.Tensor:
     return x
 
 
+def with_schedule(schedule: Schedule, message: str) -> str:
+    return f"{message}\n{schedule}"
+
+
 def assert_like_eager(workload: Workload, inputs: list[torch.Tensor], expected: list[torch.Tensor]) -> None:
     for schedule in online(workload, H200, 4):
         for got, right in zip(interpreted(schedule, inputs), expected, strict=True):
-            torch.testing.assert_close(got.to(right), right, equal_nan=True, msg=lambda m: f"{m}\n{schedule}")  # noqa: B023
+            torch.testing.assert_close(got.to(right), right, equal_nan=True, msg=partial(with_schedule, schedule))
     for schedule in online(workload, HERE, 3):
         for got, right in zip(run(schedule, workload, inputs), expected, strict=True):
-            torch.testing.assert_close(got.to(right), right, equal_nan=True, msg=lambda m: f"{m}\n{schedule}")  # noqa: B023
+            torch.testing.assert_close(got.to(right), right, equal_nan=True, msg=partial(with_schedule, schedule))
 
 
 def test_what_is_not_finite_comes_out_of_a_log_sum_exp_as_in_pytorch() -> None:

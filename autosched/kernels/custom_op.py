@@ -81,7 +81,8 @@ def call(name: str, tensors: Sequence[Tensor], out: Made | None) -> Made:
     namespace, _, short = name.partition("::")
     op = getattr(getattr(torch.ops, namespace), short)
     if out is None:
-        return op.default(*tensors)  # type: ignore[no-any-return]  # torch.ops is without types
+        made: Made = op.default(*tensors)
+        return made
     given = as_tuple(out)
     op.out(*tensors, **dict(zip(_output_arguments(len(given)), given, strict=True)))
     return out
@@ -102,7 +103,8 @@ def _define(name: str, schema: str, kernel: OperatorKernel) -> None:
 
     def run(*tensors: Tensor, **given: Tensor) -> Made | None:
         if not given:
-            return kernel(*tensors)  # type: ignore[no-any-return]  # what is `Made` is Any to a caller
+            made: Made = kernel(*tensors)
+            return made
         kernel(*tensors, out=given[outs[0]] if len(outs) == 1 else tuple(given[out] for out in outs))
         return None
 

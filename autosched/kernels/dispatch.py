@@ -173,7 +173,8 @@ def _ready_call_of_one(
         if out is None:
             addresses = ready_addresses(tensors, of_inputs, device, alignment)
         else:
-            addresses = ready_addresses((*tensors, out), of_all, device, alignment)  # type: ignore[arg-type]
+            given = (*tensors, out)  # A tuple is no tensor, and not ready.
+            addresses = ready_addresses(given, of_all, device, alignment)  # type: ignore[arg-type]  # as said above
         if addresses is None:
             return None
         if out is None:

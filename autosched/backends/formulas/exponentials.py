@@ -57,7 +57,7 @@ _EXPM1 = (
 # log2(1.5) - 1/2: by so much lower a number is rounded up, so that e^r - 1 is no more than a half.
 _LOWERED = 0.0849625
 # (log(1 + f) - f + f^2 / 2) / f^3 on sqrt(1/2) - 1 <= f <= sqrt(2) - 1.
-_LOG1P = (
+LOG1P = (
     0.3333333134651184,
     -0.2500081956386566,
     0.2000124156475067,
@@ -171,7 +171,7 @@ def log1p(x: Term) -> Term:
     f = (u.bits() - (exponent << _FRACTION_SINGLE)).bits() - 1.0
     e = (exponent + 0x4B400000).bits() - _ROUND_SINGLE
     f2 = f * f
-    low = fused(f2 * f, polynomial(f, _LOG1P), fused(e, constant(_LN2_LO, "float32"), c / u))
+    low = fused(f2 * f, polynomial(f, LOG1P), fused(e, constant(_LN2_LO, "float32"), c / u))
     low = fused(f2, constant(-0.5, "float32"), low)
     # The first product is exact, so that this is what the sum was rounded by (Dekker, 1971).
     upper = e * _LN2_HI

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from autosched.backends.formulas.exponentials import LOG1P
 from autosched.backends.llvm.ir.text import F32, F64, I16, I32, I64, Builder, IRValue
 from autosched.backends.llvm.ir.values import (
     double_constant,
@@ -104,17 +105,6 @@ def exp(b: Builder, x: IRValue, lanes: int) -> IRValue:
     return b.fmul(b.fmul(p, power_of_two(half)), power_of_two(rest))
 
 
-# log(1+f) = f - f^2/2 + f^3 * P(f) on sqrt(1/2)-1 <= f <= sqrt(2)-1.
-LOG_P = (
-    0.3333333134651184,
-    -0.2500081956386566,
-    0.2000124156475067,
-    -0.166234090924263,
-    0.14201579988002777,
-    -0.13159610331058502,
-    0.12762217223644257,
-    -0.07636439055204391,
-)
 SQRT_HALF_BITS = 0x3F3504F3
 
 
@@ -133,7 +123,7 @@ def log(b: Builder, x: IRValue, lanes: int) -> IRValue:
     e = b.fsub(e, b.select(small, float_constant(23.0, lanes), float_constant(0.0, lanes)))
     f = b.fsub(m, float_constant(1.0, lanes))
     f2 = b.fmul(f, f)
-    p = horner(b, f, LOG_P, lanes)
+    p = horner(b, f, LOG1P, lanes)
     low = fma(b, b.fmul(f2, f), p, b.fmul(e, float_constant(LN2_LO, lanes)), lanes)
     low = fma(b, f2, float_constant(-0.5, lanes), low, lanes)
     y = b.fadd(fma(b, e, float_constant(LN2_HI, lanes), f, lanes), low)
