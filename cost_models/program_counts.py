@@ -31,7 +31,7 @@ from search_spaces.programs.tile_program import (
     View,
 )
 from search_spaces.workloads.dtypes import DTYPES
-from search_spaces.workloads.expression import OPERATORS
+from search_spaces.workloads.expressions.operators import OPERATORS
 
 Loops = tuple[tuple[str, float], ...]  # variable and trips, outermost first
 

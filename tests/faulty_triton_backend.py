@@ -13,8 +13,8 @@ from autosched.backends.triton.backend import TritonBackend
 from search_spaces import Axis, Schedule, Stage, Target, Tensor, TileProgram, Workload
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.tile_program import Buffer, Kernel, Load, Slice, Store, Tile
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Affine
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import Affine, axis_index
 
 LOCATION = "faulty_triton_backend:create"
 ELEMENTS = 2**20
@@ -69,7 +69,7 @@ FAULTS = {
 
 def doubling() -> Workload:
     """y[i] = x[i] + x[i]."""
-    x = ex.Access("x", (ex.axis_index("i"),))
+    x = ex.Access("x", (axis_index("i"),))
     return Workload(
         "doubling", (Tensor("x", (ELEMENTS,), "float32"),), (Stage("y", (Axis("i", ELEMENTS),), ex.add(x, x)),)
     )

@@ -18,14 +18,15 @@ from search_spaces.programs.tile_program import (
     Tile,
     TileProgram,
 )
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Access, Affine, Literal
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Access, Literal
 
 ROWS, COLUMNS = 13, 40
 # What a program of the grid has of them: neither divides.
 TILE_ROWS, TILE_COLUMNS = 4, 64
 R, C = Axis("r", ROWS), Axis("c", COLUMNS)
-WHOLE = (ex.axis_index("r"), ex.axis_index("c"))
+WHOLE = (axis_index("r"), axis_index("c"))
 
 
 def added(dtype: str = "bfloat16", strides: tuple[int, ...] | None = None, rows: int = ROWS) -> Workload:

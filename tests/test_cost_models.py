@@ -43,7 +43,7 @@ from search_spaces.programs.tile_program import (
 )
 from search_spaces.schedules.knobs import Values
 from search_spaces.schedules.limits import UNLIMITED
-from search_spaces.workloads.expression import Affine
+from search_spaces.workloads.expressions.affine import Affine
 from tuning_logs import Measurement, Provenance, TuningRecord
 
 H200 = target_named("h200")

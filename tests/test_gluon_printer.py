@@ -37,7 +37,7 @@ from search_spaces.programs.tile_program import (
     Tile,
     TileProgram,
 )
-from search_spaces.workloads.expression import Affine
+from search_spaces.workloads.expressions.affine import Affine
 
 BACKEND = TritonBackend()
 H200 = target_named("h200")

@@ -52,16 +52,9 @@ from search_spaces.programs.tile_program import (
     identity,
     statements,
 )
-from search_spaces.workloads.expression import (
-    Access,
-    Affine,
-    Expression,
-    Literal,
-    Position,
-    accesses,
-    axis_index,
-    call,
-)
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Access, Expression, Literal, Position, call
+from search_spaces.workloads.expressions.walking import accesses
 from search_spaces.workloads.names import Names
 
 sys.path.append(str(Path(__file__).parent))

@@ -29,8 +29,9 @@ from search_spaces.devices.target import GPUS
 from search_spaces.programs.interpreter import interpret
 from search_spaces.programs.tile_program import Buffer, Slice
 from search_spaces.structure.axes import structure_of
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Access, Affine, axis_index
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Access
 
 sys.path.append(str(Path(__file__).parent))
 from schedule_checks import faults

@@ -41,7 +41,7 @@ from search_spaces import InputError, Schedule, TileProgram, Workload, target_na
 from search_spaces.devices.target import cpu
 from search_spaces.programs.grid import Grid
 from search_spaces.programs.tile_program import Kernel, Launch, Load, Slice, Tile
-from search_spaces.workloads.expression import Affine
+from search_spaces.workloads.expressions.affine import Affine
 from tuning_logs import CompileFacts, TuningLog, TuningRecord, shipped_logs
 from tuning_logs.export import worth_shipping
 from tuning_logs.packing import may_hold, write_packed

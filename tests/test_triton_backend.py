@@ -52,7 +52,7 @@ from search_spaces.programs.tile_program import (
     loop_extents,
     statements,
 )
-from search_spaces.workloads.expression import Affine
+from search_spaces.workloads.expressions.affine import Affine
 
 BACKEND = TritonBackend()
 

@@ -9,20 +9,10 @@ from functools import lru_cache
 from search_spaces.programs import tile_program as tp
 from search_spaces.programs.tile_program import Buffer, Fill, Load, Map, Slice, Statement, Store, Tile
 from search_spaces.workloads.dtypes import dtype, is_float, is_integer
-from search_spaces.workloads.expression import (
-    COMPARISONS,
-    ROUNDINGS,
-    WRAPPINGS,
-    Access,
-    Affine,
-    Apply,
-    Expression,
-    Gather,
-    Integer,
-    Literal,
-    Position,
-    is_integral,
-)
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Integer, Literal, Position
+from search_spaces.workloads.expressions.kinds import is_integral
+from search_spaces.workloads.expressions.operators import COMPARISONS, ROUNDINGS, WRAPPINGS
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Workload
 

@@ -27,7 +27,8 @@ from typing import Literal
 
 from search_spaces.programs.grid import Grid
 from search_spaces.workloads.dtypes import dtype, is_float
-from search_spaces.workloads.expression import LARGEST_INTEGER, LEAST_INTEGER, Affine
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.operators import LARGEST_INTEGER, LEAST_INTEGER
 from search_spaces.workloads.strides import dense_strides, distinct_elements, span
 
 
@@ -228,7 +229,7 @@ Compared = Literal["float32", "int64"]
 class Map:
     """`dst = operator(arguments)` at every point, arguments broadcast by axis name; a number is a constant.
 
-    `operator` is one of `expression.OPERATORS` but those that convert, or "cast" (the one argument to `dst.dtype`:
+    `operator` is one of `operators.OPERATORS` but those that convert, or "cast" (the one argument to `dst.dtype`:
     rounded, cut towards 0, or to its lower bits). Computed in float32, whatever the arguments are; in int32, int64 or
     float64 where `dst` is, but for the condition of "where"; `compared`: what a comparison is made in.
     """

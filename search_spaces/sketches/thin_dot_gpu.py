@@ -45,7 +45,7 @@ from search_spaces.schedules.knobs import Choice, Knob, Tiling, Values, cover, n
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.dots.split_reduction import combine, partial_sums
 from search_spaces.sketches.dots.thin_form import MAX_PRODUCTS, ThinForm, thin_form, thin_rules, threads_of, turns_of
-from search_spaces.workloads.expression import Affine
+from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis, Workload
 

@@ -47,7 +47,8 @@ from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Value
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
 from search_spaces.structure.contraction import Contraction, contraction
-from search_spaces.workloads.expression import Access, Affine
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.expression import Access
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Workload
 

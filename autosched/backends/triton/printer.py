@@ -42,7 +42,7 @@ from search_spaces.programs.tile_program import (
     statements,
 )
 from search_spaces.workloads.dtypes import FLOAT8_CHAIN, is_float, is_promoted
-from search_spaces.workloads.expression import Affine
+from search_spaces.workloads.expressions.affine import Affine
 
 _TRITON_TYPES = {
     "float64": "tl.float64",

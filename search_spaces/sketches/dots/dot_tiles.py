@@ -22,7 +22,7 @@ from search_spaces.schedules.knobs import Values
 from search_spaces.sketches.dots.operand_tiles import Operands, Turn, computed_turn, loaded_turn
 from search_spaces.sketches.dots.output_tiles import OutputTile
 from search_spaces.structure.contraction import Contraction, accumulator_dtype
-from search_spaces.workloads.expression import Affine
+from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Workload
 

@@ -15,7 +15,7 @@ from search_spaces.programs.lowering import start_of
 from search_spaces.programs.tile_program import Load, Slice, Split, Statement, Store, Tile
 from search_spaces.schedules.knobs import Values
 from search_spaces.structure.contraction import Contraction
-from search_spaces.workloads.expression import Affine
+from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.names import Names
 
 Via = Literal["pointer", "descriptor"]

@@ -17,7 +17,9 @@ from search_spaces.sketches.rows.column_walk import ColumnWalk
 from search_spaces.structure.axes import Structure, structure_of
 from search_spaces.structure.contraction import contraction
 from search_spaces.workloads.dtypes import is_integer
-from search_spaces.workloads.expression import Affine, Expression, is_integral
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.expression import Expression
+from search_spaces.workloads.expressions.kinds import is_integral
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.stages import JOINED_BY
 from search_spaces.workloads.workload import Axis, Stage, Workload

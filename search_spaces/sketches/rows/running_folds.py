@@ -26,7 +26,9 @@ from search_spaces.structure import dependent_folds
 from search_spaces.structure.axes import Structure
 from search_spaces.structure.dependent_folds import Fold, Group, before, was
 from search_spaces.structure.moving_folds import reads
-from search_spaces.workloads.expression import Access, Affine, Apply, Expression, accesses
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.expression import Access, Apply, Expression
+from search_spaces.workloads.expressions.walking import accesses
 from search_spaces.workloads.names import Names
 
 

@@ -14,7 +14,7 @@ from autosched.backends.llvm.ir.code import Code
 from autosched.backends.llvm.ir.text import IRValue
 from autosched.backends.llvm.ir.values import index, minus, plus, poison, smaller, transpose_4x4
 from search_spaces.programs.tile_program import Buffer, Load, Panels, Slice, View
-from search_spaces.workloads.expression import Affine
+from search_spaces.workloads.expressions.affine import Affine
 
 # Elements between packed rows beyond their length, so that they do not all start in one cache set.
 ROW_PADDING = 16

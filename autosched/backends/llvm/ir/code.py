@@ -29,7 +29,7 @@ from autosched.backends.llvm.ir.values import (
 )
 from search_spaces.programs.tile_program import Bound, Buffer, For
 from search_spaces.workloads.dtypes import DTYPES, is_float
-from search_spaces.workloads.expression import Affine
+from search_spaces.workloads.expressions.affine import Affine
 
 # What an element is in memory. bfloat16 is handled as the upper half of a float32, bool is a byte that is 0 or not.
 _STORED: Mapping[str, str] = {

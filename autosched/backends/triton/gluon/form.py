@@ -38,7 +38,7 @@ from search_spaces.programs.tile_program import (
 )
 from search_spaces.sketches.dots.specialization import GroupDots, LoadedTile
 from search_spaces.workloads.dtypes import dtype, is_promoted
-from search_spaces.workloads.expression import Affine
+from search_spaces.workloads.expressions.affine import Affine
 
 # Which half of a tile's rows a warp group has, as a variable of the epilogue.
 HALF = "half"
