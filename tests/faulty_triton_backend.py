@@ -12,7 +12,9 @@ from autosched.backends.backend import Artefact, Launcher
 from autosched.backends.triton.backend import TritonBackend
 from search_spaces import Axis, Schedule, Stage, Target, Tensor, TileProgram, Workload
 from search_spaces.programs.grid import Grid, GridAxis
-from search_spaces.programs.tile_program import Buffer, Kernel, Load, Slice, Store, Tile
+from search_spaces.programs.statements import Load, Store
+from search_spaces.programs.tile_program import Buffer, Kernel
+from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import Affine, axis_index
 

@@ -5,19 +5,9 @@ from __future__ import annotations
 from search_spaces import Axis, Reduction, Stage, Tensor, Workload
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import buffers
-from search_spaces.programs.tile_program import (
-    Bound,
-    Kernel,
-    Launch,
-    Load,
-    Map,
-    Reduce,
-    Slice,
-    Statement,
-    Store,
-    Tile,
-    TileProgram,
-)
+from search_spaces.programs.statements import Load, Map, Reduce, Statement, Store
+from search_spaces.programs.tile_program import Kernel, Launch, TileProgram
+from search_spaces.programs.tiles import Bound, Slice, Tile
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Access, Literal

@@ -17,7 +17,7 @@ from autosched.machine import devices
 from search_spaces import Axis, Reduction, Schedule, SearchSpace, Stage, Tensor, Workload
 from search_spaces.devices.target import GPUS
 from search_spaces.programs.interpreter import interpret
-from search_spaces.programs.tile_program import For, Load, Reduce, statements
+from search_spaces.programs.statements import For, Load, Reduce, statements
 from search_spaces.structure.axes import structure_of
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import Affine, axis_index

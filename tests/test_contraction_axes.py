@@ -19,7 +19,7 @@ from autosched.checking.correctness import error_ratio, expect
 from search_spaces import Axis, Reduction, Schedule, SearchSpace, Stage, Tensor, Workload, target_named
 from search_spaces.devices.target import cpu
 from search_spaces.programs.interpreter import interpret
-from search_spaces.programs.tile_program import For, statements
+from search_spaces.programs.statements import For, statements
 from search_spaces.schedules.knobs import KnobValue
 from search_spaces.structure.contraction import contraction
 from search_spaces.workloads.expressions import expression as ex

@@ -24,7 +24,7 @@ from cost_models.program_counts import count
 from cost_models.roofline import bound_s
 from search_spaces import Axis, Reduction, Schedule, SearchSpace, Stage, Target, Tensor, Workload, ops, target_named
 from search_spaces.programs.interpreter import interpret
-from search_spaces.programs.tile_program import Dot, For, Load, Map, Position, statements
+from search_spaces.programs.statements import Dot, For, Load, Map, Position, statements
 from search_spaces.schedules.knobs import KnobValue
 from search_spaces.structure.contraction import contraction, element_type, multiplied
 from search_spaces.workloads.expressions import expression as ex

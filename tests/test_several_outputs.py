@@ -30,7 +30,7 @@ from cost_models.features import FEATURE_NAMES, features
 from search_spaces import Axis, InputError, Schedule, Stage, Target, Tensor, TileProgram, Workload, ops, target_named
 from search_spaces.devices.descriptors import descriptor_remarks
 from search_spaces.programs.interpreter import interpret
-from search_spaces.programs.tile_program import Store
+from search_spaces.programs.statements import Store
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import axis_index
 from search_spaces.workloads.expressions.expression import Access, Integer, Literal

@@ -31,7 +31,8 @@ from autosched.standalone.references import HELPERS, reference
 from autosched.standalone.tuned import Tuned
 from search_spaces import Axis, InputError, Reduction, Schedule, Stage, Workload, ops, target_named
 from search_spaces import Tensor as TensorSpec
-from search_spaces.programs.tile_program import Load, Store, TileProgram, statements
+from search_spaces.programs.statements import Load, Store, statements
+from search_spaces.programs.tile_program import TileProgram
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import axis_index
 from search_spaces.workloads.expressions.expression import Access, Gather, Integer, Literal, Position

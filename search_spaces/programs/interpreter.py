@@ -1,7 +1,7 @@
 """Executes tile programs with NumPy: the oracle that backends are tested against.
 
 Tiles of floating-point numbers and booleans are held in float32, and rounded where a program rounds; those of integers
-in int64. What a statement computes in is what it says (`tile_program.Map.computed`).
+in int64. What a statement computes in is what it says (`statements.Map.computed`).
 Tiles are arrays whose dimensions are the tile's named axes; nothing here is fast.
 """
 
@@ -13,29 +13,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from search_spaces.programs.tile_program import (
-    Bound,
-    Buffer,
+from search_spaces.programs.statements import (
     Dot,
     Fill,
     For,
     Gather,
     If,
-    Kernel,
     Load,
     Map,
     Position,
     Prefetch,
     Reduce,
-    Slice,
     Split,
     Statement,
     Store,
-    Tile,
-    TileProgram,
     View,
-    identity,
+    fold_identity,
 )
+from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
+from search_spaces.programs.tiles import Bound, Slice, Tile
 from search_spaces.workloads.dtypes import is_integer, range_of, round_to
 
 Array = np.ndarray
@@ -284,7 +280,7 @@ class _Program:
         if s.bound is not None:
             inside = np.arange(tile.shape[axis]) + s.bound.start.evaluate(self.variables) < s.bound.size
             shape = [-1 if d == axis else 1 for d in range(values.ndim)]
-            left_out = identity(s.operator, is_integer(s.dst.dtype))
+            left_out = fold_identity(s.operator, is_integer(s.dst.dtype))
             values = np.where(inside.reshape(shape), values, np.asarray(left_out, dtype=values.dtype))
         self._set(s.dst, _FOLDS[s.operator](values, axis=axis))
 

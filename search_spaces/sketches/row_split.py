@@ -18,7 +18,9 @@ from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import buffers, workspace_name
-from search_spaces.programs.tile_program import Buffer, If, Kernel, Load, Slice, Statement, Store, Tile, TileProgram
+from search_spaces.programs.statements import If, Load, Statement, Store
+from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
+from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.schedules.knobs import Choice, Knob, Values, nearest
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch

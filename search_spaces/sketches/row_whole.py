@@ -16,7 +16,8 @@ from search_spaces.devices.warps import WARP
 from search_spaces.errors import UnmatchedError
 from search_spaces.programs.grid import Grid
 from search_spaces.programs.lowering import buffers
-from search_spaces.programs.tile_program import Kernel, Slice, Tile, TileProgram
+from search_spaces.programs.tile_program import Kernel, TileProgram
+from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.schedules.knobs import Choice, Knob, Values, nearest, padded
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.pointwise import PERSISTENT_PROGRAMS_PER_SM, PREFETCH_BYTES, launch

@@ -35,7 +35,8 @@ from search_spaces import (
 )
 from search_spaces.devices.target import GPUS, cpu
 from search_spaces.programs.interpreter import interpret
-from search_spaces.programs.tile_program import Dot, Kernel, produced, statements
+from search_spaces.programs.statements import Dot, produced, statements
+from search_spaces.programs.tile_program import Kernel
 from search_spaces.workloads.dtypes import FLOAT8
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import Affine, axis_index

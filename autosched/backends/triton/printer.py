@@ -16,31 +16,27 @@ from autosched.backends.triton.language.folds import folded_tiles
 from autosched.backends.triton.language.grid import print_grid, stream_iterations
 from autosched.backends.triton.language.index import Along, Indexing, expand
 from autosched.backends.triton.language.scope import Block, Identifiers, Scope, call, identifier
-from search_spaces.programs.tile_program import (
-    Bound,
+from search_spaces.programs.statements import (
     Dot,
     Fill,
     For,
     Gather,
     If,
-    Kernel,
     Load,
     Map,
     Position,
     Prefetch,
     Reduce,
-    Slice,
     Split,
     Statement,
     Store,
-    Tile,
-    TileProgram,
     View,
-    identity,
-    loop_extents,
+    fold_identity,
     produced,
     statements,
 )
+from search_spaces.programs.tile_program import Kernel, TileProgram, loop_extents
+from search_spaces.programs.tiles import Bound, Slice, Tile
 from search_spaces.workloads.dtypes import FLOAT8_CHAIN, is_float, is_promoted
 from search_spaces.workloads.expressions.affine import Affine
 
@@ -307,7 +303,7 @@ class KernelPrinter:
         text = self._operand(source, source.axes, s.dst.dtype)
         mask = self._bound_mask(s.bound, s.axis, source.extent(s.axis)) if s.bound else ""
         if mask:
-            left_out = _constant(identity(s.operator, s.dst.dtype == "int64"), s.dst.dtype)
+            left_out = _constant(fold_identity(s.operator, s.dst.dtype == "int64"), s.dst.dtype)
             text = f"tl.where({mask}{expand((s.axis,), source.axes)}, {text}, {left_out})"
         self._assign(s.dst, operators.fold(s.operator, text, source.axes.index(s.axis)))
 

@@ -17,7 +17,9 @@ from typing import Literal
 
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import Emitter, start_of
-from search_spaces.programs.tile_program import Bound, Dot, Fill, For, Launch, Slice, Statement, Tile
+from search_spaces.programs.statements import Dot, Fill, For, Statement
+from search_spaces.programs.tile_program import Launch
+from search_spaces.programs.tiles import Bound, Slice, Tile
 from search_spaces.schedules.knobs import Values
 from search_spaces.sketches.dots.operand_tiles import Operands, Turn, computed_turn, loaded_turn
 from search_spaces.sketches.dots.output_tiles import OutputTile

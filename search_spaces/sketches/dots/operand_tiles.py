@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from search_spaces.programs.lowering import Emitter
-from search_spaces.programs.tile_program import Load, Slice, Statement, Tile
+from search_spaces.programs.statements import Load, Statement
+from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.schedules.knobs import Values
 from search_spaces.sketches.dots.operand_copies import OperandCopy, operand_copy
 from search_spaces.sketches.dots.output_tiles import loaded

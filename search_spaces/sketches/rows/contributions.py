@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from search_spaces.programs import tile_program
+from search_spaces.programs.statements import fold_identity
 from search_spaces.structure.axes import Structure
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Integer, Literal, Position
@@ -55,7 +55,7 @@ class _Guards:
         body, operator = self.structure.body_of(fold), fold.reduction.operator
         if operator == "max":
             self._maxima[fold.name] = body
-        return self.equal(body, float(tile_program.identity(operator, is_integral(body))))
+        return self.equal(body, float(fold_identity(operator, is_integral(body))))
 
     def equal(self, e: Expression, value: float) -> Forms:
         """Where the expression has the value."""

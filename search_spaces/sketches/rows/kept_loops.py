@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from search_spaces.programs.tile_program import Fill, Slice, Statement, Tile
+from search_spaces.programs.statements import Fill, Statement
+from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.sketches.rows.column_walk import ColumnWalk
 from search_spaces.sketches.rows.row_parts import RowTiles, combine_operator, identity
 from search_spaces.sketches.rows.running_folds import alike, groups, reduce_columns

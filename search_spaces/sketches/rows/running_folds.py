@@ -19,7 +19,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from search_spaces.programs.lowering import Emitter
-from search_spaces.programs.tile_program import Fill, Position, Reduce, Slice, Statement, Tile
+from search_spaces.programs.statements import Fill, Position, Reduce, Statement
+from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.sketches.rows.column_walk import ColumnWalk
 from search_spaces.sketches.rows.row_parts import RowTiles, combine_operator, fold_along, folded_in, identity
 from search_spaces.structure import dependent_folds

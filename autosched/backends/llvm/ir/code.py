@@ -27,7 +27,9 @@ from autosched.backends.llvm.ir.values import (
     truth,
     vector,
 )
-from search_spaces.programs.tile_program import Bound, Buffer, For
+from search_spaces.programs.statements import For
+from search_spaces.programs.tile_program import Buffer
+from search_spaces.programs.tiles import Bound
 from search_spaces.workloads.dtypes import DTYPES, is_float
 from search_spaces.workloads.expressions.affine import Affine
 

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autosched.backends.triton.language.scope import Block, Identifiers
-from search_spaces.programs.tile_program import Buffer, Slice, may_exceed, may_precede, reach
+from search_spaces.programs.tile_program import Buffer
+from search_spaces.programs.tiles import Slice, may_exceed, may_precede, reach
 from search_spaces.workloads.expressions.affine import Affine
 
 # Offsets up to here fit the 32-bit integers that Triton computes indices with.
