@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-
 _DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
