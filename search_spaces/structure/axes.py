@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 
 from search_spaces.errors import UnmatchedError
 from search_spaces.structure.contraction import contraction
-from search_spaces.structure.inlining import inlined_reads
 from search_spaces.structure.memory_walks import largest_walk, memory_walks
 from search_spaces.structure.merging import merged_axes
 from search_spaces.structure.stages import inline, with_axes_named
+from search_spaces.structure.windows import inlined_reads
 from search_spaces.workloads.dtypes import is_integer
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import axis_index

@@ -29,7 +29,7 @@ from autosched.tracing.values.values import (
 )
 from autosched.tracing.values.views import AxisCutError, NotAffineError, Windows, expanded, reshaped
 from search_spaces import Axis, Reduction, Stage
-from search_spaces.structure.inlining import MAX_WINDOW
+from search_spaces.structure.windows import MAX_WINDOW
 from search_spaces.workloads.dtypes import is_integer
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import Affine, axis_index

@@ -28,7 +28,7 @@ class Reads:
     """The operands of a kernel so far, which has axes of these `extents`; `names`: of everything in it.
 
     `origins`: of operands that are read by plain axes, what that is and at which index. `windows`: axes along windows,
-    which are written out (`search_spaces.structure.inlining`).
+    which are written out (`search_spaces.structure.windows`).
     """
 
     extents: Mapping[str, int]
