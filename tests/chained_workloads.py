@@ -5,13 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from search_spaces import Axis, Reduction, Stage, Tensor, Workload
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Access, Expression, Literal, Position, axis_index
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import (
+    Access,
+    Expression,
+    Literal,
+    Position,
+    add,
+    call,
+    div,
+    mul,
+    sub,
+)
 
 NEGATIVE = Literal(float("-inf"))
 
 
-def at(*names: str) -> tuple[ex.Affine, ...]:
+def at(*names: str) -> tuple[Affine, ...]:
     return tuple(axis_index(n) for n in names)
 
 
@@ -53,15 +63,15 @@ def attention(
     top, total = (Access(n, at(*lead, "m")) for n in ("top", "total"))
     point = (*heads, m, c)
     score = _score(Access("products", at(*lead, "m", "c")), scores, depth, at(*scores.bias), walked - rows)
-    weight = ex.call("exp", ex.sub(Access("scores", at(*lead, "m", "c")), top))
-    share = ex.div(weight, total)
-    share = ex.call(f"round_{dtype}", share) if rounded and dtype != "float32" else share
+    weight = call("exp", sub(Access("scores", at(*lead, "m", "c")), top))
+    share = div(weight, total)
+    share = call(f"round_{dtype}", share) if rounded and dtype != "float32" else share
     stages = [
-        Stage("products", point, ex.mul(q, k), Reduction("sum", (d,))),
+        Stage("products", point, mul(q, k), Reduction("sum", (d,))),
         Stage("scores", point, score),
         Stage("top", (*heads, m), Access("scores", at(*lead, "m", "c")), Reduction("max", (c,))),
         Stage("total", (*heads, m), weight, Reduction("sum", (c,))),
-        Stage("out", (*heads, m, e), ex.mul(share, v), Reduction("sum", (c,)), dtype),
+        Stage("out", (*heads, m, e), mul(share, v), Reduction("sum", (c,)), dtype),
     ]
     inputs = [
         Tensor("q", (*shape, rows, depth), dtype),
@@ -76,31 +86,31 @@ def attention(
         inputs.append(Tensor("slopes", (batch,), "float32"))
     names: tuple[str, ...] = ("out",)
     if scores.with_logarithm:
-        stages.append(Stage("lse", (*heads, m), ex.add(ex.call("log", total), top)))
+        stages.append(Stage("lse", (*heads, m), add(call("log", total), top)))
         names = ("out", "lse")
     precision = "tf32" if dtype == "float32" else "ieee"
     return Workload("attention", tuple(inputs), tuple(stages), precision, output_names=names)
 
 
-def _score(product: Expression, scores: Scores, depth: int, bias: tuple[ex.Affine, ...], ahead: int) -> Expression:
+def _score(product: Expression, scores: Scores, depth: int, bias: tuple[Affine, ...], ahead: int) -> Expression:
     """`ahead`: how many more keys than queries there are; the last ones see each other."""
     factor = scores.scale if scores.scale is not None else depth**-0.5
-    value = ex.mul(product, Literal(factor)) if factor != 1.0 else product
+    value = mul(product, Literal(factor)) if factor != 1.0 else product
     if scores.cap:
-        value = ex.mul(ex.call("tanh", ex.div(value, Literal(scores.cap))), Literal(scores.cap))
+        value = mul(call("tanh", div(value, Literal(scores.cap))), Literal(scores.cap))
     if scores.bias:
-        value = ex.add(value, Access("bias", bias))
+        value = add(value, Access("bias", bias))
     if scores.slopes:
-        distance = Position(ex.Affine.of(("c", 1), ("m", -1), offset=-ahead))
-        value = ex.add(value, ex.mul(Access("slopes", at("b")), distance))
+        distance = Position(Affine.of(("c", 1), ("m", -1), offset=-ahead))
+        value = add(value, mul(Access("slopes", at("b")), distance))
     seen: Expression | None = None
-    row, column = Position(ex.Affine.of(("m", 1), offset=ahead)), Position(axis_index("c"))
+    row, column = Position(Affine.of(("m", 1), offset=ahead)), Position(axis_index("c"))
     if scores.causal:
-        seen = ex.call("le", column, row)
+        seen = call("le", column, row)
     if scores.window:
-        near = ex.call("lt", ex.sub(row, column), Literal(float(scores.window)))
-        seen = near if seen is None else ex.mul(seen, near)
+        near = call("lt", sub(row, column), Literal(float(scores.window)))
+        seen = near if seen is None else mul(seen, near)
     if scores.padding:
         kept = Access("kept", at("b", "c"))
-        seen = kept if seen is None else ex.mul(seen, kept)
-    return value if seen is None else ex.call("where", seen, value, NEGATIVE)
+        seen = kept if seen is None else mul(seen, kept)
+    return value if seen is None else call("where", seen, value, NEGATIVE)

@@ -10,7 +10,9 @@ import torch
 
 from autosched.checking import reference
 from search_spaces import Axis, Stage, Tensor, Workload
-from search_spaces.workloads.expression import OPERATORS, Access, Apply, axis_index
+from search_spaces.workloads.expressions.affine import axis_index
+from search_spaces.workloads.expressions.expression import Access, Apply
+from search_spaces.workloads.expressions.operators import OPERATORS
 
 # What functions treat apart: zeros, infinities, NaN, denormal and the smallest and largest numbers, where exponentials
 # leave their range, what is next to 1, whole numbers, and numbers that are hard to reduce by pi.

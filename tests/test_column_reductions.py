@@ -17,17 +17,18 @@ from autosched.machine import devices
 from search_spaces import Axis, Reduction, Schedule, SearchSpace, Stage, Tensor, Workload
 from search_spaces.devices.target import GPUS
 from search_spaces.programs.interpreter import interpret
-from search_spaces.programs.tile_program import For, Load, Reduce, statements
+from search_spaces.programs.statements import For, Load, Reduce, statements
 from search_spaces.structure.axes import structure_of
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Access, Expression, Literal, axis_index
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Access, Expression, Literal
 
 H200 = GPUS["h200"]
 HERE = devices.cpu_target()
 GPU_SKETCHES = ("row_looped", "row_split", "row_whole")
 
 
-def at(*names: str) -> tuple[ex.Affine, ...]:
+def at(*names: str) -> tuple[Affine, ...]:
     return tuple(axis_index(n) for n in names)
 
 

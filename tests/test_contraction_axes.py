@@ -19,11 +19,11 @@ from autosched.checking.correctness import error_ratio, expect
 from search_spaces import Axis, Reduction, Schedule, SearchSpace, Stage, Tensor, Workload, target_named
 from search_spaces.devices.target import cpu
 from search_spaces.programs.interpreter import interpret
-from search_spaces.programs.tile_program import For, statements
+from search_spaces.programs.statements import For, statements
 from search_spaces.schedules.knobs import KnobValue
 from search_spaces.structure.contraction import contraction
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Access, Literal
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.expression import Access, Literal
 
 sys.path.append(str(Path(__file__).parent))
 from fused_workloads import at, gated

@@ -20,19 +20,18 @@ from autosched.machine import devices
 from cost_models.program_counts import count
 from search_spaces import Axis, Reduction, Stage, Target, Tensor, TileProgram, Workload, target_named
 from search_spaces.programs.interpreter import interpret
+from search_spaces.programs.statements import For
 from search_spaces.programs.text import to_text
-from search_spaces.programs.tile_program import For
 from search_spaces.sketches.rows.contributions import unchanged
 from search_spaces.structure.axes import structure_of
-from search_spaces.workloads.expression import (
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import (
     Access,
-    Affine,
     Expression,
     Integer,
     Literal,
     Position,
     add,
-    axis_index,
     call,
     mul,
     sub,

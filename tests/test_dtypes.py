@@ -26,9 +26,10 @@ from autosched.machine import devices
 from search_spaces import Axis, EmptySearchSpaceError, InputError, Reduction, Stage, Tensor, Workload, ops
 from search_spaces.devices.target import GPUS, cpu
 from search_spaces.programs.interpreter import interpret
-from search_spaces.workloads import expression as ex
 from search_spaces.workloads.dtypes import FLOAT8, FLOAT8_CHAIN, dtype, round_to
-from search_spaces.workloads.expression import Access, axis_index
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import axis_index
+from search_spaces.workloads.expressions.expression import Access
 
 CPU = cpu("a CPU", lanes=8, threads=1, l1_bytes=32768, l2_bytes=2**20, fp32_flops=1e11)
 LARGEST = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}

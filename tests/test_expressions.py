@@ -22,20 +22,19 @@ from cost_models.features import FEATURE_NAMES, features
 from cost_models.program_counts import count
 from search_spaces import Axis, Reduction, Stage, Tensor, TileProgram, Workload, target_named
 from search_spaces.programs.interpreter import interpret
-from search_spaces.workloads.expression import (
-    OPERATORS,
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import (
     Access,
-    Affine,
     Expression,
     Gather,
     Literal,
     Position,
     add,
-    axis_index,
     call,
     mul,
     sub,
 )
+from search_spaces.workloads.expressions.operators import OPERATORS
 
 BACKEND = TritonBackend()
 H100 = target_named("h100")

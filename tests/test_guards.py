@@ -35,33 +35,13 @@ from search_spaces import Axis, InputError, Reduction, Stage, Tensor, Workload, 
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.interpreter import interpret
 from search_spaces.programs.lowering import Emitter, buffers, why_not_sliced
+from search_spaces.programs.statements import Fill, For, Gather, Load, Statement, Store, fold_identity, statements
 from search_spaces.programs.text import to_text
-from search_spaces.programs.tile_program import (
-    Buffer,
-    Fill,
-    For,
-    Gather,
-    Kernel,
-    Launch,
-    Load,
-    Slice,
-    Statement,
-    Store,
-    Tile,
-    TileProgram,
-    identity,
-    statements,
-)
-from search_spaces.workloads.expression import (
-    Access,
-    Affine,
-    Expression,
-    Literal,
-    Position,
-    accesses,
-    axis_index,
-    call,
-)
+from search_spaces.programs.tile_program import Buffer, Kernel, Launch, TileProgram
+from search_spaces.programs.tiles import Slice, Tile
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Access, Expression, Literal, Position, call
+from search_spaces.workloads.expressions.walking import accesses
 from search_spaces.workloads.names import Names
 
 sys.path.append(str(Path(__file__).parent))
@@ -149,7 +129,7 @@ def lowered(workload: Workload, rows: int | None, columns: int, launch: Launch =
         axes = {a: e for a in ("r", "c") if (e := place[a].extent) is not None}
         total = Tile("total", tuple(axes), tuple(axes.values()))
         emitter.assign(total, "add" if stage.reduction.operator == "sum" else "maximum", total, made)
-        body = [Fill(total, identity(stage.reduction.operator, False)), For("w", WINDOW, tuple(emitter.body))]
+        body = [Fill(total, fold_identity(stage.reduction.operator, False)), For("w", WINDOW, tuple(emitter.body))]
         made = total
     emitter.body = body
     emitter.store(stage.name, ("r", "c"), made)

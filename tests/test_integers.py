@@ -21,18 +21,9 @@ from autosched.machine import devices
 from search_spaces import Axis, InputError, Reduction, Stage, Tensor, TileProgram, Workload, target_named
 from search_spaces.programs.interpreter import interpret
 from search_spaces.workloads.dtypes import DTYPES
-from search_spaces.workloads.expression import (
-    Access,
-    Affine,
-    Expression,
-    Gather,
-    Integer,
-    Literal,
-    Position,
-    axis_index,
-    call,
-    is_integral,
-)
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Access, Expression, Gather, Integer, Literal, Position, call
+from search_spaces.workloads.expressions.kinds import is_integral
 
 sys.path.append(str(Path(__file__).parent))
 from schedule_checks import faults

@@ -27,10 +27,12 @@ from search_spaces import Axis, InputError, Reduction, Stage, Target, Tensor, Wo
 from search_spaces.devices.descriptors import descriptor_remarks, why_not_describable, why_not_storable
 from search_spaces.devices.target import GPUS
 from search_spaces.programs.interpreter import interpret
-from search_spaces.programs.tile_program import Buffer, Slice
+from search_spaces.programs.tile_program import Buffer
+from search_spaces.programs.tiles import Slice
 from search_spaces.structure.axes import structure_of
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Access, Affine, axis_index
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Access
 
 sys.path.append(str(Path(__file__).parent))
 from schedule_checks import faults

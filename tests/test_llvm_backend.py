@@ -18,9 +18,12 @@ from search_spaces import Axis, Stage, Target, Tensor, Workload, ops
 from search_spaces.devices.target import GPUS, cpu
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.interpreter import interpret
-from search_spaces.programs.tile_program import Buffer, Kernel, Launch, Load, Slice, Store, Tile, TileProgram
+from search_spaces.programs.statements import Load, Store
+from search_spaces.programs.tile_program import Buffer, Kernel, Launch, TileProgram
+from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.schedules.knobs import KnobValue
-from search_spaces.workloads.expression import Access, Affine, Apply, axis_index
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Access, Apply
 
 HERE = devices.cpu_target()
 BACKEND = LlvmBackend()

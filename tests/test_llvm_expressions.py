@@ -18,7 +18,8 @@ from autosched.backends.llvm.backend import LlvmBackend
 from autosched.checking import reference
 from autosched.machine import devices
 from search_spaces import Axis, Reduction, Stage, Target, Tensor, Workload
-from search_spaces.workloads.expression import Access, Expression, Gather, Literal, Position, axis_index, call
+from search_spaces.workloads.expressions.affine import axis_index
+from search_spaces.workloads.expressions.expression import Access, Expression, Gather, Literal, Position, call
 
 sys.path.append(str(Path(__file__).parent))
 from schedule_checks import faults

@@ -21,7 +21,8 @@ from autosched.checking.correctness import Expectation, error_ratio, expect
 from search_spaces import Schedule, SearchSpace, Target, Workload, ops, target_named
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.interpreter import interpret
-from search_spaces.programs.tile_program import Slice, statements
+from search_spaces.programs.statements import statements
+from search_spaces.programs.tiles import Slice
 from search_spaces.schedules.knobs import KnobValue, Values
 
 H200 = target_named("h200")

@@ -15,20 +15,11 @@ from autosched.machine.free_memory import memory_for
 from search_spaces import Axis, InputError, Stage, Workload
 from search_spaces import Tensor as TensorSpec
 from search_spaces.workloads.dtypes import is_float, is_integer, range_of
-from search_spaces.workloads.expression import (
-    ROUNDINGS,
-    WRAPPINGS,
-    Access,
-    Affine,
-    Apply,
-    Expression,
-    Gather,
-    Integer,
-    Literal,
-    Position,
-    gathers,
-    is_integral,
-)
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Integer, Literal, Position
+from search_spaces.workloads.expressions.kinds import is_integral
+from search_spaces.workloads.expressions.operators import ROUNDINGS, WRAPPINGS
+from search_spaces.workloads.expressions.walking import gathers
 
 
 def _compared(compare: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Callable[..., torch.Tensor]:

@@ -75,18 +75,10 @@ from autosched.machine.free_memory import memory_for
 from search_spaces import Reduction, Stage, Workload
 from search_spaces.structure.contraction import multiplied
 from search_spaces.workloads.dtypes import FLOAT8, FLOAT8_CHAIN, dtype, is_integer, is_promoted
-from search_spaces.workloads.expression import (
-    ROUNDINGS,
-    Access,
-    Affine,
-    Apply,
-    Expression,
-    Gather,
-    Integer,
-    Literal,
-    Position,
-    is_integral,
-)
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Integer, Literal, Position
+from search_spaces.workloads.expressions.kinds import is_integral
+from search_spaces.workloads.expressions.operators import ROUNDINGS
 
 _TF32_UNITS = 2.0**-10 / UNIT
 _FLOAT8_UNITS = 2.0**-13 / UNIT

@@ -27,12 +27,14 @@ from search_spaces.structure import dependent_folds
 from search_spaces.structure.contraction import contraction, element_type
 from search_spaces.structure.dependent_folds import LOWEST, Group
 from search_spaces.structure.factors import taken_out
-from search_spaces.structure.inlining import inlined_reads
 from search_spaces.structure.merging import merged_axes
 from search_spaces.structure.powers import in_powers_of_two
 from search_spaces.structure.stages import inline, with_axes_named
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import ROUNDINGS, Access, Apply, Expression
+from search_spaces.structure.windows import inlined_reads
+from search_spaces.workloads.expressions.affine import axis_index
+from search_spaces.workloads.expressions.expression import Access, Apply, Expression, mul, to_text
+from search_spaces.workloads.expressions.operators import ROUNDINGS
+from search_spaces.workloads.expressions.walking import accesses, variables
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis, Stage, Workload
 
@@ -130,7 +132,7 @@ def chain_of(workload: Workload) -> Chain:
 def _groups(chain: Chain) -> list[Group]:
     bodies = {s.name: s.expression for s in chain.folds}
     for name, product in chain.carried.items():
-        bodies[name] = ex.mul(product.a, product.b)
+        bodies[name] = mul(product.a, product.b)
     results = [e for _, e in chain.results]
     lowest = LOWEST / max(1.0, chain.coefficient)
     return dependent_folds.groups(chain.folds, bodies, results, online=True, lowest=lowest)
@@ -150,7 +152,7 @@ def _walked(folds: Mapping[str, Stage]) -> tuple[Axis, ...]:
     found: list[Axis] = []
     for fold in folds.values():
         assert fold.reduction is not None
-        for read in {a.tensor for a in ex.accesses(fold.expression)} & folds.keys():
+        for read in {a.tensor for a in accesses(fold.expression)} & folds.keys():
             if {*folds[read].axes} & {*fold.reduction.axes}:
                 found += fold.reduction.axes
     if not found:
@@ -172,30 +174,28 @@ def _classed(workload: Workload) -> Chain:
     kept = list(dict.fromkeys(x for s in inner for x in s.axes if x not in walked))
     carried_axes = {x for s in folds for x in s.axes} - {*kept}
     carried = {s.name: _carried_product(s, kept, walked, dtypes) for s in folds if not carried_axes.isdisjoint(s.axes)}
-    of_columns = frozenset[str]().union(*(ex.variables(p.b) for p in (*products, *carried.values())))
+    of_columns = frozenset[str]().union(*(variables(p.b) for p in (*products, *carried.values())))
     rows = _tiled_last([x for x in kept if x.name not in of_columns])
     if not rows:
         raise UnmatchedError(f"{_text(kept)} are all of both operands: no rows share what is walked")
     rest = {s.name: s for s in workload.stages if not s.reduction}
     stages = {s.name: s for s in workload.stages}
-    results = tuple(
-        (n, inline(stages[n].expression, rest) if n in rest else _own(stages[n])) for n in workload.output_names
-    )
+    outputs = (stages[n] for n in workload.output_names)
+    results = tuple((s.name, _own(s) if s.reduction else inline(s.expression, rest)) for s in outputs)
     _check_outputs(workload, kept, walked)
     batch = tuple(x for x in kept if x not in rows)
     return Chain(workload, batch, rows, _tiled_last(walked), products, tuple(folds), carried, results)
 
 
 def _own(stage: Stage) -> Access:
-    return Access(stage.name, tuple(ex.axis_index(x.name) for x in stage.axes))
+    return Access(stage.name, tuple(axis_index(x.name) for x in stage.axes))
 
 
 def _check_outputs(workload: Workload, kept: Collection[Axis], walked: Collection[Axis]) -> None:
     for stage in workload.stages:
-        own = {*stage.axes}
-        if stage.name in workload.output_names and not (
-            {*kept} <= own and (own <= {*kept, *walked} or own.isdisjoint(walked))
-        ):
+        beside = {*stage.axes} - {*kept}
+        fits = {*kept} <= {*stage.axes} and (beside in ({*walked}, set()) or beside.isdisjoint(walked))
+        if stage.name in workload.output_names and not fits:
             raise UnmatchedError(f"{stage.name} has axes {_text(stage.axes)}; expected {_text(kept)} and those walked")
 
 
@@ -204,14 +204,14 @@ def _inner_product(stage: Stage, walked: Sequence[Axis], dtypes: Mapping[str, st
     summed, names = stage.reduction.axes, {x.name for x in walked}
     match stage.expression:
         case Apply("mul", (a, b)) if stage.reduction.operator == "sum":
-            rows, columns = (b, a) if ex.variables(a) & names else (a, b)
+            rows, columns = (b, a) if variables(a) & names else (a, b)
         case _:
             raise UnmatchedError(f"{stage.name} is no sum of products")
-    inputs_only = all(x.tensor in dtypes for x in (*ex.accesses(a), *ex.accesses(b)))
+    inputs_only = all(x.tensor in dtypes for x in (*accesses(a), *accesses(b)))
     over = {x.name for x in summed}
-    if not inputs_only or ex.variables(rows) & names or not names <= ex.variables(columns):
+    if not inputs_only or variables(rows) & names or not names <= variables(columns):
         raise UnmatchedError(f"{stage.name} is no product of rows and of what has {_text(walked)}")
-    if not over <= ex.variables(rows) & ex.variables(columns) or len(summed) > 1:
+    if not over <= variables(rows) & variables(columns) or len(summed) > 1:
         raise UnmatchedError(f"{stage.name} is summed over {_text(summed)}; expected one axis that both operands have")
     return ChainedProduct(stage.name, rows, columns, summed, _multiplied(stage.name, rows, columns, dtypes))
 
@@ -224,14 +224,14 @@ def _carried_product(
     carried = tuple(x for x in stage.axes if x not in kept)
     names = {x.name for x in carried}
     factors = _factors(stage.expression)
-    columns = [f for f in factors if ex.variables(f) & names]
+    columns = [f for f in factors if variables(f) & names]
     rows = [f for f in factors if f not in columns]
     if stage.reduction.operator != "sum" or not rows or len(carried) > 1:
         raise UnmatchedError(f"{stage.name} is no sum of products that carries one axis; it has {_text(carried)}")
     a, b = (_product(x) for x in (rows, columns))
-    of_b = ex.variables(b)
-    if not {*names, *(x.name for x in walked)} <= of_b or any(x.tensor not in dtypes for x in ex.accesses(b)):
-        raise UnmatchedError(f"{stage.name} multiplies by {ex.to_text(b)}, which is no tile of {_text(walked)} by rows")
+    of_b = variables(b)
+    if not {*names, *(x.name for x in walked)} <= of_b or any(x.tensor not in dtypes for x in accesses(b)):
+        raise UnmatchedError(f"{stage.name} multiplies by {to_text(b)}, which is no tile of {_text(walked)} by rows")
     dtype = _multiplied(stage.name, a, b, dtypes)
     if isinstance(a, Apply) and ROUNDINGS.get(a.operator) == dtype:
         (a,) = a.arguments
@@ -248,7 +248,7 @@ def _multiplied(stage: str, a: Expression, b: Expression, dtypes: Mapping[str, s
 
 def _element_type(operand: Expression, dtypes: Mapping[str, str]) -> str | None:
     """That of an operand; what is read of folds is float32."""
-    folded = {x.tensor for x in ex.accesses(operand)} - dtypes.keys()
+    folded = {x.tensor for x in accesses(operand)} - dtypes.keys()
     return element_type(operand, {**dtypes, **dict.fromkeys(folded, "float32")})
 
 
@@ -259,7 +259,7 @@ def _factors(e: Expression) -> list[Expression]:
 def _product(factors: Sequence[Expression]) -> Expression:
     first, *others = factors
     for factor in others:
-        first = ex.mul(first, factor)
+        first = mul(first, factor)
     return first
 
 

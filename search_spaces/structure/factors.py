@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import ROUNDINGS, Apply, Expression
+from search_spaces.workloads.expressions.expression import Apply, Expression, call, mul
+from search_spaces.workloads.expressions.operators import ROUNDINGS
+from search_spaces.workloads.expressions.walking import variables
 
 Outside = Callable[[Expression], Expression]
 
@@ -18,20 +19,20 @@ Outside = Callable[[Expression], Expression]
 def taken_out(summand: Expression, axes: Collection[str]) -> tuple[Expression, Outside]:
     """What is left to be summed over the axes, and what then becomes of the sum."""
     match summand:
-        case Apply("mul" | "div", (a, b)) if not ex.variables(b) & {*axes}:
+        case Apply("mul" | "div", (a, b)) if not variables(b) & {*axes}:
             rest, outside = taken_out(a, axes)
-            return rest, lambda total: ex.call(summand.operator, outside(total), b)
-        case Apply("mul", (a, b)) if not ex.variables(a) & {*axes}:
+            return rest, lambda total: call(summand.operator, outside(total), b)
+        case Apply("mul", (a, b)) if not variables(a) & {*axes}:
             rest, outside = taken_out(b, axes)
-            return rest, lambda total: ex.mul(a, outside(total))
+            return rest, lambda total: mul(a, outside(total))
         case Apply("mul", (a, b)):
             (first, around), (second, within) = taken_out(a, axes), taken_out(b, axes)
             if (first, second) == (a, b):
                 return summand, _itself
-            return ex.mul(first, second), lambda total: around(within(total))
+            return mul(first, second), lambda total: around(within(total))
         case Apply(operator, (a,)) if operator in ROUNDINGS:
             rest, outside = taken_out(a, axes)
-            return (summand, _itself) if rest == a else (ex.call(operator, rest), outside)
+            return (summand, _itself) if rest == a else (call(operator, rest), outside)
         case _:
             return summand, _itself
 

@@ -17,8 +17,8 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Access, Apply, Expression, Literal, Position
+from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Literal, Position, call, mul, sub
+from search_spaces.workloads.expressions.walking import rewritten
 from search_spaces.workloads.stages import Stage
 
 _LOG2_E = math.log2(math.e)
@@ -46,8 +46,8 @@ def in_powers_of_two(stages: Sequence[Stage], products: Collection[str]) -> tupl
             maxima[stage.name] = _Maximum(stage.expression, unscaled, factor)
             rewritten.append(replace(stage, expression=unscaled))
             continue
-        made = ex.rewritten(stage.expression, lambda e: _power(e, maxima))
-        made = ex.rewritten(made, lambda e: _scaled(e, maxima))
+        made = rewritten(stage.expression, lambda e: _power(e, maxima))
+        made = rewritten(made, lambda e: _scaled(e, maxima))
         rewritten.append(replace(stage, expression=made))
     return tuple(rewritten), max((m.factor * _LOG2_E for m in maxima.values()), default=1.0)
 
@@ -58,7 +58,7 @@ def _scaled(e: Expression, maxima: Mapping[str, _Maximum]) -> Expression | None:
         case Apply("exp2_normal"):
             return e
         case Access(tensor) if tensor in maxima and maxima[tensor].factor != 1.0:
-            return ex.mul(e, Literal(maxima[tensor].factor))
+            return mul(e, Literal(maxima[tensor].factor))
         case _:
             return None
 
@@ -71,7 +71,7 @@ def _power(e: Expression, maxima: Mapping[str, _Maximum]) -> Expression | None:
             if known is None or value != known.value:
                 return None
             by = Literal(known.factor * _LOG2_E)
-            return ex.call("exp2_normal", ex.sub(ex.mul(known.unscaled, by), ex.mul(unscaled, by)))
+            return call("exp2_normal", sub(mul(known.unscaled, by), mul(unscaled, by)))
         case _:
             return None
 
@@ -82,7 +82,7 @@ def _relative(e: Expression, maxima: Mapping[str, _Maximum]) -> tuple[str, Expre
         case Access(tensor):
             return tensor, e
         case Apply("where", (condition, Literal(0.0) as zero, Access(tensor) as top)):
-            return tensor, ex.call("where", ex.rewritten(condition, lambda x: _scaled(x, maxima)), zero, top)
+            return tensor, call("where", rewritten(condition, lambda x: _scaled(x, maxima)), zero, top)
         case _:
             return "", e
 
@@ -98,10 +98,10 @@ def _unscaled(e: Expression) -> tuple[Expression, float]:
             return inner, factor / by
         case Apply("where", (condition, a, Literal(value))) if value == -math.inf:
             inner, factor = _unscaled(a)
-            return ex.call("where", condition, inner, Literal(value)), factor
+            return call("where", condition, inner, Literal(value)), factor
         case Apply("where", (condition, Literal(value), a)) if value == -math.inf:
             inner, factor = _unscaled(a)
-            return ex.call("where", condition, Literal(value), inner), factor
+            return call("where", condition, Literal(value), inner), factor
         case _:
             return e, 1.0
 

@@ -35,10 +35,12 @@ from search_spaces import (
 )
 from search_spaces.devices.target import GPUS, cpu
 from search_spaces.programs.interpreter import interpret
-from search_spaces.programs.tile_program import Dot, Kernel, produced, statements
-from search_spaces.workloads import expression as ex
+from search_spaces.programs.statements import Dot, produced, statements
+from search_spaces.programs.tile_program import Kernel
 from search_spaces.workloads.dtypes import FLOAT8
-from search_spaces.workloads.expression import Access, axis_index
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Access
 
 sys.path.append(str(Path(__file__).parents[1]))
 from dependent_workloads import IN_ONE_WALK, IN_SEVERAL
@@ -244,7 +246,7 @@ def renamed_row_maxima() -> Workload:
     )
 
 
-def _at(*names: str) -> tuple[ex.Affine, ...]:
+def _at(*names: str) -> tuple[Affine, ...]:
     return tuple(axis_index(n) for n in names)
 
 
