@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 import torch
 
-from autosched.checking.reference import cut, torch_dtype
+from autosched.checking.operations import cut, torch_dtype
 from autosched.checking.rounding import rounding_error
 from search_spaces import Workload
 from search_spaces.workloads.dtypes import FLOAT8, dtype, is_float

@@ -49,16 +49,8 @@ from dataclasses import replace
 import torch
 
 from autosched.checking.named_tensors import Named, count, look_up, read, sum_of_products, union
-from autosched.checking.reference import (
-    check_shapes,
-    extreme,
-    factors,
-    held_exactly,
-    literal,
-    outside,
-    product_along,
-    torch_dtype,
-)
+from autosched.checking.operations import extreme, product_along, torch_dtype
+from autosched.checking.reference import check_shapes, factors, held_exactly, literal, outside
 from autosched.checking.rounding_rules import (
     DECIDED,
     UNIT,
