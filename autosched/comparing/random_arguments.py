@@ -11,7 +11,7 @@ from search_spaces.workloads.workload import Tensor as TensorSpec
 
 
 def random_arguments(traced: TracedFunction, seed: int, device: str | torch.device = "cpu") -> list[torch.Tensor]:
-    """As `checking.random_inputs.random_inputs`; all integers that are no indices are from -8 to 8, or from 1 to 8 where it
+    """As `checking.random_inputs` draws; all integers that are no indices are from -8 to 8, or from 1 to 8 where it
     divides integers.
 
     Raises:

@@ -1,6 +1,6 @@
 """What pointwise operators do to errors: the errors that they add, and what becomes of those that they are given.
 
-See `autosched.checking.rounding` for what an error is, and for the sources of the constants.
+See `autosched.checking.rounding.analysis` for what an error is, and for the sources of the constants.
 """
 
 from __future__ import annotations
