@@ -1,6 +1,6 @@
 """Whether a kernel computed what it should: the reference, how far from it a result may be, and what is wrong with it.
 
-What is allowed at an element with exact value r and analysed standard error s (see `autosched.checking.rounding.analysis`):
+What is allowed at an element with exact value r and analysed standard error s (see `checking.rounding.analysis`):
 
     8 s  +  epsilon(output type) |r|  +  smallest
 
