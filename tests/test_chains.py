@@ -13,7 +13,7 @@ from tests.chained_workloads import Scores, at, attention
 
 
 def test_axes_of_a_chain_are_classed_by_the_operands_that_have_them() -> None:
-    found = chain_of(attention(3, 40, 70, 32, shared=2, values=16))
+    found = chain_of(attention(3, 40, 70, 32, scores=Scores(causal=True), shared=2, values=16))
     named = [[(x.name, x.extent) for x in axes] for axes in (found.batch, found.rows, found.walked, found.depths)]
     assert named == [[("b", 3)], [("m0", 2), ("m", 40)], [("c", 70)], [("d", 32), ("e", 16)]]
 

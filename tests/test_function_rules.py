@@ -13,7 +13,7 @@ from torch import Tensor
 
 from autosched import cpu_target, trace
 from autosched.checking.correctness import error_ratio, expect, why_wrong
-from autosched.checking.reference import OPERATIONS
+from autosched.checking.operations import OPERATIONS
 from autosched.tracing import loaded
 from search_spaces import Axis, Stage, Workload
 from search_spaces import Tensor as TensorSpec

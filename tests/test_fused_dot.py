@@ -18,8 +18,8 @@ import triton
 from autosched.backends import spaces
 from autosched.backends.triton.backend import TritonBackend
 from autosched.backends.triton.resources import resources
-from autosched.checking import reference
 from autosched.checking.correctness import Expectation, error_ratio, expect
+from autosched.checking.random_inputs import random_inputs
 from cost_models.program_counts import count
 from cost_models.roofline import bound_s
 from search_spaces import Axis, Reduction, Schedule, SearchSpace, Stage, Target, Tensor, Workload, ops, target_named
@@ -81,7 +81,7 @@ def schedule(space: SearchSpace, **chosen: KnobValue) -> Schedule:
 
 @lru_cache
 def inputs_of(workload: Workload) -> list[torch.Tensor]:
-    return reference.random_inputs(workload, seed=3)
+    return random_inputs(workload, seed=3)
 
 
 @lru_cache

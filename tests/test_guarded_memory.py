@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from autosched.checking.guarded_memory import PATTERNS, GuardedInputs, GuardedOutput, GuardedTensor
-from autosched.checking.reference import evaluate, random_inputs
+from autosched.checking.random_inputs import random_inputs
+from autosched.checking.reference import evaluate
 from autosched.checking.trial_data import Failed, TrialData
 from search_spaces import Axis, Stage, Tensor, Workload, ops
 from search_spaces.workloads.expressions.affine import axis_index

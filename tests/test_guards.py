@@ -25,9 +25,10 @@ from autosched.backends.backend import CompileError
 from autosched.backends.llvm.backend import LlvmBackend
 from autosched.backends.spaces import build
 from autosched.backends.triton.backend import TritonBackend
-from autosched.checking import reference
 from autosched.checking.correctness import expect, why_wrong
-from autosched.checking.reference import evaluate, random_inputs, torch_dtype
+from autosched.checking.operations import torch_dtype
+from autosched.checking.random_inputs import empty, random_inputs
+from autosched.checking.reference import evaluate
 from autosched.machine import devices
 from autosched.standalone import references
 from autosched.standalone.references import HELPERS
@@ -187,7 +188,7 @@ def for_here(workload: Workload) -> list[TileProgram]:
 def test_machine_code_reads_what_the_reference_reads(workload: Workload) -> None:
     inputs = drawn(workload)
     for program in for_here(workload):
-        (out,) = (reference.empty(t, "cpu") for t in workload.outputs)
+        (out,) = (empty(t, "cpu") for t in workload.outputs)
         run_here(program, [*inputs, out])
         assert why_wrong(out, expect(workload, inputs)[0]) is None
 
@@ -216,7 +217,7 @@ def test_machine_code_reads_no_memory_that_is_not_the_tensors(at_end: bool) -> N
             for workload in WORKLOADS.values():
                 inputs = [between_forbidden_pages(v, at_end) for v in drawn(workload)]
                 for program in for_here(workload):
-                    run_here(program, [*inputs, *(reference.empty(t, "cpu") for t in workload.outputs)])
+                    run_here(program, [*inputs, *(empty(t, "cpu") for t in workload.outputs)])
         except BaseException:
             traceback.print_exc()
             os._exit(1)

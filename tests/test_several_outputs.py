@@ -17,7 +17,9 @@ from autosched.backends.backend import Launcher
 from autosched.backends.llvm.backend import LlvmBackend
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.correctness import error_ratio, expect
-from autosched.checking.reference import as_written, empty, evaluate, random_inputs, torch_dtype
+from autosched.checking.operations import torch_dtype
+from autosched.checking.random_inputs import empty, random_inputs
+from autosched.checking.reference import as_written, evaluate
 from autosched.checking.trial_data import Failed, TrialData
 from autosched.comparing.compare import compare_kernel
 from autosched.kernels.kernel import Kernel

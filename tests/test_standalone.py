@@ -24,7 +24,7 @@ from torch import Tensor
 import autosched
 from autosched.backends.spaces import build
 from autosched.checking.correctness import expect, why_wrong
-from autosched.checking.reference import random_inputs
+from autosched.checking.random_inputs import random_inputs
 from autosched.machine import devices
 from autosched.standalone.file import traced_text, workload_text
 from autosched.standalone.references import HELPERS, reference

@@ -39,17 +39,17 @@ def in_powers_of_two(stages: Sequence[Stage], products: Collection[str]) -> tupl
     """The stages with maxima of unscaled values of these products, and with powers of two of what is relative to them;
     and the largest factor of an exponent."""
     maxima: dict[str, _Maximum] = {}
-    rewritten: list[Stage] = []
+    kept: list[Stage] = []
     for stage in stages:
         if stage.reduction and stage.reduction.operator == "max" and _is_moderate(stage.expression, products):
             unscaled, factor = _unscaled(stage.expression)
             maxima[stage.name] = _Maximum(stage.expression, unscaled, factor)
-            rewritten.append(replace(stage, expression=unscaled))
+            kept.append(replace(stage, expression=unscaled))
             continue
         made = rewritten(stage.expression, lambda e: _power(e, maxima))
         made = rewritten(made, lambda e: _scaled(e, maxima))
-        rewritten.append(replace(stage, expression=made))
-    return tuple(rewritten), max((m.factor * _LOG2_E for m in maxima.values()), default=1.0)
+        kept.append(replace(stage, expression=made))
+    return tuple(kept), max((m.factor * _LOG2_E for m in maxima.values()), default=1.0)
 
 
 def _scaled(e: Expression, maxima: Mapping[str, _Maximum]) -> Expression | None:
