@@ -25,18 +25,9 @@ from autosched.machine import devices
 from search_spaces import Axis, Stage, Tensor, Workload, ops, target_named
 from search_spaces.programs.interpreter import interpret
 from search_spaces.programs.tile_program import TileProgram
-from search_spaces.workloads.expression import (
-    COMPARISONS,
-    OF_INTEGERS,
-    OPERATORS,
-    ROUNDINGS,
-    Access,
-    Expression,
-    Literal,
-    add,
-    axis_index,
-    call,
-)
+from search_spaces.workloads.expressions.affine import axis_index
+from search_spaces.workloads.expressions.expression import Access, Expression, Literal, add, call
+from search_spaces.workloads.expressions.operators import COMPARISONS, OF_INTEGERS, OPERATORS, ROUNDINGS
 
 HERE = devices.cpu_target()
 H100 = target_named("h100")

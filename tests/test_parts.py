@@ -22,8 +22,9 @@ from autosched.tracing import loaded
 from autosched.tracing.values.positions import affine_of
 from autosched.tracing.values.templates import filled
 from autosched.tracing.values.views import Permutation, Reshape, Slicing
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Access, Affine, Integer, Literal, Position, axis_index
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Access, Integer, Literal, Position
 
 sys.path.append(str(Path(__file__).parent))
 from untuned import untuned_kernels

@@ -1,6 +1,6 @@
 """How far functions with a formula are from exact, and what they make of errors in their arguments.
 
-See `checking.rounding` for what an error is. Formulas are rounded once, or to within two units in the last place.
+See `rounding.analysis` for what an error is. Formulas are rounded once, or to within two units in the last place.
 """
 
 from __future__ import annotations

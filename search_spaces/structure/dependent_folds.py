@@ -32,8 +32,10 @@ from search_spaces.structure.moving_folds import (
     rule_of,
     scale_of,
 )
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Access, Expression, Literal
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.expression import Access, Expression, Literal
+from search_spaces.workloads.expressions.kinds import is_integral
+from search_spaces.workloads.expressions.walking import accesses, rewritten
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis, Reduction, Stage
 
@@ -91,9 +93,9 @@ class Group:
     @cached_property
     def leaders(self) -> frozenset[str]:
         """The folds that others are relative to, or are moved by, while points are added: these change last."""
-        found = {a.tensor for r in self.relatives for a in ex.accesses(r.held or r.value)}
+        found = {a.tensor for r in self.relatives for a in accesses(r.held or r.value)}
         for fold in self.folds:
-            read = {a.tensor for a in ex.accesses(fold.moved)} if fold.moved and not fold.held else set()
+            read = {a.tensor for a in accesses(fold.moved)} if fold.moved and not fold.held else set()
             found |= {f.name for f in self.folds if f is not fold and read & {f.name, before(f.name)}}
         return frozenset(found)
 
@@ -105,7 +107,7 @@ def before(name: str) -> str:
 
 def was(expression: Expression) -> Expression:
     """The expression of what was before."""
-    return ex.rewritten(expression, lambda e: Access(before(e.tensor), e.index) if isinstance(e, Access) else None)
+    return rewritten(expression, lambda e: Access(before(e.tensor), e.index) if isinstance(e, Access) else None)
 
 
 def groups(
@@ -123,7 +125,7 @@ def groups(
         if rule is None and reads(body, walk):
             walks.append({})
         walks[-1][stage.name] = Member(stage, body, rule)
-    names = Names({s.name for s in folds} | {a.tensor for e in (*bodies.values(), *results) for a in ex.accesses(e)})
+    names = Names({s.name for s in folds} | {a.tensor for e in (*bodies.values(), *results) for a in accesses(e)})
     return [_Build(walk, (*bodies.items(),), results, names).group() for walk in walks if walk]
 
 
@@ -239,9 +241,9 @@ class _Build:
         old, new = was(rule.extreme), rule.extreme
         stays = ex.call("eq", old, new)
         partial: Expression = was(Access(member.stage.name, ()))
-        if ex.is_integral(member.body):
+        if is_integral(member.body):
             partial = ex.call("to_integer", partial)
-        if not ex.is_integral(rule.extreme):
+        if not is_integral(rule.extreme):
             # What is NaN once stays so, and equals nothing.
             stays = ex.call("maximum", stays, ex.call("eq", ex.call("eq", old, old), Literal(0.0)))
         moved = ex.call("where", stays, partial, rule.beyond)
@@ -278,4 +280,4 @@ def _power(operator: str, coefficient: float, old: Expression, new: Expression) 
 
 
 def _replaced(expression: Expression, part: Expression, by: Expression) -> Expression:
-    return ex.rewritten(expression, lambda e: by if e == part else None)
+    return rewritten(expression, lambda e: by if e == part else None)

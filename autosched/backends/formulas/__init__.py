@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from autosched.backends.formulas import angles, exponentials, gamma, remainders
 from autosched.backends.formulas.terms import Term
 
-# By the name of the operator in `search_spaces.workloads.expression.OPERATORS`.
+# By the name of the operator in `search_spaces.workloads.expressions.operators.OPERATORS`.
 FORMULAS: Mapping[str, Callable[..., Term]] = {
     "exp2": exponentials.exp2,
     "log2": exponentials.log2,

@@ -10,9 +10,10 @@ import torch
 
 from autosched.tracing.operators.rules import Result, converted, counted, dims_of, reshape, torch_name
 from autosched.tracing.values.values import Value
-from search_spaces.workloads import expression as ex
 from search_spaces.workloads.dtypes import is_float
-from search_spaces.workloads.expression import Integer, Literal
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.expression import Integer, Literal
+from search_spaces.workloads.expressions.kinds import is_integral
 
 
 def _count(value: Value, dims: tuple[int, ...]) -> int:
@@ -135,7 +136,7 @@ def _arg_extreme(operator: str) -> Callable[..., Value]:
 
 def _is_extreme(a: ex.Expression, extreme: ex.Expression) -> ex.Expression:
     """Whether an element is the extreme: it equals that, or is NaN, which then is the extreme too."""
-    if ex.is_integral(a):
+    if is_integral(a):
         return ex.call("eq", a, extreme)
     unordered = ex.call("eq", ex.call("eq", a, a), Literal(0.0))
     return ex.call("maximum", ex.call("eq", a, extreme), unordered)

@@ -17,9 +17,9 @@ from autosched.tracing.operators.rules import Result, UnsupportedError, converte
 from autosched.tracing.operators.view_translation import expand, piece, view
 from autosched.tracing.values.values import Value
 from autosched.tracing.values.views import Windows
-from search_spaces.workloads import expression as ex
 from search_spaces.workloads.dtypes import is_float, range_of
-from search_spaces.workloads.expression import Expression, Integer, Literal
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.expression import Expression, Integer, Literal
 from search_spaces.workloads.strides import dense_strides
 
 # Of so many elements, where the largest one is can be asked of each.

@@ -18,24 +18,23 @@ from autosched.backends.llvm.ir.integers import constant, first_element, tiles_o
 from autosched.backends.llvm.ir.operators import mapped
 from autosched.backends.llvm.ir.text import F32, I64, PTR, IRValue
 from autosched.backends.llvm.ir.values import broadcast, fma, index, minus, plus, vector
-from search_spaces.programs.tile_program import (
+from search_spaces.programs.statements import (
     Dot,
     Fill,
     For,
     Gather,
     If,
-    Kernel,
     Load,
     Map,
     Position,
     Prefetch,
-    Slice,
     Statement,
     Store,
-    Tile,
     View,
     statements,
 )
+from search_spaces.programs.tile_program import Kernel
+from search_spaces.programs.tiles import Slice, Tile
 
 # A place in a register tile: row and vector; 0 for an axis that the tile does not have.
 Cell = tuple[int, int]

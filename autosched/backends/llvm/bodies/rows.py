@@ -29,23 +29,22 @@ from autosched.backends.llvm.ir.values import (
     shuffle,
     vector,
 )
-from search_spaces.programs.tile_program import (
+from search_spaces.programs.statements import (
     Fill,
     For,
     Gather,
     If,
-    Kernel,
     Load,
     Map,
     Position,
     Reduce,
-    Slice,
     Statement,
     Store,
-    Tile,
     produced,
     statements,
 )
+from search_spaces.programs.tile_program import Kernel
+from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.workloads.dtypes import DTYPES
 
 _FORGET_NAN = ("max", "min")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from autosched.backends.formulas import FORMULAS
 from autosched.backends.triton.language import formulas
-from search_spaces.workloads.expression import OPERATORS
+from search_spaces.workloads.expressions.operators import OPERATORS
 
 _TANH = """\
 @triton.jit
