@@ -18,9 +18,9 @@ from autosched.tracing.operators.rules import Result, UnsupportedError, counted
 from autosched.tracing.operators.view_translation import piece
 from autosched.tracing.operators.window_rules import Window, count_of, windows_of
 from autosched.tracing.values.values import LookedUp, Value
-from search_spaces.workloads import expression as ex
 from search_spaces.workloads.dtypes import is_float
-from search_spaces.workloads.expression import Expression, Integer, Literal
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.expression import Expression, Integer, Literal
 from search_spaces.workloads.strides import dense_strides
 
 # Elements that are summed for one, and windows that one is in: compilers take a second for a few hundred.
