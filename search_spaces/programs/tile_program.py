@@ -95,26 +95,58 @@ class Slice:
 
     `extent=None` picks a single index, and the tile does not have that axis. `clamped`: positions beyond the end of the
     buffer read its last one instead of a fill value, so that no load needs a mask; for what nobody uses. `step`: from
-    one position to the next, which may be negative.
+    one position to the next, which may be negative. `skew`: how far all of them are moved back.
     """
 
     start: Affine
     extent: int | None = None
     clamped: bool = False
     step: int = 1
+    skew: Skew | None = None
 
     def __str__(self) -> str:
         clamped = " clamped" if self.clamped else ""
         step = "" if self.step == 1 else f" step {self.step}"
-        return f"{self.start}{clamped}" if self.extent is None else f"{self.start} : +{self.extent}{step}{clamped}"
+        skew = f" - {self.skew}" if self.skew else ""
+        return (
+            f"{self.start}{clamped}" if self.extent is None else f"{self.start}{skew} : +{self.extent}{step}{clamped}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Skew:
+    """How far a row begins behind a whole number of vectors: the sum of `terms` modulo `modulus`, in elements.
+
+    A term is an axis, where it lies, and how many elements its neighbours are apart. Moved back by that, the slices of
+    rows that begin anywhere in memory begin at vectors, each with some elements of the row before it:
+
+        rows of 5 elements, vectors of 4   |0 0 0 0|0 1 1 1|1 1 2 2|…   row 1 is moved back by 5 % 4 = 1
+    """
+
+    terms: tuple[tuple[str, Slice, int], ...]
+    modulus: int
+
+    def __str__(self) -> str:
+        return f"({' + '.join(f'{axis}*{apart}' for axis, _, apart in self.terms)}) % {self.modulus}"
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The axes of a tile along which it differs."""
+        return tuple(axis for axis, piece, _ in self.terms if piece.extent is not None)
+
+    @property
+    def most(self) -> int:
+        """The largest that it can be."""
+        return self.modulus - math.gcd(self.modulus, *(apart for _, _, apart in self.terms))
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The condition `start < size`; for an axis of a tile, `start + position < size`."""
+    """The condition `start < size`; for an axis of a tile, `0 <= start - skew + position < size`."""
 
     start: Affine
     size: int
+    skew: Skew | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +169,8 @@ class Load:
     """`dst = buffer[slices]`; the axes of `dst` are the sliced dimensions, in the buffer's order.
 
     `panels`: copy into this layout (CPU). Without it a CPU backend may read in place. `via`: how a GPU addresses it.
-    `guarded`: what is outside the buffer is used, and is `fill`. Otherwise only what nobody uses is outside.
+    `guarded`: what is outside the buffer is used, and is `fill`. Otherwise only what nobody uses is outside; of a slice
+    that is moved back it may be anything.
     """
 
     dst: Tile
@@ -439,4 +472,5 @@ def may_precede(piece: Slice, extents: Mapping[str, int]) -> bool:
 def reach(piece: Slice, extents: Mapping[str, int]) -> tuple[int, int]:
     """The smallest and the largest index that the slice can have."""
     along = piece.step * ((piece.extent or 1) - 1)
-    return piece.start.minimum(extents) + min(0, along), piece.start.maximum(extents) + max(0, along)
+    back = piece.skew.most if piece.skew else 0
+    return piece.start.minimum(extents) + min(0, along) - back, piece.start.maximum(extents) + max(0, along)

@@ -225,9 +225,8 @@ class KernelPrinter:
         if s.piece.extent is None:
             self._assign(s.dst, f"tl.cast({self._indexing.affine(s.piece.start)}, {_TRITON_TYPES[s.dst.dtype]})")
             return
-        (axis,) = s.dst.axes
-        positions = self._indexing.offsets(axis, s.piece.start, s.piece.extent, s.piece.step)
-        self._assign(s.dst, f"{positions}.to({_TRITON_TYPES[s.dst.dtype]})")
+        positions = self._indexing.positions(s.dst.axes[-1], s.piece)
+        self._assign(s.dst, f"{positions.name}.to({_TRITON_TYPES[s.dst.dtype]})")
 
     def _starts(self, slices: tuple[Slice, ...]) -> str:
         return ", ".join(self._indexing.affine(piece.start) for piece in slices)
@@ -244,7 +243,7 @@ class KernelPrinter:
             added = f"{name}.atomic_add([{starts}], {value})"
             self._block.write(added if s.atomic else self._moves.store(name, starts, value))
             return
-        place = self._indexing.place(buffer, self._pointers[buffer.name], s.slices, axes)
+        place = self._indexing.place(buffer, self._pointers[buffer.name], s.slices, axes, stored=True)
         mask = [f"mask={place.mask}"] if place.mask else []
         if s.atomic:
             self._block.write(call("tl.atomic_add", place.pointer, value, *mask, 'sem="relaxed"'))
@@ -305,14 +304,14 @@ class KernelPrinter:
         if s.dst.axes != rest:
             raise CompileError(f"{s.operator} of {s.src} over {s.axis} has axes {list(rest)}, not {list(s.dst.axes)}")
         text = self._operand(source, source.axes, s.dst.dtype)
-        mask = self._bound_mask(s.bound, s.axis, source.extent(s.axis)) if s.bound else ""
+        mask = self._bound_mask(s.bound, s.axis, source.extent(s.axis)) if s.bound else None
         if mask:
             left_out = _constant(identity(s.operator, s.dst.dtype == "int64"), s.dst.dtype)
-            text = f"tl.where({mask}{expand((s.axis,), source.axes)}, {text}, {left_out})"
+            text = f"tl.where({mask.name}{expand(mask.axes, source.axes)}, {text}, {left_out})"
         self._assign(s.dst, operators.fold(s.operator, text, source.axes.index(s.axis)))
 
-    def _bound_mask(self, bound: Bound, axis: str, extent: int) -> str:
-        return self._indexing.mask(axis, Slice(bound.start, extent), bound.size)
+    def _bound_mask(self, bound: Bound, axis: str, extent: int) -> Along | None:
+        return self._indexing.inside(axis, Slice(bound.start, extent, skew=bound.skew), bound.size)
 
     def _split(self, s: Split) -> None:
         source = self._tiles[s.src]

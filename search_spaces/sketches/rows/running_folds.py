@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from search_spaces.programs.lowering import Emitter
 from search_spaces.programs.tile_program import Fill, Position, Reduce, Slice, Statement, Tile
+from search_spaces.schedules.knobs import Values
 from search_spaces.sketches.rows.column_walk import ColumnWalk
 from search_spaces.sketches.rows.row_parts import RowTiles, combine_operator, fold_along, folded_in, identity
 from search_spaces.structure import dependent_folds
@@ -59,6 +60,12 @@ class Walks:
     def choices(self) -> tuple[bool, ...]:
         """Whether dependent folds share walks, as a search may choose."""
         return (False, True) if len(self.shared) < len(self.apart) else (False,)
+
+    def why_not_aligned(self, values: Values) -> str | None:
+        """Rows that are read by whole vectors have other numbers of points in an iteration each."""
+        if values.flag("aligned") and any(f.counts for g in self.when(values.flag("online")) for f in g.folds):
+            return "points are counted, which are as many of every row in an iteration only where aligned=False"
+        return None
 
     @property
     def starts(self) -> tuple[bool, ...]:
