@@ -93,7 +93,7 @@ def test_what_does_not_end_with_a_vector_is_not_read_beyond_its_end() -> None:
     whole, cut = (printed(ops.softmax(rows, 333, dtype="float16"), "row_whole") for rows in (16, 15))
     assert "mask=(offs_c[None, :] < end_c[:, None])" in whole
     assert "end_c" not in cut
-    assert re.search(r"mask=\S*in_c", cut)
+    assert re.search(r"mask=.*in_c", cut)
 
 
 def test_rows_that_begin_at_vectors_leave_no_choice() -> None:
