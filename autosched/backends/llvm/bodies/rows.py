@@ -153,9 +153,8 @@ class RowPrinter:
 
     def _count(self, walk: Pass) -> IRValue:
         """How many columns of the tile exist."""
-        extent = max(
-            self.row.tiles[t].extent(self.row.column_axis) for s in walk.statements for t in self._column_tiles(s)
-        )
+        column = self.row.column_axis
+        extent = max(self.row.tiles[t].extent(column) for s in walk.statements for t in self._column_tiles(s))
         for s in walk.statements:
             if isinstance(s, Reduce) and s.bound is not None:
                 return self.code.remaining(s.bound.start, extent, s.bound.size)
