@@ -12,8 +12,8 @@ import autosched
 from autosched import ops
 from autosched.backends import spaces
 from autosched.backends.triton.backend import TritonBackend
-from autosched.checking import reference
 from autosched.checking.correctness import error_ratio, expect
+from autosched.checking.random_inputs import random_inputs
 from search_spaces import Schedule, SearchSpace, Workload
 from search_spaces.devices.target import GPUS
 from search_spaces.programs.interpreter import interpret
@@ -57,7 +57,7 @@ def samples(workload: Workload, count: int) -> list[Schedule]:
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_rows_read_by_whole_vectors_are_right(name: str) -> None:
     workload = WORKLOADS[name]
-    inputs = reference.random_inputs(workload, seed=3)
+    inputs = random_inputs(workload, seed=3)
     schedules = samples(workload, 6)
     assert schedules
     for schedule in schedules:
@@ -69,7 +69,7 @@ def test_rows_read_by_whole_vectors_are_right(name: str) -> None:
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_printed_triton_is_right(triton_interpreter, name: str) -> None:
     workload, backend = WORKLOADS[name], TritonBackend()
-    inputs = reference.random_inputs(workload, seed=4)
+    inputs = random_inputs(workload, seed=4)
     given = {t.name: x.numpy() for t, x in zip(workload.inputs, inputs, strict=True)}
     for schedule in samples(workload, 2):
         got = triton_interpreter.run_all(backend.render(schedule.program, ""), schedule.program, given)

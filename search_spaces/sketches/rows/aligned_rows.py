@@ -14,11 +14,13 @@ from dataclasses import dataclass
 
 from search_spaces.devices.target import Target
 from search_spaces.programs.lowering import Place
-from search_spaces.programs.tile_program import Skew
+from search_spaces.programs.tiles import Skew
 from search_spaces.schedules.knobs import Choice, KnobValue, Values
 from search_spaces.structure.axes import Structure
 from search_spaces.workloads.dtypes import dtype
-from search_spaces.workloads.expression import Access, Affine, Expression, Gather, accesses, axis_index, walk
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Access, Expression, Gather
+from search_spaces.workloads.expressions.walking import accesses, walk
 
 ALIGNED = Choice("aligned", (False, True))
 # What records say that were made before.
