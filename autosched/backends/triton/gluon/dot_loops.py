@@ -13,7 +13,7 @@ from search_spaces.programs.statements import Dot, Load
 
 @dataclass(frozen=True)
 class DotLoops:
-    """Prints the loop of a form; `rings`: what the rings of operands are called, `blocks`: the shapes of their slots."""
+    """Prints the loop of a form; `rings` are the names of the operands' rings, `blocks` the shapes of their slots."""
 
     form: DotForm
     rings: Mapping[Load, str]
