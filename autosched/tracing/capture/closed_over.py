@@ -34,7 +34,7 @@ def _lies_in_memory(tensor: Tensor) -> bool:
 
 
 def _memory(tensor: Tensor) -> _Memory:
-    return tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
+    return tensor.untyped_storage()._cdata, int(tensor.storage_offset()), tensor.shape, tensor.stride(), tensor.dtype
 
 
 def _held(value: Any, name: str, seen: set[int]) -> Iterator[tuple[str, Tensor]]:

@@ -11,7 +11,8 @@ import operator
 from collections.abc import Callable, Mapping
 
 from search_spaces.errors import InputError
-from search_spaces.workloads.expression import COMPARISONS, Apply, Expression, Integer, Literal
+from search_spaces.workloads.expressions.expression import Apply, Expression, Integer, Literal
+from search_spaces.workloads.expressions.operators import COMPARISONS
 
 # What is computed; of others, such as exp, a reader sees the argument rather than six digits.
 _COMPUTED: Mapping[str, Callable[..., float]] = {
