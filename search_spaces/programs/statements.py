@@ -18,7 +18,8 @@ class Load:
     """`dst = buffer[slices]`; the axes of `dst` are the sliced dimensions, in the buffer's order.
 
     `panels`: copy into this layout (CPU). Without it a CPU backend may read in place. `via`: how a GPU addresses it.
-    `guarded`: what is outside the buffer is used, and is `fill`. Otherwise only what nobody uses is outside.
+    `guarded`: what is outside the buffer is used, and is `fill`. Otherwise only what nobody uses is outside; of a slice
+    that is moved back it may be anything.
     """
 
     dst: Tile

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from search_spaces.programs.lowering import Emitter
 from search_spaces.programs.statements import Position, Statement
 from search_spaces.programs.tiles import Slice, Tile
+from search_spaces.schedules.knobs import Values
 from search_spaces.sketches.rows.column_walk import ColumnWalk
 from search_spaces.sketches.rows.moving import MovingFolds, Running
 from search_spaces.sketches.rows.row_parts import RowTiles, fold_along, folded_in
@@ -61,6 +62,12 @@ class Walks:
     def choices(self) -> tuple[bool, ...]:
         """Whether dependent folds share walks, as a search may choose."""
         return (False, True) if len(self.shared) < len(self.apart) else (False,)
+
+    def why_not_aligned(self, values: Values) -> str | None:
+        """Rows that are read by whole vectors have other numbers of points in an iteration each."""
+        if values.flag("aligned") and any(f.counts for g in self.when(values.flag("online")) for f in g.folds):
+            return "points are counted, which are as many of every row in an iteration only where aligned=False"
+        return None
 
     @property
     def starts(self) -> tuple[bool, ...]:
