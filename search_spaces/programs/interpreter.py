@@ -121,7 +121,8 @@ class _Program:
             case For():
                 for value in self.streamed.get(s.variable, range(s.extent)):
                     self.variables[s.variable] = value
-                    if all(map(self._within, (s.bound, *s.useful))):
+                    earlier = any(all(map(self._within, group)) for group in s.since)
+                    if not earlier and all(map(self._within, (s.bound, *s.useful, *s.until))):
                         self.run(s.body)
             case If():
                 self.run(s.then if self.variables[s.variable] == s.value else s.otherwise)

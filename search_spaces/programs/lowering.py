@@ -109,6 +109,10 @@ class Emitter:
     fill: float = 0.0
     _known: dict[Expression, Tile | float | int] = field(default_factory=dict)
 
+    def within(self) -> Emitter:
+        """One for a body within this one's: it knows what this one has made, and keeps to itself what it makes."""
+        return replace(self, tiles=dict(self.tiles), body=[], _known=dict(self._known))
+
     def emit(self, expression: Expression, name: str = "t") -> Tile | float | int:
         """The tile (or constant) that holds the value of the expression; `name` is wanted for the last tile."""
         if expression in self._known:

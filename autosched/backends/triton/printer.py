@@ -191,7 +191,7 @@ class KernelPrinter:
 
     def _for(self, s: For) -> None:
         streamed = stream_iterations(self._kernel.grid, s.variable)
-        if s.extent == 1 and s.bound is None:
+        if s.extent == 1 and s.bound is None and not (s.until or s.since):
             self._print_body(s.body)
             return
         attributes = [f"num_stages={s.pipeline_stages}"] if s.pipeline_stages else []
