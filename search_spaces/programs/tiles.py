@@ -41,18 +41,30 @@ class Slice:
 
     `extent=None` picks a single index, and the tile does not have that axis. `clamped`: positions beyond the end of the
     buffer read its last one instead of a fill value, so that no load needs a mask; for what nobody uses. `step`: from
-    one position to the next, which may be negative.
+    one position to the next, which may be negative, or 0. `before`: where other positions are taken, the first that
+    applies, as where a dimension is padded by its reflection.
     """
 
     start: Affine
     extent: int | None = None
     clamped: bool = False
     step: int = 1
+    before: tuple[Before, ...] = ()
 
     def __str__(self) -> str:
         clamped = " clamped" if self.clamped else ""
         step = "" if self.step == 1 else f" step {self.step}"
-        return f"{self.start}{clamped}" if self.extent is None else f"{self.start} : +{self.extent}{step}{clamped}"
+        own = f"{self.start}{clamped}" if self.extent is None else f"{self.start} : +{self.extent}{step}{clamped}"
+        return "".join(f"({b.then}) before {b.size} of ({b.at}), " for b in self.before) + own
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """The positions of `then` where those of `at` are below `size`."""
+
+    at: Slice
+    size: int
+    then: Slice
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,4 +103,6 @@ def may_precede(piece: Slice, extents: Mapping[str, int]) -> bool:
 def reach(piece: Slice, extents: Mapping[str, int]) -> tuple[int, int]:
     """The smallest and the largest index that the slice can have."""
     along = piece.step * ((piece.extent or 1) - 1)
-    return piece.start.minimum(extents) + min(0, along), piece.start.maximum(extents) + max(0, along)
+    least, most = piece.start.minimum(extents) + min(0, along), piece.start.maximum(extents) + max(0, along)
+    others = [reach(b.then, extents) for b in piece.before]
+    return min([least, *(first for first, _ in others)]), max([most, *(last for _, last in others)])
