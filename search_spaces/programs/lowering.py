@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -69,6 +69,7 @@ def slice_at(index: Affine, place: Place) -> Slice:
         piece = place[axis]
         if piece.extent is not None:
             assert moving.extent is None, f"{index} moves along two axes that have an extent"
+            assert piece.skew is None or c == 1, f"{index} takes steps of {c} from where vectors begin"
             moving = replace(piece, step=c * piece.step)
     return replace(moving, start=index.substituted({axis: place[axis].start for axis, _ in index.terms}))
 
@@ -113,6 +114,10 @@ class Emitter:
     neighbours: Neighbours | None = None
     selections: Selections | None = None
     _known: dict[Expression, Tile | float | int] = field(default_factory=dict)
+
+    def within(self) -> Emitter:
+        """One for a body within this one's: it knows what this one has made, and keeps to itself what it makes."""
+        return replace(self, tiles=dict(self.tiles), body=[], _known=dict(self._known))
 
     def emit(self, expression: Expression, name: str = "t") -> Tile | float | int:
         """The tile (or constant) that holds the value of the expression; `name` is wanted for the last tile."""
@@ -207,9 +212,7 @@ class Emitter:
         dtype = "float32" if kind is float else "int64"
         for axis, coefficient in index.terms:
             piece = self.place[axis]
-            axes = (axis,) if piece.extent is not None else ()
-            shape = (piece.extent,) if piece.extent is not None else ()
-            along = Tile(self.names.fresh(f"at_{axis}"), axes, shape, dtype)
+            along = Tile(self.names.fresh(f"at_{axis}"), *self._tiled((axis,)), dtype)
             self.body.append(statements.Position(along, piece))
             scaled = along if coefficient == 1 else self.map("mul", along, kind(coefficient), dtype=dtype)
             total = scaled if total == 0 else self.map("add", scaled, total, dtype=dtype)
@@ -253,6 +256,13 @@ class Emitter:
         axes = tuple(x for along in read.axes for x in along if self.place[x].extent is not None)
         return self._loaded(read.tensor, slices, axes, None if read.inside else read.fill)
 
+    def _tiled(self, axes: Iterable[str]) -> tuple[tuple[str, ...], tuple[int, ...]]:
+        """Those of the axes that have an extent here, after those along which they are moved back; and the extents."""
+        own = [x for x in axes if self.place[x].extent is not None]
+        back = [x for o in own if (skew := self.place[o].skew) for x in skew.axes if x not in own]
+        extents = {x: extent for x in (*back, *own) if (extent := self.place[x].extent) is not None}
+        return tuple(extents), tuple(extents.values())
+
     def _moving(self, index: Affine) -> tuple[str, ...]:
         """The axes of a form that have an extent here."""
         return tuple(v for v, _ in index.terms if self.place[v].extent is not None)
@@ -265,9 +275,9 @@ class Emitter:
         return self._loaded(access.tensor, slices_at(access, self.place), axes, access.fill)
 
     def _loaded(
-        self, tensor: str, slices: tuple[Slice, ...], axes: tuple[str, ...], outside: float | int | None
+        self, tensor: str, slices: tuple[Slice, ...], along: Iterable[str], outside: float | int | None
     ) -> Tile:
-        shape = tuple(s.extent for s in slices if s.extent is not None)
+        axes, shape = self._tiled(along)
         outside = self._outside(tensor, outside)
         fill, guarded = self.fill if outside is None else outside, outside is not None
         unnamed = Load(Tile("", axes, shape, dtype(self.inputs[tensor]).name), tensor, slices, fill, guarded=guarded)
