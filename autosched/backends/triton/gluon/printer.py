@@ -27,7 +27,8 @@ from autosched.backends.triton.arguments import (
     loading_descriptor,
 )
 from autosched.backends.triton.gluon.epilogue_moves import GroupMoves
-from autosched.backends.triton.gluon.form import HALF, DotForm, check_program, k_major
+from autosched.backends.triton.gluon.form import DotForm, check_program, k_major
+from autosched.backends.triton.gluon.halves import HALF
 from autosched.backends.triton.language.grid import position
 from autosched.backends.triton.language.index import Indexing
 from autosched.backends.triton.language.loops import iterations

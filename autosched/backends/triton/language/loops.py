@@ -26,6 +26,12 @@ def _within(loop: For, bound: Bound, most: str, indexing: Indexing) -> str:
 
 def turns(loop: For, indexing: Indexing) -> str:
     """The iterations of a loop that are of use: how many, or the first of them and the end."""
+    first, end = first_and_end(loop, indexing)
+    return end if first == "0" else f"{first}, {end}"
+
+
+def first_and_end(loop: For, indexing: Indexing) -> tuple[str, str]:
+    """The first iteration of a loop that is of use, and the one behind the last."""
     first, end = "0", iterations(loop, indexing)
     for bound in loop.useful:
         step, rest = loop.along(bound)
@@ -35,4 +41,4 @@ def turns(loop: For, indexing: Indexing) -> str:
             # What is cut towards 0 is not more than 0.
             before = indexing.affine(rest + Affine(offset=1 - bound.size))
             first = f"tl.maximum({first}, tl.cdiv({before}, {-step}))"
-    return end if first == "0" else f"{first}, {end}"
+    return first, end
