@@ -57,6 +57,7 @@ OPERATIONS: Mapping[str, Callable[..., torch.Tensor]] = {
         for name in ("exp2", "log2", "log10", "expm1", "log1p", "pow", "sinh", "cosh", "asinh", "acosh", "atanh", "tan")
     },
     **{name: getattr(torch, name) for name in ("asin", "acos", "atan", "atan2", "hypot", "erfc", "lgamma", "digamma")},
+    "exp2_normal": torch.exp2,
     "erfcx": torch.special.erfcx,
     "fmod": torch.fmod,
     "floor": torch.floor,

@@ -71,7 +71,7 @@ _SHIFTS = {"shift_left": "bitwise_left_shift", "shift_right": "bitwise_right_shi
 _COMPARED = {"lt": "<", "le": "<=", "eq": "=="}
 _FUNCTIONS = ("abs", "exp", "log", "sqrt", "rsqrt", "tanh", "erf", "sin", "cos", "floor", "erf_relative", *FORMULAS)
 # Those that PyTorch calls otherwise.
-_NAMES = {"erf_relative": "erf", "erfcx": "special.erfcx"}
+_NAMES = {"erf_relative": "erf", "exp2_normal": "exp2", "erfcx": "special.erfcx"}
 # Those of two arguments whose first is no number in PyTorch, and both.
 _OF_TENSORS = {"fmod": (0,), "atan2": (0, 1), "hypot": (0, 1)}
 _CLAMPED = {"maximum": "min", "minimum": "max"}

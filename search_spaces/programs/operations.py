@@ -101,6 +101,7 @@ OPERATIONS: Mapping[str, Callable[..., Array]] = {
         name: _rounded_once(getattr(np, name.replace("a", "arc", 1)))
         for name in ("asinh", "acosh", "atanh", "asin", "acos", "atan", "atan2")
     },
+    "exp2_normal": _rounded_once(np.exp2),
     "pow": _rounded_once(np.power),
     "tan": _rounded_once(np.tan),
     "erfc": _by_element(math.erfc),

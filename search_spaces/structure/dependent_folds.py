@@ -40,7 +40,7 @@ from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis, Reduction, Stage
 
 # What a maximum starts from that others are relative to: the lowest float32, not -inf, so that minus itself it is 0.
-_LOWEST = -3.4028234663852886e38
+LOWEST = -3.4028234663852886e38
 
 
 @dataclass(frozen=True)
@@ -111,11 +111,16 @@ def was(expression: Expression) -> Expression:
 
 
 def groups(
-    folds: Sequence[Stage], bodies: Mapping[str, Expression], results: Sequence[Expression], online: bool
+    folds: Sequence[Stage],
+    bodies: Mapping[str, Expression],
+    results: Sequence[Expression],
+    online: bool,
+    lowest: float = LOWEST,
 ) -> list[Group]:
     """The folds in order, grouped into walks; `online`: dependent ones share a walk where there is a rule for that.
 
-    `bodies`: what is folded, with everything inlined but folds; `results`: what is stored, likewise.
+    `bodies`: what is folded, with everything inlined but folds; `results`: what is stored, likewise. `lowest`: what a
+    maximum starts from that others are relative to.
     """
     walks: list[dict[str, Member]] = [{}]
     for stage in folds:
@@ -126,7 +131,7 @@ def groups(
             walks.append({})
         walks[-1][stage.name] = Member(stage, body, rule)
     names = Names({s.name for s in folds} | {a.tensor for e in (*bodies.values(), *results) for a in accesses(e)})
-    return [_Build(walk, (*bodies.items(),), results, names).group() for walk in walks if walk]
+    return [_Build(walk, (*bodies.items(),), results, names, lowest).group() for walk in walks if walk]
 
 
 @dataclass
@@ -137,6 +142,7 @@ class _Build:
     bodies: Sequence[tuple[str, Expression]]
     results: Sequence[Expression]
     names: Names
+    lowest: float = LOWEST
     relatives: list[Relative] = field(default_factory=list)
     completed: list[tuple[str, Expression]] = field(default_factory=list)
     counts: list[Fold] = field(default_factory=list)
@@ -180,7 +186,7 @@ class _Build:
         moved to that in the end.
         """
         leader = self.walk[exponent.leader]
-        start = _LOWEST if leader.operator == "max" else -_LOWEST
+        start = self.lowest if leader.operator == "max" else -self.lowest
         if isinstance(exponent.relative, Access):
             if self._cancels(shown):
                 self.others[exponent.leader] = _fold(leader.stage, leader.body, start)

@@ -145,7 +145,7 @@ def scale_of(e: Expression, walk: Walk, scales: Mapping[str, Scale]) -> Scale | 
     match e:
         case Access(tensor):
             return scales.get(tensor)
-        case Apply("exp" | "exp2", (argument,)):
+        case Apply("exp" | "exp2" | "exp2_normal", (argument,)):
             return _exponential(e.operator, argument, walk)
         case Apply("neg", (a,)):
             return scale_of(a, walk, scales)

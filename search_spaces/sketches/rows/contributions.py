@@ -84,7 +84,7 @@ class _Guards:
                 return self.equal(second, value)
             case Apply("mul" | "div", (first, Literal(number))) if value == -math.inf and _is_factor(number, 0.0):
                 return self.equal(first, value)
-            case Apply("exp" | "exp2", (exponent,)) if value == 0:
+            case Apply("exp" | "exp2" | "exp2_normal", (exponent,)) if value == 0:
                 return self.equal(exponent, -math.inf)
             case Apply("sub", (first, second)) if value == -math.inf:
                 return self._less(first, second)

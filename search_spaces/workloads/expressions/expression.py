@@ -13,8 +13,8 @@ the arguments of arithmetic and comparisons are integers, so is the arithmetic, 
 has arguments of both kinds. A comparison is 1 or 0, as a float32, and `where` takes its second argument where the first
 is not 0. `round_float16` and `round_bfloat16` round to what the narrower type holds, `wrap_int32` and the like keep the
 lower bits. An integer divided by 0 is itself, shifts by less than 0 or more than 63 shift everything out. `erf` is
-right to the last places of 1, as sums with 1 ask for, `erf_relative` to its own. Powers, `fmod` and angles are those of
-C.
+right to the last places of 1, as sums with 1 ask for, `erf_relative` to its own. `exp2_normal` may be 0 where it is no
+normal number. Powers, `fmod` and angles are those of C.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ OPERATORS: Mapping[str, tuple[int, int]] = {
     "sin": (1, 18),
     "cos": (1, 18),
     "exp2": (1, 12),
+    "exp2_normal": (1, 12),
     "log2": (1, 18),
     "log10": (1, 18),
     "expm1": (1, 16),
