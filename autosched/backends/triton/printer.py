@@ -62,7 +62,8 @@ class KernelPrinter:
         self.block = Block(self.root)
         identifiers = Identifiers()
         for name in own:
-            identifiers.of(("own", name), name)
+            # It may be a variable of the grid too.
+            identifiers.of(("variable", name), name)
         self.parameters = Parameters.of(program, kernel, identifiers)
         self.indexing = Indexing(self._extents, identifiers, self.block)
         self.tiles = Tiles((t for s in statements(kernel.body) for t in produced(s)), identifiers, self.block, layouts)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from autosched.backends.backend import CompileError
 from autosched.backends.triton.arguments import Arguments, arguments
-from autosched.backends.triton.gluon import printer as gluon
+from autosched.backends.triton.gluon import printer as products
+from autosched.backends.triton.gluon.walks import printer as walks
+from autosched.backends.triton.gluon.walks.form import follows
 from autosched.backends.triton.language import operators
 from autosched.backends.triton.printer import KernelPrinter, function_name
 from search_spaces.programs.statements import Map, Reduce, statements
@@ -32,7 +34,7 @@ def print_module(program: TileProgram, comment: str) -> str:
     functions += [text for name, text in operators.COMBINING.items() if name in folded]
     kernels = [_print_kernel(program, kernel) for kernel in program.kernels]
     imports = ["import triton", "import triton.language as tl"]
-    imports += [gluon.IMPORTS] if any(map(is_gluon, program.kernels)) else []
+    imports += [products.IMPORTS] if any(map(is_gluon, program.kernels)) else []
     head = "\n".join([*lines, *imports])
     return "\n\n\n".join([head, *(f.rstrip("\n") for f in functions), *kernels]) + "\n"
 
@@ -49,11 +51,13 @@ def kernel_arguments(program: TileProgram, kernel: Kernel) -> Arguments:
         CompileError: the hardware cannot describe a tile.
     """
     if is_gluon(kernel):
-        return gluon.kernel_arguments(program, kernel)
+        return (
+            walks.kernel_arguments(program, kernel) if follows(kernel) else products.kernel_arguments(program, kernel)
+        )
     return arguments(program, kernel)
 
 
 def _print_kernel(program: TileProgram, kernel: Kernel) -> str:
     if is_gluon(kernel):
-        return gluon.print_kernel(program, kernel)
+        return walks.print_kernel(program, kernel) if follows(kernel) else products.print_kernel(program, kernel)
     return KernelPrinter(program, kernel).text()

@@ -134,12 +134,17 @@ class WalkForm:
         return {t.name: t for s in statements(self.moving.body) for t in produced(s)}
 
     @property
+    def computed(self) -> list[Tile]:
+        """Those that are in registers."""
+        shared = {s.dst.name for s in (*self.held, *(x for loop in self.loops for x in brought(loop)))}
+        return [t for name, t in self.tiles.items() if name not in shared]
+
+    @property
     def finished(self) -> tuple[Tile, ...]:
         """The tiles that the epilogue takes from the walk, in the order in which they were made."""
-        own = {t.name for s in self.epilogue for t in produced(s)}
-        read = {x for s in self.epilogue for x in read(s)}
+        needed = {x for s in self.epilogue for x in read(s)}
         made = {t.name: t for s in statements((*self.start, *self.walk)) for t in produced(s)}
-        return tuple(t for name, t in made.items() if name in read and name not in own - made.keys())
+        return tuple(t for name, t in made.items() if name in needed)
 
     @property
     def group_registers(self) -> int:
@@ -148,6 +153,19 @@ class WalkForm:
         given = min(self.kernel.launch.max_registers or _REGISTERS // (warps * WARP), MAX_REGISTERS)
         left = ((self.groups + 1) * (given // _STEP * _STEP) - PRODUCER_REGISTERS) // self.groups
         return min(left // _STEP * _STEP, _MOST)
+
+
+def follows(kernel: Kernel) -> bool:
+    """Whether dots of the kernel follow on others: they multiply what is computed in their loop."""
+    loops = [s for s in kernel.body if isinstance(s, For)]
+    held = {s.dst.name for s in kernel.body if isinstance(s, Load)}
+    return any(len(set(_of_loads(loop, held))) == 2 for loop in loops)
+
+
+def _of_loads(loop: For, held: set[str]) -> list[bool]:
+    """Of every dot, whether it multiplies what is loaded."""
+    loaded = held | {s.dst.name for s in loop.body if isinstance(s, Load)}
+    return [{s.a, s.b} <= loaded for s in loop.body if isinstance(s, Dot)]
 
 
 def brought(loop: For) -> tuple[Load, ...]:
@@ -210,9 +228,13 @@ def _check_loop(form: WalkForm, loop: For, axis: str) -> None:
             refuse(kernel, f"{', '.join(sorted(other))} is loaded by descriptor and read by a {type(s).__name__}")
     for load in shared.values():
         if load.eviction or load.fill or len(load.dst.axes) != 2:
-            refuse(kernel, f"the load of {load.buffer} has a hint, a fill or other than two axes; expected none of these")
+            refuse(
+                kernel, f"the load of {load.buffer} has a hint, a fill or other than two axes; expected none of these"
+            )
         if load.dst.shape[-1] * dtype(load.dst.dtype).bytes < MIN_ROW_BYTES:
-            refuse(kernel, f"rows of {load.dst.name} have {load.dst.shape[-1]} elements; expected {MIN_ROW_BYTES} bytes")
+            refuse(
+                kernel, f"rows of {load.dst.name} have {load.dst.shape[-1]} elements; expected {MIN_ROW_BYTES} bytes"
+            )
 
 
 def _check_dot(kernel: Kernel, dot: Dot, axis: str, shared: dict[str, Tile], tiles: dict[str, Tile]) -> None:

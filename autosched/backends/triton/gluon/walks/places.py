@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autosched.backends.triton.arguments import Descriptor, described, loading_descriptor
+from autosched.backends.triton.gluon.halves import HALF
 from autosched.backends.triton.gluon.walks.form import WalkForm
 from autosched.backends.triton.language.index import Indexing
 from autosched.backends.triton.language.scope import identifier
@@ -13,7 +14,7 @@ from search_spaces.programs.statements import Load
 from search_spaces.programs.tile_program import TileProgram, loop_extents
 
 # What every function of such a kernel calls its own variables.
-OWN = ("step", "slot", "round", "half", "order", "turn", "tile", "piece", "held_full", "held_empty")
+OWN = ("step", "slot", "round", HALF, "order", "turn", "tile", "piece", "held_full", "held_empty")
 
 
 @dataclass(frozen=True)

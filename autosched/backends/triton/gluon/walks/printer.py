@@ -12,6 +12,7 @@ from collections import Counter
 from autosched.backends.triton.arguments import Arguments, arguments, descriptor
 from autosched.backends.triton.gluon.epilogue_moves import GroupMoves
 from autosched.backends.triton.gluon.halves import HALF
+from autosched.backends.triton.gluon.printer import in_gluon
 from autosched.backends.triton.gluon.walks.form import PRODUCER_REGISTERS, WalkForm, check_program
 from autosched.backends.triton.gluon.walks.group import group
 from autosched.backends.triton.gluon.walks.layouts import GroupLayouts
@@ -50,10 +51,10 @@ class _Printer:
         self._places = Places(program, form, self._parameters.descriptors)
         stored = {descriptor(program.buffer(s.buffer), s.slices) for s in form.stores}
         self._stored = [text for d, text in self._parameters.descriptors.items() if d in stored]
-        self._layouts = GroupLayouts(form.rows_axis, form.points_axis, form.tiles.values())
+        self._layouts = GroupLayouts(form.rows_axis, form.points_axis, form.computed)
 
     def text(self) -> str:
-        return "\n\n\n".join([self._load(), self._finish(), self._dots(), self._entry()])
+        return in_gluon("\n\n\n".join([self._load(), self._finish(), self._dots(), self._entry()]))
 
     def _load(self) -> str:
         loads = (*self._form.held, *self._form.rings)
@@ -66,7 +67,9 @@ class _Printer:
         printer = KernelPrinter(self._program, form.finishing, moves, self._layouts, OWN)
         printer.root.definitions += self._layouts.definitions
         head = f"@gluon.jit\ndef {self._name}_finish"
-        return printer.body_function(head, form.finished, self._variables, [*self._stored_rings, f"{HALF}: gl.constexpr"])
+        return printer.body_function(
+            head, form.finished, self._variables, [*self._stored_rings, f"{HALF}: gl.constexpr"]
+        )
 
     def _dots(self) -> str:
         form = self._form
