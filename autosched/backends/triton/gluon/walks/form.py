@@ -1,4 +1,4 @@
-"""What is printed of chained dots: one or several loops over tiles that a producer brings, in which dots follow on dots.
+"""What is printed of chained dots: loops over tiles that a producer brings, in which dots follow on other dots.
 
     load q by descriptor; top, total, acc = …
     for c.0: load k, v by descriptor; s = 0; s += dot(q, k); …; p = …; acc = acc * …; acc += dot(p, v)

@@ -75,11 +75,10 @@ class _Printer:
         form = self._form
         printer = KernelPrinter(self._program, form.moving, layouts=self._layouts, own=OWN)
         finishing = Parameters.of(self._program, form.finishing, Identifiers())
-        named = {d: text for d, text in self._parameters.descriptors.items()}
         given = [
             *(printer.tiles.name(t.name) for t in form.finished),
             *finishing.pointers.values(),
-            *(named[d] for d in finishing.descriptors),
+            *(self._parameters.descriptors[d] for d in finishing.descriptors),
             *(printer.indexing.variable(v) for v in self._variables),
             *self._stored_rings,
             HALF,
