@@ -9,9 +9,9 @@ from autosched.backends.backend import CompileError
 from autosched.backends.triton.arguments import Arguments, arguments
 from autosched.backends.triton.gluon import printer as products
 from autosched.backends.triton.gluon.walks import printer as walks
-from autosched.backends.triton.gluon.walks.form import follows
 from autosched.backends.triton.language import operators
 from autosched.backends.triton.printer import KernelPrinter, function_name
+from autosched.backends.triton.specialized_walks import is_specialized_walk
 from search_spaces.programs.statements import Map, Reduce, statements
 from search_spaces.programs.text import to_text
 from search_spaces.programs.tile_program import Kernel, TileProgram
@@ -52,12 +52,18 @@ def kernel_arguments(program: TileProgram, kernel: Kernel) -> Arguments:
     """
     if is_gluon(kernel):
         return (
-            walks.kernel_arguments(program, kernel) if follows(kernel) else products.kernel_arguments(program, kernel)
+            walks.kernel_arguments(program, kernel)
+            if is_specialized_walk(kernel)
+            else products.kernel_arguments(program, kernel)
         )
     return arguments(program, kernel)
 
 
 def _print_kernel(program: TileProgram, kernel: Kernel) -> str:
     if is_gluon(kernel):
-        return walks.print_kernel(program, kernel) if follows(kernel) else products.print_kernel(program, kernel)
+        return (
+            walks.print_kernel(program, kernel)
+            if is_specialized_walk(kernel)
+            else products.print_kernel(program, kernel)
+        )
     return KernelPrinter(program, kernel).text()

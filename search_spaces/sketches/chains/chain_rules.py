@@ -9,12 +9,13 @@ from search_spaces.devices.target import Target
 from search_spaces.devices.warps import MAX_REGISTERS, WARP
 from search_spaces.schedules.knobs import Knob, Values
 from search_spaces.schedules.rules import Rule
+from search_spaces.sketches.chains.specialized_walks import specialization_rules
 from search_spaces.structure.chains import Chain
 
 # The order in which knobs are decided: from the tiles outward.
 DECIDED_FIRST = (
     *("m", "c", "d", "warps", "split", "grid", "per_sm", "order", "rows_load", "walked_load", "store"),
-    *("max_registers", "stages"),
+    *("specialize", "overlap", "max_registers", "stages"),
 )
 
 
@@ -24,6 +25,7 @@ def chain_rules(chain: Chain, target: Target, knobs: Mapping[str, Knob]) -> tupl
     return (
         Rule(("grid", "per_sm"), _why_not_walked),
         Rule(("m", "c", "warps"), rules.why_too_many_sums),
+        *specialization_rules(),
     )
 
 

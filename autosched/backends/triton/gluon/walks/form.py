@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,20 +21,13 @@ from autosched.backends.triton.gluon.form import refuse
 from autosched.backends.triton.gluon.halves import HALF, halved
 from autosched.backends.triton.gluon.walks.iteration import Iteration
 from autosched.backends.triton.language.folds import read
-from search_spaces.devices.warps import GROUP_ROWS, MAX_REGISTERS, WARP, WARP_GROUP
+from search_spaces.devices.warps import GROUP_ROWS, WARP_GROUP
 from search_spaces.programs.grid import GridAxis
 from search_spaces.programs.statements import Dot, For, If, Load, Split, Statement, Store, produced, statements
 from search_spaces.programs.tile_program import Kernel, TileProgram, loop_extents
-from search_spaces.programs.tiles import Tile
+from search_spaces.programs.tiles import Bound, Tile
 from search_spaces.sketches.dots.specialization import MAX_COLUMNS, MIN_ROW_BYTES
 from search_spaces.workloads.dtypes import dtype
-
-# Registers of a multiprocessor, and in steps of how many a warp group may have them (PTX ISA, setmaxnreg).
-_REGISTERS = 64 * 1024
-_STEP = 8
-# Those of a thread that brings operands, and the most that one that computes needs.
-PRODUCER_REGISTERS = 24
-_MOST = 240
 
 
 @dataclass(frozen=True)
@@ -146,27 +140,6 @@ class WalkForm:
         made = {t.name: t for s in statements((*self.start, *self.walk)) for t in produced(s)}
         return tuple(t for name, t in made.items() if name in needed)
 
-    @property
-    def group_registers(self) -> int:
-        """Of a thread that computes: what the producer leaves of all."""
-        warps = (self.groups + 1) * WARP_GROUP
-        given = min(self.kernel.launch.max_registers or _REGISTERS // (warps * WARP), MAX_REGISTERS)
-        left = ((self.groups + 1) * (given // _STEP * _STEP) - PRODUCER_REGISTERS) // self.groups
-        return min(left // _STEP * _STEP, _MOST)
-
-
-def follows(kernel: Kernel) -> bool:
-    """Whether dots of the kernel follow on others: they multiply what is computed in their loop."""
-    loops = [s for s in kernel.body if isinstance(s, For)]
-    held = {s.dst.name for s in kernel.body if isinstance(s, Load)}
-    return any(len(set(_of_loads(loop, held))) == 2 for loop in loops)
-
-
-def _of_loads(loop: For, held: set[str]) -> list[bool]:
-    """Of every dot, whether it multiplies what is loaded."""
-    loaded = held | {s.dst.name for s in loop.body if isinstance(s, Load)}
-    return [{s.a, s.b} <= loaded for s in loop.body if isinstance(s, Dot)]
-
 
 def brought(loop: For) -> tuple[Load, ...]:
     """The tiles that the producer brings in an iteration."""
@@ -265,18 +238,32 @@ def sides(dot: Dot, tiles: dict[str, Tile]) -> tuple[str, str]:
 def fewest_iterations(kernel: Kernel, loop: For) -> int:
     """How many iterations of the loop the program does that has the fewest."""
     extents = loop_extents(kernel)
+    own = (loop.bound,) if loop.bound else ()
+    every = (*own, *loop.useful, *loop.until, *(b for group in loop.since for b in group))
+    names = sorted({n for b in every for n, _ in b.start.terms if n != loop.variable and extents.get(n, 1) > 1})
+    places = (dict(zip(names, at, strict=True)) for at in itertools.product(*(range(extents[n]) for n in names)))
+    return min(_iterations(loop, at) for at in places)
+
+
+def _iterations(loop: For, at: dict[str, int]) -> int:
+    """How many iterations there are where the other variables have these values."""
     bounds = (*((loop.bound,) if loop.bound else ()), *loop.useful)
-    names = sorted({n for b in bounds for n, _ in b.start.terms if n != loop.variable and n in extents})
-    fewest = loop.extent
-    for values in itertools.product(*(range(extents[n]) for n in names)):
-        first, end = 0, loop.extent
-        at = dict(zip(names, values, strict=True))
-        for bound in bounds:
-            step, rest = loop.along(bound)
-            begin = rest.offset + sum(c * at[n] for n, c in rest.terms)
-            if step > 0:
-                end = min(end, -((begin - bound.size) // step))
-            elif step < 0:
-                first = max(first, -((bound.size - 1 - begin) // -step))
-        fewest = min(fewest, end - first)
-    return fewest
+    first = max([0, *(_first(loop, b, at) for b in bounds), *(_end(loop, group, at) for group in loop.since)])
+    return _end(loop, (*bounds, *loop.until), at) - first
+
+
+def _first(loop: For, bound: Bound, at: dict[str, int]) -> int:
+    """The first iteration within a bound whose start becomes smaller."""
+    step, begin = _along(loop, bound, at)
+    return -((bound.size - 1 - begin) // -step) if step < 0 else 0
+
+
+def _end(loop: For, bounds: Sequence[Bound], at: dict[str, int]) -> int:
+    """The first iteration that is not within all bounds whose start grows."""
+    along = [(b.size, *_along(loop, b, at)) for b in bounds]
+    return min([loop.extent, *(-((begin - size) // step) for size, step, begin in along if step > 0)])
+
+
+def _along(loop: For, bound: Bound, at: dict[str, int]) -> tuple[int, int]:
+    step, rest = loop.along(bound)
+    return step, rest.offset + sum(c * at.get(n, 0) for n, c in rest.terms)

@@ -13,7 +13,7 @@ from autosched.backends.triton.arguments import Arguments, arguments, descriptor
 from autosched.backends.triton.gluon.epilogue_moves import GroupMoves
 from autosched.backends.triton.gluon.halves import HALF
 from autosched.backends.triton.gluon.printer import in_gluon
-from autosched.backends.triton.gluon.walks.form import PRODUCER_REGISTERS, WalkForm, check_program
+from autosched.backends.triton.gluon.walks.form import WalkForm, check_program
 from autosched.backends.triton.gluon.walks.group import group
 from autosched.backends.triton.gluon.walks.layouts import GroupLayouts
 from autosched.backends.triton.gluon.walks.places import OWN, Places
@@ -21,7 +21,7 @@ from autosched.backends.triton.gluon.walks.producer import producer
 from autosched.backends.triton.language.scope import Block, Identifiers, Scope
 from autosched.backends.triton.memory import Parameters
 from autosched.backends.triton.printer import KernelPrinter, function_name
-from search_spaces.devices.warps import WARP_GROUP
+from search_spaces.devices.warps import PRODUCER_REGISTERS, WARP_GROUP, group_registers
 from search_spaces.programs.tile_program import Kernel, TileProgram
 
 
@@ -119,7 +119,8 @@ class _Printer:
         block.close()
         block.write("],")
         block.write(f"{[WARP_GROUP] * others + [form.kernel.launch.producer_warps]},")
-        block.write(f"{[form.group_registers] * others + [PRODUCER_REGISTERS]},")
+        registers = group_registers(form.groups, form.kernel.launch.max_registers)
+        block.write(f"{[registers] * others + [PRODUCER_REGISTERS]},")
         block.close()
         block.write(")")
 
