@@ -77,7 +77,7 @@ def specialized_seeds(chain: Chain, knobs: Mapping[str, Knob]) -> Iterator[Value
         values: dict[str, KnobValue] = {name: k.values[0] for name, k in knobs.items()}
         values |= {"m": nearest(knobs["m"], m), "c": nearest(knobs["c"], c), "d": knobs["d"].values[-1]}
         values |= {"specialize": kind, "overlap": overlap, "warps": warps, "stages": stages, "grid": grid}
-        values |= {"max_registers": registers, "order": knobs["order"].values[-1]}
+        values |= {"max_registers": registers, "order": knobs["order"].values[-1], "group": nearest(knobs["group"], 8)}
         values |= {name: knobs[name].values[-1] for name in ("rows_load", "walked_load", "store")}
         yield Values(values)
 
