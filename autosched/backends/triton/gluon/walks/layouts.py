@@ -42,9 +42,14 @@ class GroupLayouts:
         """That of a dot's rows in registers, whose sums lie along the axis."""
         return f"gl.DotOperandLayout(operand_index=0, parent={self.by(axis)}, k_width=2)"
 
+    @property
+    def by_rows(self) -> str:
+        """That of rows alone."""
+        return self._sliced(self._points)
+
     def of(self, tile: Tile) -> str:
         if tile.axes == (self._rows,):
-            return self._sliced(self._points)
+            return self.by_rows
         return self.by(tile.axes[1]) if len(tile.axes) == 2 and tile.axes[1] in self._extents else ""
 
     def moved(self, text: str, tile: Tile, axes: tuple[str, ...]) -> str:

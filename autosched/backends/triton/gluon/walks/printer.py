@@ -64,8 +64,14 @@ class _Printer:
     def _finish(self) -> str:
         form = self._form
         moves = GroupMoves(Counter(), self._stored, pieces=1)
-        printer = KernelPrinter(self._program, form.finishing, moves, self._layouts, OWN)
-        printer.root.definitions += self._layouts.definitions
+        # What is stored of rows lies as sums do, so that all addresses of rows are the same.
+        stored = next((t.axes[1] for t in form.finished if len(t.axes) == 2), form.points_axis)
+        layouts = GroupLayouts(form.rows_axis, stored, form.computed)
+        printer = KernelPrinter(self._program, form.finishing, moves, layouts, OWN)
+        printer.root.definitions += layouts.definitions
+        for name in (t.name for t in form.finished if t.axes == (form.rows_axis,)):
+            name = printer.tiles.name(name)
+            printer.root.definitions.append(f"{name} = gl.convert_layout({name}, {layouts.by_rows})")
         head = f"@gluon.jit\ndef {self._name}_finish"
         return printer.body_function(
             head, form.finished, self._variables, [*self._stored_rings, f"{HALF}: gl.constexpr"]
