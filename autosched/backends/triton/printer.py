@@ -18,11 +18,13 @@ from autosched.backends.triton.language.scope import Block, Identifiers, Scope, 
 from autosched.backends.triton.language.tiles import TRITON_LAYOUTS, TRITON_TYPES, Layouts, Tiles, constant
 from autosched.backends.triton.memory import TRITON_MOVES, MemoryPrinter, Parameters, TileMoves
 from search_spaces.programs.statements import (
+    Deinterleave,
     Dot,
     Fill,
     For,
     Gather,
     If,
+    Interleave,
     Load,
     Map,
     Position,
@@ -109,6 +111,10 @@ class KernelPrinter:
                 self._reduce(statement)
             case Split():
                 self._split(statement)
+            case Deinterleave():
+                self._tiles.take_apart(statement)
+            case Interleave():
+                self._tiles.put_together(statement)
             case Store():
                 self._memory.store(statement)
             case Prefetch():

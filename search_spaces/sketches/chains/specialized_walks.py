@@ -9,18 +9,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from search_spaces.devices.target import Target
 from search_spaces.devices.warps import GROUP_ROWS, WARP_GROUP
 from search_spaces.schedules.knobs import Knob, KnobValue, Values, nearest
 from search_spaces.schedules.rules import Rule
-from search_spaces.sketches.dots.specialization import CAPABILITY, KINDS, MAX_COLUMNS
+from search_spaces.sketches.dots.specialization import CAPABILITY, MAX_COLUMNS
 from search_spaces.structure.chains import Chain
 from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.expressions.expression import Access
-
-__all__ = ["KINDS", "is_specialized", "specialization_rules", "specialized_seeds"]
 
 # Dots add up so many products of 16-bit operands at once, and rows of theirs are swizzled over as many bytes.
 _DEPTH = 16
@@ -58,8 +56,8 @@ def is_specialized(chain: Chain, target: Target) -> bool:
 def specialization_rules() -> tuple[Rule, ...]:
     """What has to be so for the specialised kernel that a schedule asks for."""
     return (
-        Rule(("specialize", "overlap"), _why_not_overlapped),
-        *(Rule(("specialize", knob), _WhyByPointers(knob)) for knob in ("rows_load", "walked_load")),
+        Rule(("specialize", "split", "overlap"), _why_not_overlapped),
+        *(Rule(("specialize", knob), _why_by_pointers(knob)) for knob in ("rows_load", "walked_load")),
         Rule(("m", "c", "warps", "specialize"), _why_no_groups),
         Rule(("specialize", "d"), _why_in_parts),
         Rule(("specialize", "stages"), _why_no_stages),
@@ -83,19 +81,18 @@ def specialized_seeds(chain: Chain, knobs: Mapping[str, Knob]) -> Iterator[Value
 
 
 def _why_not_overlapped(values: Values) -> str | None:
-    if values["specialize"] == "none" and values.flag("overlap"):
-        return "overlap is of the dots of a specialised kernel; specialize=none has none"
+    if values.flag("overlap") and (values["specialize"] == "none" or values.integer("split") > 1):
+        return "overlap is of the dots of a specialised kernel whose walk has iterations; needs specialize and split=1"
     return None
 
 
-class _WhyByPointers:
-    def __init__(self, knob: str) -> None:
-        self._knob = knob
-
-    def __call__(self, values: Values) -> str | None:
-        if values["specialize"] != "none" and values[self._knob] == "pointer":
+def _why_by_pointers(knob: str) -> Callable[[Values], str | None]:
+    def why(values: Values) -> str | None:
+        if values["specialize"] != "none" and values[knob] == "pointer":
             return f"specialize={values['specialize']} brings tiles by descriptor, not by pointers"
         return None
+
+    return why
 
 
 def _why_no_groups(values: Values) -> str | None:
