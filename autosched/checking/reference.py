@@ -11,6 +11,7 @@ import torch
 
 from autosched.checking.named_tensors import Named, count, look_up, read, sum_of_products, union
 from autosched.checking.operations import OPERATIONS, extreme, overflowed, product_along, torch_dtype
+from autosched.checking.pieces import joined, pieces_of
 from search_spaces import InputError, Stage, Workload
 from search_spaces import Tensor as TensorSpec
 from search_spaces.workloads.dtypes import is_float
@@ -31,6 +32,9 @@ def evaluate(
     Raises:
         InputError: the number of inputs or a shape is not the workload's.
     """
+    pieces = pieces_of(workload)
+    if pieces is not None:
+        return joined([evaluate(piece, inputs, dtype) for piece in pieces.workloads], pieces)
     return _run(workload, [held_exactly(x, dtype) for x in inputs], dtype)
 
 

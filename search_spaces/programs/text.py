@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from search_spaces.programs.statements import (
+    Deinterleave,
     Dot,
     Fill,
     For,
     Gather,
     If,
+    Interleave,
     Load,
     Map,
     Position,
@@ -87,6 +89,10 @@ def _statement_text(s: Statement) -> str:
             return f"{s.dst} = {s.operator} of {s.src} over {s.axis}"
         case Split():
             return f"{s.first}, {s.second.name} = halves of {s.src} along {s.axis}"
+        case Deinterleave():
+            return f"{', '.join([str(s.dst[0]), *(t.name for t in s.dst[1:])])} = {s.src} in turn along {s.axis}"
+        case Interleave():
+            return f"{s.dst} = {', '.join(s.src)} in turn along {s.axis}"
         case Store():
             how = [w for w in (s.via if s.via != "pointer" else "", "atomic add" if s.atomic else "") if w]
             how += ["streaming"] if s.streaming else []

@@ -18,11 +18,13 @@ from autosched.backends.triton.language.scope import Block, Identifiers, Scope, 
 from autosched.backends.triton.language.tiles import TRITON_TYPES, Tiles, constant
 from autosched.backends.triton.memory import TRITON_MOVES, MemoryPrinter, Parameters, TileMoves
 from search_spaces.programs.statements import (
+    Deinterleave,
     Dot,
     Fill,
     For,
     Gather,
     If,
+    Interleave,
     Load,
     Map,
     Position,
@@ -99,6 +101,10 @@ class KernelPrinter:
                 self._reduce(statement)
             case Split():
                 self._split(statement)
+            case Deinterleave():
+                self._tiles.take_apart(statement)
+            case Interleave():
+                self._tiles.put_together(statement)
             case Store():
                 self._memory.store(statement)
             case Prefetch():

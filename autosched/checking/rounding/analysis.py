@@ -50,6 +50,7 @@ import torch
 
 from autosched.checking.named_tensors import Named, count, look_up, read, sum_of_products
 from autosched.checking.operations import torch_dtype
+from autosched.checking.pieces import joined, pieces_of
 from autosched.checking.reference import check_shapes, factors, held_exactly, literal, outside
 from autosched.checking.rounding.folds import cut_to_tf32, extreme_of, fold_of_integers, product_of, sum_of
 from autosched.checking.rounding.rules import (
@@ -81,6 +82,11 @@ def rounding_error(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[
         OutOfMemoryError: the float64 values do not fit in memory.
     """
     check_shapes(workload, inputs)
+    pieces = pieces_of(workload)
+    if pieces is not None:
+        made = [rounding_error(piece, inputs) for piece in pieces.workloads]
+        exact, errors = (joined([[o[n] for o in outputs] for outputs in made], pieces) for n in (0, 1))
+        return tuple(zip(exact, errors, strict=True))
     shapes = [t.shape for t in workload.inputs] + [s.shape for s in workload.stages]
     needed = sum(math.prod(shape) for shape in shapes) * torch.float64.itemsize
     with memory_for(f"the float64 values to check {workload.label} with", needed, inputs[0].device):
