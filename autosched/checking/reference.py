@@ -11,8 +11,9 @@ import torch
 
 from autosched.checking import random_integers
 from autosched.checking.named_tensors import Named, count, look_up, read, sum_of_products, union
+from autosched.checking.scanned import Pieces, piece, pieces_combined, scanned
 from autosched.machine.free_memory import memory_for
-from search_spaces import Axis, InputError, Stage, Workload
+from search_spaces import Axis, InputError, Scan, Stage, Workload
 from search_spaces import Tensor as TensorSpec
 from search_spaces.workloads.dtypes import is_float, is_integer, range_of
 from search_spaces.workloads.expression import (
@@ -29,6 +30,7 @@ from search_spaces.workloads.expression import (
     gathers,
     is_integral,
 )
+from search_spaces.workloads.scans import LEFT, RIGHT, operand
 
 
 def _compared(compare: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -268,7 +270,10 @@ def _run(workload: Workload, inputs: Sequence[torch.Tensor], constants: torch.dt
     tensors = {t.name: x for t, x in zip(workload.inputs, inputs, strict=True)}
     known = _Known(tensors, constants, {t.name: outside(t) for t in workload.inputs})
     for stage in workload.stages:
-        tensors[stage.name] = _stage(stage, known)
+        if stage.scan is None:
+            tensors[stage.name] = _stage(stage, known)
+        elif stage.name not in tensors:
+            tensors |= _scanned(members(workload, stage.scan), known)
     return tuple(tensors[name] for name in workload.output_names)
 
 
@@ -299,6 +304,51 @@ def _stage(stage: Stage, known: _Known) -> torch.Tensor:
         fold = torch.amax if stage.reduction.operator == "max" else torch.amin
         result = extreme(_expression(stage.expression, stage, known), stage.reduction.axes, fold)
     return result.aligned(names).expand(stage.shape)
+
+
+def members(workload: Workload, scan: Scan) -> list[Stage]:
+    """The stages that are scanned together, in the order in which they are combined."""
+    stages = {s.name: s for s in workload.stages}
+    return [stages[name] for name in scan.members]
+
+
+def _scanned(group: Sequence[Stage], known: _Known) -> dict[str, torch.Tensor]:
+    scan, axes = group[0].scan, [a.name for a in group[0].axes]
+    assert scan is not None
+    dim, elements = axes.index(scan.axis), [_stage(s, known) for s in group]
+    direct = running(scan)
+    if direct is not None:
+        values = elements[0].flip(dim) if scan.reverse else elements[0]
+        found = direct(values, dim)
+        return {group[0].name: found.flip(dim) if scan.reverse else found}
+
+    def combine(left: Pieces, right: Pieces, step: int) -> Pieces:
+        given = {piece(side, n): x for side, some in ((LEFT, left), (RIGHT, right)) for n, (x,) in enumerate(some)}
+        stage, combined = pieces_combined(scan, left[0][0].shape)
+        own = [a.name for a in stage.axes]
+        whole = _Known(given, known.constants, {})
+        return [(_expression(e, stage, whole).aligned(own).expand(stage.shape),) for e in combined]
+
+    made = scanned([(x,) for x in elements], dim, scan.reverse, combine)
+    return {s.name: x for s, (x,) in zip(group, made, strict=True)}
+
+
+def running(scan: Scan) -> Callable[[torch.Tensor, int], torch.Tensor] | None:
+    """PyTorch's operator for a scan of one value, where there is one."""
+    (combined, *others) = scan.combine
+    if others or not isinstance(combined, Apply):
+        return None
+    sides = [operand(LEFT, 0), operand(RIGHT, 0)]
+    plain = [a.arguments[0] if isinstance(a, Apply) and a.operator == "to_integer" else a for a in combined.arguments]
+    return _RUNNING.get(combined.operator) if plain in (sides, sides[::-1]) else None
+
+
+_RUNNING: Mapping[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
+    "add": torch.cumsum,
+    "mul": torch.cumprod,
+    "maximum": lambda x, dim: torch.cummax(x, dim)[0],
+    "minimum": lambda x, dim: torch.cummin(x, dim)[0],
+}
 
 
 def product_along(values: Named, axes: Sequence[Axis]) -> Named:

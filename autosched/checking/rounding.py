@@ -55,8 +55,10 @@ from autosched.checking.reference import (
     factors,
     held_exactly,
     literal,
+    members,
     outside,
     product_along,
+    running,
     torch_dtype,
 )
 from autosched.checking.rounding_rules import (
@@ -66,13 +68,15 @@ from autosched.checking.rounding_rules import (
     applied,
     as_float,
     counted,
+    error_at,
     is_whole,
     nowhere,
     of_finite,
     rounded,
 )
+from autosched.checking.scanned import Pieces, piece, pieces_combined, scanned
 from autosched.machine.free_memory import memory_for
-from search_spaces import Reduction, Stage, Workload
+from search_spaces import Reduction, Scan, Stage, Workload
 from search_spaces.structure.contraction import multiplied
 from search_spaces.workloads.dtypes import FLOAT8, FLOAT8_CHAIN, dtype, is_integer, is_promoted
 from search_spaces.workloads.expression import (
@@ -87,6 +91,7 @@ from search_spaces.workloads.expression import (
     Position,
     is_integral,
 )
+from search_spaces.workloads.scans import LEFT, RIGHT
 
 _TF32_UNITS = 2.0**-10 / UNIT
 _FLOAT8_UNITS = 2.0**-13 / UNIT
@@ -113,13 +118,16 @@ def rounding_error(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[
 def _analysed(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
     # Readers of an output see it before it is stored; sums of integers are exact in memory, and rounded for readers.
     stored: dict[str, Estimate] = {}
+    scans: dict[str, Estimate] = {}
     known = {
         t.name: Estimate(Named(_dims(x), held_exactly(x, torch.float64)), None, outside(t))
         for t, x in zip(workload.inputs, inputs, strict=True)
     }
     for stage in workload.stages:
         is_output = stage.name in workload.output_names
-        computed = _with_all_axes(_stage(stage, known, workload), stage)
+        if stage.scan and stage.name not in scans:
+            scans |= _scanned(members(workload, stage.scan), known, workload)
+        computed = scans.get(stage.name) or _with_all_axes(_stage(stage, known, workload), stage)
         known[stage.name] = computed if is_output else _narrowed(computed, stage)
         if is_output:
             stored[stage.name] = _in_memory(computed, stage, workload)
@@ -193,6 +201,65 @@ def _stage(stage: Stage, known: Mapping[str, Estimate], workload: Workload) -> E
         promoted = is_promoted(workload.contracted[0], workload.precision)
         return _sum(terms, kept, reduced, min(count, FLOAT8_CHAIN) if promoted else count)
     return _sum(terms, kept, reduced)
+
+
+def _scanned(group: Sequence[Stage], known: Mapping[str, Estimate], workload: Workload) -> dict[str, Estimate]:
+    """All stages of a scan."""
+    scan, names = group[0].scan, [a.name for a in group[0].axes]
+    assert scan is not None
+    dim = names.index(scan.axis)
+    given = [_with_all_axes(_stage(s, known, workload), s) for s in group]
+    axes = given[0].value.axes
+    elements = [(g.value.values, error_at(g, axes).expand(g.value.values.shape)) for g in given]
+    if running(scan) is torch.cumsum:
+        made: Pieces = [_sums(*elements[0], dim, scan.reverse)]
+    else:
+        made = scanned(elements, dim, scan.reverse, lambda left, right, step: _joined(scan, left, right, step))
+    return {
+        s.name: Estimate(Named(axes, value), Named(axes, error)) for s, (value, error) in zip(group, made, strict=True)
+    }
+
+
+def _joined(scan: Scan, left: Pieces, right: Pieces, step: int) -> Pieces:
+    """The combination of two pieces, with as many roundings as combining element by element takes."""
+    stage, combined = pieces_combined(scan, left[0][0].shape)
+    own = _dims(left[0][0])
+
+    def estimates(exactly: bool) -> dict[str, Estimate]:
+        return {
+            piece(side, n): Estimate(Named(own, x), Named(own, torch.zeros_like(e) if exactly else e))
+            for side, some in ((LEFT, left), (RIGHT, right))
+            for n, (x, e) in enumerate(some)
+        }
+
+    inherited, alone = estimates(exactly=False), estimates(exactly=True)
+    made = []
+    for e in combined:
+        result, rounding = _expression(e, stage, inherited), error_at(_expression(e, stage, alone), own)
+        error = torch.hypot(error_at(result, own), rounding * math.sqrt(step - 1))
+        value = result.value.aligned(own).expand(stage.shape)
+        made.append((value, error.expand(stage.shape)))
+    return made
+
+
+def _sums(x: torch.Tensor, error: torch.Tensor, dim: int, reverse: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Partial sums, of as many terms as there are so far; the largest of them so far is rounded as often."""
+    if reverse:
+        turned = _sums(x.flip(dim), error.flip(dim), dim, False)
+        return turned[0].flip(dim), turned[1].flip(dim)
+    total = x.cumsum(dim)
+    if not x.is_floating_point():
+        return total, error.cumsum(dim)
+    size = x.to(torch.float32)
+    q = size.square().cumsum(dim)
+    largest = total.to(torch.float32).abs().nan_to_num(nan=math.inf).cummax(dim)[0].square()
+    shape = [-1 if d == dim else 1 for d in range(x.ndim)]
+    counts = torch.arange(1, x.shape[dim] + 1, device=x.device, dtype=torch.float32).reshape(shape)
+    rounded = (q + counts * (q + largest) + error.square().cumsum(dim)).sqrt()
+    whole = ((x != x.floor()) | (error != 0)).cumsum(dim) == 0
+    exact = whole & (size.abs().cumsum(dim) <= _EXACT_INTEGERS)
+    doubt = error.isinf().cumsum(dim) > 0
+    return total, of_finite(torch.where(exact, 0.0, rounded), total, doubt)
 
 
 def _fold_of_integers(given: Estimate, stage: Stage) -> Estimate:

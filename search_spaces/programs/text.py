@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from search_spaces.programs.tile_program import (
+    Combination,
     Dot,
     Fill,
     For,
@@ -16,6 +17,7 @@ from search_spaces.programs.tile_program import (
     Position,
     Prefetch,
     Reduce,
+    Scan,
     Slice,
     Split,
     Statement,
@@ -86,6 +88,10 @@ def _statement_text(s: Statement) -> str:
             return f"{s.dst} = {s.operator}({shown})"
         case Reduce():
             return f"{s.dst} = {s.operator} of {s.src} over {s.axis}"
+        case Scan():
+            made = ", ".join([str(s.dsts[0]), *(t.name for t in s.dsts[1:])])
+            order = f"{s.axis} backwards" if s.reverse else s.axis
+            return f"{made} = scan of {', '.join(s.srcs)} along {order} by {_combination(s.combine)}"
         case Split():
             return f"{s.first}, {s.second.name} = halves of {s.src} along {s.axis}"
         case Store():
@@ -103,6 +109,15 @@ def _statement_text(s: Statement) -> str:
             return f"for {s.variable} in {s.extent}:" + (f"  # {', '.join(marks)}" if marks else "")
         case If():
             return f"if {s.variable} {'==' if s.then else '!='} {s.value}:"
+
+
+def _combination(combine: Combination) -> str:
+    """The values that come of two, each as an expression of them."""
+    made: dict[str, str] = {}
+    for s in combine.body:
+        shown = (made.get(a, a) if isinstance(a, str) else _number(a) for a in s.arguments)
+        made[s.dst.name] = f"{s.operator}({', '.join(shown)})"
+    return ", ".join(made.get(name, name) for name in combine.results)
 
 
 def _number(value: float | int) -> str:

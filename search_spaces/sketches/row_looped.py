@@ -35,6 +35,7 @@ from search_spaces.sketches.rows.row_parts import (
     storing,
 )
 from search_spaces.sketches.rows.running_folds import Walks, alike, reduce_columns
+from search_spaces.sketches.rows.scanning import backwards, check_carried, scanning
 from search_spaces.structure.axes import Structure
 from search_spaces.workloads.expression import Affine
 from search_spaces.workloads.names import Names
@@ -54,6 +55,7 @@ _START_ROWS_CPU = 4096
 def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     """One sketch for reductions."""
     structure = rows_on(workload, target)
+    check_carried(structure)
     walks, where = Walks.of(structure), unchanged(structure)
     knobs = _knobs(structure, target, walks)
     of_rows = Walks.of(replace(structure, folds=folds_of_rows(structure))) if structure.kept else walks
@@ -152,7 +154,14 @@ def _lower(
     _, width = values.tiling("columns")
     stages = values.integer("stages") if "stages" in values else 0
     one_by_one, around = structure.outer and target.kind != "gpu", structure.reduced[:-1]
-    walk = ColumnWalk(structure.column.extent, width, one_by_one=one_by_one, stages=stages, around=around)
+    walk = ColumnWalk(
+        structure.column.extent,
+        width,
+        one_by_one=one_by_one,
+        stages=stages,
+        around=around,
+        backwards=backwards(structure),
+    )
     rows = RowTiles(structure, values.tile("rows"), walk.walked)
     names, known = Names({s.name for s in workload.stages}), dict[str, Tile]()
     how = Walking(values.get("accumulate") == "point", values.flag("online"), values.flag("streaming"))
@@ -161,20 +170,24 @@ def _lower(
     points, per_row = split_outputs(structure)
     early = ready_early(structure, points)
     for number, group in enumerate(walks.when(how.online)):
-        some = replace(walk, unchanged=alike(where, group), rows=rows.place)
+        scanned, start = scanning(whole, group.stages, names)
+        some = replace(walk, unchanged=frozenset() if start else alike(where, group), rows=rows.place)
+        body += start
         if early and number == 0:
             some = storing(some, rows, early, names, how.streaming)
-        body += reduce_columns(whole, some, group, names, known, how.by_point)
+        body += reduce_columns(scanned, some, group, names, known, how.by_point)
     points = [] if early else points
     if structure.kept:
         body += KeptLoops(rows, walk, how, names, where).statements(known, points)
         points = []
 
+    scanned, start = scanning(rows, points, names)
+
     def write(columns: Slice | None) -> list[Statement]:
-        emitter = rows.emitter(columns, names, known)
+        emitter = scanned.emitter(columns, names, known)
         rows.store(points if columns else per_row, emitter, values.flag("streaming"))
         return emitter.body
 
-    body += [*(walk.over(write) if points else ()), *(write(None) if per_row else ())]
+    body += [*start, *(walk.over(write) if points else ()), *(write(None) if per_row else ())]
     kernel = Kernel(workload.name, Grid(rows.grid), tuple(body), launch(target, values))
     return TileProgram(workload.name, buffers(workload), (kernel,))

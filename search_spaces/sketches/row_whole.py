@@ -21,6 +21,7 @@ from search_spaces.schedules.knobs import Choice, Knob, Values, nearest, padded
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.pointwise import PERSISTENT_PROGRAMS_PER_SM, PREFETCH_BYTES, launch
 from search_spaces.sketches.rows.row_parts import ROWS_OUTER, RowTiles, fold_along, row_tiling, rows_on
+from search_spaces.sketches.rows.scanning import Scanning, backwards, in_order
 from search_spaces.structure.axes import Structure
 from search_spaces.workloads.expression import Affine
 from search_spaces.workloads.names import Names
@@ -104,7 +105,13 @@ def _pieces(structure: Structure, target: Target) -> dict[Axis, Slice]:
     extents = {x: padded(x.extent) if target.kind == "gpu" else x.extent for x in structure.reduced}
     if target.kind == "gpu" and not structure.outer:
         extents[structure.column] = max(16, extents[structure.column])
-    return {x: Slice(Affine(), extent) for x, extent in extents.items()}
+    # Scans meet what is beyond the rows last.
+    before = {x: x.extent - extent for x, extent in extents.items() if _is_walked_backwards(structure)}
+    return {x: Slice(Affine(offset=before.get(x, 0)), extent) for x, extent in extents.items()}
+
+
+def _is_walked_backwards(structure: Structure) -> bool:
+    return bool(structure.scans) and backwards(structure)
 
 
 def _lower(structure: Structure, target: Target, values: Values) -> TileProgram:
@@ -113,8 +120,11 @@ def _lower(structure: Structure, target: Target, values: Values) -> TileProgram:
     rows = RowTiles(structure, values.tile("rows"), around)
     emitter = rows.emitter(pieces[structure.column], Names(), {})
     known: dict[str, Tile] = emitter.tiles
-    for stage in structure.folds:
-        assert stage.reduction is not None
+    scanning = Scanning(rows, structure.scans, emitter.names)
+    for stage, *others in in_order(structure):
+        if stage.reduction is None:
+            scanning.scan(emitter, (stage, *others), pieces[structure.column])
+            continue
         along = {x: piece for x, piece in pieces.items() if x in stage.reduction.axes}
         known[stage.name] = fold_along(rows, emitter, stage, along, stage.name)
     rows.store(structure.outputs, emitter, values.flag("streaming"))

@@ -18,6 +18,7 @@ from autosched.backends.triton.language.index import Along, Indexing, expand
 from autosched.backends.triton.language.scope import Block, Identifiers, Scope, call, identifier
 from search_spaces.programs.tile_program import (
     Bound,
+    Combination,
     Dot,
     Fill,
     For,
@@ -29,6 +30,7 @@ from search_spaces.programs.tile_program import (
     Position,
     Prefetch,
     Reduce,
+    Scan,
     Slice,
     Split,
     Statement,
@@ -105,13 +107,15 @@ class KernelPrinter:
         self._descriptors = {d: self._identifiers.of(d, f"{d.buffer.name}_desc") for d in taken.descriptors}
         self._indexing = Indexing(self._extents, self._identifiers, self._block)
         self._tiles: dict[str, Tile] = {t.name: t for s in statements(kernel.body) for t in produced(s)}
+        self._combining: list[str] = []
 
     def text(self) -> str:
         print_grid(self._kernel, self._indexing, self._root, self._block)
         self._print_body(self._kernel.body)
         names = ", ".join([*self._pointers.values(), *self._descriptors.values()])
         signature = f"def {function_name(self._kernel)}({names}):"
-        return "\n".join(["@triton.jit", signature, *self._root.text(1)])
+        kernel = "\n".join(["@triton.jit", signature, *self._root.text(1)])
+        return "\n\n\n".join([*self._combining, kernel])
 
     def body_function(self, head: str, given: Sequence[Tile], variables: tuple[str, ...], rest: list[str]) -> str:
         """The body alone as a function of tiles that it reads, of the kernel's arguments, of these variables of the
@@ -151,6 +155,8 @@ class KernelPrinter:
                 self._map(statement)
             case Reduce():
                 self._reduce(statement)
+            case Scan():
+                self._scan(statement)
             case Split():
                 self._split(statement)
             case Store():
@@ -256,8 +262,21 @@ class KernelPrinter:
         source = self._tiles[s.src]
         whole = all(not p.start.terms and p.start.offset == 0 for p in s.slices) and s.dst.shape == source.shape
         if not whole:
-            raise CompileError(f"tile {s.dst.name} is a part of {s.src}; Triton cannot slice a tile in registers")
+            self._assign(s.dst, self._picked(s, source))
+            return
         self._assign(s.dst, self._name(s.src))
+
+    def _picked(self, s: View, source: Tile) -> str:
+        """One position of a tile along one axis: Triton slices no tiles, but adds zeros to it."""
+        at = [n for n, p in enumerate(s.slices) if p.extent is None]
+        rest = tuple(e for n, e in enumerate(source.shape) if n not in at)
+        if len(at) != 1 or s.slices[at[0]].start.terms or rest != s.dst.shape:
+            raise CompileError(f"tile {s.dst.name} is a part of {s.src}; Triton cannot slice a tile in registers")
+        (dim,) = at
+        axis, extent = source.axes[dim], source.shape[dim]
+        chosen = f"tl.arange(0, {extent}) == {s.slices[dim].start.offset}"
+        zero = _constant(0, source.dtype)
+        return f"tl.sum(tl.where(({chosen}){expand((axis,), source.axes)}, {self._name(s.src)}, {zero}), axis={dim})"
 
     # Arithmetic
 
@@ -310,6 +329,32 @@ class KernelPrinter:
             left_out = _constant(identity(s.operator, s.dst.dtype == "int64"), s.dst.dtype)
             text = f"tl.where({mask}{expand((s.axis,), source.axes)}, {text}, {left_out})"
         self._assign(s.dst, operators.fold(s.operator, text, source.axes.index(s.axis)))
+
+    def _scan(self, s: Scan) -> None:
+        first = s.dsts[0]
+        given = [self._operand(self._tiles[x], d.axes, d.dtype) for x, d in zip(s.srcs, s.dsts, strict=True)]
+        values = given[0] if len(given) == 1 else f"({', '.join(given)})"
+        made = ", ".join(self._name(d.name) for d in s.dsts)
+        order = ["reverse=True"] if s.reverse else []
+        axis = str(first.axes.index(s.axis))
+        self._block.write(call("tl.associative_scan", values, axis, self._combine(s), *order, before=f"{made} = "))
+
+    def _combine(self, s: Scan) -> str:
+        """The name of a function of the module that combines two elements."""
+        # Kernels have names that begin with a letter.
+        name = "_" + identifier(f"{function_name(self._kernel)}_{s.dsts[0].name}")
+        within = KernelPrinter(self._program, self._kernel, self._moves)
+        self._combining.append(within.combination(f"@triton.jit\ndef {name}", s.combine))
+        return name
+
+    def combination(self, head: str, combine: Combination) -> str:
+        """The function that combines two elements."""
+        given = (*combine.left, *combine.right)
+        self._tiles = {t.name: t for t in given} | {s.dst.name: s.dst for s in combine.body}
+        names = ", ".join(self._name(t.name) for t in given)
+        self._print_body(combine.body)
+        self._block.write(f"return {', '.join(self._name(name) for name in combine.results)}")
+        return "\n".join([f"{head}({names}):", *self._root.text(1)])
 
     def _bound_mask(self, bound: Bound, axis: str, extent: int) -> str:
         return self._indexing.mask(axis, Slice(bound.start, extent), bound.size)

@@ -30,7 +30,7 @@ class ColumnWalk:
     an axis of its own in the tiles (how a CPU walks rows that lie across memory). `stages`: of the loop's pipeline.
     `around`: reduced axes whose loops lie around it, the outermost first; `shares_around`: that one is shared.
     `unchanged`: forms of the axes; columns `c` of rows at `rows` where one of them is negative change nothing.
-    `beside`: makes what every turn does besides.
+    `beside`: makes what every turn does besides. `backwards`: from the last column to the first one.
     """
 
     extent: int
@@ -43,6 +43,7 @@ class ColumnWalk:
     unchanged: frozenset[Affine] = frozenset()
     rows: Mapping[str, Slice] = field(default_factory=dict)
     beside: Turn | None = None
+    backwards: bool = False
 
     @property
     def columns(self) -> Slice:
@@ -120,6 +121,10 @@ class ColumnWalk:
     def _turn(self, turn: Turn, start: Affine, columns: int) -> list[Statement]:
         turns = [t for t in (turn, self.beside) if t]
         if not self.one_by_one:
-            return [s for t in turns for s in t(Slice(start, self.width))]
-        places = [Slice(start + Affine.of(offset=number)) for number in range(columns)]
+            return [s for t in turns for s in t(Slice(self._at(start, self.width), self.width))]
+        places = [Slice(self._at(start + Affine.of(offset=number), 1)) for number in range(columns)]
         return [s for place in places for t in turns for s in t(place)]
+
+    def _at(self, start: Affine, width: int) -> Affine:
+        """Where so many columns begin that are these, counted from where the walk starts."""
+        return -start + Affine(offset=self.extent - width) if self.backwards else start

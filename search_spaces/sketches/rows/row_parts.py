@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from search_spaces.devices.target import Target
@@ -16,6 +16,7 @@ from search_spaces.sketches.dots.dot_knobs import SHORT_AXIS
 from search_spaces.sketches.rows.column_walk import ColumnWalk
 from search_spaces.structure.axes import Structure, structure_of
 from search_spaces.structure.contraction import contraction
+from search_spaces.workloads import expression as ex
 from search_spaces.workloads.dtypes import is_integer
 from search_spaces.workloads.expression import Affine, Expression, is_integral
 from search_spaces.workloads.names import Names
@@ -40,8 +41,8 @@ def rows_on(workload: Workload, target: Target) -> Structure:
         UnmatchedError: why it is none.
     """
     found = structure_of(workload)
-    if not found.folds:
-        raise UnmatchedError("nothing is folded")
+    if not found.reduced:
+        raise UnmatchedError("nothing is folded, nor scanned")
     product = contraction(workload)
     if target.kind == "gpu":
         if product and min(product.m.extent, product.n.extent) > SHORT_AXIS:
@@ -56,12 +57,14 @@ def rows_on(workload: Workload, target: Target) -> Structure:
 class RowTiles:
     """The rows of one program: `height` of the last parallel axis, one position of every other one.
 
-    `walked`: where the reduced axes other than the column lie, in variables of the loops around it.
+    `walked`: where the reduced axes other than the column lie, in variables of the loops around it. `scan`: what every
+    turn over some columns scans, before anything else.
     """
 
     structure: Structure
     height: int
     walked: Mapping[str, Slice] = field(default_factory=dict)
+    scan: Callable[[Emitter, Slice], None] | None = None
 
     @property
     def workload(self) -> Workload:
@@ -109,7 +112,10 @@ class RowTiles:
         """An emitter for these rows and the given columns (None: no column)."""
         place = {**self.walked, **self.place} if columns is None else self.place_with(columns)
         dtypes = {t.name: t.dtype for t in self.workload.inputs}
-        return Emitter(place, dtypes, names, tiles=dict(known), fill=fill)
+        made = Emitter(place, dtypes, names, tiles=dict(known), fill=fill)
+        if columns is not None and self.scan is not None:
+            self.scan(made, columns)
+        return made
 
     def body_of(self, stage: Stage) -> Expression:
         """What the stage computes at one point, with pointwise stages inlined and reductions left by name."""
@@ -118,7 +124,7 @@ class RowTiles:
     def store(self, outputs: Iterable[Stage], emitter: Emitter, streaming: bool) -> None:
         """Compute the outputs where the emitter is, and write them."""
         for output in outputs:
-            known = emitter.tiles.get(output.name) if output.reduction else None
+            known = emitter.tiles.get(output.name) if not output.is_pointwise else None
             result = known or emitter.tile(self.body_of(output), "result")
             axes = tuple(x.name for x in output.axes)
             sliced = {x: piece.extent for x in axes if (piece := emitter.place[x]).extent is not None}
@@ -137,7 +143,7 @@ def ready_early(structure: Structure, points: list[Stage]) -> list[Stage]:
 
     Where some are written later, what they read is there for all.
     """
-    whole = not structure.kept and not any(map(structure.read_folds, points))
+    whole = not structure.kept and not structure.scans and not any(map(structure.read_folds, points))
     return points if whole else []
 
 
@@ -177,6 +183,7 @@ def fold_along(rows: RowTiles, emitter: Emitter, stage: Stage, pieces: Mapping[A
     values = spread(emitter, values, {**rows.sliced, **kept, **{x.name: piece.extent for x, piece in pieces.items()}})
     for axis, piece in reversed([*pieces.items()]):
         assert piece.extent is not None
+        values = _without_what_is_before(emitter, stage, values, axis, piece)
         rest = {x: e for x, e in zip(values.axes, values.shape, strict=True) if x != axis.name}
         wanted = name if axis == next(iter(pieces)) else f"{stage.name}_{axis.name}"
         dst = Tile(emitter.names.fresh(wanted), tuple(rest), tuple(rest.values()), folded_in(stage))
@@ -184,6 +191,15 @@ def fold_along(rows: RowTiles, emitter: Emitter, stage: Stage, pieces: Mapping[A
         emitter.body.append(Reduce(dst, values.name, axis.name, stage.reduction.operator, bound))
         values = dst
     return values
+
+
+def _without_what_is_before(emitter: Emitter, stage: Stage, values: Tile, axis: Axis, piece: Slice) -> Tile:
+    """The values of a piece that ends where the axis does, with those before it replaced by what changes nothing."""
+    begins_inside = piece.start.offset >= 0 and all(c > 0 for _, c in piece.start.terms)
+    if begins_inside or axis.extent % (piece.extent or 1) == 0:
+        return values
+    at = emitter.tile(ex.call("le", ex.Literal(0.0), ex.Position(ex.axis_index(axis.name))), f"in_{axis.name}")
+    return emitter.map("where", at, values, identity(stage), name=values.name, dtype=folded_in(stage))
 
 
 def spread(emitter: Emitter, values: Tile, extents: Mapping[str, int | None]) -> Tile:

@@ -14,6 +14,7 @@ from search_spaces.programs.tile_program import (
     Gather,
     Map,
     Reduce,
+    Scan,
     Split,
     Statement,
     Store,
@@ -46,5 +47,7 @@ def read(statement: Statement) -> tuple[str, ...]:
             return (dst.name, a, b)
         case Reduce(src=src) | Split(src=src) | Store(src=src) | View(src=src):
             return (src,)
+        case Scan(srcs=srcs):
+            return srcs
         case _:
             return ()
