@@ -34,10 +34,10 @@ def scan(
     along: str,
     bodies: Sequence[Expression],
     combine: Sequence[Expression],
-    **how: bool,
+    reverse: bool = False,
 ) -> list[ex.Access]:
     """Stages that are scanned together, called by letters."""
-    shared = Scan(along, tuple(names), tuple(combine), **how)
+    shared = Scan(along, tuple(names), tuple(combine), reverse)
     for name, body in zip(names, bodies, strict=True):
         dtype = "int64" if ex.is_integral(body) else "float32"
         make.stages.append(Stage(name, make.axes(axes), body, None, dtype, shared))

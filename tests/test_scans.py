@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import sys
 from pathlib import Path
 
@@ -11,9 +12,12 @@ import pytest
 import torch
 
 from autosched.backends import spaces
+from autosched.backends.llvm.backend import LlvmBackend
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking import reference
 from autosched.checking.correctness import error_ratio, expect
+from autosched.machine import devices
+from autosched.standalone import references
 from search_spaces import InputError, Schedule, Workload
 from search_spaces.devices.target import GPUS
 from search_spaces.programs.interpreter import interpret
@@ -36,6 +40,23 @@ def sampled(workload: Workload, sketch: str, count: int) -> list[Schedule]:
 
 def sketches(workload: Workload) -> tuple[str, ...]:
     return tuple(s.name for s in spaces.build(workload, H200).sketches)
+
+
+HERE = devices.cpu_target()
+LLVM = LlvmBackend()
+
+
+@pytest.mark.parametrize("workload", SCANS, ids=lambda w: w.label)
+def test_kernels_of_a_cpu_compute_scans(workload: Workload) -> None:
+    inputs = reference.random_inputs(workload, seed=3)
+    space = spaces.build(workload, HERE)
+    for seed in range(4):
+        schedule = space.sample(np.random.default_rng(seed))
+        program = schedule.program
+        made = [reference.empty(t, "cpu") for t in workload.outputs]
+        LLVM.load(LLVM.compile(LLVM.render(program, ""), program, HERE), program)([*inputs, *made])
+        for output, expected in zip(made, expect(workload, inputs), strict=True):
+            assert error_ratio(output, expected) <= 1, str(schedule)
 
 
 CASES = [pytest.param(w, sketch, id=f"{w.label}-{sketch}") for w in SCANS for sketch in sketches(w)]
@@ -140,3 +161,16 @@ def test_a_row_in_one_tile_is_scanned_at_once() -> None:
     (schedule,) = sampled(running(8, 100), "row_whole", 1)
     scans = [s for k in schedule.program.kernels for s in statements(k.body) if isinstance(s, Scan)]
     assert [s.axis for s in scans] == ["c"]
+
+
+@pytest.mark.parametrize("workload", SCANS, ids=lambda w: w.label)
+def test_scans_are_printed_as_plain_pytorch(workload: Workload) -> None:
+    inputs = [x.double() for x in reference.random_inputs(workload, seed=3)]
+    namespace: dict[str, object] = {"torch": torch, "math": math}
+    exec("\n\n".join([*references.HELPERS.values(), references.reference("plain", workload)]), namespace)
+    plain = namespace["plain"]
+    assert callable(plain)
+    made = plain(*inputs)
+    results = made if isinstance(made, tuple) else (made,)
+    for got, wanted in zip(results, reference.evaluate(workload, inputs), strict=True):
+        torch.testing.assert_close(got.to(wanted.dtype), wanted)

@@ -30,7 +30,7 @@ from search_spaces.workloads.expression import (
     gathers,
     is_integral,
 )
-from search_spaces.workloads.scans import LEFT, RIGHT, operand
+from search_spaces.workloads.scans import LEFT, RIGHT, unchanging
 
 
 def _compared(compare: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -335,12 +335,9 @@ def _scanned(group: Sequence[Stage], known: _Known) -> dict[str, torch.Tensor]:
 
 def running(scan: Scan) -> Callable[[torch.Tensor, int], torch.Tensor] | None:
     """PyTorch's operator for a scan of one value, where there is one."""
-    (combined, *others) = scan.combine
-    if others or not isinstance(combined, Apply):
-        return None
-    sides = [operand(LEFT, 0), operand(RIGHT, 0)]
-    plain = [a.arguments[0] if isinstance(a, Apply) and a.operator == "to_integer" else a for a in combined.arguments]
-    return _RUNNING.get(combined.operator) if plain in (sides, sides[::-1]) else None
+    combined = scan.combine[0]
+    known = any(unchanging(scan.combine, whole) for whole in (False, True))
+    return _RUNNING[combined.operator] if known and isinstance(combined, Apply) else None
 
 
 _RUNNING: Mapping[str, Callable[[torch.Tensor, int], torch.Tensor]] = {

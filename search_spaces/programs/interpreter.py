@@ -295,8 +295,10 @@ class _Program:
     def _scan(self, s: Scan) -> None:
         """One element after the other."""
         axis, combine = s.dsts[0].axes.index(s.axis), s.combine
-        given = [_aligned(self.tiles[name][1], self.tiles[name][0].axes, dst.axes) for name, dst in zip(s.srcs, s.dsts)]
-        elements = [np.moveaxis(x.astype(_held_as(d.dtype)), axis, 0) for x, d in zip(given, s.dsts, strict=True)]
+        elements: list[Array] = []
+        for name, dst in zip(s.srcs, s.dsts, strict=True):
+            tile, values = self.tiles[name]
+            elements.append(np.moveaxis(_aligned(values, tile.axes, dst.axes).astype(_held_as(dst.dtype)), axis, 0))
         made = [np.empty_like(x) for x in elements]
         order = range(len(elements[0]))
         running: list[Array] = []

@@ -17,6 +17,7 @@ from dataclasses import replace
 from itertools import product
 
 from search_spaces.devices.target import Target
+from search_spaces.errors import UnmatchedError
 from search_spaces.programs.grid import Grid
 from search_spaces.programs.lowering import buffers
 from search_spaces.programs.tile_program import Kernel, Slice, Statement, Tile, TileProgram
@@ -35,7 +36,7 @@ from search_spaces.sketches.rows.row_parts import (
     storing,
 )
 from search_spaces.sketches.rows.running_folds import Walks, alike, reduce_columns
-from search_spaces.sketches.rows.scanning import backwards, check_carried, scanning
+from search_spaces.sketches.rows.scanning import check_carried, scanning
 from search_spaces.structure.axes import Structure
 from search_spaces.workloads.expression import Affine
 from search_spaces.workloads.names import Names
@@ -56,6 +57,8 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     """One sketch for reductions."""
     structure = rows_on(workload, target)
     check_carried(structure)
+    if structure.scans and target.kind != "gpu" and not structure.outer:
+        raise UnmatchedError("a CPU scans whole rows, of any length")
     walks, where = Walks.of(structure), unchanged(structure)
     knobs = _knobs(structure, target, walks)
     of_rows = Walks.of(replace(structure, folds=folds_of_rows(structure))) if structure.kept else walks
@@ -160,7 +163,7 @@ def _lower(
         one_by_one=one_by_one,
         stages=stages,
         around=around,
-        backwards=backwards(structure),
+        backwards=structure.backwards,
     )
     rows = RowTiles(structure, values.tile("rows"), walk.walked)
     names, known = Names({s.name for s in workload.stages}), dict[str, Tile]()

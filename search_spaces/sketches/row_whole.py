@@ -21,7 +21,7 @@ from search_spaces.schedules.knobs import Choice, Knob, Values, nearest, padded
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.pointwise import PERSISTENT_PROGRAMS_PER_SM, PREFETCH_BYTES, launch
 from search_spaces.sketches.rows.row_parts import ROWS_OUTER, RowTiles, fold_along, row_tiling, rows_on
-from search_spaces.sketches.rows.scanning import Scanning, backwards, in_order
+from search_spaces.sketches.rows.scanning import Scanning, in_order
 from search_spaces.structure.axes import Structure
 from search_spaces.workloads.expression import Affine
 from search_spaces.workloads.names import Names
@@ -58,7 +58,7 @@ def _check_size(structure: Structure, target: Target) -> None:
         return
     if structure.outer or len(structure.reduced) > 1:
         raise UnmatchedError("whole rows do not lie along memory")
-    if structure.column.extent > MAX_COLUMNS_CPU:
+    if structure.column.extent > MAX_COLUMNS_CPU and not structure.scans:
         extent = structure.column.extent
         raise UnmatchedError(f"a row has {extent} columns; at most {MAX_COLUMNS_CPU} stay in a cache")
 
@@ -106,12 +106,8 @@ def _pieces(structure: Structure, target: Target) -> dict[Axis, Slice]:
     if target.kind == "gpu" and not structure.outer:
         extents[structure.column] = max(16, extents[structure.column])
     # Scans meet what is beyond the rows last.
-    before = {x: x.extent - extent for x, extent in extents.items() if _is_walked_backwards(structure)}
+    before = {x: x.extent - extent for x, extent in extents.items() if structure.backwards}
     return {x: Slice(Affine(offset=before.get(x, 0)), extent) for x, extent in extents.items()}
-
-
-def _is_walked_backwards(structure: Structure) -> bool:
-    return bool(structure.scans) and backwards(structure)
 
 
 def _lower(structure: Structure, target: Target, values: Values) -> TileProgram:

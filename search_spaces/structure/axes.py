@@ -97,6 +97,11 @@ class Structure:
             for s in self.read_folds(stage)
         )
 
+    @property
+    def backwards(self) -> bool:
+        """Whether scans go from the last column to the first."""
+        return any(s.scan.reverse for s in self.scans if s.scan)
+
     def is_per_point(self, output: Stage) -> bool:
         """Whether the output has reduced axes, and is no value per row."""
         return not set(self.reduced).isdisjoint(output.axes)
@@ -128,9 +133,11 @@ def structure_of(workload: Workload) -> Structure:
 
 
 def _check_scans(scans: Sequence[Stage], reduced: Sequence[Axis]) -> None:
-    """Refuse scans along several axes, and beside folds over others."""
+    """Refuse scans along several axes or both ways along one, and beside folds over others."""
     if scans and len(reduced) > 1:
         raise UnmatchedError(f"{scans[0].name} is a scan, and axes beside its own are folded: {_names(reduced)}")
+    if len({s.scan.reverse for s in scans if s.scan}) > 1:
+        raise UnmatchedError(f"{scans[0].name} and other scans go both ways along {_names(reduced)}")
 
 
 def _is_matrix_product(workload: Workload, product: Stage) -> bool:

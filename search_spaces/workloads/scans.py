@@ -11,12 +11,22 @@ Combinations are associative, so that pieces can be scanned apart; integers are 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from search_spaces.errors import InputError
 from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Access, Affine, Expression
+from search_spaces.workloads.expression import (
+    LARGEST_INTEGER,
+    LEAST_INTEGER,
+    Access,
+    Affine,
+    Apply,
+    Expression,
+    Integer,
+    Literal,
+)
 
 LEFT, RIGHT = "left", "right"
 
@@ -75,3 +85,27 @@ def of_some(combine: Sequence[Expression], numbers: Sequence[int]) -> tuple[Expr
         return operand(e.tensor, numbers.index(e.index[0].offset)) if isinstance(e, Access) else None
 
     return tuple(ex.rewritten(combine[n], change) for n in numbers)
+
+
+def unchanging(combine: Sequence[Expression], whole: bool) -> Expression | None:
+    """What changes nothing that it is combined with; None where that is not known. `whole`: of integers."""
+    (combined, *others) = combine
+    if others or not isinstance(combined, Apply):
+        return None
+    sides = [ex.call("to_integer", operand(s, 0)) if whole else operand(s, 0) for s in (LEFT, RIGHT)]
+    neutral = (_OF_INTEGERS if whole else _OF_NUMBERS).get(combined.operator)
+    return neutral if list(combined.arguments) in (sides, sides[::-1]) else None
+
+
+_OF_NUMBERS: Mapping[str, Expression] = {
+    "add": Literal(0.0),
+    "mul": Literal(1.0),
+    "maximum": Literal(-math.inf),
+    "minimum": Literal(math.inf),
+}
+_OF_INTEGERS: Mapping[str, Expression] = {
+    "add": Integer(0),
+    "mul": Integer(1),
+    "maximum": Integer(LEAST_INTEGER),
+    "minimum": Integer(LARGEST_INTEGER),
+}

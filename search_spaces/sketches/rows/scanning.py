@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 
 from search_spaces.errors import UnmatchedError
 from search_spaces.programs.lowering import Emitter
-from search_spaces.programs.tile_program import Combination, Fill, Map, Scan, Slice, Statement, Tile, View, identity
+from search_spaces.programs.tile_program import Combination, Fill, Map, Scan, Slice, Statement, Tile, View
 from search_spaces.sketches.rows.row_parts import RowTiles, folded_in, spread
 from search_spaces.structure.axes import Structure
-from search_spaces.workloads.expression import Access, Affine, Apply, accesses, is_integral
+from search_spaces.workloads.expression import Access, Affine, Integer, Literal, accesses, is_integral
 from search_spaces.workloads.names import Names
-from search_spaces.workloads.scans import LEFT, RIGHT, operand
-from search_spaces.workloads.stages import JOINED_BY, Stage
+from search_spaces.workloads.scans import LEFT, RIGHT, unchanging
+from search_spaces.workloads.stages import Stage
 
 _STARTED = "started"
 
@@ -32,25 +32,12 @@ def together(scans: Sequence[Stage]) -> list[tuple[Stage, ...]]:
     return [tuple(named[m] for m in names) for names in members]
 
 
-def backwards(structure: Structure) -> bool:
-    """Whether the columns are walked from the last one on.
-
-    Raises:
-        UnmatchedError: some scans are, and others are not.
-    """
-    found = {s.scan.reverse for s in structure.scans if s.scan}
-    if len(found) > 1:
-        raise UnmatchedError(f"{structure.scans[0].name} and other scans go along {structure.column.name} both ways")
-    return found == {True}
-
-
 def check_carried(structure: Structure) -> None:
     """Refuse what one walk over the columns cannot carry.
 
     Raises:
-        UnmatchedError: scans both ways, or folds of scans of folds.
+        UnmatchedError: folds of scans of folds.
     """
-    backwards(structure)
     for fold in structure.folds:
         if structure.read_scans([fold]) and structure.read_folds(fold):
             raise UnmatchedError(f"{fold.name} folds scans, and is computed from other folds")
@@ -192,14 +179,9 @@ class Scanning:
 
 def start(group: Sequence[Stage]) -> float | int | None:
     """What changes no value that it is combined with; None where that is not known."""
-    scan = group[0].scan
-    assert scan is not None
-    if len(group) > 1:
-        return None
-    (combined,), (stage,) = scan.combine, group
-    whole = is_integral(stage.expression)
-    for operator, joins in JOINED_BY.items():
-        sides = [Apply("to_integer", (operand(side, 0),)) if whole else operand(side, 0) for side in (LEFT, RIGHT)]
-        if combined in (Apply(joins, (sides[0], sides[1])), Apply(joins, (sides[1], sides[0]))):
-            return identity(operator, whole)
-    return None
+    assert group[0].scan is not None
+    match unchanging(group[0].scan.combine, is_integral(group[0].expression)):
+        case Literal(value) | Integer(value):
+            return value
+        case _:
+            return None

@@ -15,6 +15,7 @@ from autosched.backends.llvm.bodies.gathers import Lookup, looked_up, looked_up_
 from autosched.backends.llvm.bodies.guards import GuardedLoad
 from autosched.backends.llvm.bodies.passes import Pass, carried_tiles, pieces, used
 from autosched.backends.llvm.bodies.row_axes import RowAxes, row_axes
+from autosched.backends.llvm.bodies.scans import RunningScan
 from autosched.backends.llvm.ir.code import Code
 from autosched.backends.llvm.ir.integers import constant, identity, is_integral, tiles_of_integers, to_float
 from autosched.backends.llvm.ir.operators import any_nan, folded, found_nan, mapped
@@ -39,6 +40,7 @@ from search_spaces.programs.tile_program import (
     Map,
     Position,
     Reduce,
+    Scan,
     Slice,
     Statement,
     Store,
@@ -193,24 +195,28 @@ class RowPrinter:
         if count.number is not None:
             left = count.number % group
             whole = index(count.number - left)
-            if whole.number:
-                self._walk(emission, index(0), whole, group, masked=False)
-            if left:
-                self._walk(emission, whole, count, lanes, masked=left % lanes != 0)
+            parts = [(index(0), whole, group, False)] if whole.number else []
+            parts += [(whole, count, lanes, left % lanes != 0)] if left else []
+            for part in reversed(parts) if emission.backwards else parts:
+                self._walk(emission, *part)
         else:
             rest = code.b.srem(count, index(group))
             whole = minus(code.b, count, rest)
-            with code.when(code.b.icmp_signed(">", whole, index(0)), "whole"):
-                self._walk(emission, index(0), whole, group, masked=False)
-            with code.when(code.b.icmp_signed(">", rest, index(0)), "rest"):
-                self._walk(emission, whole, count, lanes, masked=True)
+            named = [("whole", whole, (index(0), whole, group, False)), ("rest", rest, (whole, count, lanes, True))]
+            for name, some, part in reversed(named) if emission.backwards else named:
+                with code.when(code.b.icmp_signed(">", some, index(0)), name):
+                    self._walk(emission, *part)
         emission.finish()
 
     def _walk(self, emission: _PassEmission, first: IRValue, end: IRValue, step: int, masked: bool) -> None:
         code, b = self.code, self.code.b
-        with code.loop(minus(b, end, first), "c", step) as position:
+        columns, vectors = minus(b, end, first), range(step // code.lanes)
+        with code.loop(columns, "c", step) as position:
+            if emission.backwards:
+                steps = b.sdiv(plus(b, columns, index(step - 1)), index(step))
+                position = minus(b, code.scaled(plus(b, steps, index(-1)), step), position)
             at = plus(b, position, first)
-            for number in range(step // code.lanes):
+            for number in reversed(vectors) if emission.backwards else vectors:
                 here = plus(b, at, index(number * code.lanes))
                 mask = first_lanes(b, minus(b, end, here), code.lanes) if masked else None
                 emission.vector(number, here, mask)
@@ -272,6 +278,15 @@ class _PassEmission:
     lookups: dict[int, Lookup] = field(default_factory=dict)
     guards: dict[int, GuardedLoad] = field(default_factory=dict)
     prefetched: set[str] = field(default_factory=set)
+    scans: dict[int, RunningScan] = field(default_factory=dict)
+
+    @property
+    def backwards(self) -> bool:
+        """Whether the columns are walked from the last one on, as scans want it."""
+        found = {s.reverse for s in self.walk.statements if isinstance(s, Scan)}
+        if len(found) > 1:
+            raise CompileError("scans go both ways along the columns of one pass")
+        return found == {True}
 
     def prepare(self) -> None:
         p, code = self.printer, self.printer.code
@@ -289,6 +304,8 @@ class _PassEmission:
                 self.bases[number] = p.address(s.buffer, s.slices)
             elif isinstance(s, Gather):
                 self.lookups[number] = p.lookup(s, code.lanes)
+            elif isinstance(s, Scan):
+                self.scans[number] = RunningScan.of(code, s, p.integral)
             for name in used(s):
                 if p.column not in p.tiles[name].axes and name not in self.row_values:
                     self.row_values[name] = broadcast(code.b, p.row_value(name), code.lanes)
@@ -325,6 +342,8 @@ class _PassEmission:
                     values[s.dst.name] = mapped(code.b, s, partial(self._value, values), lanes)
                 case Reduce():
                     self._accumulate(s, number, values[s.src], mask)
+                case Scan():
+                    values |= self.scans[place].vector([self._value(values, x) for x in s.srcs], mask)
                 case Store():
                     self._store(s, *self.bases[place], at, self._value(values, s.src), mask)
         for name in sorted(self.walk.kept):

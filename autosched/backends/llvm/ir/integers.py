@@ -13,6 +13,7 @@ from search_spaces.programs.tile_program import (
     Load,
     Map,
     Reduce,
+    Scan,
     produced,
     statements,
 )
@@ -45,6 +46,8 @@ def tiles_of_integers(kernel: Kernel) -> frozenset[str]:
             exact.update(a for a in s.arguments if isinstance(a, str))
         elif isinstance(s, Reduce) and is_integer(s.dst.dtype):
             exact.add(s.src)
+        elif isinstance(s, Scan):
+            exact.update(x for x, d in zip(s.srcs, s.dsts, strict=True) if is_integer(d.dtype))
     made = [(t, isinstance(s, Load | Gather)) for s in body for t in produced(s) if is_integer(t.dtype)]
     return frozenset(t.name for t, is_read in made if not is_read or t.name in exact)
 
