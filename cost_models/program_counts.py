@@ -9,30 +9,27 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from search_spaces.programs.tile_program import (
-    Bound,
+from search_spaces.programs.statements import (
     Dot,
     Fill,
     For,
     Gather,
     If,
-    Kernel,
     Load,
     Map,
     Position,
     Prefetch,
     Reduce,
     Scan,
-    Slice,
     Split,
     Statement,
     Store,
-    Tile,
-    TileProgram,
     View,
 )
+from search_spaces.programs.tile_program import Kernel, TileProgram
+from search_spaces.programs.tiles import Bound, Slice, Tile
 from search_spaces.workloads.dtypes import DTYPES
-from search_spaces.workloads.expression import OPERATORS
+from search_spaces.workloads.expressions.operators import OPERATORS
 
 Loops = tuple[tuple[str, float], ...]  # variable and trips, outermost first
 
@@ -241,7 +238,16 @@ class _Walk:
                 end = min(end, room / step)
             elif step < 0:
                 first = max(first, room / step)
+        for group in s.since:
+            first = max(first, min(self._ended(s, bound) for bound in group))
+        end = min([end, *(self._ended(s, bound) for bound in s.until)])
         return max(0.0, end - first) / s.extent
+
+    def _ended(self, s: For, bound: Bound) -> float:
+        """Which iteration is the first that is not within a bound, where the other variables are halfway."""
+        step, rest = s.along(bound)
+        room = bound.size - rest.offset - sum(c * (self._extents[v] - 1) / 2 for v, c in rest.terms)
+        return min(float(s.extent), max(0.0, room / step))
 
     def _traffic(self, s: Load | Store, tile: Tile, times: float, taken: float, loops: Loops) -> Traffic:
         buffer = self._buffers[s.buffer]

@@ -8,8 +8,11 @@ from dataclasses import replace
 from structured_workloads import Build, read
 
 from search_spaces import Scan, Stage, Workload
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Apply, Expression, Literal
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import axis_index
+from search_spaces.workloads.expressions.expression import Apply, Expression, Literal
+from search_spaces.workloads.expressions.kinds import is_integral
+from search_spaces.workloads.expressions.walking import rewritten
 from search_spaces.workloads.scans import LEFT, RIGHT, operand
 
 JOINS = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
@@ -39,7 +42,7 @@ def scan(
     """Stages that are scanned together, called by letters."""
     shared = Scan(along, tuple(names), tuple(combine), reverse)
     for name, body in zip(names, bodies, strict=True):
-        dtype = "int64" if ex.is_integral(body) else "float32"
+        dtype = "int64" if is_integral(body) else "float32"
         make.stages.append(Stage(name, make.axes(axes), body, None, dtype, shared))
     return [read(name, axes) for name in names]
 
@@ -71,7 +74,7 @@ def running_place(n: int, m: int, along: str = "c") -> Workload:
     """Maxima so far, and where they are: of equal ones the last."""
     make = Build(r=n, c=m)
     x = make.input("x", "rc")
-    place = whole(ex.Position(ex.axis_index(along)))
+    place = whole(ex.Position(axis_index(along)))
     later = ex.call("le", left(0), right(0))
     combine = [ex.call("maximum", left(0), right(0)), ex.call("where", later, whole(right(1)), whole(left(1)))]
     scan(make, "vp", "rc", along, [x, place], combine)
@@ -139,7 +142,7 @@ def renamed(workload: Workload, names: dict[str, str]) -> Workload:
         replace(
             s,
             name=of(s.name),
-            expression=ex.rewritten(s.expression, change),
+            expression=rewritten(s.expression, change),
             scan=s.scan and replace(s.scan, members=tuple(map(of, s.scan.members))),
         )
         for s in workload.stages

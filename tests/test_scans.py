@@ -14,15 +14,16 @@ import torch
 from autosched.backends import spaces
 from autosched.backends.llvm.backend import LlvmBackend
 from autosched.backends.triton.backend import TritonBackend
-from autosched.checking import reference
+from autosched.checking import random_inputs, reference
 from autosched.checking.correctness import error_ratio, expect
 from autosched.machine import devices
 from autosched.standalone import references
 from search_spaces import InputError, Schedule, Workload
 from search_spaces.devices.target import GPUS
 from search_spaces.programs.interpreter import interpret
-from search_spaces.programs.tile_program import Scan, statements
-from search_spaces.workloads import expression as ex
+from search_spaces.programs.statements import Scan, statements
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.walking import accesses
 
 sys.path.append(str(Path(__file__).parent))
 from scanned_workloads import SCANS, counted, left, recurrence, renamed, right, running, running_place, scan
@@ -48,12 +49,12 @@ LLVM = LlvmBackend()
 
 @pytest.mark.parametrize("workload", SCANS, ids=lambda w: w.label)
 def test_kernels_of_a_cpu_compute_scans(workload: Workload) -> None:
-    inputs = reference.random_inputs(workload, seed=3)
+    inputs = random_inputs.random_inputs(workload, seed=3)
     space = spaces.build(workload, HERE)
     for seed in range(4):
         schedule = space.sample(np.random.default_rng(seed))
         program = schedule.program
-        made = [reference.empty(t, "cpu") for t in workload.outputs]
+        made = [random_inputs.empty(t, "cpu") for t in workload.outputs]
         LLVM.load(LLVM.compile(LLVM.render(program, ""), program, HERE), program)([*inputs, *made])
         for output, expected in zip(made, expect(workload, inputs), strict=True):
             assert error_ratio(output, expected) <= 1, str(schedule)
@@ -64,7 +65,7 @@ CASES = [pytest.param(w, sketch, id=f"{w.label}-{sketch}") for w in SCANS for sk
 
 @pytest.mark.parametrize(("workload", "sketch"), CASES)
 def test_every_sketch_computes_scans(workload: Workload, sketch: str) -> None:
-    inputs = reference.random_inputs(workload, seed=3)
+    inputs = random_inputs.random_inputs(workload, seed=3)
     for schedule in sampled(workload, sketch, 4):
         got = interpret(schedule.program, [x.double().numpy() for x in inputs])
         for output, expected in zip(got, expect(workload, inputs), strict=True):
@@ -82,7 +83,7 @@ SMALL = (
 
 @pytest.mark.parametrize("workload", SMALL, ids=lambda w: w.label)
 def test_triton_computes_scans_as_the_interpreter_does(workload: Workload, triton_interpreter) -> None:
-    inputs = reference.random_inputs(workload, seed=3)
+    inputs = random_inputs.random_inputs(workload, seed=3)
     arrays = [x.numpy() for x in inputs]
     named = {t.name: x for t, x in zip(workload.inputs, arrays, strict=True)}
     for schedule in (s for sketch in sketches(workload) for s in sampled(workload, sketch, 1)):
@@ -129,7 +130,7 @@ def _exchanged(workload: Workload) -> Workload:
     make = Build(r=4, c=8)
     u, x = (make.input(t.name, "rc") for t in workload.inputs)
     gate = workload.stages[0].expression
-    assert ex.accesses(gate) == (u,)
+    assert accesses(gate) == (u,)
     scan(make, "ha", "rc", "c", [x, gate], combine)
     return make.workload("exchanged", h="float32")
 
@@ -165,7 +166,7 @@ def test_a_row_in_one_tile_is_scanned_at_once() -> None:
 
 @pytest.mark.parametrize("workload", SCANS, ids=lambda w: w.label)
 def test_scans_are_printed_as_plain_pytorch(workload: Workload) -> None:
-    inputs = [x.double() for x in reference.random_inputs(workload, seed=3)]
+    inputs = [x.double() for x in random_inputs.random_inputs(workload, seed=3)]
     namespace: dict[str, object] = {"torch": torch, "math": math}
     exec("\n\n".join([*references.HELPERS.values(), references.reference("plain", workload)]), namespace)
     plain = namespace["plain"]

@@ -7,13 +7,14 @@ In as many steps as doubling takes from one element to all (Hillis and Steele, "
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
 from search_spaces import Axis, Scan, Stage
-from search_spaces.workloads.expression import Access, Expression, axis_index
-from search_spaces.workloads.scans import LEFT, RIGHT
+from search_spaces.workloads.expressions.affine import axis_index
+from search_spaces.workloads.expressions.expression import Access, Apply, Expression
+from search_spaces.workloads.scans import LEFT, RIGHT, unchanging
 
 # What all elements of a range are, of every value of a scan: the value, and what else is known of it.
 Pieces = Sequence[tuple[torch.Tensor, ...]]
@@ -50,3 +51,18 @@ def pieces_combined(scan: Scan, shape: Sequence[int]) -> tuple[Stage, tuple[Expr
 
 def piece(side: str, number: int) -> str:
     return f"{side} {number}"
+
+
+def running(scan: Scan) -> Callable[[torch.Tensor, int], torch.Tensor] | None:
+    """PyTorch's operator for a scan of one value, where there is one."""
+    combined = scan.combine[0]
+    known = any(unchanging(scan.combine, whole) for whole in (False, True))
+    return _RUNNING[combined.operator] if known and isinstance(combined, Apply) else None
+
+
+_RUNNING: Mapping[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
+    "add": torch.cumsum,
+    "mul": torch.cumprod,
+    "maximum": lambda x, dim: torch.cummax(x, dim)[0],
+    "minimum": lambda x, dim: torch.cummin(x, dim)[0],
+}

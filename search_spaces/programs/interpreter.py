@@ -1,158 +1,40 @@
 """Executes tile programs with NumPy: the oracle that backends are tested against.
 
 Tiles of floating-point numbers and booleans are held in float32, and rounded where a program rounds; those of integers
-in int64. What a statement computes in is what it says (`tile_program.Map.computed`).
+in int64. What a statement computes in is what it says (`statements.Map.computed`).
 Tiles are arrays whose dimensions are the tile's named axes; nothing here is fast.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from search_spaces.programs.tile_program import (
-    Bound,
-    Buffer,
+from search_spaces.programs.operations import FOLDS, OPERATIONS, Array
+from search_spaces.programs.statements import (
     Combination,
     Dot,
     Fill,
     For,
     Gather,
     If,
-    Kernel,
     Load,
     Map,
     Position,
     Prefetch,
     Reduce,
     Scan,
-    Slice,
     Split,
     Statement,
     Store,
-    Tile,
-    TileProgram,
     View,
-    identity,
+    fold_identity,
 )
+from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
+from search_spaces.programs.tiles import Bound, Slice, Tile
 from search_spaces.workloads.dtypes import is_integer, range_of, round_to
-
-Array = np.ndarray
-
-
-def _by_element(function: Callable[[float], float]) -> Callable[[Array], Array]:
-    """A function of Python's own, which NumPy does not have."""
-
-    def computed(x: Array) -> Array:
-        return np.array([function(v) for v in x.reshape(-1).tolist()], dtype=np.float64).reshape(x.shape)
-
-    return _rounded_once(computed)
-
-
-def _rounded_once(function: Callable[..., Array]) -> Callable[..., Array]:
-    """The function computed in float64."""
-    return lambda *x: np.asarray(function(*(np.asarray(v, np.float64) for v in x)), np.float32)
-
-
-def _lgamma(x: float) -> float:
-    is_pole = x <= 0 and x == math.floor(x) if math.isfinite(x) else x == -math.inf
-    return math.inf if is_pole else math.lgamma(x)
-
-
-def _erfcx(x: float) -> float:
-    """exp(x^2) erfc(x), by its asymptotic series where erfc is nearly 0."""
-    if x < -26:
-        return math.inf
-    if x < 25:
-        return math.exp(x * x) * math.erfc(x)
-    y = 0.5 / (x * x)
-    return (1 - y * (1 - 3 * y * (1 - 5 * y))) / (x * math.sqrt(math.pi))
-
-
-def _digamma(x: float) -> float:
-    """As PyTorch defines it: at 0 the infinity of the other sign, at other poles NaN."""
-    if x == 0:
-        return -math.copysign(math.inf, x)
-    if x < 0:
-        return math.nan if x == -math.inf or x == math.floor(x) else _digamma(1 - x) - math.pi / math.tan(math.pi * x)
-    lower = 0.0
-    while x < 12:
-        lower, x = lower + 1 / x, x + 1
-    y = 1 / (x * x)
-    return math.log(x) - 0.5 / x - y * (1 / 12 - y * (1 / 120 - y * (1 / 252 - y * (1 / 240 - y / 132)))) - lower
-
-
-def _where(condition: Array, a: Array, b: Array) -> Array:
-    return np.where(condition != 0, a, b)
-
-
-def _quotient(a: Array, b: Array) -> Array:
-    """Cut towards 0; by 0, the dividend."""
-    a, b = np.broadcast_arrays(a, b)
-    by_one = (b == 0) | (b == 1)
-    # The one quotient that does not fit is -2^63 / -1, which wraps around.
-    divisor = np.where(by_one | (b == -1), 1, b)
-    down = a // divisor
-    cut = down + ((down < 0) & (down * divisor != a))
-    return np.where(b == -1, -a, cut)
-
-
-def _shift_left(a: Array, b: Array) -> Array:
-    return np.where((b < 0) | (b > 63), 0, np.left_shift(a, np.clip(b, 0, 63)))
-
-
-def _shift_right(a: Array, b: Array) -> Array:
-    return np.asarray(np.right_shift(a, np.where((b < 0) | (b > 63), 63, b)))
-
-
-OPERATIONS: dict[str, Callable[..., Array]] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "div": np.divide,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-    "neg": np.negative,
-    "abs": np.abs,
-    "exp": np.exp,
-    "log": np.log,
-    "sqrt": np.sqrt,
-    "rsqrt": lambda x: 1.0 / np.sqrt(x),
-    "tanh": np.tanh,
-    **dict.fromkeys(("erf", "erf_relative"), _by_element(math.erf)),
-    "sin": np.sin,
-    "cos": np.cos,
-    **{
-        name: _rounded_once(getattr(np, name))
-        for name in ("exp2", "log2", "log10", "expm1", "log1p", "sinh", "cosh", "hypot", "fmod")
-    },
-    **{
-        name: _rounded_once(getattr(np, name.replace("a", "arc", 1)))
-        for name in ("asinh", "acosh", "atanh", "asin", "acos", "atan", "atan2")
-    },
-    "pow": _rounded_once(np.power),
-    "tan": _rounded_once(np.tan),
-    "erfc": _by_element(math.erfc),
-    "erfcx": _by_element(_erfcx),
-    "lgamma": _by_element(_lgamma),
-    "digamma": _by_element(_digamma),
-    "floor": np.floor,
-    "lt": np.less,
-    "le": np.less_equal,
-    "eq": np.equal,
-    "where": _where,
-    "quotient": _quotient,
-    "bitwise_and": np.bitwise_and,
-    "bitwise_or": np.bitwise_or,
-    "bitwise_xor": np.bitwise_xor,
-    "shift_left": _shift_left,
-    "shift_right": _shift_right,
-    "cast": lambda x: x,
-}
-_FOLDS: dict[str, Callable[..., Array]] = {"sum": np.sum, "max": np.max, "min": np.min, "prod": np.prod}
 
 
 def interpret(program: TileProgram, inputs: Sequence[Array]) -> tuple[Array, ...]:
@@ -212,13 +94,14 @@ class _Program:
     def step(self, s: Statement) -> None:
         match s:
             case Load():
-                self._set(s.dst, self._sliced(self.memory[s.buffer], s.slices, s.fill))
+                self._load(s)
             case Gather():
                 self._gather(s)
             case Position():
-                self._set(s.dst, self._positions(s.piece).reshape(s.dst.shape))
+                own = s.dst.axes[-1:] if s.piece.extent is not None else ()
+                self._set(s.dst, self._placed(s.piece, own, s.dst.axes))
             case View():
-                self._set(s.dst, self._sliced(self.tiles[s.src][1], s.slices, 0.0))
+                self._set(s.dst, self._sliced(self.tiles[s.src][1], s.slices, s.dst.axes, 0.0))
             case Fill():
                 self._set(s.dst, np.full(s.dst.shape, s.value, dtype=_held_as(s.dst.dtype)))
             case Dot():
@@ -242,7 +125,8 @@ class _Program:
             case For():
                 for value in self.streamed.get(s.variable, range(s.extent)):
                     self.variables[s.variable] = value
-                    if all(map(self._within, (s.bound, *s.useful))):
+                    earlier = any(all(map(self._within, group)) for group in s.since)
+                    if not earlier and all(map(self._within, (s.bound, *s.useful, *s.until))):
                         self.run(s.body)
             case If():
                 self.run(s.then if self.variables[s.variable] == s.value else s.otherwise)
@@ -286,11 +170,11 @@ class _Program:
         values = values.astype(_held_as(s.dst.dtype), copy=False)
         axis = tile.axes.index(s.axis)
         if s.bound is not None:
-            inside = np.arange(tile.shape[axis]) + s.bound.start.evaluate(self.variables) < s.bound.size
-            shape = [-1 if d == axis else 1 for d in range(values.ndim)]
-            left_out = identity(s.operator, is_integer(s.dst.dtype))
-            values = np.where(inside.reshape(shape), values, np.asarray(left_out, dtype=values.dtype))
-        self._set(s.dst, _FOLDS[s.operator](values, axis=axis))
+            positions = self._placed(Slice(s.bound.start, tile.shape[axis], skew=s.bound.skew), (s.axis,), tile.axes)
+            left_out = fold_identity(s.operator, is_integer(s.dst.dtype))
+            inside = (positions >= 0) & (positions < s.bound.size)
+            values = np.where(inside, values, np.asarray(left_out, dtype=values.dtype))
+        self._set(s.dst, FOLDS[s.operator](values, axis=axis))
 
     def _scan(self, s: Scan) -> None:
         """One element after the other."""
@@ -329,17 +213,28 @@ class _Program:
     def _positions(self, piece: Slice) -> Array:
         return piece.start.evaluate(self.variables) + piece.step * np.arange(piece.extent or 1)
 
-    def _indices(self, slices: Sequence[Slice]) -> list[Array]:
-        """One index array per dimension, shaped to broadcast to the sliced dimensions."""
-        sliced = [i for i, piece in enumerate(slices) if piece.extent is not None]
-        result = []
-        for i, piece in enumerate(slices):
-            index = self._positions(piece)
-            shape = [1] * len(sliced)
-            if piece.extent is not None:
-                shape[sliced.index(i)] = -1
-            result.append(index.reshape(shape))
-        return result
+    def _placed(self, piece: Slice, own: tuple[str, ...], axes: tuple[str, ...]) -> Array:
+        """The positions of a slice that has the axis `own`, or none, shaped to broadcast to a tile with `axes`."""
+        placed = _aligned(self._positions(piece) if own else self._positions(piece)[0], own, axes)
+        if piece.skew is None:
+            return placed
+        behind = np.zeros((), np.int64)
+        for axis, row, apart in piece.skew.terms:
+            behind = behind + apart * self._placed(row, (axis,) if row.extent is not None else (), axes)
+        return placed - behind % piece.skew.vector
+
+    def _indices(self, slices: Sequence[Slice], axes: tuple[str, ...]) -> list[Array]:
+        """One index array per dimension, shaped to broadcast to a tile with `axes`: at last those that are sliced."""
+        count = sum(piece.extent is not None for piece in slices)
+        own = iter(axes[len(axes) - count :])
+        return [self._placed(p, (next(own),) if p.extent is not None else (), axes) for p in slices]
+
+    def _load(self, s: Load) -> None:
+        fill = s.fill
+        if not s.guarded and any(piece.skew for piece in s.slices):
+            # Whatever lies there, so something that shows.
+            fill = _unwritten(self.buffers[s.buffer].dtype)
+        self._set(s.dst, self._sliced(self.memory[s.buffer], s.slices, s.dst.axes, fill))
 
     def _gather(self, s: Gather) -> None:
         source = self.memory[s.buffer]
@@ -361,8 +256,8 @@ class _Program:
         fill = np.asarray(s.outside(self.buffers[s.buffer].dtype), dtype=source.dtype)
         self._set(s.dst, np.broadcast_to(np.where(inside, source[tuple(at)], fill), s.dst.shape))
 
-    def _sliced(self, source: Array, slices: Sequence[Slice], fill: float | int) -> Array:
-        index = self._indices(slices)
+    def _sliced(self, source: Array, slices: Sequence[Slice], axes: tuple[str, ...], fill: float | int) -> Array:
+        index = self._indices(slices, axes)
         inside = np.ones((), dtype=bool)
         for i, size, piece in zip(index, source.shape, slices, strict=True):
             if not piece.clamped:
@@ -372,9 +267,9 @@ class _Program:
 
     def _scatter(self, s: Store) -> None:
         target, buffer = self.memory[s.buffer], self.buffers[s.buffer]
-        index = self._indices(s.slices)
-        extents = [piece.extent for piece in s.slices if piece.extent is not None]
         tile, stored = self.tiles[s.src]
+        index = self._indices(s.slices, s.axes or tile.axes)
+        extents = [piece.extent for piece in s.slices if piece.extent is not None]
         values = np.broadcast_to(stored.transpose([tile.axes.index(x) for x in s.axes or tile.axes]), extents)
         full = [np.broadcast_to(i, values.shape).reshape(-1) for i in index]
         if not full:

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Access, Affine, Apply, Expression, Gather, Integer, Literal, Position
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Integer, Literal, Position
+from search_spaces.workloads.expressions.walking import walk
 from search_spaces.workloads.scans import LEFT, RIGHT, Scan, operand
 from search_spaces.workloads.stages import Stage, Tensor
 
@@ -76,9 +77,9 @@ class ArgumentOrder:
         if tensor not in self._looks:
             stage = self.stages[tensor]
             fold = stage.reduction.operator if stage.reduction else ""
-            parts = sorted(map(self._part, ex.walk(stage.expression)))
+            parts = sorted(map(self._part, walk(stage.expression)))
             if stage.combination:
-                fold = digest("scan", *sorted(e.operator for e in ex.walk(stage.combination) if isinstance(e, Apply)))
+                fold = digest("scan", *sorted(e.operator for e in walk(stage.combination) if isinstance(e, Apply)))
             self._looks[tensor] = f":{digest(stage.dtype, fold, f'{math.prod(stage.shape)} {stage.points}', *parts)}"
         return self._looks[tensor]
 

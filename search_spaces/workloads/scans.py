@@ -16,17 +16,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from search_spaces.errors import InputError
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import (
-    LARGEST_INTEGER,
-    LEAST_INTEGER,
-    Access,
-    Affine,
-    Apply,
-    Expression,
-    Integer,
-    Literal,
-)
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Integer, Literal
+from search_spaces.workloads.expressions.operators import LARGEST_INTEGER, LEAST_INTEGER
+from search_spaces.workloads.expressions.walking import accesses, rewritten, walk
 
 LEFT, RIGHT = "left", "right"
 
@@ -48,7 +42,7 @@ class Scan:
             raise InputError(f"a scan of {list(self.members)}; expected at least one stage, each once")
         if len(self.combine) != len(self.members):
             raise InputError(f"a scan of {len(self.members)} stages combines {len(self.combine)} values")
-        for e in (e for c in self.combine for e in ex.walk(c)):
+        for e in (e for c in self.combine for e in walk(c)):
             if isinstance(e, ex.Gather | ex.Position) or (isinstance(e, Access) and not self._is_operand(e)):
                 raise InputError(f"a scan of {list(self.members)} combines {ex.to_text(e)}; expected its own values")
 
@@ -58,7 +52,7 @@ class Scan:
     def combined(self, left: Sequence[Expression], right: Sequence[Expression]) -> tuple[Expression, ...]:
         """What becomes of these values of all members."""
         given = {operand(LEFT, n): e for n, e in enumerate(left)} | {operand(RIGHT, n): e for n, e in enumerate(right)}
-        return tuple(ex.rewritten(c, lambda e: given.get(e) if isinstance(e, Access) else None) for c in self.combine)
+        return tuple(rewritten(c, lambda e: given.get(e) if isinstance(e, Access) else None) for c in self.combine)
 
 
 def operand(side: str, number: int) -> Access:
@@ -71,7 +65,7 @@ def needed_members(combine: Sequence[Expression], wanted: int) -> list[int]:
     found = {wanted: None}
     rest = [wanted]
     while rest:
-        read = (a.index[0].offset for a in ex.accesses(combine[rest.pop(0)]))
+        read = (a.index[0].offset for a in accesses(combine[rest.pop(0)]))
         new = [number for number in dict.fromkeys(read) if number not in found]
         found.update(dict.fromkeys(new))
         rest += new
@@ -84,7 +78,7 @@ def of_some(combine: Sequence[Expression], numbers: Sequence[int]) -> tuple[Expr
     def change(e: Expression) -> Expression | None:
         return operand(e.tensor, numbers.index(e.index[0].offset)) if isinstance(e, Access) else None
 
-    return tuple(ex.rewritten(combine[n], change) for n in numbers)
+    return tuple(rewritten(combine[n], change) for n in numbers)
 
 
 def unchanging(combine: Sequence[Expression], whole: bool) -> Expression | None:

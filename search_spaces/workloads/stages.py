@@ -9,8 +9,9 @@ from typing import Literal
 import numpy as np
 
 from search_spaces.errors import InputError
-from search_spaces.workloads import expression as ex
 from search_spaces.workloads.dtypes import dtype, is_float, range_of, round_to
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.walking import accesses, flops
 from search_spaces.workloads.scans import Scan
 from search_spaces.workloads.strides import check_strides, declared_strides, dense_strides, distinct_elements, span
 
@@ -108,8 +109,8 @@ class Stage:
     @property
     def flops(self) -> int:
         """Floating-point operations, a fold of a reduction counted as one."""
-        combining = ex.flops(self.combination) if self.combination else int(self.reduction is not None)
-        return self.points * (ex.flops(self.expression) + combining)
+        combining = flops(self.combination) if self.combination else int(self.reduction is not None)
+        return self.points * (flops(self.expression) + combining)
 
     @property
     def read(self) -> tuple[str, ...]:
@@ -120,7 +121,7 @@ class Stage:
     @property
     def read_elements(self) -> tuple[str, ...]:
         """The tensors that its expression reads at affine indices."""
-        return tuple(a.tensor for a in ex.accesses(self.expression))
+        return tuple(a.tensor for a in accesses(self.expression))
 
     @property
     def shape(self) -> tuple[int, ...]:

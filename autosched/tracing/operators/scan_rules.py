@@ -10,9 +10,9 @@ import torch
 
 from autosched.tracing.operators.rules import Result, converted, copyable, counted, torch_name
 from autosched.tracing.values.values import Scanned, ScanOperation, Value
-from search_spaces.workloads import expression as ex
 from search_spaces.workloads.dtypes import is_float
-from search_spaces.workloads.expression import Expression, Literal
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.expression import Expression, Literal
 from search_spaces.workloads.scans import LEFT, RIGHT, operand
 
 

@@ -31,10 +31,13 @@ from autosched.tracing.values.values import (
 )
 from autosched.tracing.values.views import AxisCutError, NotAffineError, Windows, expanded, reshaped
 from search_spaces import Axis, Reduction, Stage
-from search_spaces.structure.inlining import MAX_WINDOW
-from search_spaces.workloads import expression as ex
+from search_spaces.structure.windows import MAX_WINDOW
 from search_spaces.workloads.dtypes import is_integer
-from search_spaces.workloads.expression import Affine, Expression, Literal, Position
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Expression, Literal, Position
+from search_spaces.workloads.expressions.kinds import is_integral
+from search_spaces.workloads.expressions.walking import variables
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.scans import needed_members, unchanging
 
@@ -107,7 +110,7 @@ class Elements:
         if inner is not None and size % inner == 0:
             return self.dimension(f"{axis}o", size // inner) * inner + self.dimension(f"{axis}i", inner)
         self.extents[axis] = size
-        return ex.axis_index(axis)
+        return axis_index(axis)
 
     def _unit(self, at: Affine | Expression, axis: str) -> Affine:
         """The index, with an axis of extent 1 where it has none."""
@@ -116,7 +119,7 @@ class Elements:
         if at.terms:
             return at
         self.extents[axis] = 1
-        return at + ex.axis_index(axis)
+        return at + axis_index(axis)
 
     def axes(self, names: Iterable[str]) -> tuple[Axis, ...]:
         return tuple(Axis(n, self.extents[n]) for n in names)
@@ -258,13 +261,13 @@ class Elements:
         """A reduction: a stage over the axes of its index."""
         sizes = [value.argument.shape[d] for d in value.dims]
         windowed = math.prod(sizes) <= MAX_WINDOW and _is_windowed(value.argument)
-        rows = variables(index)
+        rows = axes_in(index)
         columns = self._along_window(sizes) if windowed else self._along_columns(sizes, rows)
         whole: list[Affine | Expression] = list(index)
         for d, at in zip(value.dims, columns, strict=True):
             whole.insert(d, at)
         body = yield value.argument, tuple(whole)
-        folded = variables(columns)
+        folded = axes_in(columns)
         if not folded:
             return body
         rows = tuple(a for a in self.output_axes if a in rows) + tuple(a for a in rows if a not in self.output_axes)
@@ -273,7 +276,7 @@ class Elements:
             rows = (ROW,)
             self.output_axes = (ROW, *(a for a in self.output_axes if a != ROW))
         reduction = Reduction(value.operator, self.axes(folded))
-        dtype = "int64" if ex.is_integral(body) else "float32"
+        dtype = "int64" if is_integral(body) else "float32"
         return self._access(Stage(value.name, self.axes(rows), body, reduction, dtype), value)
 
     def _along_window(self, sizes: Sequence[int]) -> Index:
@@ -294,10 +297,10 @@ class Elements:
             if axes and math.prod(extents) == count:
                 if axes not in self.columns:
                     self.columns.append(axes)
-                return reshaped([ex.axis_index(a) for a in axes], extents, sizes, self.extents)
+                return reshaped([axis_index(a) for a in axes], extents, sizes, self.extents)
         first = sum(len(c) for c in self.columns)
         index = tuple(self.dimension(f"{self.prefix}r{n}", size) for n, size in enumerate(sizes, first))
-        self.columns.append(variables(index))
+        self.columns.append(axes_in(index))
         return index
 
     def _scanned(self, value: Scanned, index: Index) -> Pulling:
@@ -309,14 +312,14 @@ class Elements:
         bodies: dict[int, Expression] = {}
         for number in needed_members(operation.combine, value.output):
             body = yield operation.elements[number], index
-            beyond = is_inside(index[operation.dim], size, self.extents)
-            neutral = unchanging(operation.combine, ex.is_integral(body))
-            if beyond and neutral is None:
+            outside = is_inside(index[operation.dim], size, self.extents)
+            neutral = unchanging(operation.combine, is_integral(body))
+            if outside and neutral is None:
                 raise NotOneKernelError(f"{value.name} is a scan, and is read outside of it", value)
-            if beyond and neutral is not None:
-                body = ex.call("where", functools.reduce(ex.mul, beyond), body, neutral)
+            if outside and neutral is not None:
+                body = ex.call("where", functools.reduce(ex.mul, outside), body, neutral)
             bodies[number] = body
-        rows = variables(index)
+        rows = axes_in(index)
         axes = self.axes([*(a for a in self.output_axes if a in rows), *(a for a in rows if a not in self.output_axes)])
         if not any(way[0] in group for group in self.columns):
             self.columns.append((way[0],))
@@ -338,7 +341,7 @@ class Elements:
         if self.multiplies and not (self.fused_products and value.a.shape[-1] == self.extents.get(along)):
             raise NotOneKernelError("there are several products", value)
         k = self._unit(self.dimension(along, value.a.shape[-1]), along)
-        own = variables((*batch, m, n))
+        own = axes_in((*batch, m, n))
         if self.multiplies and own != self.output_axes:
             raise NotOneKernelError("there are products over different axes", value)
         a = yield from self._factor(value.a, (*batch, m, k))
@@ -348,7 +351,7 @@ class Elements:
         # With those of size 1 that the output leaves out.
         self.output_axes = own
         self.precision, self.multiplies = value.precision, True
-        reduction = Reduction("sum", self.axes(variables((k,))))
+        reduction = Reduction("sum", self.axes(axes_in((k,))))
         return self._access(Stage(value.name, self.axes(own), ex.mul(a, b), reduction), value)
 
     def _factor(self, value: Value, index: Index) -> Pulling:
@@ -373,7 +376,7 @@ class Elements:
             reason = f"{value.name} is multiplied, and none of its elements are neighbours"
             raise NotOneKernelError(reason, value, needed=True)
         given = dict(operand.strides)
-        repeated = tuple((a, 0) for a in variables(index) if a not in given)
+        repeated = tuple((a, 0) for a in axes_in(index) if a not in given)
         if not repeated:
             return read
         operand = self.reads.operand(replace(operand, strides=(*repeated, *operand.strides), sizes=()))
@@ -418,9 +421,9 @@ def _is_windowed(value: Value) -> bool:
     return False
 
 
-def variables(index: Index) -> tuple[str, ...]:
+def axes_in(index: Index) -> tuple[str, ...]:
     """The axes of the index, in order."""
     forms = (at for at in index if isinstance(at, Affine))
     found = [v for form in forms for v, _ in sorted(form.terms, key=lambda term: -term[1])]
-    inner = [v for at in index if not isinstance(at, Affine) for v in sorted(ex.variables(at))]
+    inner = [v for at in index if not isinstance(at, Affine) for v in sorted(variables(at))]
     return tuple(dict.fromkeys([*found, *inner]))

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from autosched.tracing.values.values import Extents, Index, ScanOperation
 from search_spaces import Axis, Scan, Stage
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Affine, Expression
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.expression import Expression
+from search_spaces.workloads.expressions.kinds import is_integral
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.scans import of_some
 
@@ -60,7 +61,7 @@ class ScannedStages:
         new = {n: self.names.fresh(f"{operation.name}_{n}") for n in bodies if n not in scanned}
         scanned |= new
         made = [
-            Stage(name, tuple(axes), bodies[n], None, "int64" if ex.is_integral(bodies[n]) else "float32")
+            Stage(name, tuple(axes), bodies[n], None, "int64" if is_integral(bodies[n]) else "float32")
             for n, name in new.items()
         ]
         numbers, members = list(scanned), tuple(scanned.values())

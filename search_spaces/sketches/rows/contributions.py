@@ -15,19 +15,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from search_spaces.programs import tile_program
+from search_spaces.programs.statements import fold_identity
 from search_spaces.structure.axes import Structure
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import (
-    Access,
-    Affine,
-    Apply,
-    Expression,
-    Integer,
-    Literal,
-    Position,
-    is_integral,
-)
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Integer, Literal, Position
+from search_spaces.workloads.expressions.kinds import is_integral
+from search_spaces.workloads.expressions.operators import ROUNDINGS
 from search_spaces.workloads.workload import Stage
 
 # None: everywhere.
@@ -35,21 +28,21 @@ Forms = frozenset[Affine] | None
 _NOWHERE: Forms = frozenset()
 # Operators that make 0 of 0 (a negative one of some), and those that make an infinity of the same infinity.
 _KEEP_ZERO = frozenset(
-    {"neg", "abs", "sqrt", "tanh", "sin", "erf", "floor", "expm1", "log1p", "to_integer", "to_float", *ex.ROUNDINGS}
+    {"neg", "abs", "sqrt", "tanh", "sin", "erf", "floor", "expm1", "log1p", "to_integer", "to_float", *ROUNDINGS}
 )
-_KEEP_INFINITY = frozenset({"floor", *ex.ROUNDINGS})
+_KEEP_INFINITY = frozenset({"floor", *ROUNDINGS})
 # Positions are compared in float32, which holds integers up to here.
 _MOST_EXACT = 2**24
 
 
 def unchanged(structure: Structure) -> dict[str, frozenset[Affine]]:
     """For every fold, forms of the axes: where one of them is negative, a point leaves the fold as it is."""
-    guards = _Guards(structure)
+    guards = Guards(structure)
     return {fold.name: guards.unchanged(fold) or frozenset() for fold in structure.folds}
 
 
 @dataclass
-class _Guards:
+class Guards:
     """What is known of the expressions of a structure, and of the maxima among its folds: what they are of."""
 
     structure: Structure
@@ -62,7 +55,7 @@ class _Guards:
         body, operator = self.structure.body_of(fold), fold.reduction.operator
         if operator == "max":
             self._maxima[fold.name] = body
-        return self.equal(body, float(tile_program.identity(operator, is_integral(body))))
+        return self.equal(body, float(fold_identity(operator, is_integral(body))))
 
     def equal(self, e: Expression, value: float) -> Forms:
         """Where the expression has the value."""
@@ -91,7 +84,7 @@ class _Guards:
                 return self.equal(second, value)
             case Apply("mul" | "div", (first, Literal(number))) if value == -math.inf and _is_factor(number, 0.0):
                 return self.equal(first, value)
-            case Apply("exp" | "exp2", (exponent,)) if value == 0:
+            case Apply("exp" | "exp2" | "exp2_normal", (exponent,)) if value == 0:
                 return self.equal(exponent, -math.inf)
             case Apply("sub", (first, second)) if value == -math.inf:
                 return self._less(first, second)
@@ -106,6 +99,9 @@ class _Guards:
         The maximum of `first` along the columns may be none. Then one of the other points is NaN, or all are minus
         infinity, and their difference is NaN for every one of them.
         """
+        match first, shift:
+            case Apply("mul", (one, Literal(p))), Apply("mul", (other, Literal(q))) if p == q and _is_factor(p, 0.0):
+                return self._less(one, other)
         forms = self.equal(first, -math.inf)
         if isinstance(shift, Literal):
             return forms if math.isfinite(shift.value) else _NOWHERE
@@ -160,6 +156,23 @@ class _Guards:
                 (f1, t1), (f2, t2) = self.truth(first), self.truth(second)
                 return _shared(f1, f2), _either(t1, t2)
         return _NOWHERE, _NOWHERE
+
+    def holding(self, e: Expression) -> Forms:
+        """Forms of which none is negative exactly where a condition holds; None where there are none that say that."""
+        match e:
+            case Apply("lt" | "le" | "eq" as operator, (first, second)):
+                a, b = self.position(first), self.position(second)
+                if a is not None and b is not None:
+                    more = b - a
+                    found = {"lt": {more + Affine(offset=-1)}, "le": {more}, "eq": {more, -more}}
+                    return frozenset(found[operator])
+                denied = self.holding(first) if operator == "eq" and second in (Literal(0.0), Integer(0)) else None
+                return frozenset(-f + Affine(offset=-1) for f in denied) if denied and len(denied) == 1 else None
+            case Apply("mul" | "minimum" | "bitwise_and", (first, second)):
+                one, other = self.holding(first), self.holding(second)
+                return None if one is None or other is None else one | other
+            case _:
+                return None
 
     def position(self, e: Expression) -> Affine | None:
         """The expression as an affine form of positions."""

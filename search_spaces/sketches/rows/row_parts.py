@@ -7,18 +7,19 @@ from dataclasses import dataclass, field, replace
 
 from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
-from search_spaces.programs import tile_program
 from search_spaces.programs.grid import GridAxis
 from search_spaces.programs.lowering import Emitter
-from search_spaces.programs.tile_program import Bound, Fill, Reduce, Slice, Statement, Tile
+from search_spaces.programs.statements import Fill, Reduce, Statement, fold_identity
+from search_spaces.programs.tiles import Bound, Slice, Tile
 from search_spaces.schedules.knobs import Tiling, cover
 from search_spaces.sketches.dots.dot_knobs import SHORT_AXIS
 from search_spaces.sketches.rows.column_walk import ColumnWalk
 from search_spaces.structure.axes import Structure, structure_of
 from search_spaces.structure.contraction import contraction
-from search_spaces.workloads import expression as ex
 from search_spaces.workloads.dtypes import is_integer
-from search_spaces.workloads.expression import Affine, Expression, is_integral
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.expression import Expression
+from search_spaces.workloads.expressions.kinds import is_integral
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.stages import JOINED_BY
 from search_spaces.workloads.workload import Axis, Stage, Workload
@@ -183,23 +184,14 @@ def fold_along(rows: RowTiles, emitter: Emitter, stage: Stage, pieces: Mapping[A
     values = spread(emitter, values, {**rows.sliced, **kept, **{x.name: piece.extent for x, piece in pieces.items()}})
     for axis, piece in reversed([*pieces.items()]):
         assert piece.extent is not None
-        values = _without_what_is_before(emitter, stage, values, axis, piece)
         rest = {x: e for x, e in zip(values.axes, values.shape, strict=True) if x != axis.name}
         wanted = name if axis == next(iter(pieces)) else f"{stage.name}_{axis.name}"
         dst = Tile(emitter.names.fresh(wanted), tuple(rest), tuple(rest.values()), folded_in(stage))
-        bound = Bound(piece.start, axis.extent) if axis.extent % piece.extent != 0 else None
+        uneven = axis.extent % piece.extent != 0 or piece.skew is not None
+        bound = Bound(piece.start, axis.extent, piece.skew) if uneven else None
         emitter.body.append(Reduce(dst, values.name, axis.name, stage.reduction.operator, bound))
         values = dst
     return values
-
-
-def _without_what_is_before(emitter: Emitter, stage: Stage, values: Tile, axis: Axis, piece: Slice) -> Tile:
-    """The values of a piece that ends where the axis does, with those before it replaced by what changes nothing."""
-    begins_inside = piece.start.offset >= 0 and all(c > 0 for _, c in piece.start.terms)
-    if begins_inside or axis.extent % (piece.extent or 1) == 0:
-        return values
-    at = emitter.tile(ex.call("le", ex.Literal(0.0), ex.Position(ex.axis_index(axis.name))), f"in_{axis.name}")
-    return emitter.map("where", at, values, identity(stage), name=values.name, dtype=folded_in(stage))
 
 
 def spread(emitter: Emitter, values: Tile, extents: Mapping[str, int | None]) -> Tile:
@@ -222,7 +214,7 @@ def folded_in(stage: Stage) -> str:
 def identity(stage: Stage) -> float | int:
     """What a running reduction starts from."""
     assert stage.reduction is not None
-    return tile_program.identity(stage.reduction.operator, is_integral(stage.expression))
+    return fold_identity(stage.reduction.operator, is_integral(stage.expression))
 
 
 def combine_operator(stage: Stage) -> str:

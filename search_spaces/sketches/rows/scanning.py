@@ -14,10 +14,14 @@ from dataclasses import dataclass, field, replace
 
 from search_spaces.errors import UnmatchedError
 from search_spaces.programs.lowering import Emitter
-from search_spaces.programs.tile_program import Combination, Fill, Map, Scan, Slice, Statement, Tile, View
+from search_spaces.programs.statements import Combination, Fill, Map, Scan, Statement, View
+from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.sketches.rows.row_parts import RowTiles, folded_in, spread
 from search_spaces.structure.axes import Structure
-from search_spaces.workloads.expression import Access, Affine, Integer, Literal, accesses, is_integral
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.expression import Access, Integer, Literal
+from search_spaces.workloads.expressions.kinds import is_integral
+from search_spaces.workloads.expressions.walking import accesses
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.scans import LEFT, RIGHT, unchanging
 from search_spaces.workloads.stages import Stage

@@ -15,7 +15,7 @@ from autosched.backends.llvm.ir.integers import constant, from_float, is_integra
 from autosched.backends.llvm.ir.operators import mapped
 from autosched.backends.llvm.ir.text import I1, IRValue
 from autosched.backends.llvm.ir.values import both, shuffle, vector
-from search_spaces.programs.tile_program import Scan
+from search_spaces.programs.statements import Scan
 
 # Whether there was a vector before.
 _STARTED = "started"

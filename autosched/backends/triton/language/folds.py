@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from search_spaces.programs.tile_program import (
+from search_spaces.programs.statements import (
     Dot,
     For,
     Gather,
@@ -18,10 +18,10 @@ from search_spaces.programs.tile_program import (
     Split,
     Statement,
     Store,
-    Tile,
     View,
     statements,
 )
+from search_spaces.programs.tiles import Tile
 
 
 def folded_tiles(loop: For) -> Iterator[Tile]:
