@@ -5,10 +5,13 @@ Triton's compiler compiles both: Triton itself, where it decides which warps do 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from autosched.backends.backend import CompileError
 from autosched.backends.triton.arguments import Arguments, arguments
 from autosched.backends.triton.gluon import printer as gluon
 from autosched.backends.triton.language import operators
+from autosched.backends.triton.language.exponentials import with_cheaper_exponentials
 from autosched.backends.triton.printer import KernelPrinter, function_name
 from search_spaces.programs.statements import Map, Reduce, Scan, statements
 from search_spaces.programs.text import to_text
@@ -25,6 +28,7 @@ def print_module(program: TileProgram, comment: str) -> str:
     names = [function_name(kernel) for kernel in program.kernels]
     if len(set(names)) < len(names):
         raise CompileError(f"kernels of {program.name} are called {names}; expected different names")
+    program = replace(program, kernels=tuple(map(with_cheaper_exponentials, program.kernels)))
     body = [s for k in program.kernels for s in statements(k.body)]
     maps = [*body, *(s for scan in body if isinstance(scan, Scan) for s in scan.combine.body)]
     used = {s.operator for s in maps if isinstance(s, Map)}
