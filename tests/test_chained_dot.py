@@ -81,7 +81,7 @@ def with_tiles(workload: Workload, m: int, c: int) -> Schedule:
     """A schedule with such tiles."""
     space = spaces.build(workload, H200)
     extents = {a.name: a.extent for s in workload.stages for a in s.loops}
-    allowed = {"m": [cover(extents["m"], (m,))], "c": [cover(extents["c"], (c,))], "order": ["ascending"]}
+    allowed = {"m": [cover(extents["m"], (m,))], "c": [cover(extents["c"], (c,))], "order": ["ascending"], "split": [1]}
     return space.restricted("chained_dot_gpu", **allowed).sample(np.random.default_rng(0))
 
 
@@ -112,3 +112,26 @@ def test_a_row_that_sees_nothing_is_no_number_as_written() -> None:
     inputs[3][:] = False
     got = interpret(schedules(workload, 1)[0].program, [x.float().numpy() for x in inputs])
     assert np.isnan(got[0]).all()
+
+
+def shared_walks(workload: Workload, count: int) -> list[Schedule]:
+    """Schedules in which several programs walk the same rows."""
+    space = spaces.build(workload, H200)
+    splits = [v for k in space.sketch("chained_dot_gpu").knobs if k.name == "split" for v in k.values if v != 1]
+    part, rng = space.restricted("chained_dot_gpu", split=splits), np.random.default_rng(0)
+    return [part.sample(rng) for _ in range(count)]
+
+
+@pytest.mark.parametrize("scores", [Scores(), Scores(causal=True, with_logarithm=True), Scores(bias="mc")])
+def test_parts_of_a_walk_are_joined_by_the_rule_by_which_folds_move(scores: Scores) -> None:
+    workload = attention(2, 3, 500, 32, scores=scores, shared=4)
+    inputs = random_inputs(workload, seed=0)
+    for schedule in shared_walks(workload, 3):
+        assert len(schedule.program.kernels) == 2
+        got = interpret(schedule.program, [x.float().numpy() for x in inputs])
+        assert worst(workload, inputs, got) <= 1, schedule
+
+
+def test_few_rows_start_with_walks_that_are_shared() -> None:
+    space = spaces.build(attention(8, 1, 8192, 128, "bfloat16", shared=4), H200)
+    assert all(seed["split"] != 1 for seed in space.sketch("chained_dot_gpu").seeds)

@@ -10,7 +10,7 @@ store out_tile = acc / total
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -168,6 +168,13 @@ class ChainBody:
         }
         return folds | {n: replace(sizes, name=self.names.fresh(n)) for n in self.folds.held}
 
+    @cached_property
+    def points(self) -> Mapping[str, Tile]:
+        """The tiles of the inner products, the same in all loops."""
+        axes = {self.chain.m.name: self.tile.values.tile("m"), self.chain.c.name: self.tile.width}
+        products = (p.stage for p in self.chain.inner)
+        return {name: Tile(self.names.fresh(f"{name}_points"), tuple(axes), tuple(axes.values())) for name in products}
+
     def emitter(self) -> Emitter:
         """For what is at the rows, and at the columns of an iteration."""
         dtypes = {t.name: t.dtype for t in self.chain.workload.inputs}
@@ -276,8 +283,7 @@ class _Turn:
     def _multiply(self, product: ChainedProduct) -> None:
         """Points of an inner product."""
         emitter, tile = self.emitter, self.body.tile
-        axes = {self.chain.m.name: tile.values.tile("m"), self.chain.c.name: tile.width}
-        points = Tile(self.body.names.fresh(product.stage), tuple(axes), tuple(axes.values()))
+        points = self.body.points[product.stage]
         emitter.body.append(Fill(points, 0.0))
         (depth,) = product.summed
         if depth not in tile.looped:
