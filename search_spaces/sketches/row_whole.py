@@ -139,8 +139,10 @@ def _pieces(structure: Structure, target: Target, aligned: AlignedRows | None) -
     if target.kind == "gpu" and not structure.outer:
         extents[structure.column] = max(16, extents[structure.column])
     # Scans meet what is beyond the rows last.
-    before = {x: x.extent - extent for x, extent in extents.items() if structure.backwards}
-    return {x: Slice(Affine(offset=before.get(x, 0)), extent) for x, extent in extents.items()}
+    return {
+        x: Slice(Affine(offset=x.extent - extent if structure.backwards else 0), extent)
+        for x, extent in extents.items()
+    }
 
 
 def _lower(structure: Structure, target: Target, values: Values, aligned: AlignedRows | None) -> TileProgram:

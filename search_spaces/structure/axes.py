@@ -265,8 +265,8 @@ def _with_own_names(found: Structure) -> Structure:
     workload = with_axes_named(found.workload, names)
     folds = tuple(s for s in workload.stages if s.reduction)
     scans = tuple(s for s in workload.stages if s.scan)
-    axes = {"parallel": renamed(found.parallel), "reduced": renamed(found.reduced)}
-    return replace(found, workload=workload, folds=folds, scans=scans, **axes)
+    parallel, reduced = renamed(found.parallel), renamed(found.reduced)
+    return replace(found, workload=workload, parallel=parallel, reduced=reduced, folds=folds, scans=scans)
 
 
 def _check_extents(workload: Workload) -> None:

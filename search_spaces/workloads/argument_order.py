@@ -76,7 +76,7 @@ class ArgumentOrder:
             return f":{self.inputs[tensor].dtype} {self.inputs[tensor].span}"
         if tensor not in self._looks:
             stage = self.stages[tensor]
-            fold = stage.reduction.operator if stage.reduction else ""
+            fold: str = stage.reduction.operator if stage.reduction else ""
             parts = sorted(map(self._part, walk(stage.expression)))
             if stage.combination:
                 fold = digest("scan", *sorted(e.operator for e in walk(stage.combination) if isinstance(e, Apply)))
