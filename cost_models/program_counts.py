@@ -10,11 +10,13 @@ import math
 from dataclasses import dataclass, field
 
 from search_spaces.programs.statements import (
+    Deinterleave,
     Dot,
     Fill,
     For,
     Gather,
     If,
+    Interleave,
     Load,
     Map,
     Position,
@@ -25,6 +27,7 @@ from search_spaces.programs.statements import (
     Statement,
     Store,
     View,
+    produced,
 )
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.programs.tiles import Bound, Slice, Tile
@@ -217,9 +220,8 @@ class _Walk:
         self.counts.views.append(viewed)
         self._sources[s.dst.name] = source
 
-    def _move(self, s: Fill | Split, times: float) -> None:
-        made = (s.first, s.second) if isinstance(s, Split) else (s.dst,)
-        for tile in made:
+    def _move(self, s: Fill | Split | Deinterleave | Interleave, times: float) -> None:
+        for tile in produced(s):
             self.counts.tiles[tile.name] = tile
             self.counts.moved += times * tile.elements
 

@@ -15,11 +15,13 @@ import numpy as np
 from search_spaces.programs.operations import FOLDS, OPERATIONS, Array
 from search_spaces.programs.statements import (
     Combination,
+    Deinterleave,
     Dot,
     Fill,
     For,
     Gather,
     If,
+    Interleave,
     Load,
     Map,
     Position,
@@ -118,6 +120,15 @@ class _Program:
                 first, second = np.split(values, 2, axis=tile.axes.index(s.axis))
                 self._set(s.first, first)
                 self._set(s.second, second)
+            case Deinterleave():
+                tile, values = self.tiles[s.src]
+                before = (slice(None),) * tile.axes.index(s.axis)
+                for p, dst in enumerate(s.dst):
+                    self._set(dst, values[(*before, slice(p, None, len(s.dst)))])
+            case Interleave():
+                along = s.dst.axes.index(s.axis)
+                tiles = [_aligned(values, tile.axes, s.dst.axes) for tile, values in map(self.tiles.__getitem__, s.src)]
+                self._set(s.dst, np.stack(tiles, axis=along + 1).reshape(s.dst.shape))
             case Store():
                 self._scatter(s)
             case Prefetch():
@@ -211,7 +222,10 @@ class _Program:
         return [values[name] for name in combine.results]
 
     def _positions(self, piece: Slice) -> Array:
-        return piece.start.evaluate(self.variables) + piece.step * np.arange(piece.extent or 1)
+        found = piece.start.evaluate(self.variables) + piece.step * np.arange(piece.extent or 1)
+        for b in reversed(piece.before):
+            found = np.where(self._positions(b.at) < b.size, self._positions(b.then), found)
+        return found
 
     def _placed(self, piece: Slice, own: tuple[str, ...], axes: tuple[str, ...]) -> Array:
         """The positions of a slice that has the axis `own`, or none, shaped to broadcast to a tile with `axes`."""

@@ -184,6 +184,24 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True)
+class Deinterleave:
+    """`dst[p] = every len(dst)-th position of src along axis, from p on`: all `dst` are of one shape."""
+
+    dst: tuple[Tile, ...]
+    src: str
+    axis: str
+
+
+@dataclass(frozen=True, slots=True)
+class Interleave:
+    """The positions of the tiles `src` along axis in turn, as one tile: what `Deinterleave` takes apart."""
+
+    dst: Tile
+    src: tuple[str, ...]
+    axis: str
+
+
+@dataclass(frozen=True, slots=True)
 class Store:
     """`buffer[slices] = src`, rounded to the buffer's dtype; `atomic`: added to what is there.
 
@@ -248,7 +266,8 @@ class If:
     otherwise: tuple[Statement, ...] = ()
 
 
-Statement = Load | Gather | Position | View | Fill | Dot | Map | Reduce | Scan | Split | Store | Prefetch | For | If
+Moving = Load | Gather | Position | View | Fill | Split | Deinterleave | Interleave | Store | Prefetch
+Statement = Moving | Dot | Map | Reduce | Scan | For | If
 
 
 def statements(body: tuple[Statement, ...]) -> Iterator[Statement]:
@@ -282,5 +301,9 @@ def produced(statement: Statement) -> tuple[Tile, ...]:
             return (first, second)
         case Scan(dsts=dsts):
             return dsts
+        case Deinterleave(dst=dst):
+            return dst
+        case Interleave(dst=dst):
+            return (dst,)
         case _:
             return ()

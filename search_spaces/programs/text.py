@@ -6,11 +6,13 @@ from collections.abc import Iterator
 
 from search_spaces.programs.statements import (
     Combination,
+    Deinterleave,
     Dot,
     Fill,
     For,
     Gather,
     If,
+    Interleave,
     Load,
     Map,
     Position,
@@ -93,6 +95,10 @@ def _statement_text(s: Statement) -> str:
             return f"{made} = scan of {', '.join(s.srcs)} along {order} by {_combination(s.combine)}"
         case Split():
             return f"{s.first}, {s.second.name} = halves of {s.src} along {s.axis}"
+        case Deinterleave():
+            return f"{', '.join([str(s.dst[0]), *(t.name for t in s.dst[1:])])} = {s.src} in turn along {s.axis}"
+        case Interleave():
+            return f"{s.dst} = {', '.join(s.src)} in turn along {s.axis}"
         case Store():
             how = [w for w in (s.via if s.via != "pointer" else "", "atomic add" if s.atomic else "") if w]
             how += ["streaming"] if s.streaming else []

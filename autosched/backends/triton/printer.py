@@ -19,11 +19,13 @@ from autosched.backends.triton.language.tiles import TRITON_TYPES, Tiles, consta
 from autosched.backends.triton.memory import TRITON_MOVES, MemoryPrinter, Parameters, TileMoves
 from search_spaces.programs.statements import (
     Combination,
+    Deinterleave,
     Dot,
     Fill,
     For,
     Gather,
     If,
+    Interleave,
     Load,
     Map,
     Position,
@@ -105,6 +107,10 @@ class KernelPrinter:
                 self._scan(statement)
             case Split():
                 self._split(statement)
+            case Deinterleave():
+                self._tiles.take_apart(statement)
+            case Interleave():
+                self._tiles.put_together(statement)
             case Store():
                 self._memory.store(statement)
             case Prefetch():

@@ -70,7 +70,7 @@ _COMPOSED = (
     "narrow_copy",
 )
 # Operators that are moves of elements, whose decompositions compute positions to look up.
-_WHOLE = ("roll", *(f"{kind}_pad{n}d" for kind in ("reflection", "replication") for n in (1, 2, 3)))
+_WHOLE = ("roll", "_pad_circular", *(f"{kind}_pad{n}d" for kind in ("reflection", "replication") for n in (1, 2, 3)))
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from autosched.backends.backend import CompileError
 from autosched.backends.triton.language import operators
 from autosched.backends.triton.language.index import Along, expand
 from autosched.backends.triton.language.scope import Block, Identifiers
+from search_spaces.programs.statements import Deinterleave, Interleave
 from search_spaces.programs.tiles import Tile
 from search_spaces.workloads.dtypes import is_float
 
@@ -65,6 +66,42 @@ class Tiles:
         if order != tile.axes:
             text = f"tl.permute({text}, {[tile.axes.index(a) for a in order]})"
         return text + expand(order, axes)
+
+    def take_apart(self, s: Deinterleave) -> None:
+        """Halves of halves: `tl.split` takes every other element apart, along a last dimension of two."""
+        source = self[s.src]
+        at, parts = source.axes.index(s.axis), len(s.dst)
+        shape = [*source.shape[:at], source.shape[at] // parts, parts, *source.shape[at + 1 :]]
+        text = self.name(s.src)
+        if at + 1 < len(source.axes):
+            text += f".reshape({shape}).permute({[d for d in range(len(shape)) if d != at + 1] + [at + 1]})"
+        self._halve(text, s.dst[0].shape, [self.name(tile.name) for tile in s.dst])
+
+    def _halve(self, text: str, shape: tuple[int, ...], names: Sequence[str]) -> None:
+        half = len(names) // 2
+        if half == 1:
+            self._block.write(f"{names[0]}, {names[1]} = tl.split({text}.reshape({[*shape, 2]}))")
+            return
+        even, odd = (self._identifiers.of(("half", n, half), f"{n}_of_{half}") for n in names[:2])
+        self._block.write(f"{even}, {odd} = tl.split({text}.reshape({[*shape, half, 2]}))")
+        self._halve(even, shape, names[::2])
+        self._halve(odd, shape, names[1::2])
+
+    def put_together(self, s: Interleave) -> None:
+        at, parts = s.dst.axes.index(s.axis), len(s.src)
+        shape = [*s.dst.shape]
+        shape[at] //= parts
+        text = self._joined([self.operand(self[name], s.dst.axes, s.dst.dtype) for name in s.src], shape)
+        if at + 1 < len(shape):
+            rank = len(shape)
+            text += f".permute({[*range(at + 1), rank, *range(at + 1, rank)]})"
+        self.assign(s.dst, f"{text}.reshape({list(s.dst.shape)})")
+
+    def _joined(self, parts: Sequence[str], shape: list[int]) -> str:
+        if len(parts) == 1:
+            return parts[0]
+        text = f"tl.join({self._joined(parts[::2], shape)}, {self._joined(parts[1::2], shape)})"
+        return text if len(parts) == 2 else f"{text}.reshape({[*shape, len(parts)]})"
 
     def as_index(self, tile: Tile, axes: tuple[str, ...]) -> Along:
         """The tile's values as integers of 64 bits, in the order of `axes`; what cannot be an index, NaN say, as -1."""
