@@ -11,7 +11,8 @@ import torch
 
 from autosched.checking.named_tensors import Named, count, look_up, read, sum_of_products, union
 from autosched.checking.operations import OPERATIONS, extreme, overflowed, product_along, torch_dtype
-from autosched.checking.scanned import Pieces, piece, pieces_combined, running, scanned
+from autosched.checking.pieces import joined, pieces_of
+from autosched.checking.scanned import Values, combined_values, named, running, scanned
 from search_spaces import InputError, Scan, Stage, Workload
 from search_spaces import Tensor as TensorSpec
 from search_spaces.workloads.dtypes import is_float
@@ -33,6 +34,9 @@ def evaluate(
     Raises:
         InputError: the number of inputs or a shape is not the workload's.
     """
+    pieces = pieces_of(workload)
+    if pieces is not None:
+        return joined([evaluate(piece, inputs, dtype) for piece in pieces.workloads], pieces)
     return _run(workload, [held_exactly(x, dtype) for x in inputs], dtype)
 
 
@@ -149,9 +153,9 @@ def _scanned(group: Sequence[Stage], known: _Known) -> dict[str, torch.Tensor]:
         found = direct(values, dim)
         return {group[0].name: found.flip(dim) if scan.reverse else found}
 
-    def combine(left: Pieces, right: Pieces, step: int) -> Pieces:
-        given = {piece(side, n): x for side, some in ((LEFT, left), (RIGHT, right)) for n, (x,) in enumerate(some)}
-        stage, combined = pieces_combined(scan, left[0][0].shape)
+    def combine(left: Values, right: Values, step: int) -> Values:
+        given = {named(side, n): x for side, some in ((LEFT, left), (RIGHT, right)) for n, (x,) in enumerate(some)}
+        stage, combined = combined_values(scan, left[0][0].shape)
         own = [a.name for a in stage.axes]
         whole = _Known(given, known.constants, {})
         return [(_expression(e, stage, whole).aligned(own).expand(stage.shape),) for e in combined]

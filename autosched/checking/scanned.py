@@ -17,10 +17,10 @@ from search_spaces.workloads.expressions.expression import Access, Apply, Expres
 from search_spaces.workloads.scans import LEFT, RIGHT, unchanging
 
 # What all elements of a range are, of every value of a scan: the value, and what else is known of it.
-Pieces = Sequence[tuple[torch.Tensor, ...]]
+Values = Sequence[tuple[torch.Tensor, ...]]
 
 
-def scanned(elements: Pieces, dim: int, reverse: bool, combine: Callable[[Pieces, Pieces, int], Pieces]) -> Pieces:
+def scanned(elements: Values, dim: int, reverse: bool, combine: Callable[[Values, Values, int], Values]) -> Values:
     """The scan along a dimension; `combine` is also told how many elements of each side are combined at most."""
     made = [_turned(each, dim, reverse) for each in elements]
     length, step = made[0][0].shape[dim], 1
@@ -40,16 +40,16 @@ def _turned(values: tuple[torch.Tensor, ...], dim: int, reverse: bool) -> tuple[
     return tuple(x.flip(dim) for x in values) if reverse else values
 
 
-def pieces_combined(scan: Scan, shape: Sequence[int]) -> tuple[Stage, tuple[Expression, ...]]:
-    """The combinations of a scan as expressions of tensors of that shape, called as `piece` says, within a stage."""
+def combined_values(scan: Scan, shape: Sequence[int]) -> tuple[Stage, tuple[Expression, ...]]:
+    """The combinations of a scan as expressions of tensors of that shape, called as `named` says, within a stage."""
     axes = tuple(Axis(str(d), size) for d, size in enumerate(shape))
     own = tuple(axis_index(x.name) for x in axes)
-    left, right = ([Access(piece(s, n), own) for n in range(len(scan.members))] for s in (LEFT, RIGHT))
+    left, right = ([Access(named(s, n), own) for n in range(len(scan.members))] for s in (LEFT, RIGHT))
     combined = scan.combined(left, right)
     return Stage("scan", axes, combined[0]), combined
 
 
-def piece(side: str, number: int) -> str:
+def named(side: str, number: int) -> str:
     return f"{side} {number}"
 
 

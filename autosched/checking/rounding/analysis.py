@@ -50,6 +50,7 @@ import torch
 
 from autosched.checking.named_tensors import Named, count, look_up, read, sum_of_products
 from autosched.checking.operations import torch_dtype
+from autosched.checking.pieces import joined, pieces_of
 from autosched.checking.reference import check_shapes, factors, held_exactly, literal, members, outside
 from autosched.checking.rounding.folds import (
     cut_to_tf32,
@@ -69,7 +70,7 @@ from autosched.checking.rounding.rules import (
     is_whole,
     rounded,
 )
-from autosched.checking.scanned import Pieces, piece, pieces_combined, running, scanned
+from autosched.checking.scanned import Values, combined_values, named, running, scanned
 from autosched.machine.free_memory import memory_for
 from search_spaces import Scan, Stage, Workload
 from search_spaces.structure.contraction import multiplied
@@ -91,6 +92,11 @@ def rounding_error(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[
         OutOfMemoryError: the float64 values do not fit in memory.
     """
     check_shapes(workload, inputs)
+    pieces = pieces_of(workload)
+    if pieces is not None:
+        made = [rounding_error(piece, inputs) for piece in pieces.workloads]
+        exact, errors = (joined([[o[n] for o in outputs] for outputs in made], pieces) for n in (0, 1))
+        return tuple(zip(exact, errors, strict=True))
     shapes = [t.shape for t in workload.inputs] + [s.shape for s in workload.stages]
     needed = sum(math.prod(shape) for shape in shapes) * torch.float64.itemsize
     with memory_for(f"the float64 values to check {workload.label} with", needed, inputs[0].device):
@@ -194,7 +200,7 @@ def _scanned(group: Sequence[Stage], known: Mapping[str, Estimate], workload: Wo
     axes = given[0].value.axes
     elements = [(g.value.values, error_at(g, axes).expand(g.value.values.shape)) for g in given]
     if running(scan) is torch.cumsum:
-        made: Pieces = [running_sums(*elements[0], dim, scan.reverse)]
+        made: Values = [running_sums(*elements[0], dim, scan.reverse)]
     else:
         made = scanned(elements, dim, scan.reverse, lambda left, right, step: _joined(scan, left, right, step))
     return {
@@ -202,14 +208,14 @@ def _scanned(group: Sequence[Stage], known: Mapping[str, Estimate], workload: Wo
     }
 
 
-def _joined(scan: Scan, left: Pieces, right: Pieces, step: int) -> Pieces:
+def _joined(scan: Scan, left: Values, right: Values, step: int) -> Values:
     """The combination of two pieces, with as many roundings as combining element by element takes."""
-    stage, combined = pieces_combined(scan, left[0][0].shape)
+    stage, combined = combined_values(scan, left[0][0].shape)
     own = _dims(left[0][0])
 
     def estimates(exactly: bool) -> dict[str, Estimate]:
         return {
-            piece(side, n): Estimate(Named(own, x), Named(own, torch.zeros_like(e) if exactly else e))
+            named(side, n): Estimate(Named(own, x), Named(own, torch.zeros_like(e) if exactly else e))
             for side, some in ((LEFT, left), (RIGHT, right))
             for n, (x, e) in enumerate(some)
         }
