@@ -13,7 +13,7 @@ from autosched.backends.triton.gluon import printer as gluon
 from autosched.backends.triton.language import operators
 from autosched.backends.triton.language.exponentials import with_cheaper_exponentials
 from autosched.backends.triton.printer import KernelPrinter, function_name
-from search_spaces.programs.statements import Map, Reduce, statements
+from search_spaces.programs.statements import Map, Reduce, Scan, statements
 from search_spaces.programs.text import to_text
 from search_spaces.programs.tile_program import Kernel, TileProgram
 
@@ -30,7 +30,8 @@ def print_module(program: TileProgram, comment: str) -> str:
         raise CompileError(f"kernels of {program.name} are called {names}; expected different names")
     program = replace(program, kernels=tuple(map(with_cheaper_exponentials, program.kernels)))
     body = [s for k in program.kernels for s in statements(k.body)]
-    used = {s.operator for s in body if isinstance(s, Map)}
+    maps = [*body, *(s for scan in body if isinstance(scan, Scan) for s in scan.combine.body)]
+    used = {s.operator for s in maps if isinstance(s, Map)}
     folded = {s.operator for s in body if isinstance(s, Reduce)}
     functions = operators.functions(used)
     functions += [text for name, text in operators.COMBINING.items() if name in folded]
