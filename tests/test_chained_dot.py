@@ -19,7 +19,7 @@ from autosched.checking.random_inputs import random_inputs
 from search_spaces import Schedule, Workload, target_named
 from search_spaces.programs.interpreter import interpret
 from search_spaces.programs.statements import For, Map, statements
-from search_spaces.schedules.knobs import KnobValue, Values, cover
+from search_spaces.schedules.knobs import KnobValue, cover
 
 sys.path.append(str(Path(__file__).parent))
 from chained_workloads import Scores, attention
@@ -169,5 +169,5 @@ class TestSpecialized:
     def test_what_dots_multiply_is_brought_by_descriptor(self) -> None:
         schedule = self.schedule()
         space = spaces.build(self.workload, H200)
-        other = replace(schedule, knobs=Values({**schedule.knobs, "walked_load": "pointer"}))
+        other = replace(schedule, values=tuple({**schedule.knobs, "walked_load": "pointer"}.items()))
         assert "brings tiles by descriptor, not by pointers" in str(space.why_illegal(other))

@@ -18,6 +18,7 @@ from autosched.backends.triton.language.scope import Block, Identifiers, Scope, 
 from autosched.backends.triton.language.tiles import TRITON_LAYOUTS, TRITON_TYPES, Layouts, Tiles, constant
 from autosched.backends.triton.memory import TRITON_MOVES, MemoryPrinter, Parameters, TileMoves
 from search_spaces.programs.statements import (
+    Combination,
     Deinterleave,
     Dot,
     Fill,
@@ -30,6 +31,7 @@ from search_spaces.programs.statements import (
     Position,
     Prefetch,
     Reduce,
+    Scan,
     Split,
     Statement,
     Store,
@@ -58,7 +60,7 @@ class KernelPrinter:
         layouts: Layouts = TRITON_LAYOUTS,
         own: Iterable[str] = (),
     ) -> None:
-        self._kernel = kernel
+        self._program, self._kernel, self._moves = program, kernel, moves
         self._extents = loop_extents(kernel)
         self.root = Scope(variables=frozenset())
         self.block = Block(self.root)
@@ -70,12 +72,14 @@ class KernelPrinter:
         self.indexing = Indexing(self._extents, identifiers, self.block)
         self.tiles = Tiles((t for s in statements(kernel.body) for t in produced(s)), identifiers, self.block, layouts)
         self._memory = MemoryPrinter(program, self.parameters, self.tiles, self.indexing, self.block, moves)
+        self._combining: list[str] = []
 
     def text(self) -> str:
         print_grid(self._kernel, self.indexing, self.root, self.block)
         self._print_body(self._kernel.body)
         signature = f"def {function_name(self._kernel)}({', '.join(self.parameters.names)}):"
-        return "\n".join(["@triton.jit", signature, *self.root.text(1)])
+        kernel = "\n".join(["@triton.jit", signature, *self.root.text(1)])
+        return "\n\n\n".join([*self._combining, kernel])
 
     def body_function(self, head: str, given: Sequence[Tile], variables: tuple[str, ...], rest: list[str]) -> str:
         """The body alone as a function of tiles that it reads, of the kernel's arguments, of these variables of the
@@ -109,12 +113,14 @@ class KernelPrinter:
                 self._map(statement)
             case Reduce():
                 self._reduce(statement)
+            case Scan():
+                self._scan(statement)
             case Split():
                 self._split(statement)
             case Deinterleave():
-                self._tiles.take_apart(statement)
+                self.tiles.take_apart(statement)
             case Interleave():
-                self._tiles.put_together(statement)
+                self.tiles.put_together(statement)
             case Store():
                 self._memory.store(statement)
             case Prefetch():
@@ -136,9 +142,18 @@ class KernelPrinter:
     def _view(self, s: View) -> None:
         source = self.tiles[s.src]
         whole = all(not p.start.terms and p.start.offset == 0 for p in s.slices) and s.dst.shape == source.shape
-        if not whole:
+        self.tiles.assign(s.dst, self.tiles.name(s.src) if whole else self._picked(s, source))
+
+    def _picked(self, s: View, source: Tile) -> str:
+        """One position of a tile along one axis: Triton slices no tiles, but adds zeros to it."""
+        at = [n for n, p in enumerate(s.slices) if p.extent is None]
+        rest = tuple(e for n, e in enumerate(source.shape) if n not in at)
+        if len(at) != 1 or s.slices[at[0]].start.terms or rest != s.dst.shape:
             raise CompileError(f"tile {s.dst.name} is a part of {s.src}; Triton cannot slice a tile in registers")
-        self.tiles.assign(s.dst, self.tiles.name(s.src))
+        (dim,) = at
+        chosen = f"(tl.arange(0, {source.shape[dim]}) == {s.slices[dim].start.offset})"
+        chosen += expand((source.axes[dim],), source.axes)
+        return f"tl.sum(tl.where({chosen}, {self.tiles.name(s.src)}, {constant(0, source.dtype)}), axis={dim})"
 
     # Arithmetic
 
@@ -191,6 +206,32 @@ class KernelPrinter:
             left_out = constant(fold_identity(s.operator, s.dst.dtype == "int64"), s.dst.dtype)
             text = f"tl.where({mask.name}{expand(mask.axes, source.axes)}, {text}, {left_out})"
         self.tiles.assign(s.dst, operators.fold(s.operator, text, source.axes.index(s.axis)))
+
+    def _scan(self, s: Scan) -> None:
+        first = s.dsts[0]
+        given = [self.tiles.operand(self.tiles[x], d.axes, d.dtype) for x, d in zip(s.srcs, s.dsts, strict=True)]
+        values = given[0] if len(given) == 1 else f"({', '.join(given)})"
+        made = ", ".join(self.tiles.name(d.name) for d in s.dsts)
+        order = ["reverse=True"] if s.reverse else []
+        axis = str(first.axes.index(s.axis))
+        self.block.write(call("tl.associative_scan", values, axis, self._combine(s), *order, before=f"{made} = "))
+
+    def _combine(self, s: Scan) -> str:
+        """The name of a function of the module that combines two elements."""
+        # Kernels have names that begin with a letter.
+        name = "_" + identifier(f"{function_name(self._kernel)}_{s.dsts[0].name}")
+        within = KernelPrinter(self._program, self._kernel, self._moves)
+        self._combining.append(within.combination(f"@triton.jit\ndef {name}", s.combine))
+        return name
+
+    def combination(self, head: str, combine: Combination) -> str:
+        """The function that combines two elements."""
+        given = (*combine.left, *combine.right)
+        self.tiles.add([*given, *(s.dst for s in combine.body)])
+        names = ", ".join(self.tiles.name(t.name) for t in given)
+        self._print_body(combine.body)
+        self.block.write(f"return {', '.join(self.tiles.name(name) for name in combine.results)}")
+        return "\n".join([f"{head}({names}):", *self.root.text(1)])
 
     def _bound_mask(self, bound: Bound, axis: str, extent: int) -> Along | None:
         return self.indexing.inside(axis, Slice(bound.start, extent, skew=bound.skew), bound.size)
