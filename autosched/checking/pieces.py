@@ -54,6 +54,7 @@ def _axes(workload: Workload) -> Iterator[Axis]:
     stages = {s.name: s for s in workload.stages}
     first, *others = (stages[n] for n in workload.output_names)
     reduced = {x.name for s in workload.stages if s.reduction for x in s.reduction.axes}
+    reduced |= {s.scan.axis for s in workload.stages if s.scan}
     for axis in first.axes:
         shared = all(axis in s.axes for s in others) and axis.name not in reduced
         if shared and all(_follows(s, axis, stages) for s in workload.stages):
