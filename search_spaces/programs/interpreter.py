@@ -33,7 +33,7 @@ from search_spaces.programs.statements import (
     fold_identity,
 )
 from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
-from search_spaces.programs.tiles import Bound, Slice, Tile
+from search_spaces.programs.tiles import Bound, Slice, Tile, sliced_axes
 from search_spaces.workloads.dtypes import is_integer, range_of, round_to
 
 
@@ -184,7 +184,11 @@ class _Program:
         self._set(s.dst, FOLDS[s.operator](values, axis=axis))
 
     def _positions(self, piece: Slice) -> Array:
-        found = piece.start.evaluate(self.variables) + piece.step * np.arange(piece.extent or 1)
+        count = np.arange(piece.extent or 1)
+        if piece.flat is not None:
+            counted = piece.flat.start.evaluate(self.variables) + count
+            count = counted // piece.flat.size if piece.flat.first else counted % piece.flat.size
+        found = piece.start.evaluate(self.variables) + piece.step * count
         for b in reversed(piece.before):
             found = np.where(self._positions(b.at) < b.size, self._positions(b.then), found)
         return found
@@ -201,8 +205,7 @@ class _Program:
 
     def _indices(self, slices: Sequence[Slice], axes: tuple[str, ...]) -> list[Array]:
         """One index array per dimension, shaped to broadcast to a tile with `axes`: at last those that are sliced."""
-        count = sum(piece.extent is not None for piece in slices)
-        own = iter(axes[len(axes) - count :])
+        own = iter(sliced_axes(slices, axes))
         return [self._placed(p, (next(own),) if p.extent is not None else (), axes) for p in slices]
 
     def _load(self, s: Load) -> None:
