@@ -68,8 +68,10 @@ PREFETCH_BYTES = (0, 1024, 4096)
 def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     """One sketch for a workload without reductions."""
     structure = structure_of(workload)
-    if structure.folds:
-        raise UnmatchedError(f"{structure.folds[0].name} folds")
+    if structure.reduced:
+        raise UnmatchedError(
+            f"{(*structure.folds, *structure.scans)[0].name} is folded or scanned along {structure.column.name}"
+        )
     axes = tiled_axes(structure)
     knobs = _gpu_knobs(structure, axes) if target.kind == "gpu" else _cpu_knobs(axes, target)
     named = {k.name: k for k in knobs}

@@ -9,7 +9,9 @@ from search_spaces.devices.descriptors import why_not_describable, why_not_stora
 from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
 from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest, padded
+from search_spaces.sketches.chains.specialized_walks import is_specialized, specialized_seeds
 from search_spaces.sketches.chains.walk_parts import mask_of
+from search_spaces.sketches.dots.specialization import KINDS
 from search_spaces.structure.chains import Chain
 from search_spaces.workloads.workload import Tensor
 
@@ -65,7 +67,9 @@ def chain_knobs(chain: Chain, target: Target) -> dict[str, Knob]:
         Choice("rows_load", _addressing(chain, chain.row_tensors, target)),
         Choice("walked_load", _addressing(chain, chain.walked_tensors, target)),
         Choice("store", _store_addressing(chain, target)),
-        Choice("max_registers", (0, 128, 168)),
+        Choice("specialize", KINDS if is_specialized(chain, target) else KINDS[:1], ordered=False),
+        Choice("overlap", (False, True)),
+        Choice("max_registers", (0, 80, 128, 168)),
         Choice("warps", (2, 4, 8)),
         Choice("stages", (1, 2, 3, 4, 5)),
     )
@@ -101,7 +105,7 @@ def chain_seeds(chain: Chain, target: Target, knobs: Mapping[str, Knob]) -> tupl
     longest = max((padded(x.extent) for x in chain.depths), default=64)
     few = chain.m.extent <= _FEW_ROWS
     starts = _FEW_STARTS if few else next(s for size, s in _STARTS.items() if min(longest, _LONGEST) <= size)
-    seeds = []
+    seeds = [] if few else list(specialized_seeds(chain, knobs))
     for descriptors in (True, False) if "descriptor" in knobs["walked_load"].values else (False,):
         for m, c, warps, stages in starts:
             values: dict[str, KnobValue] = {name: k.values[0] for name, k in knobs.items()}

@@ -129,6 +129,9 @@ class ChainTile:
             num_warps=self.values.integer("warps"),
             num_stages=self.values.integer("stages"),
             max_registers=self.values.integer("max_registers"),
+            producer_warps=int(self.values["specialize"] != "none"),
+            alternating=self.values["specialize"] == "pingpong",
+            overlapped=self.values.flag("overlap"),
         )
 
     def statistic(self, name: str, dtype: str = "float32") -> Tile:
@@ -188,7 +191,9 @@ class ChainBody:
             before.emit(e)
         body += [self._moved(s, "rows_load", self.chain.row_tensors) for s in before.body]
         known = {f"{name} before": tile for name, tile in self.running.items()}
-        for part in parts_of(self.chain, self.mask, self.tile.place, "c.0", self.tile.even):
+        parts = parts_of(self.chain, self.mask, self.tile.place, "c.0", self.tile.even)
+        # Dots that overlap need an iteration to begin with; the boundary behind whole tiles always has one.
+        for part in parts[::-1] if self.tile.values.flag("overlap") else parts:
             body += self._loop(before, part)
         settling = replace(self.emitter(), tiles=known)
         return [*body, *self.folds.settle(settling, self.running)]

@@ -16,6 +16,7 @@ from search_spaces.programs.statements import (
     Interleave,
     Map,
     Reduce,
+    Scan,
     Split,
     Statement,
     Store,
@@ -48,6 +49,8 @@ def read(statement: Statement) -> tuple[str, ...]:
             return (dst.name, a, b)
         case Reduce(src=src) | Split(src=src) | Deinterleave(src=src) | Store(src=src) | View(src=src):
             return (src,)
+        case Scan(srcs=srcs):
+            return srcs
         case Interleave(src=sources):
             return sources
         case _:
