@@ -90,6 +90,7 @@ def product_and_activation(x: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, Ten
 # name: the function, its arguments, and how many kernels it takes.
 CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...], int]] = {
     "adamw": (adamw, (R(35), R(35), R(35), R(35).abs()), 1),
+    "adamw_of_a_number": (adamw, (R(()), R(()), R(()), R(()).abs()), 1),
     "sum_and_norm": (sum_and_norm, (H(6, 20), H(6, 20), H(20)), 1),
     "norm_and_statistics": (lambda x: torch.native_layer_norm(x, (20,), None, None, 1e-5), (H(6, 20),), 1),
     "softmax_and_logsumexp": (softmax_and_logsumexp, (H(6, 20),), 1),
