@@ -190,7 +190,7 @@ def test_a_module_returns_its_dataclass() -> None:
 def test_what_runs_in_between_keeps_two_results_apart() -> None:
     def function(x: Tensor) -> tuple[Tensor, Tensor]:
         h = x * 2
-        return h, x + h.cumsum(-1)
+        return h, x + h.sort(-1)[0]
 
     x = R(4, 5)
     cut = trace(function, x, allow_fallback=True)

@@ -14,16 +14,20 @@ import numpy as np
 
 from search_spaces.programs.operations import FOLDS, OPERATIONS, Array
 from search_spaces.programs.statements import (
+    Combination,
+    Deinterleave,
     Dot,
     Fill,
     For,
     Gather,
     If,
+    Interleave,
     Load,
     Map,
     Position,
     Prefetch,
     Reduce,
+    Scan,
     Split,
     Statement,
     Store,
@@ -92,13 +96,14 @@ class _Program:
     def step(self, s: Statement) -> None:
         match s:
             case Load():
-                self._set(s.dst, self._sliced(self.memory[s.buffer], s.slices, s.fill))
+                self._load(s)
             case Gather():
                 self._gather(s)
             case Position():
-                self._set(s.dst, self._positions(s.piece).reshape(s.dst.shape))
+                own = s.dst.axes[-1:] if s.piece.extent is not None else ()
+                self._set(s.dst, self._placed(s.piece, own, s.dst.axes))
             case View():
-                self._set(s.dst, self._sliced(self.tiles[s.src][1], s.slices, 0.0))
+                self._set(s.dst, self._sliced(self.tiles[s.src][1], s.slices, s.dst.axes, 0.0))
             case Fill():
                 self._set(s.dst, np.full(s.dst.shape, s.value, dtype=_held_as(s.dst.dtype)))
             case Dot():
@@ -108,11 +113,22 @@ class _Program:
                 self._set(s.dst, np.broadcast_to(values, s.dst.shape))
             case Reduce():
                 self._reduce(s)
+            case Scan():
+                self._scan(s)
             case Split():
                 tile, values = self.tiles[s.src]
                 first, second = np.split(values, 2, axis=tile.axes.index(s.axis))
                 self._set(s.first, first)
                 self._set(s.second, second)
+            case Deinterleave():
+                tile, values = self.tiles[s.src]
+                before = (slice(None),) * tile.axes.index(s.axis)
+                for p, dst in enumerate(s.dst):
+                    self._set(dst, values[(*before, slice(p, None, len(s.dst)))])
+            case Interleave():
+                along = s.dst.axes.index(s.axis)
+                tiles = [_aligned(values, tile.axes, s.dst.axes) for tile, values in map(self.tiles.__getitem__, s.src)]
+                self._set(s.dst, np.stack(tiles, axis=along + 1).reshape(s.dst.shape))
             case Store():
                 self._scatter(s)
             case Prefetch():
@@ -120,7 +136,8 @@ class _Program:
             case For():
                 for value in self.streamed.get(s.variable, range(s.extent)):
                     self.variables[s.variable] = value
-                    if all(map(self._within, (s.bound, *s.useful))):
+                    earlier = any(all(map(self._within, group)) for group in s.since)
+                    if not earlier and all(map(self._within, (s.bound, *s.useful, *s.until))):
                         self.run(s.body)
             case If():
                 self.run(s.then if self.variables[s.variable] == s.value else s.otherwise)
@@ -164,26 +181,74 @@ class _Program:
         values = values.astype(_held_as(s.dst.dtype), copy=False)
         axis = tile.axes.index(s.axis)
         if s.bound is not None:
-            inside = np.arange(tile.shape[axis]) + s.bound.start.evaluate(self.variables) < s.bound.size
-            shape = [-1 if d == axis else 1 for d in range(values.ndim)]
+            positions = self._placed(Slice(s.bound.start, tile.shape[axis], skew=s.bound.skew), (s.axis,), tile.axes)
             left_out = fold_identity(s.operator, is_integer(s.dst.dtype))
-            values = np.where(inside.reshape(shape), values, np.asarray(left_out, dtype=values.dtype))
+            inside = (positions >= 0) & (positions < s.bound.size)
+            values = np.where(inside, values, np.asarray(left_out, dtype=values.dtype))
         self._set(s.dst, FOLDS[s.operator](values, axis=axis))
 
-    def _positions(self, piece: Slice) -> Array:
-        return piece.start.evaluate(self.variables) + piece.step * np.arange(piece.extent or 1)
+    def _scan(self, s: Scan) -> None:
+        """One element after the other."""
+        axis, combine = s.dsts[0].axes.index(s.axis), s.combine
+        elements: list[Array] = []
+        for name, dst in zip(s.srcs, s.dsts, strict=True):
+            tile, values = self.tiles[name]
+            elements.append(np.moveaxis(_aligned(values, tile.axes, dst.axes).astype(_held_as(dst.dtype)), axis, 0))
+        made = [np.empty_like(x) for x in elements]
+        order = range(len(elements[0]))
+        running: list[Array] = []
+        for at in reversed(order) if s.reverse else order:
+            right = [x[at] for x in elements]
+            running = self._combined(combine, running, right) if running else right
+            for whole, value in zip(made, running, strict=True):
+                whole[at] = value
+        for dst, whole in zip(s.dsts, made, strict=True):
+            self._set(dst, np.moveaxis(whole, 0, axis))
 
-    def _indices(self, slices: Sequence[Slice]) -> list[Array]:
-        """One index array per dimension, shaped to broadcast to the sliced dimensions."""
-        sliced = [i for i, piece in enumerate(slices) if piece.extent is not None]
-        result = []
-        for i, piece in enumerate(slices):
-            index = self._positions(piece)
-            shape = [1] * len(sliced)
-            if piece.extent is not None:
-                shape[sliced.index(i)] = -1
-            result.append(index.reshape(shape))
-        return result
+    def _combined(self, combine: Combination, left: Sequence[Array], right: Sequence[Array]) -> list[Array]:
+        """The values of the tiles are elements, which may be many at once."""
+        given = zip((*combine.left, *combine.right), (*left, *right), strict=True)
+        values = {tile.name: x.astype(_held_as(tile.dtype)) for tile, x in given}
+        for s in combine.body:
+            types = [_held_as(s.computed)] * len(s.arguments)
+            types[0] = np.float32 if s.operator == "where" else types[0]
+            named = [values[a] if isinstance(a, str) else np.asarray(a) for a in s.arguments]
+            arguments = [x.astype(t) for x, t in zip(named, types, strict=True)]
+            if s.operator == "cast":
+                made = round_to(np.nan_to_num(named[0]) if is_integer(s.dst.dtype) else named[0], s.dst.dtype)
+            else:
+                made = OPERATIONS[s.operator](*arguments)
+            values[s.dst.name] = np.asarray(made, dtype=_held_as(s.dst.dtype))
+        return [values[name] for name in combine.results]
+
+    def _positions(self, piece: Slice) -> Array:
+        found = piece.start.evaluate(self.variables) + piece.step * np.arange(piece.extent or 1)
+        for b in reversed(piece.before):
+            found = np.where(self._positions(b.at) < b.size, self._positions(b.then), found)
+        return found
+
+    def _placed(self, piece: Slice, own: tuple[str, ...], axes: tuple[str, ...]) -> Array:
+        """The positions of a slice that has the axis `own`, or none, shaped to broadcast to a tile with `axes`."""
+        placed = _aligned(self._positions(piece) if own else self._positions(piece)[0], own, axes)
+        if piece.skew is None:
+            return placed
+        behind = np.zeros((), np.int64)
+        for axis, row, apart in piece.skew.terms:
+            behind = behind + apart * self._placed(row, (axis,) if row.extent is not None else (), axes)
+        return placed - behind % piece.skew.vector
+
+    def _indices(self, slices: Sequence[Slice], axes: tuple[str, ...]) -> list[Array]:
+        """One index array per dimension, shaped to broadcast to a tile with `axes`: at last those that are sliced."""
+        count = sum(piece.extent is not None for piece in slices)
+        own = iter(axes[len(axes) - count :])
+        return [self._placed(p, (next(own),) if p.extent is not None else (), axes) for p in slices]
+
+    def _load(self, s: Load) -> None:
+        fill = s.fill
+        if not s.guarded and any(piece.skew for piece in s.slices):
+            # Whatever lies there, so something that shows.
+            fill = _unwritten(self.buffers[s.buffer].dtype)
+        self._set(s.dst, self._sliced(self.memory[s.buffer], s.slices, s.dst.axes, fill))
 
     def _gather(self, s: Gather) -> None:
         source = self.memory[s.buffer]
@@ -205,8 +270,8 @@ class _Program:
         fill = np.asarray(s.outside(self.buffers[s.buffer].dtype), dtype=source.dtype)
         self._set(s.dst, np.broadcast_to(np.where(inside, source[tuple(at)], fill), s.dst.shape))
 
-    def _sliced(self, source: Array, slices: Sequence[Slice], fill: float | int) -> Array:
-        index = self._indices(slices)
+    def _sliced(self, source: Array, slices: Sequence[Slice], axes: tuple[str, ...], fill: float | int) -> Array:
+        index = self._indices(slices, axes)
         inside = np.ones((), dtype=bool)
         for i, size, piece in zip(index, source.shape, slices, strict=True):
             if not piece.clamped:
@@ -216,9 +281,9 @@ class _Program:
 
     def _scatter(self, s: Store) -> None:
         target, buffer = self.memory[s.buffer], self.buffers[s.buffer]
-        index = self._indices(s.slices)
-        extents = [piece.extent for piece in s.slices if piece.extent is not None]
         tile, stored = self.tiles[s.src]
+        index = self._indices(s.slices, s.axes or tile.axes)
+        extents = [piece.extent for piece in s.slices if piece.extent is not None]
         values = np.broadcast_to(stored.transpose([tile.axes.index(x) for x in s.axes or tile.axes]), extents)
         full = [np.broadcast_to(i, values.shape).reshape(-1) for i in index]
         if not full:

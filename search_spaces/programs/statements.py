@@ -18,7 +18,8 @@ class Load:
     """`dst = buffer[slices]`; the axes of `dst` are the sliced dimensions, in the buffer's order.
 
     `panels`: copy into this layout (CPU). Without it a CPU backend may read in place. `via`: how a GPU addresses it.
-    `guarded`: what is outside the buffer is used, and is `fill`. Otherwise only what nobody uses is outside.
+    `guarded`: what is outside the buffer is used, and is `fill`. Otherwise only what nobody uses is outside; of a slice
+    that is moved back it may be anything.
     """
 
     dst: Tile
@@ -146,12 +147,57 @@ class Reduce:
 
 
 @dataclass(frozen=True, slots=True)
+class Combination:
+    """Two values of several tiles as one: `body` makes the tiles called `results` of `left` and `right`.
+
+    All of these have no axes here: they stand for elements.
+    """
+
+    left: tuple[Tile, ...]
+    right: tuple[Tile, ...]
+    body: tuple[Map, ...]
+    results: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """`dsts = srcs`, each element combined with all that come before it along the axis; after it, with `reverse`.
+
+    What comes first in this order stands on the left. The combination is associative.
+    """
+
+    dsts: tuple[Tile, ...]
+    srcs: tuple[str, ...]
+    axis: str
+    combine: Combination
+    reverse: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Split:
     """`first, second = the two halves of src along axis` (epilogue sub-tiling)."""
 
     first: Tile
     second: Tile
     src: str
+    axis: str
+
+
+@dataclass(frozen=True, slots=True)
+class Deinterleave:
+    """`dst[p] = every len(dst)-th position of src along axis, from p on`: all `dst` are of one shape."""
+
+    dst: tuple[Tile, ...]
+    src: str
+    axis: str
+
+
+@dataclass(frozen=True, slots=True)
+class Interleave:
+    """The positions of the tiles `src` along axis in turn, as one tile: what `Deinterleave` takes apart."""
+
+    dst: Tile
+    src: tuple[str, ...]
     axis: str
 
 
@@ -189,6 +235,8 @@ class For:
     `flatten`: one loop is made of this one and the loop over tiles around it, so that operands of the next tile are
     loaded while this one ends (GPU). `useful`: an iteration outside of one of these changes nothing, and may be left
     out; where the variable makes the start smaller, the first iterations are outside.
+    Several loops may have parts of the iterations each: this one those that are within all of `until`, and without
+    those that are within all of one of the groups of `since`; the start of every such bound grows with the variable.
     """
 
     variable: str
@@ -198,6 +246,8 @@ class For:
     flatten: bool = False
     bound: Bound | None = None
     useful: tuple[Bound, ...] = ()
+    until: tuple[Bound, ...] = ()
+    since: tuple[tuple[Bound, ...], ...] = ()
 
     def along(self, bound: Bound) -> tuple[int, Affine]:
         """How much the start of a bound grows with the variable, and what it is at the first iteration."""
@@ -216,7 +266,8 @@ class If:
     otherwise: tuple[Statement, ...] = ()
 
 
-Statement = Load | Gather | Position | View | Fill | Dot | Map | Reduce | Split | Store | Prefetch | For | If
+Moving = Load | Gather | Position | View | Fill | Split | Deinterleave | Interleave | Store | Prefetch
+Statement = Moving | Dot | Map | Reduce | Scan | For | If
 
 
 def statements(body: tuple[Statement, ...]) -> Iterator[Statement]:
@@ -248,5 +299,11 @@ def produced(statement: Statement) -> tuple[Tile, ...]:
             return (dst,)
         case Split(first=first, second=second):
             return (first, second)
+        case Scan(dsts=dsts):
+            return dsts
+        case Deinterleave(dst=dst):
+            return dst
+        case Interleave(dst=dst):
+            return (dst,)
         case _:
             return ()

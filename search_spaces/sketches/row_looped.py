@@ -17,14 +17,17 @@ from dataclasses import replace
 from itertools import product
 
 from search_spaces.devices.target import Target
+from search_spaces.errors import UnmatchedError
 from search_spaces.programs.grid import Grid
 from search_spaces.programs.lowering import buffers
 from search_spaces.programs.statements import Statement
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest, padded
+from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.pointwise import PREFETCH_BYTES, launch
+from search_spaces.sketches.rows.aligned_rows import ADDED, ALIGNED, AlignedRows, aligned_rows, with_aligned
 from search_spaces.sketches.rows.column_walk import ColumnWalk
 from search_spaces.sketches.rows.contributions import unchanged
 from search_spaces.sketches.rows.kept_loops import KeptLoops, Walking
@@ -37,6 +40,7 @@ from search_spaces.sketches.rows.row_parts import (
     storing,
 )
 from search_spaces.sketches.rows.running_folds import Walks, alike, reduce_columns
+from search_spaces.sketches.rows.scanning import check_carried, scanning
 from search_spaces.structure.axes import Structure
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.names import Names
@@ -56,17 +60,23 @@ _START_ROWS_CPU = 4096
 def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     """One sketch for reductions."""
     structure = rows_on(workload, target)
+    check_carried(structure)
+    if structure.scans and target.kind != "gpu" and not structure.outer:
+        raise UnmatchedError("a CPU scans whole rows, of any length")
     walks, where = Walks.of(structure), unchanged(structure)
-    knobs = _knobs(structure, target, walks)
+    aligned = None if any(where.values()) else aligned_rows(structure, target)
+    knobs = (*_knobs(structure, target, walks), *((ALIGNED,) if aligned else ()))
     of_rows = Walks.of(replace(structure, folds=folds_of_rows(structure))) if structure.kept else walks
     seeds = _seeds(structure, walks, knobs) if target.kind == "gpu" else _cpu_seeds(structure, walks, target, knobs)
     return (
         Sketch(
             "row_looped",
             knobs,
-            lambda values: _lower(structure, target, values, of_rows, where),
-            ("rows", "columns", "warps", "stages"),
-            seeds=seeds,
+            lambda values: _lower(structure, target, values, of_rows, where, aligned),
+            ("rows", "columns", "warps", "stages", *([ALIGNED.name] if aligned else [])),
+            rules=(Rule(("online", ALIGNED.name), walks.why_not_aligned),) if aligned else (),
+            seeds=with_aligned(seeds) if aligned else seeds,
+            added=ADDED if aligned else (),
         ),
     )
 
@@ -119,7 +129,7 @@ def _seeds(structure: Structure, walks: Walks, knobs: tuple[Knob, ...]) -> tuple
             "stages": stages,
             "streaming": False,
         }
-        seeds.append(Values({name: values[name] for name in own}))
+        seeds.append(Values({name: values[name] for name in own if name in values}))
     return tuple(seeds)
 
 
@@ -147,15 +157,29 @@ def folds_of_rows(structure: Structure) -> tuple[Stage, ...]:
 
 
 def _lower(
-    structure: Structure, target: Target, values: Values, walks: Walks, where: Mapping[str, frozenset[Affine]]
+    structure: Structure,
+    target: Target,
+    values: Values,
+    walks: Walks,
+    where: Mapping[str, frozenset[Affine]],
+    aligned: AlignedRows | None,
 ) -> TileProgram:
     """`walks`: of folds over all reduced axes; `where`: where points leave folds unchanged."""
     workload = structure.workload
     _, width = values.tiling("columns")
     stages = values.integer("stages") if "stages" in values else 0
     one_by_one, around = structure.outer and target.kind != "gpu", structure.reduced[:-1]
-    walk = ColumnWalk(structure.column.extent, width, one_by_one=one_by_one, stages=stages, around=around)
+    walk = ColumnWalk(
+        structure.column.extent,
+        width,
+        one_by_one=one_by_one,
+        stages=stages,
+        around=around,
+        backwards=structure.backwards,
+    )
     rows = RowTiles(structure, values.tile("rows"), walk.walked)
+    if aligned and values.flag(ALIGNED.name):
+        walk = replace(walk, skew=aligned.skew(rows.place))
     names, known = Names({s.name for s in workload.stages}), dict[str, Tile]()
     how = Walking(values.get("accumulate") == "point", values.flag("online"), values.flag("streaming"))
     body: list[Statement] = []
@@ -163,20 +187,24 @@ def _lower(
     points, per_row = split_outputs(structure)
     early = ready_early(structure, points)
     for number, group in enumerate(walks.when(how.online)):
-        some = replace(walk, unchanged=alike(where, group), rows=rows.place)
+        scanned, start = scanning(whole, group.stages, names)
+        some = replace(walk, unchanged=frozenset() if start else alike(where, group), rows=rows.place)
+        body += start
         if early and number == 0:
             some = storing(some, rows, early, names, how.streaming)
-        body += reduce_columns(whole, some, group, names, known, how.by_point)
+        body += reduce_columns(scanned, some, group, names, known, how.by_point)
     points = [] if early else points
     if structure.kept:
         body += KeptLoops(rows, walk, how, names, where).statements(known, points)
         points = []
 
+    scanned, start = scanning(rows, points, names)
+
     def write(columns: Slice | None) -> list[Statement]:
-        emitter = rows.emitter(columns, names, known)
+        emitter = scanned.emitter(columns, names, known)
         rows.store(points if columns else per_row, emitter, values.flag("streaming"))
         return emitter.body
 
-    body += [*(walk.over(write) if points else ()), *(write(None) if per_row else ())]
+    body += [*start, *(walk.over(write) if points else ()), *(write(None) if per_row else ())]
     kernel = Kernel(workload.name, Grid(rows.grid), tuple(body), launch(target, values))
     return TileProgram(workload.name, buffers(workload), (kernel,))

@@ -168,7 +168,7 @@ def _avg_pool(
     if not is_float(x.dtype):
         raise UnsupportedError(f"means of {x.dtype}")
     windows = windows_of(result, x, kernel_size, stride, padding, 1)
-    total = _folded(result, "sum", _covered(result, converted(x, "float32"), windows, 0.0), windows, "float32")
+    total = _folded(result, "sum", converted(_covered(result, x, windows, 0.0), "float32"), windows, "float32")
     if divisor_override is not None:
         return _over(result, total, float(divisor_override))
     extents, beyond = [x.shape[w.dim] for w in windows], [w.before if count_include_pad else 0 for w in windows]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from autosched.backends.backend import CompileError
 from autosched.backends.triton.language.index import Indexing
 from search_spaces.programs.statements import For
@@ -24,8 +26,22 @@ def _within(loop: For, bound: Bound, most: str, indexing: Indexing) -> str:
     return f"tl.minimum({most}, tl.cdiv({left}, {step}))"
 
 
+def _ended(loop: For, group: Sequence[Bound], indexing: Indexing) -> str:
+    """The first iteration that is not within all of these bounds."""
+    end = str(loop.extent)
+    for bound in group:
+        end = _within(loop, bound, end, indexing)
+    return end
+
+
 def turns(loop: For, indexing: Indexing) -> str:
     """The iterations of a loop that are of use: how many, or the first of them and the end."""
+    first, end = first_and_end(loop, indexing)
+    return end if first == "0" else f"{first}, {end}"
+
+
+def first_and_end(loop: For, indexing: Indexing) -> tuple[str, str]:
+    """The first iteration of a loop that is of use, and the one behind the last."""
     first, end = "0", iterations(loop, indexing)
     for bound in loop.useful:
         step, rest = loop.along(bound)
@@ -35,4 +51,8 @@ def turns(loop: For, indexing: Indexing) -> str:
             # What is cut towards 0 is not more than 0.
             before = indexing.affine(rest + Affine(offset=1 - bound.size))
             first = f"tl.maximum({first}, tl.cdiv({before}, {-step}))"
-    return end if first == "0" else f"{first}, {end}"
+    for group in loop.since:
+        first = f"tl.maximum({first}, {_ended(loop, group, indexing)})"
+    if loop.until:
+        end = f"tl.minimum({end}, {_ended(loop, loop.until, indexing)})"
+    return first, end

@@ -1,0 +1,75 @@
+"""What knobs of a chain may be together, rule by rule, each with the knobs that it is about."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from search_spaces.devices.target import Target
+from search_spaces.devices.warps import MAX_REGISTERS, WARP
+from search_spaces.schedules.knobs import Knob, Values
+from search_spaces.schedules.rules import Rule
+from search_spaces.sketches.chains.specialized_walks import specialization_rules
+from search_spaces.structure.chains import Chain
+
+# Programs that share walks are for multiprocessors that would have nothing to do.
+_PROGRAMS_PER_SM = 8
+# The order in which knobs are decided: from the tiles outward.
+DECIDED_FIRST = (
+    *("m", "c", "d", "warps", "split", "grid", "per_sm", "order", "group", "rows_load", "walked_load", "store"),
+    *("specialize", "overlap", "max_registers", "stages"),
+)
+
+
+def chain_rules(chain: Chain, target: Target, knobs: Mapping[str, Knob]) -> tuple[Rule, ...]:
+    """In the order in which they are told."""
+    rules = _ChainRules(chain, target)
+    return (
+        Rule(("grid", "per_sm"), _why_not_walked),
+        Rule(("m", "c", "warps"), rules.why_too_many_sums),
+        Rule(("m", "c", "split"), rules.why_not_split),
+        Rule(("split", "group"), _why_not_in_turn),
+        Rule(("split", "store"), _why_not_stored),
+        *specialization_rules(),
+    )
+
+
+@dataclass(frozen=True)
+class _ChainRules:
+    chain: Chain
+    target: Target
+
+    def why_too_many_sums(self, values: Values) -> str | None:
+        """Sums and points stay in registers; what a compiler needs beside them its backend says."""
+        threads = WARP * values.integer("warps")
+        carried = sum(x.extent for p in self.chain.carried.values() for x in p.carried)
+        need = values.tile("m") * (values.tile("c") * len(self.chain.inner) + carried) // threads
+        if need < MAX_REGISTERS:
+            return None
+        return f"at least {need} registers per thread for sums; allowed are {MAX_REGISTERS}"
+
+    def why_not_split(self, values: Values) -> str | None:
+        split, iterations = values.integer("split"), values.tiling("c")[0]
+        if split == 1:
+            return None
+        if (split - 1) * -(-iterations // split) >= iterations:
+            return f"split={split} of {iterations} iterations leaves some programs none; choose fewer"
+        programs = values.tiling("m")[0] * math.prod(x.extent for x in self.chain.outer) * split
+        if programs > _PROGRAMS_PER_SM * self.target.num_sms:
+            return f"split={split} makes {programs} programs, more than {_PROGRAMS_PER_SM} for each multiprocessor"
+        return None
+
+
+def _why_not_in_turn(values: Values) -> str | None:
+    return "group orders whole walks; it needs split=1" if values["split"] != 1 and values["group"] != 1 else None
+
+
+def _why_not_stored(values: Values) -> str | None:
+    return "parts of a walk are stored by pointers" if values["split"] != 1 and values["store"] != "pointer" else None
+
+
+def _why_not_walked(values: Values) -> str | None:
+    if values["grid"] == "tiles" and values["per_sm"] != 1:
+        return "per_sm counts persistent programs; grid=tiles has one per tile"
+    return None
