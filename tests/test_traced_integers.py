@@ -15,12 +15,9 @@ from autosched.checking import random_integers
 from search_spaces import InputError
 
 sys.path.append(str(Path(__file__).parent))
-from traced_reference import computed
+from traced_reference import computed, groups
 
 ROWS, COLUMNS = 4, 13
-# So many functions are traced as one: a capture takes half a second, and which results share a kernel is decided of
-# every two of them.
-_AT_ONCE = 8
 Function = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -30,9 +27,7 @@ def integers(dtype: torch.dtype, seed: int) -> Tensor:
 
 def differing(functions: Mapping[str, Function], x: Tensor, y: Tensor) -> list[str]:
     """The functions of which tracing makes something else."""
-    names = list(functions)
-    groups = ({n: functions[n] for n in names[i : i + _AT_ONCE]} for i in range(0, len(names), _AT_ONCE))
-    return [name for group in groups for name in _differing(group, x, y)]
+    return [name for group in groups(functions) for name in _differing(group, x, y)]
 
 
 def _differing(functions: Mapping[str, Function], x: Tensor, y: Tensor) -> list[str]:
