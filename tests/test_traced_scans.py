@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._higher_order_ops.associative_scan import associative_scan
 
 from autosched import trace
 
@@ -25,6 +26,33 @@ NOT_FINITE = torch.tensor([[1.0, 2.0, math.inf, 3.0, -math.inf, 1.0], [0.0, math
 
 def I(*shape: int) -> Tensor:  # noqa: E743  # as short as R, for the table
     return torch.randint(-3, 4, shape, generator=torch.Generator().manual_seed(1))
+
+
+def recurrence(a: Tensor, x: Tensor) -> Tensor:
+    """h[t] = sigmoid(a[t]) h[t - 1] + x[t]"""
+
+    def combine(left: tuple[Tensor, Tensor], right: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        return left[0] * right[0], left[1] * right[0] + right[1]
+
+    return associative_scan(combine, (torch.sigmoid(a), x), -1, combine_mode="generic")[1]
+
+
+def by_name(x: Tensor, w: Tensor) -> Tensor:
+    """Logarithms of sums of exponentials and products, backwards along the first dimension."""
+
+    def combine(left: dict[str, Tensor], right: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {"a": torch.logaddexp(left["a"], right["a"]), "b": left["b"] * right["b"]}
+
+    made = associative_scan(combine, {"a": x, "b": torch.sigmoid(w)}, 0, reverse=True, combine_mode="generic")
+    return made["a"] + made["b"]
+
+
+def complex_products(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    def combine(left: tuple[Tensor, Tensor], right: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        return left[0] * right[0] - left[1] * right[1], left[0] * right[1] + left[1] * right[0]
+
+    made = associative_scan(combine, (a, b), 1, combine_mode="generic")
+    return made[0], made[1]
 
 
 # name: how many kernels, the function, and its arguments. Each must come out as the function itself does in float64.
@@ -65,6 +93,12 @@ CASES: dict[str, tuple[int, Callable[..., Any], *tuple[Tensor, ...]]] = {
     "maxima that are not finite": (1, lambda x: x.cummax(1), NOT_FINITE),
     "minima that are not finite": (1, lambda x: x.cummin(1), NOT_FINITE),
     "logarithms that are not finite": (1, lambda x: x.logcumsumexp(1), NOT_FINITE),
+    "recurrence": (1, recurrence, R(6, 33), R(6, 33)),
+    "recurrence of states": (1, lambda a, x: recurrence(a, x).softmax(-1), R(2, 3, 33), R(2, 3, 33)),
+    "by name": (1, by_name, R(33, 6), R(33, 6)),
+    "complex products": (1, complex_products, R(4, 9), R(4, 9)),
+    "one value": (1, lambda x: associative_scan(torch.maximum, x, 1, combine_mode="generic"), R(4, 9)),
+    "of integers": (1, lambda x: associative_scan(lambda a, b: a * b, x, 1, combine_mode="generic"), I(4, 9)),
     "in half": (1, lambda x: x.cumsum(1, dtype=torch.float16), R(6, 33)),
 }
 
