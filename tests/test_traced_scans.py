@@ -15,10 +15,13 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch._higher_order_ops.associative_scan import associative_scan
 
-from autosched import trace
+from autosched import InputError, trace
+from autosched.machine.devices import cpu_target
+from autosched.tracing import loaded
 
 sys.path.append(str(Path(__file__).parent))
 from traced_reference import computed
+from untuned import untuned_kernels
 
 R = functools.partial(torch.randn, generator=torch.Generator().manual_seed(0))
 NOT_FINITE = torch.tensor([[1.0, 2.0, math.inf, 3.0, -math.inf, 1.0], [0.0, math.nan, 1.0, 2.0, math.nan, 5.0]])
@@ -113,3 +116,43 @@ def test_the_workloads_of_scans_compute_what_pytorch_does(name: str) -> None:
         tolerance = 2.0**-9 if want.dtype == torch.float16 else 1e-6
         torch.testing.assert_close(got.double(), want.double(), rtol=tolerance, atol=tolerance, equal_nan=True)
     assert len(traced.steps) == kernels, str(traced)
+
+
+def test_what_is_no_pointwise_combination_is_refused() -> None:
+    def function(x: Tensor) -> Tensor:
+        made = associative_scan(lambda a, b: a + b.flip(-1), x, 0, combine_mode="generic")
+        assert isinstance(made, Tensor)
+        return made
+
+    with pytest.raises(InputError, match="combines elements at different places"):
+        trace(function, R(6, 5))
+
+
+GRADIENTS: dict[str, tuple[Callable[..., Any], *tuple[Tensor, ...]]] = {
+    "sums": (lambda x: x.cumsum(1).exp(), R(3, 9)),
+    "products": (lambda x: (2 + x.sigmoid()).cumprod(1), R(3, 9)),
+    "recurrence": (recurrence, R(3, 9), R(3, 9)),
+    "recurrence of one argument": (lambda x: recurrence(x, x.sin()), R(3, 9)),
+    "by name": (by_name, R(9, 3), R(9, 3)),
+    "complex products": (lambda a, b: complex_products(a, b)[0], R(4, 9), R(4, 9)),
+}
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients_of_scans_are_those_of_pytorch(name: str) -> None:
+    function, *inputs = GRADIENTS[name]
+    mine = [x.clone().requires_grad_() for x in inputs]
+    traced = trace(function, *mine, backward=True)
+    kernel = loaded(traced, untuned_kernels(traced.workloads, cpu_target()))
+    kernel(*mine).square().sum().backward()
+    exact = [x.double().requires_grad_() for x in inputs]
+    function(*exact).square().sum().backward()
+    for got, wanted in zip(mine, exact, strict=True):
+        assert got.grad is not None
+        assert wanted.grad is not None
+        torch.testing.assert_close(got.grad.double(), wanted.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_the_gradient_of_a_recurrence_is_one_kernel() -> None:
+    traced = trace(recurrence, R(3, 9).requires_grad_(), R(3, 9).requires_grad_(), backward=True)
+    assert len(traced.backward.steps) == 1, str(traced)

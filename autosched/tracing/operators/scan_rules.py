@@ -87,8 +87,8 @@ def _scanned(
     ]
 
 
-def _operand(result: Result, element: Value, side: int) -> Value:
-    return result.of(ScanOperand, side=side)
+def _operand(result: Result, element: Value, side: int, number: int) -> Value:
+    return result.of(ScanOperand)
 
 
 def _associative(

@@ -132,12 +132,7 @@ class Reduced(Value):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ScanOperand(Value):
-    """What stands for one of the values that a scan combines, in what it makes of two of each.
-
-    `side`: 0 of those on the left, 1 of those on the right.
-    """
-
-    side: int
+    """What stands for one of the values that a scan combines, in what it makes of two of each."""
 
 
 @dataclass(frozen=True, eq=False)
