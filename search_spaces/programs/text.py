@@ -49,6 +49,7 @@ def _launch_text(launch: Launch) -> str:
     text = f"warps {launch.num_warps}, stages {launch.num_stages}"
     text += f", cluster {launch.num_ctas}" if launch.num_ctas > 1 else ""
     text += f", {launch.producer_warps} more to load" if launch.producer_warps else ""
+    text += ", dots overlapped" if launch.overlapped else ""
     return text + (f", registers ≤ {launch.max_registers}" if launch.max_registers else "")
 
 

@@ -10,6 +10,7 @@ from search_spaces.devices.target import Target
 from search_spaces.devices.warps import MAX_REGISTERS, WARP
 from search_spaces.schedules.knobs import Knob, Values
 from search_spaces.schedules.rules import Rule
+from search_spaces.sketches.chains.specialized_walks import specialization_rules
 from search_spaces.structure.chains import Chain
 
 # Programs that share walks are for multiprocessors that would have nothing to do.
@@ -17,7 +18,7 @@ _PROGRAMS_PER_SM = 8
 # The order in which knobs are decided: from the tiles outward.
 DECIDED_FIRST = (
     *("m", "c", "d", "warps", "split", "grid", "per_sm", "order", "group", "rows_load", "walked_load", "store"),
-    *("max_registers", "stages"),
+    *("specialize", "overlap", "max_registers", "stages"),
 )
 
 
@@ -30,6 +31,7 @@ def chain_rules(chain: Chain, target: Target, knobs: Mapping[str, Knob]) -> tupl
         Rule(("m", "c", "split"), rules.why_not_split),
         Rule(("split", "group"), _why_not_in_turn),
         Rule(("split", "store"), _why_not_stored),
+        *specialization_rules(),
     )
 
 

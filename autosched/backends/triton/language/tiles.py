@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from autosched.backends.backend import CompileError
 from autosched.backends.triton.language import operators
@@ -30,10 +31,36 @@ TRITON_TYPES = {
 _MAX_INDEX = 2.0**31
 
 
+class Layouts(Protocol):
+    """Which threads hold what of a tile, where the text says so."""
+
+    def of(self, tile: Tile) -> str:
+        """What is said of a new tile, behind its shape and type; "" leaves it to the compiler."""
+        ...
+
+    def moved(self, text: str, tile: Tile, axes: tuple[str, ...]) -> str:
+        """The text of a tile, as an operand of something with `axes` needs it."""
+        ...
+
+
+class _TritonLayouts:
+    def of(self, tile: Tile) -> str:
+        return ""
+
+    def moved(self, text: str, tile: Tile, axes: tuple[str, ...]) -> str:
+        return text
+
+
+TRITON_LAYOUTS = _TritonLayouts()
+
+
 class Tiles:
     """The tiles of one kernel, by the names that its statements give them."""
 
-    def __init__(self, tiles: Iterable[Tile], identifiers: Identifiers, block: Block) -> None:
+    def __init__(
+        self, tiles: Iterable[Tile], identifiers: Identifiers, block: Block, layouts: Layouts = TRITON_LAYOUTS
+    ) -> None:
+        self._layouts = layouts
         self._tiles = {tile.name: tile for tile in tiles}
         self._identifiers = identifiers
         self._block = block
@@ -51,7 +78,8 @@ class Tiles:
         self._block.write(f"{self.name(dst.name)} = {text}")
 
     def full(self, tile: Tile, value: float | int) -> str:
-        return f"tl.full({list(tile.shape)}, {constant(value, tile.dtype)}, {TRITON_TYPES[tile.dtype]})"
+        of = [str(list(tile.shape)), constant(value, tile.dtype), TRITON_TYPES[tile.dtype], self._layouts.of(tile)]
+        return f"tl.full({', '.join(filter(None, of))})"
 
     def operand(self, tile: Tile, axes: tuple[str, ...], dtype: str) -> str:
         """A tile as an operand of something with `axes`: cast, its axes in that order, missing ones inserted."""
@@ -65,7 +93,7 @@ class Tiles:
             raise CompileError(f"tile {tile.name} has axes {list(tile.axes)}; expected some of {list(axes)}")
         if order != tile.axes:
             text = f"tl.permute({text}, {[tile.axes.index(a) for a in order]})"
-        return text + expand(order, axes)
+        return self._layouts.moved(text, tile, axes) + expand(order, axes)
 
     def take_apart(self, s: Deinterleave) -> None:
         """Halves of halves: `tl.split` takes every other element apart, along a last dimension of two."""
