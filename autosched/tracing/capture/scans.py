@@ -21,19 +21,22 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 _LIBRARY = torch.library.Library("autosched_scans", "DEF")
-_LIBRARY.define("operand(Tensor element, int side, int number) -> Tensor")
-_LIBRARY.define("scanned(Tensor[] elements, Tensor[] left, Tensor[] right, Tensor[] combined) -> Tensor[]")
+# PyTorch leaves what follows without types.
+_LIBRARY.define("operand(Tensor element, int side, int number) -> Tensor")  # type: ignore[no-untyped-call]
+_LIBRARY.define(  # type: ignore[no-untyped-call]
+    "scanned(Tensor[] elements, Tensor[] left, Tensor[] right, Tensor[] combined) -> Tensor[]"
+)
 # Where PyTorch scans along the first dimension: in general, and by functions for its own compiler.
 _MODULE = "torch._higher_order_ops.associative_scan"
 _GENERAL, _COMPILED = "generic_associative_scan", "_maybe_compile_and_run_fn"
 
 
-@torch.library.register_fake("autosched_scans::operand")
+@torch.library.register_fake("autosched_scans::operand")  # type: ignore[untyped-decorator]
 def _operand(element: Tensor, side: int, number: int) -> Tensor:
     return torch.empty_like(element)
 
 
-@torch.library.register_fake("autosched_scans::scanned")
+@torch.library.register_fake("autosched_scans::scanned")  # type: ignore[untyped-decorator]
 def _scanned(
     elements: Sequence[Tensor], left: Sequence[Tensor], right: Sequence[Tensor], combined: Sequence[Tensor]
 ) -> list[Tensor]:
@@ -44,7 +47,7 @@ def _scanned(
 def scans_kept() -> Iterator[None]:
     """Within it, scans are such operators."""
     module = importlib.import_module(_MODULE)
-    before = {name: getattr(module, name) for name in (_GENERAL, _COMPILED)}
+    before = {name: getattr(module, name) for name in (_GENERAL, _COMPILED) if hasattr(module, name)}
 
     def general(
         combine: Callable[..., Any], leaves: Sequence[Tensor], dim: int = 0, additional_inputs: Any = ()
@@ -57,8 +60,9 @@ def scans_kept() -> Iterator[None]:
         return _marked(combine, leaves)
 
     try:
-        setattr(module, _GENERAL, general)
-        setattr(module, _COMPILED, compiled)
+        for name, function in {_GENERAL: general, _COMPILED: compiled}.items():
+            if name in before:
+                setattr(module, name, function)
         yield
     finally:
         for name, function in before.items():
