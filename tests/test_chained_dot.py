@@ -22,7 +22,7 @@ from search_spaces.programs.statements import For, Map, statements
 from search_spaces.schedules.knobs import KnobValue, cover
 
 sys.path.append(str(Path(__file__).parent))
-from chained_workloads import Scores, attention
+from chained_workloads import Scores, attention, folded_product
 
 H200 = target_named("h200")
 TRITON = TritonBackend()
@@ -136,6 +136,24 @@ def test_parts_of_a_walk_are_joined_by_the_rule_by_which_folds_move(scores: Scor
 def test_few_rows_start_with_walks_that_are_shared() -> None:
     space = spaces.build(attention(8, 1, 8192, 128, "bfloat16", shared=4), H200)
     assert all(seed["split"] != 1 for seed in space.sketch("chained_dot_gpu").seeds)
+
+
+@pytest.mark.parametrize("then", ["logsumexp", "softmax", "rms_norm", "layer_norm"])
+def test_rows_of_a_product_are_folded_where_they_are_made(then: str) -> None:
+    workload = folded_product(40, 100, 300, then)
+    inputs = random_inputs(workload, seed=0)
+    part, rng = spaces.build(workload, H200).restricted("chained_dot_gpu"), np.random.default_rng(0)
+    for schedule in [part.sample(rng) for _ in range(3)]:
+        got = interpret(schedule.program, [x.float().numpy() for x in inputs])
+        assert worst(workload, inputs, got) <= 1, schedule
+
+
+def test_short_walks_are_held_by_a_tile_and_rescale_nothing() -> None:
+    schedule = with_tiles(attention(2, 64, 100, 32), 64, 128)
+    assert not walks(schedule)
+    inputs = random_inputs(FORMS["plain"], seed=0)
+    got = interpret(with_tiles(FORMS["plain"], 32, 128).program, [x.float().numpy() for x in inputs])
+    assert worst(FORMS["plain"], inputs, got) <= 1
 
 
 class TestSpecialized:

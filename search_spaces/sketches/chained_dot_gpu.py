@@ -55,7 +55,8 @@ def _lower(chain: Chain, target: Target, values: Values) -> TileProgram:
     body = ChainBody(tile, names)
     grid, name = tile.grid(target.num_sms), chain.workload.name
     if tile.splits == 1:
-        kernel = Kernel(name, grid, (*body.walked(), *body.finished()), tile.launch())
+        statements = body.held() if tile.held else [*body.walked(), *body.finished()]
+        kernel = Kernel(name, grid, tuple(statements), tile.launch())
         return TileProgram(name, buffers(chain.workload), (kernel,))
     first = Kernel(f"{name}_parts", grid, (*body.walked(), *store_parts(body)), tile.launch())
     parts = workspaces(chain, tile.splits)
