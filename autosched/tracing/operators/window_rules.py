@@ -200,11 +200,19 @@ def _over(result: Result, total: Value, count: float) -> Value:
 
 
 def _adaptive_avg_pool(result: Result, x: Value, output_size: Any) -> Value:
-    rank = len(output_size)
+    return _avg_pool(result, x, _adapted(result, x, len(output_size)))
+
+
+def _adaptive_max_pool(result: Result, x: Value, output_size: Any) -> tuple[Value, ...]:
+    return _max_pool(result, x, _adapted(result, x, len(output_size)))
+
+
+def _adapted(result: Result, x: Value, rank: int) -> list[int]:
+    """How long windows of one size are that make as many as the result has."""
     pairs = list(zip(x.shape[-rank:], result.shape[-rank:], strict=True))
     if any(n % m for n, m in pairs):
         raise UnsupportedError(f"windows of several sizes, as {result.shape[-rank:]} of {x.shape[-rank:]} are")
-    return _avg_pool(result, x, [n // m for n, m in pairs])
+    return [n // m for n, m in pairs]
 
 
 def _nearest(result: Result, x: Value, output_size: Any, scale_factors: Any = None, *further: Any) -> Value:
@@ -221,5 +229,6 @@ RULES: Mapping[str, Callable[..., Any]] = {
     **dict.fromkeys(("max_pool2d_with_indices", "max_pool3d_with_indices"), _max_pool),
     **dict.fromkeys(("avg_pool1d", "avg_pool2d", "avg_pool3d"), _avg_pool),
     **dict.fromkeys(("_adaptive_avg_pool2d", "_adaptive_avg_pool3d"), _adaptive_avg_pool),
+    **dict.fromkeys(("adaptive_max_pool2d", "adaptive_max_pool3d"), _adaptive_max_pool),
     **dict.fromkeys(("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d"), _nearest),
 }
