@@ -24,6 +24,7 @@ from search_spaces.programs.statements import (
     Position,
     Prefetch,
     Reduce,
+    Regroup,
     Split,
     Statement,
     Store,
@@ -109,6 +110,8 @@ class _Program:
                 self._set(s.dst, np.broadcast_to(values, s.dst.shape))
             case Reduce():
                 self._reduce(s)
+            case Regroup():
+                self._set(s.dst, self.tiles[s.src][1].reshape(s.dst.shape))
             case Split():
                 tile, values = self.tiles[s.src]
                 first, second = np.split(values, 2, axis=tile.axes.index(s.axis))

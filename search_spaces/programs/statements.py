@@ -147,6 +147,18 @@ class Reduce:
 
 
 @dataclass(frozen=True, slots=True)
+class Regroup:
+    """`dst = src`, with several axes in place of `axis`, of which the last has its neighbours.
+
+    Position p along an axis of 2 * 32 * 8 becomes p // 256, p // 8 % 32 and p % 8.
+    """
+
+    dst: Tile
+    src: str
+    axis: str
+
+
+@dataclass(frozen=True, slots=True)
 class Split:
     """`first, second = the two halves of src along axis` (epilogue sub-tiling)."""
 
@@ -221,7 +233,7 @@ class If:
     otherwise: tuple[Statement, ...] = ()
 
 
-Statement = Load | Gather | Position | View | Fill | Dot | Map | Reduce | Split | Store | Prefetch | For | If
+Statement = Load | Gather | Position | View | Fill | Dot | Map | Reduce | Regroup | Split | Store | Prefetch | For | If
 
 
 def statements(body: tuple[Statement, ...]) -> Iterator[Statement]:
@@ -249,7 +261,7 @@ def produced(statement: Statement) -> tuple[Tile, ...]:
     match statement:
         case Load(dst=dst) | Gather(dst=dst) | Position(dst=dst) | View(dst=dst) | Fill(dst=dst):
             return (dst,)
-        case Dot(dst=dst) | Map(dst=dst) | Reduce(dst=dst):
+        case Dot(dst=dst) | Map(dst=dst) | Reduce(dst=dst) | Regroup(dst=dst):
             return (dst,)
         case Split(first=first, second=second):
             return (first, second)

@@ -15,6 +15,7 @@ from search_spaces.programs.statements import (
     Position,
     Prefetch,
     Reduce,
+    Regroup,
     Split,
     Statement,
     Store,
@@ -85,6 +86,8 @@ def _statement_text(s: Statement) -> str:
             return f"{s.dst} = {s.operator}({shown})"
         case Reduce():
             return f"{s.dst} = {s.operator} of {s.src} over {s.axis}"
+        case Regroup():
+            return f"{s.dst} = {s.src} regrouped along {s.axis}"
         case Split():
             return f"{s.first}, {s.second.name} = halves of {s.src} along {s.axis}"
         case Store():

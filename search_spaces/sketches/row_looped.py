@@ -6,7 +6,7 @@ After:   grid r.0 in R/H:
            for c.0: total += sum of exp(x_tile - top)
            for c.0: store out_tile
 With `online`, folds join the loop of those that they depend on where they can, here the sum that of the maximum;
-`accumulate` says whether an iteration folds its columns by row or by point (see `running_folds` for both). Rows that
+`accumulate` says whether an iteration folds its columns by row, by point or by thread (see `running_folds`). Rows that
 lie across memory are always folded by point: a program then has neighbours in memory as its rows.
 """
 
@@ -17,6 +17,7 @@ from dataclasses import replace
 from itertools import product
 
 from search_spaces.devices.target import Target
+from search_spaces.devices.warps import WARP
 from search_spaces.programs.grid import Grid
 from search_spaces.programs.lowering import buffers
 from search_spaces.programs.statements import Statement
@@ -26,7 +27,14 @@ from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Value
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.pointwise import PREFETCH_BYTES, launch
-from search_spaces.sketches.rows.aligned_rows import ADDED, ALIGNED, AlignedRows, aligned_rows, with_aligned
+from search_spaces.sketches.rows.aligned_rows import (
+    ADDED,
+    ALIGNED,
+    AlignedRows,
+    aligned_rows,
+    vector_of_rows,
+    with_aligned,
+)
 from search_spaces.sketches.rows.column_walk import ColumnWalk
 from search_spaces.sketches.rows.contributions import unchanged
 from search_spaces.sketches.rows.kept_loops import KeptLoops, Walking
@@ -38,9 +46,11 @@ from search_spaces.sketches.rows.row_parts import (
     split_outputs,
     storing,
 )
-from search_spaces.sketches.rows.running_folds import Walks, alike, reduce_columns
+from search_spaces.sketches.rows.running_folds import Walks, alike, reduce_columns, walks_on
+from search_spaces.sketches.rows.thread_parts import Accumulated, ThreadParts
 from search_spaces.structure.axes import Structure
 from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.walking import gathers
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Stage, Workload
 
@@ -58,10 +68,10 @@ _START_ROWS_CPU = 4096
 def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     """One sketch for reductions."""
     structure = rows_on(workload, target)
-    walks, where = Walks.of(structure), unchanged(structure)
+    walks, where = walks_on(structure, target), unchanged(structure)
     aligned = None if any(where.values()) else aligned_rows(structure, target)
     knobs = (*_knobs(structure, target, walks), *((ALIGNED,) if aligned else ()))
-    of_rows = Walks.of(replace(structure, folds=folds_of_rows(structure))) if structure.kept else walks
+    of_rows = walks_on(replace(structure, folds=folds_of_rows(structure)), target) if structure.kept else walks
     seeds = _seeds(structure, walks, knobs) if target.kind == "gpu" else _cpu_seeds(structure, walks, target, knobs)
     return (
         Sketch(
@@ -74,6 +84,22 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
             added=ADDED if aligned else (),
         ),
     )
+
+
+def _accumulations(structure: Structure) -> tuple[str, ...]:
+    """Where running values may be kept."""
+    if structure.outer:
+        return ("point",)
+    looked_up = any(gathers(structure.body_of(s)) for s in structure.folds)
+    return ("row", "point") if structure.kept or looked_up else ("row", "point", "thread")
+
+
+def _accumulated(structure: Structure, values: Values, aligned: AlignedRows | None) -> Accumulated:
+    if values.get("accumulate") != "thread":
+        return "point" if values.get("accumulate") == "point" else "row"
+    by_vectors = aligned is None or values.flag(ALIGNED.name)
+    threads, vector = WARP * values.integer("warps"), vector_of_rows(structure) if by_vectors else 1
+    return ThreadParts(values.tile("columns"), threads, vector)
 
 
 def column_tiling(structure: Structure, target: Target) -> Tiling:
@@ -100,7 +126,7 @@ def _knobs(structure: Structure, target: Target, walks: Walks) -> tuple[Knob, ..
     if target.kind == "gpu":
         return (
             *shared,
-            Choice("accumulate", ("point",) if structure.outer else ("row", "point")),
+            Choice("accumulate", _accumulations(structure)),
             Choice("warps", (1, 2, 4, 8, 16, 32)),
             Choice("stages", (1, 2, 3, 4)),
             streaming,
@@ -114,12 +140,12 @@ def _seeds(structure: Structure, walks: Walks, knobs: tuple[Knob, ...]) -> tuple
     seeds = []
     for (rows, columns, warps, stages), online in product(_SEEDS_OUTER if structure.outer else _SEEDS, walks.starts):
         # By point an exponential more is computed for every element of what is rescaled.
-        by_row = online and len(walks.starts) == 1 and not structure.outer
+        by_thread = online and len(walks.starts) == 1 and not structure.outer
         values = {
             "rows": nearest(own["rows"], rows),
             "columns": nearest(own["columns"], columns),
             "online": online,
-            "accumulate": "row" if by_row else "point",
+            "accumulate": _accumulations(structure)[-1] if by_thread else "point",
             "warps": warps,
             "stages": stages,
             "streaming": False,
@@ -169,7 +195,7 @@ def _lower(
     if aligned and values.flag(ALIGNED.name):
         walk = replace(walk, skew=aligned.skew(rows.place))
     names, known = Names({s.name for s in workload.stages}), dict[str, Tile]()
-    how = Walking(values.get("accumulate") == "point", values.flag("online"), values.flag("streaming"))
+    how = Walking(_accumulated(structure, values, aligned), values.flag("online"), values.flag("streaming"))
     body: list[Statement] = []
     whole = replace(rows, structure=replace(structure, folds=folds_of_rows(structure)))
     points, per_row = split_outputs(structure)
@@ -178,7 +204,7 @@ def _lower(
         some = replace(walk, unchanged=alike(where, group), rows=rows.place)
         if early and number == 0:
             some = storing(some, rows, early, names, how.streaming)
-        body += reduce_columns(whole, some, group, names, known, how.by_point)
+        body += reduce_columns(whole, some, group, names, known, how.by)
     points = [] if early else points
     if structure.kept:
         body += KeptLoops(rows, walk, how, names, where).statements(known, points)

@@ -28,6 +28,7 @@ from search_spaces.programs.statements import (
     Position,
     Prefetch,
     Reduce,
+    Regroup,
     Split,
     Statement,
     Store,
@@ -97,6 +98,8 @@ class KernelPrinter:
                 self._map(statement)
             case Reduce():
                 self._reduce(statement)
+            case Regroup(dst=dst, src=src):
+                self._tiles.assign(dst, f"tl.reshape({self._tiles.name(src)}, {list(dst.shape)})")
             case Split():
                 self._split(statement)
             case Store():
