@@ -25,14 +25,14 @@ def traced(function, *tensors: torch.Tensor) -> Workload:
 WORKLOADS = {
     "softmax": ops.softmax(3, 5000),
     "layer norm": ops.layernorm(3, 2500, dtype="float16"),
-    "place of the largest": traced(lambda x: x.argmax(-1), torch.empty(5, 1500)),
-    "vectors without rows": traced(lambda x, y: (x.abs() + y).sum(-1), torch.empty(3, 1500), torch.empty(1500)),
+    "place of the largest": traced(lambda x: x.argmax(-1), torch.empty(5, 2100)),
+    "vectors without rows": traced(lambda x, y: (x.abs() + y).sum(-1), torch.empty(3, 2100), torch.empty(2100)),
     "sums over two axes": traced(lambda x, y: (x * y).sum((1, 2)), torch.empty(2, 3, 700), torch.empty(2, 1, 700)),
 }
 
 
-def samples(workload: Workload, count: int) -> list[Schedule]:
-    space = spaces.build(workload, GPUS["h200"]).restricted("row_looped", accumulate=("thread",))
+def samples(workload: Workload, sketch: str, count: int) -> list[Schedule]:
+    space = spaces.build(workload, GPUS["h200"]).restricted(sketch, accumulate=("thread",))
     rng = np.random.default_rng(1)
     return [space.sample(rng) for _ in range(count)]
 
@@ -42,7 +42,8 @@ def test_folds_by_thread_are_right(triton_interpreter, name: str) -> None:
     workload, backend = WORKLOADS[name], TritonBackend()
     inputs = random_inputs(workload, seed=3)
     given = {t.name: x.numpy() for t, x in zip(workload.inputs, inputs, strict=True)}
-    for number, schedule in enumerate(samples(workload, 6)):
+    schedules = [*samples(workload, "row_looped", 5), *samples(workload, "row_split", 2)]
+    for number, schedule in enumerate(schedules):
         results = [interpret(schedule.program, [x.double().numpy() for x in inputs])]
         if number < 2:
             results.append(triton_interpreter.run_all(backend.render(schedule.program, ""), schedule.program, given))

@@ -17,7 +17,6 @@ from dataclasses import replace
 from itertools import product
 
 from search_spaces.devices.target import Target
-from search_spaces.devices.warps import WARP
 from search_spaces.programs.grid import Grid
 from search_spaces.programs.lowering import buffers
 from search_spaces.programs.statements import Statement
@@ -32,7 +31,6 @@ from search_spaces.sketches.rows.aligned_rows import (
     ALIGNED,
     AlignedRows,
     aligned_rows,
-    vector_of_rows,
     with_aligned,
 )
 from search_spaces.sketches.rows.column_walk import ColumnWalk
@@ -47,10 +45,9 @@ from search_spaces.sketches.rows.row_parts import (
     storing,
 )
 from search_spaces.sketches.rows.running_folds import Walks, alike, reduce_columns, walks_on
-from search_spaces.sketches.rows.thread_parts import Accumulated, ThreadParts
+from search_spaces.sketches.rows.thread_parts import accumulated, accumulations
 from search_spaces.structure.axes import Structure
 from search_spaces.workloads.expressions.affine import Affine
-from search_spaces.workloads.expressions.walking import gathers
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Stage, Workload
 
@@ -86,22 +83,6 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     )
 
 
-def _accumulations(structure: Structure) -> tuple[str, ...]:
-    """Where running values may be kept."""
-    if structure.outer:
-        return ("point",)
-    looked_up = any(gathers(structure.body_of(s)) for s in structure.folds)
-    return ("row", "point") if structure.kept or looked_up else ("row", "point", "thread")
-
-
-def _accumulated(structure: Structure, values: Values, aligned: AlignedRows | None) -> Accumulated:
-    if values.get("accumulate") != "thread":
-        return "point" if values.get("accumulate") == "point" else "row"
-    by_vectors = aligned is None or values.flag(ALIGNED.name)
-    threads, vector = WARP * values.integer("warps"), vector_of_rows(structure) if by_vectors else 1
-    return ThreadParts(values.tile("columns"), threads, vector)
-
-
 def column_tiling(structure: Structure, target: Target) -> Tiling:
     """How many columns an iteration takes."""
     extent = structure.column.extent
@@ -126,7 +107,7 @@ def _knobs(structure: Structure, target: Target, walks: Walks) -> tuple[Knob, ..
     if target.kind == "gpu":
         return (
             *shared,
-            Choice("accumulate", _accumulations(structure)),
+            Choice("accumulate", accumulations(structure)),
             Choice("warps", (1, 2, 4, 8, 16, 32)),
             Choice("stages", (1, 2, 3, 4)),
             streaming,
@@ -137,6 +118,7 @@ def _knobs(structure: Structure, target: Target, walks: Walks) -> tuple[Knob, ..
 def _seeds(structure: Structure, walks: Walks, knobs: tuple[Knob, ...]) -> tuple[Values, ...]:
     """Tiles of a few vectors a thread, each row read as seldom as can be."""
     own = {k.name: k for k in knobs}
+    own_thread = "thread" if "thread" in accumulations(structure) else "row"
     seeds = []
     for (rows, columns, warps, stages), online in product(_SEEDS_OUTER if structure.outer else _SEEDS, walks.starts):
         # By point an exponential more is computed for every element of what is rescaled.
@@ -145,7 +127,7 @@ def _seeds(structure: Structure, walks: Walks, knobs: tuple[Knob, ...]) -> tuple
             "rows": nearest(own["rows"], rows),
             "columns": nearest(own["columns"], columns),
             "online": online,
-            "accumulate": _accumulations(structure)[-1] if by_thread else "point",
+            "accumulate": own_thread if by_thread else "point",
             "warps": warps,
             "stages": stages,
             "streaming": False,
@@ -195,7 +177,7 @@ def _lower(
     if aligned and values.flag(ALIGNED.name):
         walk = replace(walk, skew=aligned.skew(rows.place))
     names, known = Names({s.name for s in workload.stages}), dict[str, Tile]()
-    how = Walking(_accumulated(structure, values, aligned), values.flag("online"), values.flag("streaming"))
+    how = Walking(accumulated(structure, values, aligned, "row"), values.flag("online"), values.flag("streaming"))
     body: list[Statement] = []
     whole = replace(rows, structure=replace(structure, folds=folds_of_rows(structure)))
     points, per_row = split_outputs(structure)

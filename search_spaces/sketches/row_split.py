@@ -40,7 +40,7 @@ from search_spaces.sketches.rows.row_parts import (
     storing,
 )
 from search_spaces.sketches.rows.running_folds import Walks, join_parts, reduce_part, walks_on
-from search_spaces.sketches.rows.thread_parts import Accumulated
+from search_spaces.sketches.rows.thread_parts import Accumulated, accumulated, accumulations
 from search_spaces.structure.axes import Structure
 from search_spaces.structure.dependent_folds import Group
 from search_spaces.workloads.expressions.affine import Affine
@@ -84,7 +84,7 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
             ("rows", "split", "columns", "warps", "stages", *([ALIGNED.name] if aligned else [])),
             rules=tuple(rules),
             seeds=with_aligned(seeds) if aligned else seeds,
-            added=ADDED if aligned else (),
+            added=(("accumulate", "point"), *ADDED) if not on_cpu else (),
         ),
     )
 
@@ -140,8 +140,10 @@ def _knobs(structure: Structure, target: Target, walks: Walks) -> tuple[Knob, ..
     )
     if target.kind != "gpu":
         return (*shared_knobs, Choice("vectors", (1, 2, 4, 8)), Choice("prefetch", PREFETCH_BYTES), STREAMING)
+    by_thread = "thread" in accumulations(structure)
     return (
         *shared_knobs,
+        *((Choice("accumulate", ("point", "thread")),) if by_thread else ()),
         Choice("warps", (1, 2, 4, 8, 16)),
         Choice("stages", (1, 2, 3, 4)),
         STREAMING,
@@ -164,6 +166,7 @@ def _seeds(structure: Structure, target: Target, walks: Walks, knobs: dict[str, 
                 "rows": height,
                 "columns": nearest(knobs["columns"], columns),
                 "online": online,
+                "accumulate": "thread" if online else "point",
                 "warps": warps,
                 "stages": stages,
                 "streaming": False,
@@ -184,7 +187,8 @@ def _lower(
     rows = RowTiles(structure, values.tile("rows"), walk.walked)
     if aligned and values.flag(ALIGNED.name):
         walk = replace(walk, skew=aligned.skew(rows.place))
-    parts = _Parts(rows, walk, by="point" if target.kind == "gpu" else "row")
+    by = accumulated(structure, values, aligned, "point" if target.kind == "gpu" else "row")
+    parts = _Parts(rows, walk, by)
     launched = launch(target, values)
     points, per_row = split_outputs(structure)
     early = ready_early(structure, points)

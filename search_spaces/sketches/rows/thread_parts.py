@@ -12,10 +12,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from search_spaces.devices.warps import WARP
 from search_spaces.programs.lowering import Emitter
 from search_spaces.programs.statements import Reduce
 from search_spaces.programs.tiles import Tile
+from search_spaces.schedules.knobs import Values
+from search_spaces.sketches.rows.aligned_rows import ALIGNED, AlignedRows, vector_of_rows
 from search_spaces.sketches.rows.row_parts import RowTiles, folded_in, spread
+from search_spaces.structure.axes import Structure
+from search_spaces.workloads.expressions.walking import gathers
 from search_spaces.workloads.workload import Stage
 
 _TURN, THREAD, _NEIGHBOUR = "turn", "thread", "neighbour"
@@ -62,3 +67,23 @@ class ThreadParts:
 
 # Where running values are kept: one for every row, for every point of a turn, or for every thread.
 Accumulated = Literal["row", "point"] | ThreadParts
+
+
+def accumulations(structure: Structure) -> tuple[str, ...]:
+    """Where running values may be kept on a GPU."""
+    if structure.outer:
+        return ("point",)
+    looked_up = any(gathers(structure.body_of(s)) for s in structure.folds)
+    return ("row", "point") if structure.kept or looked_up else ("row", "point", "thread")
+
+
+def accumulated(
+    structure: Structure, values: Values, aligned: AlignedRows | None, otherwise: Literal["row", "point"]
+) -> Accumulated:
+    """Where running values are kept, as the knobs say, or else `otherwise`."""
+    chosen = values.get("accumulate", otherwise)
+    if chosen != "thread":
+        return "point" if chosen == "point" else "row"
+    by_vectors = aligned is None or values.flag(ALIGNED.name)
+    threads, vector = WARP * values.integer("warps"), vector_of_rows(structure) if by_vectors else 1
+    return ThreadParts(values.tile("columns"), threads, vector)
