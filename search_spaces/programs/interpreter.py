@@ -14,17 +14,21 @@ import numpy as np
 
 from search_spaces.programs.operations import FOLDS, OPERATIONS, Array
 from search_spaces.programs.statements import (
+    Combination,
+    Deinterleave,
     Dot,
     Fill,
     For,
     Gather,
     If,
+    Interleave,
     Load,
     Map,
     Position,
     Prefetch,
     Reduce,
     Regroup,
+    Scan,
     Split,
     Statement,
     Store,
@@ -112,11 +116,22 @@ class _Program:
                 self._reduce(s)
             case Regroup():
                 self._set(s.dst, self.tiles[s.src][1].reshape(s.dst.shape))
+            case Scan():
+                self._scan(s)
             case Split():
                 tile, values = self.tiles[s.src]
                 first, second = np.split(values, 2, axis=tile.axes.index(s.axis))
                 self._set(s.first, first)
                 self._set(s.second, second)
+            case Deinterleave():
+                tile, values = self.tiles[s.src]
+                before = (slice(None),) * tile.axes.index(s.axis)
+                for p, dst in enumerate(s.dst):
+                    self._set(dst, values[(*before, slice(p, None, len(s.dst)))])
+            case Interleave():
+                along = s.dst.axes.index(s.axis)
+                tiles = [_aligned(values, tile.axes, s.dst.axes) for tile, values in map(self.tiles.__getitem__, s.src)]
+                self._set(s.dst, np.stack(tiles, axis=along + 1).reshape(s.dst.shape))
             case Store():
                 self._scatter(s)
             case Prefetch():
@@ -175,8 +190,45 @@ class _Program:
             values = np.where(inside, values, np.asarray(left_out, dtype=values.dtype))
         self._set(s.dst, FOLDS[s.operator](values, axis=axis))
 
+    def _scan(self, s: Scan) -> None:
+        """One element after the other."""
+        axis, combine = s.dsts[0].axes.index(s.axis), s.combine
+        elements: list[Array] = []
+        for name, dst in zip(s.srcs, s.dsts, strict=True):
+            tile, values = self.tiles[name]
+            elements.append(np.moveaxis(_aligned(values, tile.axes, dst.axes).astype(_held_as(dst.dtype)), axis, 0))
+        made = [np.empty_like(x) for x in elements]
+        order = range(len(elements[0]))
+        running: list[Array] = []
+        for at in reversed(order) if s.reverse else order:
+            right = [x[at] for x in elements]
+            running = self._combined(combine, running, right) if running else right
+            for whole, value in zip(made, running, strict=True):
+                whole[at] = value
+        for dst, whole in zip(s.dsts, made, strict=True):
+            self._set(dst, np.moveaxis(whole, 0, axis))
+
+    def _combined(self, combine: Combination, left: Sequence[Array], right: Sequence[Array]) -> list[Array]:
+        """The values of the tiles are elements, which may be many at once."""
+        given = zip((*combine.left, *combine.right), (*left, *right), strict=True)
+        values = {tile.name: x.astype(_held_as(tile.dtype)) for tile, x in given}
+        for s in combine.body:
+            types = [_held_as(s.computed)] * len(s.arguments)
+            types[0] = np.float32 if s.operator == "where" else types[0]
+            named = [values[a] if isinstance(a, str) else np.asarray(a) for a in s.arguments]
+            arguments = [x.astype(t) for x, t in zip(named, types, strict=True)]
+            if s.operator == "cast":
+                made = round_to(np.nan_to_num(named[0]) if is_integer(s.dst.dtype) else named[0], s.dst.dtype)
+            else:
+                made = OPERATIONS[s.operator](*arguments)
+            values[s.dst.name] = np.asarray(made, dtype=_held_as(s.dst.dtype))
+        return [values[name] for name in combine.results]
+
     def _positions(self, piece: Slice) -> Array:
-        return piece.start.evaluate(self.variables) + piece.step * np.arange(piece.extent or 1)
+        found = piece.start.evaluate(self.variables) + piece.step * np.arange(piece.extent or 1)
+        for b in reversed(piece.before):
+            found = np.where(self._positions(b.at) < b.size, self._positions(b.then), found)
+        return found
 
     def _placed(self, piece: Slice, own: tuple[str, ...], axes: tuple[str, ...]) -> Array:
         """The positions of a slice that has the axis `own`, or none, shaped to broadcast to a tile with `axes`."""

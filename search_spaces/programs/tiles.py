@@ -41,7 +41,8 @@ class Slice:
 
     `extent=None` picks a single index, and the tile does not have that axis. `clamped`: positions beyond the end of the
     buffer read its last one instead of a fill value, so that no load needs a mask; for what nobody uses. `step`: from
-    one position to the next, which may be negative. `skew`: how far all of them are moved back.
+    one position to the next, which may be negative, or 0. `skew`: how far all of them are moved back. `before`: where
+    other positions are taken, the first that applies, as where a dimension is padded by its reflection.
     """
 
     start: Affine
@@ -49,14 +50,25 @@ class Slice:
     clamped: bool = False
     step: int = 1
     skew: Skew | None = None
+    before: tuple[Before, ...] = ()
 
     def __str__(self) -> str:
         clamped = " clamped" if self.clamped else ""
+        first = "".join(f"({b.then}) before {b.size} of ({b.at}), " for b in self.before)
         if self.extent is None:
-            return f"{self.start}{clamped}"
+            return f"{first}{self.start}{clamped}"
         step = "" if self.step == 1 else f" step {self.step}"
         back = f" - {self.skew}" if self.skew else ""
-        return f"{self.start}{back} : +{self.extent}{step}{clamped}"
+        return f"{first}{self.start}{back} : +{self.extent}{step}{clamped}"
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """The positions of `then` where those of `at` are below `size`."""
+
+    at: Slice
+    size: int
+    then: Slice
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,4 +136,6 @@ def reach(piece: Slice, extents: Mapping[str, int]) -> tuple[int, int]:
     """The smallest and the largest index that the slice can have."""
     along = piece.step * ((piece.extent or 1) - 1)
     back = piece.skew.most if piece.skew else 0
-    return piece.start.minimum(extents) + min(0, along) - back, piece.start.maximum(extents) + max(0, along)
+    least, most = piece.start.minimum(extents) + min(0, along) - back, piece.start.maximum(extents) + max(0, along)
+    others = [reach(b.then, extents) for b in piece.before]
+    return min([least, *(first for first, _ in others)]), max([most, *(last for _, last in others)])

@@ -66,6 +66,8 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     structure = rows_on(workload, target)
     if target.kind != "gpu":
         _check_on_cpu(structure, target)
+    if structure.scans:
+        raise UnmatchedError(f"{structure.scans[0].name} is a scan, which is not shared among programs")
     if structure.kept:
         raise UnmatchedError("folds of folds are not shared among programs")
     if not _splits(structure, target):

@@ -207,7 +207,7 @@ def _holds(dtype: str, value: float) -> bool:
 def _found(workload: Workload) -> Contraction | None:
     sums = [s for s in workload.stages if s.reduction]
     rest = {s.name: s for s in workload.stages if not s.reduction}
-    if not sums or not has_plain_indices(workload):
+    if not sums or any(s.scan for s in workload.stages) or not has_plain_indices(workload):
         return None
     axes, reduction = sums[0].axes, sums[0].reduction
     assert reduction is not None

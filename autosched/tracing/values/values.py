@@ -130,6 +130,32 @@ class Reduced(Value):
         return (self.argument,)
 
 
+@dataclass(frozen=True, eq=False)
+class ScanOperation:
+    """Values of one shape that are scanned together along a dimension (`search_spaces.workloads.scans`).
+
+    `combine`: what they become, as a scan has it.
+    """
+
+    name: str
+    elements: tuple[Value, ...]
+    combine: tuple[Expression, ...]
+    dim: int
+    reverse: bool = False
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Scanned(Value):
+    """One of the values that come of a scan."""
+
+    operation: ScanOperation
+    output: int = 0
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        return self.operation.elements
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Product(Value):
     """`a @ b` of [*batch, m, k] and [*batch, k, n], with equal batches."""

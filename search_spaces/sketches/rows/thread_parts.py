@@ -73,8 +73,8 @@ def accumulations(structure: Structure) -> tuple[str, ...]:
     """Where running values may be kept on a GPU."""
     if structure.outer:
         return ("point",)
-    looked_up = any(gathers(structure.body_of(s)) for s in structure.folds)
-    return ("row", "point") if structure.kept or looked_up else ("row", "point", "thread")
+    in_order = structure.kept or structure.scans or any(gathers(structure.body_of(s)) for s in structure.folds)
+    return ("row", "point") if in_order else ("row", "point", "thread")
 
 
 def accumulated(

@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from search_spaces.programs.statements import (
+    Deinterleave,
     Dot,
     For,
     Gather,
+    Interleave,
     Map,
     Reduce,
     Regroup,
+    Scan,
     Split,
     Statement,
     Store,
@@ -45,7 +48,13 @@ def read(statement: Statement) -> tuple[str, ...]:
             return tuple(i for i in index if isinstance(i, str))
         case Dot(dst=dst, a=a, b=b):
             return (dst.name, a, b)
-        case Reduce(src=src) | Regroup(src=src) | Split(src=src) | Store(src=src) | View(src=src):
+        case Reduce(src=src) | Regroup(src=src) | Split(src=src) | Deinterleave(src=src):
             return (src,)
+        case Store(src=src) | View(src=src):
+            return (src,)
+        case Scan(srcs=srcs):
+            return srcs
+        case Interleave(src=sources):
+            return sources
         case _:
             return ()
