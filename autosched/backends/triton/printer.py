@@ -115,7 +115,7 @@ class KernelPrinter:
             case Reduce():
                 self._reduce(statement)
             case Regroup(dst=dst, src=src):
-                self._tiles.assign(dst, f"tl.reshape({self._tiles.name(src)}, {list(dst.shape)})")
+                self.tiles.assign(dst, f"tl.reshape({self.tiles.name(src)}, {list(dst.shape)})")
             case Scan():
                 self._scan(statement)
             case Split():
