@@ -277,7 +277,8 @@ class Emitter:
 
     def _tiled(self, axes: Iterable[str]) -> tuple[tuple[str, ...], tuple[int, ...]]:
         """Those of the axes that have an extent here, after those along which they are moved back; and the extents."""
-        own = [x for x in axes if self.place[x].extent is not None]
+        along = (flat.axis if (flat := self.place[x].flat) else x for x in axes if self.place[x].extent is not None)
+        own = list(dict.fromkeys(along))
         back = [x for o in own if (skew := self.place[o].skew) for x in skew.axes if x not in own]
         extents = {x: extent for x in (*back, *own) if (extent := self.place[x].extent) is not None}
         return tuple(extents), tuple(extents.values())
