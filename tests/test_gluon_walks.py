@@ -237,6 +237,21 @@ class TestRefusing:
         read = Reduce(Tile("sum", ("m",), (128,)), "acc", "e", "sum")
         self._refuses((3, read), "what is computed needs the sums of the dots that follow")
 
+    def test_a_tile_that_both_dots_read_is_refused_where_they_overlap(self):
+        program = replace(Attention(), d=128, e=128, tile=(128, 128)).program()
+        kernel = program.kernels[0]
+        same = {"v": "k"}
+        body = tuple(self._with(s, same) for s in kernel.body)
+        with pytest.raises(CompileError, match="dots that follow read k too; expected tiles of their own"):
+            BACKEND.render(replace(program, kernels=(replace(kernel, body=body),)), "")
+
+    def _with(self, s: Statement, named: dict[str, str]) -> Statement:
+        """The walk with fewer loads: those of other tiles instead."""
+        if not isinstance(s, For):
+            return s
+        kept = [x for x in s.body if not (isinstance(x, Load) and x.dst.name in named)]
+        return replace(s, body=tuple(replace(x, b=named.get(x.b, x.b)) if isinstance(x, Dot) else x for x in kept))
+
     def _refuses(self, added: tuple[int, Statement], words: str) -> None:
         program = Attention().program()
         kernel, (at, statement) = program.kernels[0], added

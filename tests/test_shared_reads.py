@@ -19,7 +19,7 @@ from autosched.backends.spaces import build
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.correctness import expect, why_wrong
 from autosched.checking.random_inputs import random_inputs
-from search_spaces import Axis, Schedule, Stage, Workload, target_named
+from search_spaces import Axis, EmptySearchSpaceError, Schedule, Stage, Workload, target_named
 from search_spaces import Tensor as Input
 from search_spaces.programs.grid import Grid
 from search_spaces.programs.interpreter import interpret
@@ -44,7 +44,7 @@ def both(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def circular(x: Tensor) -> Tensor:
-    return F.pad(x, (2, 3, 1, 2), mode="circular")
+    return F.pad(x, (3, 3, 1, 2), mode="circular")
 
 
 SHARING: dict[str, Callable[..., object]] = {
@@ -57,8 +57,8 @@ SHARING: dict[str, Callable[..., object]] = {
     "pairs": lambda x: torch.stack((x[..., ::2] - x[..., 1::2], x[..., ::2] + x[..., 1::2]), -1).flatten(-2),
 }
 SELECTING: dict[str, Callable[..., object]] = {
-    "reflected": lambda x: F.gelu(F.pad(x, (2, 3, 1, 2), mode="reflect")),
-    "replicated": lambda x: F.pad(x, (2, 3, 1, 2), mode="replicate") * 2,
+    "reflected": lambda x: F.gelu(F.pad(x, (3, 3, 1, 2), mode="reflect")),
+    "replicated": lambda x: F.pad(x, (3, 3, 1, 2), mode="replicate") * 2,
     "circular": circular,
     "rolled": lambda x: x.roll((5, -3), (1, 2)) + 1,
 }
@@ -86,7 +86,8 @@ def check(triton_interpreter, workload: Workload, schedule: Schedule) -> None:
     printed = triton_interpreter.run_all(TRITON.render(program, ""), program, given)
     for expected, *found in zip(expect(workload, inputs), interpreted, printed, strict=True):
         for got in found:
-            assert why_wrong(torch.from_numpy(np.ascontiguousarray(got)).half(), expected) is None, str(schedule)
+            values = torch.from_numpy(np.ascontiguousarray(got)).half().view(expected.values.shape)
+            assert why_wrong(values, expected) is None, str(schedule)
 
 
 WRITTEN_OUT = [*((name, 2, 4) for name in SHARING), ("means", 4, 1), ("largest", 1, 8)]
@@ -112,11 +113,29 @@ def test_what_neighbours_read_together_is_loaded_once() -> None:
 @pytest.mark.parametrize("name", SELECTING)
 def test_a_selection_of_reads_is_a_read_of_what_is_selected(triton_interpreter, name: str) -> None:
     workload = workload_of(SELECTING[name])
-    for schedule in schedules(workload, count=2, selected=True):
+    for schedule in schedules(workload, count=2, selected=True, flat=0, unrolled_columns=1):
         (load,) = (s for s in statements(schedule.program.kernels[0].body) if isinstance(s, Load))
         assert any(piece.before for piece in load.slices)
         assert not load.guarded
         check(triton_interpreter, workload, schedule)
+
+
+@pytest.mark.parametrize("width", [1, 2, 4])
+@pytest.mark.parametrize("name", ["reflected", "circular"])
+def test_rows_and_columns_are_walked_as_one_axis(triton_interpreter, name: str, width: int) -> None:
+    workload = workload_of(SELECTING[name])
+    space = build(workload, TARGET).restricted("pointwise", flat=(256,), unrolled_columns=(width,), persistent=(False,))
+    schedule = space.sample(np.random.default_rng(1))
+    # 17 rows of 76 columns.
+    assert schedule.program.kernels[0].grid.programs == 2 * -(-17 * 76 // (256 * width)), str(schedule)
+    check(triton_interpreter, workload, schedule)
+
+
+def test_a_vector_of_rows_that_are_one_axis_divides_them() -> None:
+    space = build(workload_of(SELECTING["reflected"]), TARGET)
+    only = space.restricted("pointwise", flat=(256,), unrolled_columns=(8,))
+    with pytest.raises(EmptySearchSpaceError):
+        only.sample(np.random.default_rng(0))
 
 
 def test_a_selected_index_outside_of_the_tensor_reads_the_fill(triton_interpreter) -> None:

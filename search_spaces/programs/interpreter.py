@@ -28,6 +28,7 @@ from search_spaces.programs.statements import (
     Position,
     Prefetch,
     Reduce,
+    Regroup,
     Scan,
     Split,
     Statement,
@@ -36,7 +37,7 @@ from search_spaces.programs.statements import (
     fold_identity,
 )
 from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
-from search_spaces.programs.tiles import Bound, Slice, Tile
+from search_spaces.programs.tiles import Bound, Slice, Tile, sliced_axes
 from search_spaces.workloads.dtypes import is_integer, range_of, round_to
 
 
@@ -115,6 +116,8 @@ class _Program:
                 self._set(s.dst, values if values.shape == s.dst.shape else np.broadcast_to(values, s.dst.shape))
             case Reduce():
                 self._reduce(s)
+            case Regroup():
+                self._set(s.dst, self.tiles[s.src][1].reshape(s.dst.shape))
             case Scan():
                 self._scan(s)
             case Split():
@@ -224,7 +227,11 @@ class _Program:
         return [values[name] for name in combine.results]
 
     def _positions(self, piece: Slice) -> Array:
-        found = piece.start.evaluate(self.variables) + piece.step * np.arange(piece.extent or 1)
+        count = np.arange(piece.extent or 1)
+        if piece.flat is not None:
+            counted = piece.flat.start.evaluate(self.variables) + count
+            count = counted // piece.flat.size if piece.flat.first else counted % piece.flat.size
+        found = piece.start.evaluate(self.variables) + piece.step * count
         for b in reversed(piece.before):
             found = np.where(self._positions(b.at) < b.size, self._positions(b.then), found)
         return found
@@ -241,8 +248,7 @@ class _Program:
 
     def _indices(self, slices: Sequence[Slice], axes: tuple[str, ...]) -> list[Array]:
         """One index array per dimension, shaped to broadcast to a tile with `axes`: at last those that are sliced."""
-        count = sum(piece.extent is not None for piece in slices)
-        own = iter(axes[len(axes) - count :])
+        own = iter(sliced_axes(slices, axes))
         return [self._placed(p, (next(own),) if p.extent is not None else (), axes) for p in slices]
 
     def _load(self, s: Load) -> None:

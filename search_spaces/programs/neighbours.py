@@ -46,7 +46,7 @@ class Neighbours:
     def _whole(self, load: Load) -> tuple[Load, int, str]:
         """What is loaded for it, which part of that it is, and the axis along which that is taken apart, if it is."""
         for d, (piece, stride) in enumerate(zip(load.slices, self.strides[load.buffer], strict=True)):
-            if stride == 1 and piece.extent is not None and piece.step in _TURNS and not piece.before:
+            if stride == 1 and piece.extent is not None and piece.step in _TURNS and not (piece.before or piece.flat):
                 begin, place = divmod(piece.start.offset, piece.step)
                 start = Affine(piece.start.terms, begin * piece.step)
                 wide = Slice(start, piece.extent * piece.step)

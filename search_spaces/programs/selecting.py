@@ -132,11 +132,12 @@ def _divided(choice: Choice, ranges: Ranges) -> tuple[Ranges | None, Ranges | No
 
 def slice_chosen(index: Chosen, slice_of: Callable[[Affine], Slice]) -> Slice:
     """Where a dimension lies, given where forms do."""
-    extent = next((s.extent for s in map(slice_of, _forms(index)) if s.extent is not None), None)
+    moving = next((s for s in map(slice_of, _forms(index)) if s.extent is not None), None)
 
     def lying(form: Affine) -> Slice:
         found = slice_of(form)
-        return found if found.extent == extent else replace(found, extent=extent, step=0)
+        stands = moving is not None and found.extent is None
+        return replace(found, extent=moving.extent, step=0, flat=moving.flat) if moving and stands else found
 
     def chosen(i: Chosen) -> Slice:
         if isinstance(i, Affine):

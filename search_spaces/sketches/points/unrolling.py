@@ -16,6 +16,7 @@ from search_spaces.programs.lowering import Emitter, Place
 from search_spaces.programs.neighbours import Neighbours
 from search_spaces.programs.statements import Interleave, Statement
 from search_spaces.programs.tiles import Slice, Tile
+from search_spaces.sketches.points.flat_rows import FlatRows
 from search_spaces.structure.axes import Structure
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.walking import accesses
@@ -55,7 +56,7 @@ class Unrolling:
     rows: int
     columns: int
 
-    def emit(self, structure: Structure, first: Emitter, streaming: bool) -> list[Statement]:
+    def emit(self, structure: Structure, first: Emitter, flat: FlatRows | None, streaming: bool) -> list[Statement]:
         """Every output at the place of the emitter, row by row of those that are written out."""
         place = first.place
         neighbours = Neighbours({t.name: t.effective_strides for t in structure.workload.inputs})
@@ -64,11 +65,13 @@ class Unrolling:
         emitters = [[replace(first, place=p, _known={}) for p in row] for row in places]
         for output in structure.outputs:
             own = {x.name for x in output.axes}
-            body, index = structure.body_of(output), tuple(x.name for x in output.axes)
+            body = structure.body_of(output)
+            index = tuple(x.name for x in output.axes if flat is None or x != flat.row)
             for row in emitters if self.row in own else emitters[:1]:
                 along = row if self.column in own else row[:1]
                 parts = [e.everywhere(index, e.tile(body, output.name)) for e in along]
-                whole = replace(first, place={**row[0].place, self.column: place[self.column]})
+                columns = place[self.column] if flat is None else flat.stored
+                whole = replace(first, place={**row[0].place, self.column: columns})
                 whole.store(output.name, index, self._together(parts, first), streaming=streaming)
         return first.body
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from autosched.backends.triton.language.scope import Block, Identifiers
 from search_spaces.programs.tile_program import Buffer
-from search_spaces.programs.tiles import Skew, Slice, may_exceed, may_precede, reach
+from search_spaces.programs.tiles import Flat, Skew, Slice, may_exceed, may_precede, reach, sliced_axes
 from search_spaces.workloads.expressions.affine import Affine
 
 # Offsets up to here fit the 32-bit integers that Triton computes indices with.
@@ -88,7 +88,7 @@ class Indexing:
         tests += [f"{value} >= 0"] if self.precedes(piece) or wraps else []
         if not tests:
             return ""
-        name = self._identifiers.of(("mask", axis, start, extent, piece.step, piece.before, size), f"mask_{axis}")
+        name = self._identifiers.of(("mask", axis, replace(piece, clamped=False), size), f"mask_{axis}")
         return self._define(name, " & ".join(f"({t})" for t in tests) if len(tests) > 1 else tests[0], piece)
 
     def positions(self, axis: str, piece: Slice) -> Along:
@@ -129,7 +129,7 @@ class Indexing:
         base = Affine()
         terms: list[str] = []
         masks: list[str] = []
-        names = iter(axes[len(axes) - sum(p.extent is not None for p in slices) :])
+        names = iter(sliced_axes(slices, axes))
         for piece, stride, size in zip(slices, buffer.strides, buffer.shape, strict=True):
             if piece.extent is None:
                 row = f"{buffer.name}_row"
@@ -183,7 +183,7 @@ class Indexing:
         """The place of rows that begin anywhere, from the vector on that each begins in."""
         rows: list[str] = []
         columns, masks = "", list[str]()
-        names = iter(axes[len(axes) - sum(p.extent is not None for p in slices) :])
+        names = iter(sliced_axes(slices, axes))
         vector = 1
         for piece, stride, size in zip(slices, buffer.strides, buffer.shape, strict=True):
             if piece.extent is None:
@@ -261,7 +261,20 @@ class Indexing:
             return self._chosen(axis, piece)
         if piece.extent is None:
             return self.affine(piece.start)
+        if piece.flat is not None:
+            return self._counted(piece, piece.flat, piece.extent)
         return self.offsets(axis, piece.start, piece.extent, piece.step)
+
+    def _counted(self, piece: Slice, flat: Flat, extent: int) -> str:
+        """The identifier of positions that are counted along an axis of two dimensions."""
+        count = self._identifiers.of(("count", flat, extent), f"{'first' if flat.first else 'second'}_{flat.axis}")
+        text = f"{self.offsets(flat.axis, flat.start, extent)} {'//' if flat.first else '%'} {flat.size}"
+        self._block.define(count, text, self.variables(flat.start))
+        begin, along = self.affine(piece.start), count if piece.step == 1 else f"{count} * {piece.step}"
+        if begin == "0" and piece.step == 1:
+            return count
+        name = self._identifiers.of(("counted", piece.start, piece.step, flat, extent), f"offs_{flat.axis}")
+        return self._define(name, along if begin == "0" else f"{begin} + {along}", piece)
 
     def _chosen(self, axis: str, piece: Slice) -> str:
         """The identifier of positions that are those of the first slice that applies."""
@@ -284,7 +297,8 @@ class Indexing:
 
     def _variables_of(self, piece: Slice) -> frozenset[str]:
         others = (self._variables_of(s) for b in piece.before for s in (b.at, b.then))
-        return self.variables(piece.start).union(*others)
+        flat = self.variables(piece.flat.start) if piece.flat else frozenset[str]()
+        return self.variables(piece.start).union(flat, *others)
 
     def _varying(self, value: Affine) -> list[tuple[str, int]]:
         return [(name, c) for name, c in value.terms if self.extents[name] > 1]
