@@ -125,7 +125,7 @@ def shared_walks(workload: Workload, count: int) -> list[Schedule]:
 
 @pytest.mark.parametrize("scores", [Scores(), Scores(causal=True, with_logarithm=True), Scores(bias="mc")])
 def test_parts_of_a_walk_are_joined_by_the_rule_by_which_folds_move(scores: Scores) -> None:
-    workload = attention(2, 3, 500, 32, scores=scores, shared=4)
+    workload = attention(2, 3, 500, 32, scores=scores, shared=4, values=80)
     inputs = random_inputs(workload, seed=0)
     for schedule in shared_walks(workload, 3):
         assert len(schedule.program.kernels) == 2

@@ -20,6 +20,7 @@ from search_spaces.programs.statements import (
     Dot,
     Fill,
     For,
+    If,
     Load,
     Map,
     Position,
@@ -59,10 +60,14 @@ _ROUNDED_BY = {dtype: operator for operator, dtype in ROUNDINGS.items()}
 
 @dataclass(frozen=True)
 class ChainTile:
-    """The rows of one program, and how it walks, as the knobs of a schedule have it."""
+    """The rows of one program, and how it walks, as the knobs of a schedule have it.
+
+    `portion`: so many positions a program has of the one axis that is carried, where that is not all of them.
+    """
 
     chain: Chain
     values: Values
+    portion: int = 0
 
     @property
     def splits(self) -> int:
@@ -111,12 +116,22 @@ class ChainTile:
     def place(self) -> dict[str, Slice]:
         """Where everything lies in an iteration: rows, columns, and all of what is summed or carried."""
         around = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in self.chain.walked[:-1]}
-        depths = {x.name: Slice(Affine(), self.depth(x)) for x in self.chain.depths}
+        depths = {x.name: Slice(self._begin(x), self.depth(x)) for x in self.chain.depths}
         return {**self.rows, **around, self.chain.c.name: self.columns, **depths}
 
     def depth(self, axis: Axis) -> int:
         """How long tiles are along an axis that is summed or carried."""
-        return self.values.tile("d") if axis in self.looped else padded(max(axis.extent, 16))
+        if axis in self.looped:
+            return self.values.tile("d")
+        return self.portion if axis in self.cut else padded(max(axis.extent, 16))
+
+    def _begin(self, axis: Axis) -> Affine:
+        return start_of((f"{axis.name}.0", self.portion)) if axis in self.cut else Affine()
+
+    @property
+    def cut(self) -> tuple[Axis, ...]:
+        """The carried axis of which a program has a portion."""
+        return tuple(x for p in self.chain.carried.values() for x in p.carried)[:1] if self.portion else ()
 
     @property
     def looped(self) -> tuple[Axis, ...]:
@@ -128,6 +143,7 @@ class ChainTile:
         rows = GridAxis("m.0", self.values.tiling("m")[0])
         outer = [GridAxis(f"{x.name}.0", x.extent) for x in self.chain.outer]
         axes = [*outer, rows, *([GridAxis("c.split", self.splits)] if self.splits > 1 else [])]
+        axes += [GridAxis(f"{x.name}.0", -(-x.extent // self.portion)) for x in self.cut]
         persistent = num_sms * self.values.integer("per_sm") if self.values["grid"] == "persistent" else None
         size = self.values.integer("group")
         return Grid(tuple(axes), (outer[-1].variable, size) if size > 1 else None, persistent)
@@ -226,10 +242,16 @@ class ChainBody:
     def _stored(self, emitter: Emitter) -> list[Statement]:
         """Compute the outputs where the emitter is, and store them."""
         stages = {s.name: s for s in self.chain.workload.stages}
+        cut = {*self.tile.cut}
+        once = [(n, e) for n, e in self.chain.results if not cut <= {*stages[n].axes}]
         for name, result in self.chain.results:
-            tile = emitter.tile(result, "result")
-            emitter.store(name, tuple(x.name for x in stages[name].axes), tile)
-        return [self._moved(s, "store", stages) for s in emitter.body]
+            if (name, result) not in once:
+                emitter.store(name, tuple(x.name for x in stages[name].axes), emitter.tile(result, "result"))
+        body = [self._moved(s, "store", stages) for s in emitter.body]
+        first = emitter.within()
+        for name, result in once:
+            first.store(name, tuple(x.name for x in stages[name].axes), first.tile(result, "result"))
+        return [*body, *(If(f"{x.name}.0", 0, tuple(first.body)) for x in self.tile.cut if once)]
 
     def _moved(self, s: Statement, knob: str, tensors: Collection[str]) -> Statement:
         """A statement as it is addressed: whole tiles of these tensors by descriptor where the schedule says so."""
