@@ -175,6 +175,18 @@ class TestPrinting:
     def test_dots_in_order_wait_for_each_other(self, check_golden):
         check_golden("triton", BACKEND.render(ATTENTIONS["in order and turns"].program(), "a schedule"))
 
+    def test_a_boundary_of_one_tile_has_no_loop(self):
+        text = BACKEND.render(Attention(causal=True).program(), "")
+        dots = text[text.index("def attention_dots") :]
+        assert dots.count("for c_1 in") == 0
+        assert dots.count("for c_0 in") == 1
+        assert BACKEND.render(Attention(causal=True, tile=(128, 64)).program(), "").count("for c_1 in") == 2
+
+    def test_rows_are_divided_by_one_reciprocal_each(self):
+        text = BACKEND.render(Attention().program(), "")
+        assert "total_inverse = 1.0 / total" in text
+        assert "acc = acc * total_inverse[:, None]" in text
+
     def test_the_same_program_prints_the_same_text(self):
         first, second = (BACKEND.render(Attention(causal=True).program(), "") for _ in range(2))
         assert first == second
