@@ -58,7 +58,7 @@ COLUMNS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 COLUMNS_ACROSS = (1, 2, 4, 8, 16, 32, 64, 128)
 COLUMNS_ACROSS_CPU = (1, 2, 4, 8, 16)
 # (rows, columns, warps, stages) of tiles to start from: 16 to 64 elements a thread, one iteration in flight or more.
-_SEEDS = ((1, 2048, 4, 1), (1, 4096, 8, 2), (4, 512, 4, 2), (1, 8192, 16, 1))
+_SEEDS = ((1, 2048, 4, 1), (1, 4096, 4, 1), (1, 4096, 8, 2), (4, 512, 4, 2), (1, 8192, 16, 1))
 _SEEDS_OUTER = ((64, 32, 4, 1), (128, 32, 4, 2), (256, 16, 4, 1), (32, 64, 4, 1), (512, 16, 8, 2))
 # Rows of a tile to start from on a CPU: of running values of float32, a quarter to half of a first-level cache.
 _START_ROWS_CPU = 4096
