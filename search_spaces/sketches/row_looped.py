@@ -26,6 +26,7 @@ from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest, padded
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
+from search_spaces.sketches.points.rounding_in_pairs import rounding_in_pairs
 from search_spaces.sketches.pointwise import PREFETCH_BYTES, launch
 from search_spaces.sketches.rows.aligned_rows import (
     ADDED,
@@ -79,7 +80,7 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
         Sketch(
             "row_looped",
             knobs,
-            lambda values: _lower(structure, target, values, of_rows, where, aligned),
+            lambda values: rounding_in_pairs(_lower(structure, target, values, of_rows, where, aligned), target),
             ("rows", "columns", "warps", "stages", *([ALIGNED.name] if aligned else [])),
             rules=(Rule(("online", ALIGNED.name), walks.why_not_aligned),) if aligned else (),
             seeds=with_aligned(seeds) if aligned else seeds,
