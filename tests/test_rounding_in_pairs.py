@@ -46,9 +46,9 @@ def test_values_rounded_in_pairs_are_right(function) -> None:
         assert error_ratio(torch.from_numpy(got), expected) <= 1, str(schedule)
 
 
-def test_a_value_between_two_operators_is_rounded_in_pairs_and_what_is_stored_is_not() -> None:
-    source = printed(traced(lambda x: torch.tanh(x * 1.7) * x, 4096))
-    assert source.count("_round_bfloat16(") == 2
+def test_what_a_function_is_computed_of_is_rounded_in_pairs_and_what_is_stored_is_not() -> None:
+    source = printed(traced(lambda x: torch.tanh(x * 1.7), 4096))
+    assert source.count("_round_bfloat16(") == 1
     assert source.count(".to(tl.bfloat16)") == 1
 
 
@@ -68,3 +68,8 @@ def test_older_gpus_round_one_by_one() -> None:
     old = dataclasses.replace(GPUS["a100"], capability=75)
     program = build(workload, old).sample(np.random.default_rng(0)).program
     assert "_round_" not in TritonBackend().render(program, "")
+
+
+def test_products_and_sums_of_bfloat16_stay_narrow() -> None:
+    """Their roundings cost nothing: two are computed and rounded by one instruction."""
+    assert "_round_" not in printed(traced(lambda x: (x * x + x) * x, 4096))
