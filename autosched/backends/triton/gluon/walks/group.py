@@ -95,9 +95,13 @@ class _Group:
             self._overlapped_loop(first, later=True)
         for loop in self.form.walk[1:]:
             self._overlapped_loop(loop, later=False)
-        self._release_held()
+        late = {x for d in one.then for x in (d.a, d.b)} & {s.dst.name for s in self.form.held}
+        if not late:
+            self._release_held()
         self._then_dots(one, rings)
         self._wait_then(one, rings)
+        if late:
+            self._release_held()
 
     def _first_iteration(self, loop: For, one: Iteration, rings: dict[str, Ring]) -> None:
         indexing, block = self.printer.indexing, self.printer.block
@@ -106,7 +110,7 @@ class _Group:
         self._first_dots(one, rings)
         self._give_turn(one.first)
         self._wait(one.first, 0)
-        self._release(one.first, rings, "step")
+        self._release_first(one, rings)
         for s in (*one.points, *one.moves):
             self.printer.print(s)
         self._take_rows(one)
@@ -121,7 +125,7 @@ class _Group:
         self._then_dots(one, rings)
         self._give_turn(one.first)
         self._wait(one.first, len(one.then))
-        self._release(one.first, rings, "step")
+        self._release_first(one, rings)
         for s in one.points:
             self.printer.print(s)
         self._wait_then(one, rings)
@@ -205,6 +209,12 @@ class _Group:
     def _release(self, dots: Sequence[Dot], rings: dict[str, Ring], step: str) -> None:
         for ring in self._of(dots, rings):
             self._write(f"hopper.mbarrier.arrive({ring.empty(step)})")
+
+    def _release_first(self, one: Iteration, rings: dict[str, Ring]) -> None:
+        """Give back what the first dots alone read."""
+        for ring in self._of(one.first, rings):
+            if ring not in self._of(one.then, rings):
+                self._write(f"hopper.mbarrier.arrive({ring.empty('step')})")
 
     def _release_held(self) -> None:
         if self.form.held:
