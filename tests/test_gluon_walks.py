@@ -187,6 +187,17 @@ class TestPrinting:
         assert "total_inverse = 1.0 / total" in text
         assert "acc = acc * total_inverse[:, None]" in text
 
+    def test_dots_that_follow_each_other_run_together(self):
+        program = Attention(launch=IN_ORDER).program()
+        kernel = program.kernels[0]
+        other = Tile("other", ("m", "c"), (128, 128))
+        more = (Fill(other, 0.0), Dot(other, "q", "k", "d"))
+        body = tuple(
+            replace(s, body=(*s.body[:3], *more, *s.body[3:])) if isinstance(s, For) else s for s in kernel.body
+        )
+        text = BACKEND.render(replace(program, kernels=(replace(kernel, body=body),)), "")
+        assert "s, other = hopper.warpgroup_mma_wait(0, deps=(s, other))" in text
+
     @pytest.mark.parametrize("launch", [FREE, IN_ORDER])
     def test_a_tile_that_both_dots_read_is_given_back_once(self, launch):
         program = Attention(d=64, e=64, launch=launch).program()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 
 from autosched.backends.triton.gluon.form import k_major
 from autosched.backends.triton.gluon.walks.form import WalkForm, brought, sides
@@ -66,10 +66,12 @@ class _Group:
         rings = self._rings(loop)
         self._open(loop, later=False)
         seen: set[str] = set()
-        for dots, others in _runs(loop, rings):
-            if dots:
-                self._run(dots, loop, rings, seen)
-            for s in others:
+        for run in _runs(loop, rings):
+            for s in run.fills:
+                self.printer.print(s)
+            if run.dots:
+                self._run(run.dots, loop, rings, seen)
+            for s in run.others:
                 self.printer.print(s)
         self._write("step += 1")
         self.printer.block.close()
@@ -267,21 +269,30 @@ def _taken(number: int) -> str:
     return f"rows_{number}"
 
 
-def _runs(loop: For, rings: Collection[str]) -> Iterator[tuple[list[Dot], list[Statement]]]:
-    """Dots that follow each other, and what follows on them."""
-    dots: list[Dot] = []
-    others: list[Statement] = []
+@dataclass
+class _Run:
+    """Dots that run together, what their sums start from, and what follows on them."""
+
+    fills: list[Statement] = field(default_factory=list)
+    dots: list[Dot] = field(default_factory=list)
+    others: list[Statement] = field(default_factory=list)
+
+
+def _runs(loop: For, rings: Collection[str]) -> list[_Run]:
+    """The iteration, one run after the other."""
+    runs = [_Run()]
+    summed = {s.dst.name for s in loop.body if isinstance(s, Dot)}
     for s in loop.body:
         if isinstance(s, Load) and s.dst.name in rings:
             continue
+        starts = isinstance(s, Fill) and s.dst.name in summed
+        if (starts or isinstance(s, Dot)) and runs[-1].others:
+            runs.append(_Run())
         if isinstance(s, Dot):
-            if others:
-                yield dots, others
-                dots, others = [], []
-            dots.append(s)
+            runs[-1].dots.append(s)
         else:
-            others.append(s)
-    yield dots, others
+            (runs[-1].fills if starts else runs[-1].others).append(s)
+    return runs
 
 
 def _starts(dot: Dot, loop: For) -> bool:
