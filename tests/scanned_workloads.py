@@ -170,3 +170,13 @@ SCANS = (
     folded(3, 130, reverse=True),
     twice(4, 200),
 )
+
+# With rows that several programs share.
+LONG = (
+    running(2, 5000),
+    running(2, 4999, "max", reverse=True),
+    running(3000, 40, along="r"),
+    recurrence(2, 5001),
+    recurrence(3000, 40, along="r", reverse=True),
+    running_place(1, 4100),
+)
