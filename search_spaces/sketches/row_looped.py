@@ -105,7 +105,7 @@ def _knobs(structure: Structure, target: Target, walks: Walks) -> tuple[Knob, ..
     if target.kind == "gpu":
         return (
             *shared,
-            Choice("accumulate", ("point",) if structure.outer else ("row", "point")),
+            Choice("accumulate", ("point",) if structure.outer or not structure.folds else ("row", "point")),
             Choice("warps", (1, 2, 4, 8, 16, 32)),
             Choice("stages", (1, 2, 3, 4)),
             streaming,
