@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from search_spaces.errors import UnmatchedError
 from search_spaces.programs.lowering import Emitter
 from search_spaces.programs.statements import Combination, Fill, Load, Map, Position, Scan, Statement, View
 from search_spaces.programs.tiles import Slice, Tile
@@ -34,17 +33,6 @@ def together(scans: Sequence[Stage]) -> list[tuple[Stage, ...]]:
     members = {s.scan.members: s.scan.members for s in scans if s.scan}
     named = {s.name: s for s in scans}
     return [tuple(named[m] for m in names) for names in members]
-
-
-def check_carried(structure: Structure) -> None:
-    """Refuse what one walk over the columns cannot carry.
-
-    Raises:
-        UnmatchedError: folds of scans of folds.
-    """
-    for fold in structure.folds:
-        if structure.read_scans([fold]) and structure.read_folds(fold):
-            raise UnmatchedError(f"{fold.name} folds scans, and is computed from other folds")
 
 
 def scanning(rows: RowTiles, stages: Iterable[Stage], names: Names) -> tuple[RowTiles, list[Statement]]:
@@ -165,7 +153,8 @@ class Scanning:
 
 def scan_along(group: Sequence[Stage], elements: Sequence[Tile], axis: str, reverse: bool, names: Names) -> Scan:
     """The scan of tiles by the combination of stages that are scanned together."""
-    dsts = tuple(Tile(names.fresh(s.name), x.axes, x.shape, folded_in(s)) for s, x in zip(group, elements, strict=True))
+    first = elements[0]
+    dsts = tuple(Tile(names.fresh(s.name), first.axes, first.shape, folded_in(s)) for s in group)
     return Scan(dsts, tuple(x.name for x in elements), axis, _combination(group, names), reverse)
 
 
