@@ -66,7 +66,7 @@ class Chain:
     Tiles lie along `m` and `c`, the last of the rows and of the walked axes; a program or an iteration has one position
     of every other one. `folds` are over the walked axes, with everything inlined but folds and inner products;
     `carried` those of them that are products, by name. `results` are the outputs, each with everything inlined but the
-    folds of the walk. `beside` are products of rows over what inner products are over, with the columns of carried ones:
+    folds of the walk. `beside` are products of rows over what inner products are over, with columns of carried ones:
     those that an adapter is beside. `workload` has these axes and these folds, and computes what the one that was given
     does; `coefficient` is the largest factor of an exponent in it.
     """
