@@ -81,7 +81,7 @@ class ChainTile:
     @property
     def steps(self) -> int:
         """How many iterations a program has of the walked axis that tiles lie along."""
-        return -(-self.values.tiling("c")[0] // self.splits)
+        return -(-self.values.tiling("c")[0] // (1 if self.chain.walked[:-1] else self.splits))
 
     @property
     def even(self) -> bool:
@@ -95,10 +95,15 @@ class ChainTile:
         return whole and self.values["specialize"] == "none"
 
     @property
+    def share(self) -> int:
+        """How many iterations a program has of the outermost loop."""
+        return -(-self.chain.walked[0].extent // self.splits) if self.chain.walked[:-1] else self.steps
+
+    @property
     def columns(self) -> Slice:
         if self.held:
             return Slice(Affine(), self.width)
-        parts = (("c.split", self.steps * self.width),) if self.splits > 1 else ()
+        parts = (("c.split", self.steps * self.width),) if self.splits > 1 and not self.chain.walked[:-1] else ()
         return Slice(start_of(("c.0", self.width), *parts), self.width)
 
     @cached_property
@@ -116,6 +121,9 @@ class ChainTile:
     def place(self) -> dict[str, Slice]:
         """Where everything lies in an iteration: rows, columns, and all of what is summed or carried."""
         around = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in self.chain.walked[:-1]}
+        if around and self.splits > 1:
+            dealt = self.chain.walked[0].name
+            around[dealt] = Slice(start_of((f"{dealt}.0", 1), ("c.split", self.share)))
         depths = {x.name: Slice(self._begin(x), self.depth(x)) for x in self.chain.depths}
         return {**self.rows, **around, self.chain.c.name: self.columns, **depths}
 
@@ -282,11 +290,12 @@ class ChainBody:
         rounding = _ROUNDED_BY.get(dtype)
         if isinstance(e, Apply) and e.operator == rounding:
             (e,) = e.arguments
-        for axis in self.chain.depths:
-            if axis.name in variables(e) and axis.extent % self.tile.depth(axis):
-                e = _inside(e, axis, 0.0)
-        if reaches and self.chain.c.name in variables(e):
-            e = _inside(e, self.chain.c, 0.0)
+        ends = [x for x in self.chain.depths if x.extent % self.tile.depth(x)] + [self.chain.c] * reaches
+        beyond = [x for x in ends if x.name in variables(e)]
+        if isinstance(e, Gather) and not beyond:
+            return e
+        for axis in beyond:
+            e = _inside(e, axis, 0.0)
         return call(rounding, e) if rounding else e
 
     # The walk
@@ -295,22 +304,30 @@ class ChainBody:
         """One of the loops over the columns."""
         turn = _Turn(self, before.within(), part)
         body = tuple(self._moved(s, "walked_load", self.chain.walked_tensors) for s in turn.statements())
-        tile, stages = self.tile, self.tile.values.integer("stages")
-        uneven = tile.splits > 1 and tile.values.tiling("c")[0] % tile.splits
-        nested = any(isinstance(s, For) for s in body)
+        tile, stages, around = self.tile, self.tile.values.integer("stages"), self.chain.walked[:-1]
         loop = For(
             "c.0",
             tile.steps,
             body,
-            pipeline_stages=0 if nested else stages,
-            bound=Bound(tile.columns.start, self.chain.c.extent) if uneven else None,
+            pipeline_stages=0 if any(isinstance(s, For) for s in body) else stages,
+            bound=None if around else self._bound(self.chain.c, tile.values.tiling("c")[0]),
             useful=self.mask.useful(tile.place, "c.0"),
             until=part.until,
             since=part.since,
         )
-        for axis in reversed(self.chain.walked[:-1]):
-            loop = For(f"{axis.name}.0", axis.extent, (loop,))
+        for number, axis in reversed([*enumerate(around)]):
+            # Of nested loops the innermost that turns has iterations in flight.
+            inner = stages if loop.extent == 1 and loop.pipeline_stages else 0
+            loop = replace(loop, pipeline_stages=0) if inner else loop
+            extent, bound = (tile.share, self._bound(axis, axis.extent)) if number == 0 else (axis.extent, None)
+            loop = For(f"{axis.name}.0", extent, (loop,), pipeline_stages=inner, bound=bound)
         return [loop]
+
+    def _bound(self, axis: Axis, iterations: int) -> Bound | None:
+        """Where the iterations of an axis end that programs share unevenly."""
+        if self.tile.splits == 1 or iterations % self.tile.splits == 0:
+            return None
+        return Bound(self.tile.place[axis.name].start, axis.extent)
 
 
 @dataclass(frozen=True)
