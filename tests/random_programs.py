@@ -69,7 +69,8 @@ _REDUCTIONS = (
 _ALONG_ONE = (
     "{x}.softmax({d})", "{x}.log_softmax({d})", "{x}.argmax({d})", "{x}.argmin({d}, keepdim=True)",
     "{x}.max({d})[0]", "{x}.min({d})[1]", "{x}.prod({d})", "F.normalize({x}, dim={d})", "{x} - {x}.mean({d}, True)",
-    "F.softmin({x}, {d})",
+    "F.softmin({x}, {d})", "{x}.cumsum({d})", "{x}.flip({d}).cumsum({d})", "{x}.tanh().cumprod({d})",
+    "{x}.cummax({d})[0]", "{x}.cummin({d})[1]", "({x} > 0).cumsum({d})",
 )  # fmt: skip
 _VIEWS = (
     "{x}.transpose({d}, {e})", "{x}.flatten()", "{x}.unsqueeze({d})", "{x}.squeeze()", "{x}[..., None]", "{x}[None]",

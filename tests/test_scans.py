@@ -26,7 +26,7 @@ from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.walking import accesses
 
 sys.path.append(str(Path(__file__).parent))
-from scanned_workloads import SCANS, counted, left, recurrence, renamed, right, running, running_place, scan
+from scanned_workloads import LONG, SCANS, counted, left, recurrence, renamed, right, running, running_place, scan
 from structured_workloads import Build
 
 H200 = GPUS["h200"]
@@ -60,7 +60,7 @@ def test_kernels_of_a_cpu_compute_scans(workload: Workload) -> None:
             assert error_ratio(output, expected) <= 1, str(schedule)
 
 
-CASES = [pytest.param(w, sketch, id=f"{w.label}-{sketch}") for w in SCANS for sketch in sketches(w)]
+CASES = [pytest.param(w, sketch, id=f"{w.label}-{sketch}") for w in (*SCANS, *LONG) for sketch in sketches(w)]
 
 
 @pytest.mark.parametrize(("workload", "sketch"), CASES)
@@ -78,6 +78,7 @@ SMALL = (
     recurrence(3, 70, reverse=True),
     running_place(3, 20),
     counted(2, 33),
+    running(1, 2050),
 )
 
 
@@ -92,7 +93,9 @@ def test_triton_computes_scans_as_the_interpreter_does(workload: Workload, trito
             np.testing.assert_allclose(mine, wanted, rtol=1e-5, atol=1e-5, err_msg=str(schedule))
 
 
-@pytest.mark.parametrize("workload", [running(8, 100), recurrence(64, 64, along="r")], ids=lambda w: w.label)
+@pytest.mark.parametrize(
+    "workload", [running(8, 100), recurrence(64, 64, along="r"), recurrence(2, 2500)], ids=lambda w: w.label
+)
 def test_scans_compile_without_a_gpu(workload: Workload) -> None:
     for sketch in sketches(workload):
         (schedule,) = sampled(workload, sketch, 1)

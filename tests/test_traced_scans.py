@@ -91,6 +91,7 @@ CASES: dict[str, tuple[int, Callable[..., Any], *tuple[Tensor, ...]]] = {
     "the last": (2, lambda x: x.cumsum(1)[:, -1] * 2, R(6, 33)),
     "one element": (1, lambda x: x.cumsum(1) + 1, R(6, 1)),
     "a number": (1, lambda x: x.cumsum(0) + 1, R(())),
+    "places of one element": (2, lambda x: (x.cummax(1)[0] * 2, x.cummax(1)[1]), R(6, 1)),
     "trapezoids": (1, lambda x: torch.cumulative_trapezoid(x, dim=1), R(6, 33)),
     "sums that are not finite": (1, lambda x: x.cumsum(1), NOT_FINITE),
     "maxima that are not finite": (1, lambda x: x.cummax(1), NOT_FINITE),
