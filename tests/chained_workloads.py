@@ -163,3 +163,22 @@ def paged_attention(batch: int, shared: int, pages: int, size: int, depth: int, 
     given = (("q", (batch, shared, depth)), ("k", block), ("v", block))
     inputs = [*(Tensor(n, s, "float16") for n, s in given), *(Tensor(n, s, "int32") for n, s in looked_up)]
     return Workload("paged_attention", tuple(inputs), stages)
+
+
+def adapter(rows: int, columns: int, depth: int, rank: int, dtype: str = "float16", base: bool = True) -> Workload:
+    """x wᵀ + (x aᵀ) bᵀ, or (x aᵀ) bᵀ alone."""
+    m, n, k, r = (Axis(name, x) for name, x in zip("ijkr", (rows, columns, depth, rank), strict=True))
+    x, rounding = Access("x", at("i", "k")), f"round_{dtype}"
+    middle = call(rounding, Access("middle", at("i", "r")))
+    own = Stage("base", (m, n), mul(x, Access("w", at("j", "k"))), Reduction("sum", (k,)))
+    made = "float32" if base else dtype
+    both = add(*(call(rounding, Access(s, at("i", "j"))) for s in ("base", "more")))
+    stages = (
+        Stage("middle", (m, r), mul(x, Access("a", at("r", "k"))), Reduction("sum", (k,))),
+        *((own,) if base else ()),
+        Stage("more", (m, n), mul(middle, Access("b", at("j", "r"))), Reduction("sum", (r,)), made),
+        *((Stage("out", (m, n), both, dtype=dtype),) if base else ()),
+    )
+    shapes = {"x": (rows, depth), "w": (columns, depth), "a": (rank, depth), "b": (columns, rank)}
+    inputs = tuple(Tensor(name, shape, dtype) for name, shape in shapes.items() if base or name != "w")
+    return Workload("adapter" if base else "bottleneck", inputs, stages)

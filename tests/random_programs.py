@@ -88,6 +88,8 @@ _MOVED = (
     "F.pad({x}, (1, 2))", "F.pad({x}, (0, 3), value=-1.5)", "F.pad({x}, (-1, 2), value=0.5)", "{x}.unfold({d}, 2, 1)",
     "{x}.unfold({d}, 3, 2).amax(-1)", "{x}[..., 1:] - {x}[..., :-1]", "{x}[..., ::2] * {x}[..., 1::2]",
     "{x}.expand(2, *{x}.shape).sum(0)", "{x}.tile((2,) * {x}.ndim)",
+    "({x}[..., 1::2] * {y}[..., :-1:2]).sum({d}) - (-{x}[..., :-1:2] * {y}[..., 1::2]).sum({d})",
+    "torch.stack(({x}[..., ::2] * 2, -{x}[..., ::2]), -1).flatten(-2)",
 )  # fmt: skip
 _MOVED_PLANES = (
     "F.pad({x}, (1, 1, 2, 0))", "F.pad({x}[None], (2, 1), mode='reflect')[0]", "{x}.tril(-1)",

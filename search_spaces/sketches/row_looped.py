@@ -26,6 +26,7 @@ from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest, padded
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
+from search_spaces.sketches.points.rounding_in_pairs import rounding_in_pairs
 from search_spaces.sketches.pointwise import PREFETCH_BYTES, launch
 from search_spaces.sketches.rows.aligned_rows import (
     ADDED,
@@ -58,7 +59,7 @@ COLUMNS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 COLUMNS_ACROSS = (1, 2, 4, 8, 16, 32, 64, 128)
 COLUMNS_ACROSS_CPU = (1, 2, 4, 8, 16)
 # (rows, columns, warps, stages) of tiles to start from: 16 to 64 elements a thread, one iteration in flight or more.
-_SEEDS = ((1, 2048, 4, 1), (1, 4096, 8, 2), (4, 512, 4, 2), (1, 8192, 16, 1))
+_SEEDS = ((1, 2048, 4, 1), (1, 4096, 4, 1), (1, 4096, 8, 2), (4, 512, 4, 2), (1, 8192, 16, 1))
 _SEEDS_OUTER = ((64, 32, 4, 1), (128, 32, 4, 2), (256, 16, 4, 1), (32, 64, 4, 1), (512, 16, 8, 2))
 # Of scans, which fold across the threads of a tile in every iteration: few rows, and many columns.
 _SEEDS_SCANNED = ((16, 128, 4, 3), (32, 128, 8, 3), (16, 128, 4, 2), (32, 64, 4, 3))
@@ -82,7 +83,7 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
         Sketch(
             "row_looped",
             knobs,
-            lambda values: _lower(structure, target, values, of_rows, where, aligned),
+            lambda values: rounding_in_pairs(_lower(structure, target, values, of_rows, where, aligned), target),
             ("rows", "columns", "warps", "stages", *([ALIGNED.name] if aligned else [])),
             rules=(Rule(("online", ALIGNED.name), walks.why_not_aligned),) if aligned else (),
             seeds=with_aligned(seeds) if aligned else seeds,

@@ -24,6 +24,7 @@ from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.schedules.knobs import Choice, Knob, Values, nearest
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
+from search_spaces.sketches.points.rounding_in_pairs import rounding_in_pairs
 from search_spaces.sketches.pointwise import PREFETCH_BYTES, launch
 from search_spaces.sketches.row_looped import column_tiling
 from search_spaces.sketches.rows.aligned_rows import ADDED, ALIGNED, AlignedRows, aligned_rows, with_aligned
@@ -82,7 +83,9 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
         Sketch(
             "row_split",
             knobs,
-            lambda values: _lower(structure, target, values, walks.when(values.flag("online")), aligned),
+            lambda values: rounding_in_pairs(
+                _lower(structure, target, values, walks.when(values.flag("online")), aligned), target
+            ),
             ("rows", "split", "columns", "warps", "stages", *([ALIGNED.name] if aligned else [])),
             rules=tuple(rules),
             seeds=with_aligned(seeds) if aligned else seeds,

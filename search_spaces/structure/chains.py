@@ -38,6 +38,8 @@ from search_spaces.workloads.expressions.walking import accesses, variables
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis, Stage, Workload
 
+# Sums of a row that stay in registers while what they are sums over is walked.
+LONGEST_CARRIED = 256
 # Names of the axes that products sum over or carry, one after the other.
 _DEPTHS = ("d", "e", "f", "g", "h")
 
@@ -64,8 +66,9 @@ class Chain:
     Tiles lie along `m` and `c`, the last of the rows and of the walked axes; a program or an iteration has one position
     of every other one. `folds` are over the walked axes, with everything inlined but folds and inner products;
     `carried` those of them that are products, by name. `results` are the outputs, each with everything inlined but the
-    folds of the walk. `workload` has these axes and these folds, and computes what the one that was given does;
-    `coefficient` is the largest factor of an exponent in it.
+    folds of the walk. `beside` are products of rows over what inner products are over, with columns of carried ones:
+    those that an adapter is beside. `workload` has these axes and these folds, and computes what the one that was given
+    does; `coefficient` is the largest factor of an exponent in it.
     """
 
     workload: Workload
@@ -76,6 +79,7 @@ class Chain:
     folds: tuple[Stage, ...]
     carried: Mapping[str, ChainedProduct] = field(hash=False)
     results: tuple[tuple[str, Expression], ...]
+    beside: tuple[ChainedProduct, ...] = ()
     coefficient: float = 1.0
 
     @property
@@ -105,7 +109,7 @@ class Chain:
     @property
     def walked_tensors(self) -> tuple[str, ...]:
         """The inputs that rows are multiplied with."""
-        products = (*self.inner, *self.carried.values())
+        products = (*self.inner, *self.carried.values(), *self.beside)
         return tuple(dict.fromkeys(a.tensor for p in products for a in accesses(p.b)))
 
     @cached_property
@@ -123,6 +127,11 @@ class Chain:
         """Why a tile has to hold all that is walked, or None where it need not."""
         if self.points:
             return f"{self.points[0]} has {_text(self.walked)}, and needs whole folds over it"
+        if self.beside:
+            return f"{self.beside[0].stage} is summed over what {self.inner[0].stage} is, beside it"
+        long = next((x for p in self.carried.values() for x in p.carried if x.extent > LONGEST_CARRIED), None)
+        if long:
+            return f"{long.extent} sums a row along {long.name} do not stay in registers"
         if self.walks > 1:
             late = _groups(self)[1].folds[0].name
             return f"{late} needs what another fold makes of all of {_text(self.walked)}"
@@ -187,7 +196,9 @@ def _classed(workload: Workload) -> Chain:
     every = _folds(workload)
     walked = _walked(every)
     inner = [s for s in every.values() if not {*s.axes}.isdisjoint(walked)]
-    folds = [s for s in every.values() if s not in inner]
+    summed = {x for s in inner if s.reduction for x in s.reduction.axes}
+    own = [s for s in every.values() if s not in inner and s.reduction and {*s.reduction.axes} == summed]
+    folds = [s for s in every.values() if s not in (*inner, *own)]
     for fold in folds:
         if fold.reduction is None or {*fold.reduction.axes} != {*walked}:
             raise UnmatchedError(f"{fold.name} is not over {_text(walked)}, as the other folds of what products make")
@@ -196,7 +207,8 @@ def _classed(workload: Workload) -> Chain:
     kept = list(dict.fromkeys(x for s in inner for x in s.axes if x not in walked))
     carried_axes = {x for s in folds for x in s.axes} - {*kept}
     carried = {s.name: _carried_product(s, kept, walked, dtypes) for s in folds if not carried_axes.isdisjoint(s.axes)}
-    of_columns = frozenset[str]().union(*(variables(p.b) for p in (*products, *carried.values())))
+    beside = tuple(_carried_product(s, kept, tuple(summed), dtypes) for s in own)
+    of_columns = frozenset[str]().union(*(variables(p.b) for p in (*products, *carried.values(), *beside)))
     rows = _tiled_last([x for x in kept if x.name not in of_columns], _LONG_ROWS)
     if not rows:
         raise UnmatchedError(f"{_text(kept)} are all of both operands: no rows share what is walked")
@@ -206,7 +218,8 @@ def _classed(workload: Workload) -> Chain:
     results = tuple((s.name, _own(s) if s.reduction else inline(s.expression, rest)) for s in outputs)
     _check_outputs(workload, kept, walked)
     batch = tuple(x for x in kept if x not in rows)
-    return Chain(workload, batch, rows, _tiled_last(walked, _LONG_PAGES), products, tuple(folds), carried, results)
+    last = _tiled_last(walked, _LONG_PAGES)
+    return Chain(workload, batch, rows, last, products, tuple(folds), carried, results, beside)
 
 
 def _own(stage: Stage) -> Access:

@@ -10,7 +10,7 @@ store out_tile = acc / total
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -51,10 +51,12 @@ from search_spaces.workloads.expressions.expression import (
 from search_spaces.workloads.expressions.expression import Position as PositionOf
 from search_spaces.workloads.expressions.kinds import is_integral
 from search_spaces.workloads.expressions.operators import ROUNDINGS
-from search_spaces.workloads.expressions.walking import accesses, variables
+from search_spaces.workloads.expressions.walking import accesses, rewritten, variables
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis, Stage
 
+# Outputs by name, and what they are of folds.
+Results = tuple[tuple[str, Expression], ...]
 _ROUNDED_BY = {dtype: operator for operator, dtype in ROUNDINGS.items()}
 
 
@@ -131,15 +133,20 @@ class ChainTile:
         """How long tiles are along an axis that is summed or carried."""
         if axis in self.looped:
             return self.values.tile("d")
-        return self.portion if axis in self.cut else padded(max(axis.extent, 16))
+        return self.piece if axis in self.cut else padded(max(axis.extent, 16))
+
+    @property
+    def piece(self) -> int:
+        """How many positions a program has of what is carried; 0 where that is all of them."""
+        return self.portion or (self.values.tile("e") if "e" in self.values else 0)
 
     def _begin(self, axis: Axis) -> Affine:
-        return start_of((f"{axis.name}.0", self.portion)) if axis in self.cut else Affine()
+        return start_of((f"{axis.name}.0", self.piece)) if axis in self.cut else Affine()
 
     @property
     def cut(self) -> tuple[Axis, ...]:
         """The carried axis of which a program has a portion."""
-        return tuple(x for p in self.chain.carried.values() for x in p.carried)[:1] if self.portion else ()
+        return tuple(x for p in self.chain.carried.values() for x in p.carried)[:1] if self.piece else ()
 
     @property
     def looped(self) -> tuple[Axis, ...]:
@@ -151,10 +158,12 @@ class ChainTile:
         rows = GridAxis("m.0", self.values.tiling("m")[0])
         outer = [GridAxis(f"{x.name}.0", x.extent) for x in self.chain.outer]
         axes = [*outer, rows, *([GridAxis("c.split", self.splits)] if self.splits > 1 else [])]
-        axes += [GridAxis(f"{x.name}.0", -(-x.extent // self.portion)) for x in self.cut]
+        axes += [GridAxis(f"{x.name}.0", -(-x.extent // self.piece)) for x in self.cut]
         persistent = num_sms * self.values.integer("per_sm") if self.values["grid"] == "persistent" else None
         size = self.values.integer("group")
-        return Grid(tuple(axes), (outer[-1].variable, size) if size > 1 else None, persistent)
+        # Of what is cut neighbours share operands; else they take turns, the longest first.
+        turning = rows if self.cut else outer[-1] if outer else None
+        return Grid(tuple(axes), (turning.variable, size) if turning and size > 1 else None, persistent)
 
     def launch(self) -> Launch:
         return Launch(
@@ -205,10 +214,14 @@ class ChainBody:
 
     @cached_property
     def points(self) -> Mapping[str, Tile]:
-        """The tiles of the inner products, the same in all loops."""
-        axes = {self.chain.m.name: self.tile.values.tile("m"), self.chain.c.name: self.tile.width}
-        products = (p.stage for p in self.chain.inner)
-        return {name: Tile(self.names.fresh(f"{name}_points"), tuple(axes), tuple(axes.values())) for name in products}
+        """The tiles of the inner products, the same in all loops, and of those beside them."""
+        m, found = {self.chain.m.name: self.tile.values.tile("m")}, {}
+        for product in (*self.chain.inner, *self.chain.beside):
+            axes = {**m, **{x.name: self.tile.depth(x) for x in product.carried}}
+            axes |= {} if product.carried else {self.chain.c.name: self.tile.width}
+            name = self.names.fresh(f"{product.stage}_points")
+            found[product.stage] = Tile(name, tuple(axes), tuple(axes.values()))
+        return found
 
     def emitter(self) -> Emitter:
         """For what is at the rows, and at the columns of an iteration."""
@@ -234,25 +247,25 @@ class ChainBody:
         """Fold all columns at once, one fold after the other, and store the outputs."""
         emitter = self.emitter()
         turn = _Turn(self, emitter, WalkPart(reaches=not self.tile.even))
-        turn.fold_all()
+        results = turn.fold_all()
         tensors = self.chain.row_tensors
         loads = dict.fromkeys(tensors, "rows_load") | dict.fromkeys(self.chain.walked_tensors, "walked_load")
         body = [self._moved(s, loads.get(s.buffer, "store"), loads) if isinstance(s, Load) else s for s in emitter.body]
         emitter.body = []
-        return [*body, *self._stored(emitter)]
+        return [*body, *self._stored(emitter, results)]
 
     def finished(self) -> list[Statement]:
         """Complete the folds and store the outputs."""
         emitter = replace(self.emitter(), tiles=dict(self.running))
         self.folds.complete(emitter)
-        return self._stored(emitter)
+        return self._stored(emitter, self.chain.results)
 
-    def _stored(self, emitter: Emitter) -> list[Statement]:
+    def _stored(self, emitter: Emitter, results: Results) -> list[Statement]:
         """Compute the outputs where the emitter is, and store them."""
         stages = {s.name: s for s in self.chain.workload.stages}
         cut = {*self.tile.cut}
-        once = [(n, e) for n, e in self.chain.results if not cut <= {*stages[n].axes}]
-        for name, result in self.chain.results:
+        once = [(n, e) for n, e in results if not cut <= {*stages[n].axes}]
+        for name, result in results:
             if (name, result) not in once:
                 emitter.store(name, tuple(x.name for x in stages[name].axes), emitter.tile(result, "result"))
         body = [self._moved(s, "store", stages) for s in emitter.body]
@@ -343,40 +356,69 @@ class _Turn:
         return self.body.chain
 
     def statements(self) -> list[Statement]:
-        for product in self.chain.inner:
-            self._multiply(product)
+        self._multiply(self.chain.inner)
         return self.body.folds.add(self.emitter, self.body.running, self._value)
 
-    def fold_all(self) -> None:
-        """Fold the points of all columns, which are those of this iteration."""
-        for product in self.chain.inner:
-            self._multiply(product)
+    def fold_all(self) -> Results:
+        """Fold the points of all columns, which are those of this iteration; the results as they then are."""
+        onto, results = self._joined()
+        self._multiply((*self.chain.inner, *self.chain.beside))
         for stage in self.chain.folds:
             carried = self.chain.carried.get(stage.name)
             if carried is None:
                 self.emitter.tiles[stage.name] = self._folded(stage, stage.name)
                 continue
-            sums = self.body.tile.statistic(stage.name)
-            self.emitter.body += [Fill(sums, 0.0), self._dot(self.emitter, carried, sums, self.chain.c)]
+            sums = self.emitter.tiles[onto[stage.name]] if stage.name in onto else self.body.tile.statistic(stage.name)
+            self.emitter.body += [] if stage.name in onto else [Fill(sums, 0.0)]
+            self.emitter.body.append(self._dot(self.emitter, carried, sums, self.chain.c))
             self.emitter.tiles[stage.name] = sums
+        return results
 
-    def _multiply(self, product: ChainedProduct) -> None:
-        """Points of an inner product."""
+    def _joined(self) -> tuple[dict[str, str], Results]:
+        """Carried products that are added to products beside the inner ones, and so to the same sums; and the results.
+
+        Before:  out = round(base) + round(more)
+        After:   more is added to base;  out = base
+        """
+        beside, onto = {p.stage for p in self.chain.beside}, dict[str, str]()
+
+        def joined(e: Expression) -> Expression | None:
+            match e:
+                case Apply("add", (a, b)):
+                    read = [x for x in map(_unrounded, (a, b)) if isinstance(x, Access)]
+                    of_base = [x for x in read if x.tensor in beside]
+                    others = [x for x in read if x.tensor in self.chain.carried]
+                    if of_base and others:
+                        onto[others[0].tensor] = of_base[0].tensor
+                        return of_base[0]
+            return None
+
+        results = tuple((name, rewritten(e, joined)) for name, e in self.chain.results)
+        left = {a.tensor for _, e in results for a in accesses(e)}
+        once = len({*onto.values()}) == len(onto) and left.isdisjoint(onto)
+        shown = sum(a.tensor in onto.values() for _, e in self.chain.results for a in accesses(e))
+        return (onto, results) if once and shown == len(onto) else ({}, self.chain.results)
+
+    def _multiply(self, products: Sequence[ChainedProduct]) -> None:
+        """Sum up products that are none of folds: those over the axis that has a loop of its own, in one loop."""
         emitter, tile = self.emitter, self.body.tile
-        points = self.body.points[product.stage]
-        emitter.body.append(Fill(points, 0.0))
-        (depth,) = product.summed
-        if depth not in tile.looped:
-            emitter.body.append(self._dot(emitter, product, points, depth))
-        else:
+        looped = [p for p in products if {*p.summed} & {*tile.looped}]
+        for product in products:
+            emitter.tiles[product.stage] = sums = self.body.points[product.stage]
+            emitter.body.append(Fill(sums, 0.0))
+            if product not in looped:
+                emitter.body.append(self._dot(emitter, product, sums, product.summed[0]))
+        if looped:
             steps, length = tile.values.tiling("d")
-            place = {**tile.place, depth.name: Slice(start_of(("d.0", length)), length)}
-            inner = replace(emitter.within(), place=place)
-            inner.body.append(self._dot(inner, product, points, depth))
+            (depth,) = tile.looped
+            inner = replace(
+                emitter.within(), place={**tile.place, depth.name: Slice(start_of(("d.0", length)), length)}
+            )
+            for product in looped:
+                inner.body.append(self._dot(inner, product, self.body.points[product.stage], depth))
             tensors = {*self.chain.row_tensors, *self.chain.walked_tensors}
             moved = tuple(self.body._moved(s, "walked_load", tensors) for s in inner.body)
             emitter.body.append(For("d.0", steps, moved, pipeline_stages=tile.values.integer("stages")))
-        emitter.tiles[product.stage] = points
 
     def _dot(self, emitter: Emitter, product: ChainedProduct, sums: Tile, over: Axis) -> Dot:
         operands = [self._operand(emitter, x, product.dtype) for x in (product.a, product.b)]
@@ -453,3 +495,7 @@ def _parts_without(e: Expression, axes: Collection[str], changing: Collection[st
             within = e.looked_up
     for part in within:
         yield from _parts_without(part, axes, changing)
+
+
+def _unrounded(e: Expression) -> Expression:
+    return e.arguments[0] if isinstance(e, Apply) and e.operator in ROUNDINGS else e
