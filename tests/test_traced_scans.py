@@ -100,6 +100,8 @@ CASES: dict[str, tuple[int, Callable[..., Any], *tuple[Tensor, ...]]] = {
     "recurrence": (1, recurrence, R(6, 33), R(6, 33)),
     "recurrence of states": (1, lambda a, x: recurrence(a, x).softmax(-1), R(2, 3, 33), R(2, 3, 33)),
     "by name": (1, by_name, R(33, 6), R(33, 6)),
+    "moving average": (1, lambda x: recurrence(torch.full_like(x, 2.0), x), R(6, 33)),
+    "of a constant": (1, lambda x: recurrence(x, torch.arange(33.0).expand(6, 33)), R(6, 33)),
     "complex products": (1, complex_products, R(4, 9), R(4, 9)),
     "one value": (1, lambda x: associative_scan(torch.maximum, x, 1, combine_mode="generic"), R(4, 9)),
     "of integers": (1, lambda x: associative_scan(lambda a, b: a * b, x, 1, combine_mode="generic"), I(4, 9)),
@@ -127,6 +129,18 @@ def test_what_is_no_pointwise_combination_is_refused() -> None:
 
     with pytest.raises(InputError, match="combines elements at different places"):
         trace(function, R(6, 5))
+
+
+def test_a_scan_that_no_kernel_computes_is_left_to_pytorch_on_request() -> None:
+    def function(x: Tensor) -> Tensor:
+        made = associative_scan(lambda a, b: (a + b).flip(-1), x, 0, combine_mode="generic")
+        assert isinstance(made, Tensor)
+        return made * 2
+
+    x = R(6, 5)
+    traced = trace(function, x, allow_fallback=True)
+    kernel = loaded(traced, untuned_kernels(traced.workloads, cpu_target()))
+    torch.testing.assert_close(kernel(x), function(x))
 
 
 GRADIENTS: dict[str, tuple[Callable[..., Any], *tuple[Tensor, ...]]] = {
