@@ -22,7 +22,7 @@ from search_spaces.programs.statements import For, Map, statements
 from search_spaces.schedules.knobs import KnobValue, cover
 
 sys.path.append(str(Path(__file__).parent))
-from chained_workloads import Scores, adapter, attention, folded_product, paged_attention
+from chained_workloads import Scores, adapter, attention, folded_product, gradients, paged_attention
 
 H200 = target_named("h200")
 TRITON = TritonBackend()
@@ -175,6 +175,16 @@ def test_two_products_whose_middle_fits_are_one_kernel(base: bool) -> None:
     part, rng = spaces.build(workload, H200).restricted("chained_dot_gpu"), np.random.default_rng(0)
     for schedule in [part.sample(rng) for _ in range(3)]:
         assert len(schedule.program.kernels) == 1
+        got = interpret(schedule.program, [x.float().numpy() for x in inputs])
+        assert worst(workload, inputs, got) <= 1, schedule
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_several_products_are_folded_in_one_walk(causal: bool) -> None:
+    workload = gradients(2, 48, 80, 32, causal)
+    inputs = random_inputs(workload, seed=0)
+    inputs[4] += 5  # As large as logarithms of sums are.
+    for schedule in schedules(workload, 3):
         got = interpret(schedule.program, [x.float().numpy() for x in inputs])
         assert worst(workload, inputs, got) <= 1, schedule
 

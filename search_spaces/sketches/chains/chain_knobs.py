@@ -12,7 +12,7 @@ from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Value
 from search_spaces.sketches.chains.specialized_walks import is_specialized, specialized_seeds
 from search_spaces.sketches.chains.walk_parts import mask_of
 from search_spaces.sketches.dots.specialization import KINDS
-from search_spaces.structure.chains import LONGEST_CARRIED, Chain
+from search_spaces.structure.chain import LONGEST_CARRIED, Chain
 from search_spaces.workloads.workload import Axis, Tensor
 
 # Rows and columns of a dot (PTX ISA, shapes of mma and wgmma).

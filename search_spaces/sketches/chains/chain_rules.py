@@ -11,7 +11,7 @@ from search_spaces.devices.warps import MAX_REGISTERS, WARP
 from search_spaces.schedules.knobs import Knob, Values
 from search_spaces.schedules.rules import Rule
 from search_spaces.sketches.chains.specialized_walks import specialization_rules
-from search_spaces.structure.chains import Chain
+from search_spaces.structure.chain import Chain
 
 # Programs that share walks are for multiprocessors that would have nothing to do.
 _PROGRAMS_PER_SM = 8
