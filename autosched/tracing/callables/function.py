@@ -18,6 +18,7 @@ from autosched.tracing.fusion.partition import NoKernelError, Partition, Step, m
 from autosched.tracing.fusion.region_kernels import RegionKernels
 from autosched.tracing.translation.layouts import laid_out
 from autosched.tracing.translation.translate import translate
+from autosched.tracing.values.elements import Fusing
 from autosched.tracing.values.values import Source, Value
 from search_spaces import InputError, Target, Workload
 from tuning_logs import TuningRecord
@@ -166,8 +167,8 @@ def cut(
             results = [r if s is None else laid_out(r, s) for r, s in zip(made, captured.strides, strict=True)]
         wanted = [*results, *translation.effects]
         try:
-            fusing = (False, True) if may_fuse_products(wanted) else (False,)
-            partitions = [Partition(name, wanted, fused, kernels) for fused in fusing]
+            computed = (False, True) if may_fuse_products(wanted) else (False,)
+            partitions = [Partition(name, wanted, Fusing(each, chained=True), kernels) for each in computed]
         except NoKernelError as error:
             origin = translation.origins.get(error.value)
             if origin is None and in_order:

@@ -20,6 +20,7 @@ from torch import Tensor, fx
 from torch._decomp import core_aten_decompositions, get_decompositions
 from torch.export.graph_signature import InputKind
 
+from autosched.tracing.capture.fused_functions import TakenApart
 from autosched.tracing.capture.graph_rewriting import read_from_their_memory, reshape_instead_of_view, without_tokens
 from autosched.tracing.capture.structure import Structure, flattened
 from autosched.tracing.capture.user_lines import why_not_captured
@@ -171,7 +172,8 @@ def _module(function: Callable[..., Any], records: list[Structure]) -> torch.nn.
     called = function.forward if isinstance(function, torch.nn.Module) else _called_forward(function)
 
     def forward(*arguments: Tensor) -> Any:
-        returned = called(*arguments)
+        with TakenApart():
+            returned = called(*arguments)
         results, structure = flattened(returned)
         if not structure.records:
             return returned

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from autosched.tracing.fusion.axis_merging import merged_axes, reading
+from autosched.tracing.fusion.chained_stages import chained
 from autosched.tracing.fusion.common_axes import index_among
 from autosched.tracing.fusion.shared_reads import with_shared_reads
-from autosched.tracing.values.elements import ROW, Elements, NotOneKernelError, variables
+from autosched.tracing.values.elements import ROW, Elements, Fusing, NotOneKernelError, variables
 from autosched.tracing.values.narrowing import narrowed
 from autosched.tracing.values.reads import at_its_axes
 from autosched.tracing.values.tensor_reads import TensorRead, ViewOf, view_of
@@ -39,11 +40,9 @@ class Assembled:
 
 
 def assemble(
-    values: Sequence[Value], stored: Mapping[Value, tuple[int, ...]], name: str, fused_products: bool
+    values: Sequence[Value], stored: Mapping[Value, tuple[int, ...]], name: str, fusing: Fusing
 ) -> Assembled:
     """The workload that computes `values` from those that are in memory; `stored` has the strides of these.
-
-    `fused_products`: what is multiplied may be computed on the way, and there may be several products.
 
     Raises:
         NotOneKernelError: no sketch can compute it like that.
@@ -51,7 +50,7 @@ def assemble(
     cuts: dict[str, int] = {}
     reached: set[Value] = set()
     while True:
-        pulled = Elements(stored, cuts, fused_products)
+        pulled = Elements(stored, cuts, fusing)
         try:
             return _Assembly(tuple(values), pulled).assembled(name)
         except AxisCutError as cut:
@@ -90,6 +89,8 @@ class _Assembly:
         stages, operands = with_shared_reads(self.pulled)
         tensors = {o.name: (o.value.dtype, tuple(n or 0 for n in o.sizes)) for o in operands}
         stages = narrowed(stages, tensors, set(self.outputs.values()))
+        if self.pulled.fusing.chained:
+            stages = chained(stages, self.pulled.products, self.pulled.extents)
         read = {e.tensor for s in stages for e in ex.walk(s.expression) if isinstance(e, Access | Gather)}
         operands = sorted((o for o in operands if o.name in read), key=_place)
         if ROW in self.pulled.output_axes:
@@ -165,9 +166,12 @@ class _Assembly:
 
     def _check(self, workload: Workload) -> None:
         """Raise NotOneKernelError where no sketch computes the workload."""
+        if self.pulled.fusing.chained:
+            _check_chain(workload)
+            return
         sums = any(s.reduction and s.reduction.operator == "sum" for s in workload.stages)
         product = contraction(workload) if sums else None
-        if product and (product.is_matrix_product or self.pulled.fused_products):
+        if product and (product.is_matrix_product or self.pulled.fusing.computed):
             return
         if self.pulled.multiplies:
             raise NotOneKernelError(f"no sketch computes {workload}")
@@ -224,3 +228,7 @@ def _without_rounding(expression: Expression, dtype: str) -> Expression:
     if isinstance(expression, ex.Apply) and {**ex.ROUNDINGS, **ex.WRAPPINGS}.get(expression.operator) == dtype:
         return expression.arguments[0]
     return expression
+
+
+def _check_chain(workload: Workload) -> None:
+    """Raise NotOneKernelError unless the workload is products and folds of products."""

@@ -18,7 +18,7 @@ from autosched.tracing.fusion.joining import Group, joined
 from autosched.tracing.fusion.region_kernels import Fit, RegionKernels
 from autosched.tracing.fusion.regions import Region, Strides, cone
 from autosched.tracing.fusion.sharing import drop_unneeded, shared
-from autosched.tracing.values.elements import NotOneKernelError
+from autosched.tracing.values.elements import Fusing, NotOneKernelError
 from autosched.tracing.values.tensor_reads import chain, placed
 from autosched.tracing.values.values import Eager, Product, Reduced, Source, Value, View
 from search_spaces.workloads.strides import dense_strides
@@ -57,14 +57,14 @@ class Step:
 class Partition:
     """The steps of a function, each after those that it needs.
 
-    `fused_products`: see `assembly.assemble`. `kernels`: what is known of regions that were met before. `apart`: other
+    `fusing`: what of products a kernel may hold. `kernels`: what is known of regions that were met before. `apart`: other
     steps, where what is folded for results with more elements is stored, and products beside each other are apart,
     though one kernel can compute all of it.
     """
 
     name: str
     results: Sequence[Value]
-    fused_products: bool = False
+    fusing: Fusing = Fusing()
     kernels: RegionKernels = field(default_factory=RegionKernels)
     steps: list[Step] = field(default_factory=list)
     apart: list[Step] = field(default_factory=list)
@@ -128,7 +128,7 @@ class Partition:
             return Step(values)
         region = self.kernels.structures.region(values, self._stored)
         name = f"{self.name}_{values[0].name}"
-        assembled = self.kernels.kernel(name, region, self._stored, self.fused_products)
+        assembled = self.kernels.kernel(name, region, self._stored, self.fusing)
         return Step(assembled.values, assembled)
 
     def _read(self, value: Value) -> list[Value]:
@@ -141,7 +141,7 @@ class Partition:
         """The kernel of several values, with some computed that are stored so far; or why there is none."""
         stored = {v: strides for v, strides in self._stored.items() if v not in computed} if computed else self._stored
         region = self.kernels.structures.region(values, stored)
-        return self.kernels.fit(region, stored, self.fused_products)
+        return self.kernels.fit(region, stored, self.fusing)
 
     def _fit(self, value: Value, also: Value | None = None) -> Fit:
         """The kernel of a value, with `also` stored; or why there is none."""
@@ -149,7 +149,7 @@ class Partition:
         if also is not None:
             stored = ChainMap({also: dense_strides(also.shape)}, self._stored)
         region = self.kernels.structures.region([value], stored)
-        return self.kernels.fit(region, stored, self.fused_products)
+        return self.kernels.fit(region, stored, self.fusing)
 
     def _make_computable(self, value: Value) -> None:
         """Store values until one kernel computes this one, if it must, and every one that is stored for that."""
@@ -176,7 +176,7 @@ class Partition:
         """What to store where one kernel cannot compute the value; None where nothing helps."""
         region = self.kernels.structures.region([value], self._stored)
         elsewhere = self._read_elsewhere(region)
-        key = (*self.kernels.key(region, self.fused_products), tuple(elsewhere.values()))
+        key = (*self.kernels.key(region, self.fusing), tuple(elsewhere.values()))
         if key not in self.kernels.chosen:
             found = self._chosen(region, fit, elsewhere)
             self.kernels.chosen[key] = None if found is None else region.members.index(found)
@@ -229,7 +229,7 @@ class Partition:
 
 
 def may_fuse_products(results: Sequence[Value]) -> bool:
-    """Whether `fused_products` can make a difference: dots multiply what is computed on the way in 16 bits or tf32."""
+    """Whether `Fusing.computed` can make a difference: dots multiply what is computed on the way in 16 bits or tf32."""
     products = (v for v in below(results) if isinstance(v, Product))
     return any(p.a.dtype != "float32" or p.precision == "tf32" for p in products)
 
