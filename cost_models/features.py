@@ -21,7 +21,7 @@ from cost_models.reuse import Nest
 from cost_models.roofline import Estimate, estimate
 from search_spaces import Target, TileProgram
 from search_spaces.devices.warps import WARP
-from search_spaces.programs.tile_program import Load, Store
+from search_spaces.programs.statements import Load, Store
 from search_spaces.schedules.limits import UNLIMITED, Limits
 
 _LOAD_SLOTS = 3

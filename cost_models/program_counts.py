@@ -9,29 +9,26 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from search_spaces.programs.tile_program import (
-    Bound,
+from search_spaces.programs.statements import (
     Dot,
     Fill,
     For,
     Gather,
     If,
-    Kernel,
     Load,
     Map,
     Position,
     Prefetch,
     Reduce,
-    Slice,
     Split,
     Statement,
     Store,
-    Tile,
-    TileProgram,
     View,
 )
+from search_spaces.programs.tile_program import Kernel, TileProgram
+from search_spaces.programs.tiles import Bound, Slice, Tile
 from search_spaces.workloads.dtypes import DTYPES
-from search_spaces.workloads.expression import OPERATORS
+from search_spaces.workloads.expressions.operators import OPERATORS
 
 Loops = tuple[tuple[str, float], ...]  # variable and trips, outermost first
 

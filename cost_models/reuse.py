@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from cost_models.program_counts import KernelCounts, Traffic, wave_extents
-from search_spaces.programs.tile_program import Gather, Load, Store, View
+from search_spaces.programs.statements import Gather, Load, Store, View
 
 # The share of a cache that holds reused data; the rest is taken by streams passing through.
 _USABLE = 0.75

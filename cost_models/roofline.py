@@ -16,7 +16,7 @@ from search_spaces.devices.warps import WARP
 from search_spaces.programs.tile_program import Kernel
 from search_spaces.schedules.limits import UNLIMITED, Limits, Resources
 from search_spaces.structure.contraction import multiplied
-from search_spaces.workloads.expression import flops
+from search_spaces.workloads.expressions.walking import flops
 
 # Seconds to launch one kernel: about 3 µs back to back on a GPU; a function call handed to waiting threads on a CPU.
 GPU_LAUNCH_S = 3e-6

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from structured_workloads import Build, scaled
 
 from search_spaces import Workload
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Affine, Expression, Integer, Literal, Position
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.expression import Expression, Integer, Literal, Position
 
 
 def log_sum_exp(n: int, m: int, dtype: str = "float32", finite: bool = False) -> Workload:

@@ -21,7 +21,8 @@ from autosched.checking.trial_data import TrialData
 from autosched.machine import memory
 from search_spaces import Axis, Schedule, Stage, Target, Tensor, TileProgram, Workload
 from search_spaces.schedules.limits import Unlimited
-from search_spaces.workloads import expression as ex
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import axis_index
 from tuning_logs import CompileFacts
 
 ELEMENTS = 256
@@ -31,7 +32,7 @@ FOREVER_S = 600.0
 
 def doubling() -> Workload:
     """y[i] = x[i] + x[i]."""
-    x = ex.Access("x", (ex.axis_index("i"),))
+    x = ex.Access("x", (axis_index("i"),))
     return Workload(
         "doubling", (Tensor("x", (ELEMENTS,), "float32"),), (Stage("y", (Axis("i", ELEMENTS),), ex.add(x, x)),)
     )

@@ -12,9 +12,11 @@ from autosched.backends.backend import Artefact, Launcher
 from autosched.backends.triton.backend import TritonBackend
 from search_spaces import Axis, Schedule, Stage, Target, Tensor, TileProgram, Workload
 from search_spaces.programs.grid import Grid, GridAxis
-from search_spaces.programs.tile_program import Buffer, Kernel, Load, Slice, Store, Tile
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Affine
+from search_spaces.programs.statements import Load, Store
+from search_spaces.programs.tile_program import Buffer, Kernel
+from search_spaces.programs.tiles import Slice, Tile
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import Affine, axis_index
 
 LOCATION = "faulty_triton_backend:create"
 ELEMENTS = 2**20
@@ -69,7 +71,7 @@ FAULTS = {
 
 def doubling() -> Workload:
     """y[i] = x[i] + x[i]."""
-    x = ex.Access("x", (ex.axis_index("i"),))
+    x = ex.Access("x", (axis_index("i"),))
     return Workload(
         "doubling", (Tensor("x", (ELEMENTS,), "float32"),), (Stage("y", (Axis("i", ELEMENTS),), ex.add(x, x)),)
     )

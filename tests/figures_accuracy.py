@@ -24,8 +24,8 @@ from function_accuracy import arguments, units_off, workload_of
 
 from autosched import backends
 from autosched.backends import spaces
-from autosched.checking import reference
 from autosched.checking.accuracy import ACCURACY
+from autosched.checking.operations import OPERATIONS
 from autosched.machine import devices
 from search_spaces import Target
 
@@ -48,7 +48,7 @@ def kernel(operator: str, elements: int, target: Target, device: str) -> Compute
 
 
 def eager(operator: str, device: str) -> Computed:
-    return lambda *given: reference.OPERATIONS[operator](*(x.to(device) for x in given)).cpu()
+    return lambda *given: OPERATIONS[operator](*(x.to(device) for x in given)).cpu()
 
 
 def is_ordinary(*values: torch.Tensor) -> torch.Tensor:
@@ -59,7 +59,7 @@ def is_ordinary(*values: torch.Tensor) -> torch.Tensor:
 
 
 def line(operator: str, given: list[torch.Tensor], target: Target, device: str) -> str:
-    exact = reference.OPERATIONS[operator](*(x.double() for x in given))
+    exact = OPERATIONS[operator](*(x.double() for x in given))
     ordinary = is_ordinary(exact.float(), *given)
     texts = []
     for computed in (kernel(operator, len(exact), target, device), eager(operator, device)):

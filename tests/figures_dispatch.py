@@ -31,7 +31,7 @@ import autosched
 from autosched import ops
 from autosched.backends import CompileError, spaces
 from autosched.backends.triton.arguments import arguments
-from autosched.checking.reference import random_inputs
+from autosched.checking.random_inputs import random_inputs
 from autosched.kernels.kernel import Kernel
 from autosched.machine import devices
 from search_spaces import AutoschedError, SearchSpace, Target, TileProgram

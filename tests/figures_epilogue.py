@@ -22,7 +22,7 @@ import torch
 import autosched
 from autosched import Kernel, ops
 from autosched.baselines.baselines import baseline, library_settings
-from autosched.checking import reference
+from autosched.checking.random_inputs import empty, random_inputs
 from autosched.machine import devices
 from autosched.machine.timing import Run, interleaved, timer_for
 from autosched.replaying.replay import why_wrong_now
@@ -57,10 +57,10 @@ def tuned(workload: Workload, trials: int, log: Path) -> Kernel:
 
 def calls(kernel: Kernel, name: str) -> Iterator[tuple[str, Run]]:
     """The kernel, which writes to a given output, and the same by PyTorch eager, which allocates."""
-    inputs = reference.random_inputs(kernel.workload, 0, kernel.device)
+    inputs = random_inputs(kernel.workload, 0, kernel.device)
     known = baseline(kernel.workload)
     assert known is not None
-    yield name, partial(kernel, *inputs, out=reference.empty(kernel.workload.outputs[0], kernel.device))
+    yield name, partial(kernel, *inputs, out=empty(kernel.workload.outputs[0], kernel.device))
     yield f"eager {name}", partial(known.eager, *inputs)
 
 

@@ -21,7 +21,7 @@ import torch
 import autosched
 from autosched import Kernel, ops
 from autosched.baselines.baselines import baseline, library_name, library_settings
-from autosched.checking import reference
+from autosched.checking.random_inputs import random_inputs
 from autosched.machine import devices
 from autosched.machine.timing import Run, interleaved, timer_for
 from search_spaces import Workload
@@ -46,7 +46,7 @@ def timed_together(kernels: dict[str, Kernel], rounds: int) -> dict[str, list[fl
     """Seconds of every kernel and of the library in every round; all read and write the same tensors."""
     first = next(iter(kernels.values()))
     workload, target = first.workload, first.target
-    inputs = reference.random_inputs(workload, 0, first.device)
+    inputs = random_inputs(workload, 0, first.device)
     out = torch.empty(workload.outputs[0].shape, dtype=first.outputs[0].dtype, device=first.device)
     calls: dict[str, Run] = {name: lambda k=kernel: k(*inputs, out=out) for name, kernel in kernels.items()}
     known = baseline(workload)

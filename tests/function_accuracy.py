@@ -8,9 +8,11 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from autosched.checking import reference
+from autosched.checking.operations import OPERATIONS
 from search_spaces import Axis, Stage, Tensor, Workload
-from search_spaces.workloads.expression import OPERATORS, Access, Apply, axis_index
+from search_spaces.workloads.expressions.affine import axis_index
+from search_spaces.workloads.expressions.expression import Access, Apply
+from search_spaces.workloads.expressions.operators import OPERATORS
 
 # What functions treat apart: zeros, infinities, NaN, denormal and the smallest and largest numbers, where exponentials
 # leave their range, what is next to 1, whole numbers, and numbers that are hard to reduce by pi.
@@ -67,7 +69,7 @@ def measured(
     operator: str, computed: Callable[..., torch.Tensor], given: list[torch.Tensor]
 ) -> tuple[float, list[float]]:
     """The largest distance, and the arguments that it is found for. `computed` gives results of float32 on the CPU."""
-    exact = reference.OPERATIONS[operator](*(x.double() for x in given))
+    exact = OPERATIONS[operator](*(x.double() for x in given))
     off = units_off(computed(*given), exact)
     worst = int(off.argmax())
     return float(off[worst]), [float(x[worst]) for x in given]

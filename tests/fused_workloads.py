@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from search_spaces import Axis, Reduction, Stage, Tensor, Workload
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Access, Expression, Literal, axis_index
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Access, Expression, Literal
 
 PROLOGUES = ("", "relu_scale", "normalised", "decayed")
 
 
-def at(*names: str) -> tuple[ex.Affine, ...]:
+def at(*names: str) -> tuple[Affine, ...]:
     return tuple(axis_index(n) for n in names)
 
 

@@ -10,21 +10,20 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from search_spaces import Axis, InputError, Reduction, Stage, Tensor, Workload
-from search_spaces.workloads.expression import (
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import (
     Access,
-    Affine,
     Expression,
     Gather,
     Integer,
     Literal,
     Position,
     add,
-    axis_index,
     call,
     mul,
     sub,
-    walk,
 )
+from search_spaces.workloads.expressions.walking import walk
 
 SIZES = (1, 2, 3, 15, 16, 17, 31, 33, 49, 63, 65)
 FLOATS = ("float32", "bfloat16", "float16")

@@ -5,27 +5,18 @@ from __future__ import annotations
 from search_spaces import Axis, Reduction, Stage, Tensor, Workload
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import buffers
-from search_spaces.programs.tile_program import (
-    Bound,
-    Kernel,
-    Launch,
-    Load,
-    Map,
-    Reduce,
-    Slice,
-    Statement,
-    Store,
-    Tile,
-    TileProgram,
-)
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Access, Affine, Literal
+from search_spaces.programs.statements import Load, Map, Reduce, Statement, Store
+from search_spaces.programs.tile_program import Kernel, Launch, TileProgram
+from search_spaces.programs.tiles import Bound, Slice, Tile
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Access, Literal
 
 ROWS, COLUMNS = 13, 40
 # What a program of the grid has of them: neither divides.
 TILE_ROWS, TILE_COLUMNS = 4, 64
 R, C = Axis("r", ROWS), Axis("c", COLUMNS)
-WHOLE = (ex.axis_index("r"), ex.axis_index("c"))
+WHOLE = (axis_index("r"), axis_index("c"))
 
 
 def added(dtype: str = "bfloat16", strides: tuple[int, ...] | None = None, rows: int = ROWS) -> Workload:

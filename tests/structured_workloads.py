@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from search_spaces import Axis, Reduction, Stage, Tensor, Workload
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Access, Affine, Expression, Literal, axis_index
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Access, Expression, Literal
 
 
 def read(tensor: str, axes: str) -> Access:

@@ -18,21 +18,21 @@ from random_workloads import random_workload
 import autosched
 from autosched import ops
 from search_spaces import Axis, Reduction, Stage, Tensor, Workload
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import (
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import (
     Access,
-    Affine,
     Apply,
     Expression,
     Gather,
     Literal,
     Position,
     add,
-    axis_index,
     call,
     mul,
-    rewritten,
 )
+from search_spaces.workloads.expressions.kinds import is_integral
+from search_spaces.workloads.expressions.walking import accesses, gathers, rewritten, variables, walk
 
 SEEDS = range(80)
 
@@ -141,9 +141,9 @@ def with_dimensions_shuffled(w: Workload, rng: np.random.Generator) -> Workload:
 def with_an_axis_of_one_index(w: Workload, rng: np.random.Generator) -> Workload:
     """The last stage, and the first input that is not looked up in, have one dimension more, of size 1."""
     *before, last = w.stages
-    read = {a.tensor for s in w.stages for a in ex.accesses(s.expression)}
+    read = {a.tensor for s in w.stages for a in accesses(s.expression)}
     wider = next(t for t in w.inputs if t.name in read)
-    if any(g.tensor == wider.name for s in w.stages for g in ex.gathers(s.expression)):
+    if any(g.tensor == wider.name for s in w.stages for g in gathers(s.expression)):
         return w
 
     def widened(e: Expression) -> Expression | None:
@@ -162,7 +162,7 @@ def with_an_axis_of_one_index(w: Workload, rng: np.random.Generator) -> Workload
 def with_an_axis_cut(w: Workload, rng: np.random.Generator) -> Workload:
     """An axis of the last stage is two, of which every index is a sum."""
     *before, last = w.stages
-    fixed = {v for e in ex.walk(last.expression) if isinstance(e, Gather | Position) for v in ex.variables(e)}
+    fixed = {v for e in walk(last.expression) if isinstance(e, Gather | Position) for v in variables(e)}
     longest = [(n, a) for n, a in enumerate(last.axes) if a.extent % 3 == 0 and a.name not in fixed]
     if not longest:
         return w
@@ -211,12 +211,12 @@ def with_a_stage_that_nothing_reads(w: Workload, rng: np.random.Generator) -> Wo
 def with_an_expression_named(w: Workload, rng: np.random.Generator) -> Workload:
     """An argument of the last stage is a stage of its own, where it is a float32 and nothing multiplies it in a dot."""
     *before, last = w.stages
-    parts = [e for e in ex.walk(last.expression) if isinstance(e, Apply) and not ex.is_integral(e)]
+    parts = [e for e in walk(last.expression) if isinstance(e, Apply) and not is_integral(e)]
     if last.is_contraction or not parts:
         return w
     part = parts[int(rng.integers(len(parts)))]
     folded = last.reduction.axes if last.reduction else ()
-    axes = tuple(a for a in (*folded, *last.axes) if a.name in ex.variables(part)) or last.axes[:1]
+    axes = tuple(a for a in (*folded, *last.axes) if a.name in variables(part)) or last.axes[:1]
     named = Stage("named", axes, part)
     own = Access("named", tuple(axis_index(a.name) for a in axes))
     expression = rewritten(last.expression, lambda e: own if e == part else None)
@@ -347,7 +347,7 @@ def variants(w: Workload) -> Iterator[Workload]:
     """Every operator, constant and axis of the output exchanged for another, one at a time."""
     others = {"add": "sub", "sub": "mul", "mul": "add", "tanh": "sin", "sin": "tanh", "lt": "le", "le": "lt"}
     for number, stage in enumerate(w.stages):
-        for part in dict.fromkeys(ex.walk(stage.expression)):
+        for part in dict.fromkeys(walk(stage.expression)):
             match part:
                 case Apply(operator, arguments) if operator in others and not stage.is_contraction:
                     other: Expression = Apply(others[operator], arguments)

@@ -11,23 +11,25 @@ import torch
 from autosched.backends import spaces
 from autosched.backends.llvm.backend import LlvmBackend
 from autosched.backends.triton.backend import TritonBackend
-from autosched.checking import reference
 from autosched.checking.correctness import error_ratio, expect
+from autosched.checking.operations import torch_dtype
+from autosched.checking.random_inputs import random_inputs
 from autosched.machine import devices
 from search_spaces import Axis, Reduction, Schedule, SearchSpace, Stage, Tensor, Workload
 from search_spaces.devices.target import GPUS
 from search_spaces.programs.interpreter import interpret
-from search_spaces.programs.tile_program import For, Load, Reduce, statements
+from search_spaces.programs.statements import For, Load, Reduce, statements
 from search_spaces.structure.axes import structure_of
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Access, Expression, Literal, axis_index
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Access, Expression, Literal
 
 H200 = GPUS["h200"]
 HERE = devices.cpu_target()
 GPU_SKETCHES = ("row_looped", "row_split", "row_whole")
 
 
-def at(*names: str) -> tuple[ex.Affine, ...]:
+def at(*names: str) -> tuple[Affine, ...]:
     return tuple(axis_index(n) for n in names)
 
 
@@ -140,7 +142,7 @@ def schedules(space: SearchSpace, sketch: str, count: int, seed: int = 7) -> lis
 def compute_on_the_cpu(schedule: Schedule, workload: Workload, inputs: list[torch.Tensor]) -> torch.Tensor:
     backend, program = LlvmBackend(), schedule.program
     launcher = backend.load(backend.compile(backend.render(program, ""), program, HERE), program)
-    out = torch.full(workload.outputs[0].shape, torch.nan, dtype=reference.torch_dtype(workload.outputs[0].dtype))
+    out = torch.full(workload.outputs[0].shape, torch.nan, dtype=torch_dtype(workload.outputs[0].dtype))
     launcher([*inputs, out])
     launcher.unload()
     return out
@@ -149,7 +151,7 @@ def compute_on_the_cpu(schedule: Schedule, workload: Workload, inputs: list[torc
 @pytest.mark.parametrize("workload", [*ODD, *UNEVEN, TURNED], ids=name_of)
 def test_programs_for_a_gpu_compute_the_reference(workload: Workload) -> None:
     space = spaces.build(workload, H200)
-    inputs = reference.random_inputs(workload, seed=3)
+    inputs = random_inputs(workload, seed=3)
     (expected,) = expect(workload, inputs)
     for sketch in space.sketches:
         for schedule in schedules(space, sketch.name, 3):
@@ -160,7 +162,7 @@ def test_programs_for_a_gpu_compute_the_reference(workload: Workload) -> None:
 @pytest.mark.parametrize("workload", [*ODD, transposed_softmax(70, 90)], ids=name_of)
 def test_programs_for_a_cpu_compute_the_reference_interpreted_and_compiled(workload: Workload) -> None:
     space = spaces.build(workload, HERE)
-    inputs = reference.random_inputs(workload, seed=3)
+    inputs = random_inputs(workload, seed=3)
     (expected,) = expect(workload, inputs)
     for sketch in space.sketches:
         for schedule in schedules(space, sketch.name, 3):
@@ -173,7 +175,7 @@ def test_programs_for_a_cpu_compute_the_reference_interpreted_and_compiled(workl
 def test_narrow_columns_are_summed_in_float32_on_a_cpu(dtype: str) -> None:
     workload = column_fold(1000, 300, dtype=dtype)
     space, rng = spaces.build(workload, HERE), np.random.default_rng(0)
-    x = torch.randn(1000, 300).to(reference.torch_dtype(dtype))
+    x = torch.randn(1000, 300).to(torch_dtype(dtype))
     for _ in range(4):
         got = compute_on_the_cpu(space.sample(rng), workload, [x])
         torch.testing.assert_close(got, x.float().sum(0).to(x.dtype), rtol=1e-2, atol=1e-2)
@@ -194,7 +196,7 @@ SMALL = (
 def test_printed_kernels_agree_with_the_reference_under_tritons_interpreter(workload, triton_interpreter) -> None:  # type: ignore[no-untyped-def]
     # Without a type: the fixture is a class of conftest, which cannot be imported here.
     space = spaces.build(workload, H200)
-    inputs = reference.random_inputs(workload, seed=3)
+    inputs = random_inputs(workload, seed=3)
     (expected,) = expect(workload, inputs)
     arrays = {t.name: x.numpy() for t, x in zip(workload.inputs, inputs, strict=True)}
     for sketch in space.sketches:

@@ -14,16 +14,16 @@ import torch
 
 from autosched.backends import spaces
 from autosched.backends.triton.backend import TritonBackend
-from autosched.checking import reference
 from autosched.checking.correctness import error_ratio, expect
+from autosched.checking.random_inputs import random_inputs
 from search_spaces import Axis, Reduction, Schedule, SearchSpace, Stage, Tensor, Workload, target_named
 from search_spaces.devices.target import cpu
 from search_spaces.programs.interpreter import interpret
-from search_spaces.programs.tile_program import For, statements
+from search_spaces.programs.statements import For, statements
 from search_spaces.schedules.knobs import KnobValue
 from search_spaces.structure.contraction import contraction
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Access, Literal
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.expression import Access, Literal
 
 sys.path.append(str(Path(__file__).parent))
 from fused_workloads import at, gated
@@ -97,7 +97,7 @@ def space_of(workload: Workload) -> SearchSpace:
 
 
 def assert_computes(workload: Workload, schedule: Schedule) -> None:
-    inputs = reference.random_inputs(workload, seed=3)
+    inputs = random_inputs(workload, seed=3)
     got = interpret(schedule.program, [x.double().numpy() for x in inputs])
     for value, expected in zip(got, expect(workload, inputs), strict=True):
         assert error_ratio(torch.from_numpy(value), expected) <= 1, str(schedule)
@@ -192,7 +192,7 @@ def test_a_tile_that_holds_all_of_an_axis_leaves_one_loop() -> None:
 def test_printed_kernels_compute_the_workload(triton_interpreter: Any, workload: Workload) -> None:
     whole = space_of(workload)
     space, rng = whole.restricted(whole.sketches[0].name, specialize=["none"]), np.random.default_rng(1)
-    inputs = reference.random_inputs(workload, seed=3)
+    inputs = random_inputs(workload, seed=3)
     named = {t.name: x.numpy() for t, x in zip(workload.inputs, inputs, strict=True)}
     for schedule in [space.sample(rng) for _ in range(2)]:
         program = schedule.program

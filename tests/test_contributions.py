@@ -14,25 +14,24 @@ import torch
 from autosched.backends.llvm.backend import LlvmBackend
 from autosched.backends.spaces import build
 from autosched.backends.triton.backend import TritonBackend
-from autosched.checking import reference
 from autosched.checking.correctness import expect, why_wrong
+from autosched.checking.random_inputs import empty, random_inputs
 from autosched.machine import devices
 from cost_models.program_counts import count
 from search_spaces import Axis, Reduction, Stage, Target, Tensor, TileProgram, Workload, target_named
 from search_spaces.programs.interpreter import interpret
+from search_spaces.programs.statements import For
 from search_spaces.programs.text import to_text
-from search_spaces.programs.tile_program import For
 from search_spaces.sketches.rows.contributions import unchanged
 from search_spaces.structure.axes import structure_of
-from search_spaces.workloads.expression import (
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import (
     Access,
-    Affine,
     Expression,
     Integer,
     Literal,
     Position,
     add,
-    axis_index,
     call,
     mul,
     sub,
@@ -113,7 +112,7 @@ def looped(workload: Workload, target: Target, wanted: int) -> list[TileProgram]
 
 def drawn(workload: Workload) -> list[torch.Tensor]:
     """With what must not be multiplied by 0, everywhere and where only some rows have it."""
-    (x,) = reference.random_inputs(workload, 5)
+    (x,) = random_inputs(workload, 5)
     x[::3, ::7] = math.inf
     x[4, :50] = math.nan
     x[5, 60:] = -math.inf
@@ -141,7 +140,7 @@ def test_machine_code_leaves_out_only_what_changes_nothing(workload: Workload) -
     inputs = drawn(workload)
     for program in looped(workload, HERE, 3):
         launcher = LLVM.load(LLVM.compile(LLVM.render(program, ""), program, HERE), program)
-        (out,) = (reference.empty(t, "cpu") for t in workload.outputs)
+        (out,) = (empty(t, "cpu") for t in workload.outputs)
         launcher([*inputs, out])
         launcher.unload()
         assert why_wrong(out, *expect(workload, inputs)) is None

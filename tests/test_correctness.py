@@ -9,9 +9,12 @@ import pytest
 import torch
 
 from autosched.checking.correctness import Expectation, error_ratio, expect, why_not_finite, why_wrong
-from autosched.checking.reference import evaluate, random_inputs, torch_dtype
+from autosched.checking.operations import torch_dtype
+from autosched.checking.random_inputs import random_inputs
+from autosched.checking.reference import evaluate
 from search_spaces import Axis, Stage, Tensor, Workload, ops
-from search_spaces.workloads.expression import Access, Apply, Literal, axis_index
+from search_spaces.workloads.expressions.affine import axis_index
+from search_spaces.workloads.expressions.expression import Access, Apply, Literal
 
 WORKLOADS = [
     ops.matmul(64, 48, 512),

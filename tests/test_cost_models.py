@@ -24,26 +24,12 @@ from cost_models.roofline import latency_s, microkernel_rate
 from search_spaces import InputError, SearchSpace, TileProgram, ops, target_named
 from search_spaces.devices.target import cpu
 from search_spaces.programs.grid import Grid, GridAxis
-from search_spaces.programs.tile_program import (
-    Bound,
-    Buffer,
-    Dot,
-    Fill,
-    For,
-    If,
-    Kernel,
-    Launch,
-    Load,
-    Panels,
-    Slice,
-    Statement,
-    Store,
-    Tile,
-    View,
-)
+from search_spaces.programs.statements import Dot, Fill, For, If, Load, Statement, Store, View
+from search_spaces.programs.tile_program import Buffer, Kernel, Launch
+from search_spaces.programs.tiles import Bound, Panels, Slice, Tile
 from search_spaces.schedules.knobs import Values
 from search_spaces.schedules.limits import UNLIMITED
-from search_spaces.workloads.expression import Affine
+from search_spaces.workloads.expressions.affine import Affine
 from tuning_logs import Measurement, Provenance, TuningRecord
 
 H200 = target_named("h200")

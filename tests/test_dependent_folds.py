@@ -29,8 +29,9 @@ from autosched import Schedule, Target, Workload, ops, trace
 from autosched.backends import spaces
 from autosched.backends.llvm.backend import LlvmBackend
 from autosched.backends.triton.backend import TritonBackend
-from autosched.checking import reference
 from autosched.checking.correctness import error_ratio, expect
+from autosched.checking.operations import torch_dtype
+from autosched.checking.random_inputs import random_inputs
 from search_spaces import target_named
 from search_spaces.programs.interpreter import interpret
 from search_spaces.sketches.rows.row_parts import rows_on
@@ -65,7 +66,7 @@ def run(schedule: Schedule, workload: Workload, inputs: list[torch.Tensor]) -> l
     """On this machine, compiled."""
     backend, program = LlvmBackend(), schedule.program
     launcher = backend.load(backend.compile(backend.render(program, ""), program, HERE), program)
-    out = [torch.full(t.shape, 77, dtype=reference.torch_dtype(t.dtype)) for t in workload.outputs]
+    out = [torch.full(t.shape, 77, dtype=torch_dtype(t.dtype)) for t in workload.outputs]
     launcher([*inputs, *out])
     launcher.unload()
     return out
@@ -118,7 +119,7 @@ def test_a_maximum_that_only_quotients_show_starts_from_a_finite_number() -> Non
 
 @pytest.mark.parametrize("workload", IN_ONE_WALK, ids=name_of)
 def test_programs_for_a_gpu_compute_the_reference(workload: Workload) -> None:
-    inputs = reference.random_inputs(workload, seed=3)
+    inputs = random_inputs(workload, seed=3)
     expected = expect(workload, inputs)
     for schedule in online(workload, H200, 4):
         for got, right in zip(interpreted(schedule, inputs), expected, strict=True):
@@ -127,7 +128,7 @@ def test_programs_for_a_gpu_compute_the_reference(workload: Workload) -> None:
 
 @pytest.mark.parametrize("workload", IN_ONE_WALK, ids=name_of)
 def test_programs_for_a_cpu_compute_the_reference(workload: Workload) -> None:
-    inputs = reference.random_inputs(workload, seed=3)
+    inputs = random_inputs(workload, seed=3)
     expected = expect(workload, inputs)
     for schedule in online(workload, HERE, 4):
         for got, right in zip(run(schedule, workload, inputs), expected, strict=True):
@@ -145,7 +146,7 @@ SMALL = (
 
 @pytest.mark.parametrize("workload", SMALL, ids=name_of)
 def test_printed_kernels_agree_with_the_reference_under_tritons_interpreter(workload, triton_interpreter) -> None:
-    inputs = reference.random_inputs(workload, seed=3)
+    inputs = random_inputs(workload, seed=3)
     expected = expect(workload, inputs)
     arrays = {t.name: x.numpy() for t, x in zip(workload.inputs, inputs, strict=True)}
     for schedule in online(workload, H200, 3):

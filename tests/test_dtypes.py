@@ -21,14 +21,16 @@ from autosched.backends.triton.resources import why_too_large
 from autosched.baselines import baselines
 from autosched.checking import reference
 from autosched.checking.correctness import error_ratio, expect
-from autosched.checking.reference import random_inputs
+from autosched.checking.operations import torch_dtype
+from autosched.checking.random_inputs import empty, random_inputs
 from autosched.machine import devices
 from search_spaces import Axis, EmptySearchSpaceError, InputError, Reduction, Stage, Tensor, Workload, ops
 from search_spaces.devices.target import GPUS, cpu
 from search_spaces.programs.interpreter import interpret
-from search_spaces.workloads import expression as ex
 from search_spaces.workloads.dtypes import FLOAT8, FLOAT8_CHAIN, dtype, round_to
-from search_spaces.workloads.expression import Access, axis_index
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import axis_index
+from search_spaces.workloads.expressions.expression import Access
 
 CPU = cpu("a CPU", lanes=8, threads=1, l1_bytes=32768, l2_bytes=2**20, fp32_flops=1e11)
 LARGEST = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
@@ -64,7 +66,7 @@ def test_rounding_to_eight_bits_is_that_of_pytorch(name: str) -> None:
     for values in (every_half, anything, spread):
         # Versions of PyTorch differ in what becomes of that which is too large.
         kept = values[~(np.abs(values) > LARGEST[name])]
-        expected = torch.from_numpy(kept).to(reference.torch_dtype(name)).float().numpy()
+        expected = torch.from_numpy(kept).to(torch_dtype(name)).float().numpy()
         np.testing.assert_array_equal(round_to(kept, name), expected)
 
 
@@ -81,7 +83,7 @@ def test_what_is_too_large_saturates_or_becomes_infinite(name: str, beyond: floa
 @pytest.mark.parametrize("name", FLOAT8)
 def test_a_rounded_number_rounds_to_itself_and_half_way_to_even(name: str) -> None:
     finite = np.arange(256, dtype=np.uint8)
-    values = torch.from_numpy(finite).view(reference.torch_dtype(name)).float().numpy()
+    values = torch.from_numpy(finite).view(torch_dtype(name)).float().numpy()
     np.testing.assert_array_equal(round_to(values, name), values)
     step = np.float32(dtype(name).epsilon)
     one = np.float32(1.0)
@@ -289,7 +291,7 @@ def test_lowered_programs_compute_narrow_types(workload: Workload) -> None:
         only = search_spaces.SearchSpace(workload, space.target, (sketch,), space.backends)
         for schedule in dict.fromkeys(only.sample(rng) for _ in range(6)):
             got = torch.from_numpy(interpret(schedule.program, [x.float().numpy() for x in inputs])[0])
-            made = got.to(reference.torch_dtype(workload.outputs[0].dtype))
+            made = got.to(torch_dtype(workload.outputs[0].dtype))
             assert error_ratio(made, expectation) <= 1.0, str(schedule)
 
 
@@ -336,7 +338,7 @@ def test_the_library_computes_narrow_types(workload: Workload) -> None:
     torch.testing.assert_close(known.eager(*inputs).float(), expected, **error)
     if known.library is not None:
         for _ in range(2):
-            out = reference.empty(workload.outputs[0], "cpu")
+            out = empty(workload.outputs[0], "cpu")
             known.library(inputs, out)
             torch.testing.assert_close(out.float(), expected, **error)
 
@@ -440,6 +442,6 @@ def test_tuned_kernels_of_narrow_types_are_right(workload: Workload, tmp_path: P
     known = baselines.baseline(workload)
     assert known is not None
     if known.library is not None and not workload.stages[1:]:
-        out = reference.empty(workload.outputs[0], kernel.device)
+        out = empty(workload.outputs[0], kernel.device)
         known.library(inputs, out)
         assert error_ratio(out, expectation) <= 1.0, known.called

@@ -16,26 +16,27 @@ from autosched.backends.spaces import build
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.correctness import error_ratio, expect, why_not_finite, why_wrong
 from autosched.checking.guarded_memory import GuardedInputs, GuardedOutput
-from autosched.checking.reference import as_written, evaluate, random_inputs, torch_dtype
-from autosched.checking.rounding import rounding_error
+from autosched.checking.operations import torch_dtype
+from autosched.checking.random_inputs import random_inputs
+from autosched.checking.reference import as_written, evaluate
+from autosched.checking.rounding.analysis import rounding_error
 from cost_models.features import FEATURE_NAMES, features
 from cost_models.program_counts import count
 from search_spaces import Axis, Reduction, Stage, Tensor, TileProgram, Workload, target_named
 from search_spaces.programs.interpreter import interpret
-from search_spaces.workloads.expression import (
-    OPERATORS,
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import (
     Access,
-    Affine,
     Expression,
     Gather,
     Literal,
     Position,
     add,
-    axis_index,
     call,
     mul,
     sub,
 )
+from search_spaces.workloads.expressions.operators import OPERATORS
 
 BACKEND = TritonBackend()
 H100 = target_named("h100")

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from autosched import ops
-from autosched.checking.reference import random_inputs
-from autosched.checking.rounding import rounding_error
+from autosched.checking.random_inputs import random_inputs
+from autosched.checking.rounding.analysis import rounding_error
 from autosched.machine.free_memory import free_bytes, memory_for
 from search_spaces import OutOfMemoryError
 

@@ -13,11 +13,13 @@ from torch import Tensor
 
 from autosched import cpu_target, trace
 from autosched.checking.correctness import error_ratio, expect, why_wrong
-from autosched.checking.reference import OPERATIONS
+from autosched.checking.operations import OPERATIONS
 from autosched.tracing import loaded
 from search_spaces import Axis, Stage, Workload
 from search_spaces import Tensor as TensorSpec
-from search_spaces.workloads.expression import OPERATORS, Access, Expression, Literal, add, axis_index, call, mul
+from search_spaces.workloads.expressions.affine import axis_index
+from search_spaces.workloads.expressions.expression import Access, Expression, Literal, add, call, mul
+from search_spaces.workloads.expressions.operators import OPERATORS
 
 sys.path.append(str(Path(__file__).parent))
 from function_accuracy import SPECIAL

@@ -18,17 +18,17 @@ import triton
 from autosched.backends import spaces
 from autosched.backends.triton.backend import TritonBackend
 from autosched.backends.triton.resources import resources
-from autosched.checking import reference
 from autosched.checking.correctness import Expectation, error_ratio, expect
+from autosched.checking.random_inputs import random_inputs
 from cost_models.program_counts import count
 from cost_models.roofline import bound_s
 from search_spaces import Axis, Reduction, Schedule, SearchSpace, Stage, Target, Tensor, Workload, ops, target_named
 from search_spaces.programs.interpreter import interpret
-from search_spaces.programs.tile_program import Dot, For, Load, Map, Position, statements
+from search_spaces.programs.statements import Dot, For, Load, Map, Position, statements
 from search_spaces.schedules.knobs import KnobValue
 from search_spaces.structure.contraction import contraction, element_type, multiplied
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Access, Literal
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.expression import Access, Literal
 
 sys.path.append(str(Path(__file__).parent))
 from fused_workloads import at, gated, prepared, sum_of_products
@@ -81,7 +81,7 @@ def schedule(space: SearchSpace, **chosen: KnobValue) -> Schedule:
 
 @lru_cache
 def inputs_of(workload: Workload) -> list[torch.Tensor]:
-    return reference.random_inputs(workload, seed=3)
+    return random_inputs(workload, seed=3)
 
 
 @lru_cache

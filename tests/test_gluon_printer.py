@@ -19,25 +19,10 @@ from autosched.backends.triton.backend import TritonBackend
 from autosched.backends.triton.source import kernel_arguments
 from search_spaces import target_named
 from search_spaces.programs.grid import Grid, GridAxis
-from search_spaces.programs.tile_program import (
-    Bound,
-    Buffer,
-    Dot,
-    Fill,
-    For,
-    Kernel,
-    Launch,
-    Load,
-    Map,
-    Reduce,
-    Slice,
-    Split,
-    Statement,
-    Store,
-    Tile,
-    TileProgram,
-)
-from search_spaces.workloads.expression import Affine
+from search_spaces.programs.statements import Dot, Fill, For, Load, Map, Reduce, Split, Statement, Store
+from search_spaces.programs.tile_program import Buffer, Kernel, Launch, TileProgram
+from search_spaces.programs.tiles import Bound, Slice, Tile
+from search_spaces.workloads.expressions.affine import Affine
 
 BACKEND = TritonBackend()
 H200 = target_named("h200")

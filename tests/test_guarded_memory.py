@@ -8,10 +8,12 @@ import pytest
 import torch
 
 from autosched.checking.guarded_memory import PATTERNS, GuardedInputs, GuardedOutput, GuardedTensor
-from autosched.checking.reference import evaluate, random_inputs
+from autosched.checking.random_inputs import random_inputs
+from autosched.checking.reference import evaluate
 from autosched.checking.trial_data import Failed, TrialData
 from search_spaces import Axis, Stage, Tensor, Workload, ops
-from search_spaces.workloads.expression import Access, Apply, axis_index
+from search_spaces.workloads.expressions.affine import axis_index
+from search_spaces.workloads.expressions.expression import Access, Apply
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 FLOAT8 = [torch.float8_e4m3fn, torch.float8_e5m2]

@@ -25,9 +25,10 @@ from autosched.backends.backend import CompileError
 from autosched.backends.llvm.backend import LlvmBackend
 from autosched.backends.spaces import build
 from autosched.backends.triton.backend import TritonBackend
-from autosched.checking import reference
 from autosched.checking.correctness import expect, why_wrong
-from autosched.checking.reference import evaluate, random_inputs, torch_dtype
+from autosched.checking.operations import torch_dtype
+from autosched.checking.random_inputs import empty, random_inputs
+from autosched.checking.reference import evaluate
 from autosched.machine import devices
 from autosched.standalone import references
 from autosched.standalone.references import HELPERS
@@ -35,33 +36,13 @@ from search_spaces import Axis, InputError, Reduction, Stage, Tensor, Workload, 
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.interpreter import interpret
 from search_spaces.programs.lowering import Emitter, buffers, why_not_sliced
+from search_spaces.programs.statements import Fill, For, Gather, Load, Statement, Store, fold_identity, statements
 from search_spaces.programs.text import to_text
-from search_spaces.programs.tile_program import (
-    Buffer,
-    Fill,
-    For,
-    Gather,
-    Kernel,
-    Launch,
-    Load,
-    Slice,
-    Statement,
-    Store,
-    Tile,
-    TileProgram,
-    identity,
-    statements,
-)
-from search_spaces.workloads.expression import (
-    Access,
-    Affine,
-    Expression,
-    Literal,
-    Position,
-    accesses,
-    axis_index,
-    call,
-)
+from search_spaces.programs.tile_program import Buffer, Kernel, Launch, TileProgram
+from search_spaces.programs.tiles import Slice, Tile
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Access, Expression, Literal, Position, call
+from search_spaces.workloads.expressions.walking import accesses
 from search_spaces.workloads.names import Names
 
 sys.path.append(str(Path(__file__).parent))
@@ -149,7 +130,7 @@ def lowered(workload: Workload, rows: int | None, columns: int, launch: Launch =
         axes = {a: e for a in ("r", "c") if (e := place[a].extent) is not None}
         total = Tile("total", tuple(axes), tuple(axes.values()))
         emitter.assign(total, "add" if stage.reduction.operator == "sum" else "maximum", total, made)
-        body = [Fill(total, identity(stage.reduction.operator, False)), For("w", WINDOW, tuple(emitter.body))]
+        body = [Fill(total, fold_identity(stage.reduction.operator, False)), For("w", WINDOW, tuple(emitter.body))]
         made = total
     emitter.body = body
     emitter.store(stage.name, ("r", "c"), made)
@@ -207,7 +188,7 @@ def for_here(workload: Workload) -> list[TileProgram]:
 def test_machine_code_reads_what_the_reference_reads(workload: Workload) -> None:
     inputs = drawn(workload)
     for program in for_here(workload):
-        (out,) = (reference.empty(t, "cpu") for t in workload.outputs)
+        (out,) = (empty(t, "cpu") for t in workload.outputs)
         run_here(program, [*inputs, out])
         assert why_wrong(out, expect(workload, inputs)[0]) is None
 
@@ -236,7 +217,7 @@ def test_machine_code_reads_no_memory_that_is_not_the_tensors(at_end: bool) -> N
             for workload in WORKLOADS.values():
                 inputs = [between_forbidden_pages(v, at_end) for v in drawn(workload)]
                 for program in for_here(workload):
-                    run_here(program, [*inputs, *(reference.empty(t, "cpu") for t in workload.outputs)])
+                    run_here(program, [*inputs, *(empty(t, "cpu") for t in workload.outputs)])
         except BaseException:
             traceback.print_exc()
             os._exit(1)

@@ -14,25 +14,17 @@ import torch
 from autosched.backends.llvm.backend import LlvmBackend
 from autosched.backends.spaces import build
 from autosched.backends.triton.backend import TritonBackend
-from autosched.checking import reference
 from autosched.checking.correctness import error_ratio, expect, why_wrong
 from autosched.checking.guarded_memory import PATTERNS
+from autosched.checking.operations import torch_dtype
+from autosched.checking.random_inputs import empty
 from autosched.machine import devices
 from search_spaces import Axis, InputError, Reduction, Stage, Tensor, TileProgram, Workload, target_named
 from search_spaces.programs.interpreter import interpret
 from search_spaces.workloads.dtypes import DTYPES
-from search_spaces.workloads.expression import (
-    Access,
-    Affine,
-    Expression,
-    Gather,
-    Integer,
-    Literal,
-    Position,
-    axis_index,
-    call,
-    is_integral,
-)
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Access, Expression, Gather, Integer, Literal, Position, call
+from search_spaces.workloads.expressions.kinds import is_integral
 
 sys.path.append(str(Path(__file__).parent))
 from schedule_checks import faults
@@ -115,7 +107,7 @@ def folded(operator: str) -> Workload:
 
 def output_of(workload: Workload, values: np.ndarray) -> torch.Tensor:
     """What a program wrote, which may have had axes merged, as the workload's output."""
-    flat = torch.from_numpy(np.ascontiguousarray(values)).to(reference.torch_dtype(workload.outputs[0].dtype))
+    flat = torch.from_numpy(np.ascontiguousarray(values)).to(torch_dtype(workload.outputs[0].dtype))
     return flat.reshape(workload.outputs[0].shape)
 
 
@@ -126,7 +118,7 @@ def by_interpreter(program: TileProgram, workload: Workload, inputs: list[torch.
 def by_llvm(program: TileProgram, workload: Workload, inputs: list[torch.Tensor]) -> torch.Tensor:
     backend = LlvmBackend()
     launcher = backend.load(backend.compile(backend.render(program, ""), program, HERE), program)
-    out = reference.empty(workload.outputs[0], "cpu").fill_(77)
+    out = empty(workload.outputs[0], "cpu").fill_(77)
     launcher([*inputs, out])
     launcher.unload()
     return out
@@ -155,7 +147,7 @@ def test_arithmetic_on_integers_is_that_of_64_bits(
 
 @pytest.mark.parametrize("name", ["int32", "int16", "int8", "uint8"])
 def test_narrower_integers_wrap_around(name: str) -> None:
-    dtype = reference.torch_dtype(name)
+    dtype = torch_dtype(name)
     x, y = drawn(dtype), drawn(dtype, 1)
     product = call(f"wrap_{name}", call("mul", X, Y))
     halved = call("quotient", call(f"wrap_{name}", call("add", product, X)), Integer(2))
@@ -206,7 +198,7 @@ def test_look_ups_take_computed_integers_and_yield_them() -> None:
 
 @pytest.mark.parametrize("name", ["float32", "int8", "uint8", "bool"])
 def test_integers_are_converted_as_pytorch_does(name: str) -> None:
-    dtype = reference.torch_dtype(name)
+    dtype = torch_dtype(name)
     x = drawn(torch.int64)
     back = {"float32": call("to_float", X), "bool": call("eq", call("eq", X, Integer(0)), Literal(0.0))}
     expression = back.get(name) or call(f"wrap_{name}", X)
@@ -252,7 +244,7 @@ def test_integers_survive_json() -> None:
 
 @pytest.mark.parametrize("name", DTYPES)
 def test_tensors_of_every_element_type_are_guarded(name: str) -> None:
-    assert reference.torch_dtype(name) in PATTERNS
+    assert torch_dtype(name) in PATTERNS
 
 
 TRITON = {
@@ -270,7 +262,7 @@ TRITON = {
 
 @pytest.mark.parametrize("workload", TRITON.values(), ids=TRITON)
 def test_triton_computes_integers_exactly(triton_interpreter, workload: Workload) -> None:
-    inputs = [drawn(reference.torch_dtype(t.dtype), seed) for seed, t in enumerate(workload.inputs)]
+    inputs = [drawn(torch_dtype(t.dtype), seed) for seed, t in enumerate(workload.inputs)]
     (exact,) = expect(workload, inputs)
     space, random = build(workload, H100), np.random.default_rng(1)
     for program in [space.sample(random).program for _ in range(2)]:

@@ -16,7 +16,8 @@ from autosched.kernels.kernel import Kernel
 from search_spaces import Axis, InputError, OutOfMemoryError, Schedule, Stage, Workload, ops
 from search_spaces import Tensor as TensorSpec
 from search_spaces.devices.target import cpu
-from search_spaces.workloads.expression import Access, axis_index
+from search_spaces.workloads.expressions.affine import axis_index
+from search_spaces.workloads.expressions.expression import Access
 from tuning_logs import CompileFacts, Measurement, Provenance, TuningRecord
 
 TARGET = cpu("Imaginary CPU", lanes=8, threads=1, l1_bytes=32 * 1024, l2_bytes=2**20, fp32_flops=1e11)

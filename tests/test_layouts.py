@@ -19,18 +19,20 @@ from autosched.backends import spaces
 from autosched.backends.llvm.backend import LlvmBackend
 from autosched.backends.triton.arguments import descriptor
 from autosched.baselines import baselines
-from autosched.checking import reference
 from autosched.checking.correctness import error_ratio, expect
-from autosched.checking.reference import random_inputs
+from autosched.checking.operations import torch_dtype
+from autosched.checking.random_inputs import empty, random_inputs
 from autosched.machine import devices
 from search_spaces import Axis, InputError, Reduction, Stage, Target, Tensor, Workload, ops
 from search_spaces.devices.descriptors import descriptor_remarks, why_not_describable, why_not_storable
 from search_spaces.devices.target import GPUS
 from search_spaces.programs.interpreter import interpret
-from search_spaces.programs.tile_program import Buffer, Slice
+from search_spaces.programs.tile_program import Buffer
+from search_spaces.programs.tiles import Slice
 from search_spaces.structure.axes import structure_of
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Access, Affine, axis_index
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Access
 
 sys.path.append(str(Path(__file__).parent))
 from schedule_checks import faults
@@ -159,7 +161,7 @@ def test_kernels_of_a_cpu_read_and_write_strided_tensors(workload: Workload) -> 
     inputs, rng = random_inputs(workload, 2), np.random.default_rng(5)
     expectation, space = expect(workload, inputs)[0], spaces.build(workload, HERE)
     for schedule in dict.fromkeys(space.sample(rng) for _ in range(5)):
-        out = reference.empty(workload.outputs[0], "cpu")
+        out = empty(workload.outputs[0], "cpu")
         memory = out.as_strided((workload.outputs[0].span,), (1,))
         memory.fill_(torch.nan)
         run_here(schedule, inputs, out)
@@ -178,7 +180,7 @@ def test_lowered_programs_compute_strided_tensors(workload: Workload, target: Ta
         strides = {t.name: t.effective_strides for t in (*workload.inputs, *workload.outputs)}
         assert {b.name: b.strides for b in program.buffers if b.role != "workspace"} == strides
         got = torch.from_numpy(interpret(program, [x.float().numpy() for x in inputs])[0])
-        made = got.to(reference.torch_dtype(workload.outputs[0].dtype))
+        made = got.to(torch_dtype(workload.outputs[0].dtype))
         assert error_ratio(made, expectation) <= 1.0, str(schedule)
 
 
@@ -205,7 +207,7 @@ def test_the_library_takes_strided_operands(workload: Workload) -> None:
     known = baselines.baseline(workload)
     assert known is not None
     assert known.library is not None
-    out = reference.empty(workload.outputs[0], "cpu")
+    out = empty(workload.outputs[0], "cpu")
     address, strides = out.data_ptr(), out.stride()
     known.library(inputs, out)
     assert (out.data_ptr(), out.stride()) == (address, strides)
@@ -316,7 +318,7 @@ def check_tuned(workload: Workload, target: Target, trials: int, log: Path) -> N
     kernel = autosched.replay(workload, target=target, log=log)
     inputs = random_inputs(workload, 99, kernel.device)
     (expectation,) = expect(workload, inputs)
-    out = reference.empty(workload.outputs[0], kernel.device)
+    out = empty(workload.outputs[0], kernel.device)
     memory = out.as_strided((workload.outputs[0].span,), (1,))
     memory.fill_(torch.nan)
     kernel(*inputs, out=out)

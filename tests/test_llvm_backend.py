@@ -13,14 +13,19 @@ from autosched.backends import spaces
 from autosched.backends.backend import CompileError
 from autosched.backends.llvm.backend import LlvmBackend
 from autosched.checking import reference
+from autosched.checking.operations import OPERATIONS, torch_dtype
+from autosched.checking.random_inputs import random_inputs
 from autosched.machine import devices
 from search_spaces import Axis, Stage, Target, Tensor, Workload, ops
 from search_spaces.devices.target import GPUS, cpu
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.interpreter import interpret
-from search_spaces.programs.tile_program import Buffer, Kernel, Launch, Load, Slice, Store, Tile, TileProgram
+from search_spaces.programs.statements import Load, Store
+from search_spaces.programs.tile_program import Buffer, Kernel, Launch, TileProgram
+from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.schedules.knobs import KnobValue
-from search_spaces.workloads.expression import Access, Affine, Apply, axis_index
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Access, Apply
 
 HERE = devices.cpu_target()
 BACKEND = LlvmBackend()
@@ -32,7 +37,7 @@ def run(
 ) -> torch.Tensor:
     program = schedule.program
     launcher = BACKEND.load(BACKEND.compile(BACKEND.render(program, str(schedule.one_line)), program, target), program)
-    out = torch.full(workload.outputs[0].shape, torch.nan, dtype=reference.torch_dtype(workload.outputs[0].dtype))
+    out = torch.full(workload.outputs[0].shape, torch.nan, dtype=torch_dtype(workload.outputs[0].dtype))
     launcher([*inputs, out])
     launcher.unload()
     return out
@@ -73,7 +78,7 @@ def test_polynomials_are_within_two_units_in_the_last_place(operator: str, units
     workload = unary(operator, len(x))
     space = spaces.build(workload, HERE)
     got = run(space.sample(np.random.default_rng(0)), workload, [x])
-    exact = reference.OPERATIONS[operator](x.double())
+    exact = OPERATIONS[operator](x.double())
     assert torch.equal(got.isnan(), exact.isnan())
     finite = exact.float().isfinite()
     assert torch.equal(got[~finite & ~exact.isnan()], exact.float()[~finite & ~exact.isnan()])
@@ -108,7 +113,7 @@ NARROW = (
 @pytest.mark.parametrize("workload", ODD, ids=lambda w: w.label)
 def test_compiled_kernels_agree_with_the_interpreter(workload: Workload) -> None:
     space, rng = spaces.build(workload, HERE), np.random.default_rng(5)
-    inputs = reference.random_inputs(workload, seed=2)
+    inputs = random_inputs(workload, seed=2)
     for schedule in dict.fromkeys(space.sample(rng) for _ in range(5)):
         expected = interpret(schedule.program, [x.numpy() for x in inputs])[0]
         np.testing.assert_allclose(
@@ -119,7 +124,7 @@ def test_compiled_kernels_agree_with_the_interpreter(workload: Workload) -> None
 @pytest.mark.parametrize("workload", NARROW, ids=lambda w: w.label)
 def test_sixteen_bit_types_are_computed_in_float32_and_rounded_once(workload: Workload) -> None:
     space, rng = spaces.build(workload, HERE), np.random.default_rng(5)
-    inputs = reference.random_inputs(workload, seed=2)
+    inputs = random_inputs(workload, seed=2)
     step = 2.0**-10 if workload.outputs[0].dtype == "float16" else 2.0**-7
     (expected,) = reference.evaluate(workload, inputs)
     for schedule in dict.fromkeys(space.sample(rng) for _ in range(4)):
@@ -130,7 +135,7 @@ def test_sixteen_bit_types_are_computed_in_float32_and_rounded_once(workload: Wo
 def test_two_threads_share_a_grid_and_compute_the_same() -> None:
     workload = ops.matmul(200, 150, 90, epilogue="bias_relu")
     two = devices.cpu_target(threads=2)
-    space, inputs = spaces.build(workload, two), reference.random_inputs(workload, seed=0)
+    space, inputs = spaces.build(workload, two), random_inputs(workload, seed=0)
     rng = np.random.default_rng(2)
     for _ in range(4):
         schedule = space.sample(rng)
@@ -139,7 +144,7 @@ def test_two_threads_share_a_grid_and_compute_the_same() -> None:
 
 def test_nothing_is_written_beside_the_output_and_nothing_of_it_is_left_out() -> None:
     workload = ops.matmul(35, 45, 60, epilogue="bias")
-    space, inputs = spaces.build(workload, HERE), reference.random_inputs(workload, seed=0)
+    space, inputs = spaces.build(workload, HERE), random_inputs(workload, seed=0)
     rng = np.random.default_rng(9)
     for _ in range(6):
         program = space.sample(rng).program

@@ -15,10 +15,12 @@ import torch
 import search_spaces
 from autosched.backends import spaces
 from autosched.backends.llvm.backend import LlvmBackend
-from autosched.checking import reference
+from autosched.checking.operations import torch_dtype
+from autosched.checking.random_inputs import empty
 from autosched.machine import devices
 from search_spaces import Axis, Reduction, Stage, Target, Tensor, Workload
-from search_spaces.workloads.expression import Access, Expression, Gather, Literal, Position, axis_index, call
+from search_spaces.workloads.expressions.affine import axis_index
+from search_spaces.workloads.expressions.expression import Access, Expression, Gather, Literal, Position, call
 
 sys.path.append(str(Path(__file__).parent))
 from schedule_checks import faults
@@ -42,7 +44,7 @@ def run(
 ) -> torch.Tensor:
     program = schedule.program
     launcher = BACKEND.load(BACKEND.compile(BACKEND.render(program, str(schedule.one_line)), program, target), program)
-    out = reference.empty(workload.outputs[0], "cpu")
+    out = empty(workload.outputs[0], "cpu")
     out.fill_(out.dtype == torch.bool or 77)
     launcher([*inputs, out])
     launcher.unload()
@@ -177,7 +179,7 @@ INTEGERS = ["int64", "int32", "int8", "bool"]
 @pytest.mark.parametrize("dtype", INTEGERS)
 @pytest.mark.parametrize("elements", [16, 1003])
 def test_integers_and_booleans_go_in_and_out(dtype: str, elements: int) -> None:
-    of = reference.torch_dtype(dtype)
+    of = torch_dtype(dtype)
     largest = {"int64": 2**24, "int32": 2**24, "int8": 127, "bool": 1}[dtype]
     generator = torch.Generator().manual_seed(2)
     x = torch.randint(-largest if dtype != "bool" else 0, largest + 1, (elements,), generator=generator).to(of)
@@ -191,7 +193,7 @@ def test_floats_become_integers_towards_zero_and_booleans_where_they_are_not_zer
     x = torch.tensor([0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 1e-45, 99.0, -128.0, 127.0] * 3)
     for dtype in INTEGERS:
         for got in mapped(at("x", "i"), tuple(x.shape), dtype, x=x):
-            assert torch.equal(got, x.to(reference.torch_dtype(dtype)))
+            assert torch.equal(got, x.to(torch_dtype(dtype)))
     odd = torch.tensor([torch.nan, torch.inf, -torch.inf, 1e-40, 0.0] * 7)
     for got in mapped(at("x", "i"), tuple(odd.shape), "bool", x=odd):
         assert torch.equal(got, odd.bool())

@@ -11,7 +11,8 @@ import torch
 
 import autosched
 from search_spaces import Axis, Stage, Tensor, Workload
-from search_spaces.workloads.expression import Access, axis_index, call
+from search_spaces.workloads.expressions.affine import axis_index
+from search_spaces.workloads.expressions.expression import Access, call
 
 sys.path.append(str(Path(__file__).parent))
 from schedule_checks import faults

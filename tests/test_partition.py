@@ -19,7 +19,7 @@ from autosched.tracing import loaded
 from autosched.tracing.callables import function as tracing_function
 from autosched.tracing.fusion import region_kernels
 from search_spaces import Target, Workload, target_named
-from search_spaces.workloads import expression as ex
+from search_spaces.workloads.expressions import expression as ex
 
 sys.path.append(str(Path(__file__).parent))
 from traced_reference import computed

@@ -22,8 +22,9 @@ from autosched.tracing import loaded
 from autosched.tracing.values.positions import affine_of
 from autosched.tracing.values.templates import filled
 from autosched.tracing.values.views import Permutation, Reshape, Slicing
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Access, Affine, Integer, Literal, Position, axis_index
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Access, Integer, Literal, Position
 
 sys.path.append(str(Path(__file__).parent))
 from untuned import untuned_kernels
@@ -154,6 +155,19 @@ def test_places_of_the_largest_elements_are_those_of_eager(x: Tensor) -> None:
     _, (top, places) = run(lambda x: F.max_pool2d(x, 3, 2, 1, ceil_mode=True, return_indices=True), x)
     wanted = F.max_pool2d(x, 3, 2, 1, ceil_mode=True, return_indices=True)
     torch.testing.assert_close((top, places), tuple(wanted), rtol=0, atol=0, equal_nan=True)
+
+
+def test_padding_keeps_the_sign_of_zero() -> None:
+    _, made = run(lambda x: F.pad(x, (1, 1), value=-0.0), Y)
+    assert made[..., 0].signbit().all()
+    assert made[..., -1].signbit().all()
+    assert not made[..., 1:-1].signbit().any()
+
+
+def test_a_mean_beside_a_variance_is_not_infinite() -> None:
+    x = torch.where(X.isfinite(), X, -math.inf)[:1]
+    _, made = run(lambda x: torch.var_mean(x, (2, 3)), x)
+    torch.testing.assert_close(made, torch.var_mean(x, (2, 3)), equal_nan=True)
 
 
 def test_a_part_of_what_was_put_together_reads_that_part_alone() -> None:

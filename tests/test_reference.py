@@ -6,9 +6,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from autosched.checking.reference import as_written, evaluate, random_inputs
+from autosched.checking.random_inputs import random_inputs
+from autosched.checking.reference import as_written, evaluate
 from search_spaces import Axis, InputError, Reduction, Stage, Tensor, Workload, ops
-from search_spaces.workloads.expression import Access, Affine, Apply, Literal, axis_index
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Access, Apply, Literal
 
 
 def close(actual: torch.Tensor, expected: torch.Tensor) -> None:

@@ -26,7 +26,8 @@ from autosched.measuring.local.fork_server import shared_server
 from autosched.measuring.local.jobs import Prepare, Ready, Release, Setup, Task
 from autosched.measuring.local.trial_server import TrialServer
 from search_spaces import Axis, InputError, Schedule, Stage, Target, TargetUnavailableError, Tensor, Workload, ops
-from search_spaces.workloads import expression as ex
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import axis_index
 from tuning_logs import Measurement
 
 sys.path.append(str(Path(__file__).parent))
@@ -140,7 +141,7 @@ def test_a_traced_function_is_tuned_with_the_measurer_that_is_given(tmp_path: Pa
 
 def test_inputs_that_cannot_be_set_up_are_no_obstacle_to_the_next_workload(measurer: LocalMeasurer) -> None:
     size, names = 2**31 - 1, [f"x{number}" for number in range(100)]
-    total = functools.reduce(ex.add, (ex.Access(name, (ex.axis_index("i"),)) for name in names))
+    total = functools.reduce(ex.add, (ex.Access(name, (axis_index("i"),)) for name in names))
     tensors = tuple(Tensor(name, (size,), "float32") for name in names)
     huge = Workload("huge", tensors, (Stage("y", (Axis("i", size),), total),))
     with pytest.raises(TargetUnavailableError, match="the inputs could not be set up"):

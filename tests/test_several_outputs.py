@@ -17,7 +17,9 @@ from autosched.backends.backend import Launcher
 from autosched.backends.llvm.backend import LlvmBackend
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.correctness import error_ratio, expect
-from autosched.checking.reference import as_written, empty, evaluate, random_inputs, torch_dtype
+from autosched.checking.operations import torch_dtype
+from autosched.checking.random_inputs import empty, random_inputs
+from autosched.checking.reference import as_written, evaluate
 from autosched.checking.trial_data import Failed, TrialData
 from autosched.comparing.compare import compare_kernel
 from autosched.kernels.kernel import Kernel
@@ -30,9 +32,10 @@ from cost_models.features import FEATURE_NAMES, features
 from search_spaces import Axis, InputError, Schedule, Stage, Target, Tensor, TileProgram, Workload, ops, target_named
 from search_spaces.devices.descriptors import descriptor_remarks
 from search_spaces.programs.interpreter import interpret
-from search_spaces.programs.tile_program import Store
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Access, Integer, Literal
+from search_spaces.programs.statements import Store
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import axis_index
+from search_spaces.workloads.expressions.expression import Access, Integer, Literal
 from tuning_logs import Measurement, Provenance, TuningRecord
 
 sys.path.append(str(Path(__file__).parent))
@@ -115,8 +118,8 @@ def test_what_reads_an_output_reads_it_before_it_is_stored() -> None:
 
 def test_what_reads_an_output_of_integers_reads_all_their_bits() -> None:
     """A hundredfold does not fit 8 bits, and is stored without the upper ones."""
-    counted = ex.mul(ex.call("to_integer", Access("x", (ex.axis_index("i"),))), Integer(100))
-    halved = ex.mul(Access("stored", (ex.axis_index("i"),)), Literal(0.5))
+    counted = ex.mul(ex.call("to_integer", Access("x", (axis_index("i"),))), Integer(100))
+    halved = ex.mul(Access("stored", (axis_index("i"),)), Literal(0.5))
     axes = (Axis("i", 3),)
     workload = Workload(
         "counted",

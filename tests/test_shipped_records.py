@@ -40,8 +40,10 @@ from autosched.tuning.warm_start import history
 from search_spaces import InputError, Schedule, TileProgram, Workload, target_named
 from search_spaces.devices.target import cpu
 from search_spaces.programs.grid import Grid
-from search_spaces.programs.tile_program import Kernel, Launch, Load, Slice, Tile
-from search_spaces.workloads.expression import Affine
+from search_spaces.programs.statements import Load
+from search_spaces.programs.tile_program import Kernel, Launch
+from search_spaces.programs.tiles import Slice, Tile
+from search_spaces.workloads.expressions.affine import Affine
 from tuning_logs import CompileFacts, TuningLog, TuningRecord, shipped_logs
 from tuning_logs.export import worth_shipping
 from tuning_logs.packing import may_hold, write_packed

@@ -24,16 +24,20 @@ from torch import Tensor
 import autosched
 from autosched.backends.spaces import build
 from autosched.checking.correctness import expect, why_wrong
-from autosched.checking.reference import random_inputs
+from autosched.checking.random_inputs import random_inputs
 from autosched.machine import devices
 from autosched.standalone.file import traced_text, workload_text
 from autosched.standalone.references import HELPERS, reference
 from autosched.standalone.tuned import Tuned
 from search_spaces import Axis, InputError, Reduction, Schedule, Stage, Workload, ops, target_named
 from search_spaces import Tensor as TensorSpec
-from search_spaces.programs.tile_program import Load, Store, TileProgram, statements
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Access, Gather, Integer, Literal, Position, axis_index
+from search_spaces.programs.statements import Load, Store, statements
+from search_spaces.programs.tile_program import TileProgram
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import axis_index
+from search_spaces.workloads.expressions.expression import Access, Gather, Integer, Literal, Position
+from search_spaces.workloads.expressions.kinds import is_integral
+from search_spaces.workloads.expressions.operators import OF_INTEGERS, OPERATORS
 from tuning_logs import Measurement, Provenance, TuningRecord
 
 sys.path.append(str(Path(__file__).parent))
@@ -271,7 +275,7 @@ def test_gluon_kernels_take_descriptors_with_their_layout() -> None:
 def test_references_print_every_operator() -> None:
     axis, at = Axis("i", 50), (axis_index("i"),)
     x, y = Access("x", at), Access("y", at)
-    of_floats = {n: a for n, (a, _) in ex.OPERATORS.items() if n not in {*ex.OF_INTEGERS, "to_float", "to_integer"}}
+    of_floats = {n: a for n, (a, _) in OPERATORS.items() if n not in {*OF_INTEGERS, "to_float", "to_integer"}}
     for name, arity in of_floats.items():
         operands = [ex.call("abs", x), y, Literal(0.3)][:arity]
         for given in (operands, [Literal(0.7), *operands[1:]], [*operands[:-1], Literal(1.25)]):
@@ -287,11 +291,11 @@ def test_references_print_every_operator_of_integers() -> None:
     counted = ex.call("to_integer", ex.Position(axis_index("i")))
     tensors = (TensorSpec("x", (50,), "int64"), TensorSpec("y", (50,), "int64"))
     either = ("add", "sub", "mul", "neg", "abs", "maximum", "minimum")
-    for name in (*sorted(ex.OF_INTEGERS), *either, "to_float"):
-        arity, _ = ex.OPERATORS[name]
+    for name in (*sorted(OF_INTEGERS), *either, "to_float"):
+        arity, _ = OPERATORS[name]
         for given in ([x, y][:arity], [Integer(-7), y][-arity:], [counted, Integer(3)][:arity]):
             made = ex.call(name, *given)
-            whole = made if ex.is_integral(made) else ex.call("to_integer", made)
+            whole = made if is_integral(made) else ex.call("to_integer", made)
             both = ex.call("where", ex.call("lt", x, whole), ex.add(whole, x), Integer(2))
             check_reference(Workload("one", tensors, (Stage("out", (axis,), both, dtype="int64"),)))
 

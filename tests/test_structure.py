@@ -14,9 +14,10 @@ from autosched.backends import spaces
 from autosched.checking.trial_data import TrialData
 from search_spaces import Axis, EmptySearchSpaceError, Reduction, Schedule, Stage, Target, Tensor, Workload
 from search_spaces.devices.target import GPUS, cpu
-from search_spaces.programs.tile_program import For, Store, statements
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Access, axis_index
+from search_spaces.programs.statements import For, Store, statements
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import axis_index
+from search_spaces.workloads.expressions.expression import Access
 
 sys.path.append(str(Path(__file__).parent))
 from schedule_checks import HERE, fault, faults, tried

@@ -13,7 +13,7 @@ from autosched.backends import spaces
 from autosched.backends.triton.backend import TritonBackend
 from search_spaces import Schedule, SearchSpace, Workload, ops, target_named
 from search_spaces.programs.interpreter import interpret
-from search_spaces.programs.tile_program import For, Reduce, Store, statements
+from search_spaces.programs.statements import For, Reduce, Store, statements
 from search_spaces.schedules.knobs import KnobValue
 from search_spaces.schedules.space import EmptySearchSpaceError
 from search_spaces.sketches.dots.thin_form import ThinForm, thin_form, threads_of

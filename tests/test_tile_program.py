@@ -9,9 +9,11 @@ import pytest
 
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.interpreter import interpret
+from search_spaces.programs.statements import If, Load, Store
 from search_spaces.programs.text import to_text
-from search_spaces.programs.tile_program import Buffer, If, Kernel, Launch, Load, Slice, Store, Tile, TileProgram
-from search_spaces.workloads.expression import Affine
+from search_spaces.programs.tile_program import Buffer, Kernel, Launch, TileProgram
+from search_spaces.programs.tiles import Slice, Tile
+from search_spaces.workloads.expressions.affine import Affine
 
 WHERE = (Slice(Affine(), 4),)
 TILE = Tile("t", ("i",), (4,))

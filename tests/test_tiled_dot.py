@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 from autosched.backends import spaces
 from autosched.backends.triton.backend import TritonBackend
 from autosched.backends.triton.resources import resources
-from autosched.checking import reference
 from autosched.checking.correctness import Expectation, error_ratio, expect
+from autosched.checking.random_inputs import random_inputs
 from search_spaces import Schedule, SearchSpace, Target, Workload, ops, target_named
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.interpreter import interpret
-from search_spaces.programs.tile_program import Slice, statements
+from search_spaces.programs.statements import statements
+from search_spaces.programs.tiles import Slice
 from search_spaces.schedules.knobs import KnobValue, Values
 
 H200 = target_named("h200")
@@ -56,7 +57,7 @@ def why_illegal(workload: Workload, target: Target = SMALL, **chosen: KnobValue)
 
 @lru_cache
 def inputs_of(workload: Workload) -> list[torch.Tensor]:
-    return reference.random_inputs(workload, seed=3)
+    return random_inputs(workload, seed=3)
 
 
 @lru_cache

@@ -31,28 +31,10 @@ from autosched.machine import devices
 from search_spaces import Schedule, Workload, ops, target_named
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.interpreter import interpret
-from search_spaces.programs.tile_program import (
-    Bound,
-    Buffer,
-    Dot,
-    Fill,
-    For,
-    If,
-    Kernel,
-    Launch,
-    Load,
-    Map,
-    Reduce,
-    Slice,
-    Split,
-    Store,
-    Tile,
-    TileProgram,
-    View,
-    loop_extents,
-    statements,
-)
-from search_spaces.workloads.expression import Affine
+from search_spaces.programs.statements import Dot, Fill, For, If, Load, Map, Reduce, Split, Store, View, statements
+from search_spaces.programs.tile_program import Buffer, Kernel, Launch, TileProgram, loop_extents
+from search_spaces.programs.tiles import Bound, Slice, Tile
+from search_spaces.workloads.expressions.affine import Affine
 
 BACKEND = TritonBackend()
 

@@ -34,7 +34,8 @@ from search_spaces import (
     ops,
 )
 from search_spaces.devices.target import cpu
-from search_spaces.workloads.expression import Access, axis_index, call, div, sub
+from search_spaces.workloads.expressions.affine import axis_index
+from search_spaces.workloads.expressions.expression import Access, call, div, sub
 from tuning_logs import Measurement, TuningLog, TuningRecord
 
 TARGET = cpu("Imaginary CPU", lanes=8, threads=1, l1_bytes=32 * 1024, l2_bytes=2**20, fp32_flops=1e11)

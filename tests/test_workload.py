@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from search_spaces import Axis, InputError, Reduction, Stage, Tensor, Workload, ops
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Access, Affine, Apply, axis_index
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Access, Apply
 
 
 def test_the_key_depends_on_structure_and_not_on_names_for_people() -> None:

@@ -10,7 +10,8 @@ import dataclasses
 import hashlib
 
 from search_spaces import TileProgram
-from search_spaces.programs.tile_program import Buffer, Kernel, Launch, Load, Store, statements
+from search_spaces.programs.statements import Load, Store, statements
+from search_spaces.programs.tile_program import Buffer, Kernel, Launch
 
 # What the lines of the comment begin with that printers place at the top: Triton's and LLVM's. It shows the schedule
 # and the loop nest, and its wording may change while the code stays.

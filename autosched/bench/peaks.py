@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from autosched.baselines.baselines import library_call, library_settings
-from autosched.checking import reference
+from autosched.checking.random_inputs import empty, random_inputs
 from autosched.machine import timing
 from autosched.machine.timing import Run, Timer, timer_for
 from autosched.tracing import TracedFunction
@@ -121,8 +121,8 @@ def _square_s(side: int, dtype: str, target: Target) -> float | None:
     square = ops.matmul(side, side, side, dtype=dtype, layout="nt", fast_accum=dtype in FLOAT8)
     device = _device(target)
     with library_settings(square.precision, target), torch.no_grad():
-        inputs = reference.random_inputs(square, 0, device)
-        outs = [reference.empty(t, device) for t in square.outputs]
+        inputs = random_inputs(square, 0, device)
+        outs = [empty(t, device) for t in square.outputs]
         call = library_call(square, inputs, outs)
         return None if call is None else _fastest_s(call, timer_for(target, "hot", products=True))
 
@@ -132,7 +132,7 @@ def _copy_rate(target: Target) -> float:
     # What the timer is to expect: a stream.
     stream = ops.gelu_scale(elements)
     with library_settings(stream.precision, target):
-        (source,) = reference.random_inputs(stream, 0, _device(target))
+        (source,) = random_inputs(stream, 0, _device(target))
         copy = torch.empty_like(source)
         return 2 * 4 * elements / _fastest_s(lambda: copy.copy_(source), timer_for(target, "hot"))
 

@@ -1,6 +1,6 @@
 """Whether a kernel computed what it should: the reference, how far from it a result may be, and what is wrong with it.
 
-What is allowed at an element with exact value r and analysed standard error s (see `autosched.checking.rounding`):
+What is allowed at an element with exact value r and analysed standard error s (see `checking.rounding.analysis`):
 
     8 s  +  epsilon(output type) |r|  +  smallest
 
@@ -26,8 +26,8 @@ from dataclasses import dataclass
 
 import torch
 
-from autosched.checking.reference import cut, torch_dtype
-from autosched.checking.rounding import rounding_error
+from autosched.checking.operations import cut, torch_dtype
+from autosched.checking.rounding.analysis import rounding_error
 from search_spaces import Workload
 from search_spaces.workloads.dtypes import FLOAT8, dtype, is_float
 

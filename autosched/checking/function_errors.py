@@ -1,6 +1,6 @@
 """How far functions with a formula are from exact, and what they make of errors in their arguments.
 
-See `checking.rounding` for what an error is. Formulas are rounded once, or to within two units in the last place.
+See `rounding.analysis` for what an error is. Formulas are rounded once, or to within two units in the last place.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _of_angle(f: torch.Tensor, y: torch.Tensor, x: torch.Tensor) -> Slopes:
 
 # The partial derivative by every argument, given the result and the arguments; None is 1 or -1.
 SLOPES: Mapping[str, Callable[..., Slopes]] = {
-    "exp2": lambda f, a: (_LN2 * f,),
+    **dict.fromkeys(("exp2", "exp2_normal"), lambda f, a: (_LN2 * f,)),
     "log2": lambda f, a: (1 / (_LN2 * a),),
     "log10": lambda f, a: (1 / (_LN10 * a),),
     "expm1": lambda f, a: (f + 1,),
@@ -59,5 +59,5 @@ SLOPES: Mapping[str, Callable[..., Slopes]] = {
 # The error that the function itself adds, given its result. Those that use a GPU's own 2^x have twice that of formulas.
 OWN: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
     **{name: lambda f: 2 * f.abs() for name in SLOPES},
-    **dict.fromkeys(("exp2", "erf_relative"), lambda f: 4 * f.abs()),
+    **dict.fromkeys(("exp2", "exp2_normal", "erf_relative"), lambda f: 4 * f.abs()),
 }

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import torch
 
-from search_spaces.workloads.expression import Access, Affine
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.expression import Access
 
 
 @dataclass(frozen=True, slots=True)

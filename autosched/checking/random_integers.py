@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 
 from search_spaces import Workload
-from search_spaces.workloads.expression import LARGEST_INTEGER, LEAST_INTEGER, Access, Apply, Gather, walk
+from search_spaces.workloads.expressions.expression import Access, Apply, Gather
+from search_spaces.workloads.expressions.operators import LARGEST_INTEGER, LEAST_INTEGER
+from search_spaces.workloads.expressions.walking import walk
 
 # Half of them are small, so that some are 0 and some are equal.
 _SMALL = 8

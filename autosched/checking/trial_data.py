@@ -21,7 +21,7 @@ import torch
 
 from autosched.checking.correctness import Expectation, error_ratio, expect, is_right, why_not_finite, why_wrong
 from autosched.checking.guarded_memory import PAGE_BYTES, PATTERNS, GuardedInputs, GuardedOutput
-from autosched.checking.reference import random_inputs
+from autosched.checking.random_inputs import random_inputs
 from search_spaces import Workload
 from tuning_logs import Status
 

@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 
 from autosched.baselines.baselines import library_settings
-from autosched.checking import reference
+from autosched.checking.random_inputs import random_inputs
 from autosched.comparing.agreement import why_disagrees
 from autosched.comparing.contenders import USUAL_BASELINES, BaselineName, Contender, check_baselines, contenders
 from autosched.comparing.random_arguments import random_arguments
@@ -206,7 +206,7 @@ def compare_kernel(
 def _random_inputs(op: Workload | TracedFunction, device: torch.device) -> list[torch.Tensor]:
     if isinstance(op, TracedFunction):
         return random_arguments(op, _SEED, device)
-    return reference.random_inputs(op, _SEED, device)
+    return random_inputs(op, _SEED, device)
 
 
 def _roofline(op: Workload | TracedFunction, target: Target) -> Row:

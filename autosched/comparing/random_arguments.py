@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 
 from autosched.checking import random_integers
-from autosched.checking.reference import SMALL_INTEGERS, drawn, drawn_range, indexed_sizes
+from autosched.checking.random_inputs import SMALL_INTEGERS, drawn, drawn_range, indexed_sizes
 from autosched.tracing import TracedFunction
 from search_spaces.workloads.workload import Tensor as TensorSpec
 
 
 def random_arguments(traced: TracedFunction, seed: int, device: str | torch.device = "cpu") -> list[torch.Tensor]:
-    """As `checking.reference.random_inputs`; all integers that are no indices are from -8 to 8, or from 1 to 8 where it
+    """As `checking.random_inputs` draws; all integers that are no indices are from -8 to 8, or from 1 to 8 where it
     divides integers.
 
     Raises:

@@ -10,7 +10,7 @@ from typing import overload
 from autosched import backends
 from autosched.backends.reproduction import Reproduction
 from autosched.checking.correctness import expect, why_wrong
-from autosched.checking.reference import random_inputs
+from autosched.checking.random_inputs import random_inputs
 from autosched.kernels.dispatch import as_tuple
 from autosched.kernels.kernel import Kernel, load_kernel
 from autosched.machine import devices

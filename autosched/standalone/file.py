@@ -21,7 +21,7 @@ import torch
 
 from autosched.backends.triton.language.scope import Identifiers
 from autosched.backends.triton.source import is_gluon
-from autosched.checking.reference import indexed_sizes
+from autosched.checking.random_inputs import indexed_sizes
 from autosched.kernels.kernel import Kernel
 from autosched.machine.timing import Policy, policy_text
 from autosched.standalone.first_call import first_call_text

@@ -22,19 +22,12 @@ from autosched.backends.formulas import FORMULAS
 from autosched.backends.triton.language.scope import Identifiers
 from autosched.checking.reference import multiplied_factors, outside
 from search_spaces import Stage, Workload
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import (
-    ROUNDINGS,
-    WRAPPINGS,
-    Access,
-    Affine,
-    Apply,
-    Expression,
-    Gather,
-    Integer,
-    Literal,
-    Position,
-)
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Integer, Literal, Position
+from search_spaces.workloads.expressions.kinds import is_integral
+from search_spaces.workloads.expressions.operators import ROUNDINGS, WRAPPINGS
+from search_spaces.workloads.expressions.walking import accesses, variables, walk
 
 AXES = '''\
 def _axes(like, *sizes):
@@ -78,7 +71,7 @@ _SHIFTS = {"shift_left": "bitwise_left_shift", "shift_right": "bitwise_right_shi
 _COMPARED = {"lt": "<", "le": "<=", "eq": "=="}
 _FUNCTIONS = ("abs", "exp", "log", "sqrt", "rsqrt", "tanh", "erf", "sin", "cos", "floor", "erf_relative", *FORMULAS)
 # Those that PyTorch calls otherwise.
-_NAMES = {"erf_relative": "erf", "erfcx": "special.erfcx"}
+_NAMES = {"erf_relative": "erf", "exp2_normal": "exp2", "erfcx": "special.erfcx"}
 # Those of two arguments whose first is no number in PyTorch, and both.
 _OF_TENSORS = {"fmod": (0,), "atan2": (0, 1), "hypot": (0, 1)}
 _CLAMPED = {"maximum": "min", "minimum": "max"}
@@ -120,7 +113,7 @@ class _Reference:
 
     def is_of_integers(self, tensor: str) -> bool:
         """Whether a tensor is one of integers here too: inputs may all be of one floating-point type."""
-        return any(s.name == tensor and ex.is_integral(s.expression) for s in self.workload.stages)
+        return any(s.name == tensor and is_integral(s.expression) for s in self.workload.stages)
 
     def _stage(self, stage: Stage) -> None:
         reduction = stage.reduction
@@ -133,16 +126,16 @@ class _Reference:
         if contracted is not None:
             self.lines.append(f"{result} = {contracted}")
             return
-        variables = {a: self.names.of(("axis", a), a) for a in stage.extents}
-        needed = ex.variables(stage.expression)
-        used = [v if axis in needed else "_" for axis, v in variables.items()]
+        names = {a: self.names.of(("axis", a), a) for a in stage.extents}
+        needed = variables(stage.expression)
+        used = [v if axis in needed else "_" for axis, v in names.items()]
         like = self.names.of(self.workload.inputs[0].name, "")
         sizes = ", ".join(map(str, stage.extents.values()))
         axes = f"{', '.join(used)}{',' if len(used) == 1 else ''} = _axes({like}, {sizes})"
         if needed and axes != self.axes:
             self.lines.append(axes)
             self.axes = axes
-        printer = _Expressions(self, stage, variables)
+        printer = _Expressions(self, stage, names)
         products = multiplied_factors(stage.expression) if reduction and reduction.operator == "sum" else []
         if len(products) > 1 and self._is_sparse(stage, products):
             letters = _letters(list(stage.extents))
@@ -165,7 +158,7 @@ class _Reference:
 
     def _is_sparse(self, stage: Stage, products: Sequence[Expression]) -> bool:
         """Whether no factor has all axes, though each is of some: their product is never to be held in memory."""
-        axes = [ex.variables(p) for p in products]
+        axes = [variables(p) for p in products]
         every = frozenset(stage.extents)
         return not any(a == every for a in axes) and frozenset().union(*axes) == every
 
@@ -177,8 +170,8 @@ class _Reference:
         shapes = {t.name: t.shape for t in self.workload.inputs} | {s.name: s.shape for s in self.workload.stages}
         operands: list[str] = []
         subscripts: list[str] = []
-        for access in ex.accesses(stage.expression):
-            axes = [i.terms[0][0] for i in access.index if len(i.terms) == 1 and i == ex.axis_index(i.terms[0][0])]
+        for access in accesses(stage.expression):
+            axes = [i.terms[0][0] for i in access.index if len(i.terms) == 1 and i == axis_index(i.terms[0][0])]
             if len(axes) < len(access.index) or tuple(stage.extents[a] for a in axes) != shapes[access.tensor]:
                 return None
             if len(set(axes)) < len(axes):
@@ -215,7 +208,7 @@ class _Expressions:
 
     def tensor(self, expression: Expression) -> str:
         """The expression, never a plain number."""
-        self.counts.update(e for e in ex.walk(expression) if isinstance(e, Apply | Gather))
+        self.counts.update(e for e in walk(expression) if isinstance(e, Apply | Gather))
         return self._tensor(expression)
 
     def _tensor(self, expression: Expression) -> str:

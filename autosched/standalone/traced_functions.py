@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, fx
 
 from autosched.backends.triton.language.scope import Identifiers, call
-from autosched.checking.reference import indexed_sizes
+from autosched.checking.random_inputs import indexed_sizes
 from autosched.standalone.aten import call_text, value_text
 from autosched.standalone.launchers import ALLOCATE, FIRST_CALL, Call, call_of, check, function_text
 from autosched.standalone.structures import structure_text

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from search_spaces.workloads.activations import apply_chain
 from search_spaces.workloads.dtypes import check_float
-from search_spaces.workloads.expression import Access, axis_index
+from search_spaces.workloads.expressions.affine import axis_index
+from search_spaces.workloads.expressions.expression import Access
 from search_spaces.workloads.workload import Axis, Stage, Tensor, Workload
 
 

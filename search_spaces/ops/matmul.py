@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from search_spaces.errors import InputError, unknown_name
-from search_spaces.workloads import expression as ex
 from search_spaces.workloads.activations import apply_chain
 from search_spaces.workloads.dtypes import FLOAT8, FLOATS, accumulator_of, is_integer
-from search_spaces.workloads.expression import Access, axis_index
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import axis_index
+from search_spaces.workloads.expressions.expression import Access
 from search_spaces.workloads.workload import Axis, Reduction, Scalar, Stage, Tensor, Workload, check_shape
 
 # Of a and b: "n" as written, "t" transposed.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from search_spaces.workloads import expression as ex
 from search_spaces.workloads.dtypes import check_float
-from search_spaces.workloads.expression import Access, Literal, axis_index
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import axis_index
+from search_spaces.workloads.expressions.expression import Access, Literal
 from search_spaces.workloads.workload import Axis, Reduction, Stage, Tensor, Workload
 
 

@@ -6,23 +6,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from search_spaces.programs import tile_program as tp
-from search_spaces.programs.tile_program import Buffer, Fill, Load, Map, Slice, Statement, Store, Tile
+from search_spaces.programs import statements
+from search_spaces.programs.statements import Compared, Fill, Load, Map, Statement, Store
+from search_spaces.programs.tile_program import Buffer
+from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.workloads.dtypes import dtype, is_float, is_integer
-from search_spaces.workloads.expression import (
-    COMPARISONS,
-    ROUNDINGS,
-    WRAPPINGS,
-    Access,
-    Affine,
-    Apply,
-    Expression,
-    Gather,
-    Integer,
-    Literal,
-    Position,
-    is_integral,
-)
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Integer, Literal, Position
+from search_spaces.workloads.expressions.kinds import is_integral
+from search_spaces.workloads.expressions.operators import COMPARISONS, ROUNDINGS, WRAPPINGS
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Workload
 
@@ -163,7 +155,7 @@ class Emitter:
         *arguments: Tile | float | int,
         name: str = "t",
         dtype: str = "float32",
-        compared: tp.Compared = "float32",
+        compared: Compared = "float32",
     ) -> Tile:
         """A pointwise operation on tiles, broadcast to the axes of all of them, in the order of the place."""
         extents = {x: e for t in arguments if isinstance(t, Tile) for x, e in zip(t.axes, t.shape, strict=True)}
@@ -205,7 +197,7 @@ class Emitter:
             axes = (axis,) if piece.extent is not None else ()
             shape = (piece.extent,) if piece.extent is not None else ()
             along = Tile(self.names.fresh(f"at_{axis}"), axes, shape, dtype)
-            self.body.append(tp.Position(along, piece))
+            self.body.append(statements.Position(along, piece))
             scaled = along if coefficient == 1 else self.map("mul", along, kind(coefficient), dtype=dtype)
             total = scaled if total == 0 else self.map("add", scaled, total, dtype=dtype)
         return total
@@ -229,7 +221,7 @@ class Emitter:
         kept = tuple(x for x in self.place if x in axes)
         element = dtype(self.inputs[gather.tensor]).name
         dst = Tile(self.names.fresh(gather.tensor), kept, tuple(axes[x] for x in kept), element)
-        self.body.append(tp.Gather(dst, gather.tensor, tuple(index), tuple(sliced), fill))
+        self.body.append(statements.Gather(dst, gather.tensor, tuple(index), tuple(sliced), fill))
         return dst
 
     def _moving(self, index: Affine) -> tuple[str, ...]:

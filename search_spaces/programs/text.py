@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from search_spaces.programs.tile_program import (
+from search_spaces.programs.statements import (
     Dot,
     Fill,
     For,
     Gather,
     If,
-    Launch,
     Load,
     Map,
     Position,
     Prefetch,
     Reduce,
-    Slice,
     Split,
     Statement,
     Store,
-    TileProgram,
     View,
 )
+from search_spaces.programs.tile_program import Launch, TileProgram
+from search_spaces.programs.tiles import Slice
 
 
 def to_text(program: TileProgram) -> str:

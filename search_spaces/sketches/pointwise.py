@@ -15,13 +15,14 @@ from search_spaces.devices.warps import WARP
 from search_spaces.errors import UnmatchedError
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import Emitter, buffers
-from search_spaces.programs.tile_program import Kernel, Launch, Slice, TileProgram
+from search_spaces.programs.tile_program import Kernel, Launch, TileProgram
+from search_spaces.programs.tiles import Slice
 from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest, padded
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.points.tiled_axes import LEAST_COLUMNS, NO_AXIS, TiledAxes, tiled_axes
 from search_spaces.structure.axes import Structure, structure_of
-from search_spaces.workloads.expression import Affine
+from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis, Workload
 

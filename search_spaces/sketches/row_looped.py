@@ -19,7 +19,9 @@ from itertools import product
 from search_spaces.devices.target import Target
 from search_spaces.programs.grid import Grid
 from search_spaces.programs.lowering import buffers
-from search_spaces.programs.tile_program import Kernel, Slice, Statement, Tile, TileProgram
+from search_spaces.programs.statements import Statement
+from search_spaces.programs.tile_program import Kernel, TileProgram
+from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest, padded
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.pointwise import PREFETCH_BYTES, launch
@@ -36,7 +38,7 @@ from search_spaces.sketches.rows.row_parts import (
 )
 from search_spaces.sketches.rows.running_folds import Walks, alike, reduce_columns
 from search_spaces.structure.axes import Structure
-from search_spaces.workloads.expression import Affine
+from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Stage, Workload
 

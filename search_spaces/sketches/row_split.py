@@ -18,7 +18,9 @@ from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import buffers, workspace_name
-from search_spaces.programs.tile_program import Buffer, If, Kernel, Load, Slice, Statement, Store, Tile, TileProgram
+from search_spaces.programs.statements import If, Load, Statement, Store
+from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
+from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.schedules.knobs import Choice, Knob, Values, nearest
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
@@ -39,7 +41,7 @@ from search_spaces.sketches.rows.row_parts import (
 from search_spaces.sketches.rows.running_folds import Walks, join_parts, reduce_part
 from search_spaces.structure.axes import Structure
 from search_spaces.structure.dependent_folds import Group
-from search_spaces.workloads.expression import Affine
+from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Stage, Workload
 

@@ -16,13 +16,14 @@ from search_spaces.devices.warps import WARP
 from search_spaces.errors import UnmatchedError
 from search_spaces.programs.grid import Grid
 from search_spaces.programs.lowering import buffers
-from search_spaces.programs.tile_program import Kernel, Slice, Tile, TileProgram
+from search_spaces.programs.tile_program import Kernel, TileProgram
+from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.schedules.knobs import Choice, Knob, Values, nearest, padded
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.pointwise import PERSISTENT_PROGRAMS_PER_SM, PREFETCH_BYTES, launch
 from search_spaces.sketches.rows.row_parts import ROWS_OUTER, RowTiles, fold_along, row_tiling, rows_on
 from search_spaces.structure.axes import Structure
-from search_spaces.workloads.expression import Affine
+from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis, Workload
 

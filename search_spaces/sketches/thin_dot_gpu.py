@@ -26,26 +26,14 @@ from search_spaces.devices.target import Target
 from search_spaces.devices.warps import WARP
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import Emitter, buffers, slices_at, start_of
-from search_spaces.programs.tile_program import (
-    Bound,
-    Fill,
-    For,
-    Kernel,
-    Launch,
-    Load,
-    Map,
-    Reduce,
-    Slice,
-    Statement,
-    Store,
-    Tile,
-    TileProgram,
-)
+from search_spaces.programs.statements import Fill, For, Load, Map, Reduce, Statement, Store
+from search_spaces.programs.tile_program import Kernel, Launch, TileProgram
+from search_spaces.programs.tiles import Bound, Slice, Tile
 from search_spaces.schedules.knobs import Choice, Knob, Tiling, Values, cover, nearest, padded
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.dots.split_reduction import combine, partial_sums
 from search_spaces.sketches.dots.thin_form import MAX_PRODUCTS, ThinForm, thin_form, thin_rules, threads_of, turns_of
-from search_spaces.workloads.expression import Affine
+from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis, Workload
 

@@ -23,31 +23,15 @@ from collections.abc import Mapping
 from search_spaces.devices.target import Target
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import Emitter, buffers, start_of, workspace_name
-from search_spaces.programs.tile_program import (
-    Bound,
-    Buffer,
-    Dot,
-    Fill,
-    For,
-    If,
-    Kernel,
-    Launch,
-    Load,
-    Map,
-    Panels,
-    Prefetch,
-    Slice,
-    Statement,
-    Store,
-    Tile,
-    TileProgram,
-    View,
-)
+from search_spaces.programs.statements import Dot, Fill, For, If, Load, Map, Prefetch, Statement, Store, View
+from search_spaces.programs.tile_program import Buffer, Kernel, Launch, TileProgram
+from search_spaces.programs.tiles import Bound, Panels, Slice, Tile
 from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
 from search_spaces.structure.contraction import Contraction, contraction
-from search_spaces.workloads.expression import Access, Affine
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.expression import Access
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Workload
 

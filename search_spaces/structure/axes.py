@@ -15,13 +15,16 @@ from dataclasses import dataclass, replace
 
 from search_spaces.errors import UnmatchedError
 from search_spaces.structure.contraction import contraction
-from search_spaces.structure.inlining import inlined_reads
 from search_spaces.structure.memory_walks import largest_walk, memory_walks
 from search_spaces.structure.merging import merged_axes
 from search_spaces.structure.stages import inline, with_axes_named
-from search_spaces.workloads import expression as ex
+from search_spaces.structure.windows import inlined_reads
 from search_spaces.workloads.dtypes import is_integer
-from search_spaces.workloads.expression import Access, Expression
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import axis_index
+from search_spaces.workloads.expressions.expression import Access, Expression
+from search_spaces.workloads.expressions.kinds import is_integral
+from search_spaces.workloads.expressions.walking import accesses
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis, Stage, Workload
 
@@ -74,7 +77,7 @@ class Structure:
 
     def read_folds(self, stage: Stage) -> tuple[Stage, ...]:
         """The folds that the stage reads, and not by way of others."""
-        read = {a.tensor for a in ex.accesses(self.body_of(stage))}
+        read = {a.tensor for a in accesses(self.body_of(stage))}
         return tuple(s for s in self.folds if s.name in read)
 
     def depends_on_parts(self, stage: Stage) -> bool:
@@ -118,7 +121,7 @@ def _is_matrix_product(workload: Workload, product: Stage) -> bool:
     """Whether a product is for dots: with all of its kernel, or where that is no contraction, by itself."""
     form = contraction(workload)
     tensors = {t.name for t in workload.inputs}
-    if form is None and len(workload.outputs) > 1 and all(a.tensor in tensors for a in ex.accesses(product.expression)):
+    if form is None and len(workload.outputs) > 1 and all(a.tensor in tensors for a in accesses(product.expression)):
         form = contraction(replace(workload, stages=(product,), output_names=(), output_strides=()))
     return form is not None and form.is_matrix_product
 
@@ -205,9 +208,9 @@ def _in_two_steps(found: Structure) -> Structure:
             continue
         assert stage.reduction is not None
         name = names.fresh(f"{stage.name}_each")
-        dtype = "int64" if ex.is_integral(stage.expression) else "float32"
+        dtype = "int64" if is_integral(stage.expression) else "float32"
         each = Stage(name, (*stage.axes, *kept), stage.expression, replace(stage.reduction, axes=folded), dtype)
-        read = Access(name, tuple(ex.axis_index(x.name) for x in each.axes))
+        read = Access(name, tuple(axis_index(x.name) for x in each.axes))
         body: Expression = ex.call("to_integer", read) if dtype == "int64" else read
         stages += [each, replace(stage, expression=body, reduction=replace(stage.reduction, axes=kept))]
     workload = replace(found.workload, stages=tuple(stages))

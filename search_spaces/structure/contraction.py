@@ -26,9 +26,11 @@ import numpy as np
 
 from search_spaces.structure.merging import merged_axes
 from search_spaces.structure.stages import has_plain_indices, inline, with_axes_named
-from search_spaces.workloads import expression as ex
 from search_spaces.workloads.dtypes import accumulator_of, round_to
-from search_spaces.workloads.expression import ROUNDINGS, Access, Apply, Expression, Gather, Literal
+from search_spaces.workloads.expressions.affine import axis_index
+from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Literal
+from search_spaces.workloads.expressions.operators import ROUNDINGS
+from search_spaces.workloads.expressions.walking import accesses, variables
 from search_spaces.workloads.workload import Axis, Stage, Workload
 
 # Positions along k are compared in float32, which holds integers up to here.
@@ -166,7 +168,7 @@ def multiplied(workload: Workload) -> dict[str, str]:
     They are sums of products of two tensors, and, in a contraction, of what is computed from tensors.
     """
     dtypes = {t.name: t.dtype for t in workload.inputs} | {s.name: s.dtype for s in workload.stages}
-    plain = {s.name: dtypes[ex.accesses(s.expression)[0].tensor] for s in workload.stages if s.is_contraction}
+    plain = {s.name: dtypes[accesses(s.expression)[0].tensor] for s in workload.stages if s.is_contraction}
     form = contraction(workload)
     return plain | ({d.stage: form.dtype for d in form.dots} if form else {})
 
@@ -218,10 +220,10 @@ def _found(workload: Workload) -> Contraction | None:
         return None
     classes = {(_of(d.a, axes), _of(d.b, axes)) for d in dots}
     operand = _operand_type(workload, dots, dtypes)
-    own = tuple(ex.axis_index(x.name) for x in axes)
+    own = tuple(axis_index(x.name) for x in axes)
     results = tuple((name, inline(Access(name, own), rest)) for name in workload.output_names)
     products = {d.stage for d in dots}
-    depends = all({a.tensor for a in ex.accesses(e)} & products for _, e in results)
+    depends = all({a.tensor for a in accesses(e)} & products for _, e in results)
     if len(classes) != 1 or operand is None or not depends:
         return None
     ((of_a, of_b),) = classes
@@ -236,21 +238,21 @@ def _product(stage: Stage, axes: tuple[Axis, ...], reduced: tuple[Axis, ...]) ->
             pass
         case _:
             return None
-    of_a, of_b = ({x.name for x in (*axes, *reduced)} & ex.variables(e) for e in (a, b))
+    of_a, of_b = ({x.name for x in (*axes, *reduced)} & variables(e) for e in (a, b))
     own = [x.name for x in axes if x.name in of_a ^ of_b]
     summed_in_both = {x.name for x in reduced} <= of_a & of_b
-    known = ex.variables(a) | ex.variables(b) <= of_a | of_b
+    known = variables(a) | variables(b) <= of_a | of_b
     if not (known and summed_in_both and {*own} & of_a and {*own} & of_b):
         return None
     return Product(stage.name, a, b) if own[-1] in of_b else Product(stage.name, b, a)
 
 
 def _read(dot: Product) -> tuple[Access, ...]:
-    return (*ex.accesses(dot.a), *ex.accesses(dot.b))
+    return (*accesses(dot.a), *accesses(dot.b))
 
 
 def _of(operand: Expression, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-    names = ex.variables(operand)
+    names = variables(operand)
     return tuple(x for x in axes if x.name in names)
 
 

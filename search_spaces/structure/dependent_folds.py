@@ -32,13 +32,15 @@ from search_spaces.structure.moving_folds import (
     rule_of,
     scale_of,
 )
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Access, Expression, Literal
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.expression import Access, Expression, Literal
+from search_spaces.workloads.expressions.kinds import is_integral
+from search_spaces.workloads.expressions.walking import accesses, rewritten
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis, Reduction, Stage
 
 # What a maximum starts from that others are relative to: the lowest float32, not -inf, so that minus itself it is 0.
-_LOWEST = -3.4028234663852886e38
+LOWEST = -3.4028234663852886e38
 
 
 @dataclass(frozen=True)
@@ -91,9 +93,9 @@ class Group:
     @cached_property
     def leaders(self) -> frozenset[str]:
         """The folds that others are relative to, or are moved by, while points are added: these change last."""
-        found = {a.tensor for r in self.relatives for a in ex.accesses(r.held or r.value)}
+        found = {a.tensor for r in self.relatives for a in accesses(r.held or r.value)}
         for fold in self.folds:
-            read = {a.tensor for a in ex.accesses(fold.moved)} if fold.moved and not fold.held else set()
+            read = {a.tensor for a in accesses(fold.moved)} if fold.moved and not fold.held else set()
             found |= {f.name for f in self.folds if f is not fold and read & {f.name, before(f.name)}}
         return frozenset(found)
 
@@ -105,15 +107,20 @@ def before(name: str) -> str:
 
 def was(expression: Expression) -> Expression:
     """The expression of what was before."""
-    return ex.rewritten(expression, lambda e: Access(before(e.tensor), e.index) if isinstance(e, Access) else None)
+    return rewritten(expression, lambda e: Access(before(e.tensor), e.index) if isinstance(e, Access) else None)
 
 
 def groups(
-    folds: Sequence[Stage], bodies: Mapping[str, Expression], results: Sequence[Expression], online: bool
+    folds: Sequence[Stage],
+    bodies: Mapping[str, Expression],
+    results: Sequence[Expression],
+    online: bool,
+    lowest: float = LOWEST,
 ) -> list[Group]:
     """The folds in order, grouped into walks; `online`: dependent ones share a walk where there is a rule for that.
 
-    `bodies`: what is folded, with everything inlined but folds; `results`: what is stored, likewise.
+    `bodies`: what is folded, with everything inlined but folds; `results`: what is stored, likewise. `lowest`: what a
+    maximum starts from that others are relative to.
     """
     walks: list[dict[str, Member]] = [{}]
     for stage in folds:
@@ -123,8 +130,8 @@ def groups(
         if rule is None and reads(body, walk):
             walks.append({})
         walks[-1][stage.name] = Member(stage, body, rule)
-    names = Names({s.name for s in folds} | {a.tensor for e in (*bodies.values(), *results) for a in ex.accesses(e)})
-    return [_Build(walk, (*bodies.items(),), results, names).group() for walk in walks if walk]
+    names = Names({s.name for s in folds} | {a.tensor for e in (*bodies.values(), *results) for a in accesses(e)})
+    return [_Build(walk, (*bodies.items(),), results, names, lowest).group() for walk in walks if walk]
 
 
 @dataclass
@@ -135,6 +142,7 @@ class _Build:
     bodies: Sequence[tuple[str, Expression]]
     results: Sequence[Expression]
     names: Names
+    lowest: float = LOWEST
     relatives: list[Relative] = field(default_factory=list)
     completed: list[tuple[str, Expression]] = field(default_factory=list)
     counts: list[Fold] = field(default_factory=list)
@@ -178,7 +186,7 @@ class _Build:
         moved to that in the end.
         """
         leader = self.walk[exponent.leader]
-        start = _LOWEST if leader.operator == "max" else -_LOWEST
+        start = self.lowest if leader.operator == "max" else -self.lowest
         if isinstance(exponent.relative, Access):
             if self._cancels(shown):
                 self.others[exponent.leader] = _fold(leader.stage, leader.body, start)
@@ -239,9 +247,9 @@ class _Build:
         old, new = was(rule.extreme), rule.extreme
         stays = ex.call("eq", old, new)
         partial: Expression = was(Access(member.stage.name, ()))
-        if ex.is_integral(member.body):
+        if is_integral(member.body):
             partial = ex.call("to_integer", partial)
-        if not ex.is_integral(rule.extreme):
+        if not is_integral(rule.extreme):
             # What is NaN once stays so, and equals nothing.
             stays = ex.call("maximum", stays, ex.call("eq", ex.call("eq", old, old), Literal(0.0)))
         moved = ex.call("where", stays, partial, rule.beyond)
@@ -278,4 +286,4 @@ def _power(operator: str, coefficient: float, old: Expression, new: Expression) 
 
 
 def _replaced(expression: Expression, part: Expression, by: Expression) -> Expression:
-    return ex.rewritten(expression, lambda e: by if e == part else None)
+    return rewritten(expression, lambda e: by if e == part else None)

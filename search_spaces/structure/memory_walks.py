@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 
-from search_spaces.workloads import expression as ex
+from search_spaces.workloads.expressions.walking import accesses
 from search_spaces.workloads.workload import Axis, Workload
 
 # Elements from one position of an axis to the next.
@@ -18,7 +18,7 @@ def memory_walks(workload: Workload) -> list[Walk]:
     stages = {s.name: s for s in workload.stages}
     found: list[Walk] = []
     for stage in workload.stages:
-        for access in ex.accesses(stage.expression):
+        for access in accesses(stage.expression):
             if access.tensor in inputs:
                 walk: Walk = {}
                 for index, stride in zip(access.index, inputs[access.tensor].effective_strides, strict=True):

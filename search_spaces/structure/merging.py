@@ -9,9 +9,10 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from search_spaces.structure.memory_walks import memory_walks
-from search_spaces.workloads import expression as ex
 from search_spaces.workloads.axis_merging import mergeable
-from search_spaces.workloads.expression import Access, Expression, Gather, Position
+from search_spaces.workloads.expressions.affine import axis_index
+from search_spaces.workloads.expressions.expression import Access, Expression, Gather, Position
+from search_spaces.workloads.expressions.walking import accesses, gathers, rewritten, variables, walk
 from search_spaces.workloads.workload import Axis, Tensor, Workload
 
 _NO_AXIS = ""
@@ -37,7 +38,7 @@ def _mergeable(workload: Workload, fixed: frozenset[str]) -> tuple[Axis, Axis] |
     axes = {x.name: x for s in workload.stages for x in s.loops}
     lists = [[x.name for x in s.axes] for s in workload.stages]
     lists += [[x.name for x in s.reduction.axes] for s in workload.stages if s.reduction]
-    lists += [_names(a) for s in workload.stages for a in ex.accesses(s.expression)]
+    lists += [_names(a) for s in workload.stages for a in accesses(s.expression)]
     walks = [{x.name: step for x, step in walk.items()} for walk in memory_walks(workload)]
     found = mergeable(lists, walks, {name: x.extent for name, x in axes.items()}, fixed)
     return (axes[found[0]], axes[found[1]]) if found else None
@@ -54,12 +55,12 @@ def _used_as_values(workload: Workload) -> frozenset[str]:
     And those of what is also looked up in: it keeps its dimensions.
     """
     sizes = {t.name: t.shape for t in workload.inputs} | {s.name: s.shape for s in workload.stages}
-    looked_up = {g.tensor for s in workload.stages for g in ex.gathers(s.expression)}
+    looked_up = {g.tensor for s in workload.stages for g in gathers(s.expression)}
     found: set[str] = set()
     for stage in workload.stages:
-        for e in ex.walk(stage.expression):
+        for e in walk(stage.expression):
             if isinstance(e, Gather | Position) or (isinstance(e, Access) and e.tensor in looked_up):
-                found |= ex.variables(e)
+                found |= variables(e)
             elif isinstance(e, Access):
                 along = _names(e)
                 found |= {name for name in along if along.count(name) > 1}
@@ -74,7 +75,7 @@ def _at_equal_dimensions(workload: Workload, first: Axis, second: Axis) -> bool:
     """Whether the axes index the same dimensions of a tensor wherever it is read."""
     places: dict[str, set[tuple[int, ...]]] = {}
     for stage in workload.stages:
-        for access in ex.accesses(stage.expression):
+        for access in accesses(stage.expression):
             names = _names(access)
             at = tuple(d for d, name in enumerate(names) if name in (first.name, second.name))
             places.setdefault(access.tensor, set()).add(at)
@@ -91,7 +92,7 @@ def _merged(workload: Workload, first: Axis, second: Axis) -> Workload:
         at = _names(e).index(first.name)
         if e.tensor in inputs:
             inputs[e.tensor] = _without_gap(inputs[e.tensor], at, axis, len(e.index))
-        return replace(e, index=(*e.index[:at], ex.axis_index(axis.name), *e.index[at + 2 :]))
+        return replace(e, index=(*e.index[:at], axis_index(axis.name), *e.index[at + 2 :]))
 
     def together(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
         return tuple(axis if x == first else x for x in axes if x != second)
@@ -100,7 +101,7 @@ def _merged(workload: Workload, first: Axis, second: Axis) -> Workload:
         replace(
             s,
             axes=together(s.axes),
-            expression=ex.rewritten(s.expression, rewrite),
+            expression=rewritten(s.expression, rewrite),
             reduction=s.reduction and replace(s.reduction, axes=together(s.reduction.axes)),
         )
         for s in workload.stages

@@ -10,8 +10,9 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Access, Apply, Expression, Integer, Literal, Position
+from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Integer, Literal, Position
+from search_spaces.workloads.expressions.kinds import is_integral
+from search_spaces.workloads.expressions.walking import accesses, gathers
 from search_spaces.workloads.workload import Stage
 
 # Two constants are one where rounding to float32, in which constants are kept, tells them apart.
@@ -117,7 +118,7 @@ def rule_of(stage: Stage, body: Expression, walk: Walk) -> Rule | None:
     It may be relative to folds that are relative to none.
     """
     assert stage.reduction is not None
-    if stage.reduction.operator == "sum" and not ex.is_integral(body):
+    if stage.reduction.operator == "sum" and not is_integral(body):
         scale = scale_of(body, walk, {})
         if scale:
             return Scaled(scale)
@@ -128,7 +129,7 @@ def rule_of(stage: Stage, body: Expression, walk: Walk) -> Rule | None:
 
 
 def reads(expression: Expression, names: Collection[str]) -> bool:
-    return any(a.tensor in names for a in ex.accesses(expression))
+    return any(a.tensor in names for a in accesses(expression))
 
 
 # Scales
@@ -144,7 +145,7 @@ def scale_of(e: Expression, walk: Walk, scales: Mapping[str, Scale]) -> Scale | 
     match e:
         case Access(tensor):
             return scales.get(tensor)
-        case Apply("exp" | "exp2", (argument,)):
+        case Apply("exp" | "exp2" | "exp2_normal", (argument,)):
             return _exponential(e.operator, argument, walk)
         case Apply("neg", (a,)):
             return scale_of(a, walk, scales)
@@ -201,7 +202,7 @@ def _exponential(operator: str, argument: Expression, walk: Walk) -> Scale | Non
         return None
     coefficient = -terms.pop(relatives[0])
     leader = _extreme_where_finite(relatives[0])
-    if leader is None or walk[leader].rule is not None or ex.is_integral(walk[leader].body):
+    if leader is None or walk[leader].rule is not None or is_integral(walk[leader].body):
         return None
     towards = {"max": 1.0, "min": -1.0}.get(walk[leader].operator, 0.0)
     values = {e: coefficient * c for e, c in linear(walk[leader].body).items()}
@@ -217,7 +218,7 @@ def _extreme_where_finite(e: Expression) -> str | None:
             return tensor
         case Apply("where", (condition, Literal(), Access(tensor))) | Apply(
             "where", (condition, Access(tensor), Literal())
-        ) if all(a.tensor == tensor for a in ex.accesses(condition)) and not ex.gathers(condition):
+        ) if all(a.tensor == tensor for a in accesses(condition)) and not gathers(condition):
             return tensor
         case _:
             return None
@@ -242,7 +243,7 @@ def _centre(e: Expression, walk: Walk) -> Centre | None:
     if others or reads(value, walk) or not isinstance(total, Access) or total.tensor not in walk:
         return None
     summed = walk[total.tensor]
-    if summed.rule or summed.operator != "sum" or ex.is_integral(summed.body):
+    if summed.rule or summed.operator != "sum" or is_integral(summed.body):
         return None
     if not math.isclose(share * summed.points, 1.0, rel_tol=_SAME) or not _same(linear(value), linear(summed.body)):
         return None
@@ -260,7 +261,7 @@ def _selected(stage: Stage, body: Expression, walk: Walk) -> Selected | None:
             return None
     if extreme is None or not _changes_nothing(stage, value, beyond):
         return None
-    (leader,) = {a.tensor for a in ex.accesses(extreme)}
+    (leader,) = {a.tensor for a in accesses(extreme)}
     return Selected(leader, extreme, beyond)
 
 
@@ -271,11 +272,11 @@ def _extreme_of(condition: Expression, walk: Walk) -> Expression | None:
             found = _extreme_of(compared, walk)
             return found if found is not None and compared == Apply("eq", (a, found)) else None
         case Apply("eq", (value, extreme)) if not reads(value, walk):
-            names = {a.tensor for a in ex.accesses(extreme)}
+            names = {a.tensor for a in accesses(extreme)}
             leader = walk.get(next(iter(names), ""))
             if leader is None or len(names) > 1 or leader.rule or leader.operator not in ("max", "min"):
                 return None
-            (own,) = _of(extreme) if ex.is_integral(extreme) else (extreme,)
+            (own,) = _of(extreme) if is_integral(extreme) else (extreme,)
             return extreme if isinstance(own, Access) and value == leader.body else None
         case _:
             return None

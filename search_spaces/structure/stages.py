@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Access, Expression, Gather
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Access, Expression, Gather
+from search_spaces.workloads.expressions.walking import accesses, reindexed, rewritten, walk
 from search_spaces.workloads.workload import Axis, Stage, Workload
 
 
@@ -19,7 +20,7 @@ def inline(expression: Expression, stages: dict[str, Stage]) -> Expression:
         own = isinstance(e, Access) and e.tensor in stages
         return inline(stages[e.tensor].expression, stages) if own and isinstance(e, Access) else None
 
-    return ex.rewritten(expression, inlined)
+    return rewritten(expression, inlined)
 
 
 def has_plain_indices(workload: Workload) -> bool:
@@ -30,12 +31,12 @@ def has_plain_indices(workload: Workload) -> bool:
     stages = {s.name: s for s in workload.stages}
     shapes = {t.name: t.shape for t in workload.inputs} | {s.name: s.shape for s in workload.stages}
     for stage in workload.stages:
-        forms = (i for e in ex.walk(stage.expression) if isinstance(e, Access | Gather) for i in e.index)
-        if any(isinstance(i, ex.Affine) and not i.is_axis for i in forms):
+        forms = (i for e in walk(stage.expression) if isinstance(e, Access | Gather) for i in e.index)
+        if any(isinstance(i, Affine) and not i.is_axis for i in forms):
             return False
-        if any(a.fill is not None for a in ex.accesses(stage.expression)):
+        if any(a.fill is not None for a in accesses(stage.expression)):
             return False
-        for access in ex.accesses(stage.expression):
+        for access in accesses(stage.expression):
             names = [i.terms[0][0] for i in access.index]
             if len(set(names)) != len(names) or tuple(stage.extents[n] for n in names) != shapes[access.tensor]:
                 return False
@@ -50,12 +51,12 @@ def with_axes_named(workload: Workload, names: dict[str, str]) -> Workload:
     def axes(given: tuple[Axis, ...]) -> tuple[Axis, ...]:
         return tuple(Axis(names[x.name], x.extent) for x in given)
 
-    forms = {old: ex.axis_index(new) for old, new in names.items()}
+    forms = {old: axis_index(new) for old, new in names.items()}
     stages = tuple(
         replace(
             s,
             axes=axes(s.axes),
-            expression=ex.reindexed(s.expression, lambda index: index.substituted(forms)),
+            expression=reindexed(s.expression, lambda index: index.substituted(forms)),
             reduction=replace(s.reduction, axes=axes(s.reduction.axes)) if s.reduction else None,
         )
         for s in workload.stages

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from search_spaces.errors import InputError
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Access, Affine, Expression, Literal
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.expression import Access, Expression, Literal
 from search_spaces.workloads.workload import Axis, Tensor
 
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Access, Affine, Apply, Expression, Gather, Integer, Literal, Position
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Integer, Literal, Position
+from search_spaces.workloads.expressions.walking import walk
 from search_spaces.workloads.stages import Stage, Tensor
 
 # Operators whose result is the same to the last bit with their arguments in the other order.
@@ -63,7 +64,7 @@ class ArgumentOrder:
         if tensor not in self._looks:
             stage = self.stages[tensor]
             fold = stage.reduction.operator if stage.reduction else ""
-            parts = sorted(map(self._part, ex.walk(stage.expression)))
+            parts = sorted(map(self._part, walk(stage.expression)))
             self._looks[tensor] = f":{digest(stage.dtype, fold, f'{math.prod(stage.shape)} {stage.points}', *parts)}"
         return self._looks[tensor]
 

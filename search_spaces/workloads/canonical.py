@@ -24,10 +24,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from search_spaces.workloads import expression as ex
 from search_spaces.workloads.argument_order import ArgumentOrder, constant_text, digest
 from search_spaces.workloads.axis_merging import mergeable
-from search_spaces.workloads.expression import Access, Affine, Apply, Expression, Gather, Integer, Literal, Position
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Integer, Literal, Position
+from search_spaces.workloads.expressions.walking import accesses, variables, walk
 from search_spaces.workloads.inlining import inlined
 from search_spaces.workloads.stages import Axis, Stage, Tensor
 from search_spaces.workloads.strides import dense_strides
@@ -118,7 +119,7 @@ class _Form:
     def _ordered(self, stage: Stage) -> _Ordered:
         """The stage in order, and what it reads laid out accordingly."""
         strides = {a.name: s for a, s in zip(stage.axes, self.laid_out[stage.name], strict=True)}
-        reads = ex.accesses(stage.expression)
+        reads = accesses(stage.expression)
         walks = [self._walk(a) for a in reads if a.tensor in self.inputs]
         own = sorted(_long(stage.axes), key=lambda name: -strides[name])
         folded = _long(stage.reduction.axes) if stage.reduction else []
@@ -205,7 +206,7 @@ class _Form:
         of what may be read outside of it.
         """
         found: list[dict[str, int]] = []
-        for e in ex.walk(stage.expression):
+        for e in walk(stage.expression):
             if isinstance(e, Position):
                 found.append(dict(e.index.terms))
             elif isinstance(e, Gather):
@@ -261,7 +262,7 @@ def _kind(stage: Stage) -> str:
     assert stage.reduction is not None
     match stage.expression:
         case Apply("mul", (a, b)) if stage.reduction.operator == "sum":
-            of_a, of_b = ex.variables(a), ex.variables(b)
+            of_a, of_b = variables(a), variables(b)
             if of_a - of_b and of_b - of_a:
                 return "dot"
     return stage.reduction.operator

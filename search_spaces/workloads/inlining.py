@@ -12,8 +12,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Access, Affine, Expression
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.expression import Access, Expression
+from search_spaces.workloads.expressions.walking import accesses, reindexed, rewritten
 from search_spaces.workloads.stages import Stage
 
 # An expression that reads itself twice, ten times over, has a thousand parts: above, stages stay what they are.
@@ -27,7 +29,7 @@ def inlined(stages: Sequence[Stage], precision: str, outputs: Collection[str]) -
     products (`Stage.is_contraction`).
     """
     dots = [s for s in stages if s.is_contraction and precision != "ieee"]
-    multiplied = {a.tensor for s in dots for a in ex.accesses(s.expression)}
+    multiplied = {a.tensor for s in dots for a in accesses(s.expression)}
     named: dict[str, Stage] = {}
     kept = []
     for stage in stages:
@@ -46,7 +48,7 @@ def _with(expression: Expression, named: Mapping[str, Stage]) -> Expression:
             return None
         return element(named[e.tensor], e.index)
 
-    return ex.rewritten(expression, change)
+    return rewritten(expression, change)
 
 
 def element(stage: Stage, index: Sequence[Affine]) -> Expression:
@@ -56,4 +58,4 @@ def element(stage: Stage, index: Sequence[Affine]) -> Expression:
 
 def at_index(expression: Expression, index: Mapping[str, Affine]) -> Expression:
     """The expression where its axes have these values."""
-    return ex.reindexed(expression, lambda form: form.substituted(index))
+    return reindexed(expression, lambda form: form.substituted(index))

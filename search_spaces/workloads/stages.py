@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 
 from search_spaces.errors import InputError
-from search_spaces.workloads import expression as ex
 from search_spaces.workloads.dtypes import dtype, is_float, range_of, round_to
+from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.strides import check_strides, declared_strides, dense_strides, distinct_elements, span
 
 # A tensor may hold this many elements: kernels index with 32-bit integers.

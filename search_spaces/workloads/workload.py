@@ -5,7 +5,7 @@
     out[m, n] = maximum(acc[m, n], 0)
 
 Every stage computes in float32 (float64 in the reference), except that sums of products of int8 are int32 and
-exact, and that expressions of integers are (`expression.is_integral`): a stage of one is int64, and so are its folds.
+exact, and that expressions of integers are (`kinds.is_integral`): a stage of one is int64, and so are its folds.
 `Stage.dtype` is what a stage is rounded to when stored, and only outputs are stored (the last stage, where nothing else
 is said): integers are stored as integers. A stage that reads an output reads what its expression gives, before it is
 stored. An output of integers or booleans may be of a float32 expression with such values. Tensors are dense and
@@ -21,10 +21,12 @@ from functools import cached_property
 from typing import Any
 
 from search_spaces.errors import InputError
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads import expression_json
 from search_spaces.workloads.canonical import Canonical, canonical
 from search_spaces.workloads.dtypes import FLOAT8, FLOATS, dtype, is_float, is_integer
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions import expression_json
+from search_spaces.workloads.expressions.kinds import check_kinds, is_integral
+from search_spaces.workloads.expressions.walking import accesses, affine_forms, flops, gathers, variables
 from search_spaces.workloads.stages import (
     MAX_ELEMENTS,
     Axis,
@@ -115,11 +117,11 @@ class Workload:
         """Raise InputError unless only sums of products and outputs are integers, and "fast" means something."""
         known = {t.name: t.dtype for t in self.inputs}
         for stage in self.stages:
-            operands = [known[a.tensor] for a in ex.accesses(stage.expression)]
+            operands = [known[a.tensor] for a in accesses(stage.expression)]
             sums_integers = stage.is_contraction and all(d == "int8" for d in operands)
             stored = stage.name in self.output_names
-            ex.check_kinds(stage.expression)
-            if ex.is_integral(stage.expression):
+            check_kinds(stage.expression)
+            if is_integral(stage.expression):
                 allowed = is_integer(stage.dtype) if stored else stage.dtype == "int64"
             else:
                 allowed = is_float(stage.dtype) or (stage.dtype == "int32" if sums_integers else stored)
@@ -136,7 +138,7 @@ class Workload:
         if stage.name in known:
             raise InputError(f"stage {stage.name!r} is defined twice; every tensor needs a name of its own")
         read = {t.name: t.dtype for t in self.inputs}
-        for access in ex.accesses(stage.expression):
+        for access in accesses(stage.expression):
             if access.fill is not None:
                 check_fill(access, read.get(access.tensor))
             if access.tensor not in known:
@@ -156,7 +158,7 @@ class Workload:
                 if not 0 <= last < size:
                     raise InputError(f"{ex.to_text(access)} reaches index {last} of a dimension of size {size}")
         inputs = {t.name for t in self.inputs}
-        for gather in ex.gathers(stage.expression):
+        for gather in gathers(stage.expression):
             if gather.tensor not in inputs:
                 raise InputError(
                     f"stage {stage.name!r} gathers from {gather.tensor!r}, which is none of {sorted(inputs)}"
@@ -164,7 +166,7 @@ class Workload:
             if len(gather.index) != len(known[gather.tensor]):
                 expected = len(known[gather.tensor])
                 raise InputError(f"{ex.to_text(gather)} has {len(gather.index)} indices, expected {expected}")
-        unknown = {v for form in ex.affine_forms(stage.expression) for v, _ in form.terms} - stage.extents.keys()
+        unknown = {v for form in affine_forms(stage.expression) for v, _ in form.terms} - stage.extents.keys()
         if unknown:
             raise InputError(
                 f"{ex.to_text(stage.expression)} uses {sorted(unknown)}, which is no axis of {stage.name!r}"
@@ -181,12 +183,12 @@ class Workload:
     def contracted(self) -> tuple[str, ...]:
         """The element types of what contractions multiply, in order."""
         dtypes = {t.name: t.dtype for t in self.inputs} | {s.name: s.dtype for s in self.stages}
-        return tuple(dtypes[a.tensor] for s in self.stages if s.is_contraction for a in ex.accesses(s.expression))
+        return tuple(dtypes[a.tensor] for s in self.stages if s.is_contraction for a in accesses(s.expression))
 
     @cached_property
     def flops(self) -> int:
         """Floating-point operations, a fold of a reduction counted as one."""
-        return sum(s.points * (ex.flops(s.expression) + (s.reduction is not None)) for s in self.stages)
+        return sum(s.points * (flops(s.expression) + (s.reduction is not None)) for s in self.stages)
 
     @cached_property
     def min_bytes(self) -> int:
@@ -195,12 +197,12 @@ class Workload:
 
     def _looked_up_bytes(self, tensor: Tensor) -> int:
         """The bytes of as many elements as are gathered; all of them where the tensor is also read as a whole."""
-        if any(a.tensor == tensor.name for s in self.stages for a in ex.accesses(s.expression)):
+        if any(a.tensor == tensor.name for s in self.stages for a in accesses(s.expression)):
             return tensor.bytes
         found = sum(
-            math.prod(s.extents[v] for v in ex.variables(g))
+            math.prod(s.extents[v] for v in variables(g))
             for s in self.stages
-            for g in set(ex.gathers(s.expression))
+            for g in set(gathers(s.expression))
             if g.tensor == tensor.name
         )
         return found * dtype(tensor.dtype).bytes

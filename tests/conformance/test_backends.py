@@ -15,7 +15,7 @@ from autosched import backends
 from autosched.backends import Backend
 from autosched.backends.fingerprint import source_fingerprint
 from autosched.checking.correctness import error_ratio, expect
-from autosched.checking.reference import empty, random_inputs
+from autosched.checking.random_inputs import empty, random_inputs
 from autosched.machine.devices import cpu_target
 from search_spaces import Schedule, SearchSpace, Target, Workload, ops, target_named
 from search_spaces.schedules.knobs import Values

@@ -20,6 +20,8 @@ from autosched.backends.triton.backend import TritonBackend
 from autosched.backends.triton.resources import why_too_large
 from autosched.checking import reference
 from autosched.checking.correctness import error_ratio, expect
+from autosched.checking.operations import torch_dtype
+from autosched.checking.random_inputs import random_inputs
 from autosched.machine import devices
 from search_spaces import (
     Axis,
@@ -35,10 +37,12 @@ from search_spaces import (
 )
 from search_spaces.devices.target import GPUS, cpu
 from search_spaces.programs.interpreter import interpret
-from search_spaces.programs.tile_program import Dot, Kernel, produced, statements
-from search_spaces.workloads import expression as ex
+from search_spaces.programs.statements import Dot, produced, statements
+from search_spaces.programs.tile_program import Kernel
 from search_spaces.workloads.dtypes import FLOAT8
-from search_spaces.workloads.expression import Access, axis_index
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Access
 
 sys.path.append(str(Path(__file__).parents[1]))
 from dependent_workloads import IN_ONE_WALK, IN_SEVERAL
@@ -106,7 +110,7 @@ CASES = [
 
 @pytest.mark.parametrize(("space", "sketch"), CASES)
 def test_lowered_programs_compute_the_workload(space: SearchSpace, sketch: str) -> None:
-    inputs = reference.random_inputs(space.workload, seed=3)
+    inputs = random_inputs(space.workload, seed=3)
     for schedule in samples(space, sketch, 6):
         check(space.workload, inputs, interpret(schedule.program, [x.double().numpy() for x in inputs]), schedule)
 
@@ -129,7 +133,7 @@ STRUCTURED = [
 
 @pytest.mark.parametrize(("workload", "target"), STRUCTURED)
 def test_every_structure_is_computed_by_the_interpreter(workload: Workload, target: str) -> None:
-    inputs = reference.random_inputs(workload, seed=3)
+    inputs = random_inputs(workload, seed=3)
     space = build(workload, TARGETS[target])
     for sketch in space.sketches:
         for schedule in samples(space, sketch.name, 3):
@@ -139,13 +143,13 @@ def test_every_structure_is_computed_by_the_interpreter(workload: Workload, targ
 @pytest.mark.parametrize("workload", STRUCTURES, ids=lambda w: w.name)
 def test_every_structure_is_computed_by_machine_code(workload: Workload) -> None:
     backend, target = LlvmBackend(), devices.cpu_target()
-    inputs = reference.random_inputs(workload, seed=4)
+    inputs = random_inputs(workload, seed=4)
     space = build(workload, target)
     for sketch in space.sketches:
         for schedule in samples(space, sketch.name, 2):
             program = schedule.program
             launcher = backend.load(backend.compile(backend.render(program, ""), program, target), program)
-            got = [torch.full(o.shape, 7, dtype=reference.torch_dtype(o.dtype)) for o in workload.outputs]
+            got = [torch.full(o.shape, 7, dtype=torch_dtype(o.dtype)) for o in workload.outputs]
             launcher([*inputs, *got])
             launcher.unload()
             for output, expected in zip(got, expect(workload, inputs), strict=True):
@@ -159,7 +163,7 @@ INTERPRETED = [w for w in (*POINTWISE, *REDUCTIONS) if "bfloat16" not in {t.dtyp
 @pytest.mark.parametrize("workload", INTERPRETED, ids=lambda w: w.name)
 def test_every_structure_is_computed_by_printed_triton(triton_interpreter, workload: Workload) -> None:
     backend, space = TritonBackend(), build(workload, TARGETS["h200"])
-    inputs = reference.random_inputs(workload, seed=5)
+    inputs = random_inputs(workload, seed=5)
     given = {t.name: x.numpy() for t, x in zip(workload.inputs, inputs, strict=True)}
     for sketch in space.sketches:
         for schedule in samples(space, sketch.name, 2):
@@ -244,7 +248,7 @@ def renamed_row_maxima() -> Workload:
     )
 
 
-def _at(*names: str) -> tuple[ex.Affine, ...]:
+def _at(*names: str) -> tuple[Affine, ...]:
     return tuple(axis_index(n) for n in names)
 
 
@@ -252,7 +256,7 @@ def _at(*names: str) -> tuple[ex.Affine, ...]:
 @pytest.mark.parametrize("workload", [renamed_matmul(), renamed_row_maxima()], ids=lambda w: w.name)
 def test_names_of_axes_and_tensors_are_free(workload: Workload, target: str) -> None:
     space = build(workload, TARGETS[target])
-    inputs = reference.random_inputs(workload, seed=3)
+    inputs = random_inputs(workload, seed=3)
     expected = reference.evaluate(workload, inputs)[0].numpy()
     for sketch in space.sketches:
         for schedule in samples(space, sketch.name, 4):
@@ -279,7 +283,7 @@ def test_a_workload_that_no_rule_matches_is_refused_with_the_rules_that_were_tri
 
 def test_infinities_and_masked_rows_come_out_as_in_pytorch() -> None:
     workload = ops.softmax(4, 600)
-    x = reference.random_inputs(workload, seed=0)[0]
+    x = random_inputs(workload, seed=0)[0]
     x[0, :400] = -torch.inf
     x[1, 5] = 80.0
     x[2] = -1e30

@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping
 from autosched.backends.formulas import angles, exponentials, gamma, remainders
 from autosched.backends.formulas.terms import Term
 
-# By the name of the operator in `search_spaces.workloads.expression.OPERATORS`.
+# By the name of the operator in `search_spaces.workloads.expressions.operators.OPERATORS`.
 FORMULAS: Mapping[str, Callable[..., Term]] = {
     "exp2": exponentials.exp2,
+    "exp2_normal": exponentials.exp2,
     "log2": exponentials.log2,
     "log10": exponentials.log10,
     "expm1": exponentials.expm1,

@@ -17,8 +17,9 @@ from autosched.backends.llvm.bodies.rows import row_printer
 from autosched.backends.llvm.ir.code import Code
 from autosched.backends.llvm.ir.text import I64, PTR, Builder, IRValue, Module
 from autosched.backends.llvm.ir.values import index, plus
+from search_spaces.programs.statements import Dot, Store, statements
 from search_spaces.programs.text import to_text
-from search_spaces.programs.tile_program import Dot, Kernel, Store, TileProgram, loop_extents, statements
+from search_spaces.programs.tile_program import Kernel, TileProgram, loop_extents
 
 SCRATCH_SUFFIX = "_scratch_bytes"
 

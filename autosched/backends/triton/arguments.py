@@ -12,18 +12,9 @@ from typing import TypeVar
 
 from autosched.backends.backend import CompileError
 from search_spaces.devices.descriptors import DESCRIPTOR_ALIGNMENT_BYTES, why_not_describable
-from search_spaces.programs.tile_program import (
-    Buffer,
-    Gather,
-    Kernel,
-    Load,
-    Slice,
-    Store,
-    TileProgram,
-    may_exceed,
-    may_precede,
-    statements,
-)
+from search_spaces.programs.statements import Gather, Load, Store, statements
+from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
+from search_spaces.programs.tiles import Slice, may_exceed, may_precede
 from search_spaces.workloads.dtypes import dtype
 
 # How long a tile may be along a dimension, in elements (CUDA driver API, cuTensorMapEncodeTiled).

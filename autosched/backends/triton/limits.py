@@ -10,7 +10,9 @@ from search_spaces import Schedule, Target, TileProgram, Workload
 from search_spaces.programs.tile_program import Kernel
 from search_spaces.schedules.limits import Resources
 from search_spaces.workloads.dtypes import FLOAT8, is_promoted
-from search_spaces.workloads.expression import ROUNDINGS, Apply, walk
+from search_spaces.workloads.expressions.expression import Apply
+from search_spaces.workloads.expressions.operators import ROUNDINGS
+from search_spaces.workloads.expressions.walking import walk
 
 # Conversions and dots of 8-bit floats (PTX ISA, cvt and mma: sm_89 and later), and int8 dots that Triton has.
 _FLOAT8_FROM = 89

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 from autosched.backends.triton.resources import REGISTER_OVERHEAD
 from search_spaces.devices.warps import MAX_REGISTERS, WARP
-from search_spaces.programs.tile_program import Buffer, For, Kernel, Load, Map, Reduce, TileProgram
+from search_spaces.programs.statements import For, Load, Map, Reduce
+from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
 from search_spaces.workloads.dtypes import dtype
 
 # What one thread loads with one instruction at most.

@@ -6,20 +6,9 @@ from collections.abc import Collection, Sequence
 
 from search_spaces.devices.target import HOPPER, Target
 from search_spaces.devices.warps import GROUP_ROWS, MAX_REGISTERS, MAX_THREADS, WARP, WARP_GROUP
-from search_spaces.programs.tile_program import (
-    Dot,
-    For,
-    Gather,
-    Kernel,
-    Load,
-    Split,
-    Statement,
-    Store,
-    Tile,
-    TileProgram,
-    produced,
-    statements,
-)
+from search_spaces.programs.statements import Dot, For, Gather, Load, Split, Statement, Store, produced, statements
+from search_spaces.programs.tile_program import Kernel, TileProgram
+from search_spaces.programs.tiles import Tile
 from search_spaces.schedules.limits import Resources
 from search_spaces.workloads.dtypes import dtype, is_promoted
 

@@ -10,8 +10,9 @@ from autosched.backends.triton.arguments import Arguments, arguments
 from autosched.backends.triton.gluon import printer as gluon
 from autosched.backends.triton.language import operators
 from autosched.backends.triton.printer import KernelPrinter, function_name
+from search_spaces.programs.statements import Map, Reduce, statements
 from search_spaces.programs.text import to_text
-from search_spaces.programs.tile_program import Kernel, Map, Reduce, TileProgram, statements
+from search_spaces.programs.tile_program import Kernel, TileProgram
 
 
 def print_module(program: TileProgram, comment: str) -> str:

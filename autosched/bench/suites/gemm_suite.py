@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from autosched.bench.suites.suite import Suite
-from autosched.checking.reference import random_inputs
+from autosched.checking.random_inputs import random_inputs
 from search_spaces import InputError, Workload, ops
 
 # What has a column of its own in every table of matrix products; other arguments share one.

@@ -21,7 +21,12 @@ from torch._decomp import core_aten_decompositions, get_decompositions
 from torch.export.graph_signature import InputKind
 
 from autosched.tracing.capture.fused_functions import TakenApart
-from autosched.tracing.capture.graph_rewriting import read_from_their_memory, reshape_instead_of_view, without_tokens
+from autosched.tracing.capture.graph_rewriting import (
+    padded_with_signs,
+    read_from_their_memory,
+    reshape_instead_of_view,
+    without_tokens,
+)
 from autosched.tracing.capture.structure import Structure, flattened
 from autosched.tracing.capture.user_lines import why_not_captured
 from search_spaces import InputError
@@ -101,6 +106,7 @@ def capture(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Captured:
             # Decompositions keep elements, not always their order in memory.
             strides = [strides_of(n.meta["val"]) for n in _returned(exported.graph) if isinstance(n, fx.Node)]
             reshape_instead_of_view(exported.graph)
+            padded_with_signs(exported.graph)
             exported = exported.run_decompositions(decompositions())
         except Exception as error:
             # torch.export raises whatever the function, or one of its own layers, does.

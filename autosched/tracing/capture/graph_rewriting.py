@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any
 
@@ -60,6 +61,33 @@ def reshape_instead_of_view(graph: fx.Graph) -> None:
     for node in graph.nodes:
         if node.target is _aten.view.default:
             node.target = _aten.reshape.default
+
+
+def padded_with_signs(graph: fx.Graph) -> None:
+    """Padding with -0.0 as the negation of padding with 0: PyTorch leaves an argument out that equals its default.
+
+    Before:  f(x): y = pad(x, [1, 1], "constant", -0.0)
+    After:   f(x): y = neg(pad(neg(x), [1, 1]))
+    """
+    for node in list(graph.nodes):
+        if node.target not in (_aten.pad.default, _aten.constant_pad_nd.default):
+            continue
+        x, sides, *rest = node.args
+        value = node.kwargs.get("value", rest[-1] if rest else None)
+        signed = isinstance(value, float) and value == 0 and math.copysign(1, value) < 0
+        if signed and isinstance(x, fx.Node) and x.meta["val"].dtype.is_floating_point:
+            with graph.inserting_before(node):
+                negated = _like(node, graph.call_function(_aten.neg.default, (x,)), x)
+                padded = _like(node, graph.call_function(_aten.constant_pad_nd.default, (negated, sides)), node)
+                found = _like(node, graph.call_function(_aten.neg.default, (padded,)), node)
+            node.replace_all_uses_with(found)
+            graph.erase_node(node)
+
+
+def _like(node: fx.Node, made: fx.Node, shaped: fx.Node) -> fx.Node:
+    """What was made instead of a node, of its line, and with the shape of another."""
+    made.meta = {**node.meta, "val": shaped.meta["val"]}
+    return made
 
 
 def read_from_their_memory(graph: fx.Graph) -> frozenset[str]:

@@ -15,7 +15,7 @@ from autosched.tracing.fusion.axis_merging import merged_axes, reading
 from autosched.tracing.fusion.chained_stages import chained
 from autosched.tracing.fusion.common_axes import index_among
 from autosched.tracing.fusion.shared_reads import with_shared_reads
-from autosched.tracing.values.elements import ROW, Elements, Fusing, NotOneKernelError, variables
+from autosched.tracing.values.elements import ROW, Elements, Fusing, NotOneKernelError, axes_in
 from autosched.tracing.values.narrowing import narrowed
 from autosched.tracing.values.reads import at_its_axes
 from autosched.tracing.values.tensor_reads import TensorRead, ViewOf, view_of
@@ -24,9 +24,13 @@ from autosched.tracing.values.views import AxisCutError, NotAffineError
 from search_spaces import InputError, Stage, Tensor, Workload
 from search_spaces.errors import UnmatchedError
 from search_spaces.structure.axes import structure_of
+from search_spaces.structure.chains import chain_of
 from search_spaces.structure.contraction import contraction
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Access, Affine, Expression, Gather
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.expression import Access, Expression, Gather
+from search_spaces.workloads.expressions.operators import ROUNDINGS, WRAPPINGS
+from search_spaces.workloads.expressions.walking import rewritten, walk
 from search_spaces.workloads.strides import dense_strides
 
 
@@ -39,9 +43,7 @@ class Assembled:
     inputs: tuple[ViewOf, ...]
 
 
-def assemble(
-    values: Sequence[Value], stored: Mapping[Value, tuple[int, ...]], name: str, fusing: Fusing
-) -> Assembled:
+def assemble(values: Sequence[Value], stored: Mapping[Value, tuple[int, ...]], name: str, fusing: Fusing) -> Assembled:
     """The workload that computes `values` from those that are in memory; `stored` has the strides of these.
 
     Raises:
@@ -91,7 +93,7 @@ class _Assembly:
         stages = narrowed(stages, tensors, set(self.outputs.values()))
         if self.pulled.fusing.chained:
             stages = chained(stages, self.pulled.products, self.pulled.extents)
-        read = {e.tensor for s in stages for e in ex.walk(s.expression) if isinstance(e, Access | Gather)}
+        read = {e.tensor for s in stages for e in walk(s.expression) if isinstance(e, Access | Gather)}
         operands = sorted((o for o in operands if o.name in read), key=_place)
         if ROW in self.pulled.output_axes:
             operands = [_in_row(o, self.pulled.extents) for o in operands]
@@ -103,7 +105,7 @@ class _Assembly:
         """What is to be stored of every value: first of that with most elements, whose dimensions are the axes."""
         first = max(self.values, key=lambda v: v.elements)
         self.indices[first] = tuple(self.pulled.dimension(f"d{d}", size) for d, size in enumerate(first.shape))
-        self.pulled.output_axes = variables(self.indices[first])
+        self.pulled.output_axes = axes_in(self.indices[first])
         found = {first: self.pulled.element(first, self.indices[first])}
         for number, value in enumerate((v for v in self.values if v is not first), 1):
             self.indices[value] = index_among(value, self.pulled, number)
@@ -125,7 +127,7 @@ class _Assembly:
 
     def _axes_of(self, value: Value) -> tuple[str, ...]:
         """The axes of the stage of a value, with those of size 1 that all stages have."""
-        own, known = variables(self.indices[value]), self.pulled.output_axes
+        own, known = axes_in(self.indices[value]), self.pulled.output_axes
         return (
             *(a for a in known if a in own or self.pulled.extents[a] == 1),
             *(a for a in own if a not in known),
@@ -167,7 +169,10 @@ class _Assembly:
     def _check(self, workload: Workload) -> None:
         """Raise NotOneKernelError where no sketch computes the workload."""
         if self.pulled.fusing.chained:
-            _check_chain(workload)
+            try:
+                chain_of(workload)
+            except UnmatchedError as why:
+                raise NotOneKernelError(f"no sketch computes {workload}\n{why}") from None
             return
         sums = any(s.reduction and s.reduction.operator == "sum" for s in workload.stages)
         product = contraction(workload) if sums else None
@@ -203,12 +208,12 @@ def _with_common_names(
             case Access(tensor):
                 return replace(e, tensor=names[tensor])
             case Gather(tensor, index):
-                renamed = (i if isinstance(i, Affine) else ex.rewritten(i, change) for i in index)
+                renamed = (i if isinstance(i, Affine) else rewritten(i, change) for i in index)
                 return Gather(names[tensor], tuple(renamed))
             case _:
                 return None
 
-    return {s.name: replace(s, name=names[s.name], expression=ex.rewritten(s.expression, change)) for s in stages}
+    return {s.name: replace(s, name=names[s.name], expression=rewritten(s.expression, change)) for s in stages}
 
 
 def _place(operand: TensorRead) -> int:
@@ -225,10 +230,6 @@ def _is_of(expression: Expression, stage: Stage) -> bool:
 
 def _without_rounding(expression: Expression, dtype: str) -> Expression:
     """The expression without a last rounding that storing it does anyway."""
-    if isinstance(expression, ex.Apply) and {**ex.ROUNDINGS, **ex.WRAPPINGS}.get(expression.operator) == dtype:
+    if isinstance(expression, ex.Apply) and {**ROUNDINGS, **WRAPPINGS}.get(expression.operator) == dtype:
         return expression.arguments[0]
     return expression
-
-
-def _check_chain(workload: Workload) -> None:
-    """Raise NotOneKernelError unless the workload is products and folds of products."""

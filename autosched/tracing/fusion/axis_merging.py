@@ -10,9 +10,10 @@ from dataclasses import replace
 
 from autosched.tracing.values.tensor_reads import TensorRead, in_order
 from search_spaces import Axis, Stage
-from search_spaces.workloads import expression as ex
 from search_spaces.workloads.axis_merging import mergeable
-from search_spaces.workloads.expression import Access, Expression, Gather, Position
+from search_spaces.workloads.expressions.affine import axis_index
+from search_spaces.workloads.expressions.expression import Access, Expression, Gather, Position
+from search_spaces.workloads.expressions.walking import rewritten, variables, walk
 
 Strides = Mapping[str, int]
 
@@ -55,12 +56,12 @@ def _fixed_axes(stages: Sequence[Stage], operands: Sequence[TensorRead]) -> froz
     """The axes that are used as values, or beside others in an index."""
     alone = {o.name: o.axes for o in operands}
     found: set[str] = set()
-    for e in (e for s in stages for e in ex.walk(s.expression)):
+    for e in (e for s in stages for e in walk(s.expression)):
         match e:
             case Access(tensor, index) if tensor in alone:
                 found |= {v for i in index for v, _ in i.terms if v not in alone[tensor]}
             case Gather() | Position():
-                found |= ex.variables(e)
+                found |= variables(e)
     return frozenset(found)
 
 
@@ -84,10 +85,10 @@ def _merged_stage(stage: Stage, outer: str, inner: str, extents: Mapping[str, in
     def change(e: Expression) -> Expression | None:
         if not isinstance(e, Access):
             return None
-        return replace(e, index=tuple(i for i in e.index if i != ex.axis_index(inner)))
+        return replace(e, index=tuple(i for i in e.index if i != axis_index(inner)))
 
     reduction = stage.reduction and replace(stage.reduction, axes=axes(stage.reduction.axes))
-    return replace(stage, axes=axes(stage.axes), expression=ex.rewritten(stage.expression, change), reduction=reduction)
+    return replace(stage, axes=axes(stage.axes), expression=rewritten(stage.expression, change), reduction=reduction)
 
 
 def reading(stage: Stage, operands: Sequence[TensorRead]) -> Stage:
@@ -100,6 +101,6 @@ def reading(stage: Stage, operands: Sequence[TensorRead]) -> Stage:
         operand = known[e.tensor]
         others = iter([i for i in e.index if not any(v in operand.axes for v, _ in i.terms)])
         named = zip(operand.strides, operand.sizes, strict=True)
-        return replace(e, index=tuple(ex.axis_index(v) if size is None else next(others) for (v, _), size in named))
+        return replace(e, index=tuple(axis_index(v) if size is None else next(others) for (v, _), size in named))
 
-    return replace(stage, expression=ex.rewritten(stage.expression, change))
+    return replace(stage, expression=rewritten(stage.expression, change))

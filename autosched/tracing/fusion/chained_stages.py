@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from autosched.tracing.values.values import Extents
 from search_spaces import Stage
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Access, Affine, Apply, Expression, Literal, Position
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Literal, Position, call, mul, sub
+from search_spaces.workloads.expressions.operators import ROUNDINGS
+from search_spaces.workloads.expressions.walking import accesses, rewritten
 
 _TRUE, _FALSE, _LEAST = Literal(1.0), Literal(0.0), Literal(-math.inf)
 
@@ -29,7 +31,7 @@ _TRUE, _FALSE, _LEAST = Literal(1.0), Literal(0.0), Literal(-math.inf)
 def chained(stages: Sequence[Stage], products: Collection[str], extents: Extents) -> list[Stage]:
     """The stages of a kernel of which these are `products`, as a chain has them."""
     masks = _Masks(extents)
-    found = [replace(s, expression=ex.rewritten(s.expression, masks.chosen)) for s in stages]
+    found = [replace(s, expression=rewritten(s.expression, masks.chosen)) for s in stages]
     return _with_one_sum(_without_roundings(found, products))
 
 
@@ -38,14 +40,14 @@ def chained(stages: Sequence[Stage], products: Collection[str], extents: Extents
 
 def _without_roundings(stages: Sequence[Stage], products: Collection[str]) -> list[Stage]:
     """The stages without what 16-bit tensors between a product and a fold of it would round."""
-    folded = {a.tensor for s in stages if s.reduction for a in ex.accesses(s.expression)}
+    folded = {a.tensor for s in stages if s.reduction for a in accesses(s.expression)}
     depending = folded & {*products}
     dropped: dict[Expression, None] = {}
     found = []
     for stage in stages:
         if not stage.reduction or not _reads(stage.expression, depending):
             # What is stored at the points of a fold is what that folds.
-            known = ex.rewritten(stage.expression, lambda e: _without(e, depending) if e in dropped else None)
+            known = rewritten(stage.expression, lambda e: _without(e, depending) if e in dropped else None)
             found.append(replace(stage, expression=known))
             continue
         multiplied = _multiplied(stage.expression) if stage.name in products else ()
@@ -56,21 +58,21 @@ def _without_roundings(stages: Sequence[Stage], products: Collection[str]) -> li
                 return None
             assert isinstance(e, Apply)
             if e in multiplied:
-                return Apply(e.operator, (ex.rewritten(e.arguments[0], change),))
+                return Apply(e.operator, (rewritten(e.arguments[0], change),))
             dropped[e] = None
-            return ex.rewritten(e.arguments[0], change)
+            return rewritten(e.arguments[0], change)
 
-        found.append(replace(stage, expression=ex.rewritten(stage.expression, change)))
+        found.append(replace(stage, expression=rewritten(stage.expression, change)))
     return found
 
 
 def _rounds(e: Expression, depending: Collection[str]) -> bool:
-    return isinstance(e, Apply) and e.operator in ex.ROUNDINGS and _reads(e, depending)
+    return isinstance(e, Apply) and e.operator in ROUNDINGS and _reads(e, depending)
 
 
 def _without(e: Expression, depending: Collection[str]) -> Expression:
     """The expression without any rounding of what these stages compute."""
-    return ex.rewritten(e, lambda x: _without(x.arguments[0], depending) if _rounds(x, depending) else None)
+    return rewritten(e, lambda x: _without(x.arguments[0], depending) if _rounds(x, depending) else None)
 
 
 def _multiplied(expression: Expression) -> tuple[Expression, ...]:
@@ -79,7 +81,7 @@ def _multiplied(expression: Expression) -> tuple[Expression, ...]:
 
 
 def _reads(expression: Expression, names: Collection[str]) -> bool:
-    return any(a.tensor in names for a in ex.accesses(expression))
+    return any(a.tensor in names for a in accesses(expression))
 
 
 # Masks
@@ -100,7 +102,7 @@ class _Masks:
                 return None
 
     def _rewritten(self, e: Expression) -> Expression:
-        return ex.rewritten(e, self.chosen)
+        return rewritten(e, self.chosen)
 
     def _where(self, condition: Expression, first: Expression, second: Expression) -> Expression:
         match condition:
@@ -113,7 +115,7 @@ class _Masks:
         match first:
             case Apply("where", (within, value, beyond)) if beyond == second == _LEAST:
                 return self._where(_both(condition, within), value, second)
-        return ex.call("where", condition, first, second)
+        return call("where", condition, first, second)
 
     def truth(self, e: Expression) -> Expression:
         """What is not 0 where the expression is not, in one form."""
@@ -121,13 +123,13 @@ class _Masks:
             case Apply("eq", (condition, Literal(0.0))):
                 inner = self.truth(condition)
                 opposite = self._opposite(inner)
-                return ex.call("eq", inner, _FALSE) if opposite is None else opposite
+                return call("eq", inner, _FALSE) if opposite is None else opposite
             case Apply("mul" | "minimum", (a, b)):
                 return _both(self.truth(a), self.truth(b))
             case Apply("maximum", (a, b)):
                 return _either(self.truth(a), self.truth(b))
             case Apply("le" | "lt" as operator, (a, b)):
-                difference = _position(ex.sub(a, b))
+                difference = _position(sub(a, b))
                 return e if difference is None else self._at_most(difference, 0 if operator == "le" else -1)
             case Literal(value):
                 return _TRUE if value else _FALSE
@@ -140,7 +142,7 @@ class _Masks:
             return _TRUE
         if form.minimum(self.extents) > bound:
             return _FALSE
-        return ex.call("le", Position(form - Affine(offset=form.offset)), Literal(float(bound - form.offset)))
+        return call("le", Position(form - Affine(offset=form.offset)), Literal(float(bound - form.offset)))
 
     def _opposite(self, condition: Expression) -> Expression | None:
         """What is true where the condition, which is in its form, is not; None where that has no other form."""
@@ -163,13 +165,13 @@ class _Masks:
 def _both(a: Expression, b: Expression) -> Expression:
     if _FALSE in (a, b):
         return _FALSE
-    return b if a == _TRUE else a if b in (_TRUE, a) else ex.mul(a, b)
+    return b if a == _TRUE else a if b in (_TRUE, a) else mul(a, b)
 
 
 def _either(a: Expression, b: Expression) -> Expression:
     if _TRUE in (a, b):
         return _TRUE
-    return b if a == _FALSE else a if b in (_FALSE, a) else ex.call("maximum", a, b)
+    return b if a == _FALSE else a if b in (_FALSE, a) else call("maximum", a, b)
 
 
 def _position(e: Expression) -> Affine | None:
@@ -199,7 +201,7 @@ def _with_one_sum(stages: Sequence[Stage]) -> list[Stage]:
     known: dict[str, Expression] = {}
     found: list[Stage] = []
     for stage in stages:
-        read = replace(stage, expression=ex.rewritten(stage.expression, lambda e: _known(e, known)))
+        read = replace(stage, expression=rewritten(stage.expression, lambda e: _known(e, known)))
         other = _of_the_same_sum(read, found)
         if other is None:
             found.append(read)
@@ -219,12 +221,12 @@ def _of_the_same_sum(stage: Stage, others: Sequence[Stage]) -> Expression | None
             pass
         case _:
             return None
-    if condition != ex.call("eq", ex.call("abs", top), Literal(math.inf)):
+    if condition != call("eq", call("abs", top), Literal(math.inf)):
         return None
-    about = replace(stage, expression=ex.call("exp", ex.sub(value, top)))
+    about = replace(stage, expression=call("exp", sub(value, top)))
     same = next((s for s in others if replace(s, name=stage.name) == about), None)
     if same is None:
         return None
-    total = Access(same.name, tuple(ex.axis_index(a.name) for a in same.axes))
+    total = Access(same.name, tuple(axis_index(a.name) for a in same.axes))
     # Of infinities all is infinite, and of none there is nothing.
-    return ex.call("where", condition, ex.call("maximum", top, _FALSE), total)
+    return call("where", condition, call("maximum", top, _FALSE), total)

@@ -12,10 +12,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from autosched.tracing.values.elements import Elements, NotOneKernelError, variables
+from autosched.tracing.values.elements import Elements, NotOneKernelError, axes_in
 from autosched.tracing.values.values import Extents, Index, Value
 from autosched.tracing.values.views import AxisCutError
-from search_spaces.workloads.expression import Affine, axis_index
+from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.strides import dense_strides
 
 # How far apart neighbours along each axis are, in elements.
@@ -36,7 +36,7 @@ def index_among(value: Value, kernel: Elements, number: int) -> Index:
             return at
     alone = Elements(kernel.stored, kernel.cuts, kernel.fusing, prefix=f"v{number}")
     index = tuple(alone.dimension(f"v{number}d{d}", size) for d, size in enumerate(value.shape))
-    own = alone.output_axes = variables(index)
+    own = alone.output_axes = axes_in(index)
     alone.element(value, index)
     mine, theirs = _walks(alone), _walks(kernel)
     common = [v for v in mine if v in theirs]

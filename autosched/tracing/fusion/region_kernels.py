@@ -60,9 +60,7 @@ class RegionKernels:
         values = tuple(region.same_place(v, fit.first) for v in fit.made.values)
         return Assembled(values, replace(fit.made.workload, name=name), tuple(inputs))
 
-    def _made(
-        self, region: Region, stored: Mapping[Value, Strides], fusing: Fusing
-    ) -> Assembled | NotOneKernelError:
+    def _made(self, region: Region, stored: Mapping[Value, Strides], fusing: Fusing) -> Assembled | NotOneKernelError:
         """The kernel without a chain, or else with one; why there is neither, if not what the chain needs."""
         made = self._assembled(region, stored, replace(fusing, chained=False))
         if not fusing.chained or isinstance(made, Assembled):

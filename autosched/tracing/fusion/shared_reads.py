@@ -17,8 +17,9 @@ from autosched.tracing.values.positions import within
 from autosched.tracing.values.tensor_reads import TensorRead, in_order, view_of, whole_of
 from autosched.tracing.values.values import Extents
 from search_spaces import InputError, Stage
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Access, Affine, Expression
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Access, Expression
+from search_spaces.workloads.expressions.walking import accesses, gathers, rewritten
 from search_spaces.workloads.strides import check_strides
 
 _Forms = tuple[Affine, ...]
@@ -27,7 +28,7 @@ _Forms = tuple[Affine, ...]
 def with_shared_reads(pulled: Elements) -> tuple[list[Stage], list[TensorRead]]:
     """The stages and operands of a kernel with as few inputs as such tensors need."""
     stages, operands = list(pulled.stages), list(pulled.reads.operands.values())
-    looked_up = {g.tensor for s in stages for g in ex.gathers(s.expression)}
+    looked_up = {g.tensor for s in stages for g in gathers(s.expression)}
     for whole in [o for o in operands if not o.is_plain and o.name not in looked_up]:
         there = {n: (whole_of(lies), forms) for n, (lies, forms) in pulled.reads.origins.items()}
         same = {n: forms for n, (read, forms) in there.items() if replace(read, name=whole.name) == whole}
@@ -42,7 +43,7 @@ def with_shared_reads(pulled: Elements) -> tuple[list[Stage], list[TensorRead]]:
 
 def _reads(stages: Iterable[Stage], whole: str, same: Mapping[str, _Forms]) -> Iterator[_Forms]:
     """The indices of all reads of the tensor, by its own dimensions."""
-    for access in (a for s in stages for a in ex.accesses(s.expression)):
+    for access in (a for s in stages for a in accesses(s.expression)):
         if access.tensor == whole:
             yield access.index
         elif access.tensor in same:
@@ -64,12 +65,12 @@ class _Shared:
                 return replace(e, index=self._index(e.index))
             return Access(self.operand.name, self._index(same[e.tensor])) if e.tensor in same else None
 
-        return replace(stage, expression=ex.rewritten(stage.expression, change))
+        return replace(stage, expression=rewritten(stage.expression, change))
 
     def _index(self, forms: _Forms) -> _Forms:
         own = iter(self.own)
         named = zip(self.operand.strides, self.operand.sizes, strict=True)
-        return tuple(ex.axis_index(v) if size is None else forms[next(own)] for (v, _), size in named)
+        return tuple(axis_index(v) if size is None else forms[next(own)] for (v, _), size in named)
 
 
 def _shared(whole: TensorRead, reads: Sequence[_Forms], pulled: Elements) -> _Shared | None:

@@ -25,7 +25,7 @@ def _cat(result: Result, tensors: Sequence[Value], *, dim: int = 0) -> Value:
     return joined(result, tensors, dim % len(result.shape))
 
 
-def _sides(pad: Sequence[int], rank: int) -> list[tuple[int, int]]:
+def sides_of(pad: Sequence[int], rank: int) -> list[tuple[int, int]]:
     """How much comes before and after, per dimension; the last one stands first in `pad`."""
     given = list(zip(pad[::2], pad[1::2], strict=True))
     return [(0, 0)] * (rank - len(given)) + given[::-1]
@@ -40,7 +40,7 @@ def _cropped(x: Value, sides: Sequence[tuple[int, int]]) -> Value:
 
 
 def _constant_pad(result: Result, x: Value, pad: Sequence[int], *, value: float = 0) -> Value:
-    sides = _sides(pad, len(x.shape))
+    sides = sides_of(pad, len(x.shape))
     inner = _cropped(x, sides)
     if 0 in inner.shape:
         return result.constant(value)
@@ -66,7 +66,7 @@ def _surrounded(around: Callable[[Value, int, range], Value]) -> Callable[..., V
     """A rule for padding with elements of the tensor, one dimension after the other."""
 
     def rule(result: Result, x: Value, pad: Sequence[int]) -> Value:
-        for d, (before, after) in enumerate(_sides(pad, len(x.shape))):
+        for d, (before, after) in enumerate(sides_of(pad, len(x.shape))):
             size, end = x.shape[d], x.shape[d] + after
             below, above = range(-before, min(end, 0)), range(max(-before, size), end)
             first, last = max(-before, 0), min(end, size)

@@ -9,8 +9,8 @@ from typing import Any
 from autosched.tracing.operators.rules import Result, UnsupportedError, as_held, counted, reshape
 from autosched.tracing.operators.view_translation import expand, select
 from autosched.tracing.values.values import LookedUp, Value
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Expression, Integer
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.expression import Expression, Integer
 
 
 def _looked_up(result: Result, table: Value, index: Sequence[Value | int]) -> Value:

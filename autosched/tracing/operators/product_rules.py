@@ -11,9 +11,10 @@ import torch
 from autosched.tracing.operators.rules import Result, UnsupportedError, converted, copyable, reshape
 from autosched.tracing.operators.view_translation import permute
 from autosched.tracing.values.values import Pointwise, Product, Value, View, placeholder
-from search_spaces.workloads import expression as ex
 from search_spaces.workloads.dtypes import is_integer
-from search_spaces.workloads.expression import Expression, Literal
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.expression import Expression, Literal
+from search_spaces.workloads.expressions.kinds import is_integral
 
 _NARROW = ("float16", "bfloat16")
 _MULTIPLIED = ("float32", *_NARROW)
@@ -88,7 +89,7 @@ def _addmm(result: Result, bias: Value, a: Value, b: Value, *, beta: float = 1, 
     """beta bias + alpha (a @ b), rounded once. What is scaled by 0 is not read, so that no NaN comes of it."""
 
     def scaled(x: Expression, factor: float) -> Expression:
-        number = ex.Integer(int(factor)) if ex.is_integral(x) else Literal(float(factor))
+        number = ex.Integer(int(factor)) if is_integral(x) else Literal(float(factor))
         return x if factor == 1 else ex.mul(x, number)
 
     if alpha == 0:

@@ -10,9 +10,10 @@ import torch
 
 from autosched.tracing.operators.rules import Result, converted, counted, dims_of, reshape, torch_name
 from autosched.tracing.values.values import Value
-from search_spaces.workloads import expression as ex
 from search_spaces.workloads.dtypes import is_float
-from search_spaces.workloads.expression import Integer, Literal
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.expression import Integer, Literal
+from search_spaces.workloads.expressions.kinds import is_integral
 
 
 def _count(value: Value, dims: tuple[int, ...]) -> int:
@@ -78,7 +79,18 @@ def _var_mean(
 ) -> tuple[Value, Value]:
     over = dims_of(dim, len(x.shape))
     variance, mean = _moments(result, x, over, 1.0 if correction is None else correction)
+    if _count(x, over) > 1:
+        mean = result.elementwise(_finite, mean, name=f"{result.name}_moved", shape=mean.shape, dtype="float32")
     return _finished(result, variance, over, keepdim), _finished(result, mean, over, keepdim)
+
+
+def _finite(mean: ex.Expression) -> ex.Expression:
+    """NaN for an infinite mean: PyTorch's moves to infinity with one element, and with the next one from there.
+
+    Where the infinite element is the last one that it adds, PyTorch's stays infinite.
+    """
+    away = ex.sub(mean, mean)
+    return ex.call("where", ex.call("eq", away, away), mean, away)
 
 
 def _var(result: Result, x: Value, dim: Any = None, *, correction: float | None = None, keepdim: bool = False) -> Value:
@@ -124,7 +136,7 @@ def _arg_extreme(operator: str) -> Callable[..., Value]:
 
 def _is_extreme(a: ex.Expression, extreme: ex.Expression) -> ex.Expression:
     """Whether an element is the extreme: it equals that, or is NaN, which then is the extreme too."""
-    if ex.is_integral(a):
+    if is_integral(a):
         return ex.call("eq", a, extreme)
     unordered = ex.call("eq", ex.call("eq", a, a), Literal(0.0))
     return ex.call("maximum", ex.call("eq", a, extreme), unordered)

@@ -14,7 +14,7 @@ from autosched.tracing.values.templates import template
 from autosched.tracing.values.values import Counted, Pointwise, Reduced, Source, Value, View
 from autosched.tracing.values.views import Reshape
 from search_spaces.workloads.dtypes import is_float
-from search_spaces.workloads.expression import Expression, Integer, Literal
+from search_spaces.workloads.expressions.expression import Expression, Integer, Literal
 from search_spaces.workloads.strides import dense_strides
 
 V = TypeVar("V", bound=Value)

@@ -16,9 +16,9 @@ from autosched.tracing.operators.rules import Result, UnsupportedError, constant
 from autosched.tracing.operators.view_translation import expand, first_of, permute, piece
 from autosched.tracing.values.conversions import wrapped
 from autosched.tracing.values.values import LookedUp, Value
-from search_spaces.workloads import expression as ex
 from search_spaces.workloads.dtypes import is_integer
-from search_spaces.workloads.expression import Expression, Integer, Literal
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.expression import Expression, Integer, Literal
 
 # So many comparisons for an element of the result take as long as reading it does, and a few times more.
 _MOST_COMPARED = 1024

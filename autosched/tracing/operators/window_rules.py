@@ -17,9 +17,9 @@ from autosched.tracing.operators.rules import Result, UnsupportedError, converte
 from autosched.tracing.operators.view_translation import expand, piece, view
 from autosched.tracing.values.values import Value
 from autosched.tracing.values.views import Windows
-from search_spaces.workloads import expression as ex
 from search_spaces.workloads.dtypes import is_float, range_of
-from search_spaces.workloads.expression import Expression, Integer, Literal
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.expression import Expression, Integer, Literal
 from search_spaces.workloads.strides import dense_strides
 
 # Of so many elements, where the largest one is can be asked of each.
@@ -27,7 +27,7 @@ _MOST_PLACES = 64
 
 
 @dataclass(frozen=True)
-class _Window:
+class Window:
     """The windows along a dimension: how long they are, how far apart, and how far their elements are apart."""
 
     dim: int
@@ -48,14 +48,14 @@ class _Window:
         return [min(s + self.size, extent + padding) - max(s, -padding) for s in starts]
 
 
-def _windows(result: Result, x: Value, size: Any, step: Any, padding: Any, spacing: Any) -> list[_Window]:
+def windows_of(result: Result, x: Value, size: Any, step: Any, padding: Any, spacing: Any) -> list[Window]:
     """The windows along the last dimensions; one number is that of all of them."""
     count = len(size) if len(size) > 1 else len(x.shape) - 1 if len(x.shape) < 3 else None
     rank = count or (2 if len(x.shape) < 5 else 3)
     sizes, steps, before, apart = (_all(v, rank) for v in (size, step or size, padding, spacing))
     first = len(x.shape) - rank
     found = zip(range(first, len(x.shape)), sizes, steps, before, apart, result.shape[first:], strict=True)
-    return [_Window(*each) for each in found]
+    return [Window(*each) for each in found]
 
 
 def _all(given: Any, rank: int) -> list[int]:
@@ -63,7 +63,7 @@ def _all(given: Any, rank: int) -> list[int]:
     return values * rank if len(values) == 1 else values
 
 
-def _covered(result: Result, x: Value, windows: Sequence[_Window], outside: float) -> Value:
+def _covered(result: Result, x: Value, windows: Sequence[Window], outside: float) -> Value:
     """The elements that the windows cover, with `outside` beyond the ends of the tensor."""
     shape, before = list(x.shape), [0] * len(x.shape)
     for w in windows:
@@ -73,7 +73,7 @@ def _covered(result: Result, x: Value, windows: Sequence[_Window], outside: floa
     return x if x.shape == tuple(shape) else padded(result.part("padded", shape, x.dtype), x, before, outside)
 
 
-def _folded(result: Result, operator: str, x: Value, windows: Sequence[_Window], dtype: str) -> Value:
+def _folded(result: Result, operator: str, x: Value, windows: Sequence[Window], dtype: str) -> Value:
     """Every window of what they cover, folded."""
     shape = list(x.shape)
     for w in windows:
@@ -84,7 +84,7 @@ def _folded(result: Result, operator: str, x: Value, windows: Sequence[_Window],
     return result.reduced(operator, x, along, name=f"{result.name}_folded", dtype=dtype)
 
 
-def _places_of(result: Result, x: Value, extents: Sequence[int], windows: Sequence[_Window], top: Value) -> Value:
+def _places_of(result: Result, x: Value, extents: Sequence[int], windows: Sequence[Window], top: Value) -> Value:
     """Where in the tensor the largest element of every window is: the first one, or the last one that is no number.
 
     `x`: what the windows cover; `extents`: of the tensor, along the dimensions that have windows.
@@ -113,7 +113,7 @@ def _places_of(result: Result, x: Value, extents: Sequence[int], windows: Sequen
     return result.elementwise(chosen, top, *along, *elements, name=name, shape=top.shape, dtype="int64")
 
 
-def _at_place(x: Value, windows: Sequence[_Window], place: Sequence[int]) -> Value:
+def _at_place(x: Value, windows: Sequence[Window], place: Sequence[int]) -> Value:
     """The element of every window at this place in it."""
     for w, at in zip(windows, place, strict=True):
         x = piece(x, w.dim, at * w.spacing, w.count, w.step)
@@ -121,7 +121,7 @@ def _at_place(x: Value, windows: Sequence[_Window], place: Sequence[int]) -> Val
 
 
 def _inside(
-    at: Sequence[Expression], extents: Sequence[int], windows: Sequence[_Window], place: Sequence[int]
+    at: Sequence[Expression], extents: Sequence[int], windows: Sequence[Window], place: Sequence[int]
 ) -> list[Expression]:
     """The conditions for a place in a window to be in the tensor, where it is not in any case."""
     found: list[Expression] = []
@@ -144,7 +144,7 @@ def _max_pool(
     ceil_mode: bool = False,
 ) -> tuple[Value, ...]:
     """The largest element of every window, and where that is. `ceil_mode` is in the shape of the result."""
-    windows = _windows(result, x, kernel_size, stride, padding, dilation)
+    windows = windows_of(result, x, kernel_size, stride, padding, dilation)
     least = -math.inf if is_float(x.dtype) else range_of(x.dtype)[0]
     covered = _covered(result, x, windows, least)
     top = _folded(result, "max", covered, windows, x.dtype)
@@ -167,25 +167,32 @@ def _avg_pool(
     """The sum of every window over how many elements it has. `ceil_mode` is in the shape of the result."""
     if not is_float(x.dtype):
         raise UnsupportedError(f"means of {x.dtype}")
-    windows = _windows(result, x, kernel_size, stride, padding, 1)
+    windows = windows_of(result, x, kernel_size, stride, padding, 1)
     total = _folded(result, "sum", _covered(result, converted(x, "float32"), windows, 0.0), windows, "float32")
     if divisor_override is not None:
         return _over(result, total, float(divisor_override))
-    counts = [w.elements(x.shape[w.dim], w.before if count_include_pad else 0) for w in windows]
+    extents, beyond = [x.shape[w.dim] for w in windows], [w.before if count_include_pad else 0 for w in windows]
+    counts = [w.elements(n, b) for w, n, b in zip(windows, extents, beyond, strict=True)]
     if all(len(set(c)) == 1 for c in counts):
         return _over(result, total, float(math.prod(c[0] for c in counts)))
     along = [counted(w.count, len(x.shape), w.dim, f"{result.name}_at_{w.dim}") for w in windows]
 
     def mean(t: Expression, *at: Expression) -> Expression:
-        found: Expression = Integer(1)
-        for i, w in zip(at, windows, strict=True):
-            beyond = w.before if count_include_pad else 0
-            start = ex.sub(ex.mul(i, Integer(w.step)), Integer(w.before))
-            end = ex.call("minimum", ex.add(start, Integer(w.size)), Integer(x.shape[w.dim] + beyond))
-            found = ex.mul(found, ex.sub(end, ex.call("maximum", start, Integer(-beyond))))
-        return ex.div(t, ex.call("to_float", found))
+        return ex.div(t, ex.call("to_float", count_of(at, windows, extents, beyond)))
 
     return result.pointwise(mean, total, *along)
+
+
+def count_of(
+    at: Sequence[Expression], windows: Sequence[Window], extents: Sequence[int], beyond: Sequence[int]
+) -> Expression:
+    """How many elements the windows at these positions have, with so many beyond the ends of the tensor counted."""
+    found: Expression = Integer(1)
+    for i, w, extent, further in zip(at, windows, extents, beyond, strict=True):
+        start = ex.sub(ex.mul(i, Integer(w.step)), Integer(w.before))
+        end = ex.call("minimum", ex.add(start, Integer(w.size)), Integer(extent + further))
+        found = ex.mul(found, ex.sub(end, ex.call("maximum", start, Integer(-further))))
+    return found
 
 
 def _over(result: Result, total: Value, count: float) -> Value:

@@ -22,6 +22,7 @@ from autosched.tracing.operators import (
     reduction_rules,
     scatter_rules,
     view_translation,
+    window_gradients,
     window_rules,
 )
 from autosched.tracing.operators.binding import bind, check_declared
@@ -52,6 +53,7 @@ _TABLES = (
     scatter_rules.RULES,
     joining_rules.RULES,
     window_rules.RULES,
+    window_gradients.RULES,
 )
 
 

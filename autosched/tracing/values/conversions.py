@@ -10,12 +10,14 @@ from collections.abc import Callable
 
 import torch
 
-from search_spaces.workloads import expression as ex
 from search_spaces.workloads.dtypes import is_float, is_integer, range_of
-from search_spaces.workloads.expression import Expression, Integer, Literal
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.expression import Expression, Integer, Literal
+from search_spaces.workloads.expressions.kinds import is_integral
+from search_spaces.workloads.expressions.operators import ROUNDINGS, WRAPPINGS
 
-_ROUNDING = {dtype: operator for operator, dtype in ex.ROUNDINGS.items()}
-_WRAPPING = {dtype: operator for operator, dtype in ex.WRAPPINGS.items()}
+_ROUNDING = {dtype: operator for operator, dtype in ROUNDINGS.items()}
+_WRAPPING = {dtype: operator for operator, dtype in WRAPPINGS.items()}
 
 
 def converted(x: Expression, source: str, dtype: str) -> Expression:
@@ -50,7 +52,7 @@ def wrapped(x: Expression, dtype: str, source: str = "int64") -> Expression:
 
 def truth(x: Expression) -> Expression:
     """1 where a number is not 0, else 0."""
-    zero = Integer(0) if ex.is_integral(x) else Literal(0.0)
+    zero = Integer(0) if is_integral(x) else Literal(0.0)
     return ex.call("eq", ex.call("eq", x, zero), Literal(0.0))
 
 

@@ -30,10 +30,13 @@ from autosched.tracing.values.values import (
 )
 from autosched.tracing.values.views import AxisCutError, NotAffineError, Windows, expanded, reshaped
 from search_spaces import Axis, Reduction, Stage
-from search_spaces.structure.inlining import MAX_WINDOW
-from search_spaces.workloads import expression as ex
+from search_spaces.structure.windows import MAX_WINDOW
 from search_spaces.workloads.dtypes import is_integer
-from search_spaces.workloads.expression import Affine, Expression, Literal, Position
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Expression, Literal, Position
+from search_spaces.workloads.expressions.kinds import is_integral
+from search_spaces.workloads.expressions.walking import accesses, gathers, variables
 from search_spaces.workloads.names import Names
 
 # The axis of a result without dimensions.
@@ -119,7 +122,7 @@ class Elements:
         if inner is not None and size % inner == 0:
             return self.dimension(f"{axis}o", size // inner) * inner + self.dimension(f"{axis}i", inner)
         self.extents[axis] = size
-        return ex.axis_index(axis)
+        return axis_index(axis)
 
     def _unit(self, at: Affine | Expression, axis: str) -> Affine:
         """The index, with an axis of extent 1 where it has none."""
@@ -128,7 +131,7 @@ class Elements:
         if at.terms:
             return at
         self.extents[axis] = 1
-        return at + ex.axis_index(axis)
+        return at + axis_index(axis)
 
     def axes(self, names: Iterable[str]) -> tuple[Axis, ...]:
         return tuple(Axis(n, self.extents[n]) for n in names)
@@ -268,13 +271,13 @@ class Elements:
         """A reduction: a stage over the axes of its index."""
         sizes = [value.argument.shape[d] for d in value.dims]
         windowed = math.prod(sizes) <= MAX_WINDOW and _is_windowed(value.argument)
-        rows = variables(index)
+        rows = axes_in(index)
         columns = self._along_window(sizes) if windowed else self._along_columns(sizes, rows)
         whole: list[Affine | Expression] = list(index)
         for d, at in zip(value.dims, columns, strict=True):
             whole.insert(d, at)
         body = yield value.argument, tuple(whole)
-        folded = variables(columns)
+        folded = axes_in(columns)
         if not folded:
             return body
         rows = tuple(a for a in self.output_axes if a in rows) + tuple(a for a in rows if a not in self.output_axes)
@@ -283,7 +286,7 @@ class Elements:
             rows = (ROW,)
             self.output_axes = (ROW, *(a for a in self.output_axes if a != ROW))
         reduction = Reduction(value.operator, self.axes(folded))
-        dtype = "int64" if ex.is_integral(body) else "float32"
+        dtype = "int64" if is_integral(body) else "float32"
         return self._access(Stage(value.name, self.axes(rows), body, reduction, dtype), value)
 
     def _along_window(self, sizes: Sequence[int]) -> Index:
@@ -302,10 +305,10 @@ class Elements:
             if axes and math.prod(extents) == count:
                 if axes not in self.columns:
                     self.columns.append(axes)
-                return reshaped([ex.axis_index(a) for a in axes], extents, sizes, self.extents)
+                return reshaped([axis_index(a) for a in axes], extents, sizes, self.extents)
         first = sum(len(c) for c in self.columns)
         index = tuple(self.dimension(f"{self.prefix}r{n}", size) for n, size in enumerate(sizes, first))
-        self.columns.append(variables(index))
+        self.columns.append(axes_in(index))
         return index
 
     def _known_columns(self, rows: Sequence[str]) -> list[tuple[str, ...]]:
@@ -325,12 +328,12 @@ class Elements:
             reason = f"{factor.name} is multiplied, and computed from a product"
             raise NotOneKernelError(reason, factor, needed=self.fusing.chained or not self.fusing.computed)
         m, n = self._unit(m, "m"), self._unit(n, "n")
-        own = variables((*batch, m, n))
+        own = axes_in((*batch, m, n))
         along = self._summed_axis(value, own)
         k = self._unit(self.dimension(along, value.a.shape[-1]), along)
         if self.multiplies and not self.fusing.chained and own != self.output_axes:
             raise NotOneKernelError("there are products over different axes", value)
-        self.walks.append(variables((k,)))
+        self.walks.append(axes_in((k,)))
         a = yield from self._factor(value.a, (*batch, m, k))
         b = yield from self._factor(value.b, (*batch, k, n))
         self.walks.pop()
@@ -343,9 +346,9 @@ class Elements:
         # Those of 16 bits are "ieee" however others are multiplied.
         self.precision = value.precision if self.precision == "ieee" else self.precision
         self.multiplies = True
-        reduction = Reduction("sum", self.axes(variables((k,))))
+        reduction = Reduction("sum", self.axes(axes_in((k,))))
         made = self._access(Stage(value.name, self.axes(own), ex.mul(a, b), reduction), value)
-        self.products |= {a.tensor for a in ex.accesses(made)}
+        self.products |= {a.tensor for a in accesses(made)}
         return made
 
     def _summed_axis(self, value: Product, own: Sequence[str]) -> str:
@@ -382,7 +385,7 @@ class Elements:
             reason = f"{value.name} is multiplied, and none of its elements are neighbours"
             raise NotOneKernelError(reason, value, needed=True)
         given = dict(operand.strides)
-        repeated = tuple((a, 0) for a in variables(index) if a not in given)
+        repeated = tuple((a, 0) for a in axes_in(index) if a not in given)
         if not repeated or self.fusing.chained:
             return read
         operand = self.reads.operand(replace(operand, strides=(*repeated, *operand.strides), sizes=()))
@@ -391,7 +394,7 @@ class Elements:
     def _may_be_computed(self, factor: Expression, value: Value) -> bool:
         """Whether a product may multiply what is no tensor in memory."""
         stages = {s.name for s in self.stages}
-        folded = any(a.tensor in stages for a in ex.accesses(factor)) or next(iter(ex.gathers(factor)), None)
+        folded = any(a.tensor in stages for a in accesses(factor)) or next(iter(gathers(factor)), None)
         return bool(self.fusing.chained and folded) or (self.fusing.computed and value.dtype != "float32")
 
     def _missing(self, factor: Value) -> Value:
@@ -433,9 +436,9 @@ def _is_windowed(value: Value) -> bool:
     return False
 
 
-def variables(index: Index) -> tuple[str, ...]:
+def axes_in(index: Index) -> tuple[str, ...]:
     """The axes of the index, in order."""
     forms = (at for at in index if isinstance(at, Affine))
     found = [v for form in forms for v, _ in sorted(form.terms, key=lambda term: -term[1])]
-    inner = [v for at in index if not isinstance(at, Affine) for v in sorted(ex.variables(at))]
+    inner = [v for at in index if not isinstance(at, Affine) for v in sorted(variables(at))]
     return tuple(dict.fromkeys([*found, *inner]))

@@ -14,9 +14,13 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from search_spaces import Stage
-from search_spaces.workloads import expression as ex
 from search_spaces.workloads.dtypes import is_integer, range_of
-from search_spaces.workloads.expression import Access, Apply, Expression, Gather, Integer, Literal, Position
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Integer, Literal, Position
+from search_spaces.workloads.expressions.kinds import is_integral
+from search_spaces.workloads.expressions.operators import COMPARISONS, WRAPPINGS
+from search_spaces.workloads.expressions.walking import rewritten
 
 # Integers up to here are exact in float32.
 _EXACT = 2**24
@@ -35,7 +39,7 @@ def narrowed(
     found = []
     for stage in stages:
         narrowing = _Narrowing(ranges, shapes, stage.extents)
-        small = narrowing.small(stage.expression) if ex.is_integral(stage.expression) else None
+        small = narrowing.small(stage.expression) if is_integral(stage.expression) else None
         expression = small.expression if small else narrowing.rewritten(stage.expression)
         reach = small.range if small else narrowing.range_of(stage.expression)
         folded = _folded(reach, stage) if reach else None
@@ -90,7 +94,7 @@ class _Narrowing:
     _known: dict[int, tuple[Expression, _Small | None]] = field(default_factory=dict)
 
     def rewritten(self, expression: Expression) -> Expression:
-        return ex.rewritten(expression, self._changed)
+        return rewritten(expression, self._changed)
 
     def _changed(self, e: Expression) -> Expression | None:
         match e:
@@ -100,7 +104,7 @@ class _Narrowing:
             case Apply("to_float", (argument,)):
                 small = self.small(argument)
                 return small.expression if small else None
-            case Apply(operator, (a, b)) if operator in ex.COMPARISONS and ex.is_integral(a):
+            case Apply(operator, (a, b)) if operator in COMPARISONS and is_integral(a):
                 first, second = self.small(a), self.small(b)
                 return ex.call(operator, first.expression, second.expression) if first and second else None
             case Gather(tensor, index) if tensor in self.shapes:
@@ -109,14 +113,14 @@ class _Narrowing:
             case _:
                 return None
 
-    def _index(self, at: ex.Affine | Expression, size: int) -> ex.Affine | Expression:
-        if isinstance(at, ex.Affine):
+    def _index(self, at: Affine | Expression, size: int) -> Affine | Expression:
+        if isinstance(at, Affine):
             return at
         match at:
             case Apply("to_integer", (Access() | Gather() as leaf,)) if size <= _EXACT:
                 # What float32 does not hold is outside the dimension in any case.
                 return self.rewritten(leaf)
-        small = self.small(at) if ex.is_integral(at) else None
+        small = self.small(at) if is_integral(at) else None
         return small.expression if small else self.rewritten(at)
 
     def small(self, e: Expression) -> _Small | None:
@@ -134,8 +138,8 @@ class _Narrowing:
                 if reach is None:
                     return None
                 found = _Small(self.rewritten(argument), reach)
-            case Apply(operator, (argument,)) if operator in ex.WRAPPINGS:
-                inner, (low, high) = self.small(argument), range_of(ex.WRAPPINGS[operator])
+            case Apply(operator, (argument,)) if operator in WRAPPINGS:
+                inner, (low, high) = self.small(argument), range_of(WRAPPINGS[operator])
                 if inner is None or inner.range[0] < low or inner.range[1] > high:
                     return None
                 found = inner
@@ -169,7 +173,7 @@ class _Narrowing:
             case Gather(tensor):
                 # 0 where there is no such element.
                 reach = _joined(self.ranges[tensor], (0, 0)) if tensor in self.ranges else None
-            case Apply(operator) if operator in ex.COMPARISONS:
+            case Apply(operator) if operator in COMPARISONS:
                 reach = (0, 1)
             case Apply("where", (_, a, b)):
                 of_a, of_b = self.range_of(a), self.range_of(b)

@@ -6,9 +6,11 @@ where(lt((i), 0), add((i), 8), (i)), i below 8    →    i
 from __future__ import annotations
 
 from autosched.tracing.values.values import Extents
-from search_spaces.workloads import expression as ex
 from search_spaces.workloads.dtypes import range_of
-from search_spaces.workloads.expression import Affine, Apply, Expression, Integer, Literal, Position
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.expression import Apply, Expression, Integer, Literal, Position
+from search_spaces.workloads.expressions.operators import WRAPPINGS
 
 
 def within(at: Affine, size: int, extents: Extents) -> bool:
@@ -62,8 +64,8 @@ def affine_of(e: Expression, extents: Extents) -> Affine | None:
         case Apply("add" | "sub" | "mul" | "maximum" | "minimum" as operator, (a, b)):
             first, second = affine_of(a, extents), affine_of(b, extents)
             return None if first is None or second is None else _combined(operator, first, second, extents)
-        case Apply(operator, (a,)) if operator in ex.WRAPPINGS:
-            return _fitting(affine_of(a, extents), ex.WRAPPINGS[operator], extents)
+        case Apply(operator, (a,)) if operator in WRAPPINGS:
+            return _fitting(affine_of(a, extents), WRAPPINGS[operator], extents)
         case _:
             return None
 

@@ -13,9 +13,9 @@ from autosched.tracing.values.positions import as_integer, within
 from autosched.tracing.values.tensor_reads import Lying, TensorRead, whole_of
 from autosched.tracing.values.values import Index, Value, as_read
 from search_spaces import InputError, Stage
-from search_spaces.workloads import expression as ex
 from search_spaces.workloads.dtypes import dtype, is_float
-from search_spaces.workloads.expression import Access, Affine, Expression, Gather
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Access, Expression, Gather
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.strides import check_strides
 
@@ -28,7 +28,7 @@ class Reads:
     """The operands of a kernel so far, which has axes of these `extents`; `names`: of everything in it.
 
     `origins`: of operands that are read by plain axes, what that is and at which index. `windows`: axes along windows,
-    which are written out (`search_spaces.structure.inlining`).
+    which are written out (`search_spaces.structure.windows`).
     """
 
     extents: Mapping[str, int]
@@ -97,7 +97,7 @@ class Reads:
 def at_its_axes(tensor: Stage | TensorRead) -> Access:
     """The element of a stage or an operand at the axes that it has."""
     names = [a.name for a in tensor.axes] if isinstance(tensor, Stage) else [v for v, _ in tensor.strides]
-    return Access(tensor.name, tuple(map(ex.axis_index, names)))
+    return Access(tensor.name, tuple(map(axis_index, names)))
 
 
 def _is_aligned(value: Value, offset: int) -> bool:

@@ -10,8 +10,10 @@ from collections.abc import Callable, Sequence
 
 from autosched.tracing.values.values import Value, placeholder
 from search_spaces.workloads import activations
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Access, Apply, Expression, Literal
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Literal
+from search_spaces.workloads.expressions.kinds import is_integral
+from search_spaces.workloads.expressions.walking import rewritten
 
 _ONE = Literal(1.0)
 # The whole powers up to this one are products, the others are computed as any power.
@@ -30,14 +32,14 @@ def filled(expression: Expression, elements: Sequence[Expression]) -> Expression
         match e:
             case Access(number, ()):
                 return elements[int(number)]
-            case Apply("to_integer", (Access(number, ()),)) if ex.is_integral(elements[int(number)]):
+            case Apply("to_integer", (Access(number, ()),)) if is_integral(elements[int(number)]):
                 return elements[int(number)]
             case Apply("add" | "pow" as operator, arguments) if any(isinstance(a, Access) for a in arguments):
-                return simplified(Apply(operator, tuple(ex.rewritten(a, change) for a in arguments)))
+                return simplified(Apply(operator, tuple(rewritten(a, change) for a in arguments)))
             case _:
                 return None
 
-    return ex.rewritten(expression, change)
+    return rewritten(expression, change)
 
 
 def simplified(e: Apply) -> Expression:

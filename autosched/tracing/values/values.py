@@ -14,7 +14,8 @@ from typing import Any, Literal, Protocol
 import torch
 
 from search_spaces.workloads.dtypes import DTYPES, dtype, is_integer
-from search_spaces.workloads.expression import Access, Affine, Expression, call
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.expression import Access, Expression, call
 from search_spaces.workloads.strides import dense_strides
 
 # The `dtype` of what is a number or a truth value of Python's.

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import torch
 
 from autosched.tracing.values.values import Extents, Index
-from search_spaces.workloads.expression import Affine, Expression
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.expression import Expression
 
 
 @dataclass(frozen=True)

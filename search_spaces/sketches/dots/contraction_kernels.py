@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from search_spaces.devices.target import Target
 from search_spaces.programs.lowering import buffers, start_of
-from search_spaces.programs.tile_program import Kernel, Slice, TileProgram
+from search_spaces.programs.tile_program import Kernel, TileProgram
+from search_spaces.programs.tiles import Slice
 from search_spaces.schedules.knobs import Values, padded
 from search_spaces.sketches.dots.dot_tiles import DotTile
 from search_spaces.sketches.dots.operand_tiles import brought

@@ -13,7 +13,8 @@ from search_spaces.sketches.dots.operand_tiles import LOADS, whole_tiles
 from search_spaces.sketches.dots.specialization import CAPABILITY, KINDS
 from search_spaces.structure.contraction import Contraction, is_computed
 from search_spaces.workloads.dtypes import dtype
-from search_spaces.workloads.expression import Access, accesses
+from search_spaces.workloads.expressions.expression import Access
+from search_spaces.workloads.expressions.walking import accesses
 from search_spaces.workloads.workload import Tensor, Workload
 
 # A dot needs rows of at least 16, and columns of at least 8 (PTX ISA, shapes of mma and wgmma).

@@ -21,7 +21,7 @@ from search_spaces.sketches.dots.operand_tiles import LOADS, whole_tiles
 from search_spaces.sketches.dots.specialization import specialization_rules
 from search_spaces.structure.contraction import Contraction
 from search_spaces.workloads.dtypes import dtype
-from search_spaces.workloads.expression import Access, Expression
+from search_spaces.workloads.expressions.expression import Access, Expression
 from search_spaces.workloads.workload import Workload
 
 # The order in which knobs are decided.

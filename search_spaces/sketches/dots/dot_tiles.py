@@ -17,12 +17,14 @@ from typing import Literal
 
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import Emitter, start_of
-from search_spaces.programs.tile_program import Bound, Dot, Fill, For, Launch, Slice, Statement, Tile
+from search_spaces.programs.statements import Dot, Fill, For, Statement
+from search_spaces.programs.tile_program import Launch
+from search_spaces.programs.tiles import Bound, Slice, Tile
 from search_spaces.schedules.knobs import Values
 from search_spaces.sketches.dots.operand_tiles import Operands, Turn, computed_turn, loaded_turn
 from search_spaces.sketches.dots.output_tiles import OutputTile
 from search_spaces.structure.contraction import Contraction, accumulator_dtype
-from search_spaces.workloads.expression import Affine
+from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Workload
 

@@ -18,9 +18,12 @@ from functools import lru_cache
 from search_spaces.devices.descriptors import DESCRIPTOR_ALIGNMENT_BYTES
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import start_of, workspace_name
-from search_spaces.programs.tile_program import Buffer, Kernel, Launch, Load, Slice, Store, Tile
+from search_spaces.programs.statements import Load, Store
+from search_spaces.programs.tile_program import Buffer, Kernel, Launch
+from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.workloads.dtypes import dtype
-from search_spaces.workloads.expression import Access, axis_index
+from search_spaces.workloads.expressions.affine import axis_index
+from search_spaces.workloads.expressions.expression import Access
 from search_spaces.workloads.workload import Workload
 
 # Rows and columns that a program copies: whole lines of the caches, and eight loads a thread.

@@ -6,13 +6,17 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from search_spaces.programs.lowering import Emitter
-from search_spaces.programs.tile_program import Load, Slice, Statement, Tile
+from search_spaces.programs.statements import Load, Statement
+from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.schedules.knobs import Values
 from search_spaces.sketches.dots.operand_copies import OperandCopy, operand_copy
 from search_spaces.sketches.dots.output_tiles import loaded
 from search_spaces.structure.contraction import Contraction, is_computed
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import ROUNDINGS, Access, Apply, Expression, Gather, Literal
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import axis_index
+from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Literal
+from search_spaces.workloads.expressions.operators import ROUNDINGS
+from search_spaces.workloads.expressions.walking import accesses, variables
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Workload
 
@@ -134,14 +138,14 @@ def _written(form: Contraction, operand: Expression, reaches: bool) -> Expressio
     if isinstance(operand, Apply) and operand.operator == rounding:
         (operand,) = operand.arguments
     if reaches:
-        inside = ex.call("lt", ex.Position(ex.axis_index(form.k.name)), Literal(float(form.k.extent)))
+        inside = ex.call("lt", ex.Position(axis_index(form.k.name)), Literal(float(form.k.extent)))
         operand = ex.call("where", inside, operand, Literal(0.0))
     return ex.call(rounding, operand) if rounding else operand
 
 
 def whole_tiles(operand: Expression, form: Contraction) -> Iterator[Access]:
     """The tensors that an operand reads along k and another axis of the dot: what descriptors can move."""
-    for access in ex.accesses(operand):
+    for access in accesses(operand):
         names = {i.terms[0][0] for i in access.index}
         if form.k.name in names and names & {form.m.name, form.n.name}:
             yield access
@@ -151,7 +155,7 @@ def _parts_without(expression: Expression, axes: Collection[str]) -> Iterator[Ex
     """The largest parts of the expression whose values are the same all along the axes, constants left out."""
     if isinstance(expression, Literal):
         return
-    if not ex.variables(expression) & {*axes}:
+    if not variables(expression) & {*axes}:
         yield expression
         return
     match expression:

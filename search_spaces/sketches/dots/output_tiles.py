@@ -12,10 +12,11 @@ from typing import Literal
 
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import start_of
-from search_spaces.programs.tile_program import Load, Slice, Split, Statement, Store, Tile
+from search_spaces.programs.statements import Load, Split, Statement, Store
+from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.schedules.knobs import Values
 from search_spaces.structure.contraction import Contraction
-from search_spaces.workloads.expression import Affine
+from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.names import Names
 
 Via = Literal["pointer", "descriptor"]

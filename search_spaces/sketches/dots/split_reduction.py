@@ -14,7 +14,9 @@ from functools import lru_cache
 
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import Emitter, start_of, workspace_name
-from search_spaces.programs.tile_program import Buffer, Kernel, Launch, Load, Reduce, Slice, Tile
+from search_spaces.programs.statements import Load, Reduce
+from search_spaces.programs.tile_program import Buffer, Kernel, Launch
+from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.structure.contraction import Contraction, accumulator_dtype
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Workload

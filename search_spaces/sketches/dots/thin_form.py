@@ -13,7 +13,7 @@ from search_spaces.schedules.knobs import Values
 from search_spaces.schedules.rules import Rule
 from search_spaces.structure.contraction import Contraction, matrix_product
 from search_spaces.workloads.dtypes import dtype, is_integer
-from search_spaces.workloads.expression import Access
+from search_spaces.workloads.expressions.expression import Access
 from search_spaces.workloads.workload import Axis, Tensor, Workload
 
 # Above, a dot needs no padding (Triton's language reference, tl.dot).

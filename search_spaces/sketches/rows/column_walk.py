@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from search_spaces.programs.lowering import largest_at
-from search_spaces.programs.tile_program import Bound, For, If, Slice, Statement
-from search_spaces.workloads.expression import Affine
+from search_spaces.programs.statements import For, If, Statement
+from search_spaces.programs.tiles import Bound, Slice
+from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.workload import Axis
 
 # Makes the statements for some columns.

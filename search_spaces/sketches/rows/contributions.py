@@ -15,19 +15,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from search_spaces.programs import tile_program
+from search_spaces.programs.statements import fold_identity
 from search_spaces.structure.axes import Structure
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import (
-    Access,
-    Affine,
-    Apply,
-    Expression,
-    Integer,
-    Literal,
-    Position,
-    is_integral,
-)
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Integer, Literal, Position
+from search_spaces.workloads.expressions.kinds import is_integral
+from search_spaces.workloads.expressions.operators import ROUNDINGS
 from search_spaces.workloads.workload import Stage
 
 # None: everywhere.
@@ -35,9 +28,9 @@ Forms = frozenset[Affine] | None
 _NOWHERE: Forms = frozenset()
 # Operators that make 0 of 0 (a negative one of some), and those that make an infinity of the same infinity.
 _KEEP_ZERO = frozenset(
-    {"neg", "abs", "sqrt", "tanh", "sin", "erf", "floor", "expm1", "log1p", "to_integer", "to_float", *ex.ROUNDINGS}
+    {"neg", "abs", "sqrt", "tanh", "sin", "erf", "floor", "expm1", "log1p", "to_integer", "to_float", *ROUNDINGS}
 )
-_KEEP_INFINITY = frozenset({"floor", *ex.ROUNDINGS})
+_KEEP_INFINITY = frozenset({"floor", *ROUNDINGS})
 # Positions are compared in float32, which holds integers up to here.
 _MOST_EXACT = 2**24
 
@@ -62,7 +55,7 @@ class _Guards:
         body, operator = self.structure.body_of(fold), fold.reduction.operator
         if operator == "max":
             self._maxima[fold.name] = body
-        return self.equal(body, float(tile_program.identity(operator, is_integral(body))))
+        return self.equal(body, float(fold_identity(operator, is_integral(body))))
 
     def equal(self, e: Expression, value: float) -> Forms:
         """Where the expression has the value."""
@@ -91,7 +84,7 @@ class _Guards:
                 return self.equal(second, value)
             case Apply("mul" | "div", (first, Literal(number))) if value == -math.inf and _is_factor(number, 0.0):
                 return self.equal(first, value)
-            case Apply("exp" | "exp2", (exponent,)) if value == 0:
+            case Apply("exp" | "exp2" | "exp2_normal", (exponent,)) if value == 0:
                 return self.equal(exponent, -math.inf)
             case Apply("sub", (first, second)) if value == -math.inf:
                 return self._less(first, second)

@@ -14,12 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from search_spaces.programs.tile_program import Fill, Slice, Statement, Tile
+from search_spaces.programs.statements import Fill, Statement
+from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.sketches.rows.column_walk import ColumnWalk
 from search_spaces.sketches.rows.row_parts import RowTiles, combine_operator, identity
 from search_spaces.sketches.rows.running_folds import alike, groups, reduce_columns
 from search_spaces.structure.axes import Structure
-from search_spaces.workloads.expression import Affine
+from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Stage
 

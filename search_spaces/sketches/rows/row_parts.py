@@ -7,17 +7,19 @@ from dataclasses import dataclass, field, replace
 
 from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
-from search_spaces.programs import tile_program
 from search_spaces.programs.grid import GridAxis
 from search_spaces.programs.lowering import Emitter
-from search_spaces.programs.tile_program import Bound, Fill, Reduce, Slice, Statement, Tile
+from search_spaces.programs.statements import Fill, Reduce, Statement, fold_identity
+from search_spaces.programs.tiles import Bound, Slice, Tile
 from search_spaces.schedules.knobs import Tiling, cover
 from search_spaces.sketches.dots.dot_knobs import SHORT_AXIS
 from search_spaces.sketches.rows.column_walk import ColumnWalk
 from search_spaces.structure.axes import Structure, structure_of
 from search_spaces.structure.contraction import contraction
 from search_spaces.workloads.dtypes import is_integer
-from search_spaces.workloads.expression import Affine, Expression, is_integral
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.expression import Expression
+from search_spaces.workloads.expressions.kinds import is_integral
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.stages import JOINED_BY
 from search_spaces.workloads.workload import Axis, Stage, Workload
@@ -206,7 +208,7 @@ def folded_in(stage: Stage) -> str:
 def identity(stage: Stage) -> float | int:
     """What a running reduction starts from."""
     assert stage.reduction is not None
-    return tile_program.identity(stage.reduction.operator, is_integral(stage.expression))
+    return fold_identity(stage.reduction.operator, is_integral(stage.expression))
 
 
 def combine_operator(stage: Stage) -> str:

@@ -19,14 +19,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from search_spaces.programs.lowering import Emitter
-from search_spaces.programs.tile_program import Fill, Position, Reduce, Slice, Statement, Tile
+from search_spaces.programs.statements import Fill, Position, Reduce, Statement
+from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.sketches.rows.column_walk import ColumnWalk
 from search_spaces.sketches.rows.row_parts import RowTiles, combine_operator, fold_along, folded_in, identity
 from search_spaces.structure import dependent_folds
 from search_spaces.structure.axes import Structure
 from search_spaces.structure.dependent_folds import Fold, Group, before, was
 from search_spaces.structure.moving_folds import reads
-from search_spaces.workloads.expression import Access, Affine, Apply, Expression, accesses
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.expression import Access, Apply, Expression
+from search_spaces.workloads.expressions.walking import accesses
 from search_spaces.workloads.names import Names
 
 

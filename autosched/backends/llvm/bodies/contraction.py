@@ -12,33 +12,30 @@ from functools import cached_property, partial
 
 from autosched.backends.backend import CompileError
 from autosched.backends.llvm.bodies.gathers import looked_up, looked_up_once, lookup, strided_offsets
+from autosched.backends.llvm.bodies.microkernel import Cell, MicroKernel, vectors_of
 from autosched.backends.llvm.bodies.operands import OperandTile, Panel, operand, panel
 from autosched.backends.llvm.ir.code import Code
 from autosched.backends.llvm.ir.integers import constant, first_element, tiles_of_integers
 from autosched.backends.llvm.ir.operators import mapped
-from autosched.backends.llvm.ir.text import F32, I64, PTR, IRValue
-from autosched.backends.llvm.ir.values import broadcast, fma, index, minus, plus, vector
-from search_spaces.programs.tile_program import (
+from autosched.backends.llvm.ir.text import IRValue
+from autosched.backends.llvm.ir.values import broadcast, index, plus
+from search_spaces.programs.statements import (
     Dot,
     Fill,
     For,
     Gather,
     If,
-    Kernel,
     Load,
     Map,
     Position,
     Prefetch,
-    Slice,
     Statement,
     Store,
-    Tile,
     View,
     statements,
 )
-
-# A place in a register tile: row and vector; 0 for an axis that the tile does not have.
-Cell = tuple[int, int]
+from search_spaces.programs.tile_program import Kernel
+from search_spaces.programs.tiles import Slice, Tile
 
 
 @dataclass(frozen=True)
@@ -62,10 +59,6 @@ class ContractionPrinter:
     operands: dict[str, OperandTile] = field(default_factory=dict)
     panels: dict[str, Panel] = field(default_factory=dict)
     tiles: dict[str, RegisterTile] = field(default_factory=dict)
-
-    @property
-    def vectors(self) -> int:
-        return -(-self.columns // self.code.lanes)
 
     def body(self, body: Sequence[Statement]) -> None:
         for statement in body:
@@ -142,7 +135,7 @@ class ContractionPrinter:
 
     def _cells(self, tile: Tile) -> list[Cell]:
         rows = self.rows if self._row_axis in tile.axes else 1
-        vectors = self.vectors if self._column_axis in tile.axes else 1
+        vectors = vectors_of(self.columns, self.code.lanes) if self._column_axis in tile.axes else 1
         return [(r, v) for r in range(rows) for v in range(vectors)]
 
     @cached_property
@@ -279,82 +272,9 @@ class ContractionPrinter:
         code.b.comment(
             f"{s.dst.name} += {s.a} . {s.b}: {self.rows} x {self.columns} in registers, {unroll} steps a turn"
         )
-        accumulator = self.tiles[s.dst.name].values
-        if steps.number is not None and steps.number % unroll == 0:
-            _, _, result = self._steps(a, c, a.base, c.base, accumulator, steps, unroll)
-        else:
-            rest = code.b.srem(steps, index(unroll))
-            at, bt, result = self._steps(a, c, a.base, c.base, accumulator, minus(code.b, steps, rest), unroll)
-            result = self._rest(a, c, at, bt, result, rest)
+        kernel = MicroKernel(code, a, c, self.rows, self.columns, self.dot.prefetch_b)
+        result = kernel.product(self.tiles[s.dst.name].values, steps, unroll)
         self.tiles[s.dst.name] = RegisterTile(s.dst, result)
-
-    def _rest(
-        self, a: Panel, c: Panel, at: IRValue, bt: IRValue, before: dict[Cell, IRValue], rest: IRValue
-    ) -> dict[Cell, IRValue]:
-        """The steps that do not fill an iteration, if there are any."""
-        b = self.code.b
-        start = b.block
-        more, after = b.append_basic_block("rest"), b.append_basic_block("rest.end")
-        b.cbranch(b.icmp_signed(">", rest, index(0)), more, after)
-        b.position_at_end(more)
-        _, _, result = self._steps(a, c, at, bt, before, rest, 1)
-        end = b.block
-        b.branch(after)
-        b.position_at_end(after)
-        return {cell: self.code.phi({start: before[cell], end: result[cell]}) for cell in before}
-
-    def _steps(
-        self,
-        a: Panel,
-        c: Panel,
-        a_start: IRValue,
-        b_start: IRValue,
-        before: dict[Cell, IRValue],
-        steps: IRValue,
-        unroll: int,
-    ) -> tuple[IRValue, IRValue, dict[Cell, IRValue]]:
-        """The innermost loop. All addresses are constant distances from two pointers that it moves along."""
-        code, b, lanes = self.code, self.code.b, self.code.lanes
-        head, body, after = b.block, b.append_basic_block("k"), b.append_basic_block("k.end")
-        b.branch(body)
-        b.position_at_end(body)
-        left, a_at, b_at = b.phi(I64, "left"), b.phi(PTR, "a.at"), b.phi(PTR, "b.at")
-        sums = {cell: b.phi(vector(F32, lanes)) for cell in before}
-        for node, value in ((left, steps), (a_at, a_start), (b_at, b_start), *((sums[x], before[x]) for x in before)):
-            node.add_incoming(value, head)
-        current: dict[Cell, IRValue] = dict(sums)
-        for step in range(unroll):
-            if self.dot.prefetch_b:
-                self._prefetch(c, b_at, step)
-            row_of_b = [self._vector_of_b(c, b_at, step, v) for v in range(self.vectors)]
-            for r in range(self.rows):
-                at = code.address(a_at, r * a.own_stride + step * a.reduction_stride, a.dtype)
-                element = broadcast(b, code.load(at, a.dtype, 1), lanes)
-                for v in range(self.vectors):
-                    current[r, v] = fma(b, element, row_of_b[v], current[r, v], lanes)
-        a_next = code.address(a_at, unroll * a.reduction_stride, a.dtype)
-        b_next = code.address(b_at, unroll * c.reduction_stride, c.dtype)
-        left_next = minus(b, left, index(unroll))
-        for node, value in ((left, left_next), (a_at, a_next), (b_at, b_next), *((sums[x], current[x]) for x in sums)):
-            node.add_incoming(value, b.block)
-        b.cbranch(b.icmp_signed(">", left_next, index(0)), body, after)
-        b.position_at_end(after)
-        return a_next, b_next, current
-
-    def _prefetch(self, c: Panel, b_at: IRValue, step: int) -> None:
-        """The row of b that many rows ahead, one line of cache per vector; beyond the end a prefetch does nothing."""
-        ahead = self.dot.prefetch_b * self.columns
-        for v in range(self.vectors):
-            at = step * c.reduction_stride + ahead + v * self.code.lanes
-            self.code.prefetch(self.code.address(b_at, at, c.dtype))
-
-    def _vector_of_b(self, c: Panel, b_at: IRValue, step: int, v: int) -> IRValue:
-        code = self.code
-        left = c.valid - v * code.lanes
-        if left <= 0:
-            return code.zeros(code.lanes)
-        address = code.address(b_at, step * c.reduction_stride + v * code.lanes, c.dtype)
-        return code.load(address, c.dtype, code.lanes, None if c.packed else code.mask(left))
 
 
 def contraction_printer(code: Code, kernel: Kernel) -> ContractionPrinter | None:

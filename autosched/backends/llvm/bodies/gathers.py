@@ -30,7 +30,8 @@ from autosched.backends.llvm.ir.values import (
     shuffle,
     vector,
 )
-from search_spaces.programs.tile_program import Gather, Slice, reach
+from search_spaces.programs.statements import Gather
+from search_spaces.programs.tiles import Slice, reach
 
 
 @dataclass(frozen=True)

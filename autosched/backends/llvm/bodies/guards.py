@@ -25,7 +25,8 @@ from autosched.backends.llvm.ir.values import (
     shuffle,
     times,
 )
-from search_spaces.programs.tile_program import Load, Slice, reach
+from search_spaces.programs.statements import Load
+from search_spaces.programs.tiles import Slice, reach
 
 # Positions up to here are compared in 32 bits: twice as many in a vector as in 64, and lanes may be a little beyond.
 _NARROW = 2**30

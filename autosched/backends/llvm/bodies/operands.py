@@ -13,8 +13,10 @@ from dataclasses import dataclass, replace
 from autosched.backends.llvm.ir.code import Code
 from autosched.backends.llvm.ir.text import IRValue
 from autosched.backends.llvm.ir.values import index, minus, plus, poison, smaller, transpose_4x4
-from search_spaces.programs.tile_program import Buffer, Load, Panels, Slice, View
-from search_spaces.workloads.expression import Affine
+from search_spaces.programs.statements import Load, View
+from search_spaces.programs.tile_program import Buffer
+from search_spaces.programs.tiles import Panels, Slice
+from search_spaces.workloads.expressions.affine import Affine
 
 # Elements between packed rows beyond their length, so that they do not all start in one cache set.
 ROW_PADDING = 16

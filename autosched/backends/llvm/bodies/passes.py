@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from search_spaces.programs.tile_program import (
+from search_spaces.programs.statements import (
     Fill,
     Gather,
     Load,
@@ -23,10 +23,10 @@ from search_spaces.programs.tile_program import (
     Reduce,
     Statement,
     Store,
-    Tile,
     produced,
     statements,
 )
+from search_spaces.programs.tiles import Tile
 
 # Operations so cheap that a later pass repeats them rather than keeping their result in memory.
 REPEATABLE = frozenset(

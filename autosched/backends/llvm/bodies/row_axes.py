@@ -6,21 +6,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from autosched.backends.backend import CompileError
-from search_spaces.programs.tile_program import (
+from search_spaces.programs.statements import (
     For,
     Gather,
-    Kernel,
     Load,
     Map,
     Position,
     Reduce,
-    Slice,
     Statement,
     Store,
-    Tile,
     produced,
     statements,
 )
+from search_spaces.programs.tile_program import Kernel
+from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.workloads.dtypes import is_integer
 
 

@@ -27,9 +27,11 @@ from autosched.backends.llvm.ir.values import (
     truth,
     vector,
 )
-from search_spaces.programs.tile_program import Bound, Buffer, For
+from search_spaces.programs.statements import For
+from search_spaces.programs.tile_program import Buffer
+from search_spaces.programs.tiles import Bound
 from search_spaces.workloads.dtypes import DTYPES, is_float
-from search_spaces.workloads.expression import Affine
+from search_spaces.workloads.expressions.affine import Affine
 
 # What an element is in memory. bfloat16 is handled as the upper half of a float32, bool is a byte that is 0 or not.
 _STORED: Mapping[str, str] = {

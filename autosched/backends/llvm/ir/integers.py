@@ -6,16 +6,8 @@ from collections.abc import Callable, Sequence
 
 from autosched.backends.llvm.ir.text import F32, I8, I16, I32, I64, Builder, IRValue
 from autosched.backends.llvm.ir.values import condition, float_constant, int_constant, overload, truth, vector
-from search_spaces.programs import tile_program
-from search_spaces.programs.tile_program import (
-    Gather,
-    Kernel,
-    Load,
-    Map,
-    Reduce,
-    produced,
-    statements,
-)
+from search_spaces.programs.statements import Gather, Load, Map, Reduce, fold_identity, produced, statements
+from search_spaces.programs.tile_program import Kernel
 from search_spaces.workloads.dtypes import is_integer
 from search_spaces.workloads.stages import JOINED_BY
 
@@ -64,7 +56,7 @@ def constant(number: float | int, integral: bool, lanes: int) -> IRValue:
 
 
 def identity(reduction: str, integral: bool, lanes: int) -> IRValue:
-    return constant(tile_program.identity(reduction, integral), integral, lanes)
+    return constant(fold_identity(reduction, integral), integral, lanes)
 
 
 def operands(b: Builder, s: Map, value_of: Callable[[str], IRValue], lanes: int) -> list[IRValue]:

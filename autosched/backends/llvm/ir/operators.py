@@ -18,7 +18,7 @@ from autosched.backends.llvm.ir.values import (
     unary,
     vector,
 )
-from search_spaces.programs.tile_program import Map
+from search_spaces.programs.statements import Map
 from search_spaces.workloads.dtypes import is_integer
 
 # A product and a sum may become one fused multiply-add; nothing else may be reordered or assumed.

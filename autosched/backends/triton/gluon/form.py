@@ -18,27 +18,24 @@ from typing import NoReturn
 from autosched.backends.backend import CompileError
 from search_spaces.devices.warps import WARP_GROUP
 from search_spaces.programs.grid import GridAxis
-from search_spaces.programs.tile_program import (
+from search_spaces.programs.statements import (
     Dot,
     Fill,
     For,
     Gather,
-    Kernel,
     Load,
     Map,
     Position,
-    Slice,
     Split,
     Statement,
     Store,
-    Tile,
-    TileProgram,
-    loop_extents,
     produced,
 )
+from search_spaces.programs.tile_program import Kernel, TileProgram, loop_extents
+from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.sketches.dots.specialization import GroupDots, LoadedTile
 from search_spaces.workloads.dtypes import dtype, is_promoted
-from search_spaces.workloads.expression import Affine
+from search_spaces.workloads.expressions.affine import Affine
 
 # Which half of a tile's rows a warp group has, as a variable of the epilogue.
 HALF = "half"

@@ -30,10 +30,12 @@ from autosched.backends.triton.gluon.epilogue_moves import GroupMoves
 from autosched.backends.triton.gluon.form import HALF, DotForm, check_program, k_major
 from autosched.backends.triton.language.grid import position
 from autosched.backends.triton.language.index import Indexing
+from autosched.backends.triton.language.loops import iterations
 from autosched.backends.triton.language.scope import Block, Identifiers, Scope, call
-from autosched.backends.triton.printer import KernelPrinter, function_name, iterations
+from autosched.backends.triton.printer import KernelPrinter, function_name
 from search_spaces.devices.warps import WARP_GROUP
-from search_spaces.programs.tile_program import Dot, Kernel, Load, TileProgram, loop_extents
+from search_spaces.programs.statements import Dot, Load
+from search_spaces.programs.tile_program import Kernel, TileProgram, loop_extents
 from search_spaces.workloads.dtypes import dtype
 
 # What the module of such a kernel imports. Triton 3.9 renamed the copies by descriptor.

@@ -8,19 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from search_spaces.programs.tile_program import (
-    Dot,
-    For,
-    Gather,
-    Map,
-    Reduce,
-    Split,
-    Statement,
-    Store,
-    Tile,
-    View,
-    statements,
-)
+from search_spaces.programs.statements import Dot, For, Gather, Map, Reduce, Split, Statement, Store, View, statements
+from search_spaces.programs.tiles import Tile
 
 
 def folded_tiles(loop: For) -> Iterator[Tile]:

@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autosched.backends.triton.language.scope import Block, Identifiers
-from search_spaces.programs.tile_program import Buffer, Slice, may_exceed, may_precede, reach
-from search_spaces.workloads.expression import Affine
+from search_spaces.programs.tile_program import Buffer
+from search_spaces.programs.tiles import Slice, may_exceed, may_precede, reach
+from search_spaces.workloads.expressions.affine import Affine
 
 # Offsets up to here fit the 32-bit integers that Triton computes indices with.
 _MAX_OFFSET = 2**31 - 1
@@ -40,7 +41,7 @@ class Indexing:
     """Prints the indices of one kernel; definitions go into its block."""
 
     def __init__(self, extents: Mapping[str, int], identifiers: Identifiers, block: Block) -> None:
-        self._extents = dict(extents)
+        self.extents = dict(extents)
         self._identifiers = identifiers
         self._block = block
 
@@ -64,11 +65,11 @@ class Indexing:
 
     def exceeds(self, piece: Slice, size: int) -> bool:
         """Whether the slice can reach beyond a dimension of `size`."""
-        return may_exceed(piece, size, self._extents)
+        return may_exceed(piece, size, self.extents)
 
     def precedes(self, piece: Slice) -> bool:
         """Whether the slice can reach below 0."""
-        return may_precede(piece, self._extents)
+        return may_precede(piece, self.extents)
 
     def offsets(self, axis: str, start: Affine, extent: int, step: int = 1) -> str:
         """The identifier of the vector `start + step * (0 … extent - 1)`, defined where needed."""
@@ -83,7 +84,7 @@ class Indexing:
         value = self.affine(start) if extent is None else self.offsets(axis, start, extent, piece.step)
         tests = [f"{value} < {size}"] if self.exceeds(piece, size) else []
         # What is too large for 32 bits is negative in them.
-        wraps = reach(piece, self._extents)[1] > _MAX_OFFSET
+        wraps = reach(piece, self.extents)[1] > _MAX_OFFSET
         tests += [f"{value} >= 0"] if self.precedes(piece) or wraps else []
         if not tests:
             return ""
@@ -159,13 +160,13 @@ class Indexing:
         return name
 
     def _varying(self, value: Affine) -> list[tuple[str, int]]:
-        return [(name, c) for name, c in value.terms if self._extents[name] > 1]
+        return [(name, c) for name, c in value.terms if self.extents[name] > 1]
 
     def _reach(self, buffer: Buffer, slices: tuple[Slice, ...]) -> int:
         """The largest offset that is computed, below 0 or above, masked lanes included."""
         first = last = 0
         for piece, stride in zip(slices, buffer.strides, strict=True):
-            least, most = reach(piece, self._extents)
+            least, most = reach(piece, self.extents)
             first, last = first + least * stride, last + most * stride
         return max(-first, last)
 

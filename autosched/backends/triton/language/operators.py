@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from autosched.backends.formulas import FORMULAS
 from autosched.backends.triton.language import formulas
-from search_spaces.workloads.expression import OPERATORS
+from search_spaces.workloads.expressions.operators import OPERATORS
 
 _TANH = """\
 @triton.jit
@@ -138,6 +138,7 @@ _PRINTERS: Mapping[str, Callable[..., str]] = {
     "neg": lambda a: f"{a} * -1",
     "abs": lambda a: f"tl.abs({a})",
     "exp": lambda a: f"tl.exp({a})",
+    "exp2_normal": lambda a: f"tl.exp2({a})",
     "sqrt": lambda a: f"tl.sqrt_rn({a})",
     "sin": lambda a: f"tl.sin({a})",
     "cos": lambda a: f"tl.cos({a})",
@@ -170,7 +171,7 @@ def apply(operator: str, arguments: list[str]) -> str:
 def functions(used: Collection[str]) -> list[str]:
     """The functions that a module needs which applies these operators."""
     texts = [text for name, text in _FUNCTIONS.items() if name in used]
-    made = (name for name in FORMULAS if name in used and name not in _FUNCTIONS)
+    made = (name for name in FORMULAS if name in used and name not in {*_FUNCTIONS, *_PRINTERS})
     return texts + [formulas.function(f"_{n}", FORMULAS[n], OPERATORS[n][0]) for n in made]
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Expression
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.expression import Expression
 
 
 def unary(operator: str) -> Callable[[Expression], Expression]:

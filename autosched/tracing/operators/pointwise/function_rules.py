@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 
 from autosched.tracing.operators.pointwise.common_rules import binary, unary
 from autosched.tracing.values.templates import simplified
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Expression, Literal
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.expression import Expression, Literal
 
 # What an element type holds of a number.
 Held = Callable[[Expression], Expression]

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from autosched.tracing.operators.pointwise import common_rules
 from autosched.tracing.operators.pointwise.common_rules import binary
 from autosched.tracing.operators.rules import UnsupportedError
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Expression, Integer, Literal
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.expression import Expression, Integer, Literal
 
 # Powers are written out.
 _HIGHEST_POWER = 32

@@ -13,8 +13,8 @@ from autosched.tracing.operators.pointwise.common_rules import same, unary
 from autosched.tracing.operators.pointwise.function_rules import Held, floored_quotient
 from autosched.tracing.values.templates import simplified
 from search_spaces.workloads import activations
-from search_spaces.workloads import expression as ex
-from search_spaces.workloads.expression import Expression, Literal
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.expression import Expression, Literal
 
 # From here on float32 has no halves.
 _INTEGERS_FROM = 2.0**23

@@ -13,7 +13,7 @@ from autosched.tracing.operators.rules import Result, UnsupportedError
 from autosched.tracing.values.conversions import rounded
 from autosched.tracing.values.values import Value
 from search_spaces.workloads.dtypes import is_integer
-from search_spaces.workloads.expression import Expression
+from search_spaces.workloads.expressions.expression import Expression
 
 # Operators whose result is 1 or 0 as it is.
 _TRUE_OR_FALSE = {*COMPARING, *SELECTING, *(n for n in RULES if n.startswith(("logical", "bitwise", "is")))}

@@ -18,9 +18,11 @@ from dataclasses import replace
 from functools import reduce
 
 from search_spaces.errors import UnmatchedError
-from search_spaces.workloads import expression as ex
 from search_spaces.workloads.dtypes import is_integer
-from search_spaces.workloads.expression import Access, Affine, Apply, Expression
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Access, Apply, Expression
+from search_spaces.workloads.expressions.walking import accesses, rewritten
 from search_spaces.workloads.inlining import at_index, element
 from search_spaces.workloads.stages import JOINED_BY
 from search_spaces.workloads.workload import Axis, Stage, Workload
@@ -37,7 +39,7 @@ def inlined_reads(workload: Workload) -> Workload:
     """
     known: dict[str, Stage] = {}
     for stage in workload.stages:
-        read = replace(stage, expression=ex.rewritten(stage.expression, lambda e: _elsewhere(e, known)))
+        read = replace(stage, expression=rewritten(stage.expression, lambda e: _elsewhere(e, known)))
         known[stage.name] = _written_out(read)
     if tuple(known.values()) == workload.stages:
         return workload
@@ -50,7 +52,7 @@ def _elsewhere(e: Expression, known: Mapping[str, Stage]) -> Expression | None:
     if not isinstance(e, Access) or e.tensor not in known:
         return None
     stage = known[e.tensor]
-    if e.index == tuple(ex.axis_index(x.name) for x in stage.axes) and e.fill is None:
+    if e.index == tuple(axis_index(x.name) for x in stage.axes) and e.fill is None:
         return None
     if stage.reduction:
         raise UnmatchedError(f"{ex.to_text(e)} is a fold, and is not read at its own axes")
@@ -67,7 +69,7 @@ def _needed(stages: Mapping[str, Stage], outputs: Collection[str]) -> set[str]:
         name = rest.pop()
         if name in stages and name not in found:
             found.add(name)
-            rest += [a.tensor for a in ex.accesses(stages[name].expression)]
+            rest += [a.tensor for a in accesses(stages[name].expression)]
     return found
 
 
@@ -87,12 +89,12 @@ def _written_out(stage: Stage) -> Stage:
 
 def _summed(expression: Expression) -> set[str]:
     """The axes that index a dimension together with others."""
-    sums = (i for a in ex.accesses(expression) for i in a.index if len(i.terms) > 1)
+    sums = (i for a in accesses(expression) for i in a.index if len(i.terms) > 1)
     return {v for index in sums for v, _ in index.terms}
 
 
 def _positions(stage: Stage, window: list[Axis]) -> Iterator[dict[str, Affine]]:
     """The loops of the stage at every position of the window, row-major."""
-    own = {name: ex.axis_index(name) for name in stage.extents}
+    own = {name: axis_index(name) for name in stage.extents}
     for position in itertools.product(*(range(x.extent) for x in window)):
         yield own | {x.name: Affine.of(offset=at) for x, at in zip(window, position, strict=True)}

@@ -1,6 +1,6 @@
 """What pointwise operators do to errors: the errors that they add, and what becomes of those that they are given.
 
-See `autosched.checking.rounding` for what an error is, and for the sources of the constants.
+See `autosched.checking.rounding.analysis` for what an error is, and for the sources of the constants.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from autosched.checking import function_errors
 from autosched.checking.function_errors import Slope, Slopes
 from autosched.checking.named_tensors import Named, union
-from autosched.checking.reference import OPERATIONS, overflow, overflowed, torch_dtype
+from autosched.checking.operations import OPERATIONS, overflow, overflowed, torch_dtype
 
 UNIT = 2.0**-23
 # How many standard deviations apart two numbers are compared rightly.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from search_spaces.workloads.expression import Access, Affine, Apply, Expression, Gather, Integer, Literal, Position
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Integer, Literal, Position
 
 
 def to_json(expression: Expression) -> Any:

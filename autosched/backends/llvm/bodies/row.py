@@ -1,0 +1,114 @@
+"""One row of a kernel without a dot: where its tiles lie, and the values that it has one of.
+
+Values per row (a maximum, a sum) live in stack slots, which LLVM's SROA pass turns into registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from autosched.backends.llvm.bodies.gathers import Lookup, lookup
+from autosched.backends.llvm.bodies.guards import GuardedLoad
+from autosched.backends.llvm.bodies.passes import used
+from autosched.backends.llvm.bodies.row_axes import RowAxes
+from autosched.backends.llvm.ir.code import Code
+from autosched.backends.llvm.ir.text import F32, I64, IRValue
+from autosched.backends.llvm.ir.values import index, plus
+from search_spaces.programs.statements import Gather, Load, Store
+from search_spaces.programs.tile_program import Kernel
+from search_spaces.programs.tiles import Slice, Tile
+
+
+@dataclass
+class Row:
+    """The row of a kernel that is printed, and what is known of its tiles."""
+
+    code: Code
+    kernel: Kernel
+    axes: RowAxes
+    tiles: dict[str, Tile]
+    integral: frozenset[str] = frozenset()
+    number: IRValue | None = None
+    slots: dict[str, IRValue] = field(default_factory=dict)
+    kept: dict[str, IRValue] = field(default_factory=dict)
+
+    @property
+    def row_axis(self) -> str:
+        return self.axes.row
+
+    @property
+    def column_axis(self) -> str:
+        return self.axes.column
+
+    def pieces(self, buffer: str, slices: Sequence[Slice]) -> list[tuple[str, Slice, int]]:
+        """For every buffer dimension: the axis that it runs along ("" for none), its slice, the size."""
+        shape = self.code.buffers[buffer].shape
+        return [(self.axis(p), p, n) for p, n in zip(slices, shape, strict=True)]
+
+    def axis(self, piece: Slice) -> str:
+        return "" if piece.extent is None else self.axes.of[piece]
+
+    def start(self, piece: Slice) -> IRValue:
+        """Where a slice begins in the row that is printed."""
+        at = self.code.affine(piece.start)
+        if self.row_axis and self.axis(piece) == self.row_axis:
+            assert self.number is not None
+            return plus(self.code.b, at, self.code.scaled(self.number, piece.step))
+        return at
+
+    def guarded(self, s: Load) -> GuardedLoad:
+        """A guarded load in the row that is printed."""
+        whole = s.dst.name in self.integral
+        return GuardedLoad.of(self.code, s, lambda p: self.axis(p) == self.column_axis, self.start, whole)
+
+    def lookup(self, s: Gather, lanes: int) -> Lookup:
+        columns = {t: self.value(t) for t in used(s) if self.column_axis not in self.tiles[t].axes}
+        whole = s.dst.name in self.integral
+        return lookup(self.code, s, lanes, lambda p: self.axis(p) == self.column_axis, self.start, columns, whole)
+
+    def type_of(self, tile: str) -> str:
+        """What one element of a tile is held as."""
+        return I64 if tile in self.integral else F32
+
+    def set(self, name: str, value: IRValue) -> None:
+        if name not in self.slots:
+            self.slots[name] = self.code.b.stack_slot(self.type_of(name), name)
+        self.code.b.store(value, self.slots[name])
+
+    def value(self, tile: str) -> IRValue:
+        return self.code.b.load(self.slots[tile], self.type_of(tile))
+
+    def address(self, buffer: str, slices: Sequence[Slice]) -> tuple[IRValue, int]:
+        """The address of this row's first column, and how far apart its columns are."""
+        code, offset, between = self.code, index(0), 0
+        for piece, stride in zip(slices, code.buffers[buffer].strides, strict=True):
+            if self.axis(piece) == self.column_axis:
+                between = stride * piece.step
+            offset = plus(code.b, offset, code.scaled(self.start(piece), stride))
+        return code.address(code.base[buffer], offset, code.buffers[buffer].dtype), between
+
+    def aligned(self, s: Store) -> bool:
+        """Whether every vector of this store starts at a multiple of its size: what a streaming store needs."""
+        buffer, lanes = self.code.buffers[s.buffer], self.code.lanes
+        if buffer.dtype != "float32":
+            return False
+        for (axis, piece, _), stride in zip(self.pieces(s.buffer, s.slices), buffer.strides, strict=True):
+            if axis == self.column_axis and stride != 1:
+                return False
+            moves = [c * stride for _, c in piece.start.terms] + [piece.start.offset * stride]
+            if any(m % lanes for m in moves) or (axis == self.row_axis and axis and stride % lanes):
+                return False
+        return True
+
+    def scratch_row(self, name: str) -> IRValue:
+        """Scratch memory for one row of a tile."""
+        if name not in self.kept:
+            elements = self.tiles[name].extent(self.column_axis)
+            # An integer takes the room of two float32.
+            self.kept[name] = self.code.take_scratch(2 * elements if name in self.integral else elements)
+        return self.kept[name]
+
+    def kept_as(self, name: str) -> str:
+        """The element type of a tile in scratch memory."""
+        return "int64" if name in self.integral else "float32"

@@ -1,0 +1,120 @@
+"""What moves tiles between memory and registers, as Triton text: loads, look-ups and stores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from autosched.backends.triton.arguments import Descriptor, arguments, described, descriptor, loading_descriptor
+from autosched.backends.triton.language import operators
+from autosched.backends.triton.language.index import Indexing
+from autosched.backends.triton.language.scope import Block, Identifiers, call
+from autosched.backends.triton.language.tiles import TRITON_TYPES, Tiles
+from search_spaces.programs.statements import Gather, Load, Store
+from search_spaces.programs.tile_program import Kernel, TileProgram
+from search_spaces.programs.tiles import Slice
+
+
+class TileMoves(Protocol):
+    """Prints what moves tiles by descriptor, given the descriptor's name and where the tile starts."""
+
+    def load(self, descriptor: str, starts: str, reshaped: str) -> str:
+        """An expression; `reshaped`: the call that gives the tile its shape, where it is not the descriptor's."""
+        ...
+
+    def store(self, descriptor: str, starts: str, value: str) -> str:
+        """Statements."""
+        ...
+
+
+class _TritonMoves:
+    def load(self, descriptor: str, starts: str, reshaped: str) -> str:
+        return f"{descriptor}.load([{starts}]){reshaped}"
+
+    def store(self, descriptor: str, starts: str, value: str) -> str:
+        return f"{descriptor}.store([{starts}], {value})"
+
+
+TRITON_MOVES = _TritonMoves()
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What the arguments of a kernel are called: pointers by the names of buffers, then descriptors."""
+
+    pointers: Mapping[str, str]
+    descriptors: Mapping[Descriptor, str]
+
+    @staticmethod
+    def of(program: TileProgram, kernel: Kernel, identifiers: Identifiers) -> Parameters:
+        taken = arguments(program, kernel)
+        pointers = {b.name: identifiers.of(("buffer", b.name), f"{b.name}_ptr") for b in taken.pointers}
+        return Parameters(pointers, {d: identifiers.of(d, f"{d.buffer.name}_desc") for d in taken.descriptors})
+
+    @property
+    def names(self) -> list[str]:
+        """In the order in which they are given."""
+        return [*self.pointers.values(), *self.descriptors.values()]
+
+
+@dataclass(frozen=True)
+class MemoryPrinter:
+    """Prints the statements of one kernel that read and write memory."""
+
+    program: TileProgram
+    parameters: Parameters
+    tiles: Tiles
+    indexing: Indexing
+    block: Block
+    moves: TileMoves
+
+    def load(self, s: Load) -> None:
+        buffer = self.program.buffer(s.buffer)
+        eviction = [f'eviction_policy="{s.eviction}"'] if s.eviction else []
+        cast = f".to({TRITON_TYPES[s.dst.dtype]})" if s.dst.dtype != buffer.dtype else ""
+        name = self.tiles.name(s.dst.name)
+        if s.via == "descriptor":
+            tiles = loading_descriptor(buffer, s, self.indexing.extents)
+            shape = "" if len(s.dst.axes) == len(tiles.block) else f".reshape({list(s.dst.shape)})"
+            starts = self._starts(described(buffer, s.slices))
+            self.block.write(f"{name} = {self.moves.load(self.parameters.descriptors[tiles], starts, shape)}{cast}")
+            return
+        place = self.indexing.place(buffer, self.parameters.pointers[buffer.name], s.slices, s.dst.axes)
+        masked = [f"mask={place.mask}", f"other={_outside(s.fill)}"] if place.mask else []
+        self.block.write(call("tl.load", place.pointer, *masked, *eviction, before=f"{name} = ") + cast)
+
+    def gather(self, s: Gather) -> None:
+        buffer = self.program.buffer(s.buffer)
+        index = tuple(self.tiles.as_index(self.tiles[i], s.dst.axes) if isinstance(i, str) else i for i in s.index)
+        place = self.indexing.looked_up(buffer, self.parameters.pointers[buffer.name], index, s.axes, s.dst.axes)
+        masked = [f"mask={place.mask}", f"other={_outside(s.outside(buffer.dtype))}"] if place.mask else []
+        self.block.write(call("tl.load", place.pointer, *masked, before=f"{self.tiles.name(s.dst.name)} = "))
+
+    def store(self, s: Store) -> None:
+        buffer, tile = self.program.buffer(s.buffer), self.tiles[s.src]
+        axes = s.axes or tile.axes
+        value = self.tiles.operand(tile, axes, buffer.dtype)
+        if s.via == "descriptor":
+            tiles = descriptor(buffer, s.slices)
+            if len(axes) != len(tiles.block):
+                value = f"{value}.reshape({list(tiles.block)})"
+            name, starts = self.parameters.descriptors[tiles], self._starts(described(buffer, s.slices))
+            added = f"{name}.atomic_add([{starts}], {value})"
+            self.block.write(added if s.atomic else self.moves.store(name, starts, value))
+            return
+        place = self.indexing.place(buffer, self.parameters.pointers[buffer.name], s.slices, axes)
+        mask = [f"mask={place.mask}"] if place.mask else []
+        if s.atomic:
+            self.block.write(call("tl.atomic_add", place.pointer, value, *mask, 'sem="relaxed"'))
+            return
+        eviction = ['eviction_policy="evict_first"'] if s.streaming else []
+        self.block.write(call("tl.store", place.pointer, value, *mask, *eviction))
+
+    def _starts(self, slices: tuple[Slice, ...]) -> str:
+        return ", ".join(self.indexing.affine(piece.start) for piece in slices)
+
+
+def _outside(value: float | int) -> str:
+    """What a load yields that is masked off: a number of the kind that its elements are."""
+    return str(value) if isinstance(value, int) else operators.constant(value)

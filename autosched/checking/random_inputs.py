@@ -1,0 +1,116 @@
+"""Random data for the inputs of a workload: numbers, integers that sums of products keep exact, and indices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from autosched.checking import random_integers
+from autosched.checking.operations import torch_dtype
+from autosched.machine.free_memory import memory_for
+from search_spaces import Tensor as TensorSpec
+from search_spaces import Workload
+from search_spaces.workloads.dtypes import is_float, is_integer, range_of
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather
+from search_spaces.workloads.expressions.walking import gathers
+
+# The integers that inputs are drawn from which are neither multiplied nor used as indices: few, so that some are equal.
+SMALL_INTEGERS = 8
+
+
+def random_inputs(workload: Workload, seed: int, device: str | torch.device = "cpu") -> list[torch.Tensor]:
+    """Fresh data for every input, in order, of the declared shapes, element types and strides.
+
+    Standard normal, rounded to the type. Integers are uniform: those that are used as indices within the dimension, of
+    the others, where integers are computed with, any that the type has, and where they are multiplied or computed with
+    in float32, those of 8 bits symmetric about 0, as large as they may be with no sum of their products beyond int32,
+    and other ones from -8 to 8. Booleans are as often true as not.
+
+    Raises:
+        OutOfMemoryError: they do not fit in memory.
+    """
+    sizes, exact = indexed_sizes(workload), random_integers.exactly_read(workload)
+    ranges = {t.name: drawn_range(t, _largest_integer(workload), sizes) for t in workload.inputs}
+    anything = dict.fromkeys(exact - sizes.keys())
+    return drawn(workload.label, workload.inputs, seed, device, {**ranges, **anything})
+
+
+def empty(tensor: TensorSpec, device: str | torch.device) -> torch.Tensor:
+    """Memory for a tensor of a workload, with its strides and element type; its elements are not set."""
+    return torch.empty_strided(tensor.shape, tensor.effective_strides, dtype=torch_dtype(tensor.dtype), device=device)
+
+
+def drawn(
+    label: str,
+    tensors: Sequence[TensorSpec],
+    seed: int,
+    device: str | torch.device,
+    ranges: Mapping[str, tuple[int, int] | None],
+) -> list[torch.Tensor]:
+    """Fresh data for every tensor, integers from the range of its name; None: any of the type.
+
+    Raises:
+        OutOfMemoryError: they do not fit in memory; the message calls them the inputs of `label`.
+    """
+    generator = torch.Generator(device=device).manual_seed(seed)
+    needed = sum(t.span * torch_dtype(t.dtype).itemsize for t in tensors)
+    with memory_for(f"the inputs of {label}", needed, generator.device):
+        return [_drawn(t, generator, ranges[t.name]) for t in tensors]
+
+
+def drawn_range(tensor: TensorSpec, largest: int, sizes: Mapping[str, int]) -> tuple[int, int]:
+    """The integers, the first and the one after the last, that such an input is drawn from."""
+    if tensor.name in sizes:
+        return 0, min(sizes[tensor.name], range_of(tensor.dtype)[1] + 1)
+    if tensor.dtype in ("bool", "uint8"):
+        return 0, 2 if tensor.dtype == "bool" else SMALL_INTEGERS + 1
+    bound = largest if tensor.dtype == "int8" else SMALL_INTEGERS
+    return -bound, bound + 1
+
+
+def _drawn(tensor: TensorSpec, generator: torch.Generator, integers: tuple[int, int] | None) -> torch.Tensor:
+    """`integers`: the range that they are drawn from; None for any of their type."""
+    # What lies between strided rows is drawn with them: a kernel that reads it computes something else.
+    shape = tensor.shape if tensor.strides is None else (tensor.span,)
+    if integers is None:
+        drawn = random_integers.drawn(shape, torch_dtype(tensor.dtype), generator)
+    elif not is_float(tensor.dtype):
+        held = torch_dtype(tensor.dtype) if is_integer(tensor.dtype) else torch.uint8
+        drawn = torch.randint(*integers, shape, generator=generator, device=generator.device, dtype=held)
+        drawn = drawn.to(torch_dtype(tensor.dtype))
+    else:
+        drawn = torch.randn(shape, generator=generator, device=generator.device, dtype=torch.float32)
+        drawn = drawn.to(torch_dtype(tensor.dtype))
+    return drawn if tensor.strides is None else drawn.as_strided(tensor.shape, tensor.strides)
+
+
+def _largest_integer(workload: Workload) -> int:
+    """The largest int8 whose square can be summed by every reduction of the workload without leaving int32."""
+    longest = max((math.prod(a.extent for a in s.reduction.axes) for s in workload.stages if s.reduction), default=1)
+    return min(127, math.isqrt((2**31 - 1) // longest))
+
+
+def indexed_sizes(workload: Workload) -> dict[str, int]:
+    """The inputs whose elements are used as indices, and the size of the smallest dimension that they index."""
+    shapes = {t.name: t.shape for t in workload.inputs}
+    stages = {s.name: s for s in workload.stages}
+    sizes: dict[str, int] = {}
+
+    def note(index: Expression, size: int) -> None:
+        match index:
+            case Access(tensor) if tensor in stages:
+                note(stages[tensor].expression, size)
+            case Access(tensor) | Gather(tensor):
+                sizes[tensor] = min(size, sizes.get(tensor, size))
+            case Apply(_, arguments):
+                for argument in arguments:
+                    note(argument, size)
+
+    for gather in (g for s in workload.stages for g in gathers(s.expression)):
+        for index, size in zip(gather.index, shapes[gather.tensor], strict=True):
+            if not isinstance(index, Affine):
+                note(index, size)
+    return {t.name: sizes[t.name] for t in workload.inputs if t.name in sizes and is_integer(t.dtype)}

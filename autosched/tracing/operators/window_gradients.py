@@ -1,0 +1,233 @@
+"""ATen's gradients of pooling, and of padding with the elements at the ends.
+
+What an element adds to windows is the sum over the windows that it is in: nothing is written to a place that is data.
+An element at p, counted from where the first window begins, is in the window p // step and in some before that one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any
+
+from autosched.tracing.operators.joining_rules import padded, sides_of
+from autosched.tracing.operators.rules import Result, UnsupportedError, counted
+from autosched.tracing.operators.view_translation import piece
+from autosched.tracing.operators.window_rules import Window, count_of, windows_of
+from autosched.tracing.values.values import LookedUp, Value
+from search_spaces.workloads.dtypes import is_float
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.expression import Expression, Integer, Literal
+from search_spaces.workloads.strides import dense_strides
+
+# Elements that are summed for one, and windows that one is in: compilers take a second for a few hundred.
+_MOST_SUMMED = 256
+
+
+@dataclass(frozen=True)
+class _Holding:
+    """The windows along a dimension that an element may be in, as how far each is before the last one that begins."""
+
+    window: Window
+    extent: int
+
+    @property
+    def back(self) -> range:
+        return range((self.window.size - 1) * self.window.spacing // self.window.step + 1)
+
+    @property
+    def last(self) -> int:
+        """The window that begins last before the end of the dimension, whether there is such a window or not."""
+        return (self.extent - 1 + self.window.before) // self.window.step
+
+    def begun(self, i: Expression) -> Expression:
+        """The last window that begins at this element or before it."""
+        along = ex.add(i, Integer(self.window.before))
+        return along if self.window.step == 1 else ex.call("quotient", along, Integer(self.window.step))
+
+    def conditions(self, i: Expression, back: int) -> list[Expression]:
+        """What must be so for an element of the window to be at i: none where it always is."""
+        w = self.window
+        if w.step == 1:
+            return [] if back % w.spacing == 0 else [Literal(0.0)]
+        started = ex.mul(ex.sub(self.begun(i), Integer(back)), Integer(w.step))
+        within = ex.sub(ex.add(i, Integer(w.before)), started)
+        found: list[Expression] = []
+        if (back + 1) * w.step > (w.size - 1) * w.spacing + 1:
+            found.append(ex.call("le", within, Integer((w.size - 1) * w.spacing)))
+        if w.spacing > 1:
+            whole = ex.mul(ex.call("quotient", within, Integer(w.spacing)), Integer(w.spacing))
+            found.append(ex.call("eq", within, whole))
+        return found
+
+
+@dataclass(frozen=True)
+class _Holdings:
+    """The windows that an element of the result is in: `places` are combinations of one along every dimension."""
+
+    result: Result
+    along: tuple[_Holding, ...]
+
+    @property
+    def places(self) -> list[tuple[int, ...]]:
+        return list(itertools.product(*(h.back for h in self.along)))
+
+    def positions(self) -> list[Value]:
+        """Where an element is, along every dimension with windows."""
+        rank = len(self.result.shape)
+        return [counted(h.extent, rank, h.window.dim, f"{self.result.name}_at_{h.window.dim}") for h in self.along]
+
+    def of_each(self, given: Value, outside: float) -> list[Value]:
+        """For every place, what is given for the window there; `outside` where there is none."""
+        shape, before = list(given.shape), [0] * len(given.shape)
+        for h in self.along:
+            before[h.window.dim] = h.back[-1]
+            shape[h.window.dim] = h.back[-1] + max(h.window.count, h.last + 1)
+        whole = padded(self.result.part(f"{given.name}_around", shape, given.dtype), given, before, outside)
+        return [self._at(whole, place) for place in self.places]
+
+    def _at(self, whole: Value, place: tuple[int, ...]) -> Value:
+        index: list[Value | int] = list(range(len(self.result.shape)))
+        for h, back, at in zip(self.along, place, self.positions(), strict=True):
+            name = f"{at.name}_back_{back}"
+            index[h.window.dim] = Result(name, at.shape, "int64", self.result.line).elementwise(
+                lambda i, h=h, back=back: ex.add(h.begun(i), Integer(h.back[-1] - back)), at
+            )
+        name = f"{whole.name}_{'_'.join(map(str, place))}"
+        return self.result.of(LookedUp, name=name, dtype=whole.dtype, table=whole, index=tuple(index))
+
+
+def _holdings(result: Result, gradient: Value, x: Value, *windows: Any) -> _Holdings:
+    found = windows_of(replace(result, shape=gradient.shape), x, *windows)
+    holdings = _Holdings(result, tuple(_Holding(w, x.shape[w.dim]) for w in found))
+    if len(holdings.places) > _MOST_SUMMED:
+        raise UnsupportedError(f"elements that are in {len(holdings.places)} windows; at most {_MOST_SUMMED}")
+    return holdings
+
+
+def _total(summands: Sequence[Expression]) -> Expression:
+    return reduce(ex.add, summands) if summands else Literal(0.0)
+
+
+def _max_pool(
+    result: Result,
+    gradient: Value,
+    x: Value,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    ceil_mode: bool,
+    places: Value,
+) -> Value:
+    """An element has the gradients of the windows whose place it is. `ceil_mode` is in the shape of the gradient."""
+    held = _holdings(result, gradient, x, kernel_size, stride, padding, dilation)
+    steps = dense_strides(tuple(h.extent for h in held.along))
+    at, count = held.positions(), len(held.places)
+
+    def total(*elements: Expression) -> Expression:
+        own, rest = elements[: len(at)], elements[len(at) :]
+        here = reduce(ex.add, (ex.mul(i, Integer(step)) for i, step in zip(own, steps, strict=True)))
+        summands = zip(rest[:count], rest[count:], strict=True)
+        return _total([ex.call("where", ex.call("eq", p, here), g, Literal(0.0)) for g, p in summands])
+
+    return result.pointwise(total, *at, *held.of_each(gradient, 0.0), *held.of_each(places, -1))
+
+
+def _avg_pool(
+    result: Result,
+    gradient: Value,
+    x: Value,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> Value:
+    """An element has its part of the gradients of the windows that it is in. `ceil_mode` is in the gradient's shape."""
+    if not is_float(x.dtype):
+        raise UnsupportedError(f"means of {x.dtype}")
+    held = _holdings(result, gradient, x, kernel_size, stride, padding, 1)
+    windows, extents = [h.window for h in held.along], [h.extent for h in held.along]
+    beyond = [w.before if count_include_pad else 0 for w in windows]
+    counts = [w.elements(n, b) for w, n, b in zip(windows, extents, beyond, strict=True)]
+    count: float | None = divisor_override
+    if count is None and all(len(set(c)) == 1 for c in counts):
+        count = math.prod(c[0] for c in counts)
+    if count is None:
+        along = [counted(w.count, len(x.shape), w.dim, f"{result.name}_window_{w.dim}") for w in windows]
+        gradient = result.elementwise(
+            lambda g, *at: ex.div(g, ex.call("to_float", count_of(at, windows, extents, beyond))),
+            *(gradient, *along),
+            name=f"{result.name}_part",
+            shape=gradient.shape,
+            dtype="float32",
+        )
+    at = held.positions()
+
+    def total(*elements: Expression) -> Expression:
+        summands = []
+        for place, g in zip(held.places, elements[len(at) :], strict=True):
+            inside = [c for h, i, b in zip(held.along, elements, place, strict=False) for c in h.conditions(i, b)]
+            summands.append(ex.call("where", reduce(ex.mul, inside), g, Literal(0.0)) if inside else g)
+        return _total(summands) if count is None else ex.div(_total(summands), Literal(float(count)))
+
+    return result.pointwise(total, *at, *held.of_each(gradient, 0.0))
+
+
+def _adaptive_avg_pool(result: Result, gradient: Value, x: Value) -> Value:
+    rank = len(x.shape) - 2 if len(x.shape) > 3 else 2
+    pairs = list(zip(x.shape[-rank:], gradient.shape[-rank:], strict=True))
+    if any(n % m for n, m in pairs):
+        raise UnsupportedError(f"windows of several sizes, as {gradient.shape[-rank:]} of {x.shape[-rank:]} are")
+    return _avg_pool(result, gradient, x, [n // m for n, m in pairs], (), 0, False, True, None)
+
+
+def _replication_pad(result: Result, gradient: Value, x: Value, padding: Sequence[int]) -> Value:
+    """The elements at the ends have the gradients of what repeats them, too; one dimension after the other."""
+    around = sides_of(padding, len(x.shape))
+    if math.prod(max(1, b + a) for b, a in around) > _MOST_SUMMED:
+        raise UnsupportedError(f"elements that are repeated over {_MOST_SUMMED} times")
+    for d, (before, after) in enumerate(around):
+        if before or after:
+            gradient = _folded_back(result, gradient, d, x.shape[d], before)
+    return result.elementwise(lambda g: g, gradient) if gradient.dtype == result.dtype else _rounded(result, gradient)
+
+
+def _rounded(result: Result, gradient: Value) -> Value:
+    return result.pointwise(lambda g: g, gradient)
+
+
+def _folded_back(result: Result, gradient: Value, dim: int, size: int, before: int) -> Value:
+    """The gradient without what lies around `size` elements of a dimension, which is added to the nearest of them."""
+    total = gradient.shape[dim]
+    shape = (*gradient.shape[:dim], size, *gradient.shape[dim + 1 :])
+    at = counted(size, len(shape), dim, f"{result.name}_at_{dim}")
+    first, last = max(-before, 0), min(total - before, size)
+    own = piece(gradient, dim, max(before, 0), last - first)
+    if (first, last) != (0, size):
+        start = [first if d == dim else 0 for d in range(len(shape))]
+        own = padded(result.part(f"own_{dim}", shape, gradient.dtype), own, start, 0.0)
+    low = [piece(gradient, dim, k, 1) for k in range(min(before, total))]
+    high = [piece(gradient, dim, k, 1) for k in range(max(size + before, 0), total)]
+
+    def combine(i: Expression, g: Expression, *edges: Expression) -> Expression:
+        for end, given in ((0, edges[: len(low)]), (size - 1, edges[len(low) :])):
+            if given:
+                g = ex.add(g, ex.call("where", ex.call("eq", i, Integer(end)), _total(given), Literal(0.0)))
+        return g
+
+    name = f"{result.name}_along_{dim}"
+    return result.elementwise(combine, at, own, *low, *high, name=name, shape=shape, dtype="float32")
+
+
+RULES: Mapping[str, Callable[..., Any]] = {
+    **dict.fromkeys([f"max_pool{n}d_with_indices_backward" for n in (2, 3)], _max_pool),
+    **dict.fromkeys([f"avg_pool{n}d_backward" for n in (2, 3)], _avg_pool),
+    **dict.fromkeys([f"_adaptive_avg_pool{n}d_backward" for n in (2, 3)], _adaptive_avg_pool),
+    **dict.fromkeys([f"replication_pad{n}d_backward" for n in (1, 2, 3)], _replication_pad),
+}

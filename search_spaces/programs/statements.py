@@ -1,0 +1,252 @@
+"""The statements that the body of a kernel is made of, and what each produces."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from search_spaces.programs.tiles import Bound, Panels, Slice, Tile
+from search_spaces.workloads.dtypes import is_float
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.operators import LARGEST_INTEGER, LEAST_INTEGER
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """`dst = buffer[slices]`; the axes of `dst` are the sliced dimensions, in the buffer's order.
+
+    `panels`: copy into this layout (CPU). Without it a CPU backend may read in place. `via`: how a GPU addresses it.
+    `guarded`: what is outside the buffer is used, and is `fill`. Otherwise only what nobody uses is outside.
+    """
+
+    dst: Tile
+    buffer: str
+    slices: tuple[Slice, ...]
+    fill: float | int = 0.0
+    via: Literal["pointer", "descriptor"] = "pointer"
+    panels: Panels | None = None
+    eviction: Literal["", "evict_first", "evict_last"] = ""
+    guarded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Gather:
+    """`dst[…] = buffer[…, index tile[…], …]`: a load of which at least one dimension is looked up.
+
+    `index` has, per dimension of the buffer, a slice or the name of a tile whose values are the indices. The axes of
+    `dst` are those of slices and index tiles, broadcast by name; `axes` are those of the slices that have an extent, in
+    order. Where an index is none of its dimension, or a slice is outside the buffer, the element is `fill`; without one
+    it is NaN, 0 in a buffer of integers or booleans.
+    """
+
+    dst: Tile
+    buffer: str
+    index: tuple[Slice | str, ...]
+    axes: tuple[str, ...] = ()
+    fill: float | int | None = None
+
+    def outside(self, element: str) -> float | int:
+        """What an element is that is in no buffer of this element type."""
+        if self.fill is not None:
+            return self.fill
+        return math.nan if is_float(element) else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """`dst` = the positions of the piece along its one axis; or without an axis, where the piece picks one index.
+
+    In float32, or in int64 where `dst` is.
+    """
+
+    dst: Tile
+    piece: Slice
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """`dst = src[slices]`, a part of a tile, not copied."""
+
+    dst: Tile
+    src: str
+    slices: tuple[Slice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """`dst = value` everywhere."""
+
+    dst: Tile
+    value: float | int
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """`dst += sum over axis of a * b`, accumulated in float32, or in int32 where `dst` is: the operands are then int8.
+
+    `dst` has the other axis of `a` and the other axis of `b`, whichever way round the operands store them.
+    `unroll`: reduction steps per iteration of the innermost loop; `prefetch_b`: how many rows of `b`, each as long as
+    the tile is wide, are prefetched ahead of the one in use: the next steps of a packed operand, the next panels of one
+    that is read in place (both CPU). `precision`: see `workload.Workload`.
+    """
+
+    dst: Tile
+    a: str
+    b: str
+    axis: str
+    precision: Literal["ieee", "tf32", "fast"] = "ieee"
+    unroll: int = 1
+    prefetch_b: int = 0
+
+
+# What comparisons are made in.
+Compared = Literal["float32", "int64"]
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """`dst = operator(arguments)` at every point, arguments broadcast by axis name; a number is a constant.
+
+    `operator` is one of `operators.OPERATORS` but those that convert, or "cast" (the one argument to `dst.dtype`:
+    rounded, cut towards 0, or to its lower bits). Computed in float32, whatever the arguments are; in int32, int64 or
+    float64 where `dst` is, but for the condition of "where"; `compared`: what a comparison is made in.
+    """
+
+    dst: Tile
+    operator: str
+    arguments: tuple[str | float | int, ...]
+    compared: Compared = "float32"
+
+    @property
+    def computed(self) -> str:
+        """The element type that the operator computes in."""
+        return self.dst.dtype if self.dst.dtype in ("int32", "int64", "float64") else self.compared
+
+
+_IDENTITIES: Mapping[str, float] = {"sum": 0.0, "max": -math.inf, "min": math.inf, "prod": 1.0}
+_INTEGER_IDENTITIES: Mapping[str, int] = {"sum": 0, "max": LEAST_INTEGER, "min": LARGEST_INTEGER, "prod": 1}
+
+
+def fold_identity(operator: str, integral: bool) -> float | int:
+    """What leaves a fold unchanged, of numbers or of integers."""
+    return _INTEGER_IDENTITIES[operator] if integral else _IDENTITIES[operator]
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """`dst = fold of src along axis`, in the type of `dst`; positions outside `bound` are left out."""
+
+    dst: Tile
+    src: str
+    axis: str
+    operator: Literal["sum", "max", "min", "prod"]
+    bound: Bound | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """`first, second = the two halves of src along axis` (epilogue sub-tiling)."""
+
+    first: Tile
+    second: Tile
+    src: str
+    axis: str
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """`buffer[slices] = src`, rounded to the buffer's dtype; `atomic`: added to what is there.
+
+    `streaming`: bypass the caches (CPU), evict first (GPU). `axes`: the tile's axes in the order of the dimensions that
+    `slices` slices, where the tile has them in another one (GPU).
+    """
+
+    buffer: str
+    slices: tuple[Slice, ...]
+    src: str
+    via: Literal["pointer", "descriptor"] = "pointer"
+    atomic: bool = False
+    streaming: bool = False
+    axes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Prefetch:
+    """Bring `buffer[slices]` into the caches, to be written soon; the tile would have these axes and this shape."""
+
+    tile: Tile
+    buffer: str
+    slices: tuple[Slice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """`body` once for each value of `variable` from 0 below `extent` that is within `bound`.
+
+    `pipeline_stages`: loads of later iterations in flight while earlier ones compute (GPU), 0 leaves it to the backend.
+    `flatten`: one loop is made of this one and the loop over tiles around it, so that operands of the next tile are
+    loaded while this one ends (GPU). `useful`: an iteration outside of one of these changes nothing, and may be left
+    out; where the variable makes the start smaller, the first iterations are outside.
+    """
+
+    variable: str
+    extent: int
+    body: tuple[Statement, ...]
+    pipeline_stages: int = 0
+    flatten: bool = False
+    bound: Bound | None = None
+    useful: tuple[Bound, ...] = ()
+
+    def along(self, bound: Bound) -> tuple[int, Affine]:
+        """How much the start of a bound grows with the variable, and what it is at the first iteration."""
+        step = dict(bound.start.terms).get(self.variable, 0)
+        rest = tuple(t for t in bound.start.terms if t[0] != self.variable)
+        return step, Affine(rest, bound.start.offset)
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """`then` when the variable has the value, `otherwise` when not."""
+
+    variable: str
+    value: int
+    then: tuple[Statement, ...]
+    otherwise: tuple[Statement, ...] = ()
+
+
+Statement = Load | Gather | Position | View | Fill | Dot | Map | Reduce | Split | Store | Prefetch | For | If
+
+
+def statements(body: tuple[Statement, ...]) -> Iterator[Statement]:
+    """Every statement, outer before inner, in order."""
+    for s in body:
+        yield s
+        if isinstance(s, For | If):
+            for inner in children(s):
+                yield from statements(inner)
+
+
+def children(statement: Statement) -> tuple[tuple[Statement, ...], ...]:
+    """The bodies nested in a statement."""
+    match statement:
+        case For(body=body):
+            return (body,)
+        case If(then=then, otherwise=otherwise):
+            return (then, otherwise)
+        case _:
+            return ()
+
+
+def produced(statement: Statement) -> tuple[Tile, ...]:
+    """The tiles that a statement writes (not those of its nested bodies)."""
+    match statement:
+        case Load(dst=dst) | Gather(dst=dst) | Position(dst=dst) | View(dst=dst) | Fill(dst=dst):
+            return (dst,)
+        case Dot(dst=dst) | Map(dst=dst) | Reduce(dst=dst):
+            return (dst,)
+        case Split(first=first, second=second):
+            return (first, second)
+        case _:
+            return ()

@@ -1,0 +1,94 @@
+"""Tiles, and where they lie: slices of buffers, bounds of what is of use in them, and layouts they are staged in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from search_spaces.workloads.dtypes import dtype
+from search_spaces.workloads.expressions.affine import Affine
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Name, named axes, extents and element type of a tile. A tile without axes is a scalar."""
+
+    name: str
+    axes: tuple[str, ...]
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * dtype(self.dtype).bytes
+
+    def extent(self, axis: str) -> int:
+        return self.shape[self.axes.index(axis)]
+
+    def __str__(self) -> str:
+        dims = ", ".join(f"{a} {e}" for a, e in zip(self.axes, self.shape, strict=True))
+        return f"{self.name}: ({dims}) {self.dtype}"
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """One dimension of a tile's place in a buffer (or in another tile).
+
+    `extent=None` picks a single index, and the tile does not have that axis. `clamped`: positions beyond the end of the
+    buffer read its last one instead of a fill value, so that no load needs a mask; for what nobody uses. `step`: from
+    one position to the next, which may be negative.
+    """
+
+    start: Affine
+    extent: int | None = None
+    clamped: bool = False
+    step: int = 1
+
+    def __str__(self) -> str:
+        clamped = " clamped" if self.clamped else ""
+        step = "" if self.step == 1 else f" step {self.step}"
+        return f"{self.start}{clamped}" if self.extent is None else f"{self.start} : +{self.extent}{step}{clamped}"
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The condition `start < size`; for an axis of a tile, `start + position < size`."""
+
+    start: Affine
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Panels:
+    """Staging layout: the tile is copied so that every `width` neighbours along `axis` lie together.
+
+    Before: element (i, k) of an (m 64, k 32) tile at i*32 + k.
+    After `Panels("m", 8)`: at (i // 8)*(32*8) + k*8 + i % 8. Also called packing (GotoBLAS, section 4).
+    With `interleaved=False` the 8 rows of a panel stay rows, one after the other with some padding: no transposition,
+    but no two rows in the same cache set either.
+    """
+
+    axis: str
+    width: int
+    interleaved: bool = True
+
+
+def may_exceed(piece: Slice, size: int, extents: Mapping[str, int]) -> bool:
+    """Whether the slice can reach beyond a dimension of `size`: whether a backend must mask it."""
+    return reach(piece, extents)[1] >= size
+
+
+def may_precede(piece: Slice, extents: Mapping[str, int]) -> bool:
+    """Whether the slice can begin, or with a negative step end, before a dimension: whether a backend must mask it."""
+    return reach(piece, extents)[0] < 0
+
+
+def reach(piece: Slice, extents: Mapping[str, int]) -> tuple[int, int]:
+    """The smallest and the largest index that the slice can have."""
+    along = piece.step * ((piece.extent or 1) - 1)
+    return piece.start.minimum(extents) + min(0, along), piece.start.maximum(extents) + max(0, along)

@@ -1,0 +1,125 @@
+"""Exponentials of what is relative to a maximum, as powers of two of one multiplication and subtraction.
+
+    top = max of (s * scale)                  top = max of s
+    exp(s * scale - top)                →     exp2(s * k - top * k)       k = scale * log2(e)
+
+What multiplies all values by a positive number multiplies their maximum by the same, rounded alike: so it stays outside
+of the fold, and is one number with what makes a power of two of an exponential. A processor multiplies and subtracts at
+once. (Dao, "FlashAttention-2", 2023, section 3.1.)
+
+The product by k is not rounded before it is subtracted; so a value must not be so large that it would have to be. Where
+one may be, as of tensors that hold masks, exponentials stay what they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Literal, Position, call, mul, sub
+from search_spaces.workloads.expressions.walking import rewritten
+from search_spaces.workloads.stages import Stage
+
+_LOG2_E = math.log2(math.e)
+# Constants up to here are no masks.
+_MODERATE = 1e30
+
+
+@dataclass(frozen=True)
+class _Maximum:
+    """A maximum that was of `value`, and is `factor` times that of `unscaled`."""
+
+    value: Expression
+    unscaled: Expression
+    factor: float
+
+
+def in_powers_of_two(stages: Sequence[Stage], products: Collection[str]) -> tuple[tuple[Stage, ...], float]:
+    """The stages with maxima of unscaled values of these products, and with powers of two of what is relative to them;
+    and the largest factor of an exponent."""
+    maxima: dict[str, _Maximum] = {}
+    kept: list[Stage] = []
+    for stage in stages:
+        if stage.reduction and stage.reduction.operator == "max" and _is_moderate(stage.expression, products):
+            unscaled, factor = _unscaled(stage.expression)
+            maxima[stage.name] = _Maximum(stage.expression, unscaled, factor)
+            kept.append(replace(stage, expression=unscaled))
+            continue
+        made = rewritten(stage.expression, lambda e: _power(e, maxima))
+        made = rewritten(made, lambda e: _scaled(e, maxima))
+        kept.append(replace(stage, expression=made))
+    return tuple(kept), max((m.factor * _LOG2_E for m in maxima.values()), default=1.0)
+
+
+def _scaled(e: Expression, maxima: Mapping[str, _Maximum]) -> Expression | None:
+    """A maximum that is read, times its factor."""
+    match e:
+        case Apply("exp2_normal"):
+            return e
+        case Access(tensor) if tensor in maxima and maxima[tensor].factor != 1.0:
+            return mul(e, Literal(maxima[tensor].factor))
+        case _:
+            return None
+
+
+def _power(e: Expression, maxima: Mapping[str, _Maximum]) -> Expression | None:
+    match e:
+        case Apply("exp", (Apply("sub", (value, relative)),)):
+            tensor, unscaled = _relative(relative, maxima)
+            known = maxima.get(tensor)
+            if known is None or value != known.value:
+                return None
+            by = Literal(known.factor * _LOG2_E)
+            return call("exp2_normal", sub(mul(known.unscaled, by), mul(unscaled, by)))
+        case _:
+            return None
+
+
+def _relative(e: Expression, maxima: Mapping[str, _Maximum]) -> tuple[str, Expression]:
+    """The maximum that this is, or is but where it is infinite, and the same unscaled; no name where it is none."""
+    match e:
+        case Access(tensor):
+            return tensor, e
+        case Apply("where", (condition, Literal(0.0) as zero, Access(tensor) as top)):
+            return tensor, call("where", rewritten(condition, lambda x: _scaled(x, maxima)), zero, top)
+        case _:
+            return "", e
+
+
+def _unscaled(e: Expression) -> tuple[Expression, float]:
+    """The value without a positive factor, and that factor."""
+    match e:
+        case Apply("mul", (a, Literal(by))) | Apply("mul", (Literal(by), a)) if 0 < by < _MODERATE:
+            inner, factor = _unscaled(a)
+            return inner, factor * by
+        case Apply("div", (a, Literal(by))) if 0 < by < _MODERATE:
+            inner, factor = _unscaled(a)
+            return inner, factor / by
+        case Apply("where", (condition, a, Literal(value))) if value == -math.inf:
+            inner, factor = _unscaled(a)
+            return call("where", condition, inner, Literal(value)), factor
+        case Apply("where", (condition, Literal(value), a)) if value == -math.inf:
+            inner, factor = _unscaled(a)
+            return call("where", condition, Literal(value), inner), factor
+        case _:
+            return e, 1.0
+
+
+def _is_moderate(e: Expression, products: Collection[str]) -> bool:
+    """Whether a value is made of these products and of numbers that are no masks, where it is not masked."""
+    match e:
+        case Literal(value):
+            return value == -math.inf or abs(value) < _MODERATE
+        case Access(tensor):
+            return tensor in products
+        case Position():
+            return True
+        case Apply("where", (_, a, b)):
+            return _is_moderate(a, products) and _is_moderate(b, products)
+        case Apply("exp" | "exp2" | "div" | "pow"):
+            return False if not isinstance(e.arguments[-1], Literal) else _is_moderate(e.arguments[0], products)
+        case Apply(_, arguments):
+            return all(_is_moderate(a, products) for a in arguments)
+        case _:
+            return False

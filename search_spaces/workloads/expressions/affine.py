@@ -1,0 +1,76 @@
+"""Affine forms of variables: the indices of tensors and tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """`offset + sum(coefficient * variable)`. Terms are sorted by variable, none has coefficient 0."""
+
+    terms: tuple[tuple[str, int], ...] = ()
+    offset: int = 0
+
+    @staticmethod
+    def of(*terms: tuple[str, int], offset: int = 0) -> Affine:
+        """An affine form from (variable, coefficient) pairs, which may repeat a variable."""
+        total: dict[str, int] = {}
+        for variable, coefficient in terms:
+            total[variable] = total.get(variable, 0) + coefficient
+        return Affine(tuple(sorted((v, c) for v, c in total.items() if c)), offset)
+
+    def __add__(self, other: Affine) -> Affine:
+        return Affine.of(*self.terms, *other.terms, offset=self.offset + other.offset)
+
+    def __neg__(self) -> Affine:
+        return Affine(tuple((v, -c) for v, c in self.terms), -self.offset)
+
+    def __sub__(self, other: Affine) -> Affine:
+        return self + -other
+
+    def __mul__(self, factor: int) -> Affine:
+        return Affine.of(*((v, c * factor) for v, c in self.terms), offset=self.offset * factor)
+
+    @property
+    def is_axis(self) -> bool:
+        """Whether it is just a variable."""
+        return self.offset == 0 and len(self.terms) == 1 and self.terms[0][1] == 1
+
+    def substituted(self, forms: Mapping[str, Affine]) -> Affine:
+        """The form with every variable replaced by a form."""
+        terms = [(v, c * by) for variable, c in self.terms for v, by in forms[variable].terms]
+        return Affine.of(*terms, offset=self.offset + sum(c * forms[variable].offset for variable, c in self.terms))
+
+    def evaluate(self, values: Mapping[str, int]) -> int:
+        """The value with every variable replaced by a number."""
+        return self.offset + sum(c * values[v] for v, c in self.terms)
+
+    def maximum(self, extents: Mapping[str, int]) -> int:
+        """The largest value when each variable runs from 0 below its extent."""
+        return self.offset + sum(max(0, c * (extents[v] - 1)) for v, c in self.terms)
+
+    def minimum(self, extents: Mapping[str, int]) -> int:
+        """The smallest value when each variable runs from 0 below its extent."""
+        return self.offset + sum(min(0, c * (extents[v] - 1)) for v, c in self.terms)
+
+    def __str__(self) -> str:
+        parts = [v if c == 1 else f"{v}*{c}" for v, c in self.terms]
+        if self.offset or not parts:
+            parts.append(str(self.offset))
+        return " + ".join(parts)
+
+    def to_json(self) -> Any:
+        return [[list(t) for t in self.terms], self.offset]
+
+    @staticmethod
+    def from_json(data: Any) -> Affine:
+        terms, offset = data
+        return Affine(tuple((str(v), int(c)) for v, c in terms), int(offset))
+
+
+def axis_index(name: str) -> Affine:
+    """The index that is just the axis `name`."""
+    return Affine(((name, 1),))

@@ -1,0 +1,179 @@
+"""Scalar expressions over tensor elements, with affine indexing.
+
+An expression says how one element of a stage is computed:
+
+    Apply("mul", (Access("a", (m, k)), Access("b", (k, n))))      a[m, k] * b[k, n]
+
+The pointwise operators are the ones in `operators.OPERATORS`; everything else (gelu, silu, sigmoid …) is composed of
+them, so a backend that prints these prints every activation.
+
+A value is a float32 or an integer of 64 bits, as `kinds.is_integral` says. Elements of tensors, positions and literals
+are read as float32, whatever the tensor holds, and exactly by `to_integer`; constants are integers as `Integer`. Where
+the arguments of arithmetic and comparisons are integers, so is the arithmetic, which wraps around; one operator never
+has arguments of both kinds. A comparison is 1 or 0, as a float32, and `where` takes its second argument where the first
+is not 0. `round_float16` and `round_bfloat16` round to what the narrower type holds, `wrap_int32` and the like keep the
+lower bits. An integer divided by 0 is itself, shifts by less than 0 or more than 63 shift everything out. `erf` is
+right to the last places of 1, as sums with 1 ask for, `erf_relative` to its own. `exp2_normal` may be 0 where it is no
+normal number. Powers, `fmod` and angles are those of C.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from search_spaces.errors import InputError, unknown_name
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.operators import LARGEST_INTEGER, LEAST_INTEGER, OPERATORS
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One element of a tensor (an input or an earlier stage); `fill` where the index is outside of the tensor.
+
+    Without a `fill`, the index never is. (Padding, concatenation and windows read outside.)
+    """
+
+    tensor: str
+    index: tuple[Affine, ...]
+    fill: float | int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gather:
+    """One element of an input, at least one of whose indices is data: `table[token[r], d]`.
+
+    An index is an affine form of the axes or an expression. Where the value of an expression is no index of the
+    dimension, the element is NaN, or 0 in an input of integers or booleans. `parts`, `depth`: as `Apply` has them.
+    """
+
+    tensor: str
+    index: tuple[Affine | Expression, ...]
+    parts: int = field(init=False, repr=False, compare=False)
+    depth: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        _measure(self, self.looked_up)
+
+    @property
+    def looked_up(self) -> tuple[Expression, ...]:
+        """The indices that are data."""
+        return tuple(i for i in self.index if not isinstance(i, Affine))
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """An affine form of the axes as a value: what `torch.arange` and masks are made of."""
+
+    index: Affine
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Literal:
+    """A constant: a number or an infinity. 0 and -0 are two of them."""
+
+    value: float
+
+    def __post_init__(self) -> None:
+        if isinstance(self.value, bool) or not isinstance(self.value, int | float) or math.isnan(self.value):
+            raise InputError(f"constant {self.value!r}; expected a number")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Literal) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    @property
+    def _identity(self) -> tuple[float, float]:
+        return self.value, math.copysign(1.0, self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Integer:
+    """A constant integer of 64 bits."""
+
+    value: int
+
+    def __post_init__(self) -> None:
+        whole = isinstance(self.value, int) and not isinstance(self.value, bool)
+        if not whole or not LEAST_INTEGER <= self.value <= LARGEST_INTEGER:
+            raise InputError(f"constant integer {self.value!r}; expected one of 64 bits")
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """A pointwise operator of `OPERATORS` applied to expressions.
+
+    `parts`: how many expressions `walk` finds in it, what is there twice counted twice; `depth`: how many of them lie
+    within each other at most.
+    """
+
+    operator: str
+    arguments: tuple[Expression, ...]
+    parts: int = field(init=False, repr=False, compare=False)
+    depth: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.operator not in OPERATORS:
+            raise unknown_name("pointwise operator", self.operator, OPERATORS)
+        arity = OPERATORS[self.operator][0]
+        if len(self.arguments) != arity:
+            raise InputError(f"{self.operator} takes {arity} arguments, got {len(self.arguments)}")
+        _measure(self, self.arguments)
+
+
+def _measure(made: Apply | Gather, within: tuple[Expression, ...]) -> None:
+    object.__setattr__(made, "parts", 1 + sum(map(parts, within)))
+    object.__setattr__(made, "depth", 1 + max(map(depth, within), default=0))
+
+
+Expression = Access | Gather | Position | Literal | Integer | Apply
+
+
+def add(a: Expression, b: Expression) -> Expression:
+    return Apply("add", (a, b))
+
+
+def sub(a: Expression, b: Expression) -> Expression:
+    return Apply("sub", (a, b))
+
+
+def mul(a: Expression, b: Expression) -> Expression:
+    return Apply("mul", (a, b))
+
+
+def div(a: Expression, b: Expression) -> Expression:
+    return Apply("div", (a, b))
+
+
+def call(operator: str, *arguments: Expression) -> Expression:
+    return Apply(operator, arguments)
+
+
+def parts(expression: Expression) -> int:
+    """How many expressions it is made of, itself included."""
+    return expression.parts if isinstance(expression, Apply | Gather) else 1
+
+
+def depth(expression: Expression) -> int:
+    """How many expressions lie within each other, itself included."""
+    return expression.depth if isinstance(expression, Apply | Gather) else 1
+
+
+def to_text(expression: Expression) -> str:
+    """The expression as a reader would write it."""
+    match expression:
+        case Literal(value):
+            return f"{value:g}"
+        case Integer(value):
+            return str(value)
+        case Access(tensor, index, fill):
+            outside = "" if fill is None else f" or {fill:g}"
+            return f"{tensor}[{', '.join(map(str, index))}]{outside}"
+        case Gather(tensor, index):
+            return f"{tensor}[{', '.join(str(i) if isinstance(i, Affine) else to_text(i) for i in index)}]"
+        case Position(index):
+            return f"({index})"
+        case Apply(operator, arguments):
+            return f"{operator}({', '.join(map(to_text, arguments))})"

@@ -1,0 +1,96 @@
+"""What is in an expression, and expressions with parts of them replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Position
+from search_spaces.workloads.expressions.operators import OPERATORS
+
+
+def walk(expression: Expression) -> Iterator[Expression]:
+    """The expression and everything in it, outermost first, left to right."""
+    rest = [expression]
+    while rest:
+        here = rest.pop()
+        yield here
+        if isinstance(here, Apply):
+            rest += reversed(here.arguments)
+        elif isinstance(here, Gather):
+            rest += reversed(here.looked_up)
+
+
+def accesses(expression: Expression) -> tuple[Access, ...]:
+    """Every tensor element that the expression reads at affine indices, in order, repeats included."""
+    return tuple(e for e in walk(expression) if isinstance(e, Access))
+
+
+def gathers(expression: Expression) -> tuple[Gather, ...]:
+    """Every tensor element that the expression reads at indices that are data, in order, repeats included."""
+    return tuple(e for e in walk(expression) if isinstance(e, Gather))
+
+
+def affine_forms(expression: Expression) -> Iterator[Affine]:
+    """Every affine form of the axes in the expression: indices and positions."""
+    for e in walk(expression):
+        if isinstance(e, Access | Gather):
+            yield from (i for i in e.index if isinstance(i, Affine))
+        elif isinstance(e, Position):
+            yield e.index
+
+
+def variables(expression: Expression) -> frozenset[str]:
+    """The axes that the value of the expression depends on."""
+    return frozenset(v for form in affine_forms(expression) for v, _ in form.terms)
+
+
+def rewritten(expression: Expression, change: Callable[[Expression], Expression | None]) -> Expression:
+    """The expression with every part for which `change` gives another one replaced, outermost first.
+
+    A part that stands in several places is looked at once.
+    """
+    known: dict[int, Expression] = {}
+
+    def visited(e: Expression) -> Expression:
+        made = known.get(id(e))
+        if made is None:
+            made = known[id(e)] = replaced(e)
+        return made
+
+    def replaced(e: Expression) -> Expression:
+        changed = change(e)
+        if changed is not None:
+            return changed
+        match e:
+            case Apply(operator, arguments):
+                return Apply(operator, tuple(map(visited, arguments)))
+            case Gather(tensor, index):
+                return Gather(tensor, tuple(i if isinstance(i, Affine) else visited(i) for i in index))
+            case _:
+                return e
+
+    return visited(expression)
+
+
+def reindexed(expression: Expression, form: Callable[[Affine], Affine]) -> Expression:
+    """The expression with every affine form of the axes, of indices and of positions, replaced by another one."""
+
+    def change(e: Expression) -> Expression | None:
+        match e:
+            case Access(tensor, index, fill):
+                return Access(tensor, tuple(map(form, index)), fill)
+            case Position(index):
+                return Position(form(index))
+            case Gather(tensor, mixed):
+                at = (form(i) if isinstance(i, Affine) else rewritten(i, change) for i in mixed)
+                return Gather(tensor, tuple(at))
+            case _:
+                return None
+
+    return rewritten(expression, change)
+
+
+def flops(expression: Expression) -> int:
+    """Floating-point operations for one evaluation."""
+    return sum(OPERATORS[e.operator][1] for e in walk(expression) if isinstance(e, Apply))

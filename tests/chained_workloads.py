@@ -1,0 +1,116 @@
+"""Products of products: what attention is written as, in its forms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from search_spaces import Axis, Reduction, Stage, Tensor, Workload
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import (
+    Access,
+    Expression,
+    Literal,
+    Position,
+    add,
+    call,
+    div,
+    mul,
+    sub,
+)
+
+NEGATIVE = Literal(float("-inf"))
+
+
+def at(*names: str) -> tuple[Affine, ...]:
+    return tuple(axis_index(n) for n in names)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """How the scores of an attention are made of its products, and what is returned.
+
+    `bias`: the axes of one that is added, of b, g, r, m and c. `shared`: how many query heads read one key head.
+    """
+
+    causal: bool = False
+    window: int = 0
+    cap: float = 0.0
+    bias: str = ""
+    padding: bool = False
+    slopes: bool = False
+    scale: float | None = None
+    with_logarithm: bool = False
+
+
+def attention(
+    batch: int,
+    rows: int,
+    walked: int,
+    depth: int,
+    dtype: str = "float16",
+    scores: Scores = Scores(),
+    *,
+    shared: int = 1,
+    values: int | None = None,
+    rounded: bool = True,
+) -> Workload:
+    """softmax(scores of q kᵀ) v for `batch` key heads, each read by `shared` query heads; `values`: size of theirs."""
+    b, m, c, d, e = (Axis(n, x) for n, x in zip("bmcde", (batch, rows, walked, depth, values or depth), strict=True))
+    heads = (b, Axis("r", shared)) if shared > 1 else (b,)
+    lead, shape = [x.name for x in heads], tuple(x.extent for x in heads)
+    extents = {x.name: x.extent for x in (*heads, m, c)}
+    q, k, v = Access("q", at(*lead, "m", "d")), Access("k", at("b", "c", "d")), Access("v", at("b", "c", "e"))
+    top, total = (Access(n, at(*lead, "m")) for n in ("top", "total"))
+    point = (*heads, m, c)
+    score = _score(Access("products", at(*lead, "m", "c")), scores, depth, at(*scores.bias), walked - rows)
+    weight = call("exp", sub(Access("scores", at(*lead, "m", "c")), top))
+    share = div(weight, total)
+    share = call(f"round_{dtype}", share) if rounded and dtype != "float32" else share
+    stages = [
+        Stage("products", point, mul(q, k), Reduction("sum", (d,))),
+        Stage("scores", point, score),
+        Stage("top", (*heads, m), Access("scores", at(*lead, "m", "c")), Reduction("max", (c,))),
+        Stage("total", (*heads, m), weight, Reduction("sum", (c,))),
+        Stage("out", (*heads, m, e), mul(share, v), Reduction("sum", (c,)), dtype),
+    ]
+    inputs = [
+        Tensor("q", (*shape, rows, depth), dtype),
+        Tensor("k", (batch, walked, depth), dtype),
+        Tensor("v", (batch, walked, e.extent), dtype),
+    ]
+    if scores.bias:
+        inputs.append(Tensor("bias", tuple(extents[x] for x in scores.bias), dtype))
+    if scores.padding:
+        inputs.append(Tensor("kept", (batch, walked), "bool"))
+    if scores.slopes:
+        inputs.append(Tensor("slopes", (batch,), "float32"))
+    names: tuple[str, ...] = ("out",)
+    if scores.with_logarithm:
+        stages.append(Stage("lse", (*heads, m), add(call("log", total), top)))
+        names = ("out", "lse")
+    precision = "tf32" if dtype == "float32" else "ieee"
+    return Workload("attention", tuple(inputs), tuple(stages), precision, output_names=names)
+
+
+def _score(product: Expression, scores: Scores, depth: int, bias: tuple[Affine, ...], ahead: int) -> Expression:
+    """`ahead`: how many more keys than queries there are; the last ones see each other."""
+    factor = scores.scale if scores.scale is not None else depth**-0.5
+    value = mul(product, Literal(factor)) if factor != 1.0 else product
+    if scores.cap:
+        value = mul(call("tanh", div(value, Literal(scores.cap))), Literal(scores.cap))
+    if scores.bias:
+        value = add(value, Access("bias", bias))
+    if scores.slopes:
+        distance = Position(Affine.of(("c", 1), ("m", -1), offset=-ahead))
+        value = add(value, mul(Access("slopes", at("b")), distance))
+    seen: Expression | None = None
+    row, column = Position(Affine.of(("m", 1), offset=ahead)), Position(axis_index("c"))
+    if scores.causal:
+        seen = call("le", column, row)
+    if scores.window:
+        near = call("lt", sub(row, column), Literal(float(scores.window)))
+        seen = near if seen is None else mul(seen, near)
+    if scores.padding:
+        kept = Access("kept", at("b", "c"))
+        seen = kept if seen is None else mul(seen, kept)
+    return value if seen is None else call("where", seen, value, NEGATIVE)

@@ -1,0 +1,53 @@
+"""Chains of products: their structure, their kernels, and what those compute."""
+
+from __future__ import annotations
+
+import pytest
+
+from search_spaces import Axis, Reduction, Stage, Tensor, Workload, ops
+from search_spaces.errors import UnmatchedError
+from search_spaces.structure.chains import chain_of
+from search_spaces.workloads.expressions.expression import Access, Apply, mul, to_text
+from search_spaces.workloads.expressions.walking import walk
+from tests.chained_workloads import Scores, at, attention
+
+
+def test_axes_of_a_chain_are_classed_by_the_operands_that_have_them() -> None:
+    found = chain_of(attention(3, 40, 70, 32, scores=Scores(causal=True), shared=2, values=16))
+    named = [[(x.name, x.extent) for x in axes] for axes in (found.batch, found.rows, found.walked, found.depths)]
+    assert named == [[("b", 3)], [("m0", 2), ("m", 40)], [("c", 70)], [("d", 32), ("e", 16)]]
+
+
+def test_what_is_the_same_all_along_a_sum_comes_out_of_it() -> None:
+    found = chain_of(attention(2, 64, 64, 32))
+    assert [to_text(e) for _, e in found.results] == ["div(out_sum[b, m, e], total[b, m])"]
+    assert all("total" not in to_text(p.a) for p in found.carried.values())
+
+
+@pytest.mark.parametrize("scores", [Scores(), Scores(causal=True), Scores(cap=20.0, window=9, padding=True)])
+def test_scales_and_bases_of_exponentials_are_one_number(scores: Scores) -> None:
+    found = chain_of(attention(2, 64, 64, 32, scores=scores))
+    operators = {e.operator for f in found.folds for e in walk(f.expression) if isinstance(e, Apply)}
+    assert "exp2_normal" in operators
+    assert "exp" not in operators
+
+
+def test_exponentials_of_what_a_tensor_adds_stay_differences_first() -> None:
+    found = chain_of(attention(2, 64, 64, 32, scores=Scores(bias="mc")))
+    assert any("exp(sub(" in to_text(f.expression) for f in found.folds)
+
+
+def test_a_product_alone_is_no_chain() -> None:
+    with pytest.raises(UnmatchedError, match="nothing is folded"):
+        chain_of(ops.matmul(64, 64, 64))
+
+
+def test_a_fold_over_the_columns_of_a_product_is_a_chain() -> None:
+    m, c, d = Axis("i", 64), Axis("j", 128), Axis("k", 256)
+    stages = (
+        Stage("p", (m, c), mul(Access("x", at("i", "k")), Access("w", at("j", "k"))), Reduction("sum", (d,))),
+        Stage("top", (m,), Access("p", at("i", "j")), Reduction("max", (c,))),
+    )
+    inputs = (Tensor("x", (64, 256), "float16"), Tensor("w", (128, 256), "float16"))
+    found = chain_of(Workload("top_of_product", inputs, stages))
+    assert [f.name for f in found.folds] == ["top"]
