@@ -14,11 +14,10 @@ from torch import Tensor
 from autosched.backends.spaces import why_no_schedule
 from autosched.tracing.capture.capture import Captured, capture, name_of
 from autosched.tracing.capture.structure import Structure
-from autosched.tracing.fusion.partition import NoKernelError, Partition, Step, may_fuse_products
+from autosched.tracing.fusion.partition import NoKernelError, Step, partitions
 from autosched.tracing.fusion.region_kernels import RegionKernels
 from autosched.tracing.translation.layouts import laid_out
 from autosched.tracing.translation.translate import translate
-from autosched.tracing.values.elements import Fusing
 from autosched.tracing.values.values import Source, Value
 from search_spaces import InputError, Target, Workload
 from tuning_logs import TuningRecord
@@ -167,8 +166,7 @@ def cut(
             results = [r if s is None else laid_out(r, s) for r, s in zip(made, captured.strides, strict=True)]
         wanted = [*results, *translation.effects]
         try:
-            computed = (False, True) if may_fuse_products(wanted) else (False,)
-            partitions = [Partition(name, wanted, Fusing(each, chained=True), kernels) for each in computed]
+            found = partitions(name, wanted, kernels)
         except NoKernelError as error:
             origin = translation.origins.get(error.value)
             if origin is None and in_order:
@@ -182,7 +180,7 @@ def cut(
             assert origin not in eager
             eager |= {origin}
             continue
-        ways = [(p, steps) for p in partitions for steps in p.ways]
+        ways = [(p, steps) for p in found for steps in p.ways]
         first, *others = (
             TracedFunction(
                 name=name,

@@ -36,11 +36,15 @@ from search_spaces.workloads.strides import dense_strides
 
 @dataclass(frozen=True)
 class Assembled:
-    """The workload that computes `values`, its outputs, which it writes densely; and what its inputs are given."""
+    """The workload that computes `values`, its outputs, which it writes densely; and what its inputs are given.
+
+    `chained`: products are computed from products and folds, or folded.
+    """
 
     values: tuple[Value, ...]
     workload: Workload
     inputs: tuple[ViewOf, ...]
+    chained: bool = False
 
 
 def assemble(values: Sequence[Value], stored: Mapping[Value, tuple[int, ...]], name: str, fusing: Fusing) -> Assembled:
@@ -164,7 +168,7 @@ class _Assembly:
             raise NotOneKernelError(str(error)) from None
         self._check(workload)
         values = {stage: value for value, stage in self.outputs.items()}
-        return Assembled(tuple(values[s.name] for s in outputs), workload, views)
+        return Assembled(tuple(values[s.name] for s in outputs), workload, views, self.pulled.fusing.chained)
 
     def _check(self, workload: Workload) -> None:
         """Raise NotOneKernelError where no sketch computes the workload."""

@@ -8,12 +8,13 @@ twice.
 
 from __future__ import annotations
 
+import math
 from collections import ChainMap, Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autosched.tracing.fusion.assembly import Assembled
-from autosched.tracing.fusion.costs import LAUNCH_BYTES, work
+from autosched.tracing.fusion.costs import LAUNCH_BYTES, cost, work
 from autosched.tracing.fusion.joining import Group, joined
 from autosched.tracing.fusion.region_kernels import Fit, RegionKernels
 from autosched.tracing.fusion.regions import Region, Strides, cone
@@ -25,6 +26,9 @@ from search_spaces.workloads.strides import dense_strides
 
 # Costs that differ by no more than this are alike: what is stored at such costs had best be what most others read.
 _ALIKE = 1.001
+# By what factor the costs of kernels may be wrong beside each other.
+_DOUBT = 2.0
+_ALONE = Fusing()
 
 
 class NoKernelError(Exception):
@@ -57,17 +61,20 @@ class Step:
 class Partition:
     """The steps of a function, each after those that it needs.
 
-    `fusing`: what of products a kernel may hold. `kernels`: what is known of regions that were met before. `apart`: other
-    steps, where what is folded for results with more elements is stored, and products beside each other are apart,
-    though one kernel can compute all of it.
+    `fusing`: what of products a kernel may hold. `kernels`: what is known of regions that were met before. `patience`:
+    how many times the cost of other kernels a chain may have. `apart`: other steps, where what is folded for results
+    with more elements is stored, and products beside each other are apart, though one kernel can compute all of it.
+    `doubtful`: there are chains that might cost more than other kernels, or the other way round.
     """
 
     name: str
     results: Sequence[Value]
-    fusing: Fusing = Fusing()
+    fusing: Fusing = _ALONE
     kernels: RegionKernels = field(default_factory=RegionKernels)
+    patience: float = 1.0
     steps: list[Step] = field(default_factory=list)
     apart: list[Step] = field(default_factory=list)
+    doubtful: bool = False
     _stored: dict[Value, Strides] = field(default_factory=dict)
     _consumers: Counter[Value] = field(default_factory=Counter)
 
@@ -101,6 +108,17 @@ class Partition:
         joined = (s.assembled.workload for s in self.steps if s.assembled)
         folds = any(stage.reduction for w in joined if w.key not in apart for stage in w.stages)
         return (self.steps, self.apart) if folds else (self.steps,)
+
+    @property
+    def chains(self) -> bool:
+        """Whether a kernel chains products."""
+        return any(s.assembled.chained for s in self.steps if s.assembled)
+
+    @property
+    def cost(self) -> float:
+        """What its kernels cost, all together."""
+        made = (s.assembled for s in self.steps if s.assembled)
+        return sum(cost(a.workload, a.chained) for a in made)
 
     def stored_as(self, result: Value) -> Value:
         """What is in memory for a result, or for what PyTorch is given: what it is a view of, or else itself."""
@@ -159,13 +177,14 @@ class Partition:
         waiting = [value]
         while waiting:
             fit = self._fit(waiting[-1])
-            if isinstance(fit.made, Assembled):
-                waiting.pop()
-                continue
-            chosen = self._to_store(waiting[-1], fit)
+            whole = isinstance(fit.made, Assembled)
+            chain = waiting[-1] in self._stored and isinstance(fit.made, Assembled) and fit.made.chained
+            chosen = None if whole and not chain else self._to_store(waiting[-1], fit)
             if chosen is not None:
                 self._store(chosen)
                 waiting.append(chosen)
+            elif whole:
+                waiting.pop()
             elif waiting[-1] in self._stored:
                 raise NoKernelError(waiting[-1], str(fit.made))
             else:
@@ -173,12 +192,13 @@ class Partition:
                 waiting.pop()
 
     def _to_store(self, value: Value, fit: Fit) -> Value | None:
-        """What to store where one kernel cannot compute the value; None where nothing helps."""
+        """What to store where one kernel cannot compute the value, or others cost less; None where nothing helps."""
         region = self.kernels.structures.region([value], self._stored)
         elsewhere = self._read_elsewhere(region)
-        key = (*self.kernels.key(region, self.fusing), tuple(elsewhere.values()))
+        key = (*self.kernels.key(region, self.fusing), self.patience, tuple(elsewhere.values()))
         if key not in self.kernels.chosen:
-            found = self._chosen(region, fit, elsewhere)
+            whole = isinstance(fit.made, Assembled)
+            found = self._cut_of_chain(region, fit, elsewhere) if whole else self._chosen(region, fit, elsewhere)
             self.kernels.chosen[key] = None if found is None else region.members.index(found)
         number = self.kernels.chosen[key]
         return None if number is None else region.members[number]
@@ -198,6 +218,18 @@ class Partition:
             hint = self._cheapest(value, {v: n for v, n in elsewhere.items() if v in reached}) or hint
         return self._operand_to_store(value) if hint is None or hint in self._stored or hint is value else hint
 
+    def _cut_of_chain(self, region: Region, fit: Fit, elsewhere: Mapping[Value, int]) -> Value | None:
+        """What to store of what a chain computes of products, where two kernels cost less."""
+        whole = fit.cost
+        assert whole is not None
+        products = {v for v in region.members if isinstance(v, Product) and v not in self._stored}
+        computed = [v for v in elsewhere if products & {v, *cone([v], self._stored)}]
+        # Storing and reading it may alone cost more than counts.
+        costs = self._costs(region.members[0], [v for v in computed if v.bytes < _DOUBT * whole])
+        least = min(costs.values(), default=math.inf)
+        self.doubtful |= least < _DOUBT * whole and whole < _DOUBT * least
+        return min(costs, key=costs.__getitem__) if whole > least * self.patience else None
+
     def _operand_to_store(self, value: Value) -> Value | None:
         """The first operand that is not in memory: computed, or else a view, which is then copied into dense memory."""
         missing = [o for o in value.operands if o.operands and o not in self._stored]
@@ -208,6 +240,12 @@ class Partition:
 
         `elsewhere`: those that may be stored, with how many others need each.
         """
+        costs = self._costs(value, elsewhere)
+        alike = [c for c, total in costs.items() if total <= _ALIKE * min(costs.values())]
+        return max(alike, key=lambda c: elsewhere[c], default=None)
+
+    def _costs(self, value: Value, elsewhere: Iterable[Value]) -> dict[Value, float]:
+        """The cost of one kernel of `value` and what each of these takes, if that is stored; where there is one."""
         costs: dict[Value, float] = {}
         for candidate in elsewhere:
             if candidate is value or not _is_computed(candidate):
@@ -217,8 +255,7 @@ class Partition:
                 before = self._fit(candidate).cost
                 # One that takes several kernels itself costs at least what it reads and writes, and a launch more.
                 costs[candidate] = after + (self._least_cost(candidate) if before is None else before)
-        alike = [c for c, total in costs.items() if total <= _ALIKE * min(costs.values())]
-        return max(alike, key=lambda c: elsewhere[c], default=None)
+        return costs
 
     def _least_cost(self, value: Value) -> float:
         """What several kernels that compute the value take at least: its memory once more, and a launch."""
@@ -228,7 +265,23 @@ class Partition:
         return 2 * LAUNCH_BYTES + work(moved, 0.0, dots)
 
 
-def may_fuse_products(results: Sequence[Value]) -> bool:
+def partitions(name: str, results: Sequence[Value], kernels: RegionKernels) -> list[Partition]:
+    """The ways to cut a function that are worth measuring, the first one with what every device can compute first.
+
+    Raises:
+        NoKernelError: as `Partition`.
+    """
+    computed = (False, True) if _may_compute_operands(results) else (False,)
+    found = [Partition(name, results, Fusing(each, chained=True), kernels) for each in computed]
+    if any(p.doubtful for p in found):
+        found.append(Partition(name, results, Fusing(computed[-1], chained=True), kernels, patience=_DOUBT))
+    if any(p.chains for p in found):
+        apart = Partition(name, results, Fusing(computed[-1]), kernels)
+        found += [apart] if apart.cost < _DOUBT * min(p.cost for p in found) else []
+    return found
+
+
+def _may_compute_operands(results: Sequence[Value]) -> bool:
     """Whether `Fusing.computed` can make a difference: dots multiply what is computed on the way in 16 bits or tf32."""
     products = (v for v in below(results) if isinstance(v, Product))
     return any(p.a.dtype != "float32" or p.precision == "tf32" for p in products)

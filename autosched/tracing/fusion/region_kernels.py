@@ -25,7 +25,7 @@ class Fit:
     @cached_property
     def cost(self) -> float | None:
         """What its kernel costs; None where there is none."""
-        return cost(self.made.workload) if isinstance(self.made, Assembled) else None
+        return cost(self.made.workload, self.made.chained) if isinstance(self.made, Assembled) else None
 
 
 @dataclass
@@ -45,7 +45,7 @@ class RegionKernels:
         """The kernel of this region or of one that is computed alike; `stored` is what is in memory."""
         key = self.key(region, fusing)
         if key not in self._fits:
-            self._fits[key] = Fit(region, self._made(region, stored, key[1]))
+            self._fits[key] = self._found(region, stored, key[1])
         return self._fits[key]
 
     def key(self, region: Region, fusing: Fusing) -> tuple[tuple[int, ...], Fusing]:
@@ -58,15 +58,17 @@ class RegionKernels:
         assert isinstance(fit.made, Assembled)
         inputs = (replace(v, value=region.same_place(v.value, fit.first)) for v in fit.made.inputs)
         values = tuple(region.same_place(v, fit.first) for v in fit.made.values)
-        return Assembled(values, replace(fit.made.workload, name=name), tuple(inputs))
+        return replace(fit.made, values=values, workload=replace(fit.made.workload, name=name), inputs=tuple(inputs))
 
-    def _made(self, region: Region, stored: Mapping[Value, Strides], fusing: Fusing) -> Assembled | NotOneKernelError:
+    def _found(self, region: Region, stored: Mapping[Value, Strides], fusing: Fusing) -> Fit:
         """The kernel without a chain, or else with one; why there is neither, if not what the chain needs."""
-        made = self._assembled(region, stored, replace(fusing, chained=False))
-        if not fusing.chained or isinstance(made, Assembled):
-            return made
+        if not fusing.chained:
+            return Fit(region, self._assembled(region, stored, fusing))
+        plain = self.fit(region, stored, replace(fusing, chained=False))
+        if isinstance(plain.made, Assembled):
+            return plain
         chain = self._assembled(region, stored, fusing)
-        return chain if isinstance(chain, Assembled) or chain.needed else made
+        return Fit(region, chain) if isinstance(chain, Assembled) or chain.needed else plain
 
     def _assembled(
         self, region: Region, stored: Mapping[Value, Strides], fusing: Fusing

@@ -88,8 +88,8 @@ class Elements:
     `cuts`: axes that are two, by the positions of the inner one. `output_axes` are those of the output that has most
     elements, in order; `columns` those along what is reduced, one range after the other, whichever dimensions these
     are. `prefix`: what the names of axes begin with that it makes itself. `factors`: what is pulled for products at the
-    moment, one within the other, and `walks` the axes that these sum over; `summed`: how long such axes are; `products`:
-    the stages of products. `reached`: what was looked at; `known`: at which elements.
+    moment, one within the other, and `walks` the axes that these sum over; `summed`: how long such axes are.
+    `products`: the stages of products. `reached`: what was looked at; `known`: at which elements.
     """
 
     stored: Mapping[Value, tuple[int, ...]]
