@@ -228,7 +228,16 @@ class _Walk:
                 end = min(end, room / step)
             elif step < 0:
                 first = max(first, room / step)
+        for group in s.since:
+            first = max(first, min(self._ended(s, bound) for bound in group))
+        end = min([end, *(self._ended(s, bound) for bound in s.until)])
         return max(0.0, end - first) / s.extent
+
+    def _ended(self, s: For, bound: Bound) -> float:
+        """Which iteration is the first that is not within a bound, where the other variables are halfway."""
+        step, rest = s.along(bound)
+        room = bound.size - rest.offset - sum(c * (self._extents[v] - 1) / 2 for v, c in rest.terms)
+        return min(float(s.extent), max(0.0, room / step))
 
     def _traffic(self, s: Load | Store, tile: Tile, times: float, taken: float, loops: Loops) -> Traffic:
         buffer = self._buffers[s.buffer]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
 from search_spaces import Axis, Reduction, Stage, Tensor, Workload, ops
@@ -9,7 +12,9 @@ from search_spaces.errors import UnmatchedError
 from search_spaces.structure.chains import chain_of
 from search_spaces.workloads.expressions.expression import Access, Apply, mul, to_text
 from search_spaces.workloads.expressions.walking import walk
-from tests.chained_workloads import Scores, at, attention
+
+sys.path.append(str(Path(__file__).parent))
+from chained_workloads import Scores, at, attention
 
 
 def test_axes_of_a_chain_are_classed_by_the_operands_that_have_them() -> None:

@@ -148,7 +148,7 @@ def test_compare_prints_the_table_and_says_what_is_not_available(log: Path, monk
     monkeypatch.setattr(torch, "compile", refuse)
     result = run("compare", *SOFTMAX, "--log", str(log), "--rounds", "2")
     assert result.exit_code == 0, result.output
-    for row in ("tuned", "PyTorch library", "PyTorch eager", "roofline", "GB/s"):
+    for row in ("tuned", "PyTorch library", "PyTorch eager", "nominal roofline", "GB/s"):
         assert row in result.output
     assert "not available: no C++ compiler\n" in result.output
 

@@ -112,10 +112,16 @@ def test_the_table_shows_median_spread_rate_and_ratio() -> None:
     tuned = Row("tuned", (1e-6, 2e-6, 3e-6), "writes to a given output")
     eager = Row("PyTorch eager", (4e-6, 5e-6, 6e-6))
     header, columns, first, second = str(comparison(tuned, eager)).splitlines()
-    assert header == "matmul m=5 n=6 k=7 layout=nn float32 on Imaginary CPU, 1 thread, cold caches"
+    assert header == "matmul m=5 n=6 k=7 layout=nn float32 on Imaginary CPU, 1 thread, cold caches, whole calls"
     assert columns.split() == ["median", "p25", "–", "p75", "GFLOP/s", "tuned", "is", "faster"]
     assert first.split()[:9] == ["tuned", "2", "µs", "1.5", "µs", "–", "2.5", "µs", "0.2"]
     assert "2.50x" in second
+
+
+def test_a_comparison_is_short_where_it_is_not_printed() -> None:
+    table = comparison(Row("tuned", (2e-6,)), Row("PyTorch eager", (5e-6,)), Row("torch.compile", note="not here"))
+    shown = "matmul m=5 n=6 k=7 layout=nn float32 on Imaginary CPU, 1 thread: tuned 2 µs, PyTorch eager 5 µs"
+    assert repr(table) == f"<Comparison {shown}>"
 
 
 QUIET = tuple(1e-3 * (1 + 0.001 * i) for i in range(15))
@@ -203,12 +209,19 @@ def test_a_tuned_kernel_is_compared_with_everything_in_one_run(tuned: tuple[Work
     table = autosched.compare(op, "cpu", log=log, rounds=3)
     labels = [row.label for row in table.rows]
     assert labels[0] == "tuned"
-    assert set(labels) == {"tuned", "PyTorch library", "PyTorch eager", "as its parts", "torch.compile", "roofline"}
+    assert set(labels) == {
+        "tuned",
+        "PyTorch library",
+        "PyTorch eager",
+        "as its parts",
+        "torch.compile",
+        "nominal roofline",
+    }
     for row in table.rows:
-        measured = row.label not in ("roofline", "torch.compile")
+        measured = row.name not in ("roofline", "compile")
         assert len(row.latencies_s) == 3 if measured else row.note
     assert table.row("roofline").predicted_s
-    assert table.row("roofline").note.startswith("estimated from nominal rates")
+    assert table.row("roofline").note.startswith("an estimate, no bound")
     assert table.speedup("PyTorch eager") > 0
 
 

@@ -68,7 +68,7 @@ def test_another_shape_is_never_served(tuned: tuple[autosched.TuneResult, Path])
 def test_another_number_of_threads_is_never_served(tuned: tuple[autosched.TuneResult, Path]) -> None:
     target = dataclasses.replace(devices.resolve("cpu"), threads=2, num_sms=2)
     here = r"2 threads, timed with cold caches; expected one in .*, got one on .*, 1 thread with cold caches; make one "
-    with pytest.raises(InputError, match=here + r"with autosched\.tune\(op, autosched\.cpu_target\(2\), trials=100\)"):
+    with pytest.raises(InputError, match=here + r"with autosched\.tune\(…, autosched\.cpu_target\(2\), trials=100\)"):
         find_best(OP, target, [tuned[1]])
 
 

@@ -409,19 +409,19 @@ def test_shipped_records_are_exported_for_a_gpu_that_is_not_here(tmp_path: Path)
 
 
 def test_exporting_for_a_cpu_says_what_to_tune_first(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"llvm.*; expected a GPU: tune first there, with autosched\.tune\(op, trials"):
+    with pytest.raises(InputError, match=r"llvm.*; expected a GPU: tune first there, with autosched\.tune\(…, trials"):
         autosched.export(ops.softmax(8, 16), tmp_path / "x.py", "cpu", log=tmp_path / "tuning.jsonl")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_exporting_what_was_never_tuned_names_the_call_to_make(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r'make one with autosched\.tune\(op, "h200", trials=100\)'):
+    with pytest.raises(InputError, match=r'make one with autosched\.tune\(…, "h200", trials=100\)'):
         autosched.export(ops.softmax(8, 16), tmp_path / "x.py", "h200", log=tmp_path / "tuning.jsonl")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_other_things_than_operators_and_kernels_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="expected a workload"):
+    with pytest.raises(InputError, match="expected an operator"):
         autosched.export("matmul", tmp_path / "x.py")  # type: ignore[call-overload]  # the mistake under test
 
 

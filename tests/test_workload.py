@@ -9,7 +9,7 @@ import pytest
 from search_spaces import Axis, InputError, Reduction, Stage, Tensor, Workload, ops
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import Affine, axis_index
-from search_spaces.workloads.expressions.expression import Access, Apply
+from search_spaces.workloads.expressions.expression import Access, Apply, Literal
 
 
 def test_the_key_depends_on_structure_and_not_on_names_for_people() -> None:
@@ -111,3 +111,21 @@ def test_unknown_operators_and_reductions_are_refused() -> None:
         Apply("erfinv", ())
     with pytest.raises(InputError, match="unknown reduction 'mean'"):
         Reduction("mean", (Axis("i", 2),))
+
+
+def test_what_is_printed_has_its_constants_computed() -> None:
+    x = Access("x", (axis_index("i"),))
+    six = ex.mul(Literal(2.0), Literal(3.0))
+    negative = ex.call("lt", x, ex.sub(Literal(1.0), Literal(1.0)))
+    twice_denied = ex.call("eq", ex.call("eq", negative, Literal(0.0)), Literal(0.0))
+    chosen = ex.call("where", ex.call("eq", Literal(1.0), Literal(0.0)), x, ex.mul(twice_denied, Literal(1.0)))
+    shown = str(
+        Workload("shown", (Tensor("x", (4,), "float32"),), (Stage("out", (Axis("i", 4),), ex.add(chosen, six)),))
+    )
+    assert shown.splitlines()[-1] == "  out[i] = add(lt(x[i], 0), 6)  : float32"
+
+
+def test_what_has_no_value_is_printed_as_it_is_written() -> None:
+    nothing = ex.div(Literal(0.0), Literal(0.0))
+    made = Workload("shown", (Tensor("x", (4,), "float32"),), (Stage("out", (Axis("i", 4),), nothing),))
+    assert "div(0, 0)" in str(made)

@@ -164,7 +164,7 @@ def replay_command(
         return
     kernel = replay(op, chosen_target(target, threads), log=log, policy=policy, allow_stale=allow_stale)
     tuned = kernel.record.measurement.latency_s
-    out.print(Text(f"{kernel.workload.label} on {kernel.target.device}"), soft_wrap=True)
+    out.print(Text(f"{kernel.workload.label} on {kernel.target.label}"), soft_wrap=True)
     out.print(Text(f"tuned to {duration_text(tuned)} with {policy_text(policy)}", style="bold"))
     out.print(Text(str(kernel.schedule)), soft_wrap=True)
     wrong = why_wrong_now(kernel, seed=secrets.randbits(32))

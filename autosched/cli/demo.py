@@ -28,7 +28,7 @@ def run_demo(console: Console, log: Path) -> None:
         KeyboardInterrupt: Ctrl-C ended a search; what it measured is in the log.
     """
     target = devices.resolve(None)
-    console.print(Text(f"autosched demo on {target.device}"), soft_wrap=True)
+    console.print(Text(f"autosched demo on {target.label}"), soft_wrap=True)
     for op, trials in _TASKS:
         _tune_and_compare(console, op, target, trials, log)
     console.print(Text(f"\nEvery trial is in {log}"), soft_wrap=True)

@@ -72,7 +72,7 @@ def show_command(log: LogPath = None) -> None:
         rows.append(
             (
                 last.workload.label,
-                last.target.key,
+                last.target.label,
                 last.provenance.policy,
                 str(len(task.statuses)),
                 duration_text(best.measurement.latency_s) if best else "none",
@@ -102,7 +102,7 @@ def best_command(
     for task in _tasks(tuning_log):
         last = task.last
         timed = policy_text(last.provenance.policy)
-        out.print(Text(f"{last.workload.label} on {last.target.key}, {timed}", style="bold"), soft_wrap=True)
+        out.print(Text(f"{last.workload.label} on {last.target.label}, {timed}", style="bold"), soft_wrap=True)
         for record, kind in task.fastest(tuning_log, count):
             latency = duration_text(record.measurement.latency_s)
             made = f"{record.backend}: {record.schedule.one_line}"

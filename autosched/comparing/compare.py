@@ -23,6 +23,7 @@ from autosched.machine.timing import Policy, Run, Timer, WatchedTimer, check_tim
 from autosched.replaying.arguments import check_integer, check_policy, check_workload
 from autosched.replaying.replay import replay
 from autosched.tracing import TracedFunction, TracedKernel
+from autosched.tracing.callables.traced import why_not_one
 from cost_models import bound_s
 from search_spaces import AutoschedError, InputError, Target, Workload
 from tuning_logs.intervals import Interval, paired_ratio, ratio_interval
@@ -71,7 +72,7 @@ class Row:
         return low, high
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """The rows of one run; the first is the tuned kernel.
 
@@ -118,6 +119,10 @@ class Comparison:
             return "faster" if interval.low > 1.0 else "slower"
         return "even" if interval.width <= _NARROW else "too noisy"
 
+    def __repr__(self) -> str:
+        others = ", ".join(f"{r.label} {duration_text(r.median_s)}" for r in self.rows if r.latencies_s)
+        return f"<Comparison {self.op.label} on {self.target.label}: {others}>"
+
     def __str__(self) -> str:
         return "\n".join(_lines(self))
 
@@ -153,6 +158,8 @@ def compare(
         AutoschedError: the kernels of a traced function do not compute what it does.
     """
     if not isinstance(op, TracedFunction):
+        if why := why_not_one(op, "autosched.compare"):
+            raise InputError(why)
         check_workload(op)
     check_policy(policy)
     _check_rounds(rounds)
@@ -178,7 +185,8 @@ def compare_kernel(
         AutoschedError: the kernels of a traced function do not compute what it does.
     """
     if not isinstance(kernel, Kernel | TracedKernel):
-        raise InputError(f"expected the kernel of an operator or of a traced function, got {type(kernel).__name__}")
+        why = f"got {type(kernel).__name__}; expected the kernel of an operator or of a traced function"
+        raise InputError(why_not_one(kernel, "autosched.compare_kernel") or why)
     if isinstance(kernel, TracedKernel) and not kernel.kernels:
         raise InputError(f"{kernel.traced.label} has no kernel: PyTorch computes all of it; expected one to compare")
     op, target = kernel.workload if isinstance(kernel, Kernel) else kernel.traced, kernel.target
@@ -212,11 +220,11 @@ def _random_inputs(op: Workload | TracedFunction, device: torch.device) -> list[
 def _roofline(op: Workload | TracedFunction, target: Target) -> Row:
     """The nominal bound; of several kernels the sum of theirs, what they hand on to each other included."""
     kernels = op.launched if isinstance(op, TracedFunction) else (op,)
-    note = "predicted from nominal rates"
+    note = "no kernel is faster at the device's nominal rates"
     if target.kind == "cpu":
-        note = "estimated from nominal rates and memory, no bound: a clock may be faster, operands may lie in a cache"
-    note += f", {len(kernels)} kernels" if len(kernels) > 1 else ""
-    return Row("roofline", note=note, predicted_s=sum(bound_s(w, target) for w in kernels), name="roofline")
+        note = "an estimate, no bound: a clock may be faster, operands may lie in a cache"
+    note += f"; {len(kernels)} kernels" if len(kernels) > 1 else ""
+    return Row("nominal roofline", note=note, predicted_s=sum(bound_s(w, target) for w in kernels), name="roofline")
 
 
 def _check_rounds(rounds: int | None) -> None:
@@ -238,7 +246,7 @@ def _lines(comparison: Comparison) -> Iterator[str]:
     """The comparison as a plain table."""
     op, target = comparison.op, comparison.target
     rate_name, amount = ("GFLOP/s", op.flops) if op.contracted else ("GB/s", op.min_bytes)
-    yield f"{op.label} on {target.label}, {policy_text(comparison.policy)}"
+    yield f"{op.label} on {target.label}, {policy_text(comparison.policy)}, whole calls"
     table = [("", "median", "p25 – p75", rate_name, "tuned is faster", "", "")]
     for row in comparison.rows:
         if row.latencies_s:
@@ -248,7 +256,7 @@ def _lines(comparison: Comparison) -> Iterator[str]:
             table.append((row.label, duration_text(row.median_s), spread, rate, ratio, verdict, row.note))
         elif row.predicted_s is not None:
             rate = f"{amount / row.predicted_s / 1e9:.1f}"
-            predicted = f"{row.note}: {duration_text(row.predicted_s)}, {rate} {rate_name}"
+            predicted = f"predicted {duration_text(row.predicted_s)}, {rate} {rate_name}: {row.note}"
             table.append((row.label, "", "", "", "", "", predicted))
         else:
             table.append((row.label, "", "", "", "", "", row.note))

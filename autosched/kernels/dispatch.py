@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.nn import Parameter
 
 from autosched.machine.free_memory import memory_for
@@ -83,6 +84,10 @@ class Argument:
         if tensor.shape != self.shape:
             self._expect("shape", list(self.shape), list(tensor.shape))
         self._expect("dtype", self.dtype, tensor.dtype)
+        self.check_gradient(tensor)
+
+    def check_gradient(self, tensor: Tensor) -> None:
+        """Raise InputError where a gradient is wanted of the tensor."""
         if tensor.requires_grad and torch.is_grad_enabled():
             raise InputError(
                 f"{self.name} requires a gradient, and kernels compute forward only; "
@@ -148,6 +153,23 @@ def ready_addresses(
         # Sparse tensors have no strides, and those within a functorch transform no address.
         return None
     return addresses
+
+
+def is_handled_elsewhere(tensor: object) -> bool:
+    """Whether a tensor's class says itself what operators do to it, as those of tensors without data do."""
+    return isinstance(tensor, Tensor) and type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__
+
+
+def check_transforms(arguments: Sequence[Argument], tensors: Sequence[Tensor]) -> None:
+    """Raise InputError for a tensor within torch.vmap, jvp or the like, which stands for others and lies nowhere."""
+    for argument, tensor in zip(arguments, tensors, strict=False):
+        if isinstance(tensor, Tensor) and is_functorch_wrapped_tensor(tensor):
+            argument.check_gradient(tensor)
+            raise InputError(
+                f"{argument.name} stands for other tensors within a transform such as torch.vmap, which does not reach "
+                "into kernels; expected a tensor of its own: trace what the transform makes of the function instead, "
+                "as by trace(torch.vmap(function), …)"
+            )
 
 
 def ready_call(

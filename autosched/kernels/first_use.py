@@ -92,7 +92,7 @@ def first_right(space: SearchSpace, schedules: Sequence[Schedule], like: TuningR
             reasons.append(f"{schedule.one_line}: {found.status}: {found.detail}")
     more = len(reasons) - _MOST_REASONS
     raise AutoschedError(
-        f"{space.workload.label} on {space.target.device}: none of {len(reasons)} schedules passed its check: "
+        f"{space.workload.label} on {space.target.label}: none of {len(reasons)} schedules passed its check: "
         + "; ".join([*reasons[:_MOST_REASONS], *([f"and {more} more"] if more > 0 else [])])
         + "; tune this workload: autosched.tune finds one that does"
     )
@@ -136,14 +136,14 @@ def _key(record: TuningRecord, source: str) -> str:
 
 
 def _remember(record: TuningRecord, source: str, found: Measurement) -> None:
-    label = f"{record.workload.label} on {record.target.device}: {record.schedule.one_line}"
+    label = f"{record.workload.label} on {record.target.label}: {record.schedule.one_line}"
     checked_kernels().add(_key(record, source), found.latency_s, label)
 
 
 def _why_refused(record: TuningRecord, found: str) -> str:
     return (
-        f"{record.workload.label} on {record.target.device}: the kernel does not pass the check before its first use "
+        f"{record.workload.label} on {record.target.label}: the kernel does not pass the check before its first use "
         f"on this machine: {found}; expected the results of the reference, and nothing else written. It has not been "
-        f"called on any other tensor. Tune again into another log: autosched.tune(op, log='new.jsonl'). Its schedule "
+        f"called on any other tensor. Tune again into another log: autosched.tune(…, log='new.jsonl'). Its schedule "
         f"is {record.schedule.one_line}"
     )

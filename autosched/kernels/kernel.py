@@ -13,7 +13,7 @@ from autosched import backends
 from autosched.backends.backend import Artefact, CompileError, Launcher, LoadError
 from autosched.backends.build import bound, build
 from autosched.kernels import custom_op, first_use
-from autosched.kernels.dispatch import Argument, Made, ready_call
+from autosched.kernels.dispatch import Argument, Made, check_transforms, is_handled_elsewhere, ready_call
 from search_spaces import AutoschedError, InputError, Schedule, Target, Workload
 from tuning_logs import TuningRecord
 from tuning_logs.text import duration_text
@@ -85,7 +85,15 @@ class Kernel:
 
     def __repr__(self) -> str:
         tuned = f"tuned to {duration_text(self.record.measurement.latency_s)}"
-        return f"<Kernel {self.workload.label} on {self.target.device}, {tuned}: {self.schedule.one_line}>"
+        return f"<Kernel {self.workload.label} on {self.target.label}, {tuned}: {self.schedule.one_line}>"
+
+    def __deepcopy__(self, memo: object) -> Kernel:
+        """Itself, as of a function: nothing in it changes."""
+        return self
+
+    def __reduce__(self) -> tuple[Callable[..., Kernel], tuple[TuningRecord, Workload]]:
+        """Pickled as its record, of which another process builds it anew."""
+        return load_kernel, (self.record, self.workload)
 
     def __call__(self, *tensors: Tensor, out: Made | None = None) -> Any:
         """The output of the workload, a tuple of several; `out` when that is given.
@@ -116,8 +124,9 @@ class Kernel:
         if len(tensors) != len(self.inputs):
             names = ", ".join(a.description for a in self.inputs)
             raise InputError(f"{self.workload.name} takes {len(self.inputs)} tensors ({names}), got {len(tensors)}")
+        check_transforms(self.inputs, tensors)
         given = () if out is None else self._given_outputs(out)
-        if any(map(_is_handled_elsewhere, (*tensors, *given))):
+        if any(map(is_handled_elsewhere, (*tensors, *given))):
             return custom_op.call(self._operator_name(), tensors, out)
         for tensor, argument in zip(tensors, self.inputs, strict=True):
             argument.check(tensor)
@@ -141,11 +150,6 @@ class Kernel:
             got = f"{len(out)} of them" if isinstance(out, tuple) else f"a {type(out).__name__}"
             raise InputError(f"{self.workload.name}: out is {got}; expected a tuple of {len(self.outputs)} ({names})")
         return out
-
-
-def _is_handled_elsewhere(tensor: object) -> bool:
-    """Whether a tensor's class says itself what operators do to it, as those of tensors without data do."""
-    return isinstance(tensor, Tensor) and type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__
 
 
 def _span(tensor: Tensor) -> tuple[int, int]:

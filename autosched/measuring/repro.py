@@ -124,7 +124,7 @@ def _source(schedule: Schedule) -> str:
 def _explanation(record: TuningRecord, place: Path) -> str:
     measurement = record.measurement
     return (
-        f"{record.workload.label} on {record.target.device}\n{record.schedule.one_line}\n\n"
+        f"{record.workload.label} on {record.target.label}\n{record.schedule.one_line}\n\n"
         f"{measurement.status}: {measurement.detail}\n\n"
         f"Repeat it with\n\n    autosched repro {place.absolute()}\n"
     )

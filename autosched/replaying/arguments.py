@@ -16,8 +16,8 @@ def check_workload(op: object) -> None:
     """Raise InputError unless `op` is a workload."""
     if not isinstance(op, Workload):
         raise InputError(
-            f"expected a Workload such as autosched.ops.matmul(512, 512, 512), got {type(op).__name__}; "
-            "of a PyTorch function, autosched.trace(function, *inputs) makes what is taken"
+            f"got {type(op).__name__}; expected an operator such as autosched.ops.matmul(512, 512, 512), or a function "
+            "as autosched.trace(function, *inputs) gives it"
         )
 
 

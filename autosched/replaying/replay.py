@@ -169,7 +169,8 @@ def _why_none(op: Workload, target: Target, paths: tuple[Path, ...], policy: str
         )
     return (
         f"no successful record of {op.label} on {target.label}, timed with {policy_text(policy)}; expected one in "
-        f"{searched}{_others(op, paths)}; make one with {_tune_call(target, policy)} or `autosched tune`"
+        f"{searched}{_others(op, paths)}; make one with {_tune_call(target, policy)}"
+        f"{' or `autosched tune`' if op.arguments else ''}"
     )
 
 
@@ -184,4 +185,4 @@ def _tune_call(target: Target, policy: str) -> str:
     several = target.kind == "cpu" and target.threads > 1
     on = f"autosched.cpu_target({target.threads})" if several else f'"{target.name}"'
     timed = "" if policy == "cold" else f', policy="{policy}"'
-    return f"autosched.tune(op, {on}, trials=100{timed})"
+    return f"autosched.tune(…, {on}, trials=100{timed})"

@@ -31,6 +31,7 @@ from autosched.standalone.self_test import RANDOM, error_text, inputs_text, main
 from autosched.standalone.traced_functions import ALIGNED, LAID_OUT, TYPE, VIEW, TracedText, beside
 from autosched.standalone.tuned import Tuned, kernel_texts, look_up, named_kernels, target_of
 from autosched.tracing import TracedFunction, TracedKernel
+from autosched.tracing.callables.traced import why_not_one
 from search_spaces import AutoschedError, EmptySearchSpaceError, InputError, Target, Workload
 from search_spaces.programs.text import to_text
 from tuning_logs.text import duration_text
@@ -98,10 +99,8 @@ def export(
                 op.traced, {k.workload.key: Tuned(k.record, k.schedule, k.workload) for k in op.kernels}
             )
         case _:
-            raise InputError(
-                f"got {type(op).__name__}; expected a workload, a function traced "
-                "without dynamic sizes or gradients, or a kernel of either"
-            )
+            why = f"got {type(op).__name__}; expected an operator, a function as autosched.trace gives it, or a kernel"
+            raise InputError(why_not_one(op, "autosched.export") or why)
     if not file.parent.is_dir():
         raise InputError(f"{file}: there is no folder {file.parent}; expected one that exists")
     if saved:

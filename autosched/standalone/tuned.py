@@ -59,7 +59,7 @@ def look_up(
     if "triton" not in makers:
         raise InputError(
             f"{op.label}: kernels for {device.label} are made by the backend {', '.join(map(repr, makers))}, whose "
-            "code needs autosched to run; expected a GPU: tune first there, with autosched.tune(op, trials=100), then "
+            "code needs autosched to run; expected a GPU: tune first there, with autosched.tune(…, trials=100), then "
             'export with its name, such as target="h200"'
         )
     record = find_best(op, device, log_paths(log), policy, allow_stale)

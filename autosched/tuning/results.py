@@ -17,7 +17,7 @@ from tuning_logs.intervals import Interval, paired_ratio, ratio_interval
 from tuning_logs.text import duration_text, ratio_text
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TuneResult:
     """What a search found.
 
@@ -73,6 +73,9 @@ class TuneResult:
         lines = effort_lines(self.ladder, self.work, self.wall_s, self.trials_done)
         return "\n".join([*lines, *([self.disturbed] if self.disturbed else [])])
 
+    def __repr__(self) -> str:
+        return f"<TuneResult {self}>"
+
     def __str__(self) -> str:
         best = duration_text(self.best.measurement.latency_s) if self.best else "no kernel"
         against = f", {ratio_text(self.speedup, self.speedup_interval)} the library" if self.speedup else ""
@@ -84,10 +87,10 @@ class TuneResult:
             "interrupted": f"interrupted after {self.trials_done} trials, {self.trials_known} known before; "
             "run it again to go on",
         }
-        return f"{self.workload.label} on {self.target.device}: {best}{against} ({why[self.ending]}{failed})"
+        return f"{self.workload.label} on {self.target.label}: {best}{against} ({why[self.ending]}{failed})"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TracedTuneResult:
     """The results of one search per workload of `traced`: of one way to cut it after the other, each once."""
 
@@ -117,6 +120,9 @@ class TracedTuneResult:
         if not self.traced.workloads:
             return str(self)
         return "\n\n".join(f"{r.workload.label}\n{r.report}" for r in self.results)
+
+    def __repr__(self) -> str:
+        return f"<TracedTuneResult {self}>"
 
     def __str__(self) -> str:
         if not self.traced.workloads:

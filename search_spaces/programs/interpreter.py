@@ -92,13 +92,14 @@ class _Program:
     def step(self, s: Statement) -> None:
         match s:
             case Load():
-                self._set(s.dst, self._sliced(self.memory[s.buffer], s.slices, s.fill))
+                self._load(s)
             case Gather():
                 self._gather(s)
             case Position():
-                self._set(s.dst, self._positions(s.piece).reshape(s.dst.shape))
+                own = s.dst.axes[-1:] if s.piece.extent is not None else ()
+                self._set(s.dst, self._placed(s.piece, own, s.dst.axes))
             case View():
-                self._set(s.dst, self._sliced(self.tiles[s.src][1], s.slices, 0.0))
+                self._set(s.dst, self._sliced(self.tiles[s.src][1], s.slices, s.dst.axes, 0.0))
             case Fill():
                 self._set(s.dst, np.full(s.dst.shape, s.value, dtype=_held_as(s.dst.dtype)))
             case Dot():
@@ -120,7 +121,8 @@ class _Program:
             case For():
                 for value in self.streamed.get(s.variable, range(s.extent)):
                     self.variables[s.variable] = value
-                    if all(map(self._within, (s.bound, *s.useful))):
+                    earlier = any(all(map(self._within, group)) for group in s.since)
+                    if not earlier and all(map(self._within, (s.bound, *s.useful, *s.until))):
                         self.run(s.body)
             case If():
                 self.run(s.then if self.variables[s.variable] == s.value else s.otherwise)
@@ -164,26 +166,37 @@ class _Program:
         values = values.astype(_held_as(s.dst.dtype), copy=False)
         axis = tile.axes.index(s.axis)
         if s.bound is not None:
-            inside = np.arange(tile.shape[axis]) + s.bound.start.evaluate(self.variables) < s.bound.size
-            shape = [-1 if d == axis else 1 for d in range(values.ndim)]
+            positions = self._placed(Slice(s.bound.start, tile.shape[axis], skew=s.bound.skew), (s.axis,), tile.axes)
             left_out = fold_identity(s.operator, is_integer(s.dst.dtype))
-            values = np.where(inside.reshape(shape), values, np.asarray(left_out, dtype=values.dtype))
+            inside = (positions >= 0) & (positions < s.bound.size)
+            values = np.where(inside, values, np.asarray(left_out, dtype=values.dtype))
         self._set(s.dst, FOLDS[s.operator](values, axis=axis))
 
     def _positions(self, piece: Slice) -> Array:
         return piece.start.evaluate(self.variables) + piece.step * np.arange(piece.extent or 1)
 
-    def _indices(self, slices: Sequence[Slice]) -> list[Array]:
-        """One index array per dimension, shaped to broadcast to the sliced dimensions."""
-        sliced = [i for i, piece in enumerate(slices) if piece.extent is not None]
-        result = []
-        for i, piece in enumerate(slices):
-            index = self._positions(piece)
-            shape = [1] * len(sliced)
-            if piece.extent is not None:
-                shape[sliced.index(i)] = -1
-            result.append(index.reshape(shape))
-        return result
+    def _placed(self, piece: Slice, own: tuple[str, ...], axes: tuple[str, ...]) -> Array:
+        """The positions of a slice that has the axis `own`, or none, shaped to broadcast to a tile with `axes`."""
+        placed = _aligned(self._positions(piece) if own else self._positions(piece)[0], own, axes)
+        if piece.skew is None:
+            return placed
+        behind = np.zeros((), np.int64)
+        for axis, row, apart in piece.skew.terms:
+            behind = behind + apart * self._placed(row, (axis,) if row.extent is not None else (), axes)
+        return placed - behind % piece.skew.vector
+
+    def _indices(self, slices: Sequence[Slice], axes: tuple[str, ...]) -> list[Array]:
+        """One index array per dimension, shaped to broadcast to a tile with `axes`: at last those that are sliced."""
+        count = sum(piece.extent is not None for piece in slices)
+        own = iter(axes[len(axes) - count :])
+        return [self._placed(p, (next(own),) if p.extent is not None else (), axes) for p in slices]
+
+    def _load(self, s: Load) -> None:
+        fill = s.fill
+        if not s.guarded and any(piece.skew for piece in s.slices):
+            # Whatever lies there, so something that shows.
+            fill = _unwritten(self.buffers[s.buffer].dtype)
+        self._set(s.dst, self._sliced(self.memory[s.buffer], s.slices, s.dst.axes, fill))
 
     def _gather(self, s: Gather) -> None:
         source = self.memory[s.buffer]
@@ -205,8 +218,8 @@ class _Program:
         fill = np.asarray(s.outside(self.buffers[s.buffer].dtype), dtype=source.dtype)
         self._set(s.dst, np.broadcast_to(np.where(inside, source[tuple(at)], fill), s.dst.shape))
 
-    def _sliced(self, source: Array, slices: Sequence[Slice], fill: float | int) -> Array:
-        index = self._indices(slices)
+    def _sliced(self, source: Array, slices: Sequence[Slice], axes: tuple[str, ...], fill: float | int) -> Array:
+        index = self._indices(slices, axes)
         inside = np.ones((), dtype=bool)
         for i, size, piece in zip(index, source.shape, slices, strict=True):
             if not piece.clamped:
@@ -216,9 +229,9 @@ class _Program:
 
     def _scatter(self, s: Store) -> None:
         target, buffer = self.memory[s.buffer], self.buffers[s.buffer]
-        index = self._indices(s.slices)
-        extents = [piece.extent for piece in s.slices if piece.extent is not None]
         tile, stored = self.tiles[s.src]
+        index = self._indices(s.slices, s.axes or tile.axes)
+        extents = [piece.extent for piece in s.slices if piece.extent is not None]
         values = np.broadcast_to(stored.transpose([tile.axes.index(x) for x in s.axes or tile.axes]), extents)
         full = [np.broadcast_to(i, values.shape).reshape(-1) for i in index]
         if not full:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -67,6 +67,7 @@ def slice_at(index: Affine, place: Place) -> Slice:
         piece = place[axis]
         if piece.extent is not None:
             assert moving.extent is None, f"{index} moves along two axes that have an extent"
+            assert piece.skew is None or c == 1, f"{index} takes steps of {c} from where vectors begin"
             moving = replace(piece, step=c * piece.step)
     return replace(moving, start=index.substituted({axis: place[axis].start for axis, _ in index.terms}))
 
@@ -107,6 +108,10 @@ class Emitter:
     body: list[Statement] = field(default_factory=list)
     fill: float = 0.0
     _known: dict[Expression, Tile | float | int] = field(default_factory=dict)
+
+    def within(self) -> Emitter:
+        """One for a body within this one's: it knows what this one has made, and keeps to itself what it makes."""
+        return replace(self, tiles=dict(self.tiles), body=[], _known=dict(self._known))
 
     def emit(self, expression: Expression, name: str = "t") -> Tile | float | int:
         """The tile (or constant) that holds the value of the expression; `name` is wanted for the last tile."""
@@ -194,9 +199,7 @@ class Emitter:
         dtype = "float32" if kind is float else "int64"
         for axis, coefficient in index.terms:
             piece = self.place[axis]
-            axes = (axis,) if piece.extent is not None else ()
-            shape = (piece.extent,) if piece.extent is not None else ()
-            along = Tile(self.names.fresh(f"at_{axis}"), axes, shape, dtype)
+            along = Tile(self.names.fresh(f"at_{axis}"), *self._tiled((axis,)), dtype)
             self.body.append(statements.Position(along, piece))
             scaled = along if coefficient == 1 else self.map("mul", along, kind(coefficient), dtype=dtype)
             total = scaled if total == 0 else self.map("add", scaled, total, dtype=dtype)
@@ -224,6 +227,13 @@ class Emitter:
         self.body.append(statements.Gather(dst, gather.tensor, tuple(index), tuple(sliced), fill))
         return dst
 
+    def _tiled(self, axes: Iterable[str]) -> tuple[tuple[str, ...], tuple[int, ...]]:
+        """Those of the axes that have an extent here, after those along which they are moved back; and the extents."""
+        own = [x for x in axes if self.place[x].extent is not None]
+        back = [x for o in own if (skew := self.place[o].skew) for x in skew.axes if x not in own]
+        extents = {x: extent for x in (*back, *own) if (extent := self.place[x].extent) is not None}
+        return tuple(extents), tuple(extents.values())
+
     def _moving(self, index: Affine) -> tuple[str, ...]:
         """The axes of a form that have an extent here."""
         return tuple(v for v, _ in index.terms if self.place[v].extent is not None)
@@ -234,8 +244,7 @@ class Emitter:
         if why_not_sliced(access, [x for x, piece in self.place.items() if piece.extent is not None]):
             return self._gather(Gather(access.tensor, access.index), self.fill if outside is None else outside)
         slices = slices_at(access, self.place)
-        axes = tuple(x for i in access.index for x in self._moving(i))
-        shape = tuple(s.extent for s in slices if s.extent is not None)
+        axes, shape = self._tiled(x for i in access.index for x in self._moving(i))
         dst = Tile(self.names.fresh(access.tensor), axes, shape, element)
         fill = self.fill if outside is None else outside
         self.body.append(Load(dst, access.tensor, slices, fill, guarded=outside is not None))

@@ -18,7 +18,8 @@ class Load:
     """`dst = buffer[slices]`; the axes of `dst` are the sliced dimensions, in the buffer's order.
 
     `panels`: copy into this layout (CPU). Without it a CPU backend may read in place. `via`: how a GPU addresses it.
-    `guarded`: what is outside the buffer is used, and is `fill`. Otherwise only what nobody uses is outside.
+    `guarded`: what is outside the buffer is used, and is `fill`. Otherwise only what nobody uses is outside; of a slice
+    that is moved back it may be anything.
     """
 
     dst: Tile
@@ -189,6 +190,8 @@ class For:
     `flatten`: one loop is made of this one and the loop over tiles around it, so that operands of the next tile are
     loaded while this one ends (GPU). `useful`: an iteration outside of one of these changes nothing, and may be left
     out; where the variable makes the start smaller, the first iterations are outside.
+    Several loops may have parts of the iterations each: this one those that are within all of `until`, and without
+    those that are within all of one of the groups of `since`; the start of every such bound grows with the variable.
     """
 
     variable: str
@@ -198,6 +201,8 @@ class For:
     flatten: bool = False
     bound: Bound | None = None
     useful: tuple[Bound, ...] = ()
+    until: tuple[Bound, ...] = ()
+    since: tuple[tuple[Bound, ...], ...] = ()
 
     def along(self, bound: Bound) -> tuple[int, Affine]:
         """How much the start of a bound grows with the variable, and what it is at the first iteration."""

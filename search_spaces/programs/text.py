@@ -98,6 +98,8 @@ def _statement_text(s: Statement) -> str:
             marks = [f"{s.pipeline_stages} stages"] if s.pipeline_stages else []
             marks += ["flattened"] if s.flatten else []
             marks += [f"while {s.bound.start} < {s.bound.size}"] if s.bound else []
+            marks += [f"until not {b.start} < {b.size}" for b in s.until]
+            marks += [f"since not all {', '.join(f'{b.start} < {b.size}' for b in group)}" for group in s.since]
             marks += [f"of use where {b.start} < {b.size}" for b in s.useful]
             return f"for {s.variable} in {s.extent}:" + (f"  # {', '.join(marks)}" if marks else "")
         case If():

@@ -41,26 +41,58 @@ class Slice:
 
     `extent=None` picks a single index, and the tile does not have that axis. `clamped`: positions beyond the end of the
     buffer read its last one instead of a fill value, so that no load needs a mask; for what nobody uses. `step`: from
-    one position to the next, which may be negative.
+    one position to the next, which may be negative. `skew`: how far all of them are moved back.
     """
 
     start: Affine
     extent: int | None = None
     clamped: bool = False
     step: int = 1
+    skew: Skew | None = None
 
     def __str__(self) -> str:
         clamped = " clamped" if self.clamped else ""
+        if self.extent is None:
+            return f"{self.start}{clamped}"
         step = "" if self.step == 1 else f" step {self.step}"
-        return f"{self.start}{clamped}" if self.extent is None else f"{self.start} : +{self.extent}{step}{clamped}"
+        back = f" - {self.skew}" if self.skew else ""
+        return f"{self.start}{back} : +{self.extent}{step}{clamped}"
+
+
+@dataclass(frozen=True, slots=True)
+class Skew:
+    """How far a row begins behind a whole number of vectors: the sum of `terms` modulo `vector`, in elements.
+
+    A term is an axis, where it lies, and how many elements its neighbours are apart. Moved back by that, the slices of
+    rows that begin anywhere in memory begin at vectors, each with some elements of the row before it:
+
+        rows of 5 elements, vectors of 4   |0 0 0 0|0 1 1 1|1 1 2 2|…   row 1 is moved back by 5 % 4 = 1
+    """
+
+    terms: tuple[tuple[str, Slice, int], ...]
+    vector: int
+
+    def __str__(self) -> str:
+        return f"({' + '.join(f'{axis}*{apart}' for axis, _, apart in self.terms)}) % {self.vector}"
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The axes of a tile along which it differs."""
+        return tuple(axis for axis, piece, _ in self.terms if piece.extent is not None)
+
+    @property
+    def most(self) -> int:
+        """The largest that it can be."""
+        return self.vector - math.gcd(self.vector, *(apart for _, _, apart in self.terms))
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The condition `start < size`; for an axis of a tile, `start + position < size`."""
+    """The condition `start < size`; for an axis of a tile, `0 <= start - skew + position < size`."""
 
     start: Affine
     size: int
+    skew: Skew | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,4 +123,5 @@ def may_precede(piece: Slice, extents: Mapping[str, int]) -> bool:
 def reach(piece: Slice, extents: Mapping[str, int]) -> tuple[int, int]:
     """The smallest and the largest index that the slice can have."""
     along = piece.step * ((piece.extent or 1) - 1)
-    return piece.start.minimum(extents) + min(0, along), piece.start.maximum(extents) + max(0, along)
+    back = piece.skew.most if piece.skew else 0
+    return piece.start.minimum(extents) + min(0, along) - back, piece.start.maximum(extents) + max(0, along)

@@ -23,8 +23,10 @@ from search_spaces.programs.statements import Statement
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest, padded
+from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.pointwise import PREFETCH_BYTES, launch
+from search_spaces.sketches.rows.aligned_rows import ADDED, ALIGNED, AlignedRows, aligned_rows, with_aligned
 from search_spaces.sketches.rows.column_walk import ColumnWalk
 from search_spaces.sketches.rows.contributions import unchanged
 from search_spaces.sketches.rows.kept_loops import KeptLoops, Walking
@@ -57,16 +59,19 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     """One sketch for reductions."""
     structure = rows_on(workload, target)
     walks, where = Walks.of(structure), unchanged(structure)
-    knobs = _knobs(structure, target, walks)
+    aligned = None if any(where.values()) else aligned_rows(structure, target)
+    knobs = (*_knobs(structure, target, walks), *((ALIGNED,) if aligned else ()))
     of_rows = Walks.of(replace(structure, folds=folds_of_rows(structure))) if structure.kept else walks
     seeds = _seeds(structure, walks, knobs) if target.kind == "gpu" else _cpu_seeds(structure, walks, target, knobs)
     return (
         Sketch(
             "row_looped",
             knobs,
-            lambda values: _lower(structure, target, values, of_rows, where),
-            ("rows", "columns", "warps", "stages"),
-            seeds=seeds,
+            lambda values: _lower(structure, target, values, of_rows, where, aligned),
+            ("rows", "columns", "warps", "stages", *([ALIGNED.name] if aligned else [])),
+            rules=(Rule(("online", ALIGNED.name), walks.why_not_aligned),) if aligned else (),
+            seeds=with_aligned(seeds) if aligned else seeds,
+            added=ADDED if aligned else (),
         ),
     )
 
@@ -119,7 +124,7 @@ def _seeds(structure: Structure, walks: Walks, knobs: tuple[Knob, ...]) -> tuple
             "stages": stages,
             "streaming": False,
         }
-        seeds.append(Values({name: values[name] for name in own}))
+        seeds.append(Values({name: values[name] for name in own if name in values}))
     return tuple(seeds)
 
 
@@ -147,7 +152,12 @@ def folds_of_rows(structure: Structure) -> tuple[Stage, ...]:
 
 
 def _lower(
-    structure: Structure, target: Target, values: Values, walks: Walks, where: Mapping[str, frozenset[Affine]]
+    structure: Structure,
+    target: Target,
+    values: Values,
+    walks: Walks,
+    where: Mapping[str, frozenset[Affine]],
+    aligned: AlignedRows | None,
 ) -> TileProgram:
     """`walks`: of folds over all reduced axes; `where`: where points leave folds unchanged."""
     workload = structure.workload
@@ -156,6 +166,8 @@ def _lower(
     one_by_one, around = structure.outer and target.kind != "gpu", structure.reduced[:-1]
     walk = ColumnWalk(structure.column.extent, width, one_by_one=one_by_one, stages=stages, around=around)
     rows = RowTiles(structure, values.tile("rows"), walk.walked)
+    if aligned and values.flag(ALIGNED.name):
+        walk = replace(walk, skew=aligned.skew(rows.place))
     names, known = Names({s.name for s in workload.stages}), dict[str, Tile]()
     how = Walking(values.get("accumulate") == "point", values.flag("online"), values.flag("streaming"))
     body: list[Statement] = []

@@ -26,6 +26,7 @@ from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.pointwise import PREFETCH_BYTES, launch
 from search_spaces.sketches.row_looped import column_tiling
+from search_spaces.sketches.rows.aligned_rows import ADDED, ALIGNED, AlignedRows, aligned_rows, with_aligned
 from search_spaces.sketches.rows.column_walk import ColumnWalk
 from search_spaces.sketches.rows.row_parts import (
     ROWS_OUTER,
@@ -69,15 +70,20 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     if not _splits(structure, target):
         raise UnmatchedError(f"rows of {_points(structure)} elements are too short to share among programs")
     walks, on_cpu = Walks.of(structure), target.kind != "gpu"
-    knobs = _knobs(structure, target, walks)
+    aligned = aligned_rows(structure, target)
+    knobs = (*_knobs(structure, target, walks), *((ALIGNED,) if aligned else ()))
+    seeds = () if on_cpu else _seeds(structure, target, walks, {k.name: k for k in knobs})
+    rules = (Rule(("split", "columns"), lambda values: _why_idle(structure, values)),) if on_cpu else ()
+    rules += (Rule(("online", ALIGNED.name), walks.why_not_aligned),) if aligned else ()
     return (
         Sketch(
             "row_split",
             knobs,
-            lambda values: _lower(structure, target, values, walks.when(values.flag("online"))),
-            ("rows", "split", "columns", "warps", "stages"),
-            rules=(Rule(("split", "columns"), lambda values: _why_idle(structure, values)),) if on_cpu else (),
-            seeds=() if on_cpu else _seeds(structure, target, walks, {k.name: k for k in knobs}),
+            lambda values: _lower(structure, target, values, walks.when(values.flag("online")), aligned),
+            ("rows", "split", "columns", "warps", "stages", *([ALIGNED.name] if aligned else [])),
+            rules=rules,
+            seeds=with_aligned(seeds) if aligned else seeds,
+            added=ADDED if aligned else (),
         ),
     )
 
@@ -161,18 +167,23 @@ def _seeds(structure: Structure, target: Target, walks: Walks, knobs: dict[str, 
                 "stages": stages,
                 "streaming": False,
             }
-            seeds.append(Values({name: values[name] for name in knobs}))
+            seeds.append(Values({name: values[name] for name in knobs if name in values}))
     return tuple(seeds)
 
 
-def _lower(structure: Structure, target: Target, values: Values, walks: Sequence[Group]) -> TileProgram:
+def _lower(
+    structure: Structure, target: Target, values: Values, walks: Sequence[Group], aligned: AlignedRows | None
+) -> TileProgram:
     workload = structure.workload
     _, width = values.tiling("columns")
     split, around = values.integer("split"), structure.reduced[:-1]
     stages = values.integer("stages") if "stages" in values else 0
     shares_around = _shares_around(structure, split)
     walk = ColumnWalk(structure.column.extent, width, split, stages=stages, around=around, shares_around=shares_around)
-    parts = _Parts(RowTiles(structure, values.tile("rows"), walk.walked), walk, by_point=target.kind == "gpu")
+    rows = RowTiles(structure, values.tile("rows"), walk.walked)
+    if aligned and values.flag(ALIGNED.name):
+        walk = replace(walk, skew=aligned.skew(rows.place))
+    parts = _Parts(rows, walk, by_point=target.kind == "gpu")
     launched = launch(target, values)
     points, per_row = split_outputs(structure)
     early = ready_early(structure, points)

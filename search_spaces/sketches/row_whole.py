@@ -19,8 +19,10 @@ from search_spaces.programs.lowering import buffers
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.schedules.knobs import Choice, Knob, Values, nearest, padded
+from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.pointwise import PERSISTENT_PROGRAMS_PER_SM, PREFETCH_BYTES, launch
+from search_spaces.sketches.rows.aligned_rows import ADDED, ALIGNED, AlignedRows, aligned_rows, with_aligned
 from search_spaces.sketches.rows.row_parts import ROWS_OUTER, RowTiles, fold_along, row_tiling, rows_on
 from search_spaces.structure.axes import Structure
 from search_spaces.workloads.expressions.affine import Affine
@@ -42,11 +44,38 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     """One sketch for reductions of rows that fit a tile; on a CPU, of rows that lie along memory."""
     structure = rows_on(workload, target)
     _check_size(structure, target)
-    knobs = _gpu_knobs(structure, target) if target.kind == "gpu" else _cpu_knobs(structure, target)
+    aligned = aligned_rows(structure, target)
+
+    def too_long(values: Values) -> str | None:
+        return _why_too_long(structure, target, values, aligned)
+
+    knobs = _gpu_knobs(structure, target, aligned) if target.kind == "gpu" else _cpu_knobs(structure, target)
     seeds = _seeds(structure, target, {k.name: k for k in knobs}) if target.kind == "gpu" else ()
     return (
-        Sketch("row_whole", knobs, lambda values: _lower(structure, target, values), ("rows", "warps"), seeds=seeds),
+        Sketch(
+            "row_whole",
+            knobs,
+            lambda values: _lower(structure, target, values, aligned),
+            ("rows", "warps", *([ALIGNED.name] if aligned else [])),
+            rules=(Rule(("rows", ALIGNED.name), lambda v: _why_too_long(structure, target, v, aligned)),)
+            if aligned
+            else (),
+            seeds=seeds,
+            added=ADDED if aligned else (),
+        ),
     )
+
+
+def _why_too_long(structure: Structure, target: Target, values: Values, aligned: AlignedRows | None) -> str | None:
+    """With what lies before it in its first vector a row may take twice the tile."""
+    elements = values.tile("rows") * padded_elements(structure, target, _used(values, aligned))
+    if elements > MAX_ELEMENTS:
+        return f"a tile of whole vectors has {elements} elements; at most {MAX_ELEMENTS} are allowed"
+    return None
+
+
+def _used(values: Values, aligned: AlignedRows | None) -> AlignedRows | None:
+    return aligned if values.get(ALIGNED.name) else None
 
 
 def _check_size(structure: Structure, target: Target) -> None:
@@ -69,13 +98,14 @@ def _seeds(structure: Structure, target: Target, knobs: dict[str, Knob]) -> tupl
     least = _NEARLY * (ROWS_OUTER[0] if structure.outer else 1)
     sizes = [(elements * WARP * warps / columns, warps) for elements, warps in _SEEDS]
     fitting = [(rows, warps) for rows, warps in sizes if rows >= least][:_MOST_STARTS]
-    return tuple(
+    plain = tuple(
         Values({"rows": nearest(knobs["rows"], rows), "warps": warps, "persistent": False, "streaming": False})
         for rows, warps in fitting
     )
+    return with_aligned(plain) if ALIGNED.name in knobs else plain
 
 
-def _gpu_knobs(structure: Structure, target: Target) -> tuple[Knob, ...]:
+def _gpu_knobs(structure: Structure, target: Target, aligned: AlignedRows | None) -> tuple[Knob, ...]:
     rows = row_tiling(structure, target)
     fitting = tuple(v for v in rows.values if v[-1] * padded_elements(structure, target) <= MAX_ELEMENTS)
     return (
@@ -83,6 +113,7 @@ def _gpu_knobs(structure: Structure, target: Target) -> tuple[Knob, ...]:
         Choice("warps", (1, 2, 4, 8, 16, 32)),
         Choice("persistent", (False, True)),
         Choice("streaming", (False, True)),
+        *((ALIGNED,) if aligned else ()),
     )
 
 
@@ -95,23 +126,27 @@ def _cpu_knobs(structure: Structure, target: Target) -> tuple[Knob, ...]:
     )
 
 
-def padded_elements(structure: Structure, target: Target) -> int:
+def padded_elements(structure: Structure, target: Target, aligned: AlignedRows | None = None) -> int:
     """The elements of a whole row in a tile."""
-    return math.prod(piece.extent or 1 for piece in _pieces(structure, target).values())
+    return math.prod(piece.extent or 1 for piece in _pieces(structure, target, aligned).values())
 
 
-def _pieces(structure: Structure, target: Target) -> dict[Axis, Slice]:
+def _pieces(structure: Structure, target: Target, aligned: AlignedRows | None) -> dict[Axis, Slice]:
     """All of every reduced axis: a GPU tile has a power of two, of at least 16 along memory."""
-    extents = {x: padded(x.extent) if target.kind == "gpu" else x.extent for x in structure.reduced}
+    before = aligned.most if aligned else 0
+    extents = {x: padded(x.extent + before) if target.kind == "gpu" else x.extent for x in structure.reduced}
     if target.kind == "gpu" and not structure.outer:
         extents[structure.column] = max(16, extents[structure.column])
     return {x: Slice(Affine(), extent) for x, extent in extents.items()}
 
 
-def _lower(structure: Structure, target: Target, values: Values) -> TileProgram:
-    workload, pieces = structure.workload, _pieces(structure, target)
+def _lower(structure: Structure, target: Target, values: Values, aligned: AlignedRows | None) -> TileProgram:
+    aligned = _used(values, aligned)
+    workload, pieces = structure.workload, _pieces(structure, target, aligned)
     around = {x.name: piece for x, piece in pieces.items() if x != structure.column}
     rows = RowTiles(structure, values.tile("rows"), around)
+    if aligned:
+        pieces[structure.column] = replace(pieces[structure.column], skew=aligned.skew(rows.place))
     emitter = rows.emitter(pieces[structure.column], Names(), {})
     known: dict[str, Tile] = emitter.tiles
     for stage in structure.folds:

@@ -19,7 +19,7 @@ Operands of a dot are rounded to its element type, and nothing between two produ
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
 from search_spaces.errors import UnmatchedError
@@ -74,7 +74,7 @@ class Chain:
     walked: tuple[Axis, ...]
     inner: tuple[ChainedProduct, ...]
     folds: tuple[Stage, ...]
-    carried: Mapping[str, ChainedProduct]
+    carried: Mapping[str, ChainedProduct] = field(hash=False)
     results: tuple[tuple[str, Expression], ...]
     coefficient: float = 1.0
 
@@ -96,6 +96,17 @@ class Chain:
         """The axes that inner products sum over and that carried ones carry, each once."""
         carried = (x for p in self.carried.values() for x in p.carried)
         return tuple(dict.fromkeys((*(x for p in self.inner for x in p.summed), *carried)))
+
+    @property
+    def row_tensors(self) -> tuple[str, ...]:
+        """The inputs that the rows of inner products are made of."""
+        return tuple(dict.fromkeys(a.tensor for p in self.inner for a in accesses(p.a)))
+
+    @property
+    def walked_tensors(self) -> tuple[str, ...]:
+        """The inputs that rows are multiplied with."""
+        products = (*self.inner, *self.carried.values())
+        return tuple(dict.fromkeys(a.tensor for p in products for a in accesses(p.b)))
 
     @cached_property
     def walk(self) -> Group:

@@ -25,6 +25,7 @@ from search_spaces.workloads.canonical import Canonical, canonical
 from search_spaces.workloads.dtypes import FLOAT8, FLOATS, dtype, is_float, is_integer
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions import expression_json
+from search_spaces.workloads.expressions.constants import with_constants_computed
 from search_spaces.workloads.expressions.kinds import check_kinds, is_integral
 from search_spaces.workloads.expressions.walking import accesses, affine_forms, flops, gathers, variables
 from search_spaces.workloads.stages import (
@@ -260,7 +261,9 @@ class Workload:
             )
             where = ", ".join(a.name for a in s.axes)
             stored = ", stored" if len(self.outputs) > 1 and s.name in self.output_names else ""
-            lines.append(f"  {s.name}[{where}] = {fold}{ex.to_text(s.expression)}  : {s.dtype}{stored}")
+            lines.append(
+                f"  {s.name}[{where}] = {fold}{ex.to_text(with_constants_computed(s.expression))}  : {s.dtype}{stored}"
+            )
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:

@@ -45,6 +45,7 @@ from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Access
 
 sys.path.append(str(Path(__file__).parents[1]))
+from chained_workloads import Scores, attention
 from dependent_workloads import IN_ONE_WALK, IN_SEVERAL
 from fused_workloads import gated, prepared, sum_of_products
 from structured_workloads import POINTWISE, REDUCTIONS
@@ -81,6 +82,8 @@ GPU_WORKLOADS = (
     gated(17, 64, 99, prologue="relu_scale"),
     sum_of_products(33, 65, 90, "float32"),
     prepared(37, 70, 515, prologue="decayed", computed="ab"),
+    attention(2, 40, 70, 48, scores=Scores(causal=True, with_logarithm=True), shared=2, values=16),
+    attention(1, 33, 33, 32, "float32", Scores(bias="mc", slopes=True)),
 )
 
 

@@ -103,7 +103,7 @@ class MemoryPrinter:
             added = f"{name}.atomic_add([{starts}], {value})"
             self.block.write(added if s.atomic else self.moves.store(name, starts, value))
             return
-        place = self.indexing.place(buffer, self.parameters.pointers[buffer.name], s.slices, axes)
+        place = self.indexing.place(buffer, self.parameters.pointers[buffer.name], s.slices, axes, stored=True)
         mask = [f"mask={place.mask}"] if place.mask else []
         if s.atomic:
             self.block.write(call("tl.atomic_add", place.pointer, value, *mask, 'sem="relaxed"'))

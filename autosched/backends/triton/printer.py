@@ -12,7 +12,7 @@ from autosched.backends.backend import CompileError
 from autosched.backends.triton.language import operators
 from autosched.backends.triton.language.folds import folded_tiles
 from autosched.backends.triton.language.grid import print_grid, stream_iterations
-from autosched.backends.triton.language.index import Indexing, expand
+from autosched.backends.triton.language.index import Along, Indexing, expand
 from autosched.backends.triton.language.loops import turns
 from autosched.backends.triton.language.scope import Block, Identifiers, Scope, call, identifier
 from autosched.backends.triton.language.tiles import TRITON_TYPES, Tiles, constant
@@ -114,9 +114,8 @@ class KernelPrinter:
         if s.piece.extent is None:
             self._tiles.assign(s.dst, f"tl.cast({self._indexing.affine(s.piece.start)}, {TRITON_TYPES[s.dst.dtype]})")
             return
-        (axis,) = s.dst.axes
-        positions = self._indexing.offsets(axis, s.piece.start, s.piece.extent, s.piece.step)
-        self._tiles.assign(s.dst, f"{positions}.to({TRITON_TYPES[s.dst.dtype]})")
+        positions = self._indexing.positions(s.dst.axes[-1], s.piece)
+        self._tiles.assign(s.dst, f"{positions.name}.to({TRITON_TYPES[s.dst.dtype]})")
 
     def _view(self, s: View) -> None:
         source = self._tiles[s.src]
@@ -171,14 +170,14 @@ class KernelPrinter:
         if s.dst.axes != rest:
             raise CompileError(f"{s.operator} of {s.src} over {s.axis} has axes {list(rest)}, not {list(s.dst.axes)}")
         text = self._tiles.operand(source, source.axes, s.dst.dtype)
-        mask = self._bound_mask(s.bound, s.axis, source.extent(s.axis)) if s.bound else ""
+        mask = self._bound_mask(s.bound, s.axis, source.extent(s.axis)) if s.bound else None
         if mask:
             left_out = constant(fold_identity(s.operator, s.dst.dtype == "int64"), s.dst.dtype)
-            text = f"tl.where({mask}{expand((s.axis,), source.axes)}, {text}, {left_out})"
+            text = f"tl.where({mask.name}{expand(mask.axes, source.axes)}, {text}, {left_out})"
         self._tiles.assign(s.dst, operators.fold(s.operator, text, source.axes.index(s.axis)))
 
-    def _bound_mask(self, bound: Bound, axis: str, extent: int) -> str:
-        return self._indexing.mask(axis, Slice(bound.start, extent), bound.size)
+    def _bound_mask(self, bound: Bound, axis: str, extent: int) -> Along | None:
+        return self._indexing.inside(axis, Slice(bound.start, extent, skew=bound.skew), bound.size)
 
     def _split(self, s: Split) -> None:
         source = self._tiles[s.src]
@@ -192,7 +191,7 @@ class KernelPrinter:
 
     def _for(self, s: For) -> None:
         streamed = stream_iterations(self._kernel.grid, s.variable)
-        if s.extent == 1 and s.bound is None:
+        if s.extent == 1 and s.bound is None and not (s.until or s.since):
             self._print_body(s.body)
             return
         attributes = [f"num_stages={s.pipeline_stages}"] if s.pipeline_stages else []

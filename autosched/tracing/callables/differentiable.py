@@ -22,6 +22,7 @@ from autosched.kernels.kernel import Kernel
 from autosched.tracing.callables.function import TracedFunction, argument_names, cut
 from autosched.tracing.callables.kernel import TracedKernel
 from autosched.tracing.capture.capture import Captured, decompositions, name_of, strides_of
+from autosched.tracing.capture.closed_over import named_by_user
 from autosched.tracing.capture.decomposing import has_gradient_operators, one_sided
 from autosched.tracing.capture.graph_rewriting import read_from_their_memory, without_tokens
 from autosched.tracing.capture.structure import Structure, flattened
@@ -30,7 +31,7 @@ from search_spaces import InputError, Target, Workload
 from tuning_logs import TuningRecord
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DifferentiableFunction:
     """A traced function with its gradient.
 
@@ -79,6 +80,14 @@ class DifferentiableFunction:
         """What the kernels of both directions compute, each once."""
         return tuple({w.key: w for w in (*self.forward.workloads, *self.backward.workloads)}.values())
 
+    @property
+    def parts(self) -> str:
+        """Of what both directions are made."""
+        return f"{self.forward.parts} forward, {self.backward.parts} backward"
+
+    def __repr__(self) -> str:
+        return f"<DifferentiableFunction {self.forward.label}: {self.parts}>"
+
     def __str__(self) -> str:
         return f"forward: {self.forward}\nbackward: {self.backward}"
 
@@ -124,8 +133,8 @@ def trace_with_gradient(
     gradients = _output(backward)
     places = iter(range(len(gradients)))
     return DifferentiableFunction(
-        forward=cut(_captured(forward), function, name, names, allow_fallback),
-        backward=cut(_captured(backward), function, f"{name}_backward", kept, allow_fallback),
+        forward=cut(_captured(forward, function), function, name, names, allow_fallback),
+        backward=cut(_captured(backward, function), function, f"{name}_backward", kept, allow_fallback),
         results=results,
         differentiable=tuple(n for n, r in enumerate(example) if r.requires_grad),
         gradients=tuple(None if g is None else next(places) for g in gradients),
@@ -158,13 +167,22 @@ class DifferentiableKernel:
         self.forward = TracedKernel(traced.forward, kernels)
         self.backward = TracedKernel(traced.backward, kernels)
 
-    def __call__(self, *tensors: Tensor) -> Any:
-        """What the function returns, in the same structure.
+    def __repr__(self) -> str:
+        return f"<DifferentiableKernel {self.traced.forward.label}: {self.traced.parts}>"
+
+    def __deepcopy__(self, memo: object) -> DifferentiableKernel:
+        """Itself, as of a function: nothing in it changes."""
+        return self
+
+    def __call__(self, *tensors: Tensor, **named: Tensor) -> Any:
+        """What the function returns, in the same structure. Tensors may also be given by the function's names for them.
 
         Raises:
             OutOfMemoryError: there is no memory for a result.
             InputError: as `TracedKernel`, or a tensor requires a gradient that was not traced.
         """
+        if named:
+            tensors = self.traced.forward.in_order(tensors, named)
         self.forward.check_constants()
         for argument, tensor, required in zip(self.forward.arguments, tensors, self.traced.required, strict=False):
             if not required and isinstance(tensor, Tensor) and tensor.requires_grad and torch.is_grad_enabled():
@@ -196,13 +214,17 @@ class _Call(torch.autograd.Function):
         return (None, *(None if place is None else made[place] for place in kernel.traced.gradients))
 
 
-def _captured(module: fx.GraphModule) -> Captured:
-    named = {n.name: attrgetter(str(n.target))(module) for n in module.graph.nodes if n.op == "get_attr"}
+def _captured(module: fx.GraphModule, function: Callable[..., Any]) -> Captured:
+    held = {n.name: attrgetter(str(n.target))(module) for n in module.graph.nodes if n.op == "get_attr"}
+    named = named_by_user(function, held)
+    constants = {node: named[node][1] if node in named else other for node, other in held.items()}
+    names = {node: name for node, (name, _) in named.items()}
     # What is None among gradients is no result.
     made = [m for m in _output(module) if m is not None]
     _, structure = flattened(tuple(torch.empty(()) for _ in made))
     laid_out = read_from_their_memory(module.graph)
-    return Captured(module.graph, named, structure, laid_out, tuple(strides_of(m.meta["val"]) for m in made))
+    strides = tuple(strides_of(m.meta["val"]) for m in made)
+    return Captured(module.graph, constants, structure, laid_out, strides, names)
 
 
 def _output(module: fx.GraphModule) -> list[Any]:

@@ -36,7 +36,7 @@ _POINTS = 4
 _MOST_TRIED = 8
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class DynamicFunction:
     """A function at every size from `low` to `high` of some dimensions of its arguments, tuned at `points`.
 
@@ -44,8 +44,8 @@ class DynamicFunction:
     which of the ways that there are.
     """
 
-    function: Callable[..., Any] = field(repr=False)
-    examples: tuple[Tensor, ...] = field(repr=False)
+    function: Callable[..., Any]
+    examples: tuple[Tensor, ...]
     dims: Mapping[int, int]
     low: int
     high: int
@@ -53,7 +53,7 @@ class DynamicFunction:
     allow_fallback: bool = False
     target: Target | None = None
     cut: int = 0
-    _traced: dict[int, TracedFunction] = field(default_factory=dict, repr=False)
+    _traced: dict[int, TracedFunction] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -106,6 +106,9 @@ class DynamicFunction:
     def workloads(self) -> tuple[Workload, ...]:
         """What the kernels of all tuned sizes compute, each once."""
         return tuple({w.key: w for point in self.points for w in self.at(point).workloads}.values())
+
+    def __repr__(self) -> str:
+        return f"<DynamicFunction {self.label}: {self.at(self.points[-1]).parts}>"
 
     def __str__(self) -> str:
         shown, last = ", ".join(map(str, self.points)), self.points[-1]
@@ -164,15 +167,24 @@ class DynamicKernel:
             p: TracedKernel(dynamic.at(p), known) for p, known in self._tuned.items()
         }
 
-    def __call__(self, *tensors: Tensor) -> Any:
-        """What the function returns.
+    def __repr__(self) -> str:
+        return f"<DynamicKernel {self.dynamic.label}: {self.dynamic.at(self.dynamic.points[-1]).parts}>"
+
+    def __deepcopy__(self, memo: object) -> DynamicKernel:
+        """Itself, as of a function: what it learns of further sizes is right for all."""
+        return self
+
+    def __call__(self, *tensors: Tensor, **named: Tensor) -> Any:
+        """What the function returns. Tensors may also be given by the function's names for them.
 
         Raises:
             InputError: the size is out of range; or as `TracedKernel`.
             AutoschedError: no kernel for this size passes its check.
         """
+        if named:
+            tensors = self.dynamic.at(self.dynamic.points[-1]).in_order(tensors, named)
         argument, dim = next(iter(self.dynamic.dims.items()))
-        if len(tensors) <= argument or tensors[argument].ndim <= dim:
+        if len(tensors) <= argument or not isinstance(tensors[argument], Tensor) or tensors[argument].ndim <= dim:
             expected = f"{len(self.dynamic.examples)} tensors, of which number {argument} has a dimension {dim}"
             raise InputError(f"{self.dynamic.name} takes {expected}")
         return self.at(int(tensors[argument].shape[dim]))(*tensors)

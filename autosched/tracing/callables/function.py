@@ -25,7 +25,7 @@ from tuning_logs import TuningRecord
 _FALLBACK = "trace(..., allow_fallback=True) leaves what has no kernel to PyTorch"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TracedFunction:
     """A function at the shapes, element types and strides of its example inputs, cut into kernels.
 
@@ -36,15 +36,15 @@ class TracedFunction:
     """
 
     name: str
-    function: Callable[..., Any] = field(repr=False)
-    sources: tuple[Source, ...] = field(repr=False)
-    steps: tuple[Step, ...] = field(repr=False)
-    results: tuple[Value, ...] = field(repr=False)
-    stored: tuple[Value, ...] = field(repr=False)
+    function: Callable[..., Any]
+    sources: tuple[Source, ...]
+    steps: tuple[Step, ...]
+    results: tuple[Value, ...]
+    stored: tuple[Value, ...]
     structure: Structure
-    other_cuts: tuple[TracedFunction, ...] = field(default=(), repr=False)
-    again: Callable[[Target], TracedFunction] | None = field(default=None, repr=False)
-    _for_targets: dict[Target, TracedFunction] = field(default_factory=dict, init=False, repr=False)
+    other_cuts: tuple[TracedFunction, ...] = ()
+    again: Callable[[Target], TracedFunction] | None = None
+    _for_targets: dict[Target, TracedFunction] = field(default_factory=dict, init=False)
 
     def for_target(self, target: Target) -> TracedFunction:
         """The function cut so that every kernel has a schedule on the target: as it is here, if that is so already.
@@ -113,6 +113,13 @@ class TracedFunction:
         return f"{self.name}({given})"
 
     @property
+    def parts(self) -> str:
+        """Of what it is made: `2 kernels, 1 operator of PyTorch`."""
+        kernels, others = len(self.launched), len(self.left_to_pytorch)
+        made = f"{kernels} kernel{'s' * (kernels != 1)}"
+        return f"{made}, {others} operator{'s' * (others != 1)} of PyTorch" if others else made
+
+    @property
     def flops(self) -> int:
         return sum(workload.flops for workload in self.launched)
 
@@ -121,6 +128,24 @@ class TracedFunction:
         """Fewest bytes to move: every argument and constant read once, every result written once."""
         from_memory = {v: v for v in (*self.sources, *(s for s in self.stored if not isinstance(s, Source)))}
         return sum(v.bytes for v in from_memory)
+
+    def in_order(self, tensors: Sequence[Tensor], named: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+        """The arguments of a call in which some were given by name.
+
+        Raises:
+            InputError: they are not those that the function takes.
+        """
+        names = [argument.name for argument in self.arguments]
+        rest = names[len(tensors) :]
+        if set(named) != set(rest):
+            given = [*(f"{len(tensors)} tensors" for _ in tensors[:1]), *(f"{name}=" for name in named)]
+            raise InputError(
+                f"{self.name} takes the tensors {', '.join(names)}, and returns new ones; got {', '.join(given)}"
+            )
+        return (*tensors, *(named[name] for name in rest))
+
+    def __repr__(self) -> str:
+        return f"<TracedFunction {self.label}: {self.parts}>"
 
     def __str__(self) -> str:
         lines = [f"traced {self.label}"]

@@ -9,7 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autosched.kernels.dispatch import Argument, Expected, ready_addresses
+from autosched.kernels.dispatch import (
+    Argument,
+    Expected,
+    check_transforms,
+    is_handled_elsewhere,
+    ready_addresses,
+)
 from autosched.kernels.kernel import Kernel
 from autosched.machine.torch_internals import allocator
 from autosched.tracing.callables.function import TracedFunction
@@ -31,6 +37,7 @@ class _Memory:
 
 
 _Run = Callable[[_Memory], None]
+_BREAKS_GRAPHS = "the kernels of a traced function are no operator; those of one workload are, autosched.Kernel"
 
 
 class TracedKernel:
@@ -74,7 +81,11 @@ class TracedKernel:
         self._runs = [self._run_of(step, self._by_key) for step in self.traced.steps]
 
     def __repr__(self) -> str:
-        return f"<TracedKernel {self.traced.label} of {len(self.traced.steps)} steps>"
+        return f"<TracedKernel {self.traced.label}: {self.traced.parts}>"
+
+    def __deepcopy__(self, memo: object) -> TracedKernel:
+        """Itself, as of a function: nothing in it changes."""
+        return self
 
     @property
     def target(self) -> Target:
@@ -85,14 +96,16 @@ class TracedKernel:
         """The generated source texts of its kernels, one after the other."""
         return "\n\n".join(kernel.source for kernel in self.kernels)
 
-    def __call__(self, *tensors: Tensor) -> Any:
-        """What the function returns, in the same structure.
+    def __call__(self, *tensors: Tensor, **named: Tensor) -> Any:
+        """What the function returns, in the same structure. Tensors may also be given by the function's names for them.
 
         Raises:
             OutOfMemoryError: there is no memory for a result.
             InputError: number, shape, dtype or device of the tensors is not what was traced, or one requires a
                 gradient. Nothing was computed.
         """
+        if named:
+            tensors = self.traced.in_order(tensors, named)
         self.check_constants()
         if not self.kernels and tensors and isinstance(tensors[0], Tensor) and tensors[0].device != self.device:
             self._bind(tensors[0].device)
@@ -112,6 +125,11 @@ class TracedKernel:
             return results[0]
         return tuple(results) if self._tuple else self.traced.structure.of(results)
 
+    # A call breaks the graph of what compiles a caller, which says so instead of looking into it. As
+    # torch.compiler.disable does, which loads the whole compiler first. A function declares no such attributes.
+    __call__._torchdynamo_disable = True  # type: ignore[attr-defined]
+    __call__._torchdynamo_disable_msg = _BREAKS_GRAPHS  # type: ignore[attr-defined]
+
     def check_constants(self) -> None:
         """Raise InputError where a tensor that the function closes over would get a gradient."""
         if self._trained and torch.is_grad_enabled():
@@ -126,6 +144,12 @@ class TracedKernel:
         if len(tensors) != len(self.arguments):
             names = ", ".join(a.description for a in self.arguments)
             raise InputError(f"{self.traced.name} takes {len(self.arguments)} tensors ({names}), got {len(tensors)}")
+        if any(map(is_handled_elsewhere, tensors)):
+            raise InputError(
+                f"{self.traced.name} is called on a tensor without data, as while a function is captured; expected "
+                "data: trace or export the function itself, without its kernel"
+            )
+        check_transforms([a for a in self.arguments if isinstance(a, Argument)], tensors)
         for argument, tensor in zip(self.arguments, tensors, strict=True):
             argument.check(tensor)
         return tuple(a.usable(t) for a, t in zip(self.arguments, tensors, strict=True))

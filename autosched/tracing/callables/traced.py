@@ -92,6 +92,17 @@ def cuts_of(traced: Traced) -> tuple[Traced, ...]:
     return traced.cuts
 
 
+def why_not_one(given: object, wanted: str) -> str | None:
+    """Why something is not one traced function, as `wanted` takes it: it is for several sizes, or with a gradient."""
+    match given:
+        case DynamicKernel(dynamic=known) | (DynamicFunction() as known):
+            return f"{known.label}: expected one of these sizes, as in {wanted}(….at({known.points[-1]}))"
+        case DifferentiableFunction() | DifferentiableKernel():
+            return f"{given!r}: expected the function without its gradient, as traced without backward=True"
+        case _:
+            return None
+
+
 def loaded(traced: Traced, kernels: Mapping[str, Kernel]) -> LoadedFunction:
     """The function computed by these kernels, one for every one of its workloads, by the workload's key.
 

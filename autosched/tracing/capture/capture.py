@@ -12,7 +12,7 @@ import sys
 import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from torch import Tensor, fx
 from torch._decomp import core_aten_decompositions, get_decompositions
 from torch.export.graph_signature import InputKind
 
+from autosched.tracing.capture.closed_over import named_by_user
 from autosched.tracing.capture.fused_functions import TakenApart
 from autosched.tracing.capture.graph_rewriting import (
     padded_with_signs,
@@ -79,7 +80,8 @@ class Captured:
 
     `constants`: by name of a node, the tensor that it stands for, or the module that a higher-order operator calls; the
     other placeholders are arguments of the function. `laid_out`: operations that need tensors as PyTorch lays them out.
-    `strides`: those that PyTorch gives the tensors among the results, where that is known.
+    `strides`: those that PyTorch gives the tensors among the results, where that is known. `names`: what users call
+    the constants.
     """
 
     graph: fx.Graph
@@ -87,6 +89,7 @@ class Captured:
     structure: Structure
     laid_out: frozenset[str] = frozenset()
     strides: tuple[tuple[int, ...] | None, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 def capture(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Captured:
@@ -126,7 +129,10 @@ def capture(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Captured:
     constants = tuple((n, leaf) for n, leaf in enumerate(leaves) if not isinstance(leaf, fx.Node))
     structure = records[-1] if records else Structure(exported.call_spec.out_spec, constants)
     modules = modules_of(exported.graph_module, exported.graph)
-    return Captured(exported.graph, {**tensors, **modules}, structure, laid_out, tuple(strides))
+    named = named_by_user(function, tensors)
+    tensors = {node: tensor for node, (_, tensor) in named.items()}
+    names = {node: name for node, (name, _) in named.items()}
+    return Captured(exported.graph, {**tensors, **modules}, structure, laid_out, tuple(strides), names)
 
 
 def modules_of(owner: torch.nn.Module, graph: fx.Graph) -> dict[str, torch.nn.Module]:

@@ -38,7 +38,8 @@ def why_not_captured(error: Exception) -> str:
     if isinstance(error, GuardOnDataDependentSymNode | DataDependentOutputException):
         return (
             f"{at}: Python takes a value out of a tensor there, as `if` or float() do; expected decisions by shapes, "
-            "element types and constants only (torch.where(condition, a, b) chooses element by element)"
+            "element types and constants only (torch.where(condition, a, b) chooses element by element; where i is a "
+            "tensor without dimensions, x[i] = y is x[i[None]] = y)"
         )
     return f"{at}: {type(error).__name__}: {error}"
 

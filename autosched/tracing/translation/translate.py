@@ -103,6 +103,7 @@ class _Translator:
         self._known: dict[fx.Node, Any] = {}
         self._allow_fallback = allow_fallback
         self._constants = ConstantNodes(captured.graph)
+        self._arguments, self._names = names, captured.names
         given = iter(names)
         needed = needed_nodes(captured.graph, allow_fallback)
         for node in captured.graph.nodes:
@@ -117,7 +118,7 @@ class _Translator:
         if isinstance(constant, torch.nn.Module):
             return constant
         meta = node.meta.get("val") if constant is None else constant
-        name = node.name if constant is not None else next(names)
+        name = next(names) if constant is None else self._constant_name(node)
         if not isinstance(meta, Tensor) or meta.layout is not torch.strided:
             what = f"{meta.layout}" if isinstance(meta, Tensor) else type(meta).__name__
             raise InputError(f"argument {name} is {what}; expected a tensor with strides")
@@ -133,6 +134,10 @@ class _Translator:
         )
         self.translation.sources.append(source)
         return source
+
+    def _constant_name(self, node: fx.Node) -> str:
+        name = self._names.get(node.name, node.name)
+        return f"{name}_held" if name in self._arguments else name
 
     def _output(self, given: Any) -> Any:
         if not isinstance(given, fx.Node):

@@ -4,6 +4,9 @@ With one program per row          With the columns dealt to `split` programs, nu
   for c.whole in C // W: …          for c.whole in S while (s*S + c.whole)*W < C // W * W: …
   the last C % W columns            if s is the last: the last C % W columns
 
+With a skew every piece begins at a vector of memory, and the first one with elements of the row before:
+  columns [-skew, W - skew);  for c.whole in C // W - 1: …;  the last columns, up to W + skew of them
+
 Other reduced axes have a loop each around that, one position an iteration; the outermost of them may be the one that is
 dealt to the programs.
 """
@@ -15,7 +18,7 @@ from dataclasses import dataclass, field
 
 from search_spaces.programs.lowering import largest_at
 from search_spaces.programs.statements import For, If, Statement
-from search_spaces.programs.tiles import Bound, Slice
+from search_spaces.programs.tiles import Bound, Skew, Slice
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.workload import Axis
 
@@ -31,7 +34,7 @@ class ColumnWalk:
     an axis of its own in the tiles (how a CPU walks rows that lie across memory). `stages`: of the loop's pipeline.
     `around`: reduced axes whose loops lie around it, the outermost first; `shares_around`: that one is shared.
     `unchanged`: forms of the axes; columns `c` of rows at `rows` where one of them is negative change nothing.
-    `beside`: makes what every turn does besides.
+    `beside`: makes what every turn does besides. `skew`: how far each piece is moved back.
     """
 
     extent: int
@@ -44,6 +47,7 @@ class ColumnWalk:
     unchanged: frozenset[Affine] = frozenset()
     rows: Mapping[str, Slice] = field(default_factory=dict)
     beside: Turn | None = None
+    skew: Skew | None = None
 
     @property
     def columns(self) -> Slice:
@@ -69,7 +73,7 @@ class ColumnWalk:
 
     def over(self, turn: Turn) -> list[Statement]:
         """All columns; an iteration may reach beyond the last one, unless it takes them one by one."""
-        if self.one_by_one:
+        if self.one_by_one or self.skew:
             return self.within(self._whole(turn) + self._rest(turn))
         return self.within(self._loop("c.0", -(-self.extent // self.width), self.extent, turn))
 
@@ -78,7 +82,7 @@ class ColumnWalk:
         return self.within(self._whole(turn))
 
     def rest(self, turn: Turn) -> list[Statement]:
-        """The columns after the whole iterations, in one iteration."""
+        """The columns after the whole iterations, and where there is a skew, before them; an iteration for each."""
         return self.within(self._rest(turn))
 
     def within(self, body: list[Statement]) -> list[Statement]:
@@ -95,22 +99,28 @@ class ColumnWalk:
         return body
 
     def _whole(self, turn: Turn) -> list[Statement]:
-        iterations = self.extent // self.width
-        return self._loop("c.whole", iterations, iterations * self.width, turn) if iterations else []
+        end, first = self.extent // self.width * self.width, self.width if self.skew else 0
+        iterations = (end - first) // self.width
+        return self._loop("c.whole", iterations, end, turn, first) if iterations > 0 else []
 
     def _rest(self, turn: Turn) -> list[Statement]:
-        first = self.extent // self.width * self.width
-        if first == self.extent:
-            return []
-        body = self._turn(turn, Affine.of(offset=first), self.extent - first)
-        return body if self._split == 1 else [If("s", self.split - 1, tuple(body))]
+        end, first = self.extent // self.width * self.width, []
+        if self.skew:
+            first, end = self._dealt(self._turn(turn, Affine(), self.width), 0), max(end, self.width)
+        last = range(end, self.extent + (self.skew.most if self.skew else 0), self.width)
+        body = [s for start in last for s in self._turn(turn, Affine.of(offset=start), self.extent - start)]
+        return first + self._dealt(body, self.split - 1)
 
-    def _loop(self, variable: str, iterations: int, end: int, turn: Turn) -> list[Statement]:
+    def _dealt(self, body: list[Statement], number: int) -> list[Statement]:
+        """The body in one of the programs that share the columns."""
+        return body if self._split == 1 or not body else [If("s", number, tuple(body))]
+
+    def _loop(self, variable: str, iterations: int, end: int, turn: Turn, first: int = 0) -> list[Statement]:
         if self._split == 1:
-            start, share, bound = Affine.of((variable, self.width)), iterations, None
+            start, share, bound = Affine.of((variable, self.width), offset=first), iterations, None
         else:
             share = -(-iterations // self.split)
-            start = Affine.of((variable, self.width), ("s", share * self.width))
+            start = Affine.of((variable, self.width), ("s", share * self.width), offset=first)
             bound = Bound(start, end)
         body = tuple(self._turn(turn, start, self.width))
         place = {**self.rows, **self.walked, "c": Slice(start, self.width)}
@@ -121,6 +131,6 @@ class ColumnWalk:
     def _turn(self, turn: Turn, start: Affine, columns: int) -> list[Statement]:
         turns = [t for t in (turn, self.beside) if t]
         if not self.one_by_one:
-            return [s for t in turns for s in t(Slice(start, self.width))]
+            return [s for t in turns for s in t(Slice(start, self.width, skew=self.skew))]
         places = [Slice(start + Affine.of(offset=number)) for number in range(columns)]
         return [s for place in places for t in turns for s in t(place)]

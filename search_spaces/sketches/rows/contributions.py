@@ -37,12 +37,12 @@ _MOST_EXACT = 2**24
 
 def unchanged(structure: Structure) -> dict[str, frozenset[Affine]]:
     """For every fold, forms of the axes: where one of them is negative, a point leaves the fold as it is."""
-    guards = _Guards(structure)
+    guards = Guards(structure)
     return {fold.name: guards.unchanged(fold) or frozenset() for fold in structure.folds}
 
 
 @dataclass
-class _Guards:
+class Guards:
     """What is known of the expressions of a structure, and of the maxima among its folds: what they are of."""
 
     structure: Structure
@@ -99,6 +99,9 @@ class _Guards:
         The maximum of `first` along the columns may be none. Then one of the other points is NaN, or all are minus
         infinity, and their difference is NaN for every one of them.
         """
+        match first, shift:
+            case Apply("mul", (one, Literal(p))), Apply("mul", (other, Literal(q))) if p == q and _is_factor(p, 0.0):
+                return self._less(one, other)
         forms = self.equal(first, -math.inf)
         if isinstance(shift, Literal):
             return forms if math.isfinite(shift.value) else _NOWHERE
@@ -153,6 +156,23 @@ class _Guards:
                 (f1, t1), (f2, t2) = self.truth(first), self.truth(second)
                 return _shared(f1, f2), _either(t1, t2)
         return _NOWHERE, _NOWHERE
+
+    def holding(self, e: Expression) -> Forms:
+        """Forms of which none is negative exactly where a condition holds; None where there are none that say that."""
+        match e:
+            case Apply("lt" | "le" | "eq" as operator, (first, second)):
+                a, b = self.position(first), self.position(second)
+                if a is not None and b is not None:
+                    more = b - a
+                    found = {"lt": {more + Affine(offset=-1)}, "le": {more}, "eq": {more, -more}}
+                    return frozenset(found[operator])
+                denied = self.holding(first) if operator == "eq" and second in (Literal(0.0), Integer(0)) else None
+                return frozenset(-f + Affine(offset=-1) for f in denied) if denied and len(denied) == 1 else None
+            case Apply("mul" | "minimum" | "bitwise_and", (first, second)):
+                one, other = self.holding(first), self.holding(second)
+                return None if one is None or other is None else one | other
+            case _:
+                return None
 
     def position(self, e: Expression) -> Affine | None:
         """The expression as an affine form of positions."""

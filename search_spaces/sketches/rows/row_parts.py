@@ -182,7 +182,8 @@ def fold_along(rows: RowTiles, emitter: Emitter, stage: Stage, pieces: Mapping[A
         rest = {x: e for x, e in zip(values.axes, values.shape, strict=True) if x != axis.name}
         wanted = name if axis == next(iter(pieces)) else f"{stage.name}_{axis.name}"
         dst = Tile(emitter.names.fresh(wanted), tuple(rest), tuple(rest.values()), folded_in(stage))
-        bound = Bound(piece.start, axis.extent) if axis.extent % piece.extent != 0 else None
+        uneven = axis.extent % piece.extent != 0 or piece.skew is not None
+        bound = Bound(piece.start, axis.extent, piece.skew) if uneven else None
         emitter.body.append(Reduce(dst, values.name, axis.name, stage.reduction.operator, bound))
         values = dst
     return values

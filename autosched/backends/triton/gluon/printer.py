@@ -26,15 +26,16 @@ from autosched.backends.triton.arguments import (
     descriptor,
     loading_descriptor,
 )
+from autosched.backends.triton.gluon.dot_loops import DotLoops
 from autosched.backends.triton.gluon.epilogue_moves import GroupMoves
-from autosched.backends.triton.gluon.form import HALF, DotForm, check_program, k_major
+from autosched.backends.triton.gluon.form import HALF, DotForm, check_program
 from autosched.backends.triton.language.grid import position
 from autosched.backends.triton.language.index import Indexing
 from autosched.backends.triton.language.loops import iterations
 from autosched.backends.triton.language.scope import Block, Identifiers, Scope, call
 from autosched.backends.triton.printer import KernelPrinter, function_name
 from search_spaces.devices.warps import WARP_GROUP
-from search_spaces.programs.statements import Dot, Load
+from search_spaces.programs.statements import Load
 from search_spaces.programs.tile_program import Kernel, TileProgram, loop_extents
 from search_spaces.workloads.dtypes import dtype
 
@@ -172,10 +173,11 @@ class _Printer:
         zero = "0" if form.dot.dst.dtype == "int32" else "0.0"
         for acc in self._accumulators:
             block.write(f"{acc} = gl.full([{form.rows}, {form.columns}], {zero}, gl.{form.dot.dst.dtype}, layout)")
+        blocks = {load: self._of(load).block for load in self._rings}
         if form.alternating:
             block.write("hopper.mbarrier.wait(order.index(half), turn)")
             block.write("turn ^= 1")
-        self._write_dots(block, indexing, iterations)
+        DotLoops(form, self._rings, blocks, self._accumulators).write(block, indexing, iterations)
         if form.alternating:
             block.write(f"step += {iterations}")
         variables = [indexing.variable(v) for v in self._variables()]
@@ -189,116 +191,6 @@ class _Printer:
         if self._stored:
             root.body.append("hopper.tma.store_wait(0)")
         return self._function("dots", self._dots_arguments("half: gl.constexpr"), root)
-
-    def _write_dots(self, block: Block, indexing: Indexing, iterations: str) -> None:
-        """The loop over the steps of a tile, with one dot in flight while its operands' barriers are waited for."""
-        if self._form.a_through_registers:
-            self._write_register_dots(block, indexing, iterations)
-            return
-        if self._form.promotes:
-            self._write_promoted_dots(block, indexing, iterations)
-            return
-        stages, variable = self._form.stages, indexing.variable(self._form.loop.variable)
-        block.open(f"for {variable} in range({iterations}):")
-        block.write(f"slot = step % {stages}")
-        block.write(f"hopper.mbarrier.wait(full.index(slot), step // {stages} & 1)")
-        names = {load.dst.name: name for load, name in self._operand_names().items()}
-        for load, name in self._operand_names().items():
-            block.write(f"{name} = {self._operand(load, 'slot')}")
-        for dot, acc in zip(self._form.dots, self._accumulators, strict=True):
-            a, b = (names[x] for x in self._sides(dot))
-            block.write(f"{acc} = hopper.warpgroup_mma({a}, {b}, {acc}, is_async=True)")
-        sums = ", ".join(self._accumulators)
-        held = sums if len(self._accumulators) > 1 else f"{sums},"
-        block.write(f"{sums} = hopper.warpgroup_mma_wait({len(self._accumulators)}, deps=({held}))")
-        block.write(f"hopper.mbarrier.arrive(empty.index((step + {stages - 1}) % {stages}), pred={variable} > 0)")
-        block.write("step += 1")
-        block.close()
-        self._hand_over(block)
-        block.write(f"{sums} = hopper.warpgroup_mma_wait(0, deps=({held}))")
-        some = f", pred={iterations} > 0" if self._form.loop.bound else ""
-        block.write(f"hopper.mbarrier.arrive(empty.index((step + {stages - 1}) % {stages}){some})")
-
-    def _write_register_dots(self, block: Block, indexing: Indexing, iterations: str) -> None:
-        """The same with `a` in registers: they are loaded for the next dot while one runs on those of the last."""
-        stages, variable = self._form.stages, indexing.variable(self._form.loop.variable)
-        dot = f"acc = hopper.warpgroup_mma(a, {self._b(f'step % {stages}')}, acc, is_async=True)"
-        done = [
-            "acc, a = hopper.warpgroup_mma_wait(0, deps=(acc, a))",
-            f"hopper.mbarrier.arrive(empty.index(step % {stages}))",
-        ]
-        full = "hopper.mbarrier.wait(full.index({0} % {1}), {0} // {1} & 1)"
-        block.write(full.format("step", stages))
-        block.write(f"a = {self._a(f'step % {stages}')}.load(operand)")
-        block.open(f"for {variable} in range({iterations} - 1):")
-        block.write(dot)
-        block.write(full.format("(step + 1)", stages))
-        block.write(f"next_a = {self._a(f'(step + 1) % {stages}')}.load(operand)")
-        for line in (*done, "a = next_a", "step += 1"):
-            block.write(line)
-        block.close()
-        block.write(dot)
-        self._hand_over(block)
-        for line in (*done, "step += 1"):
-            block.write(line)
-
-    def _write_promoted_dots(self, block: Block, indexing: Indexing, iterations: str) -> None:
-        """The same where the sums of a step are added up before the next dot begins.
-
-        The other warp group's dots run meanwhile. Two dots in flight would be serialised by ptxas, which refuses to
-        read the sums of one while the other runs (its note C7514).
-        """
-        stages, variable = self._form.stages, indexing.variable(self._form.loop.variable)
-        block.write("sums = acc")
-        block.open(f"for {variable} in range({iterations}):")
-        block.write(f"slot = step % {stages}")
-        block.write(f"hopper.mbarrier.wait(full.index(slot), step // {stages} & 1)")
-        dot = (self._a("slot"), self._b("slot"), "sums", "use_acc=False", "is_async=True")
-        for line in (
-            call("hopper.warpgroup_mma", *dot, before="sums = "),
-            "sums = hopper.warpgroup_mma_wait(0, deps=(sums,))",
-            "hopper.mbarrier.arrive(empty.index(slot))",
-            "acc += sums",
-            "step += 1",
-        ):
-            block.write(line)
-        block.close()
-        self._hand_over(block)
-
-    def _hand_over(self, block: Block) -> None:
-        """Let the other warp group begin: every slot of this tile has been waited for, so none is mistaken for one of
-        an earlier turn of the ring, and the dots of both do not compete."""
-        if self._form.alternating:
-            block.write("hopper.mbarrier.arrive(order.index(1 - half))")
-
-    def _operand_names(self) -> dict[Load, str]:
-        """The variables that operands are in: a, a2 …, b, b2 …"""
-        return {load: ring.replace("_ring", "") for load, ring in self._rings.items()}
-
-    def _sides(self, dot: Dot) -> tuple[str, str]:
-        """The tiles of rows and columns of a dot, whichever was written first."""
-        rows = {load.dst.name for load in self._form.rows_read}
-        return (dot.a, dot.b) if dot.a in rows else (dot.b, dot.a)
-
-    def _operand(self, load: Load, slot: str) -> str:
-        return self._a(slot, load) if load in self._form.rows_read else self._b(slot, load)
-
-    def _a(self, slot: str, load: Load | None = None) -> str:
-        form, load = self._form, load or self._form.a
-        text = self._slot(load, slot)
-        if form.shares_tile:
-            dimension = load.dst.axes.index(form.dot.dst.axes[0])
-            text += f".slice(half * {form.rows}, {form.rows}{', 1' if dimension else ''})"
-        return text if k_major(load, form.dot) else f"{text}.permute((1, 0))"
-
-    def _b(self, slot: str, load: Load | None = None) -> str:
-        load = load or self._form.b
-        text = self._slot(load, slot)
-        return f"{text}.permute((1, 0))" if k_major(load, self._form.dot) else text
-
-    def _slot(self, load: Load, slot: str) -> str:
-        whole = len(self._of(load).block) == len(load.dst.shape)
-        return f"{self._rings[load]}.index({slot})" + ("" if whole else f".reshape({list(load.dst.shape)})")
 
     # Its epilogue
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from autosched.backends.triton.language.scope import Block, Identifiers
 from search_spaces.programs.tile_program import Buffer
-from search_spaces.programs.tiles import Slice, may_exceed, may_precede, reach
+from search_spaces.programs.tiles import Skew, Slice, may_exceed, may_precede, reach
 from search_spaces.workloads.expressions.affine import Affine
 
 # Offsets up to here fit the 32-bit integers that Triton computes indices with.
@@ -91,13 +91,45 @@ class Indexing:
         name = self._identifiers.of(("mask", axis, start, extent, piece.step, size), f"mask_{axis}")
         return self._define(name, " & ".join(f"({t})" for t in tests) if len(tests) > 1 else tests[0], start)
 
-    def place(self, buffer: Buffer, pointer: str, slices: tuple[Slice, ...], axes: tuple[str, ...]) -> Place:
-        """Where a tile with `axes` lies in a buffer, by pointers."""
+    def positions(self, axis: str, piece: Slice) -> Along:
+        """The positions of a slice, as a vector, or as a tile where they are moved back along other axes."""
+        along = self._along(axis, piece)
+        if piece.skew is None:
+            return Along(along, (axis,))
+        back = self._skew(axis, piece.skew)
+        axes = (*piece.skew.axes, axis)
+        name = self._identifiers.of(("moved", axis, piece), f"at_{axis}")
+        text = f"{along}{expand((axis,), axes)} - {back}{expand(piece.skew.axes, axes)}"
+        self._block.define(name, text, self.variables(piece.start) | self._skewed_by(piece.skew))
+        return Along(name, axes)
+
+    def inside(self, axis: str, piece: Slice, size: int) -> Along | None:
+        """The condition that a slice is inside a dimension of `size`; None where it always is."""
+        if piece.skew is None:
+            mask = self.mask(axis, piece, size)
+            return Along(mask, (axis,)) if mask else None
+        tests = [">= 0"] if self.precedes(piece) else []
+        tests += [f"< {size}"] if self.exceeds(piece, size) else []
+        if not tests:
+            return None
+        at = self.positions(axis, piece)
+        name = self._identifiers.of(("inside", axis, piece, size), f"in_{axis}")
+        text = " & ".join(f"({at.name} {t})" for t in tests)
+        self._block.define(name, text, self.variables(piece.start) | self._skewed_by(piece.skew))
+        return Along(name, at.axes)
+
+    def place(
+        self, buffer: Buffer, pointer: str, slices: tuple[Slice, ...], axes: tuple[str, ...], stored: bool = False
+    ) -> Place:
+        """Where a tile with `axes` lies in a buffer, by pointers; at last the axes of dimensions that are sliced."""
         wide = self._reach(buffer, slices) > _MAX_OFFSET
+        skewed = next((p for p in slices if p.skew), None)
+        if skewed and self._begins_at_vectors(buffer, slices, skewed, stored):
+            return self._by_vectors(buffer, pointer, slices, axes, wide)
         base = Affine()
         terms: list[str] = []
         masks: list[str] = []
-        names = iter(axes)
+        names = iter(axes[len(axes) - sum(p.extent is not None for p in slices) :])
         for piece, stride, size in zip(slices, buffer.strides, buffer.shape, strict=True):
             if piece.extent is None:
                 base += piece.start * stride
@@ -105,6 +137,12 @@ class Indexing:
                 continue
             axis = next(names)
             along = expand((axis,), axes)
+            if piece.skew:
+                at, inside = self.positions(axis, piece), self.inside(axis, piece, size)
+                offsets = at.name + (".to(tl.int64)" if wide else "") + expand(at.axes, axes)
+                terms.append(offsets if stride == 1 else f"{offsets} * {stride}")
+                masks.append(inside.name + expand(inside.axes, axes) if inside else "")
+                continue
             clamped = piece.clamped and (self.exceeds(piece, size) or self.precedes(piece))
             positions = self._clamped(axis, piece, size) if clamped else self._along(axis, piece)
             offsets = positions + (".to(tl.int64)" if wide else "") + along
@@ -113,6 +151,76 @@ class Indexing:
             masks.append(mask and mask + along)
         start = self.affine(base, wide)
         return Place(" + ".join([pointer, *([start] if start != "0" else []), *terms]), " & ".join(filter(None, masks)))
+
+    def _begins_at_vectors(self, buffer: Buffer, slices: tuple[Slice, ...], column: Slice, stored: bool) -> bool:
+        """Whether all rows of the slice that is moved back begin at whole vectors of the buffer, so moved.
+
+        A whole vector is read wherever one of its elements is needed, so the buffer must end with one; and is stored
+        only where all of them are.
+        """
+        assert column.skew is not None
+        vector = column.skew.vector
+        apart = {piece: between % vector for _, piece, between in column.skew.terms}
+        for piece, stride, size in zip(slices, buffer.strides, buffer.shape, strict=True):
+            if piece is column:
+                before, beyond = self.precedes(piece), self.exceeds(piece, size)
+                cut = (before or beyond) if stored else (beyond and buffer.span % vector)
+                whole = not any(c % vector for c in (piece.start.offset, *(c for _, c in piece.start.terms)))
+                if stride != 1 or piece.step != 1 or not whole or cut:
+                    return False
+            elif stride % vector != apart.pop(piece, 0):
+                return False
+        return not any(apart.values())
+
+    def _by_vectors(
+        self, buffer: Buffer, pointer: str, slices: tuple[Slice, ...], axes: tuple[str, ...], wide: bool
+    ) -> Place:
+        """The place of rows that begin anywhere, from the vector on that each begins in."""
+        rows: list[str] = []
+        columns, masks = "", list[str]()
+        names = iter(axes[len(axes) - sum(p.extent is not None for p in slices) :])
+        vector = 1
+        for piece, stride, size in zip(slices, buffer.strides, buffer.shape, strict=True):
+            if piece.extent is None:
+                start = self.affine(piece.start * stride, wide)
+                rows += [start] if start != "0" else []
+                masks.append(self.mask(f"{buffer.name}_row", piece, size))
+                continue
+            axis = next(names)
+            along = expand((axis,), axes)
+            if piece.skew is None:
+                rows.append(f"{self._along(axis, piece)}{'.to(tl.int64)' if wide else ''}{along} * {stride}")
+                mask = self.mask(axis, piece, size)
+                masks.append(mask and mask + along)
+                continue
+            vector = piece.skew.vector
+            columns = f"{self._along(axis, piece)}{along}"
+            if self.exceeds(piece, size):
+                back = self._skew(axis, piece.skew)
+                end = self._identifiers.of(("end", axis, piece.skew, size), f"end_{axis}")
+                # Whole vectors, or loads would not be.
+                text = f"({back} + {size + vector - 1}) // {vector} * {vector}"
+                self._block.define(end, text, self._skewed_by(piece.skew))
+                masks.append(f"({columns} < {end}{expand(piece.skew.axes, axes)})")
+        begin = f"({' + '.join(rows)}) // {vector} * {vector}" if rows else "0"
+        return Place(f"{pointer} + {begin} + {columns}", " & ".join(filter(None, masks)))
+
+    def _skew(self, axis: str, skew: Skew) -> str:
+        """The identifier of how far positions along an axis are moved back."""
+        name = self._identifiers.of(("skew", axis, skew), f"skew_{axis}")
+        parts = []
+        for x, piece, apart in skew.terms:
+            if piece.extent is None:
+                parts.append(self.affine(piece.start * apart))
+            else:
+                along = self._along(x, piece) + expand((x,), skew.axes)
+                parts.append(along if apart == 1 else f"{along} * {apart}")
+        self._block.define(name, f"({' + '.join(parts)}) % {skew.vector}", self._skewed_by(skew))
+        return name
+
+    def _skewed_by(self, skew: Skew) -> frozenset[str]:
+        """The variables that a skew depends on."""
+        return frozenset(v for _, piece, _ in skew.terms for v in self.variables(piece.start))
 
     def looked_up(
         self, buffer: Buffer, pointer: str, index: Sequence[Slice | Along], sliced: Sequence[str], axes: tuple[str, ...]

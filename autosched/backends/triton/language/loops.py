@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from autosched.backends.backend import CompileError
 from autosched.backends.triton.language.index import Indexing
 from search_spaces.programs.statements import For
@@ -24,6 +26,14 @@ def _within(loop: For, bound: Bound, most: str, indexing: Indexing) -> str:
     return f"tl.minimum({most}, tl.cdiv({left}, {step}))"
 
 
+def _ended(loop: For, group: Sequence[Bound], indexing: Indexing) -> str:
+    """The first iteration that is not within all of these bounds."""
+    end = str(loop.extent)
+    for bound in group:
+        end = _within(loop, bound, end, indexing)
+    return end
+
+
 def turns(loop: For, indexing: Indexing) -> str:
     """The iterations of a loop that are of use: how many, or the first of them and the end."""
     first, end = "0", iterations(loop, indexing)
@@ -35,4 +45,8 @@ def turns(loop: For, indexing: Indexing) -> str:
             # What is cut towards 0 is not more than 0.
             before = indexing.affine(rest + Affine(offset=1 - bound.size))
             first = f"tl.maximum({first}, tl.cdiv({before}, {-step}))"
+    for group in loop.since:
+        first = f"tl.maximum({first}, {_ended(loop, group, indexing)})"
+    if loop.until:
+        end = f"tl.minimum({end}, {_ended(loop, loop.until, indexing)})"
     return end if first == "0" else f"{first}, {end}"

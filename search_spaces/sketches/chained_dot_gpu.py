@@ -1,0 +1,57 @@
+"""Chains of products on a GPU: inner products, folds over one side of them, and products of what these make.
+
+Before:  for m, c: s[m, c] = sum over d of q[m, d] * k[c, d]
+         for m:    top[m] = max over c of s[m, c];  total[m] = sum over c of exp(s[m, c] - top[m])
+         for m, e: out[m, e] = sum over c of exp(s[m, c] - top[m]) / total[m] * v[c, e]
+After:   grid b.0, m.0:
+           for c.0 (pipelined): s = dot(q, k_tile); top, total moved and added to; acc = acc * rescale + dot(p, v_tile)
+           store out_tile = acc / total
+
+(Dao, "FlashAttention-2", 2023, algorithm 1.) Where rows are few, several programs share a walk, and a second kernel
+joins what they have folded by the rule by which folds move ("Flash-Decoding").
+"""
+
+from __future__ import annotations
+
+from search_spaces.devices.descriptors import descriptor_remarks
+from search_spaces.devices.target import Target
+from search_spaces.programs.lowering import buffers
+from search_spaces.programs.tile_program import Kernel, TileProgram
+from search_spaces.schedules.knobs import Values
+from search_spaces.schedules.space import Sketch
+from search_spaces.sketches.chains.chain_knobs import chain_knobs, chain_seeds
+from search_spaces.sketches.chains.chain_rules import DECIDED_FIRST, chain_rules
+from search_spaces.sketches.chains.chain_tiles import ChainBody, ChainTile
+from search_spaces.structure.chains import Chain, chain_of
+from search_spaces.workloads.names import Names
+from search_spaces.workloads.workload import Workload
+
+
+def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
+    """One sketch for folds of products, and products of those, on a GPU."""
+    if target.kind != "gpu":
+        return ()
+    chain = chain_of(workload)
+    knobs = chain_knobs(chain, target)
+    return (
+        Sketch(
+            "chained_dot_gpu",
+            tuple(knobs.values()),
+            lambda values: _lower(chain, target, values),
+            tuple(x for x in knobs if x != "order"),
+            chain_rules(chain, target, knobs),
+            chain_seeds(chain, target, knobs),
+            remarks=descriptor_remarks(chain.workload, (), target),
+            depth_knob="stages",
+            decided_first=DECIDED_FIRST,
+        ),
+    )
+
+
+def _lower(chain: Chain, target: Target, values: Values) -> TileProgram:
+    tile = ChainTile(chain, values)
+    names = Names({s.name for s in chain.workload.stages})
+    body = ChainBody(tile, names)
+    statements = (*body.walked(), *body.finished())
+    kernel = Kernel(chain.workload.name, tile.grid(target.num_sms), statements, tile.launch())
+    return TileProgram(chain.workload.name, buffers(chain.workload), (kernel,))

@@ -1,0 +1,98 @@
+"""Knobs of chains of products, and where to start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from search_spaces.devices.descriptors import why_not_describable, why_not_storable
+from search_spaces.devices.target import Target
+from search_spaces.errors import UnmatchedError
+from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest, padded
+from search_spaces.sketches.chains.walk_parts import mask_of
+from search_spaces.structure.chains import Chain
+from search_spaces.workloads.workload import Tensor
+
+# Rows and columns of a dot (PTX ISA, shapes of mma and wgmma).
+_TILES = (16, 32, 64, 128, 256)
+# Tiles hold so much of what is summed or carried at most; longer sums have a loop.
+_LONGEST = 256
+_DEPTH_TILES = (32, 64, 128)
+# (m, c, warps, stages) to start from, for values of up to so many elements (Dao, "FlashAttention-2"; Shah et al.,
+# "FlashAttention-3", 2024).
+_STARTS = {
+    64: ((128, 128, 8, 2), (128, 64, 4, 3), (128, 128, 4, 2), (64, 64, 4, 3), (128, 64, 8, 3), (64, 128, 4, 2)),
+    128: ((128, 64, 8, 2), (128, 128, 8, 2), (128, 64, 8, 3), (64, 64, 4, 2), (128, 32, 8, 3), (64, 128, 4, 2)),
+    256: ((128, 64, 8, 2), (64, 64, 4, 2), (64, 32, 4, 2), (128, 32, 8, 2)),
+}
+
+
+def chain_knobs(chain: Chain, target: Target) -> dict[str, Knob]:
+    """Every decision of a chain, by its name.
+
+    Raises:
+        UnmatchedError: tiles would be too large.
+    """
+    carried = [x for p in chain.carried.values() for x in p.carried]
+    for axis in carried:
+        if axis.extent > _LONGEST:
+            raise UnmatchedError(f"{axis.extent} sums a row along {axis.name}; at most {_LONGEST} stay in registers")
+    depth = max((x for p in chain.inner for x in p.summed), key=lambda x: x.extent)
+    whole = depth.extent <= _LONGEST or depth in carried
+    depths = (padded(max(16, depth.extent)),) if whole else _DEPTH_TILES
+    triangular = bool(mask_of(chain).forms)
+    knobs: tuple[Knob, ...] = (
+        _tiling("m", chain.m.extent, "grid"),
+        _tiling("c", chain.c.extent, "loop"),
+        Tiling("d", depth.extent, ("loop", "tile"), tuple(cover(depth.extent, (t,)) for t in depths)),
+        Choice("order", ("ascending", "descending", "longest") if triangular else ("ascending",), ordered=False),
+        Choice("grid", ("tiles", "persistent"), ordered=False),
+        Choice("per_sm", (1, 2, 3, 4)),
+        Choice("split", (1,)),
+        Choice("rows_load", _addressing(chain, chain.row_tensors, target)),
+        Choice("walked_load", _addressing(chain, chain.walked_tensors, target)),
+        Choice("store", _store_addressing(chain, target)),
+        Choice("max_registers", (0, 128, 168)),
+        Choice("warps", (2, 4, 8)),
+        Choice("stages", (1, 2, 3, 4, 5)),
+    )
+    return {k.name: k for k in knobs}
+
+
+def _tiling(name: str, extent: int, level: str) -> Tiling:
+    fitting = [s for s in _TILES if s < 2 * extent] or [_TILES[0]]
+    return Tiling(name, extent, (level, "tile"), tuple(cover(extent, (s,)) for s in fitting))
+
+
+def _addressing(chain: Chain, names: Iterable[str], target: Target) -> tuple[KnobValue, ...]:
+    """How tiles of these inputs can be moved."""
+    tensors = [t for t in chain.workload.inputs if t.name in {*names}]
+    fine = target.has_tensor_descriptors and all(map(_is_described, tensors))
+    return ("pointer", "descriptor") if fine else ("pointer",)
+
+
+def _is_described(tensor: Tensor) -> bool:
+    return why_not_describable(tensor) is None and 0 not in tensor.effective_strides[-2:]
+
+
+def _store_addressing(chain: Chain, target: Target) -> tuple[KnobValue, ...]:
+    carried = {x.name for p in chain.carried.values() for x in p.carried}
+    stages = {s.name: s for s in chain.workload.stages}
+    whole = [t for t in chain.workload.outputs if carried & {x.name for x in stages[t.name].axes}]
+    fine = target.has_tensor_descriptors and whole and all(why_not_storable(t) is None for t in whole)
+    return ("pointer", "descriptor") if fine else ("pointer",)
+
+
+def chain_seeds(chain: Chain, target: Target, knobs: Mapping[str, Knob]) -> tuple[Values, ...]:
+    """Tiles that fill the dot units while registers hold what is folded."""
+    longest = max((padded(x.extent) for x in chain.depths), default=64)
+    starts = next(s for size, s in _STARTS.items() if min(longest, _LONGEST) <= size)
+    seeds = []
+    for descriptors in (True, False) if "descriptor" in knobs["walked_load"].values else (False,):
+        for m, c, warps, stages in starts:
+            values: dict[str, KnobValue] = {name: k.values[0] for name, k in knobs.items()}
+            values |= {"m": nearest(knobs["m"], m), "c": nearest(knobs["c"], c), "d": knobs["d"].values[-1]}
+            values |= {"warps": warps, "stages": stages, "order": knobs["order"].values[-1]}
+            for name in ("rows_load", "walked_load", "store"):
+                values[name] = knobs[name].values[-1] if descriptors else "pointer"
+            seeds.append(Values(values))
+    return tuple(seeds)

@@ -1,0 +1,364 @@
+"""The body of a chain: one tile of rows, and the walk over what they are multiplied with.
+
+q = load of the rows
+top, total, acc = lowest, 0, 0
+for c.0 (pipelined):                              once for each part of the walk (`walk_parts`)
+  s = 0;  s += dot(q, k_tile) over d              in a loop of its own where d is long
+  top, total, acc are moved and added to          (`rows.moving`); acc by a dot
+store out_tile = acc / total
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from search_spaces.programs.grid import Grid, GridAxis
+from search_spaces.programs.lowering import Emitter, start_of
+from search_spaces.programs.statements import (
+    Dot,
+    Fill,
+    For,
+    Load,
+    Map,
+    Position,
+    Reduce,
+    Statement,
+    Store,
+    fold_identity,
+)
+from search_spaces.programs.tile_program import Launch
+from search_spaces.programs.tiles import Bound, Slice, Tile
+from search_spaces.schedules.knobs import Values, padded
+from search_spaces.sketches.chains.walk_parts import Mask, WalkPart, mask_of, parts_of
+from search_spaces.sketches.dots.dot_tiles import precision_of
+from search_spaces.sketches.rows.moving import Added, MovingFolds, Running
+from search_spaces.sketches.rows.row_parts import folded_in, spread
+from search_spaces.structure.chains import Chain, ChainedProduct
+from search_spaces.structure.dependent_folds import Fold
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import (
+    Access,
+    Apply,
+    Expression,
+    Gather,
+    Integer,
+    Literal,
+    call,
+)
+from search_spaces.workloads.expressions.expression import Position as PositionOf
+from search_spaces.workloads.expressions.kinds import is_integral
+from search_spaces.workloads.expressions.operators import ROUNDINGS
+from search_spaces.workloads.expressions.walking import accesses, variables
+from search_spaces.workloads.names import Names
+from search_spaces.workloads.workload import Axis
+
+_ROUNDED_BY = {dtype: operator for operator, dtype in ROUNDINGS.items()}
+
+
+@dataclass(frozen=True)
+class ChainTile:
+    """The rows of one program, and how it walks, as the knobs of a schedule have it."""
+
+    chain: Chain
+    values: Values
+
+    @property
+    def splits(self) -> int:
+        """How many programs share the walk of some rows."""
+        return self.values.integer("split")
+
+    @property
+    def width(self) -> int:
+        return self.values.tile("c")
+
+    @property
+    def steps(self) -> int:
+        """How many iterations a program has of the walked axis that tiles lie along."""
+        return -(-self.values.tiling("c")[0] // self.splits)
+
+    @property
+    def even(self) -> bool:
+        """Whether all that a program walks is there."""
+        return self.chain.c.extent % self.width == 0
+
+    @property
+    def columns(self) -> Slice:
+        parts = (("c.split", self.steps * self.width),) if self.splits > 1 else ()
+        return Slice(start_of(("c.0", self.width), *parts), self.width)
+
+    @cached_property
+    def rows(self) -> dict[str, Slice]:
+        """Where the rows lie."""
+        place = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in self.chain.outer}
+        count, height = self.values.tiling("m")
+        if self.values["order"] == "ascending":
+            start = start_of(("m.0", height))
+        else:
+            start = Affine.of(("m.0", -height), offset=(count - 1) * height)
+        return {**place, self.chain.m.name: Slice(start, height)}
+
+    @cached_property
+    def place(self) -> dict[str, Slice]:
+        """Where everything lies in an iteration: rows, columns, and all of what is summed or carried."""
+        around = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in self.chain.walked[:-1]}
+        depths = {x.name: Slice(Affine(), self.depth(x)) for x in self.chain.depths}
+        return {**self.rows, **around, self.chain.c.name: self.columns, **depths}
+
+    def depth(self, axis: Axis) -> int:
+        """How long tiles are along an axis that is summed or carried."""
+        return self.values.tile("d") if axis in self.looped else padded(max(axis.extent, 16))
+
+    @property
+    def looped(self) -> tuple[Axis, ...]:
+        """The axis of the inner products that has a loop of its own."""
+        return tuple(x for p in self.chain.inner for x in p.summed if self.values.tiling("d")[0] > 1)[:1]
+
+    def grid(self, num_sms: int) -> Grid:
+        """All tiles of rows, and where there are several the parts of their walk."""
+        rows = GridAxis("m.0", self.values.tiling("m")[0])
+        outer = [GridAxis(f"{x.name}.0", x.extent) for x in self.chain.outer]
+        axes = [rows, *outer] if self.values["order"] == "longest" else [*outer, rows]
+        axes += [GridAxis("c.split", self.splits)] if self.splits > 1 else []
+        persistent = num_sms * self.values.integer("per_sm") if self.values["grid"] == "persistent" else None
+        return Grid(tuple(axes), persistent=persistent)
+
+    def launch(self) -> Launch:
+        return Launch(
+            num_warps=self.values.integer("warps"),
+            num_stages=self.values.integer("stages"),
+            max_registers=self.values.integer("max_registers"),
+        )
+
+    def statistic(self, name: str, dtype: str = "float32") -> Tile:
+        """The running value of a fold: one number per row, or for each of what it carries."""
+        carried = self.chain.carried[name].carried if name in self.chain.carried else ()
+        sizes = {self.chain.m.name: self.values.tile("m"), **{x.name: self.depth(x) for x in carried}}
+        return Tile(name, tuple(sizes), tuple(sizes.values()), dtype)
+
+
+@dataclass(frozen=True)
+class ChainBody:
+    """The statements of one program."""
+
+    tile: ChainTile
+    names: Names
+
+    @property
+    def chain(self) -> Chain:
+        return self.tile.chain
+
+    @cached_property
+    def mask(self) -> Mask:
+        return mask_of(self.chain)
+
+    @cached_property
+    def folds(self) -> MovingFolds:
+        return MovingFolds(self.chain.walk, self.names)
+
+    @cached_property
+    def running(self) -> Running:
+        """The tiles of all folds."""
+        self.names.taken.update(f.name for f in self.chain.walk.folds)
+        sizes = self.tile.statistic("")
+        folds = {
+            f.name: Tile(f.name, (), ()) if f.counts else self.tile.statistic(f.name, folded_in(f.stage))
+            for f in self.chain.walk.folds
+        }
+        return folds | {n: replace(sizes, name=self.names.fresh(n)) for n in self.folds.held}
+
+    def emitter(self) -> Emitter:
+        """For what is at the rows, and at the columns of an iteration."""
+        dtypes = {t.name: t.dtype for t in self.chain.workload.inputs}
+        return Emitter(self.tile.place, dtypes, self.names)
+
+    def walked(self) -> list[Statement]:
+        """Fold all columns of the program into the running values."""
+        before = self.emitter()
+        body = [*self.folds.start(self.running)]
+        for e in dict.fromkeys(self._invariants()):
+            before.emit(e)
+        body += [self._moved(s, "rows_load", self.chain.row_tensors) for s in before.body]
+        known = {f"{name} before": tile for name, tile in self.running.items()}
+        for part in parts_of(self.chain, self.mask, self.tile.place, "c.0", self.tile.even):
+            body += self._loop(before, part)
+        settling = replace(self.emitter(), tiles=known)
+        return [*body, *self.folds.settle(settling, self.running)]
+
+    def finished(self) -> list[Statement]:
+        """Complete the folds and store the outputs."""
+        emitter = replace(self.emitter(), tiles=dict(self.running))
+        self.folds.complete(emitter)
+        stages = {s.name: s for s in self.chain.workload.stages}
+        for name, result in self.chain.results:
+            tile = emitter.tile(result, "result")
+            emitter.store(name, tuple(x.name for x in stages[name].axes), tile)
+        return [self._moved(s, "store", stages) for s in emitter.body]
+
+    def _moved(self, s: Statement, knob: str, tensors: Collection[str]) -> Statement:
+        """A statement as it is addressed: whole tiles of these tensors by descriptor where the schedule says so."""
+        if not isinstance(s, Load | Store) or s.buffer not in tensors or self.tile.values[knob] != "descriptor":
+            return s
+        return replace(s, via="descriptor") if sum(piece.extent is not None for piece in s.slices) > 1 else s
+
+    # Before the walk
+
+    def _invariants(self) -> Iterator[Expression]:
+        """What is the same in every iteration: rows of the inner products, and parts of what is folded."""
+        walked = {x.name for x in self.chain.walked}
+        changing = {p.stage for p in self.chain.inner} | {f.name for f in self.chain.walk.folds}
+        changing |= {r.name for r in self.chain.walk.relatives}
+        for product in self.chain.inner:
+            if not {*product.summed} & {*self.tile.looped}:
+                yield self._operand(product.a, product.dtype)
+        for fold in self.chain.walk.folds:
+            yield from _parts_without(fold.stage.expression, walked, changing)
+
+    def _operand(self, e: Expression, dtype: str, reaches: bool = False) -> Expression:
+        """What a dot multiplies: 0 beyond the ends of what it is summed over, and rounded to what dots multiply.
+
+        What is loaded beyond an end is 0, but what is computed from that need not be, nor be finite.
+        """
+        if isinstance(e, Access):
+            return e
+        rounding = _ROUNDED_BY.get(dtype)
+        if isinstance(e, Apply) and e.operator == rounding:
+            (e,) = e.arguments
+        for axis in self.chain.depths:
+            if axis.name in variables(e) and axis.extent % self.tile.depth(axis):
+                e = _inside(e, axis, 0.0)
+        if reaches and self.chain.c.name in variables(e):
+            e = _inside(e, self.chain.c, 0.0)
+        return call(rounding, e) if rounding else e
+
+    # The walk
+
+    def _loop(self, before: Emitter, part: WalkPart) -> list[Statement]:
+        """One of the loops over the columns."""
+        turn = _Turn(self, before.within(), part)
+        body = tuple(self._moved(s, "walked_load", self.chain.walked_tensors) for s in turn.statements())
+        tile, stages = self.tile, self.tile.values.integer("stages")
+        uneven = tile.splits > 1 and tile.values.tiling("c")[0] % tile.splits
+        nested = any(isinstance(s, For) for s in body)
+        loop = For(
+            "c.0",
+            tile.steps,
+            body,
+            pipeline_stages=0 if nested else stages,
+            bound=Bound(tile.columns.start, self.chain.c.extent) if uneven else None,
+            useful=self.mask.useful(tile.place, "c.0"),
+            until=part.until,
+            since=part.since,
+        )
+        for axis in reversed(self.chain.walked[:-1]):
+            loop = For(f"{axis.name}.0", axis.extent, (loop,))
+        return [loop]
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """One iteration."""
+
+    body: ChainBody
+    emitter: Emitter
+    part: WalkPart
+
+    @property
+    def chain(self) -> Chain:
+        return self.body.chain
+
+    def statements(self) -> list[Statement]:
+        for product in self.chain.inner:
+            self._multiply(product)
+        return self.body.folds.add(self.emitter, self.body.running, self._value)
+
+    def _multiply(self, product: ChainedProduct) -> None:
+        """Points of an inner product."""
+        emitter, tile = self.emitter, self.body.tile
+        axes = {self.chain.m.name: tile.values.tile("m"), self.chain.c.name: tile.width}
+        points = Tile(self.body.names.fresh(product.stage), tuple(axes), tuple(axes.values()))
+        emitter.body.append(Fill(points, 0.0))
+        (depth,) = product.summed
+        if depth not in tile.looped:
+            emitter.body.append(self._dot(emitter, product, points, depth))
+        else:
+            steps, length = tile.values.tiling("d")
+            place = {**tile.place, depth.name: Slice(start_of(("d.0", length)), length)}
+            inner = replace(emitter.within(), place=place)
+            inner.body.append(self._dot(inner, product, points, depth))
+            tensors = {*self.chain.row_tensors, *self.chain.walked_tensors}
+            moved = tuple(self.body._moved(s, "walked_load", tensors) for s in inner.body)
+            emitter.body.append(For("d.0", steps, moved, pipeline_stages=tile.values.integer("stages")))
+        emitter.tiles[product.stage] = points
+
+    def _dot(self, emitter: Emitter, product: ChainedProduct, sums: Tile, over: Axis) -> Dot:
+        operands = [self._operand(emitter, x, product.dtype) for x in (product.a, product.b)]
+        return Dot(sums, operands[0].name, operands[1].name, over.name, precision_of(self.chain.workload))
+
+    def _operand(self, emitter: Emitter, e: Expression, dtype: str) -> Tile:
+        tile = emitter.tile(self.body._operand(e, dtype, self.part.reaches), "operand")
+        if tile.dtype == dtype:
+            return tile
+        wide = Tile(self.body.names.fresh(tile.name), tile.axes, tile.shape, dtype)
+        emitter.body.append(Map(wide, "cast", (tile.name,)))
+        return wide
+
+    def _value(self, fold: Fold) -> Added:
+        """What the points of the iteration add to a fold."""
+        assert fold.stage.reduction is not None
+        product = self.chain.carried.get(fold.name)
+        if fold.counts:
+            return self._number()
+        e = self.body.mask.unmasked(fold.stage.expression, self.part.known)
+        if product is not None:
+            assert isinstance(e, Apply)
+            rows, columns = e.arguments
+            sums = self.body.running[fold.name]
+            return self._dot(self.emitter, replace(product, a=rows, b=columns), sums, self.chain.c)
+        operator = fold.stage.reduction.operator
+        if self.part.reaches:
+            e = _inside(e, self.chain.c, fold_identity(operator, is_integral(e)))
+        points = spread(self.emitter, self.emitter.tile(e, f"{fold.name}_body"), self._extents)
+        rest = tuple(x for x in points.axes if x != self.chain.c.name)
+        shape = tuple(points.extent(x) for x in rest)
+        dst = Tile(self.body.names.fresh(f"{fold.name}_part"), rest, shape, folded_in(fold.stage))
+        self.emitter.body.append(Reduce(dst, points.name, self.chain.c.name, operator))
+        return dst
+
+    @property
+    def _extents(self) -> dict[str, int]:
+        return {self.chain.m.name: self.body.tile.values.tile("m"), self.chain.c.name: self.body.tile.width}
+
+    def _number(self) -> Tile | float:
+        """How many columns an iteration has."""
+        width = self.body.tile.width
+        if not self.part.reaches:
+            return float(width)
+        first = Tile(self.body.names.fresh("first"), (), ())
+        self.emitter.body.append(Position(first, Slice(self.body.tile.columns.start)))
+        left = self.emitter.map("sub", float(self.chain.c.extent), first)
+        return self.emitter.map("minimum", left, float(width), name="number")
+
+
+def _inside(e: Expression, axis: Axis, outside: float | int) -> Expression:
+    """The expression where the axis has a position, and what is given beyond its end."""
+    here = call("lt", PositionOf(axis_index(axis.name)), Literal(float(axis.extent)))
+    return call("where", here, e, Integer(outside) if isinstance(outside, int) else Literal(outside))
+
+
+def _parts_without(e: Expression, axes: Collection[str], changing: Collection[str]) -> Iterator[Expression]:
+    """The largest parts of an expression that are the same along the axes and read nothing that changes."""
+    if isinstance(e, Literal | Integer):
+        return
+    if not variables(e) & {*axes} and not any(a.tensor.removesuffix(" before") in changing for a in accesses(e)):
+        yield e
+        return
+    within: tuple[Expression, ...] = ()
+    match e:
+        case Apply(_, arguments):
+            within = arguments
+        case Gather():
+            within = e.looked_up
+    for part in within:
+        yield from _parts_without(part, axes, changing)

@@ -1,0 +1,106 @@
+"""Which iterations of a walk do anything, and which need no mask.
+
+    every row m sees columns c <= m             tiles of 128 rows from m.0*128 on, and of 64 columns from c.0*64 on
+
+    for c.0 from 0 while c.0*64 + 63 <= m.0*128:                  whole: no column of the tile is masked
+    for c.0 from there while c.0*64 <= m.0*128 + 127:             the boundary, with the mask
+                                                                  and no more: nothing is seen there
+
+A form of the axes stands for where something is: wherever it is not negative (`rows.contributions`). The end of the
+walked axis is one more form, where a tile does not end with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from search_spaces.programs.lowering import largest_at
+from search_spaces.programs.tiles import Bound, Slice
+from search_spaces.sketches.rows.contributions import Guards
+from search_spaces.structure.axes import Structure
+from search_spaces.structure.chains import Chain
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.expression import Apply, Expression
+from search_spaces.workloads.expressions.walking import rewritten
+
+
+@dataclass(frozen=True)
+class WalkPart:
+    """The iterations of one loop: those within all of `until`, without those within all of a group of `since`.
+
+    `known`: forms that are negative nowhere in their tiles. `reaches`: whether tiles may reach beyond the walked axis.
+    """
+
+    until: tuple[Bound, ...] = ()
+    since: tuple[tuple[Bound, ...], ...] = ()
+    known: frozenset[Affine] = frozenset()
+    reaches: bool = False
+
+
+@dataclass(frozen=True)
+class Mask:
+    """Where folds of a chain gain nothing: wherever one of the forms is negative."""
+
+    guards: Guards
+    forms: frozenset[Affine]
+
+    def useful(self, place: Mapping[str, Slice], variable: str) -> tuple[Bound, ...]:
+        """What holds of the iterations that do anything."""
+        largest = (largest_at(form, place) for form in sorted(self.forms, key=str))
+        return tuple(Bound(-form, 1) for form in largest if variable in dict(form.terms))
+
+    def unmasked(self, e: Expression, known: Collection[Affine]) -> Expression:
+        """The expression where none of these forms is negative."""
+
+        def chosen(part: Expression) -> Expression | None:
+            if not (isinstance(part, Apply) and part.operator == "where" and known):
+                return None
+            condition, first, second = part.arguments
+            holding = self.guards.holding(condition)
+            if holding and holding <= {*known}:
+                return self.unmasked(first, known)
+            failing = {-form + Affine(offset=-1) for form in holding or ()}
+            return self.unmasked(second, known) if len(failing) == 1 and failing <= {*known} else None
+
+        return rewritten(e, chosen)
+
+
+@lru_cache(256)
+def mask_of(chain: Chain) -> Mask:
+    """Where no fold of the chain gains anything. Of a product that is where its rows are 0: what they are multiplied
+    by is not read there, so that an infinity or NaN in it does not count."""
+    structure = Structure(chain.workload, (*chain.batch, *chain.rows), chain.walked, chain.folds)
+    guards = Guards(structure)
+    found: list[frozenset[Affine]] = []
+    for fold in chain.folds:
+        product = chain.carried.get(fold.name)
+        forms = guards.unchanged(fold) if product is None else guards.equal(product.a, 0.0)
+        found.append(forms or frozenset())
+    return Mask(guards, frozenset.intersection(*found))
+
+
+def parts_of(chain: Chain, mask: Mask, place: Mapping[str, Slice], variable: str, even: bool) -> tuple[WalkPart, ...]:
+    """The loops that a walk is cut into; `even`: tiles end where the walked axis does."""
+    c = chain.c.name
+    end = Affine.of((c, -1), offset=chain.c.extent - 1)
+    forms = sorted({*mask.forms, *(() if even else (end,))}, key=str)
+    upper = [f for f in forms if dict(f.terms).get(c, 0) < 0]
+    lower = [f for f in forms if dict(f.terms).get(c, 0) > 0]
+    # Of several that begin somewhere, one is told from the boundary; the others stay masks.
+    known = frozenset({*upper, *lower[:1]})
+    ending = tuple(Bound(-_smallest(f, place), 1) for f in upper)
+    beginning = tuple(Bound(_smallest(f, place), 0) for f in lower[:1])
+    if not known or not any(variable in dict(b.start.terms) for b in (*ending, *beginning)):
+        return (WalkPart(reaches=not even),)
+    before = (beginning,) if beginning else ()
+    parts = [WalkPart(until=beginning, reaches=not even)] if beginning else []
+    parts.append(WalkPart(until=ending, since=before, known=known))
+    if ending:
+        parts.append(WalkPart(since=(*before, ending), reaches=not even))
+    return tuple(parts)
+
+
+def _smallest(form: Affine, place: Mapping[str, Slice]) -> Affine:
+    return -largest_at(-form, place)

@@ -1,0 +1,114 @@
+"""Kernels of chains of products: what they compute, what they leave out, and what is made of them for a GPU."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from autosched.backends import spaces
+from autosched.backends.triton.backend import TritonBackend
+from autosched.checking.correctness import error_ratio, expect
+from autosched.checking.operations import torch_dtype
+from autosched.checking.random_inputs import random_inputs
+from search_spaces import Schedule, Workload, target_named
+from search_spaces.programs.interpreter import interpret
+from search_spaces.programs.statements import For, Map, statements
+from search_spaces.schedules.knobs import cover
+
+sys.path.append(str(Path(__file__).parent))
+from chained_workloads import Scores, attention
+
+H200 = target_named("h200")
+TRITON = TritonBackend()
+FORMS = {
+    "plain": attention(2, 64, 96, 32),
+    "causal": attention(2, 130, 130, 32, scores=Scores(causal=True)),
+    "more_keys_than_queries": attention(1, 40, 100, 48, scores=Scores(causal=True)),
+    "window": attention(1, 128, 128, 32, scores=Scores(causal=True, window=20)),
+    "cap_and_padding": attention(2, 64, 96, 32, scores=Scores(cap=5.0, padding=True)),
+    "bias_and_slopes": attention(2, 64, 96, 32, scores=Scores(bias="bmc", slopes=True)),
+    "grouped_heads": attention(2, 64, 64, 32, scores=Scores(causal=True), shared=2, values=16),
+    "with_logarithm": attention(1, 64, 64, 32, scores=Scores(causal=True, with_logarithm=True, scale=1.0)),
+    "bfloat16": attention(1, 50, 70, 80, "bfloat16"),
+}
+
+
+def schedules(workload: Workload, count: int) -> list[Schedule]:
+    space, rng = spaces.build(workload, H200), np.random.default_rng(0)
+    return [space.sample(rng) for _ in range(count)]
+
+
+def worst(workload: Workload, inputs: Sequence[torch.Tensor], got: Sequence[np.ndarray]) -> float:
+    expected = expect(workload, inputs)
+    made = [
+        torch.from_numpy(np.asarray(g)).to(torch_dtype(t.dtype)) for g, t in zip(got, workload.outputs, strict=True)
+    ]
+    return max(map(error_ratio, made, expected))
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_every_form_is_computed_within_the_tolerance(name: str) -> None:
+    workload = FORMS[name]
+    inputs = random_inputs(workload, seed=0)
+    for schedule in schedules(workload, 3):
+        got = interpret(schedule.program, [x.float().numpy() for x in inputs])
+        assert worst(workload, inputs, got) <= 1, schedule
+
+
+@pytest.mark.parametrize("name", ["more_keys_than_queries", "cap_and_padding", "with_logarithm"])
+def test_triton_computes_the_same(triton_interpreter, name: str) -> None:
+    workload = FORMS[name]
+    inputs = random_inputs(workload, seed=0)
+    (schedule,) = schedules(workload, 1)
+    given = {t.name: x.numpy() for t, x in zip(workload.inputs, inputs, strict=True)}
+    got = triton_interpreter.run_all(TRITON.render(schedule.program, ""), schedule.program, given)
+    assert worst(workload, inputs, got) <= 1, schedule
+
+
+@pytest.mark.parametrize("target", ["a100", "h200"])
+def test_triton_compiles_them_without_a_gpu(target: str) -> None:
+    device = target_named(target)
+    program = spaces.build(FORMS["causal"], device).sample(np.random.default_rng(0)).program
+    assert TRITON.compile(TRITON.render(program, ""), program, device).binaries
+
+
+def with_tiles(workload: Workload, m: int, c: int) -> Schedule:
+    """A schedule with such tiles."""
+    space = spaces.build(workload, H200)
+    extents = {a.name: a.extent for s in workload.stages for a in s.loops}
+    allowed = {"m": [cover(extents["m"], (m,))], "c": [cover(extents["c"], (c,))], "order": ["ascending"]}
+    return space.restricted("chained_dot_gpu", **allowed).sample(np.random.default_rng(0))
+
+
+def walks(schedule: Schedule) -> list[For]:
+    (kernel,) = schedule.program.kernels
+    return [s for s in statements(kernel.body) if isinstance(s, For) and s.variable == "c.0"]
+
+
+def masked(loop: For) -> bool:
+    return any(isinstance(s, Map) and s.operator == "where" for s in loop.body)
+
+
+def test_only_tiles_on_the_boundary_of_a_mask_are_masked() -> None:
+    assert [masked(loop) for loop in walks(with_tiles(FORMS["causal"], 64, 32))] == [False, True]
+    assert [masked(loop) for loop in walks(with_tiles(FORMS["window"], 32, 16))] == [True, False, True]
+    assert [masked(loop) for loop in walks(with_tiles(FORMS["plain"], 64, 32))] == [False]
+
+
+def test_what_a_mask_rules_out_is_not_walked() -> None:
+    for loop in walks(with_tiles(FORMS["causal"], 64, 32)):
+        (bound,) = loop.useful
+        assert {variable for variable, _ in bound.start.terms} == {"c.0", "m.0"}
+
+
+def test_a_row_that_sees_nothing_is_no_number_as_written() -> None:
+    workload = attention(1, 64, 64, 32, scores=Scores(padding=True))
+    inputs = random_inputs(workload, seed=0)
+    inputs[3][:] = False
+    got = interpret(schedules(workload, 1)[0].program, [x.float().numpy() for x in inputs])
+    assert np.isnan(got[0]).all()
