@@ -38,7 +38,7 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
             "chained_dot_gpu",
             tuple(knobs.values()),
             lambda values: _lower(chain, target, values),
-            tuple(x for x in knobs if x != "order"),
+            tuple(x for x in knobs if x not in ("order", "group")),
             chain_rules(chain, target, knobs),
             chain_seeds(chain, target, knobs),
             remarks=descriptor_remarks(chain.workload, (), target),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from autosched.backends.triton.chained_loops import held_bytes, is_chained, live_sums, staged_bytes
 from search_spaces.devices.target import HOPPER, Target
 from search_spaces.devices.warps import GROUP_ROWS, MAX_REGISTERS, MAX_THREADS, WARP, WARP_GROUP
 from search_spaces.programs.statements import Dot, For, Gather, Load, Split, Statement, Store, produced, statements
@@ -44,6 +45,9 @@ def resources(program: TileProgram, kernel: Kernel, target: Target) -> Resources
     prologues = [tiles[x].elements for x in _operands(dots) if not _is_loaded(x, body)]
     live = int(sum(summed.values())) if dots else max([t.elements for t in tiles.values()], default=0)
     live += max(prologues, default=0)
+    if is_chained(kernel.body):
+        # What a product makes is multiplied from the registers that it is in.
+        live = live_sums(kernel.body)
     shared = _dot_bytes(program, kernel, tiles, dots, target) if dots else _row_bytes(body)
     return Resources(shared, REGISTER_OVERHEAD + live // threads, threads)
 
@@ -57,7 +61,11 @@ def _dot_bytes(
         return _ring_bytes(program, kernel, tiles, dots)
     stages = max((max(1, s.pipeline_stages) for s in body if isinstance(s, For)), default=1)
     read = _operands([d for d in dots if _reads_shared(d, tiles, kernel.launch.num_warps, target)])
-    staged = sum(_staged_bytes(s, tiles, stages, read) for s in body if isinstance(s, For))
+    if is_chained(kernel.body):
+        staged = staged_bytes(kernel.body, lambda loop: _staged_bytes(loop, tiles, stages, read))
+        staged += held_bytes(kernel.body, tiles, read)
+    else:
+        staged = sum(_staged_bytes(s, tiles, stages, read) for s in body if isinstance(s, For))
     # A flattened loop brings the operands of the next tile while this one is stored; others wait, unless for copies.
     flat = kernel.grid.walked and any(s.flatten for s in body if isinstance(s, For))
     copied = kernel.grid.walked and any(isinstance(s, Store) and s.via == "descriptor" for s in body)

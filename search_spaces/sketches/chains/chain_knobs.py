@@ -17,11 +17,13 @@ _TILES = (16, 32, 64, 128, 256)
 # Tiles hold so much of what is summed or carried at most; longer sums have a loop.
 _LONGEST = 256
 _DEPTH_TILES = (32, 64, 128)
+# Positions of the outer axis whose rows are in turn: of a mask that leaves rows unequal work, the longest go first.
+_GROUPS = (1, 2, 4, 8, 16, 32, 64, 128)
 # (m, c, warps, stages) to start from, for values of up to so many elements (Dao, "FlashAttention-2"; Shah et al.,
 # "FlashAttention-3", 2024).
 _STARTS = {
-    64: ((128, 128, 8, 2), (128, 64, 4, 3), (128, 128, 4, 2), (64, 64, 4, 3), (128, 64, 8, 3), (64, 128, 4, 2)),
-    128: ((128, 64, 8, 2), (128, 128, 8, 2), (128, 64, 8, 3), (64, 64, 4, 2), (128, 32, 8, 3), (64, 128, 4, 2)),
+    64: ((64, 128, 4, 2), (64, 64, 4, 3), (128, 128, 4, 3), (128, 64, 4, 3), (64, 128, 4, 3), (128, 64, 8, 3)),
+    128: ((128, 64, 4, 2), (64, 64, 4, 3), (128, 128, 8, 2), (64, 64, 4, 2), (128, 64, 8, 3), (64, 128, 4, 2)),
     256: ((128, 64, 8, 2), (64, 64, 4, 2), (64, 32, 4, 2), (128, 32, 8, 2)),
 }
 
@@ -40,11 +42,13 @@ def chain_knobs(chain: Chain, target: Target) -> dict[str, Knob]:
     whole = depth.extent <= _LONGEST or depth in carried
     depths = (padded(max(16, depth.extent)),) if whole else _DEPTH_TILES
     triangular = bool(mask_of(chain).forms)
+    neighbours = chain.outer[-1].extent if triangular and chain.outer else 1
     knobs: tuple[Knob, ...] = (
         _tiling("m", chain.m.extent, "grid"),
         _tiling("c", chain.c.extent, "loop"),
         Tiling("d", depth.extent, ("loop", "tile"), tuple(cover(depth.extent, (t,)) for t in depths)),
-        Choice("order", ("ascending", "descending", "longest") if triangular else ("ascending",), ordered=False),
+        Choice("order", ("ascending", "descending") if triangular else ("ascending",)),
+        Choice("group", tuple(g for g in _GROUPS if g < 2 * neighbours)),
         Choice("grid", ("tiles", "persistent"), ordered=False),
         Choice("per_sm", (1, 2, 3, 4)),
         Choice("split", (1,)),
@@ -92,6 +96,7 @@ def chain_seeds(chain: Chain, target: Target, knobs: Mapping[str, Knob]) -> tupl
             values: dict[str, KnobValue] = {name: k.values[0] for name, k in knobs.items()}
             values |= {"m": nearest(knobs["m"], m), "c": nearest(knobs["c"], c), "d": knobs["d"].values[-1]}
             values |= {"warps": warps, "stages": stages, "order": knobs["order"].values[-1]}
+            values["group"] = nearest(knobs["group"], 8)
             for name in ("rows_load", "walked_load", "store"):
                 values[name] = knobs[name].values[-1] if descriptors else "pointer"
             seeds.append(Values(values))

@@ -13,7 +13,7 @@ from search_spaces.structure.chains import Chain
 
 # The order in which knobs are decided: from the tiles outward.
 DECIDED_FIRST = (
-    *("m", "c", "d", "warps", "split", "grid", "per_sm", "order", "rows_load", "walked_load", "store"),
+    *("m", "c", "d", "warps", "split", "grid", "per_sm", "order", "group", "rows_load", "walked_load", "store"),
     *("max_registers", "stages"),
 )
 

@@ -119,10 +119,10 @@ class ChainTile:
         """All tiles of rows, and where there are several the parts of their walk."""
         rows = GridAxis("m.0", self.values.tiling("m")[0])
         outer = [GridAxis(f"{x.name}.0", x.extent) for x in self.chain.outer]
-        axes = [rows, *outer] if self.values["order"] == "longest" else [*outer, rows]
-        axes += [GridAxis("c.split", self.splits)] if self.splits > 1 else []
+        axes = [*outer, rows, *([GridAxis("c.split", self.splits)] if self.splits > 1 else [])]
         persistent = num_sms * self.values.integer("per_sm") if self.values["grid"] == "persistent" else None
-        return Grid(tuple(axes), persistent=persistent)
+        size = self.values.integer("group")
+        return Grid(tuple(axes), (outer[-1].variable, size) if size > 1 else None, persistent)
 
     def launch(self) -> Launch:
         return Launch(
