@@ -173,10 +173,7 @@ class _Assembly:
     def _check(self, workload: Workload) -> None:
         """Raise NotOneKernelError where no sketch computes the workload."""
         if self.pulled.fusing.chained:
-            try:
-                chain_of(workload)
-            except UnmatchedError as why:
-                raise NotOneKernelError(f"no sketch computes {workload}\n{why}") from None
+            _check_chain(workload)
             return
         sums = any(s.reduction and s.reduction.operator == "sum" for s in workload.stages)
         product = contraction(workload) if sums else None
@@ -237,3 +234,13 @@ def _without_rounding(expression: Expression, dtype: str) -> Expression:
     if isinstance(expression, ex.Apply) and {**ROUNDINGS, **WRAPPINGS}.get(expression.operator) == dtype:
         return expression.arguments[0]
     return expression
+
+
+def _check_chain(workload: Workload) -> None:
+    """Raise NotOneKernelError where no sketch computes the workload as a chain."""
+    try:
+        chain = chain_of(workload)
+    except UnmatchedError as why:
+        raise NotOneKernelError(f"no sketch computes {workload}\n{why}") from None
+    if chain.points:
+        raise NotOneKernelError(f"no sketch stores {', '.join(chain.points)} along the walk of {workload}")

@@ -94,6 +94,7 @@ class Partition:
         required = frozenset(self._stored)
         for value in values:
             self._make_computable(value)
+        self._keep_computable(values)
         drop_unneeded(self._stored, required, self._fit)
         for value in shared(self._stored, self._fit):
             self._store(value)
@@ -190,6 +191,15 @@ class Partition:
             else:
                 # Nobody asked for it alone. Whatever needs it is looked at later.
                 waiting.pop()
+
+    def _keep_computable(self, values: Sequence[Value]) -> None:
+        """Store what is needed where a chain was cut by what others needed."""
+        known = -1
+        while known < len(self._stored):
+            known = len(self._stored)
+            for value in values:
+                if value in self._stored:
+                    self._make_computable(value)
 
     def _to_store(self, value: Value, fit: Fit) -> Value | None:
         """What to store where one kernel cannot compute the value, or others cost less; None where nothing helps."""

@@ -11,7 +11,7 @@ import torch
 from autosched.tracing.operators.rules import Result, UnsupportedError, converted, copyable, reshape
 from autosched.tracing.operators.view_translation import permute
 from autosched.tracing.values.values import Pointwise, Product, Value, View, placeholder
-from search_spaces.workloads.dtypes import is_integer
+from search_spaces.workloads.dtypes import is_float, is_integer
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.expression import Expression, Literal
 from search_spaces.workloads.expressions.kinds import is_integral
@@ -29,10 +29,10 @@ def _product(result: Result, a: Value, b: Value) -> Value:
     """The sums in float32, before anything is rounded; of integers, in 64 bits."""
     if is_integer(a.dtype) and a.dtype == b.dtype:
         return _of_integers(result, a, b)
-    narrow_a, narrow_b = _as_it_was(a), _as_it_was(b)
-    if narrow_a.dtype == narrow_b.dtype:
+    if a.dtype == b.dtype == "float32":
+        narrow = _as_it_was(a), _as_it_was(b)
         # Products of 16-bit floats are exact in float32.
-        a, b = narrow_a, narrow_b
+        a, b = narrow if narrow[0].dtype == narrow[1].dtype else (a, b)
     if a.dtype not in _MULTIPLIED or a.dtype != b.dtype:
         raise UnsupportedError(f"a product of {a.dtype} and {b.dtype}; expected two of {', '.join(_MULTIPLIED)}")
     shape = (*a.shape[:-1], b.shape[-1])
@@ -48,15 +48,16 @@ def _product(result: Result, a: Value, b: Value) -> Value:
 
 
 def _as_it_was(value: Value) -> Value:
-    """The value before it was converted from 16 bits to float32."""
+    """The value before it was converted from 16 bits to float32, and copied."""
     match value:
         case View(argument=argument):
             narrow = _as_it_was(argument)
             return value if narrow is argument else replace(value, dtype=narrow.dtype, argument=narrow)
-        case Pointwise(dtype="float32", arguments=(argument,), expression=expression) if (
-            argument.dtype in _NARROW and argument.shape == value.shape and expression == placeholder(0, argument.dtype)
+        case Pointwise(arguments=(argument,), expression=expression) if (
+            argument.shape == value.shape and is_float(value.dtype) and expression == placeholder(0, argument.dtype)
         ):
-            return argument
+            narrow = argument if argument.dtype in _NARROW else _as_it_was(argument)
+            return narrow if narrow.dtype in _NARROW else value
         case _:
             return value
 
