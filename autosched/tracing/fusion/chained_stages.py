@@ -131,6 +131,8 @@ class _Masks:
             case Apply("le" | "lt" as operator, (a, b)):
                 difference = _position(sub(a, b))
                 return e if difference is None else self._at_most(difference, 0 if operator == "le" else -1)
+            case Apply("where", (condition, Literal(first), Literal(0.0))) if first:
+                return self.truth(condition)
             case Literal(value):
                 return _TRUE if value else _FALSE
             case _:

@@ -133,6 +133,10 @@ class Elements:
         self.extents[axis] = 1
         return at + axis_index(axis)
 
+    def _units(self, axes: Iterable[str]) -> tuple[str, ...]:
+        """Those of the axes that products were given for dimensions of size 1."""
+        return tuple(a for a in axes if self.extents[a] == 1)
+
     def axes(self, names: Iterable[str]) -> tuple[Axis, ...]:
         return tuple(Axis(n, self.extents[n]) for n in names)
 
@@ -280,6 +284,8 @@ class Elements:
         folded = axes_in(columns)
         if not folded:
             return body
+        if self.fusing.chained:
+            rows = (*rows, *(a for a in self._units(sorted(variables(body))) if a not in (*rows, *folded)))
         rows = tuple(a for a in self.output_axes if a in rows) + tuple(a for a in rows if a not in self.output_axes)
         if not rows:
             self.extents[ROW] = 1
@@ -339,10 +345,8 @@ class Elements:
         self.walks.pop()
         if not set(self.output_axes) <= set(own) and not self.fusing.chained:
             raise NotOneKernelError("a product is read at other axes than it has", value)
-        beside = set(own) ^ set(self.output_axes)
-        if not self.fusing.chained or all(a in own and self.extents[a] == 1 for a in beside):
-            # With those of size 1 that the output leaves out.
-            self.output_axes = own
+        # With those of size 1 that the output leaves out.
+        self.output_axes = tuple(dict.fromkeys((*self.output_axes, *self._units(own)))) if self.fusing.chained else own
         # Those of 16 bits are "ieee" however others are multiplied.
         self.precision = value.precision if self.precision == "ieee" else self.precision
         self.multiplies = True
