@@ -106,7 +106,8 @@ class Partition:
     def ways(self) -> tuple[list[Step], ...]:
         """The steps, and those other ones where they may be faster: pointwise work is best done all at once."""
         apart = {s.assembled.workload.key for s in self.apart if s.assembled}
-        joined = (s.assembled.workload for s in self.steps if s.assembled)
+        # Those of a chain would each walk all of it.
+        joined = (s.assembled.workload for s in self.steps if s.assembled and not s.assembled.chained)
         folds = any(stage.reduction for w in joined if w.key not in apart for stage in w.stages)
         return (self.steps, self.apart) if folds else (self.steps,)
 

@@ -345,8 +345,12 @@ class Elements:
         self.walks.pop()
         if not set(self.output_axes) <= set(own) and not self.fusing.chained:
             raise NotOneKernelError("a product is read at other axes than it has", value)
-        # With those of size 1 that the output leaves out.
-        self.output_axes = tuple(dict.fromkeys((*self.output_axes, *self._units(own)))) if self.fusing.chained else own
+        units = [a for a in self._units(own) if a not in self.output_axes]
+        if not self.fusing.chained or {*own} == {*self.output_axes, *units}:
+            # With those of size 1 that the output leaves out.
+            self.output_axes = own
+        else:
+            self.output_axes = (*self.output_axes, *units)
         # Those of 16 bits are "ieee" however others are multiplied.
         self.precision = value.precision if self.precision == "ieee" else self.precision
         self.multiplies = True
