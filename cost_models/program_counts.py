@@ -10,20 +10,24 @@ import math
 from dataclasses import dataclass, field
 
 from search_spaces.programs.statements import (
+    Deinterleave,
     Dot,
     Fill,
     For,
     Gather,
     If,
+    Interleave,
     Load,
     Map,
     Position,
     Prefetch,
     Reduce,
+    Scan,
     Split,
     Statement,
     Store,
     View,
+    produced,
 )
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.programs.tiles import Bound, Slice, Tile
@@ -150,6 +154,8 @@ class _Walk:
             elif isinstance(s, Reduce):
                 tiles[s.dst.name] = s.dst
                 counts.reduced += times * tiles[s.src].elements
+            elif isinstance(s, Scan):
+                self._scan(s, times)
             elif isinstance(s, If):
                 counts.branches += 1
                 share = 1.0 / self._extents.get(s.variable, 2)
@@ -165,9 +171,16 @@ class _Walk:
     def _map(self, s: Map, times: float) -> None:
         self.counts.tiles[s.dst.name] = s.dst
         elements = times * s.dst.elements
-        self.counts.map_flops += elements * (1 if s.operator == "cast" else OPERATORS[s.operator][1])
+        self.counts.map_flops += elements * _flops(s)
         if s.operator in TRANSCENDENTAL:
             self.counts.transcendental += elements
+
+    def _scan(self, s: Scan, times: float) -> None:
+        """As many combinations as a fold has, at every step of halving a tile."""
+        self.counts.tiles.update((t.name, t) for t in s.dsts)
+        steps = max(1, s.dsts[0].extent(s.axis) - 1).bit_length()
+        self.counts.reduced += times * s.dsts[0].elements
+        self.counts.map_flops += times * s.dsts[0].elements * steps * sum(_flops(m) for m in s.combine.body)
 
     def _dot(self, s: Dot, times: float) -> None:
         tiles = self.counts.tiles
@@ -207,9 +220,8 @@ class _Walk:
         self.counts.views.append(viewed)
         self._sources[s.dst.name] = source
 
-    def _move(self, s: Fill | Split, times: float) -> None:
-        made = (s.first, s.second) if isinstance(s, Split) else (s.dst,)
-        for tile in made:
+    def _move(self, s: Fill | Split | Deinterleave | Interleave, times: float) -> None:
+        for tile in produced(s):
             self.counts.tiles[tile.name] = tile
             self.counts.moved += times * tile.elements
 
@@ -294,6 +306,11 @@ class _Walk:
             if reach > size:
                 covered *= reach / size
         return frozenset(variables), covered
+
+
+def _flops(s: Map) -> int:
+    """What is charged for one element."""
+    return 1 if s.operator == "cast" else OPERATORS[s.operator][1]
 
 
 def _run(slices: tuple[Slice, ...], shape: tuple[int, ...]) -> int:

@@ -13,7 +13,7 @@ from search_spaces.errors import (
 from search_spaces.programs.tile_program import TileProgram
 from search_spaces.schedules.schedule import Schedule
 from search_spaces.schedules.space import SearchSpace, Sketch
-from search_spaces.workloads.workload import Axis, Reduction, Stage, Tensor, Workload
+from search_spaces.workloads.workload import Axis, Reduction, Scan, Stage, Tensor, Workload
 
 __all__ = [
     "AutoschedError",
@@ -23,6 +23,7 @@ __all__ = [
     "LogError",
     "OutOfMemoryError",
     "Reduction",
+    "Scan",
     "Schedule",
     "SearchSpace",
     "Sketch",

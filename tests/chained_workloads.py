@@ -114,3 +114,29 @@ def _score(product: Expression, scores: Scores, depth: int, bias: tuple[Affine, 
         kept = Access("kept", at("b", "c"))
         seen = kept if seen is None else mul(seen, kept)
     return value if seen is None else call("where", seen, value, NEGATIVE)
+
+
+def folded_product(rows: int, columns: int, depth: int, then: str, dtype: str = "float16") -> Workload:
+    """What `then` makes of the rows of x wᵀ: "logsumexp", "softmax", "rms_norm" or "layer_norm"."""
+    m, c, d = Axis("i", rows), Axis("j", columns), Axis("k", depth)
+    point, row = Access("product", at("i", "j")), Access("top", at("i"))
+    stages = [
+        Stage("product", (m, c), mul(Access("x", at("i", "k")), Access("w", at("j", "k"))), Reduction("sum", (d,)))
+    ]
+    fold, whole = Reduction("sum", (c,)), (m, c)
+    if then in ("softmax", "logsumexp"):
+        weight = call("exp", sub(point, row))
+        stages += [Stage("top", (m,), point, Reduction("max", (c,))), Stage("total", (m,), weight, fold)]
+        total = Access("total", at("i"))
+        last = Stage("out", whole, div(weight, total), dtype=dtype)
+        if then == "logsumexp":
+            last = Stage("out", (m,), add(call("log", total), row))
+    else:
+        mean = mul(Access("total", at("i")), Literal(1 / columns))
+        centred = sub(point, mean) if then == "layer_norm" else point
+        stages += [Stage("total", (m,), point, fold)] if then == "layer_norm" else []
+        stages.append(Stage("squares", (m,), mul(centred, centred), fold))
+        variance = add(mul(Access("squares", at("i")), Literal(1 / columns)), Literal(1e-5))
+        last = Stage("out", whole, mul(centred, call("rsqrt", variance)), dtype=dtype)
+    inputs = (Tensor("x", (rows, depth), dtype), Tensor("w", (columns, depth), dtype))
+    return Workload(f"{then}_of_product", inputs, (*stages, last), "tf32" if dtype == "float32" else "ieee")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +19,10 @@ from autosched.checking.random_inputs import random_inputs
 from search_spaces import Schedule, Workload, target_named
 from search_spaces.programs.interpreter import interpret
 from search_spaces.programs.statements import For, Map, statements
-from search_spaces.schedules.knobs import cover
+from search_spaces.schedules.knobs import KnobValue, cover
 
 sys.path.append(str(Path(__file__).parent))
-from chained_workloads import Scores, attention
+from chained_workloads import Scores, attention, folded_product
 
 H200 = target_named("h200")
 TRITON = TritonBackend()
@@ -81,7 +82,7 @@ def with_tiles(workload: Workload, m: int, c: int) -> Schedule:
     """A schedule with such tiles."""
     space = spaces.build(workload, H200)
     extents = {a.name: a.extent for s in workload.stages for a in s.loops}
-    allowed = {"m": [cover(extents["m"], (m,))], "c": [cover(extents["c"], (c,))], "order": ["ascending"]}
+    allowed = {"m": [cover(extents["m"], (m,))], "c": [cover(extents["c"], (c,))], "order": ["ascending"], "split": [1]}
     return space.restricted("chained_dot_gpu", **allowed).sample(np.random.default_rng(0))
 
 
@@ -112,3 +113,79 @@ def test_a_row_that_sees_nothing_is_no_number_as_written() -> None:
     inputs[3][:] = False
     got = interpret(schedules(workload, 1)[0].program, [x.float().numpy() for x in inputs])
     assert np.isnan(got[0]).all()
+
+
+def shared_walks(workload: Workload, count: int) -> list[Schedule]:
+    """Schedules in which several programs walk the same rows."""
+    space = spaces.build(workload, H200)
+    splits = [v for k in space.sketch("chained_dot_gpu").knobs if k.name == "split" for v in k.values if v != 1]
+    part, rng = space.restricted("chained_dot_gpu", split=splits), np.random.default_rng(0)
+    return [part.sample(rng) for _ in range(count)]
+
+
+@pytest.mark.parametrize("scores", [Scores(), Scores(causal=True, with_logarithm=True), Scores(bias="mc")])
+def test_parts_of_a_walk_are_joined_by_the_rule_by_which_folds_move(scores: Scores) -> None:
+    workload = attention(2, 3, 500, 32, scores=scores, shared=4)
+    inputs = random_inputs(workload, seed=0)
+    for schedule in shared_walks(workload, 3):
+        assert len(schedule.program.kernels) == 2
+        got = interpret(schedule.program, [x.float().numpy() for x in inputs])
+        assert worst(workload, inputs, got) <= 1, schedule
+
+
+def test_few_rows_start_with_walks_that_are_shared() -> None:
+    space = spaces.build(attention(8, 1, 8192, 128, "bfloat16", shared=4), H200)
+    assert all(seed["split"] != 1 for seed in space.sketch("chained_dot_gpu").seeds)
+
+
+@pytest.mark.parametrize("then", ["logsumexp", "softmax", "rms_norm", "layer_norm"])
+def test_rows_of_a_product_are_folded_where_they_are_made(then: str) -> None:
+    workload = folded_product(40, 100, 300, then)
+    inputs = random_inputs(workload, seed=0)
+    part, rng = spaces.build(workload, H200).restricted("chained_dot_gpu"), np.random.default_rng(0)
+    for schedule in [part.sample(rng) for _ in range(3)]:
+        got = interpret(schedule.program, [x.float().numpy() for x in inputs])
+        assert worst(workload, inputs, got) <= 1, schedule
+
+
+def test_short_walks_are_held_by_a_tile_and_rescale_nothing() -> None:
+    schedule = with_tiles(attention(2, 64, 100, 32), 64, 128)
+    assert not walks(schedule)
+    inputs = random_inputs(FORMS["plain"], seed=0)
+    got = interpret(with_tiles(FORMS["plain"], 32, 128).program, [x.float().numpy() for x in inputs])
+    assert worst(FORMS["plain"], inputs, got) <= 1
+
+
+class TestSpecialized:
+    """One warp brings tiles, warp groups compute: on compute capability 9.0."""
+
+    workload = attention(2, 512, 512, 64, "bfloat16", scores=Scores(causal=True))
+
+    def schedule(self, **knobs: KnobValue) -> Schedule:
+        loads = {name: ["descriptor"] for name in ("rows_load", "walked_load")}
+        tiles = {"m": [cover(512, (128,))], "c": [cover(512, (64,))], "warps": [8]}
+        space = spaces.build(self.workload, H200)
+        allowed = {"split": [1], "specialize": ["cooperative"], **{name: [value] for name, value in knobs.items()}}
+        return space.restricted("chained_dot_gpu", **tiles, **loads, **allowed).sample(np.random.default_rng(0))
+
+    def test_the_search_starts_from_such_kernels_where_there_are_some(self) -> None:
+        on = {name: spaces.build(self.workload, target_named(name)).seeds() for name in ("h200", "a100")}
+        assert on["h200"][0].program.kernels[0].launch.producer_warps == 1
+        assert not any(s.program.kernels[0].launch.producer_warps for s in on["a100"])
+
+    def test_the_boundary_of_a_mask_comes_first_where_dots_overlap(self) -> None:
+        assert [masked(loop) for loop in walks(self.schedule(overlap=False))] == [False, True]
+        assert [masked(loop) for loop in walks(self.schedule(overlap=True))] == [True, False]
+
+    @pytest.mark.parametrize("kind", ["cooperative", "pingpong"])
+    def test_it_compiles_without_a_gpu(self, kind: str) -> None:
+        schedule = self.schedule(specialize=kind, overlap=True)
+        assert TRITON.limits.why_unfit(schedule, H200) is None
+        artefact = TRITON.compile(TRITON.render(schedule.program, ""), schedule.program, H200)
+        assert artefact.facts.spill_bytes == 0
+
+    def test_what_dots_multiply_is_brought_by_descriptor(self) -> None:
+        schedule = self.schedule()
+        space = spaces.build(self.workload, H200)
+        other = replace(schedule, values=tuple({**schedule.knobs, "walked_load": "pointer"}.items()))
+        assert "brings tiles by descriptor, not by pointers" in str(space.why_illegal(other))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +14,9 @@ from torch import Tensor
 
 from autosched import trace
 from autosched.checking import reference
+
+sys.path.append(str(Path(__file__).parent))
+from traced_reference import groups
 
 # Neither type holds any of them, and those near 0.1 and 257 are compared with them.
 NUMBERS = (0.1, -2.7, 257.3)
@@ -51,18 +57,21 @@ def every_element(dtype: torch.dtype) -> Tensor:
     return torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(dtype)
 
 
-def differing(function: Callable[..., dict[str, Tensor]], *inputs: Tensor) -> list[str]:
+def differing(functions: Mapping[str, Callable[..., Tensor]], *inputs: Tensor) -> list[str]:
     """The results that the workloads do not give as eager does when every operator is one of float32, as in kernels."""
-    wanted = function(*inputs)
-    # One function of all of them: to capture one takes longer than everything else here.
-    traced = trace(lambda *given: tuple(function(*given).values()), *inputs)
+    return [name for group in groups(functions) for name in _differing(group, inputs)]
+
+
+def _differing(functions: Mapping[str, Callable[..., Tensor]], inputs: tuple[Tensor, ...]) -> list[str]:
+    traced = trace(lambda *given: tuple(f(*given) for f in functions.values()), *inputs)
     made = {value: (n, step.assembled) for step in traced.steps for n, value in enumerate(step.values)}
     found = []
-    for value, (name, want) in zip(traced.results, wanted.items(), strict=True):
+    for value, (name, function) in zip(traced.results, functions.items(), strict=True):
         number, kernel = made[value]
         assert kernel is not None
         given = [inputs[v.value.position] for v in kernel.inputs]  # type: ignore[attr-defined]  # all are arguments
         views = [t.as_strided(v.shape, v.strides, v.offset) for t, v in zip(given, kernel.inputs, strict=True)]
+        want = function(*inputs)
         got = reference.evaluate(kernel.workload, views, torch.float32)[number].reshape(want.shape).to(want.dtype)
         if not torch.equal(got.nan_to_num(1.5, 2.5, 3.5), want.nan_to_num(1.5, 2.5, 3.5)):
             found.append(name)
@@ -71,19 +80,14 @@ def differing(function: Callable[..., dict[str, Tensor]], *inputs: Tensor) -> li
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_a_number_beside_a_narrow_tensor_is_rounded_where_eager_rounds_it(dtype: torch.dtype) -> None:
-    def function(x: Tensor) -> dict[str, Tensor]:
-        return {f"{name} {n}": operator(x, n) for name, operator in OPERATORS.items() for n in NUMBERS}
-
-    assert not differing(function, every_element(dtype))
+    functions = {f"{name} {n}": partial(made, n=n) for name, made in OPERATORS.items() for n in NUMBERS}
+    assert not differing(functions, every_element(dtype))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_a_tensor_beside_a_narrow_one_is_rounded_where_eager_rounds_it(dtype: torch.dtype) -> None:
-    def function(x: Tensor, *others: Tensor) -> dict[str, Tensor]:
-        return {f"{name} {i}": made(x, y) for name, made in WITH_TENSORS.items() for i, y in enumerate(others)}
-
-    others = (torch.tensor(0.1), torch.tensor([4097]), torch.tensor([[4097], [3]]))
-    assert not differing(function, every_element(dtype), *others)
+    for other in (torch.tensor(0.1), torch.tensor([4097]), torch.tensor([[4097], [3]])):
+        assert not differing(WITH_TENSORS, every_element(dtype), other)
 
 
 @pytest.mark.parametrize("mode", ["trunc", "floor"])
@@ -91,11 +95,8 @@ def test_a_tensor_beside_a_narrow_one_is_rounded_where_eager_rounds_it(dtype: to
 def test_a_whole_quotient_of_two_narrow_tensors_is_rounded_after_every_step_as_in_eager(
     dtype: torch.dtype, mode: str
 ) -> None:
-    def function(x: Tensor, y: Tensor) -> dict[str, Tensor]:
-        return {"of two": torch.div(x, y, rounding_mode=mode)}
-
     x = every_element(dtype)
     y = x[torch.randperm(len(x), generator=torch.Generator().manual_seed(0))]
     # The reference's torch.fmod is NaN, on a CPU, where the quotient is beyond float32.
     finite = (x.float() / y.float()).isfinite()
-    assert not differing(function, x[finite], y[finite])
+    assert not differing({"of two": partial(torch.div, rounding_mode=mode)}, x[finite], y[finite])

@@ -131,6 +131,7 @@ CASES: dict[str, tuple[Callable[..., Any], *tuple[Tensor, ...]]] = {
     "means_of_a_line": (lambda x: F.avg_pool1d(x, 2, 2), HALVES),
     "means_of_another_count": (lambda x: F.avg_pool2d(x, 2, divisor_override=3), Y),
     "means_of_equal_parts": (lambda x: F.adaptive_avg_pool2d(x, (3, 4)), Y),
+    "maxima_of_equal_parts": (lambda x: F.adaptive_max_pool2d(x, (3, 4)), Y),
 }
 
 

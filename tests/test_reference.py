@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from autosched.checking.random_inputs import random_inputs
 from autosched.checking.reference import as_written, evaluate
 from search_spaces import Axis, InputError, Reduction, Stage, Tensor, Workload, ops
+from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Access, Apply, Literal
 
@@ -22,6 +23,19 @@ def test_matmul_of_any_layout_is_torch_matmul(layout: str) -> None:
     workload = ops.matmul(5, 7, 11, layout=layout)
     a, b = (x.double() for x in random_inputs(workload, 0))
     close(*evaluate(workload, [a, b]), (a.mT if layout[0] == "t" else a) @ (b.mT if layout[1] == "t" else b))
+
+
+def test_an_infinity_is_multiplied_by_every_term_of_a_sum() -> None:
+    """y[i, j] = sum over k of a[i] b[j, k], which is not a[i] times the sum."""
+    i, j, k = Axis("i", 2), Axis("j", 2), Axis("k", 2)
+    a, b = Access("a", (axis_index("i"),)), Access("b", (axis_index("j"), axis_index("k")))
+    stage = Stage("y", (i, j), ex.mul(a, b), Reduction("sum", (k,)))
+    workload = Workload("outer", (Tensor("a", (2,), "float32"), Tensor("b", (2, 2), "float32")), (stage,))
+    left, right = torch.tensor([float("inf"), 1.0]), torch.tensor([[1.0, -2.0], [3.0, 4.0]])
+    (made,) = evaluate(workload, [left, right])
+    expected = (left[:, None, None] * right).sum(-1).double()
+    torch.testing.assert_close(made, expected, equal_nan=True)
+    assert made[0, 0].isnan()
 
 
 def test_batched_matmul_with_an_epilogue() -> None:

@@ -87,9 +87,20 @@ def product_and_activation(x: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, Ten
     return F.gelu(h), h
 
 
+def gradients(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Differences with both neighbours, each time cut out anew."""
+    return x[1:, 1:] - x[:-1, 1:], x[1:, 1:] - x[1:, :-1]
+
+
+def read_in_three_parts(x: Tensor) -> tuple[Tensor, ...]:
+    a, b, c = x.chunk(3, -1)
+    return a * 2, b.exp(), c + 1
+
+
 # name: the function, its arguments, and how many kernels it takes.
 CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...], int]] = {
     "adamw": (adamw, (R(35), R(35), R(35), R(35).abs()), 1),
+    "adamw_of_a_number": (adamw, (R(()), R(()), R(()), R(()).abs()), 1),
     "sum_and_norm": (sum_and_norm, (H(6, 20), H(6, 20), H(20)), 1),
     "norm_and_statistics": (lambda x: torch.native_layer_norm(x, (20,), None, None, 1e-5), (H(6, 20),), 1),
     "softmax_and_logsumexp": (softmax_and_logsumexp, (H(6, 20),), 1),
@@ -105,6 +116,12 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...], int]] = {
     "rotated_pair": (rotated_pair, (R(2, 3, 4, 6), R(2, 3, 4, 6), R(4, 6), R(4, 6)), 1),
     "product_over_one": (lambda x, w: (x @ w, x.exp()), (R(6, 1), R(1, 5)), 2),
     "product_and_activation": (product_and_activation, (R(6, 8), R(5, 8), R(5)), 1),
+    "parts_of_one": (read_in_three_parts, (R(4, 66),), 1),
+    "gradients": (gradients, (R(9, 9),), 1),
+    "joined_twice": (lambda a, b: (torch.cat((a, b)) * 2, torch.cat((a, b)).relu()), (R(4, 6), R(3, 6)), 1),
+    "padded_twice": (lambda x: (F.pad(x, (1, 1)) * 2, F.pad(x, (1, 1), value=3.0)), (R(4, 6),), 1),
+    "forwards_and_backwards": (lambda x: (x.roll(1, 0), x.flip(0)), (R(4, 6),), 1),
+    "windows_folded_twice": (lambda x: (F.max_pool2d(x, 2), F.avg_pool2d(x, 2)), (R(2, 3, 8, 8),), 1),
     "both_sums": (lambda x: (x.sum(0), x.sum(1)), (R(6, 20) + 2,), 2),
 }
 
@@ -173,7 +190,7 @@ def test_a_module_returns_its_dataclass() -> None:
 def test_what_runs_in_between_keeps_two_results_apart() -> None:
     def function(x: Tensor) -> tuple[Tensor, Tensor]:
         h = x * 2
-        return h, x + h.cumsum(-1)
+        return h, x + h.sort(-1)[0]
 
     x = R(4, 5)
     cut = trace(function, x, allow_fallback=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -11,6 +12,18 @@ from autosched import TracedFunction
 from autosched.checking import reference
 from autosched.tracing.values.tensor_reads import lying
 from autosched.tracing.values.values import Eager, Value
+
+# So many functions are traced as one: which of their results share a kernel is decided of every two of them, and that
+# soon takes longer than another capture.
+_AT_ONCE = 6
+_Function = TypeVar("_Function")
+
+
+def groups(functions: Mapping[str, _Function]) -> Iterator[dict[str, _Function]]:
+    """The functions, a few at a time."""
+    names = list(functions)
+    for first in range(0, len(names), _AT_ONCE):
+        yield {name: functions[name] for name in names[first : first + _AT_ONCE]}
 
 
 def computed(traced: TracedFunction, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

@@ -11,13 +11,16 @@ import torch
 
 from autosched.checking.named_tensors import Named, count, look_up, read, sum_of_products, union
 from autosched.checking.operations import OPERATIONS, extreme, overflowed, product_along, torch_dtype
-from search_spaces import InputError, Stage, Workload
+from autosched.checking.pieces import joined, pieces_of
+from autosched.checking.scanned import Values, combined_values, named, running, scanned
+from search_spaces import InputError, Scan, Stage, Workload
 from search_spaces import Tensor as TensorSpec
 from search_spaces.workloads.dtypes import is_float
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Integer, Literal, Position
 from search_spaces.workloads.expressions.kinds import is_integral
 from search_spaces.workloads.expressions.operators import ROUNDINGS
+from search_spaces.workloads.scans import LEFT, RIGHT
 
 
 def evaluate(
@@ -31,6 +34,9 @@ def evaluate(
     Raises:
         InputError: the number of inputs or a shape is not the workload's.
     """
+    pieces = pieces_of(workload)
+    if pieces is not None:
+        return joined([evaluate(piece, inputs, dtype) for piece in pieces.workloads], pieces)
     return _run(workload, [held_exactly(x, dtype) for x in inputs], dtype)
 
 
@@ -95,7 +101,10 @@ def _run(workload: Workload, inputs: Sequence[torch.Tensor], constants: torch.dt
     tensors = {t.name: x for t, x in zip(workload.inputs, inputs, strict=True)}
     known = _Known(tensors, constants, {t.name: outside(t) for t in workload.inputs})
     for stage in workload.stages:
-        tensors[stage.name] = _stage(stage, known)
+        if stage.scan is None:
+            tensors[stage.name] = _stage(stage, known)
+        elif stage.name not in tensors:
+            tensors |= _scanned(members(workload, stage.scan), known)
     return tuple(tensors[name] for name in workload.output_names)
 
 
@@ -126,6 +135,33 @@ def _stage(stage: Stage, known: _Known) -> torch.Tensor:
         fold = torch.amax if stage.reduction.operator == "max" else torch.amin
         result = extreme(_expression(stage.expression, stage, known), stage.reduction.axes, fold)
     return result.aligned(names).expand(stage.shape)
+
+
+def members(workload: Workload, scan: Scan) -> list[Stage]:
+    """The stages that are scanned together, in the order in which they are combined."""
+    stages = {s.name: s for s in workload.stages}
+    return [stages[name] for name in scan.members]
+
+
+def _scanned(group: Sequence[Stage], known: _Known) -> dict[str, torch.Tensor]:
+    scan, axes = group[0].scan, [a.name for a in group[0].axes]
+    assert scan is not None
+    dim, elements = axes.index(scan.axis), [_stage(s, known) for s in group]
+    direct = running(scan)
+    if direct is not None:
+        values = elements[0].flip(dim) if scan.reverse else elements[0]
+        found = direct(values, dim)
+        return {group[0].name: found.flip(dim) if scan.reverse else found}
+
+    def combine(left: Values, right: Values, step: int) -> Values:
+        given = {named(side, n): x for side, some in ((LEFT, left), (RIGHT, right)) for n, (x,) in enumerate(some)}
+        stage, combined = combined_values(scan, left[0][0].shape)
+        own = [a.name for a in stage.axes]
+        whole = _Known(given, known.constants, {})
+        return [(_expression(e, stage, whole).aligned(own).expand(stage.shape),) for e in combined]
+
+    made = scanned([(x,) for x in elements], dim, scan.reverse, combine)
+    return {s.name: x for s, (x,) in zip(group, made, strict=True)}
 
 
 def _expression(expression: Expression, stage: Stage, known: _Known) -> Named:

@@ -16,18 +16,19 @@ import re
 import string
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from autosched.backends.formulas import FORMULAS
 from autosched.backends.triton.language.scope import Identifiers
 from autosched.checking.reference import multiplied_factors, outside
-from search_spaces import Stage, Workload
+from search_spaces import Scan, Stage, Workload
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Integer, Literal, Position
 from search_spaces.workloads.expressions.kinds import is_integral
 from search_spaces.workloads.expressions.operators import ROUNDINGS, WRAPPINGS
 from search_spaces.workloads.expressions.walking import accesses, variables, walk
+from search_spaces.workloads.scans import LEFT, RIGHT
 
 AXES = '''\
 def _axes(like, *sizes):
@@ -57,6 +58,16 @@ def _quotient(x, y):
     """Integers divided and cut towards 0; by 0, the dividend."""
     safe = torch.where((y == 0) | (y == -1), 1, y)
     return torch.where(y == -1, -x, torch.div(x, safe, rounding_mode="trunc"))'''
+SCANNED = '''\
+def _scanned(combine, elements, dim, reverse):
+    """Every element combined with all before it along a dimension, or all after it: in steps that double."""
+    made, step = [e.flip(dim) if reverse else e for e in elements], 1
+    while step < made[0].shape[dim]:
+        rest = made[0].shape[dim] - step
+        joined = combine([x.narrow(dim, 0, rest) for x in made], [x.narrow(dim, step, rest) for x in made])
+        made = [torch.cat([x.narrow(dim, 0, step), y], dim) for x, y in zip(made, joined)]
+        step *= 2
+    return [x.flip(dim) if reverse else x for x in made]'''
 # Functions that references call, by name.
 HELPERS: Mapping[str, str] = {
     "_axes": AXES,
@@ -64,6 +75,7 @@ HELPERS: Mapping[str, str] = {
     "_rounded": ROUNDED,
     "_cut": CUT,
     "_quotient": QUOTIENT,
+    "_scanned": SCANNED,
 }
 
 _BINARY = {"add": "+", "sub": "-", "mul": "*", "div": "/", "bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
@@ -118,6 +130,7 @@ class _Reference:
     def _stage(self, stage: Stage) -> None:
         reduction = stage.reduction
         fold = f"{reduction.operator} over {', '.join(a.name for a in reduction.axes)} of " if reduction else ""
+        fold = f"scan along {stage.scan.axis} of " if stage.scan else fold
         said = ex.to_text(stage.expression)
         where = ", ".join(a.name for a in stage.axes)
         self.lines.append(f"# {stage.name}[{where}] = {fold}{said if len(said) <= 90 else said[:87] + '...'}")
@@ -155,6 +168,26 @@ class _Reference:
             else:
                 value += f".{_FOLDS[reduction.operator]}({tuple(dims)})"
         self.lines.append(f"{result} = {value}")
+        if stage.scan:
+            self._scan(stage, stage.scan)
+
+    def _scan(self, stage: Stage, scan: Scan) -> None:
+        """The scan, when the elements of all its members are there."""
+        printed = [s.name for s in self.workload.stages[: self.workload.stages.index(stage) + 1]]
+        if not {*scan.members} <= {*printed}:
+            return
+        dim, members = [a.name for a in stage.axes].index(scan.axis), [self.names.of(m, "") for m in scan.members]
+        combine = self.names.of((stage.name, "combine"), "combine")
+        # A function of its own, with names of its own.
+        within = _Reference(combine, self.workload)
+        for wanted in (LEFT, RIGHT):
+            within.names.of(wanted, wanted)
+        printer = _Expressions(within, replace(stage, name="combined"), {})
+        made = [_bare(printer.tensor(c)) for c in scan.combine]
+        body = [*within.lines, f"return [{', '.join(made)}]"]
+        self.lines += [f"def {combine}({LEFT}, {RIGHT}):", *(f"    {line}" for line in body)]
+        result = f"{', '.join(members)}{',' if len(members) == 1 else ''}"
+        self.lines.append(f"{result} = _scanned({combine}, [{', '.join(members)}], {dim}, {scan.reverse})")
 
     def _is_sparse(self, stage: Stage, products: Sequence[Expression]) -> bool:
         """Whether no factor has all axes, though each is of some: their product is never to be held in memory."""

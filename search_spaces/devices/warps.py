@@ -9,3 +9,19 @@ GROUP_ROWS = 64
 MAX_THREADS = 1024
 # 32-bit registers one thread can have.
 MAX_REGISTERS = 255
+
+# Registers that a thread keeps that does nothing but bring operands, and the most that one needs that computes; all
+# warps of a group have the same number, a multiple of 8 (PTX ISA, setmaxnreg).
+PRODUCER_REGISTERS = 24
+_MOST_REGISTERS = 240
+_REGISTER_STEP = 8
+_REGISTERS = 64 * 1024
+
+
+def group_registers(groups: int, cap: int = 0) -> int:
+    """Registers of a thread of one of several warp groups that compute, beside one that brings operands: what that
+    leaves of all, which are as many for each at first, at most `cap` (0: as many as there are)."""
+    shared = _REGISTERS // ((groups + 1) * WARP_GROUP * WARP)
+    given = min(cap or shared, shared, MAX_REGISTERS) // _REGISTER_STEP * _REGISTER_STEP
+    left = ((groups + 1) * given - PRODUCER_REGISTERS) // groups
+    return min(left // _REGISTER_STEP * _REGISTER_STEP, _MOST_REGISTERS)

@@ -7,6 +7,7 @@ Tiles are arrays whose dimensions are the tile's named axes; nothing here is fas
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,16 +15,20 @@ import numpy as np
 
 from search_spaces.programs.operations import FOLDS, OPERATIONS, Array
 from search_spaces.programs.statements import (
+    Combination,
+    Deinterleave,
     Dot,
     Fill,
     For,
     Gather,
     If,
+    Interleave,
     Load,
     Map,
     Position,
     Prefetch,
     Reduce,
+    Scan,
     Split,
     Statement,
     Store,
@@ -31,7 +36,7 @@ from search_spaces.programs.statements import (
     fold_identity,
 )
 from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
-from search_spaces.programs.tiles import Bound, Slice, Tile
+from search_spaces.programs.tiles import Bound, Slice, Tile, sliced_axes
 from search_spaces.workloads.dtypes import is_integer, range_of, round_to
 
 
@@ -55,6 +60,7 @@ def interpret(program: TileProgram, inputs: Sequence[Array]) -> tuple[Array, ...
     return tuple(round_to(memory[b.name], b.dtype) for b in program.buffers if b.role == "output")
 
 
+@functools.cache
 def _held_as(dtype: str) -> type[np.float32 | np.int64]:
     """The NumPy type of tiles and memory of an element type."""
     return np.int64 if is_integer(dtype) else np.float32
@@ -106,14 +112,25 @@ class _Program:
                 self._dot(s)
             case Map():
                 values = self._cast(s) if s.operator == "cast" else OPERATIONS[s.operator](*self._arguments(s))
-                self._set(s.dst, np.broadcast_to(values, s.dst.shape))
+                self._set(s.dst, values if values.shape == s.dst.shape else np.broadcast_to(values, s.dst.shape))
             case Reduce():
                 self._reduce(s)
+            case Scan():
+                self._scan(s)
             case Split():
                 tile, values = self.tiles[s.src]
                 first, second = np.split(values, 2, axis=tile.axes.index(s.axis))
                 self._set(s.first, first)
                 self._set(s.second, second)
+            case Deinterleave():
+                tile, values = self.tiles[s.src]
+                before = (slice(None),) * tile.axes.index(s.axis)
+                for p, dst in enumerate(s.dst):
+                    self._set(dst, values[(*before, slice(p, None, len(s.dst)))])
+            case Interleave():
+                along = s.dst.axes.index(s.axis)
+                tiles = [_aligned(values, tile.axes, s.dst.axes) for tile, values in map(self.tiles.__getitem__, s.src)]
+                self._set(s.dst, np.stack(tiles, axis=along + 1).reshape(s.dst.shape))
             case Store():
                 self._scatter(s)
             case Prefetch():
@@ -172,8 +189,49 @@ class _Program:
             values = np.where(inside, values, np.asarray(left_out, dtype=values.dtype))
         self._set(s.dst, FOLDS[s.operator](values, axis=axis))
 
+    def _scan(self, s: Scan) -> None:
+        """One element after the other."""
+        axis, combine = s.dsts[0].axes.index(s.axis), s.combine
+        elements: list[Array] = []
+        for name, dst in zip(s.srcs, s.dsts, strict=True):
+            tile, values = self.tiles[name]
+            elements.append(np.moveaxis(_aligned(values, tile.axes, dst.axes).astype(_held_as(dst.dtype)), axis, 0))
+        made = [np.empty_like(x) for x in elements]
+        order = range(len(elements[0]))
+        running: list[Array] = []
+        for at in reversed(order) if s.reverse else order:
+            right = [x[at] for x in elements]
+            running = self._combined(combine, running, right) if running else right
+            for whole, value in zip(made, running, strict=True):
+                whole[at] = value
+        for dst, whole in zip(s.dsts, made, strict=True):
+            self._set(dst, np.moveaxis(whole, 0, axis))
+
+    def _combined(self, combine: Combination, left: Sequence[Array], right: Sequence[Array]) -> list[Array]:
+        """The values of the tiles are elements, which may be many at once."""
+        given = zip((*combine.left, *combine.right), (*left, *right), strict=True)
+        values = {tile.name: x.astype(_held_as(tile.dtype)) for tile, x in given}
+        for s in combine.body:
+            types = [_held_as(s.computed)] * len(s.arguments)
+            types[0] = np.float32 if s.operator == "where" else types[0]
+            named = [values[a] if isinstance(a, str) else np.asarray(a) for a in s.arguments]
+            arguments = [x.astype(t) for x, t in zip(named, types, strict=True)]
+            if s.operator == "cast":
+                made = round_to(np.nan_to_num(named[0]) if is_integer(s.dst.dtype) else named[0], s.dst.dtype)
+            else:
+                made = OPERATIONS[s.operator](*arguments)
+            values[s.dst.name] = np.asarray(made, dtype=_held_as(s.dst.dtype))
+        return [values[name] for name in combine.results]
+
     def _positions(self, piece: Slice) -> Array:
-        return piece.start.evaluate(self.variables) + piece.step * np.arange(piece.extent or 1)
+        count = np.arange(piece.extent or 1)
+        if piece.flat is not None:
+            counted = piece.flat.start.evaluate(self.variables) + count
+            count = counted // piece.flat.size if piece.flat.first else counted % piece.flat.size
+        found = piece.start.evaluate(self.variables) + piece.step * count
+        for b in reversed(piece.before):
+            found = np.where(self._positions(b.at) < b.size, self._positions(b.then), found)
+        return found
 
     def _placed(self, piece: Slice, own: tuple[str, ...], axes: tuple[str, ...]) -> Array:
         """The positions of a slice that has the axis `own`, or none, shaped to broadcast to a tile with `axes`."""
@@ -187,8 +245,7 @@ class _Program:
 
     def _indices(self, slices: Sequence[Slice], axes: tuple[str, ...]) -> list[Array]:
         """One index array per dimension, shaped to broadcast to a tile with `axes`: at last those that are sliced."""
-        count = sum(piece.extent is not None for piece in slices)
-        own = iter(axes[len(axes) - count :])
+        own = iter(sliced_axes(slices, axes))
         return [self._placed(p, (next(own),) if p.extent is not None else (), axes) for p in slices]
 
     def _load(self, s: Load) -> None:
@@ -219,6 +276,9 @@ class _Program:
         self._set(s.dst, np.broadcast_to(np.where(inside, source[tuple(at)], fill), s.dst.shape))
 
     def _sliced(self, source: Array, slices: Sequence[Slice], axes: tuple[str, ...], fill: float | int) -> Array:
+        part = self._part(source, slices)
+        if part is not None and part.ndim == len(axes):
+            return part.copy()
         index = self._indices(slices, axes)
         inside = np.ones((), dtype=bool)
         for i, size, piece in zip(index, source.shape, slices, strict=True):
@@ -227,12 +287,27 @@ class _Program:
         clipped = tuple(np.clip(i, 0, size - 1) for i, size in zip(index, source.shape, strict=True))
         return np.where(inside, source[clipped], np.asarray(fill, dtype=source.dtype))
 
+    def _part(self, source: Array, slices: Sequence[Slice]) -> Array | None:
+        """What the slices pick, where they do not skip back and forth, and all of it is there."""
+        at: list[int | slice] = []
+        for piece, size in zip(slices, source.shape, strict=True):
+            start = piece.start.evaluate(self.variables)
+            last = start + piece.step * ((piece.extent or 1) - 1)
+            if piece.skew is not None or piece.before or piece.step < 1 or start < 0 or last >= size:
+                return None
+            at.append(start if piece.extent is None else slice(start, last + 1, piece.step))
+        return np.asarray(source[tuple(at)])
+
     def _scatter(self, s: Store) -> None:
         target, buffer = self.memory[s.buffer], self.buffers[s.buffer]
         tile, stored = self.tiles[s.src]
-        index = self._indices(s.slices, s.axes or tile.axes)
         extents = [piece.extent for piece in s.slices if piece.extent is not None]
         values = np.broadcast_to(stored.transpose([tile.axes.index(x) for x in s.axes or tile.axes]), extents)
+        part = self._part(target, s.slices)
+        if part is not None and extents and not s.atomic:
+            part[...] = round_to(values, buffer.dtype)
+            return
+        index = self._indices(s.slices, s.axes or tile.axes)
         full = [np.broadcast_to(i, values.shape).reshape(-1) for i in index]
         if not full:
             # One number, as a vector of one.
@@ -250,7 +325,10 @@ class _Program:
 
 def _aligned(values: Array, axes: tuple[str, ...], target: tuple[str, ...]) -> Array:
     """The values with dimensions in the order of `target`, of size 1 for axes that they do not have."""
+    values = np.asarray(values)
+    if axes == target:
+        return values
     kept = [x for x in target if x in axes]
-    values = np.asarray(values).transpose([axes.index(x) for x in kept])
+    values = values.transpose([axes.index(x) for x in kept])
     sizes = dict(zip(kept, values.shape, strict=True))
     return values.reshape([sizes.get(x, 1) for x in target])

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from search_spaces.programs import statements
+from search_spaces.programs.neighbours import Neighbours
+from search_spaces.programs.selecting import SelectedRead, Selections, slice_chosen
 from search_spaces.programs.statements import Compared, Fill, Load, Map, Statement, Store
 from search_spaces.programs.tile_program import Buffer
 from search_spaces.programs.tiles import Slice, Tile
@@ -98,7 +100,9 @@ class Emitter:
     """Appends the statements that compute expressions on the tiles of one place.
 
     `tiles` holds what is known by tensor name (an accumulator, a statistic of the rows); every other tensor is an
-    input and is loaded where the axes are. Common subexpressions are computed once.
+    input and is loaded where the axes are. Common subexpressions are computed once. `neighbours`: what emitters of
+    places between each other share. `selections`: where these are given, selections of reads of one tensor are one
+    read.
     """
 
     place: Place
@@ -107,6 +111,8 @@ class Emitter:
     tiles: dict[str, Tile] = field(default_factory=dict)
     body: list[Statement] = field(default_factory=list)
     fill: float = 0.0
+    neighbours: Neighbours | None = None
+    selections: Selections | None = None
     _known: dict[Expression, Tile | float | int] = field(default_factory=dict)
 
     def within(self) -> Emitter:
@@ -134,6 +140,8 @@ class Emitter:
                 result = self._position(index, int)
             case Apply(operator, (argument,)) if operator in _CAST_TO:
                 result = self._cast(self.emit(argument), _CAST_TO[operator], name)
+            case Apply("where") if (selected := self._selected(expression)) is not None:
+                result = self._load_selected(selected)
             case Apply(operator, arguments) if operator in COMPARISONS and is_integral(arguments[0]):
                 result = self.map(operator, *(self.emit(a) for a in arguments), name=name, compared="int64")
             case Apply(operator, arguments):
@@ -175,17 +183,22 @@ class Emitter:
 
     def store(self, buffer: str, index: tuple[str, ...], src: Tile, streaming: bool = False) -> None:
         """`buffer[index axes at the place] = src`, the same along axes that the tile does not have."""
+        src = self.everywhere(index, src)
         order = tuple(x for x in index if self.place[x].extent is not None)
-        missing = tuple(x for x in order if x not in src.axes)
-        if missing:
-            extents = tuple(e for x in missing if (e := self.place[x].extent) is not None)
-            integral = is_integer(src.dtype)
-            zeros = Tile(self.names.fresh("everywhere"), missing, extents, "int64" if integral else "float32")
-            self.body.append(Fill(zeros, 0 if integral else 0.0))
-            src = self.map("add", src, zeros, dtype=zeros.dtype)
         axes = order if set(order) == set(src.axes) and order != src.axes else ()
         slices = tuple(self.place[x] for x in index)
         self.body.append(Store(buffer, slices, src.name, streaming=streaming, axes=axes))
+
+    def everywhere(self, index: tuple[str, ...], src: Tile) -> Tile:
+        """The tile with all of these axes that have an extent at the place: the same along those that it lacks."""
+        missing = tuple(x for x in index if self.place[x].extent is not None and x not in src.axes)
+        if not missing:
+            return src
+        extents = tuple(e for x in missing if (e := self.place[x].extent) is not None)
+        integral = is_integer(src.dtype)
+        zeros = Tile(self.names.fresh("everywhere"), missing, extents, "int64" if integral else "float32")
+        self.body.append(Fill(zeros, 0 if integral else 0.0))
+        return self.map("add", src, zeros, dtype=zeros.dtype)
 
     def _cast(self, value: Tile | float | int, to: str, name: str) -> Tile:
         tile = value if isinstance(value, Tile) else self._constant(value, "t")
@@ -227,9 +240,26 @@ class Emitter:
         self.body.append(statements.Gather(dst, gather.tensor, tuple(index), tuple(sliced), fill))
         return dst
 
+    def _selected(self, selection: Expression) -> SelectedRead | None:
+        """The selection as one read, which slices can say."""
+        read = self.selections.read(selection) if self.selections is not None else None
+        if read is None:
+            return None
+        tiled = [[x for x in along if self.place[x].extent is not None] for along in read.axes]
+        moving = [x for along in tiled for x in along]
+        return read if len(moving) == len({*moving}) and all(len(along) < 2 for along in tiled) else None
+
+    def _load_selected(self, read: SelectedRead) -> Tile:
+        slices = tuple(slice_chosen(i, lambda form: slice_at(form, self.place)) for i in read.index)
+        if read.inside:
+            slices = tuple(replace(s, clamped=True) for s in slices)
+        axes = tuple(x for along in read.axes for x in along if self.place[x].extent is not None)
+        return self._loaded(read.tensor, slices, axes, None if read.inside else read.fill)
+
     def _tiled(self, axes: Iterable[str]) -> tuple[tuple[str, ...], tuple[int, ...]]:
         """Those of the axes that have an extent here, after those along which they are moved back; and the extents."""
-        own = [x for x in axes if self.place[x].extent is not None]
+        along = (flat.axis if (flat := self.place[x].flat) else x for x in axes if self.place[x].extent is not None)
+        own = list(dict.fromkeys(along))
         back = [x for o in own if (skew := self.place[o].skew) for x in skew.axes if x not in own]
         extents = {x: extent for x in (*back, *own) if (extent := self.place[x].extent) is not None}
         return tuple(extents), tuple(extents.values())
@@ -239,13 +269,25 @@ class Emitter:
         return tuple(v for v, _ in index.terms if self.place[v].extent is not None)
 
     def _load(self, access: Access) -> Tile:
-        element = dtype(self.inputs[access.tensor]).name
-        outside = access.fill if access.fill is None or is_float(element) else int(access.fill)
         if why_not_sliced(access, [x for x, piece in self.place.items() if piece.extent is not None]):
+            outside = self._outside(access.tensor, access.fill)
             return self._gather(Gather(access.tensor, access.index), self.fill if outside is None else outside)
-        slices = slices_at(access, self.place)
-        axes, shape = self._tiled(x for i in access.index for x in self._moving(i))
-        dst = Tile(self.names.fresh(access.tensor), axes, shape, element)
-        fill = self.fill if outside is None else outside
-        self.body.append(Load(dst, access.tensor, slices, fill, guarded=outside is not None))
+        axes = tuple(x for i in access.index for x in self._moving(i))
+        return self._loaded(access.tensor, slices_at(access, self.place), axes, access.fill)
+
+    def _loaded(
+        self, tensor: str, slices: tuple[Slice, ...], along: Iterable[str], outside: float | int | None
+    ) -> Tile:
+        axes, shape = self._tiled(along)
+        outside = self._outside(tensor, outside)
+        fill, guarded = self.fill if outside is None else outside, outside is not None
+        unnamed = Load(Tile("", axes, shape, dtype(self.inputs[tensor]).name), tensor, slices, fill, guarded=guarded)
+        if self.neighbours is not None:
+            return self.neighbours.loaded(unnamed, self.names, self.body)
+        dst = replace(unnamed.dst, name=self.names.fresh(tensor))
+        self.body.append(replace(unnamed, dst=dst))
         return dst
+
+    def _outside(self, tensor: str, fill: float | int | None) -> float | int | None:
+        """What is read outside of a tensor, as a number of the kind that its elements are."""
+        return fill if fill is None or is_float(dtype(self.inputs[tensor]).name) else int(fill)

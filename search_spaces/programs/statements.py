@@ -147,12 +147,57 @@ class Reduce:
 
 
 @dataclass(frozen=True, slots=True)
+class Combination:
+    """Two values of several tiles as one: `body` makes the tiles called `results` of `left` and `right`.
+
+    All of these have no axes here: they stand for elements.
+    """
+
+    left: tuple[Tile, ...]
+    right: tuple[Tile, ...]
+    body: tuple[Map, ...]
+    results: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """`dsts = srcs`, each element combined with all that come before it along the axis; after it, with `reverse`.
+
+    What comes first in this order stands on the left. The combination is associative.
+    """
+
+    dsts: tuple[Tile, ...]
+    srcs: tuple[str, ...]
+    axis: str
+    combine: Combination
+    reverse: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Split:
     """`first, second = the two halves of src along axis` (epilogue sub-tiling)."""
 
     first: Tile
     second: Tile
     src: str
+    axis: str
+
+
+@dataclass(frozen=True, slots=True)
+class Deinterleave:
+    """`dst[p] = every len(dst)-th position of src along axis, from p on`: all `dst` are of one shape."""
+
+    dst: tuple[Tile, ...]
+    src: str
+    axis: str
+
+
+@dataclass(frozen=True, slots=True)
+class Interleave:
+    """The positions of the tiles `src` along axis in turn, as one tile: what `Deinterleave` takes apart."""
+
+    dst: Tile
+    src: tuple[str, ...]
     axis: str
 
 
@@ -221,7 +266,8 @@ class If:
     otherwise: tuple[Statement, ...] = ()
 
 
-Statement = Load | Gather | Position | View | Fill | Dot | Map | Reduce | Split | Store | Prefetch | For | If
+Moving = Load | Gather | Position | View | Fill | Split | Deinterleave | Interleave | Store | Prefetch
+Statement = Moving | Dot | Map | Reduce | Scan | For | If
 
 
 def statements(body: tuple[Statement, ...]) -> Iterator[Statement]:
@@ -253,5 +299,11 @@ def produced(statement: Statement) -> tuple[Tile, ...]:
             return (dst,)
         case Split(first=first, second=second):
             return (first, second)
+        case Scan(dsts=dsts):
+            return dsts
+        case Deinterleave(dst=dst):
+            return dst
+        case Interleave(dst=dst):
+            return (dst,)
         case _:
             return ()

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from search_spaces.programs.statements import (
+    Combination,
+    Deinterleave,
     Dot,
     Fill,
     For,
     Gather,
     If,
+    Interleave,
     Load,
     Map,
     Position,
     Prefetch,
     Reduce,
+    Scan,
     Split,
     Statement,
     Store,
@@ -45,6 +49,7 @@ def _launch_text(launch: Launch) -> str:
     text = f"warps {launch.num_warps}, stages {launch.num_stages}"
     text += f", cluster {launch.num_ctas}" if launch.num_ctas > 1 else ""
     text += f", {launch.producer_warps} more to load" if launch.producer_warps else ""
+    text += ", dots overlapped" if launch.overlapped else ""
     return text + (f", registers ≤ {launch.max_registers}" if launch.max_registers else "")
 
 
@@ -85,8 +90,16 @@ def _statement_text(s: Statement) -> str:
             return f"{s.dst} = {s.operator}({shown})"
         case Reduce():
             return f"{s.dst} = {s.operator} of {s.src} over {s.axis}"
+        case Scan():
+            made = ", ".join([str(s.dsts[0]), *(t.name for t in s.dsts[1:])])
+            order = f"{s.axis} backwards" if s.reverse else s.axis
+            return f"{made} = scan of {', '.join(s.srcs)} along {order} by {_combination(s.combine)}"
         case Split():
             return f"{s.first}, {s.second.name} = halves of {s.src} along {s.axis}"
+        case Deinterleave():
+            return f"{', '.join([str(s.dst[0]), *(t.name for t in s.dst[1:])])} = {s.src} in turn along {s.axis}"
+        case Interleave():
+            return f"{s.dst} = {', '.join(s.src)} in turn along {s.axis}"
         case Store():
             how = [w for w in (s.via if s.via != "pointer" else "", "atomic add" if s.atomic else "") if w]
             how += ["streaming"] if s.streaming else []
@@ -104,6 +117,15 @@ def _statement_text(s: Statement) -> str:
             return f"for {s.variable} in {s.extent}:" + (f"  # {', '.join(marks)}" if marks else "")
         case If():
             return f"if {s.variable} {'==' if s.then else '!='} {s.value}:"
+
+
+def _combination(combine: Combination) -> str:
+    """The values that come of two, each as an expression of them."""
+    made: dict[str, str] = {}
+    for s in combine.body:
+        shown = (made.get(a, a) if isinstance(a, str) else _number(a) for a in s.arguments)
+        made[s.dst.name] = f"{s.operator}({', '.join(shown)})"
+    return ", ".join(made.get(name, name) for name in combine.results)
 
 
 def _number(value: float | int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from search_spaces.workloads.dtypes import dtype
@@ -41,7 +41,9 @@ class Slice:
 
     `extent=None` picks a single index, and the tile does not have that axis. `clamped`: positions beyond the end of the
     buffer read its last one instead of a fill value, so that no load needs a mask; for what nobody uses. `step`: from
-    one position to the next, which may be negative. `skew`: how far all of them are moved back.
+    one position to the next, which may be negative, or 0. `skew`: how far all of them are moved back. `before`: where
+    other positions are taken, the first that applies, as where a dimension is padded by its reflection. `flat`: it is
+    walked together with another dimension.
     """
 
     start: Affine
@@ -49,14 +51,44 @@ class Slice:
     clamped: bool = False
     step: int = 1
     skew: Skew | None = None
+    before: tuple[Before, ...] = ()
+    flat: Flat | None = None
 
     def __str__(self) -> str:
         clamped = " clamped" if self.clamped else ""
+        first = "".join(f"({b.then}) before {b.size} of ({b.at}), " for b in self.before)
         if self.extent is None:
-            return f"{self.start}{clamped}"
+            return f"{first}{self.start}{clamped}"
         step = "" if self.step == 1 else f" step {self.step}"
         back = f" - {self.skew}" if self.skew else ""
-        return f"{self.start}{back} : +{self.extent}{step}{clamped}"
+        flat = f" of {self.flat}" if self.flat else ""
+        return f"{first}{self.start}{back} : +{self.extent}{step}{flat}{clamped}"
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """The positions of `then` where those of `at` are below `size`."""
+
+    at: Slice
+    size: int
+    then: Slice
+
+
+@dataclass(frozen=True, slots=True)
+class Flat:
+    """An axis of a tile along which two dimensions are walked, the second one `size` positions long.
+
+    Where a slice counts its own positions i, these are (start + i) // size in the first dimension, and in the second
+    (start + i) % size. So a tile has positions of as many rows as it takes, and none beyond the end of one.
+    """
+
+    axis: str
+    start: Affine
+    size: int
+    first: bool
+
+    def __str__(self) -> str:
+        return f"({self.axis} from {self.start}) {'//' if self.first else '%'} {self.size}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +152,27 @@ def may_precede(piece: Slice, extents: Mapping[str, int]) -> bool:
     return reach(piece, extents)[0] < 0
 
 
+def sliced_axes(slices: Sequence[Slice], axes: Sequence[str]) -> list[str]:
+    """The axes of a tile that the sliced dimensions have, in order, which are its last ones."""
+    flat = {piece.flat.axis for piece in slices if piece.flat}
+    others = sum(piece.extent is not None and piece.flat is None for piece in slices)
+    own = [x for x in axes if x not in flat]
+    names = iter(own[len(own) - others :])
+    return [piece.flat.axis if piece.flat else next(names) for piece in slices if piece.extent is not None]
+
+
+def _last(piece: Slice, extents: Mapping[str, int]) -> int:
+    """The greatest position that a slice counts."""
+    last = (piece.extent or 1) - 1
+    if piece.flat is None:
+        return last
+    return (piece.flat.start.maximum(extents) + last) // piece.flat.size if piece.flat.first else piece.flat.size - 1
+
+
 def reach(piece: Slice, extents: Mapping[str, int]) -> tuple[int, int]:
     """The smallest and the largest index that the slice can have."""
-    along = piece.step * ((piece.extent or 1) - 1)
+    along = piece.step * _last(piece, extents)
     back = piece.skew.most if piece.skew else 0
-    return piece.start.minimum(extents) + min(0, along) - back, piece.start.maximum(extents) + max(0, along)
+    least, most = piece.start.minimum(extents) + min(0, along) - back, piece.start.maximum(extents) + max(0, along)
+    others = [reach(b.then, extents) for b in piece.before]
+    return min([least, *(first for first, _ in others)]), max([most, *(last for _, last in others)])

@@ -23,6 +23,7 @@ from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.chains.chain_knobs import chain_knobs, chain_seeds
 from search_spaces.sketches.chains.chain_rules import DECIDED_FIRST, chain_rules
 from search_spaces.sketches.chains.chain_tiles import ChainBody, ChainTile
+from search_spaces.sketches.chains.shared_walk import joining, store_parts, workspaces
 from search_spaces.structure.chains import Chain, chain_of
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Workload
@@ -55,6 +56,11 @@ def _lower(chain: Chain, target: Target, values: Values) -> TileProgram:
     tile = ChainTile(chain, values)
     names = Names({s.name for s in chain.workload.stages})
     body = ChainBody(tile, names)
-    statements = (*body.walked(), *body.finished())
-    kernel = Kernel(chain.workload.name, tile.grid(target.num_sms), statements, tile.launch())
-    return TileProgram(chain.workload.name, buffers(chain.workload), (kernel,))
+    grid, name = tile.grid(target.num_sms), chain.workload.name
+    if tile.splits == 1:
+        statements = body.held() if tile.held else [*body.walked(), *body.finished()]
+        kernel = Kernel(name, grid, tuple(statements), tile.launch())
+        return TileProgram(name, buffers(chain.workload), (kernel,))
+    first = Kernel(f"{name}_parts", grid, (*body.walked(), *store_parts(body)), tile.launch())
+    parts = workspaces(chain, tile.splits)
+    return TileProgram(name, buffers(chain.workload, *parts), (first, joining(chain, values)))

@@ -8,21 +8,30 @@ Axes merge first where every tensor allows it, so that x, y and out of one shape
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 from search_spaces.devices.target import Target
 from search_spaces.devices.warps import WARP
 from search_spaces.errors import UnmatchedError
 from search_spaces.programs.grid import Grid, GridAxis
-from search_spaces.programs.lowering import Emitter, buffers
+from search_spaces.programs.lowering import Emitter, Place, buffers
+from search_spaces.programs.selecting import Selections
+from search_spaces.programs.statements import Statement
 from search_spaces.programs.tile_program import Kernel, Launch, TileProgram
 from search_spaces.programs.tiles import Slice
 from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest, padded
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
+from search_spaces.sketches.points.flat_rows import SIZES, FlatRows, why_not_flat
 from search_spaces.sketches.points.tiled_axes import LEAST_COLUMNS, NO_AXIS, TiledAxes, tiled_axes
+from search_spaces.sketches.points.unrolling import COLUMNS as COLUMNS_WRITTEN_OUT
+from search_spaces.sketches.points.unrolling import ROWS as ROWS_WRITTEN_OUT
+from search_spaces.sketches.points.unrolling import Unrolling, is_shared
 from search_spaces.structure.axes import Structure, structure_of
 from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.expression import Apply
+from search_spaces.workloads.expressions.walking import walk
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis, Workload
 
@@ -31,6 +40,13 @@ PERSISTENT_PROGRAMS_PER_SM = 4
 
 # (elements a thread, warps) of the tiles to start from: one to four vectors of 16 bytes of a narrow type a thread.
 _SEEDS = ((8, 4), (16, 4), (16, 8), (32, 4))
+
+# The same of points that share what they read, and so many of their rows and columns that are written out.
+_SHARING_SEEDS = ((4, 4), (8, 4), (8, 8), (16, 4))
+_UNROLLED_SEEDS = ((1, 1), (1, 4), (2, 2), (2, 4))
+
+# (vectors, their width at most, warps) of tiles to start from whose rows and columns are one axis.
+_FLAT_SEEDS = ((1024, 4, 8), (512, 4, 4), (1024, 8, 8), (2048, 2, 8))
 
 # Positions of the axes of a tile. Of rows that are short, a tile has more.
 ROWS = (1, 2, 4, 8, 16, 32, 64)
@@ -41,6 +57,10 @@ COLUMNS_CPU = (256, 1024, 4096, 16384, 65536, 262144)
 # Columns of a tile that is read along another axis: some vectors of both.
 _TURNED_COLUMNS = 64
 
+_TILED = ("volumes", "planes", "rows", "columns")
+# What knobs write out, by their names: some positions of these.
+UNROLLED = {"unrolled_rows": "rows", "unrolled_columns": "columns"}
+
 # How far ahead a CPU prefetches: not at all, or far enough to cover the latency of memory at its bandwidth.
 PREFETCH_BYTES = (0, 1024, 4096)
 
@@ -48,39 +68,78 @@ PREFETCH_BYTES = (0, 1024, 4096)
 def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     """One sketch for a workload without reductions."""
     structure = structure_of(workload)
-    if structure.folds:
-        raise UnmatchedError(f"{structure.folds[0].name} folds")
+    if structure.reduced:
+        raise UnmatchedError(
+            f"{(*structure.folds, *structure.scans)[0].name} is folded or scanned along {structure.column.name}"
+        )
     axes = tiled_axes(structure)
-    knobs = _gpu_knobs(axes) if target.kind == "gpu" else _cpu_knobs(axes, target)
+    knobs = _gpu_knobs(structure, axes) if target.kind == "gpu" else _cpu_knobs(axes, target)
     named = {k.name: k for k in knobs}
     added: dict[str, KnobValue] = {
         "across": False,
         "volumes": cover(axes.volume.extent, (1,)),
         "planes": cover(axes.plane.extent, (1,)),
+        "unrolled_rows": 1,
+        "unrolled_columns": 1,
+        "selected": False,
+        "flat": 0,
     }
     return (
         Sketch(
             "pointwise",
             knobs,
             lambda values: _lower(structure, axes, target, values),
-            legality_knobs=tuple(x for x in ("volumes", "planes", "rows", "columns", "warps") if x in named),
-            rules=(Rule(("across", "planes"), _why_not_across),) if "across" in named else (),
+            legality_knobs=tuple(x for x in (*_TILED, *UNROLLED, "flat", "warps") if x in named),
+            rules=_rules(axes, named),
+            decided_first=tuple(x for x in ("flat",) if x in named),
             seeds=_seeds(axes, named) if target.kind == "gpu" else (),
             added=tuple((name, value) for name, value in added.items() if name in named),
         ),
     )
 
 
-def _gpu_knobs(axes: TiledAxes) -> tuple[Knob, ...]:
+def _rules(axes: TiledAxes, knobs: Mapping[str, Knob]) -> tuple[Rule, ...]:
+    found = [Rule(("across", "planes"), _why_not_across)] if "across" in knobs else []
+    for name, tiled in UNROLLED.items():
+        found += [Rule((tiled, name), partial(_why_not_unrolled, tiled, name))] if name in knobs else []
+    if "flat" in knobs:
+        own = [name for name in (*_TILED, "unrolled_rows") if name in knobs]
+        found += [Rule(("flat", name), partial(_why_not_beside_flat, name, knobs[name].values[0])) for name in own]
+        found.append(Rule(("flat", "unrolled_columns"), partial(_why_not_divided, axes.column.extent)))
+    return tuple(found)
+
+
+def _why_not_beside_flat(name: str, only: KnobValue, values: Values) -> str | None:
+    """Rows and columns that are walked as one have no tiles of their own."""
+    if values.integer("flat") == 0 or values[name] == only:
+        return None
+    return f"{name}={values[name]} of rows and columns that are one axis; only {only} is allowed"
+
+
+def _why_not_divided(extent: int, values: Values) -> str | None:
+    """Vectors end where rows do."""
+    width = values.integer("unrolled_columns")
+    if values.integer("flat") == 0 or extent % width == 0:
+        return None
+    return f"unrolled_columns={width} does not divide {extent} columns, which are one axis with the rows"
+
+
+def _gpu_knobs(structure: Structure, axes: TiledAxes) -> tuple[Knob, ...]:
     heights = (*ROWS, *MORE_ROWS) if axes.short else ROWS
     widths = [c for c in COLUMNS if c < 2 * max(LEAST_COLUMNS, axes.column.extent)]
     if axes.column.extent < LEAST_COLUMNS:
         widths.insert(0, padded(axes.column.extent))
+    selects = _has_selections(structure)
+    flat = selects and why_not_flat(structure, axes.row, axes.column) is None
     return (
         *_outer_tiling("volumes", axes.volume),
         *_outer_tiling("planes", axes.plane),
         _tiling("rows", axes.row, [r for r in heights if r < 2 * axes.row.extent]),
         _tiling("columns", axes.column, widths),
+        *([Choice("unrolled_rows", ROWS_WRITTEN_OUT)] if is_shared(structure, axes.row) else []),
+        *([Choice("unrolled_columns", COLUMNS_WRITTEN_OUT)] if flat or is_shared(structure, axes.column) else []),
+        *([Choice("selected", (False, True))] if selects else []),
+        *([Choice("flat", SIZES)] if flat else []),
         Choice("warps", (1, 2, 4, 8, 16)),
         Choice("persistent", (False, True)),
         Choice("streaming", (False, True)),
@@ -97,7 +156,9 @@ def _tiling(name: str, axis: Axis, sizes: Sequence[int]) -> Tiling:
 
 def _seeds(axes: TiledAxes, knobs: dict[str, Knob]) -> tuple[Values, ...]:
     """Whole rows or long pieces of them, as many as give every thread some vectors; squares where reading is turned."""
-    sizes = [(elements * WARP * warps, warps, elements * WARP * warps) for elements, warps in _SEEDS]
+    unrolled = not knobs.keys().isdisjoint(UNROLLED)
+    threads = _SHARING_SEEDS if unrolled else _SEEDS
+    sizes = [(elements * WARP * warps, warps, elements * WARP * warps) for elements, warps in threads]
     if axes.turned:
         sizes = [(size, warps, _TURNED_COLUMNS) for size, warps, _ in sizes[:2]] + sizes
     seeds = []
@@ -114,8 +175,19 @@ def _seeds(axes: TiledAxes, knobs: dict[str, Knob]) -> tuple[Values, ...]:
                 assert isinstance(chosen, tuple)
                 rest /= chosen[-1]
         values: dict[str, KnobValue] = {**tiles, "warps": warps, "persistent": False, "streaming": False}
-        seeds.append(Values({name: values[name] for name in knobs}))
-    return tuple(seeds)
+        for written_out in _UNROLLED_SEEDS if unrolled else _UNROLLED_SEEDS[:1]:
+            values |= {**dict(zip(UNROLLED, written_out, strict=True)), "selected": True, "flat": 0}
+            seeds.append(Values({name: values[name] for name in knobs}))
+    return tuple(seeds) + _flat_seeds(axes, knobs)
+
+
+def _flat_seeds(axes: TiledAxes, knobs: Mapping[str, Knob]) -> tuple[Values, ...]:
+    """Rows and columns as one axis, in vectors as wide as divide the rows."""
+    first: dict[str, KnobValue] = {name: knob.values[0] for name, knob in knobs.items()}
+    width = max(w for w in COLUMNS_WRITTEN_OUT if axes.column.extent % w == 0)
+    starts = _FLAT_SEEDS if "flat" in knobs else ()
+    given = ({"flat": flat, "warps": warps, "unrolled_columns": min(width, most)} for flat, most, warps in starts)
+    return tuple(Values({**first, "selected": True, **values}) for values in given)
 
 
 def _cpu_knobs(axes: TiledAxes, target: Target) -> tuple[Knob, ...]:
@@ -141,6 +213,24 @@ def _why_not_across(values: Values) -> str | None:
     return None
 
 
+def _selections(structure: Structure) -> Selections:
+    ranges = {x.name: (0, x.extent - 1) for x in structure.parallel}
+    return Selections({t.name: t.shape for t in structure.workload.inputs}, ranges)
+
+
+def _has_selections(structure: Structure) -> bool:
+    """Whether something selects among reads of one tensor."""
+    known = _selections(structure)
+    bodies = (structure.body_of(output) for output in structure.outputs)
+    return any(known.read(e) is not None for body in bodies for e in walk(body) if isinstance(e, Apply))
+
+
+def _why_not_unrolled(tiled: str, name: str, values: Values) -> str | None:
+    """Of what is written out, a tile has at least one of each."""
+    count, tile = values.integer(name), values.tile(tiled)
+    return f"{name}={count} of {tile} in a tile; at most {tile} are allowed" if count > tile else None
+
+
 def _lower(structure: Structure, axes: TiledAxes, target: Target, values: Values) -> TileProgram:
     workload = structure.workload
     tilings = {axes.row: "rows", axes.column: "columns"}
@@ -160,15 +250,33 @@ def _lower(structure: Structure, axes: TiledAxes, target: Target, values: Values
             count, size = values.tiling(name)
             grid.append(GridAxis(variable, count))
             place[axis.name] = Slice(Affine.of((variable, size)), size)
-    emitter = Emitter(place, {t.name: t.dtype for t in workload.inputs}, Names())
+    flat = None
+    if vectors := values.integer("flat") if "flat" in values else 0:
+        flat = FlatRows(axes.row, axes.column, vectors, values.integer("unrolled_columns"))
+        grid = [*(g for g in grid if g.variable not in (f"{axes.row.name}.0", flat.grid.variable)), flat.grid]
+        place |= flat.place
+    body = _body(structure, axes, place, flat, values)
+    persistent = PERSISTENT_PROGRAMS_PER_SM * target.num_sms if values.get("persistent") else None
+    kernel = Kernel(workload.name, Grid(tuple(grid), persistent=persistent), tuple(body), launch(target, values))
+    known = buffers(workload)
+    return TileProgram(workload.name, tuple(map(flat.buffer, known)) if flat else known, (kernel,))
+
+
+def _body(
+    structure: Structure, axes: TiledAxes, place: Place, flat: FlatRows | None, values: Values
+) -> list[Statement]:
+    """Every output at the place."""
+    streaming = values.flag("streaming")
+    emitter = Emitter(place, {t.name: t.dtype for t in structure.workload.inputs}, Names())
+    if values.get("selected"):
+        emitter.selections = _selections(structure)
+    rows, columns = (values.integer(name) if name in values else 1 for name in UNROLLED)
+    if flat is not None or (rows, columns) != (1, 1):
+        return Unrolling(axes.row.name, axes.column.name, rows, columns).emit(structure, emitter, flat, streaming)
     for output in structure.outputs:
         result = emitter.tile(structure.body_of(output), output.name)
-        emitter.store(output.name, tuple(a.name for a in output.axes), result, streaming=values.flag("streaming"))
-    persistent = PERSISTENT_PROGRAMS_PER_SM * target.num_sms if values.get("persistent") else None
-    kernel = Kernel(
-        workload.name, Grid(tuple(grid), persistent=persistent), tuple(emitter.body), launch(target, values)
-    )
-    return TileProgram(workload.name, buffers(workload), (kernel,))
+        emitter.store(output.name, tuple(a.name for a in output.axes), result, streaming=streaming)
+    return emitter.body
 
 
 def launch(target: Target, values: Values) -> Launch:

@@ -17,6 +17,7 @@ from dataclasses import replace
 from itertools import product
 
 from search_spaces.devices.target import Target
+from search_spaces.errors import UnmatchedError
 from search_spaces.programs.grid import Grid
 from search_spaces.programs.lowering import buffers
 from search_spaces.programs.statements import Statement
@@ -39,6 +40,7 @@ from search_spaces.sketches.rows.row_parts import (
     storing,
 )
 from search_spaces.sketches.rows.running_folds import Walks, alike, reduce_columns
+from search_spaces.sketches.rows.scanning import check_carried, scanning
 from search_spaces.structure.axes import Structure
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.names import Names
@@ -58,6 +60,9 @@ _START_ROWS_CPU = 4096
 def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     """One sketch for reductions."""
     structure = rows_on(workload, target)
+    check_carried(structure)
+    if structure.scans and target.kind != "gpu" and not structure.outer:
+        raise UnmatchedError("a CPU scans whole rows, of any length")
     walks, where = Walks.of(structure), unchanged(structure)
     aligned = None if any(where.values()) else aligned_rows(structure, target)
     knobs = (*_knobs(structure, target, walks), *((ALIGNED,) if aligned else ()))
@@ -164,7 +169,14 @@ def _lower(
     _, width = values.tiling("columns")
     stages = values.integer("stages") if "stages" in values else 0
     one_by_one, around = structure.outer and target.kind != "gpu", structure.reduced[:-1]
-    walk = ColumnWalk(structure.column.extent, width, one_by_one=one_by_one, stages=stages, around=around)
+    walk = ColumnWalk(
+        structure.column.extent,
+        width,
+        one_by_one=one_by_one,
+        stages=stages,
+        around=around,
+        backwards=structure.backwards,
+    )
     rows = RowTiles(structure, values.tile("rows"), walk.walked)
     if aligned and values.flag(ALIGNED.name):
         walk = replace(walk, skew=aligned.skew(rows.place))
@@ -175,20 +187,24 @@ def _lower(
     points, per_row = split_outputs(structure)
     early = ready_early(structure, points)
     for number, group in enumerate(walks.when(how.online)):
-        some = replace(walk, unchanged=alike(where, group), rows=rows.place)
+        scanned, start = scanning(whole, group.stages, names)
+        some = replace(walk, unchanged=frozenset() if start else alike(where, group), rows=rows.place)
+        body += start
         if early and number == 0:
             some = storing(some, rows, early, names, how.streaming)
-        body += reduce_columns(whole, some, group, names, known, how.by_point)
+        body += reduce_columns(scanned, some, group, names, known, how.by_point)
     points = [] if early else points
     if structure.kept:
         body += KeptLoops(rows, walk, how, names, where).statements(known, points)
         points = []
 
+    scanned, start = scanning(rows, points, names)
+
     def write(columns: Slice | None) -> list[Statement]:
-        emitter = rows.emitter(columns, names, known)
+        emitter = scanned.emitter(columns, names, known)
         rows.store(points if columns else per_row, emitter, values.flag("streaming"))
         return emitter.body
 
-    body += [*(walk.over(write) if points else ()), *(write(None) if per_row else ())]
+    body += [*start, *(walk.over(write) if points else ()), *(write(None) if per_row else ())]
     kernel = Kernel(workload.name, Grid(rows.grid), tuple(body), launch(target, values))
     return TileProgram(workload.name, buffers(workload), (kernel,))

@@ -65,6 +65,8 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     structure = rows_on(workload, target)
     if target.kind != "gpu":
         _check_on_cpu(structure, target)
+    if structure.scans:
+        raise UnmatchedError(f"{structure.scans[0].name} is a scan, which is not shared among programs")
     if structure.kept:
         raise UnmatchedError("folds of folds are not shared among programs")
     if not _splits(structure, target):
@@ -73,15 +75,15 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     aligned = aligned_rows(structure, target)
     knobs = (*_knobs(structure, target, walks), *((ALIGNED,) if aligned else ()))
     seeds = () if on_cpu else _seeds(structure, target, walks, {k.name: k for k in knobs})
-    rules = (Rule(("split", "columns"), lambda values: _why_idle(structure, values)),) if on_cpu else ()
-    rules += (Rule(("online", ALIGNED.name), walks.why_not_aligned),) if aligned else ()
+    rules = [Rule(("split", "columns"), lambda values: _why_idle(structure, values))] if on_cpu else []
+    rules += [Rule(("online", ALIGNED.name), walks.why_not_aligned)] if aligned else []
     return (
         Sketch(
             "row_split",
             knobs,
             lambda values: _lower(structure, target, values, walks.when(values.flag("online")), aligned),
             ("rows", "split", "columns", "warps", "stages", *([ALIGNED.name] if aligned else [])),
-            rules=rules,
+            rules=tuple(rules),
             seeds=with_aligned(seeds) if aligned else seeds,
             added=ADDED if aligned else (),
         ),

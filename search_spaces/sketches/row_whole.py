@@ -24,6 +24,7 @@ from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.pointwise import PERSISTENT_PROGRAMS_PER_SM, PREFETCH_BYTES, launch
 from search_spaces.sketches.rows.aligned_rows import ADDED, ALIGNED, AlignedRows, aligned_rows, with_aligned
 from search_spaces.sketches.rows.row_parts import ROWS_OUTER, RowTiles, fold_along, row_tiling, rows_on
+from search_spaces.sketches.rows.scanning import Scanning, in_order
 from search_spaces.structure.axes import Structure
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.names import Names
@@ -87,7 +88,7 @@ def _check_size(structure: Structure, target: Target) -> None:
         return
     if structure.outer or len(structure.reduced) > 1:
         raise UnmatchedError("whole rows do not lie along memory")
-    if structure.column.extent > MAX_COLUMNS_CPU:
+    if structure.column.extent > MAX_COLUMNS_CPU and not structure.scans:
         extent = structure.column.extent
         raise UnmatchedError(f"a row has {extent} columns; at most {MAX_COLUMNS_CPU} stay in a cache")
 
@@ -137,7 +138,11 @@ def _pieces(structure: Structure, target: Target, aligned: AlignedRows | None) -
     extents = {x: padded(x.extent + before) if target.kind == "gpu" else x.extent for x in structure.reduced}
     if target.kind == "gpu" and not structure.outer:
         extents[structure.column] = max(16, extents[structure.column])
-    return {x: Slice(Affine(), extent) for x, extent in extents.items()}
+    # Scans meet what is beyond the rows last.
+    return {
+        x: Slice(Affine(offset=x.extent - extent if structure.backwards else 0), extent)
+        for x, extent in extents.items()
+    }
 
 
 def _lower(structure: Structure, target: Target, values: Values, aligned: AlignedRows | None) -> TileProgram:
@@ -149,8 +154,11 @@ def _lower(structure: Structure, target: Target, values: Values, aligned: Aligne
         pieces[structure.column] = replace(pieces[structure.column], skew=aligned.skew(rows.place))
     emitter = rows.emitter(pieces[structure.column], Names(), {})
     known: dict[str, Tile] = emitter.tiles
-    for stage in structure.folds:
-        assert stage.reduction is not None
+    scanning = Scanning(rows, structure.scans, emitter.names)
+    for stage, *others in in_order(structure):
+        if stage.reduction is None:
+            scanning.scan(emitter, (stage, *others), pieces[structure.column])
+            continue
         along = {x: piece for x, piece in pieces.items() if x in stage.reduction.axes}
         known[stage.name] = fold_along(rows, emitter, stage, along, stage.name)
     rows.store(structure.outputs, emitter, values.flag("streaming"))

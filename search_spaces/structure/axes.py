@@ -3,8 +3,9 @@
     total[n, g] = sum over c, i of x[n, g, c, i]                          parallel  n, g
     out[n, g, c, i] = x[n, g, c, i] - total[n, g] * 1/4096 + bias[g, c]   reduced   c, i
 
-An axis is reduced where a stage folds it, and parallel otherwise; what is not folded is computed where it is read. An
-output with all axes is stored point by point, one with the parallel axes once for each of their positions (a row).
+An axis is reduced where a stage folds it or is scanned along it, and parallel otherwise; what is neither is computed
+where it is read. An output with all axes is stored point by point, one with the parallel axes once for each of their
+positions (a row).
 Without reduced axes, all work is pointwise.
 """
 
@@ -31,7 +32,7 @@ from search_spaces.workloads.workload import Axis, Stage, Workload
 
 @dataclass(frozen=True)
 class Structure:
-    """The axes of a workload, the outermost first, and its folds in order; `workload` has these axes.
+    """The axes of a workload, the outermost first, and its folds and scans in order; `workload` has these axes.
 
     Tiles hold several positions of the last of the parallel axes, and of the last of the reduced ones. `outer`:
     neighbours in memory are neighbours along a parallel axis, the last one, as where each column of a row-major matrix
@@ -45,6 +46,7 @@ class Structure:
     outer: bool = False
     even: bool = True
     kept_count: int = 0
+    scans: tuple[Stage, ...] = ()
 
     @property
     def kept(self) -> tuple[Axis, ...]:
@@ -72,13 +74,24 @@ class Structure:
         return tuple(map(stages.__getitem__, self.workload.output_names))
 
     def body_of(self, stage: Stage) -> Expression:
-        """What the stage computes at one point, with everything inlined but folds."""
-        return inline(stage.expression, {s.name: s for s in self.workload.stages if not s.reduction})
+        """What the stage computes at one point, with everything inlined but folds and scans."""
+        return inline(stage.expression, {s.name: s for s in self.workload.stages if s.is_pointwise})
 
     def read_folds(self, stage: Stage) -> tuple[Stage, ...]:
         """The folds that the stage reads, and not by way of others."""
-        read = {a.tensor for a in accesses(self.body_of(stage))}
+        read = {a.tensor for s in (stage, *self.read_scans([stage])) for a in accesses(self.body_of(s))}
         return tuple(s for s in self.folds if s.name in read)
+
+    def read_scans(self, stages: Iterable[Stage]) -> tuple[Stage, ...]:
+        """The scans that stages are or read, by way of others too, in order, and all that are scanned with them."""
+        found: set[str] = set()
+        rest = list(stages) if self.scans else []
+        while rest:
+            stage = rest.pop()
+            named = {*(stage.scan.members if stage.scan else ()), *(a.tensor for a in accesses(self.body_of(stage)))}
+            rest += [s for s in self.scans if s.name in named - found]
+            found |= named
+        return tuple(s for s in self.scans if s.name in found)
 
     def depends_on_parts(self, stage: Stage) -> bool:
         """Whether the stage is computed from folds of some of the reduced axes only."""
@@ -86,6 +99,11 @@ class Structure:
             s.reduction is None or set(s.reduction.axes) != set(self.reduced) or self.depends_on_parts(s)
             for s in self.read_folds(stage)
         )
+
+    @property
+    def backwards(self) -> bool:
+        """Whether scans go from the last column to the first."""
+        return any(s.scan.reverse for s in self.scans if s.scan)
 
     def is_per_point(self, output: Stage) -> bool:
         """Whether the output has reduced axes, and is no value per row."""
@@ -109,12 +127,20 @@ def structure_of(workload: Workload) -> Structure:
         # Rows are folded in float32, which would round sums of integers.
         if stage.is_contraction and is_integer(stage.dtype):
             raise UnmatchedError(f"{stage.name} sums products of integers, which is not done in {stage.dtype} here")
-    if not folds:
+    if all(s.is_pointwise for s in workload.stages):
         return _pointwise(merged_axes(workload))
-    reduced = _reduced(folds)
+    reduced = _reduced(workload.stages)
     kept = {x.name for s in workload.stages for x in s.loops} - {x.name for x in reduced}
     workload = merged_axes(workload, kept)
     return _with_own_names(_reducing(workload, [s for s in workload.stages if s.reduction]))
+
+
+def _check_scans(scans: Sequence[Stage], reduced: Sequence[Axis]) -> None:
+    """Refuse scans along several axes or both ways along one, and beside folds over others."""
+    if scans and len(reduced) > 1:
+        raise UnmatchedError(f"{scans[0].name} is a scan, and axes beside its own are folded: {_names(reduced)}")
+    if len({s.scan.reverse for s in scans if s.scan}) > 1:
+        raise UnmatchedError(f"{scans[0].name} and other scans go both ways along {_names(reduced)}")
 
 
 def _is_matrix_product(workload: Workload, product: Stage) -> bool:
@@ -139,15 +165,22 @@ def _pointwise(workload: Workload) -> Structure:
     return Structure(workload, largest.axes)
 
 
-def _reduced(folds: Sequence[Stage]) -> list[Axis]:
-    return list(dict.fromkeys(x for s in folds if s.reduction for x in s.reduction.axes))
+def _reduced(stages: Sequence[Stage]) -> list[Axis]:
+    """The axes that are folded or scanned along, in order."""
+    return list(dict.fromkeys(x for s in stages for x in s.loops if _is_reduced(x, s)))
+
+
+def _is_reduced(axis: Axis, stage: Stage) -> bool:
+    folded = stage.reduction.axes if stage.reduction else ()
+    return axis in folded or (stage.scan is not None and axis.name == stage.scan.axis)
 
 
 def _reducing(workload: Workload, folds: Sequence[Stage]) -> Structure:
-    reduced = _reduced(folds)
-    rows = tuple(x for x in folds[0].axes if x not in reduced)
+    reduced, scans = _reduced(workload.stages), [s for s in workload.stages if s.scan]
+    _check_scans(scans, reduced)
+    rows = tuple(x for x in [*folds, *scans][0].axes if x not in reduced)
     kept = _kept(folds, reduced)
-    for stage in folds:
+    for stage in (*folds, *scans):
         if {x for x in stage.axes if x not in reduced} != set(rows):
             raise UnmatchedError(f"{stage.name} has axes {_names(stage.axes)}; expected {_names(rows)} of every fold")
     allowed = [set(rows), {*rows, *kept}, {*rows, *reduced}]
@@ -168,7 +201,7 @@ def _reducing(workload: Workload, folds: Sequence[Stage]) -> Structure:
     if outer:
         rows = tuple(sorted(rows, key=lambda x: x == inner))
     even = all(w.get(inner, 1) == 1 for w in walks)
-    found = Structure(workload, rows, tuple(reduced), tuple(folds), outer, even, len(kept))
+    found = Structure(workload, rows, tuple(reduced), tuple(folds), outer, even, len(kept), tuple(scans))
     return _in_two_steps(found) if kept else found
 
 
@@ -231,9 +264,9 @@ def _with_own_names(found: Structure) -> Structure:
 
     workload = with_axes_named(found.workload, names)
     folds = tuple(s for s in workload.stages if s.reduction)
-    return replace(
-        found, workload=workload, parallel=renamed(found.parallel), reduced=renamed(found.reduced), folds=folds
-    )
+    scans = tuple(s for s in workload.stages if s.scan)
+    parallel, reduced = renamed(found.parallel), renamed(found.reduced)
+    return replace(found, workload=workload, parallel=parallel, reduced=reduced, folds=folds, scans=scans)
 
 
 def _check_extents(workload: Workload) -> None:

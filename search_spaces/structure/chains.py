@@ -110,8 +110,23 @@ class Chain:
 
     @cached_property
     def walk(self) -> Group:
-        """The folds as they share one walk."""
+        """The folds as they share one walk, where they do."""
         return _groups(self)[0]
+
+    @cached_property
+    def walks(self) -> int:
+        """How many walks the folds take that no tile holds all of: more than one where there is no rule to share it."""
+        return len(_groups(self))
+
+    @property
+    def why_held(self) -> str | None:
+        """Why a tile has to hold all that is walked, or None where it need not."""
+        if self.points:
+            return f"{self.points[0]} has {_text(self.walked)}, and needs whole folds over it"
+        if self.walks > 1:
+            late = _groups(self)[1].folds[0].name
+            return f"{late} needs what another fold makes of all of {_text(self.walked)}"
+        return None
 
     @property
     def points(self) -> tuple[str, ...]:
@@ -131,13 +146,9 @@ def chain_of(workload: Workload) -> Chain:
         raise UnmatchedError("nothing is folded of its products")
     found = _classed(_in_one_walk(merged_axes(inlined_reads(workload))))
     named = _classed(with_axes_named(found.workload, _names(found)))
-    walks = _groups(named)
-    if len(walks) > 1:
-        late = walks[1].folds[0].name
-        raise UnmatchedError(f"{late} needs what another fold makes of all of {_text(named.walked)}")
     stages, coefficient = in_powers_of_two(named.workload.stages, {p.stage for p in named.inner})
     powers = replace(_classed(replace(named.workload, stages=stages)), coefficient=coefficient)
-    return powers if len(_groups(powers)) == 1 else named
+    return powers if powers.walks <= max(1, named.walks) else named
 
 
 def _groups(chain: Chain) -> list[Group]:

@@ -24,7 +24,8 @@ def merged_axes(workload: Workload, kept: Collection[str] = ()) -> Workload:
     Where a tensor has them, its rows must follow each other in memory without a gap. The axes named in `kept` stay as
     they are. Every stage has the same extent along axes of one name.
     """
-    fixed = frozenset(kept) | _used_as_values(workload) | {_NO_AXIS}
+    scanned = {s.scan.axis for s in workload.stages if s.scan}
+    fixed = frozenset(kept) | _used_as_values(workload) | scanned | {_NO_AXIS}
     while pair := _mergeable(workload, fixed):
         if _at_equal_dimensions(workload, *pair):
             workload = _merged(workload, *pair)

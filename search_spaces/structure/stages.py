@@ -58,6 +58,7 @@ def with_axes_named(workload: Workload, names: dict[str, str]) -> Workload:
             axes=axes(s.axes),
             expression=reindexed(s.expression, lambda index: index.substituted(forms)),
             reduction=replace(s.reduction, axes=axes(s.reduction.axes)) if s.reduction else None,
+            scan=replace(s.scan, axis=names[s.scan.axis]) if s.scan else None,
         )
         for s in workload.stages
     )

@@ -54,8 +54,8 @@ def _elsewhere(e: Expression, known: Mapping[str, Stage]) -> Expression | None:
     stage = known[e.tensor]
     if e.index == tuple(axis_index(x.name) for x in stage.axes) and e.fill is None:
         return None
-    if stage.reduction:
-        raise UnmatchedError(f"{ex.to_text(e)} is a fold, and is not read at its own axes")
+    if not stage.is_pointwise:
+        raise UnmatchedError(f"{ex.to_text(e)} is a fold or a scan, and is not read at its own axes")
     if e.fill is not None:
         raise UnmatchedError(f"{ex.to_text(e)} reads what is computed outside of it")
     return element(stage, e.index)
@@ -69,7 +69,7 @@ def _needed(stages: Mapping[str, Stage], outputs: Collection[str]) -> set[str]:
         name = rest.pop()
         if name in stages and name not in found:
             found.add(name)
-            rest += [a.tensor for a in accesses(stages[name].expression)]
+            rest += stages[name].read
     return found
 
 

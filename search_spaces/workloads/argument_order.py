@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Integer, Literal, Position
 from search_spaces.workloads.expressions.walking import walk
+from search_spaces.workloads.scans import LEFT, RIGHT, Scan, operand
 from search_spaces.workloads.stages import Stage, Tensor
 
 # Operators whose result is the same to the last bit with their arguments in the other order.
@@ -23,21 +24,33 @@ class ArgumentOrder:
     """Orders the arguments of sums and products in the stages of a workload.
 
     An expression has a look, a text that two expressions share only if they differ in names, or by chance in little
-    else. `address`: where an access reads.
+    else. `address`: where an access reads. `operands`: the looks of what a scan combines.
     """
 
     inputs: Mapping[str, Tensor]
     stages: Mapping[str, Stage]
     address: Callable[[Access], Affine]
+    operands: Mapping[Expression, str] = field(default_factory=dict)
     _looks: dict[str, str] = field(default_factory=dict)
 
     def ordered(self, expression: Expression, colours: Mapping[str, str]) -> Expression:
         """The expression with its arguments in order. `colours` tell axes apart as far as their meaning does."""
         return self._in_order(expression, colours)[1]
 
+    def combined(self, scan: Scan) -> tuple[Expression, ...]:
+        """The combinations of a scan with their arguments in order."""
+        looks: dict[Expression, str] = {
+            operand(side, number): f":{digest(side, self._look(member))}"
+            for number, member in enumerate(scan.members)
+            for side in (LEFT, RIGHT)
+        }
+        return tuple(replace(self, operands=looks).ordered(c, {}) for c in scan.combine)
+
     def _in_order(self, e: Expression, colours: Mapping[str, str]) -> tuple[str, Expression]:
         """The look of an expression, and the same with the arguments of sums and products sorted by theirs."""
         match e:
+            case Access() if e in self.operands:
+                return self.operands[e], e
             case Access(tensor, _, fill):
                 outside = [] if fill is None else [f":{constant_text(fill)}"]
                 return _joined("access", self._look(tensor), _seen(self.address(e), colours), *outside), e
@@ -63,8 +76,10 @@ class ArgumentOrder:
             return f":{self.inputs[tensor].dtype} {self.inputs[tensor].span}"
         if tensor not in self._looks:
             stage = self.stages[tensor]
-            fold = stage.reduction.operator if stage.reduction else ""
+            fold: str = stage.reduction.operator if stage.reduction else ""
             parts = sorted(map(self._part, walk(stage.expression)))
+            if stage.combination:
+                fold = digest("scan", *sorted(e.operator for e in walk(stage.combination) if isinstance(e, Apply)))
             self._looks[tensor] = f":{digest(stage.dtype, fold, f'{math.prod(stage.shape)} {stage.points}', *parts)}"
         return self._looks[tensor]
 

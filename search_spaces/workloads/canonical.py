@@ -30,6 +30,7 @@ from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Integer, Literal, Position
 from search_spaces.workloads.expressions.walking import accesses, variables, walk
 from search_spaces.workloads.inlining import inlined
+from search_spaces.workloads.scans import needed_members, of_some
 from search_spaces.workloads.stages import Axis, Stage, Tensor
 from search_spaces.workloads.strides import dense_strides
 
@@ -63,7 +64,7 @@ def canonical(
     names = [t.name for t in inputs]
     order = tuple(names.index(name) for name in shapes)
     memory: list[_Data] = [[inputs[n].dtype, inputs[n].span] for n in order]
-    kinds = sorted(_kind(s) for s in stages if s.name in form.laid_out and s.reduction)
+    kinds = sorted(_kind(s) for s in stages if s.name in form.laid_out and not s.is_pointwise)
     # The last lines are those of the outputs.
     several = [len(outputs)] if len(outputs) > 1 else []
     key = digest(json.dumps([precision, memory, lines, *several]))[:_KEY_DIGITS]
@@ -112,7 +113,7 @@ class _Form:
         backwards: list[_Ordered] = []
         while len(backwards) < len(self.laid_out):
             backwards.append(self._ordered(self.stages[list(self.laid_out)[len(backwards)]]))
-        first = next((ordered for ordered in reversed(backwards) if ordered.stage.reduction), backwards[0])
+        first = next((ordered for ordered in reversed(backwards) if not ordered.stage.is_pointwise), backwards[0])
         self.loop = tuple(first.extents[name] for name in first.axes[0])
         return [self._line(ordered) for ordered in reversed(backwards)]
 
@@ -125,10 +126,20 @@ class _Form:
         folded = _long(stage.reduction.axes) if stage.reduction else []
         over = sorted(folded, key=lambda name: sorted(-walk.get(name, 0) for walk in walks))
         self._lay_out(reads, [*own, *over])
+        for member in self._members(stage):
+            self.laid_out.setdefault(member, self.laid_out[stage.name])
         extents = dict(stage.extents)
-        axes = _merged((own, over), [strides, *map(self._walk, reads), *self._values(stage)], extents)
+        scanned = frozenset({stage.scan.axis} if stage.scan else ())
+        axes = _merged((own, over), [strides, *map(self._walk, reads), *self._values(stage)], extents, scanned)
         colours = {name: str(place) for place, name in enumerate(axes[0])} | {v: f"r{extents[v]}" for v in axes[1]}
         return _Ordered(stage, self.arguments.ordered(stage.expression, colours), axes, extents, strides)
+
+    def _members(self, stage: Stage) -> list[str]:
+        """What the stage is scanned with, as far as it needs that, in the order in which its combination reads them."""
+        if stage.scan is None:
+            return []
+        numbers = needed_members(self.arguments.combined(stage.scan), stage.scan.members.index(stage.name))
+        return [stage.scan.members[n] for n in numbers]
 
     def _lay_out(self, reads: Sequence[Access], axes: Sequence[str]) -> None:
         """Lay out the stages that these are the first to read, in the order of these axes."""
@@ -150,7 +161,30 @@ class _Form:
             [[ordered.extents[name], ordered.strides[name]] for name in own],
             [fold.operator, *(ordered.extents[name] for name in over)] if fold else None,
             self._data(ordered.expression, ordered),
+            *self._scanned(ordered),
         ]
+
+    def _scanned(self, ordered: _Ordered) -> list[_Data]:
+        """How the stage is scanned, and with which stages, in their order; nothing along an axis of one index."""
+        scan, members = ordered.stage.scan, self._members(ordered.stage)
+        if scan is None or scan.axis not in ordered.places:
+            return []
+        combine = of_some(self.arguments.combined(scan), [scan.members.index(m) for m in members])
+        numbers: list[_Data] = [self._of_stage(m) for m in members]
+        return [["scan", ordered.places[scan.axis], int(scan.reverse), numbers, self._combination(combine[0], ordered)]]
+
+    def _combination(self, e: Expression, stage: _Ordered) -> _Data:
+        match e:
+            case Access(side, (number,)):
+                return [side, number.offset]
+            case Apply(operator, arguments):
+                return [operator, *[self._combination(a, stage) for a in arguments]]
+            case _:
+                return self._data(e, stage)
+
+    def _of_stage(self, name: str) -> int:
+        """The number of a stage in the form, which has them backwards."""
+        return len(self.laid_out) - 1 - list(self.laid_out).index(name)
 
     def _address(self, access: Access) -> Affine:
         """Where an access reads, in elements from the first one of the tensor."""
@@ -178,8 +212,7 @@ class _Form:
                 address = self._address(e)
                 return ["input", self._number(tensor, stage.shape(address)), _form(address, stage.places)]
             case Access(tensor):
-                number = len(self.laid_out) - 1 - list(self.laid_out).index(tensor)
-                return ["stage", number, _form(self._address(e), stage.places)]
+                return ["stage", self._of_stage(tensor), _form(self._address(e), stage.places)]
             case Gather(tensor, index):
                 table = self._table(tensor, index)
                 number = self._number(tensor, tuple(size for size, _, _ in table if size > 1))
@@ -234,12 +267,16 @@ def _merged(
     axes: tuple[list[str], list[str]],
     walks: Sequence[Mapping[str, int]],
     extents: dict[str, int],
+    fixed: frozenset[str],
 ) -> tuple[list[str], list[str]]:
-    """As few of the axes as possible; the inner one of two stands for both, and gets the extent of both."""
+    """As few of the axes as possible; the inner one of two stands for both, and gets the extent of both.
+
+    Those that are `fixed` stay as they are.
+    """
     own, over = axes
     # What does not move along an axis moves by 0.
     whole = [{name: walk.get(name, 0) for name in [*own, *over]} for walk in walks]
-    while pair := mergeable((own, over), whole, extents, fixed=frozenset()):
+    while pair := mergeable((own, over), whole, extents, fixed):
         outer, inner = pair
         extents[inner] *= extents[outer]
         own, over = ([name for name in some if name != outer] for some in (own, over))
@@ -258,8 +295,9 @@ def _form(form: Affine, places: Mapping[str, int]) -> _Data:
 
 
 def _kind(stage: Stage) -> str:
-    """A product of what has axes of its own on both sides, `dot`; or else how the stage folds."""
-    assert stage.reduction is not None
+    """A product of what has axes of its own on both sides, `dot`; or else how the stage folds, or that it is a scan."""
+    if stage.reduction is None:
+        return "scan"
     match stage.expression:
         case Apply("mul", (a, b)) if stage.reduction.operator == "sum":
             of_a, of_b = variables(a), variables(b)

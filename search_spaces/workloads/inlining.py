@@ -35,7 +35,7 @@ def inlined(stages: Sequence[Stage], precision: str, outputs: Collection[str]) -
     for stage in stages:
         whole = _with(stage.expression, named)
         made = replace(stage, expression=whole if ex.parts(whole) <= _MOST_PARTS else stage.expression)
-        names_only = made.reduction is None and made.dtype == "float32" and made.name not in multiplied
+        names_only = made.is_pointwise and made.dtype == "float32" and made.name not in multiplied
         if names_only and made.expression is whole and stage.name not in outputs:
             named[made.name] = made
         kept.append(made)

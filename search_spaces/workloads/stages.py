@@ -11,6 +11,8 @@ import numpy as np
 from search_spaces.errors import InputError
 from search_spaces.workloads.dtypes import dtype, is_float, range_of, round_to
 from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.walking import accesses, flops, variables
+from search_spaces.workloads.scans import Scan
 from search_spaces.workloads.strides import check_strides, declared_strides, dense_strides, distinct_elements, span
 
 # A tensor may hold this many elements: kernels index with 32-bit integers.
@@ -85,13 +87,54 @@ class Reduction:
 
 @dataclass(frozen=True)
 class Stage:
-    """`name[axes] = reduction over its axes of expression`, or just `expression` without a reduction."""
+    """`name[axes] = reduction over its axes of expression`, `scan along one of them`, or just `expression`."""
 
     name: str
     axes: tuple[Axis, ...]
     expression: ex.Expression
     reduction: Reduction | None = None
     dtype: str = "float32"
+    scan: Scan | None = None
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether an element is just the expression, and may be computed where it is read."""
+        return self.reduction is None and self.scan is None
+
+    @property
+    def combination(self) -> ex.Expression | None:
+        """What its value becomes in its scan, if it has one."""
+        return self.scan.combine[self.scan.members.index(self.name)] if self.scan else None
+
+    @property
+    def factors(self) -> tuple[ex.Expression, ...]:
+        """The two factors of a sum of products, each with axes of its own, as those of dots; nothing of others."""
+        match self.expression:
+            case ex.Apply("mul", (a, b)) if self.reduction is not None and self.reduction.operator == "sum":
+                of_a, of_b = variables(a), variables(b)
+                return (a, b) if of_a - of_b and of_b - of_a else ()
+            case _:
+                return ()
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations, a fold of a reduction counted as one; a factor counts once for its own axes."""
+        if self.factors:
+            own = [math.prod(self.extents[v] for v in variables(f)) * flops(f) for f in self.factors]
+            return 2 * self.points + sum(own)
+        combining = flops(self.combination) if self.combination else int(self.reduction is not None)
+        return self.points * (flops(self.expression) + combining)
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """What it is computed from: tensors that its expression reads, and what is scanned with it."""
+        members = self.scan.members if self.scan else ()
+        return (*self.read_elements, *(m for m in members if m != self.name))
+
+    @property
+    def read_elements(self) -> tuple[str, ...]:
+        """The tensors that its expression reads at affine indices."""
+        return tuple(a.tensor for a in accesses(self.expression))
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ descriptors, no block pointers. Arguments of a kernel are pointers, then descrip
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from autosched.backends.backend import CompileError
 from autosched.backends.triton.language import operators
@@ -15,19 +15,23 @@ from autosched.backends.triton.language.grid import print_grid, stream_iteration
 from autosched.backends.triton.language.index import Along, Indexing, expand
 from autosched.backends.triton.language.loops import turns
 from autosched.backends.triton.language.scope import Block, Identifiers, Scope, call, identifier
-from autosched.backends.triton.language.tiles import TRITON_TYPES, Tiles, constant
+from autosched.backends.triton.language.tiles import TRITON_LAYOUTS, TRITON_TYPES, Layouts, Tiles, constant
 from autosched.backends.triton.memory import TRITON_MOVES, MemoryPrinter, Parameters, TileMoves
 from search_spaces.programs.statements import (
+    Combination,
+    Deinterleave,
     Dot,
     Fill,
     For,
     Gather,
     If,
+    Interleave,
     Load,
     Map,
     Position,
     Prefetch,
     Reduce,
+    Scan,
     Split,
     Statement,
     Store,
@@ -46,40 +50,52 @@ def function_name(kernel: Kernel) -> str:
 
 
 class KernelPrinter:
-    """Prints one kernel."""
+    """Prints one kernel. Who says more than its statements do writes into `block`, by names of `own`."""
 
-    def __init__(self, program: TileProgram, kernel: Kernel, moves: TileMoves = TRITON_MOVES) -> None:
-        self._kernel = kernel
+    def __init__(
+        self,
+        program: TileProgram,
+        kernel: Kernel,
+        moves: TileMoves = TRITON_MOVES,
+        layouts: Layouts = TRITON_LAYOUTS,
+        own: Iterable[str] = (),
+    ) -> None:
+        self._program, self._kernel, self._moves = program, kernel, moves
         self._extents = loop_extents(kernel)
-        self._root = Scope(variables=frozenset())
-        self._block = Block(self._root)
+        self.root = Scope(variables=frozenset())
+        self.block = Block(self.root)
         identifiers = Identifiers()
-        self._parameters = Parameters.of(program, kernel, identifiers)
-        self._indexing = Indexing(self._extents, identifiers, self._block)
-        self._tiles = Tiles((t for s in statements(kernel.body) for t in produced(s)), identifiers, self._block)
-        self._memory = MemoryPrinter(program, self._parameters, self._tiles, self._indexing, self._block, moves)
+        for name in own:
+            # It may be a variable of the grid too.
+            identifiers.of(("variable", name), name)
+        self.parameters = Parameters.of(program, kernel, identifiers)
+        self.indexing = Indexing(self._extents, identifiers, self.block)
+        self.tiles = Tiles((t for s in statements(kernel.body) for t in produced(s)), identifiers, self.block, layouts)
+        self._memory = MemoryPrinter(program, self.parameters, self.tiles, self.indexing, self.block, moves)
+        self._combining: list[str] = []
 
     def text(self) -> str:
-        print_grid(self._kernel, self._indexing, self._root, self._block)
+        print_grid(self._kernel, self.indexing, self.root, self.block)
         self._print_body(self._kernel.body)
-        signature = f"def {function_name(self._kernel)}({', '.join(self._parameters.names)}):"
-        return "\n".join(["@triton.jit", signature, *self._root.text(1)])
+        signature = f"def {function_name(self._kernel)}({', '.join(self.parameters.names)}):"
+        kernel = "\n".join(["@triton.jit", signature, *self.root.text(1)])
+        return "\n\n\n".join([*self._combining, kernel])
 
     def body_function(self, head: str, given: Sequence[Tile], variables: tuple[str, ...], rest: list[str]) -> str:
         """The body alone as a function of tiles that it reads, of the kernel's arguments, of these variables of the
         grid, and of `rest`."""
-        self._tiles.add(given)
-        self._root.variables = frozenset(self._extents)
-        known = [self._indexing.variable(v) for v in variables]
-        names = [*(self._tiles.name(tile.name) for tile in given), *self._parameters.names, *known, *rest]
+        self.tiles.add(given)
+        self.root.variables = frozenset(self._extents)
+        known = [self.indexing.variable(v) for v in variables]
+        names = [*(self.tiles.name(tile.name) for tile in given), *self.parameters.names, *known, *rest]
         self._print_body(self._kernel.body)
-        return "\n".join([f"{head}({', '.join(names)}):", *self._root.text(1)])
+        return "\n".join([f"{head}({', '.join(names)}):", *self.root.text(1)])
 
     def _print_body(self, body: tuple[Statement, ...]) -> None:
         for statement in body:
-            self._print(statement)
+            self.print(statement)
 
-    def _print(self, statement: Statement) -> None:
+    def print(self, statement: Statement) -> None:
         match statement:
             case Load():
                 self._memory.load(statement)
@@ -90,15 +106,21 @@ class KernelPrinter:
             case View():
                 self._view(statement)
             case Fill(dst=dst, value=value):
-                self._tiles.assign(dst, self._tiles.full(dst, value))
+                self.tiles.assign(dst, self.tiles.full(dst, value))
             case Dot():
                 self._dot(statement)
             case Map():
                 self._map(statement)
             case Reduce():
                 self._reduce(statement)
+            case Scan():
+                self._scan(statement)
             case Split():
                 self._split(statement)
+            case Deinterleave():
+                self.tiles.take_apart(statement)
+            case Interleave():
+                self.tiles.put_together(statement)
             case Store():
                 self._memory.store(statement)
             case Prefetch():
@@ -112,31 +134,40 @@ class KernelPrinter:
 
     def _position(self, s: Position) -> None:
         if s.piece.extent is None:
-            self._tiles.assign(s.dst, f"tl.cast({self._indexing.affine(s.piece.start)}, {TRITON_TYPES[s.dst.dtype]})")
+            self.tiles.assign(s.dst, f"tl.cast({self.indexing.affine(s.piece.start)}, {TRITON_TYPES[s.dst.dtype]})")
             return
-        positions = self._indexing.positions(s.dst.axes[-1], s.piece)
-        self._tiles.assign(s.dst, f"{positions.name}.to({TRITON_TYPES[s.dst.dtype]})")
+        positions = self.indexing.positions(s.dst.axes[-1], s.piece)
+        self.tiles.assign(s.dst, f"{positions.name}.to({TRITON_TYPES[s.dst.dtype]})")
 
     def _view(self, s: View) -> None:
-        source = self._tiles[s.src]
+        source = self.tiles[s.src]
         whole = all(not p.start.terms and p.start.offset == 0 for p in s.slices) and s.dst.shape == source.shape
-        if not whole:
+        self.tiles.assign(s.dst, self.tiles.name(s.src) if whole else self._picked(s, source))
+
+    def _picked(self, s: View, source: Tile) -> str:
+        """One position of a tile along one axis: Triton slices no tiles, but adds zeros to it."""
+        at = [n for n, p in enumerate(s.slices) if p.extent is None]
+        rest = tuple(e for n, e in enumerate(source.shape) if n not in at)
+        if len(at) != 1 or s.slices[at[0]].start.terms or rest != s.dst.shape:
             raise CompileError(f"tile {s.dst.name} is a part of {s.src}; Triton cannot slice a tile in registers")
-        self._tiles.assign(s.dst, self._tiles.name(s.src))
+        (dim,) = at
+        chosen = f"(tl.arange(0, {source.shape[dim]}) == {s.slices[dim].start.offset})"
+        chosen += expand((source.axes[dim],), source.axes)
+        return f"tl.sum(tl.where({chosen}, {self.tiles.name(s.src)}, {constant(0, source.dtype)}), axis={dim})"
 
     # Arithmetic
 
     def _dot(self, s: Dot) -> None:
         row, column = s.dst.axes
-        a, b = self._tiles[s.a], self._tiles[s.b]
+        a, b = self.tiles[s.a], self.tiles[s.b]
         if row not in a.axes:
             a, b = b, a
         if a.dtype != b.dtype:
             raise CompileError(f"dot of {s.a} and {s.b}: element types {a.dtype} and {b.dtype}; expected equal ones")
-        left = self._tiles.operand(a, (row, s.axis), a.dtype)
-        right = self._tiles.operand(b, (s.axis, column), b.dtype)
+        left = self.tiles.operand(a, (row, s.axis), a.dtype)
+        right = self.tiles.operand(b, (s.axis, column), b.dtype)
         precision = _dot_precision(s, a.dtype, a.extent(s.axis))
-        self._tiles.assign(s.dst, call("tl.dot", left, right, self._tiles.name(s.dst.name), *precision))
+        self.tiles.assign(s.dst, call("tl.dot", left, right, self.tiles.name(s.dst.name), *precision))
 
     def _map(self, s: Map) -> None:
         computed = s.computed
@@ -147,45 +178,71 @@ class KernelPrinter:
         axes: set[str] = set()
         for argument, element in zip(s.arguments, types, strict=True):
             if isinstance(argument, str):
-                tile = self._tiles[argument]
+                tile = self.tiles[argument]
                 axes.update(tile.axes)
-                arguments.append(self._tiles.operand(tile, s.dst.axes, element))
+                arguments.append(self.tiles.operand(tile, s.dst.axes, element))
             else:
                 arguments.append(constant(argument, element))
         first = s.arguments[0]
         if not any(isinstance(a, str) for a in s.arguments):
             assert not isinstance(first, str)
-            arguments[0] = self._tiles.full(Tile(s.dst.name, s.dst.axes, s.dst.shape, types[0]), first)
+            arguments[0] = self.tiles.full(Tile(s.dst.name, s.dst.axes, s.dst.shape, types[0]), first)
             axes = set(s.dst.axes)
         text = operators.apply(s.operator, arguments)
         if axes != set(s.dst.axes):
             text = f"tl.broadcast_to({text}, {list(s.dst.shape)})"
         if s.operator != "cast" and s.dst.dtype not in (computed, "float32"):
             text = f"({text}).to({TRITON_TYPES[s.dst.dtype]})"
-        self._tiles.assign(s.dst, text)
+        self.tiles.assign(s.dst, text)
 
     def _reduce(self, s: Reduce) -> None:
-        source = self._tiles[s.src]
+        source = self.tiles[s.src]
         rest = tuple(a for a in source.axes if a != s.axis)
         if s.dst.axes != rest:
             raise CompileError(f"{s.operator} of {s.src} over {s.axis} has axes {list(rest)}, not {list(s.dst.axes)}")
-        text = self._tiles.operand(source, source.axes, s.dst.dtype)
+        text = self.tiles.operand(source, source.axes, s.dst.dtype)
         mask = self._bound_mask(s.bound, s.axis, source.extent(s.axis)) if s.bound else None
         if mask:
             left_out = constant(fold_identity(s.operator, s.dst.dtype == "int64"), s.dst.dtype)
             text = f"tl.where({mask.name}{expand(mask.axes, source.axes)}, {text}, {left_out})"
-        self._tiles.assign(s.dst, operators.fold(s.operator, text, source.axes.index(s.axis)))
+        self.tiles.assign(s.dst, operators.fold(s.operator, text, source.axes.index(s.axis)))
+
+    def _scan(self, s: Scan) -> None:
+        first = s.dsts[0]
+        given = [self.tiles.operand(self.tiles[x], d.axes, d.dtype) for x, d in zip(s.srcs, s.dsts, strict=True)]
+        values = given[0] if len(given) == 1 else f"({', '.join(given)})"
+        made = ", ".join(self.tiles.name(d.name) for d in s.dsts)
+        order = ["reverse=True"] if s.reverse else []
+        axis = str(first.axes.index(s.axis))
+        self.block.write(call("tl.associative_scan", values, axis, self._combine(s), *order, before=f"{made} = "))
+
+    def _combine(self, s: Scan) -> str:
+        """The name of a function of the module that combines two elements."""
+        # Kernels have names that begin with a letter.
+        name = "_" + identifier(f"{function_name(self._kernel)}_{s.dsts[0].name}")
+        within = KernelPrinter(self._program, self._kernel, self._moves)
+        self._combining.append(within.combination(f"@triton.jit\ndef {name}", s.combine))
+        return name
+
+    def combination(self, head: str, combine: Combination) -> str:
+        """The function that combines two elements."""
+        given = (*combine.left, *combine.right)
+        self.tiles.add([*given, *(s.dst for s in combine.body)])
+        names = ", ".join(self.tiles.name(t.name) for t in given)
+        self._print_body(combine.body)
+        self.block.write(f"return {', '.join(self.tiles.name(name) for name in combine.results)}")
+        return "\n".join([f"{head}({names}):", *self.root.text(1)])
 
     def _bound_mask(self, bound: Bound, axis: str, extent: int) -> Along | None:
-        return self._indexing.inside(axis, Slice(bound.start, extent, skew=bound.skew), bound.size)
+        return self.indexing.inside(axis, Slice(bound.start, extent, skew=bound.skew), bound.size)
 
     def _split(self, s: Split) -> None:
-        source = self._tiles[s.src]
+        source = self.tiles[s.src]
         at = source.axes.index(s.axis)
         shape = [*source.shape[:at], 2, source.shape[at] // 2, *source.shape[at + 1 :]]
         order = [d for d in range(len(shape)) if d != at] + [at]
-        text = f"tl.split({self._tiles.name(s.src)}.reshape({shape}).permute({order}))"
-        self._block.write(f"{self._tiles.name(s.first.name)}, {self._tiles.name(s.second.name)} = {text}")
+        text = f"tl.split({self.tiles.name(s.src)}.reshape({shape}).permute({order}))"
+        self.block.write(f"{self.tiles.name(s.first.name)}, {self.tiles.name(s.second.name)} = {text}")
 
     # Control
 
@@ -197,27 +254,27 @@ class KernelPrinter:
         attributes = [f"num_stages={s.pipeline_stages}"] if s.pipeline_stages else []
         if not (self._kernel.grid.walked and any(s is t for t in self._kernel.body)):
             attributes += ["flatten=True"] if s.flatten else []
-        times = streamed or turns(s, self._indexing)
+        times = streamed or turns(s, self.indexing)
         loop = f"tl.range({', '.join([times, *attributes])})" if attributes else f"range({times})"
-        self._block.open(f"for {self._indexing.variable(s.variable)} in {loop}:", s.variable)
+        self.block.open(f"for {self.indexing.variable(s.variable)} in {loop}:", s.variable)
         self._print_body(s.body)
-        self._block.close()
+        self.block.close()
         for tile in folded_tiles(s):
-            name = self._tiles.name(tile.name)
+            name = self.tiles.name(tile.name)
             zero = constant(0, tile.dtype)
-            self._block.write(f"{name} = {name} + {zero}  # Triton fails where the loop's result has several readers.")
+            self.block.write(f"{name} = {name} + {zero}  # Triton fails where the loop's result has several readers.")
 
     def _if(self, s: If) -> None:
         if self._extents[s.variable] == 1:
             self._print_body(s.then if s.value == 0 else s.otherwise)
             return
-        self._block.open(f"if {self._indexing.variable(s.variable)} == {s.value}:")
+        self.block.open(f"if {self.indexing.variable(s.variable)} == {s.value}:")
         self._print_body(s.then)
-        self._block.close()
+        self.block.close()
         if s.otherwise:
-            self._block.open("else:")
+            self.block.open("else:")
             self._print_body(s.otherwise)
-            self._block.close()
+            self.block.close()
 
 
 def _dot_precision(s: Dot, operand: str, products: int) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from autosched.backends.triton.chained_loops import held_bytes, is_chained, live_sums, staged_bytes
+from autosched.backends.triton.specialized_walks import is_specialized_walk, registers_allowed, walk_resources
 from search_spaces.devices.target import HOPPER, Target
 from search_spaces.devices.warps import GROUP_ROWS, MAX_REGISTERS, MAX_THREADS, WARP, WARP_GROUP
 from search_spaces.programs.statements import Dot, For, Gather, Load, Split, Statement, Store, produced, statements
@@ -35,6 +36,8 @@ def resources(program: TileProgram, kernel: Kernel, target: Target) -> Resources
     most; what then does not fit fails when it is loaded. It is too high, by half and more, where Triton does not stage
     what pointers load: rows that are not aligned, and bytes across k.
     """
+    if is_specialized_walk(kernel):
+        return walk_resources(program, kernel)
     body = list(statements(kernel.body))
     tiles = {t.name: t for s in body for t in produced(s)}
     dots = [s for s in body if isinstance(s, Dot)]
@@ -165,6 +168,8 @@ def _why_too_large_gpu(program: TileProgram, kernel: Kernel, target: Target) -> 
     if need.shared_memory_bytes > target.shared_memory_bytes:
         return f"{need.shared_memory_bytes} bytes of shared memory; {target.name} allows {target.shared_memory_bytes}"
     allowed = min(kernel.launch.max_registers or MAX_REGISTERS, target.registers_per_sm // need.threads)
+    if is_specialized_walk(kernel):
+        allowed = registers_allowed(kernel)
     if need.registers_per_thread > allowed:
         return (
             f"about {need.registers_per_thread} registers per thread; {target.name} allows {allowed} for {need.threads}"

@@ -5,12 +5,17 @@ Triton's compiler compiles both: Triton itself, where it decides which warps do 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from autosched.backends.backend import CompileError
 from autosched.backends.triton.arguments import Arguments, arguments
-from autosched.backends.triton.gluon import printer as gluon
+from autosched.backends.triton.gluon import printer as products
+from autosched.backends.triton.gluon.walks import printer as walks
 from autosched.backends.triton.language import operators
+from autosched.backends.triton.language.exponentials import with_cheaper_exponentials
 from autosched.backends.triton.printer import KernelPrinter, function_name
-from search_spaces.programs.statements import Map, Reduce, statements
+from autosched.backends.triton.specialized_walks import is_specialized_walk
+from search_spaces.programs.statements import Map, Reduce, Scan, statements
 from search_spaces.programs.text import to_text
 from search_spaces.programs.tile_program import Kernel, TileProgram
 
@@ -25,14 +30,16 @@ def print_module(program: TileProgram, comment: str) -> str:
     names = [function_name(kernel) for kernel in program.kernels]
     if len(set(names)) < len(names):
         raise CompileError(f"kernels of {program.name} are called {names}; expected different names")
+    program = replace(program, kernels=tuple(map(with_cheaper_exponentials, program.kernels)))
     body = [s for k in program.kernels for s in statements(k.body)]
-    used = {s.operator for s in body if isinstance(s, Map)}
+    maps = [*body, *(s for scan in body if isinstance(scan, Scan) for s in scan.combine.body)]
+    used = {s.operator for s in maps if isinstance(s, Map)}
     folded = {s.operator for s in body if isinstance(s, Reduce)}
     functions = operators.functions(used)
     functions += [text for name, text in operators.COMBINING.items() if name in folded]
     kernels = [_print_kernel(program, kernel) for kernel in program.kernels]
     imports = ["import triton", "import triton.language as tl"]
-    imports += [gluon.IMPORTS] if any(map(is_gluon, program.kernels)) else []
+    imports += [products.IMPORTS] if any(map(is_gluon, program.kernels)) else []
     head = "\n".join([*lines, *imports])
     return "\n\n\n".join([head, *(f.rstrip("\n") for f in functions), *kernels]) + "\n"
 
@@ -48,12 +55,16 @@ def kernel_arguments(program: TileProgram, kernel: Kernel) -> Arguments:
     Raises:
         CompileError: the hardware cannot describe a tile.
     """
+    if is_specialized_walk(kernel):
+        return walks.kernel_arguments(program, kernel)
     if is_gluon(kernel):
-        return gluon.kernel_arguments(program, kernel)
+        return products.kernel_arguments(program, kernel)
     return arguments(program, kernel)
 
 
 def _print_kernel(program: TileProgram, kernel: Kernel) -> str:
+    if is_specialized_walk(kernel):
+        return walks.print_kernel(program, kernel)
     if is_gluon(kernel):
-        return gluon.print_kernel(program, kernel)
+        return products.print_kernel(program, kernel)
     return KernelPrinter(program, kernel).text()

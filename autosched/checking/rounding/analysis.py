@@ -50,25 +50,36 @@ import torch
 
 from autosched.checking.named_tensors import Named, count, look_up, read, sum_of_products
 from autosched.checking.operations import torch_dtype
-from autosched.checking.reference import check_shapes, factors, held_exactly, literal, outside
-from autosched.checking.rounding.folds import cut_to_tf32, extreme_of, fold_of_integers, product_of, sum_of
+from autosched.checking.pieces import joined, pieces_of
+from autosched.checking.reference import check_shapes, factors, held_exactly, literal, members, outside
+from autosched.checking.rounding.folds import (
+    cut_to_tf32,
+    extreme_of,
+    fold_of_integers,
+    product_of,
+    running_sums,
+    sum_of,
+)
 from autosched.checking.rounding.rules import (
     UNIT,
     Estimate,
     applied,
     as_float,
     counted,
+    error_at,
     is_whole,
     rounded,
 )
+from autosched.checking.scanned import Values, combined_values, named, running, scanned
 from autosched.machine.free_memory import memory_for
-from search_spaces import Stage, Workload
+from search_spaces import Scan, Stage, Workload
 from search_spaces.structure.contraction import multiplied
 from search_spaces.workloads.dtypes import FLOAT8, FLOAT8_CHAIN, dtype, is_integer, is_promoted
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Integer, Literal, Position
 from search_spaces.workloads.expressions.kinds import is_integral
 from search_spaces.workloads.expressions.operators import ROUNDINGS
+from search_spaces.workloads.scans import LEFT, RIGHT
 
 
 def rounding_error(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
@@ -81,6 +92,11 @@ def rounding_error(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[
         OutOfMemoryError: the float64 values do not fit in memory.
     """
     check_shapes(workload, inputs)
+    pieces = pieces_of(workload)
+    if pieces is not None:
+        made = [rounding_error(piece, inputs) for piece in pieces.workloads]
+        exact, errors = (joined([[o[n] for o in outputs] for outputs in made], pieces) for n in (0, 1))
+        return tuple(zip(exact, errors, strict=True))
     shapes = [t.shape for t in workload.inputs] + [s.shape for s in workload.stages]
     needed = sum(math.prod(shape) for shape in shapes) * torch.float64.itemsize
     with memory_for(f"the float64 values to check {workload.label} with", needed, inputs[0].device):
@@ -90,13 +106,16 @@ def rounding_error(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[
 def _analysed(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
     # Readers of an output see it before it is stored; sums of integers are exact in memory, and rounded for readers.
     stored: dict[str, Estimate] = {}
+    scans: dict[str, Estimate] = {}
     known = {
         t.name: Estimate(Named(_dims(x), held_exactly(x, torch.float64)), None, outside(t))
         for t, x in zip(workload.inputs, inputs, strict=True)
     }
     for stage in workload.stages:
         is_output = stage.name in workload.output_names
-        computed = _with_all_axes(_stage(stage, known, workload), stage)
+        if stage.scan and stage.name not in scans:
+            scans |= _scanned(members(workload, stage.scan), known, workload)
+        computed = scans.get(stage.name) or _with_all_axes(_stage(stage, known, workload), stage)
         known[stage.name] = computed if is_output else _narrowed(computed, stage)
         if is_output:
             stored[stage.name] = _in_memory(computed, stage, workload)
@@ -170,6 +189,45 @@ def _stage(stage: Stage, known: Mapping[str, Estimate], workload: Workload) -> E
         promoted = is_promoted(workload.contracted[0], workload.precision)
         return sum_of(terms, kept, reduced, min(count, FLOAT8_CHAIN) if promoted else count)
     return sum_of(terms, kept, reduced)
+
+
+def _scanned(group: Sequence[Stage], known: Mapping[str, Estimate], workload: Workload) -> dict[str, Estimate]:
+    """All stages of a scan."""
+    scan, names = group[0].scan, [a.name for a in group[0].axes]
+    assert scan is not None
+    dim = names.index(scan.axis)
+    given = [_with_all_axes(_stage(s, known, workload), s) for s in group]
+    axes = given[0].value.axes
+    elements = [(g.value.values, error_at(g, axes).expand(g.value.values.shape)) for g in given]
+    if running(scan) is torch.cumsum:
+        made: Values = [running_sums(*elements[0], dim, scan.reverse)]
+    else:
+        made = scanned(elements, dim, scan.reverse, lambda left, right, step: _joined(scan, left, right, step))
+    return {
+        s.name: Estimate(Named(axes, value), Named(axes, error)) for s, (value, error) in zip(group, made, strict=True)
+    }
+
+
+def _joined(scan: Scan, left: Values, right: Values, step: int) -> Values:
+    """The combination of two pieces, with as many roundings as combining element by element takes."""
+    stage, combined = combined_values(scan, left[0][0].shape)
+    own = _dims(left[0][0])
+
+    def estimates(exactly: bool) -> dict[str, Estimate]:
+        return {
+            named(side, n): Estimate(Named(own, x), Named(own, torch.zeros_like(e) if exactly else e))
+            for side, some in ((LEFT, left), (RIGHT, right))
+            for n, (x, e) in enumerate(some)
+        }
+
+    inherited, alone = estimates(exactly=False), estimates(exactly=True)
+    made = []
+    for e in combined:
+        result, rounding = _expression(e, stage, inherited), error_at(_expression(e, stage, alone), own)
+        error = torch.hypot(error_at(result, own), rounding * math.sqrt(step - 1))
+        value = result.value.aligned(own).expand(stage.shape)
+        made.append((value, error.expand(stage.shape)))
+    return made
 
 
 def _expression(expression: Expression, stage: Stage, known: Mapping[str, Estimate]) -> Estimate:

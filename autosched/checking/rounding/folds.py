@@ -137,3 +137,23 @@ def cut_to_tf32(term: Estimate) -> Estimate:
         return Estimate(term.value, cut)
     axes = union([term.error, cut])
     return Estimate(term.value, Named(axes, torch.hypot(term.error.aligned(axes), cut.aligned(axes))))
+
+
+def running_sums(x: torch.Tensor, error: torch.Tensor, dim: int, reverse: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Partial sums, of as many terms as there are so far; the largest of them so far is rounded as often."""
+    if reverse:
+        turned = running_sums(x.flip(dim), error.flip(dim), dim, False)
+        return turned[0].flip(dim), turned[1].flip(dim)
+    total = x.cumsum(dim)
+    if not x.is_floating_point():
+        return total, error.cumsum(dim)
+    size = x.to(torch.float32)
+    q = size.square().cumsum(dim)
+    largest = total.to(torch.float32).abs().nan_to_num(nan=math.inf).cummax(dim)[0].square()
+    shape = [-1 if d == dim else 1 for d in range(x.ndim)]
+    counts = torch.arange(1, x.shape[dim] + 1, device=x.device, dtype=torch.float32).reshape(shape)
+    rounded = (q + counts * (q + largest) + error.square().cumsum(dim)).sqrt()
+    whole = ((x != x.floor()) | (error != 0)).cumsum(dim) == 0
+    exact = whole & (size.abs().cumsum(dim) <= _EXACT_INTEGERS)
+    doubt = error.isinf().cumsum(dim) > 0
+    return total, of_finite(torch.where(exact, 0.0, rounded), total, doubt)

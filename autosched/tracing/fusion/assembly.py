@@ -21,7 +21,7 @@ from autosched.tracing.values.reads import at_its_axes
 from autosched.tracing.values.tensor_reads import TensorRead, ViewOf, view_of
 from autosched.tracing.values.values import Index, Source, Value
 from autosched.tracing.values.views import AxisCutError, NotAffineError
-from search_spaces import InputError, Stage, Tensor, Workload
+from search_spaces import InputError, Scan, Stage, Tensor, Workload
 from search_spaces.errors import UnmatchedError
 from search_spaces.structure.axes import structure_of
 from search_spaces.structure.chains import chain_of
@@ -214,7 +214,13 @@ def _with_common_names(
             case _:
                 return None
 
-    return {s.name: replace(s, name=names[s.name], expression=rewritten(s.expression, change)) for s in stages}
+    def scan(given: Scan | None) -> Scan | None:
+        return given and replace(given, members=tuple(map(names.__getitem__, given.members)))
+
+    return {
+        s.name: replace(s, name=names[s.name], expression=rewritten(s.expression, change), scan=scan(s.scan))
+        for s in stages
+    }
 
 
 def _place(operand: TensorRead) -> int:

@@ -53,9 +53,9 @@ def _mergeable(
 
 
 def _fixed_axes(stages: Sequence[Stage], operands: Sequence[TensorRead]) -> frozenset[str]:
-    """The axes that are used as values, or beside others in an index."""
+    """The axes that are used as values, beside others in an index, or scanned along."""
     alone = {o.name: o.axes for o in operands}
-    found: set[str] = set()
+    found = {s.scan.axis for s in stages if s.scan}
     for e in (e for s in stages for e in walk(s.expression)):
         match e:
             case Access(tensor, index) if tensor in alone:

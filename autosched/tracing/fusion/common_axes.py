@@ -91,15 +91,15 @@ def _with_equal_extents(
 
 def _walks(pulled: Elements) -> dict[Value, list[Walk]]:
     """How every value that was looked at is walked: as it lies in memory, or would."""
-    found: dict[Value, list[Walk]] = {}
-    for operand in pulled.reads.operands.values():
-        if operand.is_plain:
-            found.setdefault(operand.value, []).append(operand.axes)
+    addresses = list(pulled.reads.addresses)
     for value, index in pulled.known:
         if value not in pulled.stored and all(isinstance(at, Affine) for at in index):
             steps = zip(index, dense_strides(value.shape), strict=True)
-            whole = sum((at * s for at, s in steps if isinstance(at, Affine)), Affine())
-            found.setdefault(value, []).append(dict(whole.terms))
+            addresses.append((value, sum((at * s for at, s in steps if isinstance(at, Affine)), Affine())))
+    found: dict[Value, list[Walk]] = {}
+    for value, address in addresses:
+        # Wherever it begins, and backwards as well.
+        found.setdefault(value, []).append({axis: abs(step) for axis, step in address.terms})
     return found
 
 

@@ -73,7 +73,7 @@ def _points(e: Expression, stage: Stage) -> int:
 
 def _written_again(workload: Workload) -> int:
     """The bytes that pointwise work writes more than once: outputs without an axis, at every position of that axis."""
-    if any(s.reduction for s in workload.stages):
+    if not all(s.is_pointwise for s in workload.stages):
         return 0
     points = max(t.elements for t in workload.outputs)
     return sum(t.bytes * (points // t.elements - 1) for t in workload.outputs)

@@ -99,8 +99,9 @@ class _Joining:
             if not isinstance(group[0], Eager):
                 for value in (*group, *read):
                     readers.setdefault(value, {})[group] = None
-        several = (groups for v, groups in readers.items() if v.elements > 1)
-        found = dict.fromkeys(pair for groups in several for pair in combinations(groups, 2))
+        pairs = ((v, pair) for v, groups in readers.items() for pair in combinations(groups, 2))
+        # One element is worth sharing by kernels that have no more themselves.
+        found = dict.fromkeys((a, b) for v, (a, b) in pairs if v.elements > 1 or all(o.elements == 1 for o in (*a, *b)))
         return (p for p in found if len(p[0]) + len(p[1]) <= _MOST_VALUES)
 
     def _reach(self) -> tuple[dict[Group, int], dict[Group, int]]:

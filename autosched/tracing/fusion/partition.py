@@ -21,7 +21,7 @@ from autosched.tracing.fusion.regions import Region, Strides, cone
 from autosched.tracing.fusion.sharing import drop_unneeded, shared
 from autosched.tracing.values.elements import Fusing, NotOneKernelError
 from autosched.tracing.values.tensor_reads import chain, placed
-from autosched.tracing.values.values import Eager, Product, Reduced, Source, Value, View
+from autosched.tracing.values.values import Eager, Product, Reduced, Scanned, Source, Value, View
 from search_spaces.workloads.strides import dense_strides
 
 # Costs that differ by no more than this are alike: what is stored at such costs had best be what most others read.
@@ -108,7 +108,7 @@ class Partition:
         apart = {s.assembled.workload.key for s in self.apart if s.assembled}
         # Those of a chain would each walk all of it.
         joined = (s.assembled.workload for s in self.steps if s.assembled and not s.assembled.chained)
-        folds = any(stage.reduction for w in joined if w.key not in apart for stage in w.stages)
+        folds = any(not stage.is_pointwise for w in joined if w.key not in apart for stage in w.stages)
         return (self.steps, self.apart) if folds else (self.steps,)
 
     @property
@@ -173,7 +173,7 @@ class Partition:
 
     def _make_computable(self, value: Value) -> None:
         """Store values until one kernel computes this one, if it must, and every one that is stored for that."""
-        anchors = isinstance(value, Product | Reduced)
+        anchors = isinstance(value, Product | Reduced | Scanned)
         if isinstance(value, Source | Eager) or not (anchors or value in self._stored):
             return
         waiting = [value]

@@ -18,6 +18,7 @@ from autosched.tracing.values.values import (
     Pointwise,
     Product,
     Reduced,
+    Scanned,
     Source,
     Value,
     View,
@@ -101,6 +102,8 @@ def _meaning(value: Value) -> Hashable:
             return "counted", start, step
         case Reduced(operator=operator, dims=dims):
             return operator, dims
+        case Scanned(operation=operation, output=output):
+            return "scan", operation.combine, operation.dim, operation.reverse, output
         case Product(precision=precision):
             return "product", precision
         case LookedUp(index=index):

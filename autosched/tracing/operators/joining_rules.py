@@ -62,6 +62,12 @@ def _repeated(x: Value, dim: int, places: range) -> Value:
     return expand(Result(f"{x.name}_wide", shape, x.dtype, x.line), edge, shape)
 
 
+def _from_the_other_end(x: Value, dim: int, places: range) -> Value:
+    """Elements at places below 0 or beyond the end, as the tensor follows itself."""
+    start = places.start + x.shape[dim] if places.start < 0 else places.start - x.shape[dim]
+    return piece(x, dim, start, len(places))
+
+
 def _surrounded(around: Callable[[Value, int, range], Value]) -> Callable[..., Value]:
     """A rule for padding with elements of the tensor, one dimension after the other."""
 
@@ -98,6 +104,7 @@ RULES: Mapping[str, Callable[..., Any]] = {
     "cat": _cat,
     "constant_pad_nd": _constant_pad,
     "roll": _roll,
+    "_pad_circular": _surrounded(_from_the_other_end),
     **dict.fromkeys([f"reflection_pad{n}d" for n in (1, 2, 3)], _surrounded(_mirrored)),
     **dict.fromkeys([f"replication_pad{n}d" for n in (1, 2, 3)], _surrounded(_repeated)),
 }

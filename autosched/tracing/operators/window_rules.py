@@ -168,7 +168,7 @@ def _avg_pool(
     if not is_float(x.dtype):
         raise UnsupportedError(f"means of {x.dtype}")
     windows = windows_of(result, x, kernel_size, stride, padding, 1)
-    total = _folded(result, "sum", _covered(result, converted(x, "float32"), windows, 0.0), windows, "float32")
+    total = _folded(result, "sum", converted(_covered(result, x, windows, 0.0), "float32"), windows, "float32")
     if divisor_override is not None:
         return _over(result, total, float(divisor_override))
     extents, beyond = [x.shape[w.dim] for w in windows], [w.before if count_include_pad else 0 for w in windows]
@@ -200,11 +200,19 @@ def _over(result: Result, total: Value, count: float) -> Value:
 
 
 def _adaptive_avg_pool(result: Result, x: Value, output_size: Any) -> Value:
-    rank = len(output_size)
+    return _avg_pool(result, x, _adapted(result, x, len(output_size)))
+
+
+def _adaptive_max_pool(result: Result, x: Value, output_size: Any) -> tuple[Value, ...]:
+    return _max_pool(result, x, _adapted(result, x, len(output_size)))
+
+
+def _adapted(result: Result, x: Value, rank: int) -> list[int]:
+    """How long windows of one size are that make as many as the result has."""
     pairs = list(zip(x.shape[-rank:], result.shape[-rank:], strict=True))
     if any(n % m for n, m in pairs):
         raise UnsupportedError(f"windows of several sizes, as {result.shape[-rank:]} of {x.shape[-rank:]} are")
-    return _avg_pool(result, x, [n // m for n, m in pairs])
+    return [n // m for n, m in pairs]
 
 
 def _nearest(result: Result, x: Value, output_size: Any, scale_factors: Any = None, *further: Any) -> Value:
@@ -221,5 +229,6 @@ RULES: Mapping[str, Callable[..., Any]] = {
     **dict.fromkeys(("max_pool2d_with_indices", "max_pool3d_with_indices"), _max_pool),
     **dict.fromkeys(("avg_pool1d", "avg_pool2d", "avg_pool3d"), _avg_pool),
     **dict.fromkeys(("_adaptive_avg_pool2d", "_adaptive_avg_pool3d"), _adaptive_avg_pool),
+    **dict.fromkeys(("adaptive_max_pool2d", "adaptive_max_pool3d"), _adaptive_max_pool),
     **dict.fromkeys(("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d"), _nearest),
 }

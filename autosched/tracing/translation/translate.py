@@ -20,6 +20,7 @@ from autosched.tracing.operators import (
     lookup_rules,
     product_rules,
     reduction_rules,
+    scan_rules,
     scatter_rules,
     view_translation,
     window_gradients,
@@ -45,6 +46,8 @@ from search_spaces.workloads.dtypes import DTYPES
 
 # Arguments of operators that are in memory, computed before: what is multiplied, and what is looked up in.
 _FROM_MEMORY = {**dict.fromkeys(product_rules.RULES, range(3)), **dict.fromkeys(lookup_rules.RULES, range(1))}
+# Operators of which a constant is computed once, and kept in memory.
+_COMPUTED_ONCE = {*_FROM_MEMORY, *reduction_rules.RULES, *scan_rules.RULES}
 _TABLES = (
     creation_rules.RULES,
     view_translation.RULES,
@@ -52,6 +55,7 @@ _TABLES = (
     lookup_rules.RULES,
     scatter_rules.RULES,
     joining_rules.RULES,
+    scan_rules.RULES,
     window_rules.RULES,
     window_gradients.RULES,
 )
@@ -240,7 +244,7 @@ class _Translator:
             return self._eager(node, "a tensor without elements")
         if (name, overload) == ("view", "dtype"):
             raise UnsupportedError("the bits of one element type as those of another")
-        constant = self._in_memory(node) if name in _FROM_MEMORY or name in reduction_rules.RULES else None
+        constant = self._in_memory(node) if name in _COMPUTED_ONCE else None
         if constant is not None:
             return constant
         found = rule_of(name, overload)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from autosched.tracing.values.positions import affine_of, beyond, is_below, is_inside, moved
 from autosched.tracing.values.reads import Reads, at_its_axes
+from autosched.tracing.values.scanned import ScannedStages, along
 from autosched.tracing.values.templates import filled
 from autosched.tracing.values.tensor_reads import Lying, base_of, lying, overlaps
 from autosched.tracing.values.values import (
@@ -24,6 +25,7 @@ from autosched.tracing.values.values import (
     Pointwise,
     Product,
     Reduced,
+    Scanned,
     Value,
     View,
     as_read,
@@ -38,6 +40,7 @@ from search_spaces.workloads.expressions.expression import Expression, Literal, 
 from search_spaces.workloads.expressions.kinds import is_integral
 from search_spaces.workloads.expressions.walking import accesses, gathers, variables
 from search_spaces.workloads.names import Names
+from search_spaces.workloads.scans import needed_members, unchanging
 
 # The axis of a result without dimensions.
 ROW = "row"
@@ -110,8 +113,10 @@ class Elements:
     known: dict[tuple[Value, Index], Expression] = field(default_factory=dict)
     names: Names = field(default_factory=Names)
     reads: Reads = field(init=False)
+    scans: ScannedStages = field(init=False)
 
     def __post_init__(self) -> None:
+        self.scans = ScannedStages(self.stages, self.names)
         self.reads = Reads(self.extents, self.names)
 
     def dimension(self, axis: str, size: int) -> Affine:
@@ -193,6 +198,8 @@ class Elements:
                 return _as_value(index[0], step, start, is_integer(value.dtype))
             case Reduced():
                 return (yield from self._folded(value, index))
+            case Scanned():
+                return (yield from self._scanned(value, index))
             case Product():
                 return (yield from self._multiplied(value, index))
             case LookedUp(table=table, index=chosen):
@@ -323,6 +330,31 @@ class Elements:
         parts = [free[a:b] for b in range(len(free), 0, -1) for a in range(b)]
         walked = [c for c in (*reversed(self.walks), *self.columns) if not set(c) & set(rows)]
         return [*walked, *parts] if self.fusing.chained else [*parts, *walked]
+
+    def _scanned(self, value: Scanned, index: Index) -> Pulling:
+        """A scan: a stage over the axes of its index, and one for every value that it is combined with."""
+        operation, size = value.operation, value.shape[value.operation.dim]
+        way = along(operation, index, size, self.extents)
+        if way is None:
+            raise NotOneKernelError(f"{value.name} is a scan, and is read elsewhere than where it goes along", value)
+        bodies: dict[int, Expression] = {}
+        for number in needed_members(operation.combine, value.output):
+            body = yield operation.elements[number], index
+            outside = is_inside(index[operation.dim], size, self.extents)
+            neutral = unchanging(operation.combine, is_integral(body))
+            if outside and neutral is None:
+                raise NotOneKernelError(f"{value.name} is a scan, and is read outside of it", value)
+            if outside and neutral is not None:
+                body = ex.call("where", functools.reduce(ex.mul, outside), body, neutral)
+            bodies[number] = body
+        rows = axes_in(index)
+        axes = self.axes([*(a for a in self.output_axes if a in rows), *(a for a in rows if a not in self.output_axes)])
+        if not any(way[0] in group for group in self.columns):
+            self.columns.append((way[0],))
+        self.scans.add(operation, index, bodies, axes, way)
+        name = self.scans.known[operation, index][value.output]
+        stage = next(s for s in self.stages if s.name == name)
+        return as_read(at_its_axes(stage), value.dtype)
 
     def _multiplied(self, value: Product, index: Index) -> Pulling:
         """A contraction: a stage with the axes of the product, of which there are at least m and n."""

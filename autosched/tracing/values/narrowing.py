@@ -39,10 +39,10 @@ def narrowed(
     found = []
     for stage in stages:
         narrowing = _Narrowing(ranges, shapes, stage.extents)
-        small = narrowing.small(stage.expression) if is_integral(stage.expression) else None
+        small = narrowing.small(stage.expression) if is_integral(stage.expression) and not stage.scan else None
         expression = small.expression if small else narrowing.rewritten(stage.expression)
         reach = small.range if small else narrowing.range_of(stage.expression)
-        folded = _folded(reach, stage) if reach else None
+        folded = _folded(reach, stage) if reach and not stage.scan else None
         if folded:
             ranges[stage.name] = folded
         stored = stage.name in outputs

@@ -27,7 +27,8 @@ _ALIGNMENT_BYTES = 64
 class Reads:
     """The operands of a kernel so far, which has axes of these `extents`; `names`: of everything in it.
 
-    `origins`: of operands that are read by plain axes, what that is and at which index. `windows`: axes along windows,
+    `origins`: of operands that are read by plain axes, what that is and at which index. `addresses`: where in the
+    memory of a value it is read, but for what data says. `windows`: axes along windows,
     which are written out (`search_spaces.structure.windows`).
     """
 
@@ -35,6 +36,7 @@ class Reads:
     names: Names
     operands: dict[Hashable, TensorRead] = field(default_factory=dict)
     origins: dict[str, tuple[Lying, tuple[Affine, ...]]] = field(default_factory=dict)
+    addresses: list[tuple[Value, Affine]] = field(default_factory=list)
     windows: set[str] = field(default_factory=set)
 
     def element(self, lies: Lying, index: Index, fill: float | int = 0, multiplied: bool = False) -> Expression:
@@ -47,6 +49,7 @@ class Reads:
             if not isinstance(at, Affine):
                 return self._gathered(lies, index)
             address += at * stride
+        self.addresses.append((lies.value, address))
         forms = tuple(i for i in index if isinstance(i, Affine))
         inside = self.is_inside(index, lies.shape)
         by_stride = tuple(sorted(address.terms, key=lambda term: -term[1]))

@@ -131,6 +131,37 @@ class Reduced(Value):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class ScanOperand(Value):
+    """What stands for one of the values that a scan combines, in what it makes of two of each."""
+
+
+@dataclass(frozen=True, eq=False)
+class ScanOperation:
+    """Values of one shape that are scanned together along a dimension (`search_spaces.workloads.scans`).
+
+    `combine`: what they become, as a scan has it.
+    """
+
+    name: str
+    elements: tuple[Value, ...]
+    combine: tuple[Expression, ...]
+    dim: int
+    reverse: bool = False
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Scanned(Value):
+    """One of the values that come of a scan."""
+
+    operation: ScanOperation
+    output: int = 0
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        return self.operation.elements
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Product(Value):
     """`a @ b` of [*batch, m, k] and [*batch, k, n], with equal batches."""
 

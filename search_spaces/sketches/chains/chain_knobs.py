@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 from search_spaces.devices.descriptors import why_not_describable, why_not_storable
 from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
 from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest, padded
+from search_spaces.sketches.chains.specialized_walks import is_specialized, specialized_seeds
 from search_spaces.sketches.chains.walk_parts import mask_of
+from search_spaces.sketches.dots.specialization import KINDS
 from search_spaces.structure.chains import Chain
 from search_spaces.workloads.workload import Tensor
 
@@ -17,8 +20,20 @@ _TILES = (16, 32, 64, 128, 256)
 # Tiles hold so much of what is summed or carried at most; longer sums have a loop.
 _LONGEST = 256
 _DEPTH_TILES = (32, 64, 128)
+# Points of a row that registers of a program hold, of 16 rows at least.
+_LONGEST_HELD = 1024
 # Positions of the outer axis whose rows are in turn: of a mask that leaves rows unequal work, the longest go first.
 _GROUPS = (1, 2, 4, 8, 16, 32, 64, 128)
+# The same where a tile holds whole rows: fewer of them, the longer they are.
+_HELD_STARTS = tuple((m, 0, warps, 3) for m, warps in ((128, 8), (64, 4), (64, 8), (32, 4), (32, 8), (16, 4)))
+_START_DEPTH = 64
+# Rows up to here leave most of a tile empty: (m, c, warps, stages) for these, and programs for each multiprocessor.
+_FEW_ROWS = 16
+_FEW_STARTS = ((16, 64, 4, 3), (16, 128, 4, 3), (16, 64, 2, 4), (16, 32, 2, 4), (16, 128, 8, 2), (16, 64, 4, 5))
+_PROGRAMS_PER_SM = 3
+# Into how many parts a walk can be cut, and the columns that one has at least.
+_SPLITS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+_LEAST_PART = 64
 # (m, c, warps, stages) to start from, for values of up to so many elements (Dao, "FlashAttention-2"; Shah et al.,
 # "FlashAttention-3", 2024).
 _STARTS = {
@@ -39,23 +54,30 @@ def chain_knobs(chain: Chain, target: Target) -> dict[str, Knob]:
         if axis.extent > _LONGEST:
             raise UnmatchedError(f"{axis.extent} sums a row along {axis.name}; at most {_LONGEST} stay in registers")
     depth = max((x for p in chain.inner for x in p.summed), key=lambda x: x.extent)
-    whole = depth.extent <= _LONGEST or depth in carried
-    depths = (padded(max(16, depth.extent)),) if whole else _DEPTH_TILES
+    whole = (padded(max(16, depth.extent)),)
+    looped = tuple(t for t in _DEPTH_TILES if t < depth.extent)
+    if depth in carried or (chain.why_held is None and depth.extent <= _LONGEST):
+        looped = ()
+    depths = (*looped, *(whole if depth.extent <= _LONGEST or not looped else ()))
     triangular = bool(mask_of(chain).forms)
     neighbours = chain.outer[-1].extent if triangular and chain.outer else 1
+    # Points are counted for all rows of a program together.
+    shared = chain.why_held is None and len(chain.walked) == 1 and not any(f.counts for f in chain.walk.folds)
     knobs: tuple[Knob, ...] = (
         _tiling("m", chain.m.extent, "grid"),
-        _tiling("c", chain.c.extent, "loop"),
+        _tiling("c", chain.c.extent, "loop") if chain.why_held is None else _whole("c", chain),
         Tiling("d", depth.extent, ("loop", "tile"), tuple(cover(depth.extent, (t,)) for t in depths)),
         Choice("order", ("ascending", "descending") if triangular else ("ascending",)),
         Choice("group", tuple(g for g in _GROUPS if g < 2 * neighbours)),
         Choice("grid", ("tiles", "persistent"), ordered=False),
         Choice("per_sm", (1, 2, 3, 4)),
-        Choice("split", (1,)),
+        Choice("split", tuple(s for s in _SPLITS if s == 1 or (shared and s * _LEAST_PART <= chain.c.extent))),
         Choice("rows_load", _addressing(chain, chain.row_tensors, target)),
         Choice("walked_load", _addressing(chain, chain.walked_tensors, target)),
         Choice("store", _store_addressing(chain, target)),
-        Choice("max_registers", (0, 128, 168)),
+        Choice("specialize", KINDS if is_specialized(chain, target) else KINDS[:1], ordered=False),
+        Choice("overlap", (False, True)),
+        Choice("max_registers", (0, 80, 128, 168)),
         Choice("warps", (2, 4, 8)),
         Choice("stages", (1, 2, 3, 4, 5)),
     )
@@ -65,6 +87,14 @@ def chain_knobs(chain: Chain, target: Target) -> dict[str, Knob]:
 def _tiling(name: str, extent: int, level: str) -> Tiling:
     fitting = [s for s in _TILES if s < 2 * extent] or [_TILES[0]]
     return Tiling(name, extent, (level, "tile"), tuple(cover(extent, (s,)) for s in fitting))
+
+
+def _whole(name: str, chain: Chain) -> Tiling:
+    """One tile of all that is walked."""
+    size = padded(max(chain.c.extent, _TILES[0]))
+    if size > _LONGEST_HELD or len(chain.walked) > 1:
+        raise UnmatchedError(f"{chain.why_held}; tiles hold at most {_LONGEST_HELD} along one axis")
+    return Tiling(name, chain.c.extent, ("loop", "tile"), (cover(chain.c.extent, (size,)),))
 
 
 def _addressing(chain: Chain, names: Iterable[str], target: Target) -> tuple[KnobValue, ...]:
@@ -79,7 +109,7 @@ def _is_described(tensor: Tensor) -> bool:
 
 
 def _store_addressing(chain: Chain, target: Target) -> tuple[KnobValue, ...]:
-    carried = {x.name for p in chain.carried.values() for x in p.carried}
+    carried = {x.name for p in chain.carried.values() for x in p.carried} | {chain.c.name}
     stages = {s.name: s for s in chain.workload.stages}
     whole = [t for t in chain.workload.outputs if carried & {x.name for x in stages[t.name].axes}]
     fine = target.has_tensor_descriptors and whole and all(why_not_storable(t) is None for t in whole)
@@ -87,17 +117,35 @@ def _store_addressing(chain: Chain, target: Target) -> tuple[KnobValue, ...]:
 
 
 def chain_seeds(chain: Chain, target: Target, knobs: Mapping[str, Knob]) -> tuple[Values, ...]:
-    """Tiles that fill the dot units while registers hold what is folded."""
+    """Tiles that fill the dot units while registers hold what is folded; of few rows, walks shared by programs."""
     longest = max((padded(x.extent) for x in chain.depths), default=64)
-    starts = next(s for size, s in _STARTS.items() if min(longest, _LONGEST) <= size)
-    seeds = []
+    few = chain.m.extent <= _FEW_ROWS
+    starts = _FEW_STARTS if few else next(s for size, s in _STARTS.items() if min(longest, _LONGEST) <= size)
+    if chain.why_held:
+        starts = _HELD_STARTS
+    seeds = [] if few or chain.why_held else list(specialized_seeds(chain, knobs))
     for descriptors in (True, False) if "descriptor" in knobs["walked_load"].values else (False,):
         for m, c, warps, stages in starts:
             values: dict[str, KnobValue] = {name: k.values[0] for name, k in knobs.items()}
-            values |= {"m": nearest(knobs["m"], m), "c": nearest(knobs["c"], c), "d": knobs["d"].values[-1]}
+            values |= {
+                "m": nearest(knobs["m"], m),
+                "c": nearest(knobs["c"], max(c, 1)),
+                "d": nearest(knobs["d"], _START_DEPTH),
+            }
             values |= {"warps": warps, "stages": stages, "order": knobs["order"].values[-1]}
-            values["group"] = nearest(knobs["group"], 8)
+            values["split"] = nearest(knobs["split"], _wanted_parts(chain, target, Values(values)))
+            values["group"] = nearest(knobs["group"], 8) if values["split"] == 1 else 1
             for name in ("rows_load", "walked_load", "store"):
                 values[name] = knobs[name].values[-1] if descriptors else "pointer"
+            if values["split"] != 1:
+                values["store"] = "pointer"
             seeds.append(Values(values))
     return tuple(seeds)
+
+
+def _wanted_parts(chain: Chain, target: Target, values: Values) -> float:
+    """So many that every multiprocessor has a few programs, of two iterations at least; none where rows are many."""
+    programs = values.tiling("m")[0] * math.prod(x.extent for x in chain.outer)
+    if programs > target.num_sms / 2:
+        return 1
+    return max(1.0, min(_PROGRAMS_PER_SM * target.num_sms / programs, values.tiling("c")[0] / 2))

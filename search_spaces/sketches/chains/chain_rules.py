@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -9,12 +10,15 @@ from search_spaces.devices.target import Target
 from search_spaces.devices.warps import MAX_REGISTERS, WARP
 from search_spaces.schedules.knobs import Knob, Values
 from search_spaces.schedules.rules import Rule
+from search_spaces.sketches.chains.specialized_walks import specialization_rules
 from search_spaces.structure.chains import Chain
 
+# Programs that share walks are for multiprocessors that would have nothing to do.
+_PROGRAMS_PER_SM = 8
 # The order in which knobs are decided: from the tiles outward.
 DECIDED_FIRST = (
     *("m", "c", "d", "warps", "split", "grid", "per_sm", "order", "group", "rows_load", "walked_load", "store"),
-    *("max_registers", "stages"),
+    *("specialize", "overlap", "max_registers", "stages"),
 )
 
 
@@ -24,6 +28,10 @@ def chain_rules(chain: Chain, target: Target, knobs: Mapping[str, Knob]) -> tupl
     return (
         Rule(("grid", "per_sm"), _why_not_walked),
         Rule(("m", "c", "warps"), rules.why_too_many_sums),
+        Rule(("m", "c", "split"), rules.why_not_split),
+        Rule(("split", "group"), _why_not_in_turn),
+        Rule(("split", "store"), _why_not_stored),
+        *specialization_rules(),
     )
 
 
@@ -40,6 +48,25 @@ class _ChainRules:
         if need < MAX_REGISTERS:
             return None
         return f"at least {need} registers per thread for sums; allowed are {MAX_REGISTERS}"
+
+    def why_not_split(self, values: Values) -> str | None:
+        split, iterations = values.integer("split"), values.tiling("c")[0]
+        if split == 1:
+            return None
+        if (split - 1) * -(-iterations // split) >= iterations:
+            return f"split={split} of {iterations} iterations leaves some programs none; choose fewer"
+        programs = values.tiling("m")[0] * math.prod(x.extent for x in self.chain.outer) * split
+        if programs > _PROGRAMS_PER_SM * self.target.num_sms:
+            return f"split={split} makes {programs} programs, more than {_PROGRAMS_PER_SM} for each multiprocessor"
+        return None
+
+
+def _why_not_in_turn(values: Values) -> str | None:
+    return "group orders whole walks; it needs split=1" if values["split"] != 1 and values["group"] != 1 else None
+
+
+def _why_not_stored(values: Values) -> str | None:
+    return "parts of a walk are stored by pointers" if values["split"] != 1 and values["store"] != "pointer" else None
 
 
 def _why_not_walked(values: Values) -> str | None:

@@ -10,7 +10,7 @@ store out_tile = acc / total
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -52,7 +52,7 @@ from search_spaces.workloads.expressions.kinds import is_integral
 from search_spaces.workloads.expressions.operators import ROUNDINGS
 from search_spaces.workloads.expressions.walking import accesses, variables
 from search_spaces.workloads.names import Names
-from search_spaces.workloads.workload import Axis
+from search_spaces.workloads.workload import Axis, Stage
 
 _ROUNDED_BY = {dtype: operator for operator, dtype in ROUNDINGS.items()}
 
@@ -80,11 +80,19 @@ class ChainTile:
 
     @property
     def even(self) -> bool:
-        """Whether all that a program walks is there."""
-        return self.chain.c.extent % self.width == 0
+        """Whether what a program walks needs no mask at the end: tiles end there, or rows see nothing beyond it."""
+        return self.chain.c.extent % self.width == 0 or mask_of(self.chain).ends
+
+    @property
+    def held(self) -> bool:
+        """Whether a tile holds all that is walked, and nothing is brought by a warp of its own."""
+        whole = self.values.tiling("c")[0] == 1 and len(self.chain.walked) == 1
+        return whole and self.values["specialize"] == "none"
 
     @property
     def columns(self) -> Slice:
+        if self.held:
+            return Slice(Affine(), self.width)
         parts = (("c.split", self.steps * self.width),) if self.splits > 1 else ()
         return Slice(start_of(("c.0", self.width), *parts), self.width)
 
@@ -129,6 +137,9 @@ class ChainTile:
             num_warps=self.values.integer("warps"),
             num_stages=self.values.integer("stages"),
             max_registers=self.values.integer("max_registers"),
+            producer_warps=int(self.values["specialize"] != "none"),
+            alternating=self.values["specialize"] == "pingpong",
+            overlapped=self.values.flag("overlap"),
         )
 
     def statistic(self, name: str, dtype: str = "float32") -> Tile:
@@ -168,6 +179,13 @@ class ChainBody:
         }
         return folds | {n: replace(sizes, name=self.names.fresh(n)) for n in self.folds.held}
 
+    @cached_property
+    def points(self) -> Mapping[str, Tile]:
+        """The tiles of the inner products, the same in all loops."""
+        axes = {self.chain.m.name: self.tile.values.tile("m"), self.chain.c.name: self.tile.width}
+        products = (p.stage for p in self.chain.inner)
+        return {name: Tile(self.names.fresh(f"{name}_points"), tuple(axes), tuple(axes.values())) for name in products}
+
     def emitter(self) -> Emitter:
         """For what is at the rows, and at the columns of an iteration."""
         dtypes = {t.name: t.dtype for t in self.chain.workload.inputs}
@@ -181,15 +199,32 @@ class ChainBody:
             before.emit(e)
         body += [self._moved(s, "rows_load", self.chain.row_tensors) for s in before.body]
         known = {f"{name} before": tile for name, tile in self.running.items()}
-        for part in parts_of(self.chain, self.mask, self.tile.place, "c.0", self.tile.even):
+        parts = parts_of(self.chain, self.mask, self.tile.place, "c.0", self.tile.even)
+        # Dots that overlap need an iteration to begin with; the boundary behind whole tiles always has one.
+        for part in parts[::-1] if self.tile.values.flag("overlap") else parts:
             body += self._loop(before, part)
         settling = replace(self.emitter(), tiles=known)
         return [*body, *self.folds.settle(settling, self.running)]
+
+    def held(self) -> list[Statement]:
+        """Fold all columns at once, one fold after the other, and store the outputs."""
+        emitter = self.emitter()
+        turn = _Turn(self, emitter, WalkPart(reaches=not self.tile.even))
+        turn.fold_all()
+        tensors = self.chain.row_tensors
+        loads = dict.fromkeys(tensors, "rows_load") | dict.fromkeys(self.chain.walked_tensors, "walked_load")
+        body = [self._moved(s, loads.get(s.buffer, "store"), loads) if isinstance(s, Load) else s for s in emitter.body]
+        emitter.body = []
+        return [*body, *self._stored(emitter)]
 
     def finished(self) -> list[Statement]:
         """Complete the folds and store the outputs."""
         emitter = replace(self.emitter(), tiles=dict(self.running))
         self.folds.complete(emitter)
+        return self._stored(emitter)
+
+    def _stored(self, emitter: Emitter) -> list[Statement]:
+        """Compute the outputs where the emitter is, and store them."""
         stages = {s.name: s for s in self.chain.workload.stages}
         for name, result in self.chain.results:
             tile = emitter.tile(result, "result")
@@ -273,11 +308,23 @@ class _Turn:
             self._multiply(product)
         return self.body.folds.add(self.emitter, self.body.running, self._value)
 
+    def fold_all(self) -> None:
+        """Fold the points of all columns, which are those of this iteration."""
+        for product in self.chain.inner:
+            self._multiply(product)
+        for stage in self.chain.folds:
+            carried = self.chain.carried.get(stage.name)
+            if carried is None:
+                self.emitter.tiles[stage.name] = self._folded(stage, stage.name)
+                continue
+            sums = self.body.tile.statistic(stage.name)
+            self.emitter.body += [Fill(sums, 0.0), self._dot(self.emitter, carried, sums, self.chain.c)]
+            self.emitter.tiles[stage.name] = sums
+
     def _multiply(self, product: ChainedProduct) -> None:
         """Points of an inner product."""
         emitter, tile = self.emitter, self.body.tile
-        axes = {self.chain.m.name: tile.values.tile("m"), self.chain.c.name: tile.width}
-        points = Tile(self.body.names.fresh(product.stage), tuple(axes), tuple(axes.values()))
+        points = self.body.points[product.stage]
         emitter.body.append(Fill(points, 0.0))
         (depth,) = product.summed
         if depth not in tile.looped:
@@ -316,13 +363,18 @@ class _Turn:
             rows, columns = e.arguments
             sums = self.body.running[fold.name]
             return self._dot(self.emitter, replace(product, a=rows, b=columns), sums, self.chain.c)
-        operator = fold.stage.reduction.operator
+        return self._folded(replace(fold.stage, expression=e), f"{fold.name}_part")
+
+    def _folded(self, stage: Stage, name: str) -> Tile:
+        """The fold of the iteration's points."""
+        assert stage.reduction is not None
+        e, operator = stage.expression, stage.reduction.operator
         if self.part.reaches:
             e = _inside(e, self.chain.c, fold_identity(operator, is_integral(e)))
-        points = spread(self.emitter, self.emitter.tile(e, f"{fold.name}_body"), self._extents)
+        points = spread(self.emitter, self.emitter.tile(e, f"{stage.name}_body"), self._extents)
         rest = tuple(x for x in points.axes if x != self.chain.c.name)
         shape = tuple(points.extent(x) for x in rest)
-        dst = Tile(self.body.names.fresh(f"{fold.name}_part"), rest, shape, folded_in(fold.stage))
+        dst = Tile(self.body.names.fresh(name), rest, shape, folded_in(stage))
         self.emitter.body.append(Reduce(dst, points.name, self.chain.c.name, operator))
         return dst
 

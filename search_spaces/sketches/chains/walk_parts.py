@@ -22,7 +22,7 @@ from search_spaces.sketches.rows.contributions import Guards
 from search_spaces.structure.axes import Structure
 from search_spaces.structure.chains import Chain
 from search_spaces.workloads.expressions.affine import Affine
-from search_spaces.workloads.expressions.expression import Apply, Expression
+from search_spaces.workloads.expressions.expression import Access, Apply, Expression
 from search_spaces.workloads.expressions.walking import rewritten
 
 
@@ -41,10 +41,14 @@ class WalkPart:
 
 @dataclass(frozen=True)
 class Mask:
-    """Where folds of a chain gain nothing: wherever one of the forms is negative."""
+    """Where folds of a chain gain nothing: wherever one of the forms is negative.
+
+    `ends`: that is so of all that lies beyond the end of what is walked.
+    """
 
     guards: Guards
     forms: frozenset[Affine]
+    ends: bool = False
 
     def useful(self, place: Mapping[str, Slice], variable: str) -> tuple[Bound, ...]:
         """What holds of the iterations that do anything."""
@@ -78,7 +82,11 @@ def mask_of(chain: Chain) -> Mask:
         product = chain.carried.get(fold.name)
         forms = guards.unchanged(fold) if product is None else guards.equal(product.a, 0.0)
         found.append(forms or frozenset())
-    return Mask(guards, frozenset.intersection(*found))
+    forms = frozenset.intersection(*found)
+    extents = {x.name: x.extent for x in (*chain.batch, *chain.rows, *chain.walked)}
+    beyond = (Affine.of((chain.c.name, -1), offset=chain.c.extent - 1) - form for form in forms)
+    read = all(isinstance(p.b, Access) for p in (*chain.inner, *chain.carried.values()))
+    return Mask(guards, forms, read and any(f.minimum(extents) >= 0 for f in beyond))
 
 
 def parts_of(chain: Chain, mask: Mask, place: Mapping[str, Slice], variable: str, even: bool) -> tuple[WalkPart, ...]:

@@ -49,8 +49,11 @@ class AlignedRows:
 def aligned_rows(structure: Structure, target: Target) -> AlignedRows | None:
     """How the largest of the tensors with rows lies, where its rows do not begin at vectors; None where they do.
 
-    None, too, where columns are read elsewhere than where they are, and where a mask by position leaves some out.
+    None, too, where columns are read elsewhere than where they are, where a mask by position leaves some out, and where
+    scans would have elements of the row before.
     """
+    if structure.scans:
+        return None
     if target.kind != "gpu" or structure.outer or len(structure.reduced) > 1:
         return None
     column, bodies = structure.column.name, [structure.body_of(s) for s in structure.workload.stages]

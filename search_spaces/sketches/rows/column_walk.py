@@ -35,6 +35,7 @@ class ColumnWalk:
     `around`: reduced axes whose loops lie around it, the outermost first; `shares_around`: that one is shared.
     `unchanged`: forms of the axes; columns `c` of rows at `rows` where one of them is negative change nothing.
     `beside`: makes what every turn does besides. `skew`: how far each piece is moved back.
+    `backwards`: from the last column to the first one.
     """
 
     extent: int
@@ -48,6 +49,7 @@ class ColumnWalk:
     rows: Mapping[str, Slice] = field(default_factory=dict)
     beside: Turn | None = None
     skew: Skew | None = None
+    backwards: bool = False
 
     @property
     def columns(self) -> Slice:
@@ -131,6 +133,11 @@ class ColumnWalk:
     def _turn(self, turn: Turn, start: Affine, columns: int) -> list[Statement]:
         turns = [t for t in (turn, self.beside) if t]
         if not self.one_by_one:
-            return [s for t in turns for s in t(Slice(start, self.width, skew=self.skew))]
-        places = [Slice(start + Affine.of(offset=number)) for number in range(columns)]
+            place = Slice(self._at(start, self.width), self.width, skew=self.skew)
+            return [s for t in turns for s in t(place)]
+        places = [Slice(self._at(start + Affine.of(offset=number), 1)) for number in range(columns)]
         return [s for place in places for t in turns for s in t(place)]
+
+    def _at(self, start: Affine, width: int) -> Affine:
+        """Where so many columns begin that are these, counted from where the walk starts."""
+        return -start + Affine(offset=self.extent - width) if self.backwards else start

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from search_spaces.devices.target import Target
@@ -42,8 +42,8 @@ def rows_on(workload: Workload, target: Target) -> Structure:
         UnmatchedError: why it is none.
     """
     found = structure_of(workload)
-    if not found.folds:
-        raise UnmatchedError("nothing is folded")
+    if not found.reduced:
+        raise UnmatchedError("nothing is folded, nor scanned")
     product = contraction(workload)
     if target.kind == "gpu":
         if product and min(product.m.extent, product.n.extent) > SHORT_AXIS:
@@ -58,12 +58,14 @@ def rows_on(workload: Workload, target: Target) -> Structure:
 class RowTiles:
     """The rows of one program: `height` of the last parallel axis, one position of every other one.
 
-    `walked`: where the reduced axes other than the column lie, in variables of the loops around it.
+    `walked`: where the reduced axes other than the column lie, in variables of the loops around it. `scan`: what every
+    turn over some columns scans, before anything else.
     """
 
     structure: Structure
     height: int
     walked: Mapping[str, Slice] = field(default_factory=dict)
+    scan: Callable[[Emitter, Slice], None] | None = None
 
     @property
     def workload(self) -> Workload:
@@ -111,7 +113,10 @@ class RowTiles:
         """An emitter for these rows and the given columns (None: no column)."""
         place = {**self.walked, **self.place} if columns is None else self.place_with(columns)
         dtypes = {t.name: t.dtype for t in self.workload.inputs}
-        return Emitter(place, dtypes, names, tiles=dict(known), fill=fill)
+        made = Emitter(place, dtypes, names, tiles=dict(known), fill=fill)
+        if columns is not None and self.scan is not None:
+            self.scan(made, columns)
+        return made
 
     def body_of(self, stage: Stage) -> Expression:
         """What the stage computes at one point, with pointwise stages inlined and reductions left by name."""
@@ -120,7 +125,7 @@ class RowTiles:
     def store(self, outputs: Iterable[Stage], emitter: Emitter, streaming: bool) -> None:
         """Compute the outputs where the emitter is, and write them."""
         for output in outputs:
-            known = emitter.tiles.get(output.name) if output.reduction else None
+            known = emitter.tiles.get(output.name) if not output.is_pointwise else None
             result = known or emitter.tile(self.body_of(output), "result")
             axes = tuple(x.name for x in output.axes)
             sliced = {x: piece.extent for x in axes if (piece := emitter.place[x]).extent is not None}
@@ -139,7 +144,7 @@ def ready_early(structure: Structure, points: list[Stage]) -> list[Stage]:
 
     Where some are written later, what they read is there for all.
     """
-    whole = not structure.kept and not any(map(structure.read_folds, points))
+    whole = not structure.kept and not structure.scans and not any(map(structure.read_folds, points))
     return points if whole else []
 
 

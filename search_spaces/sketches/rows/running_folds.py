@@ -36,7 +36,7 @@ from search_spaces.workloads.names import Names
 def groups(structure: Structure, online: bool) -> tuple[Group, ...]:
     """The structure's folds in order, grouped into walks."""
     bodies = {s.name: structure.body_of(s) for s in structure.folds}
-    results = [Access(s.name, ()) if s.reduction else structure.body_of(s) for s in structure.outputs]
+    results = [structure.body_of(s) if s.is_pointwise else Access(s.name, ()) for s in structure.outputs]
     others = [structure.body_of(s) for s in structure.workload.stages if s.reduction and s.name not in bodies]
     return tuple(dependent_folds.groups(structure.folds, bodies, [*others, *results], online))
 

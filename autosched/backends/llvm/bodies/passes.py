@@ -21,6 +21,7 @@ from search_spaces.programs.statements import (
     Map,
     Position,
     Reduce,
+    Scan,
     Statement,
     Store,
     produced,
@@ -90,6 +91,8 @@ def used(statement: Statement) -> tuple[str, ...]:
             return tuple(a for a in arguments if isinstance(a, str))
         case Reduce(src=src) | Store(src=src):
             return (src,)
+        case Scan(srcs=srcs):
+            return srcs
         case Gather(index=pieces_of_index):
             return tuple(i for i in pieces_of_index if isinstance(i, str))
         case _:
@@ -98,7 +101,7 @@ def used(statement: Statement) -> tuple[str, ...]:
 
 def _walks_columns(statement: Statement, column: str, tiles: Mapping[str, Tile]) -> bool:
     match statement:
-        case Reduce():
+        case Reduce() | Scan():
             return True
         case Load(dst=dst) | Gather(dst=dst) | Position(dst=dst) | Map(dst=dst) | Fill(dst=dst):
             return column in dst.axes

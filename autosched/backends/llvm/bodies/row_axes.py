@@ -13,6 +13,7 @@ from search_spaces.programs.statements import (
     Map,
     Position,
     Reduce,
+    Scan,
     Statement,
     Store,
     produced,
@@ -40,7 +41,7 @@ def row_axes(kernel: Kernel) -> RowAxes:
     """
     tiles = {t.name: t for s in statements(kernel.body) for t in produced(s)}
     of = _axes_of_slices(kernel, tiles)
-    reduced = [s.axis for s in statements(kernel.body) if isinstance(s, Reduce)]
+    reduced = [s.axis for s in statements(kernel.body) if isinstance(s, Reduce | Scan)]
     stores = [s for s in statements(kernel.body) if isinstance(s, Store)]
     stored = max(([of[p] for p in s.slices if p.extent is not None] for s in reversed(stores)), key=len, default=[])
     axes = dict.fromkeys([*(x for t in tiles.values() for x in t.axes), *of.values()])

@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import partial
 
+from autosched.backends.backend import CompileError
 from autosched.backends.llvm.bodies.gathers import Lookup, looked_up, strided, strided_offsets
 from autosched.backends.llvm.bodies.guards import GuardedLoad
 from autosched.backends.llvm.bodies.passes import Pass, used
 from autosched.backends.llvm.bodies.row import Row
+from autosched.backends.llvm.bodies.scans import RunningScan
 from autosched.backends.llvm.ir.integers import constant, identity, is_integral, to_float
 from autosched.backends.llvm.ir.operators import any_nan, folded, found_nan, mapped
 from autosched.backends.llvm.ir.text import F32, IRValue
 from autosched.backends.llvm.ir.values import broadcast, float_constant, plus, shuffle, vector
-from search_spaces.programs.statements import Fill, Gather, Load, Map, Position, Reduce, Store
+from search_spaces.programs.statements import Fill, Gather, Load, Map, Position, Reduce, Scan, Store
 from search_spaces.workloads.dtypes import DTYPES
 
 _FORGET_NAN = ("max", "min")
@@ -34,6 +36,15 @@ class PassEmission:
     bases: dict[int, tuple[IRValue, int]] = field(default_factory=dict)
     lookups: dict[int, Lookup] = field(default_factory=dict)
     guards: dict[int, GuardedLoad] = field(default_factory=dict)
+    scans: dict[int, RunningScan] = field(default_factory=dict)
+
+    @property
+    def backwards(self) -> bool:
+        """Whether the columns are walked from the last one on, as scans want it."""
+        found = {s.reverse for s in self.walk.statements if isinstance(s, Scan)}
+        if len(found) > 1:
+            raise CompileError("scans go both ways along the columns of one pass")
+        return found == {True}
 
     def prepare(self) -> None:
         row, code = self.row, self.row.code
@@ -46,6 +57,8 @@ class PassEmission:
                 self.bases[number] = row.address(s.buffer, s.slices)
             elif isinstance(s, Gather):
                 self.lookups[number] = row.lookup(s, code.lanes)
+            elif isinstance(s, Scan):
+                self.scans[number] = RunningScan.of(code, s, row.integral)
             for name in used(s):
                 if row.column_axis not in row.tiles[name].axes and name not in self.row_values:
                     self.row_values[name] = broadcast(code.b, row.value(name), code.lanes)
@@ -82,6 +95,8 @@ class PassEmission:
                     values[s.dst.name] = mapped(code.b, s, partial(self._value, values), lanes)
                 case Reduce():
                     self._accumulate(s, number, values[s.src], mask)
+                case Scan():
+                    values |= self.scans[place].vector([self._value(values, x) for x in s.srcs], mask)
                 case Store():
                     self._store(s, *self.bases[place], at, self._value(values, s.src), mask)
         for name in sorted(self.walk.kept):

@@ -120,17 +120,17 @@ class RowPrinter:
         if count.number is not None:
             left = count.number % group
             whole = index(count.number - left)
-            if whole.number:
-                self._walk(emission, index(0), whole, group, masked=False)
-            if left:
-                self._walk(emission, whole, count, lanes, masked=left % lanes != 0)
+            parts = [(index(0), whole, group, False)] if whole.number else []
+            parts += [(whole, count, lanes, left % lanes != 0)] if left else []
+            for part in reversed(parts) if emission.backwards else parts:
+                self._walk(emission, *part)
         else:
             rest = code.b.srem(count, index(group))
             whole = minus(code.b, count, rest)
-            with code.when(code.b.icmp_signed(">", whole, index(0)), "whole"):
-                self._walk(emission, index(0), whole, group, masked=False)
-            with code.when(code.b.icmp_signed(">", rest, index(0)), "rest"):
-                self._walk(emission, whole, count, lanes, masked=True)
+            named = [("whole", whole, (index(0), whole, group, False)), ("rest", rest, (whole, count, lanes, True))]
+            for name, some, part in reversed(named) if emission.backwards else named:
+                with code.when(code.b.icmp_signed(">", some, index(0)), name):
+                    self._walk(emission, *part)
         emission.finish()
 
     def _prefetched(self, walk: Pass) -> frozenset[str]:
@@ -144,9 +144,13 @@ class RowPrinter:
 
     def _walk(self, emission: PassEmission, first: IRValue, end: IRValue, step: int, masked: bool) -> None:
         code, b = self.code, self.code.b
-        with code.loop(minus(b, end, first), "c", step) as position:
+        columns, vectors = minus(b, end, first), range(step // code.lanes)
+        with code.loop(columns, "c", step) as position:
+            if emission.backwards:
+                steps = b.sdiv(plus(b, columns, index(step - 1)), index(step))
+                position = minus(b, code.scaled(plus(b, steps, index(-1)), step), position)
             at = plus(b, position, first)
-            for number in range(step // code.lanes):
+            for number in reversed(vectors) if emission.backwards else vectors:
                 here = plus(b, at, index(number * code.lanes))
                 mask = first_lanes(b, minus(b, end, here), code.lanes) if masked else None
                 emission.vector(number, here, mask)

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
 from autosched.backends.backend import CompileError
+from autosched.backends.triton.gluon.halves import HALF, halved
 from search_spaces.devices.warps import WARP_GROUP
 from search_spaces.programs.grid import GridAxis
 from search_spaces.programs.statements import (
@@ -32,13 +32,10 @@ from search_spaces.programs.statements import (
     produced,
 )
 from search_spaces.programs.tile_program import Kernel, TileProgram, loop_extents
-from search_spaces.programs.tiles import Slice, Tile
+from search_spaces.programs.tiles import Tile
 from search_spaces.sketches.dots.specialization import GroupDots, LoadedTile
 from search_spaces.workloads.dtypes import dtype, is_promoted
 from search_spaces.workloads.expressions.affine import Affine
-
-# Which half of a tile's rows a warp group has, as a variable of the epilogue.
-HALF = "half"
 
 
 @dataclass(frozen=True)
@@ -79,9 +76,10 @@ class DotForm:
         _check_launch(form)
         _check_operands(form)
         accumulators = [d.dst for d in dots]
-        return (
-            dataclasses.replace(form, epilogue=halved(epilogue, accumulators, form.rows)) if form.shares_tile else form
-        )
+        if not form.shares_tile:
+            return form
+        tiles = (*accumulators, *(t for s in epilogue for t in produced(s)))
+        return dataclasses.replace(form, epilogue=halved(epilogue, tiles, accumulators[0].axes[0], form.rows))
 
     @property
     def loads(self) -> tuple[Load, ...]:
@@ -179,51 +177,6 @@ def check_program(program: TileProgram, form: DotForm) -> None:
         held = program.buffer(load.buffer).dtype
         if held != load.dst.dtype:
             refuse(form.kernel, f"{load.buffer} is {held} and loaded as {load.dst.dtype}; expected equal types")
-
-
-def halved(body: tuple[Statement, ...], accumulators: Sequence[Tile], rows: int) -> tuple[Statement, ...]:
-    """The statements for `rows` rows of the accumulators, from `half * rows` on.
-
-    Before: store out[m.0*128 : +128, …] = acc          After: store out[half*64 + m.0*128 : +64, …] = acc
-    """
-    tiles = {t.name: t for t in (*accumulators, *(t for s in body for t in produced(s)))}
-    return tuple(_halved(s, accumulators[0].axes[0], rows, tiles) for s in body)
-
-
-def _halved(s: Statement, axis: str, rows: int, tiles: dict[str, Tile]) -> Statement:
-    match s:
-        case Load(dst=dst, slices=slices):
-            return dataclasses.replace(s, dst=_tile(dst, axis, rows), slices=_slices(slices, dst.axes, axis, rows))
-        case Gather(dst=dst, index=index, axes=axes):
-            sliced = iter(_slices(tuple(i for i in index if isinstance(i, Slice)), axes, axis, rows))
-            moved = tuple(i if isinstance(i, str) else next(sliced) for i in index)
-            return dataclasses.replace(s, dst=_tile(dst, axis, rows), index=moved)
-        case Position(dst=dst, piece=piece):
-            (piece,) = _slices((piece,), dst.axes, axis, rows)
-            return dataclasses.replace(s, dst=_tile(dst, axis, rows), piece=piece)
-        case Store(src=src, slices=slices, axes=axes):
-            return dataclasses.replace(s, slices=_slices(slices, axes or tiles[src].axes, axis, rows))
-        case Map(dst=dst) | Fill(dst=dst):
-            return dataclasses.replace(s, dst=_tile(dst, axis, rows))
-        case Split(first=first, second=second):
-            return dataclasses.replace(s, first=_tile(first, axis, rows), second=_tile(second, axis, rows))
-        case _:
-            return s
-
-
-def _tile(tile: Tile, axis: str, rows: int) -> Tile:
-    shape = tuple(rows if name == axis else extent for name, extent in zip(tile.axes, tile.shape, strict=True))
-    return dataclasses.replace(tile, shape=shape)
-
-
-def _slices(slices: tuple[Slice, ...], axes: tuple[str, ...], axis: str, rows: int) -> tuple[Slice, ...]:
-    names = iter(axes)
-    return tuple(
-        dataclasses.replace(p, start=p.start + Affine.of((HALF, p.step * rows)), extent=rows)
-        if p.extent is not None and next(names) == axis
-        else p
-        for p in slices
-    )
 
 
 def _parts(kernel: Kernel) -> tuple[tuple[Fill, ...], For, tuple[Statement, ...]]:

@@ -28,7 +28,8 @@ from autosched.backends.triton.arguments import (
 )
 from autosched.backends.triton.gluon.dot_loops import DotLoops
 from autosched.backends.triton.gluon.epilogue_moves import GroupMoves
-from autosched.backends.triton.gluon.form import HALF, DotForm, check_program
+from autosched.backends.triton.gluon.form import DotForm, check_program
+from autosched.backends.triton.gluon.halves import HALF
 from autosched.backends.triton.language.grid import position
 from autosched.backends.triton.language.index import Indexing
 from autosched.backends.triton.language.loops import iterations
@@ -95,7 +96,7 @@ class _Printer:
         self._pieces = 1 if form.alternating else min(2, len(form.stores))
 
     def text(self) -> str:
-        return _gluon("\n\n\n".join([self._load(), self._finish(), self._dots(), self._entry()]))
+        return in_gluon("\n\n\n".join([self._load(), self._finish(), self._dots(), self._entry()]))
 
     # The warp that brings operands
 
@@ -317,6 +318,6 @@ def _numbered(name: str, of: Sequence[_T]) -> dict[_T, str]:
     return {x: f"{name}{number if number > 1 else ''}" for number, x in enumerate(of, 1)}
 
 
-def _gluon(text: str) -> str:
+def in_gluon(text: str) -> str:
     """Triton's names of what both languages have, in Gluon."""
     return re.sub(r"\btl\.(?!PropagateNan)", "gl.", text)

@@ -8,7 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from search_spaces.programs.statements import Dot, For, Gather, Map, Reduce, Split, Statement, Store, View, statements
+from search_spaces.programs.statements import (
+    Deinterleave,
+    Dot,
+    For,
+    Gather,
+    Interleave,
+    Map,
+    Reduce,
+    Scan,
+    Split,
+    Statement,
+    Store,
+    View,
+    statements,
+)
 from search_spaces.programs.tiles import Tile
 
 
@@ -33,7 +47,11 @@ def read(statement: Statement) -> tuple[str, ...]:
             return tuple(i for i in index if isinstance(i, str))
         case Dot(dst=dst, a=a, b=b):
             return (dst.name, a, b)
-        case Reduce(src=src) | Split(src=src) | Store(src=src) | View(src=src):
+        case Reduce(src=src) | Split(src=src) | Deinterleave(src=src) | Store(src=src) | View(src=src):
             return (src,)
+        case Scan(srcs=srcs):
+            return srcs
+        case Interleave(src=sources):
+            return sources
         case _:
             return ()

@@ -10,11 +10,11 @@ the start is known:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autosched.backends.triton.language.scope import Block, Identifiers
 from search_spaces.programs.tile_program import Buffer
-from search_spaces.programs.tiles import Skew, Slice, may_exceed, may_precede, reach
+from search_spaces.programs.tiles import Flat, Skew, Slice, may_exceed, may_precede, reach, sliced_axes
 from search_spaces.workloads.expressions.affine import Affine
 
 # Offsets up to here fit the 32-bit integers that Triton computes indices with.
@@ -76,20 +76,20 @@ class Indexing:
         name = self._identifiers.of(("offsets", axis, start, extent, step), f"offs_{axis}")
         begin = self.affine(start)
         along = f"tl.arange(0, {extent})" if step == 1 else f"tl.arange(0, {extent}) * {step}"
-        return self._define(name, along if begin == "0" else f"{begin} + {along}", start)
+        return self._define(name, along if begin == "0" else f"{begin} + {along}", Slice(start))
 
     def mask(self, axis: str, piece: Slice, size: int) -> str:
         """The identifier of the condition that a slice is inside a dimension of `size`, defined where needed."""
         extent, start = piece.extent, piece.start
-        value = self.affine(start) if extent is None else self.offsets(axis, start, extent, piece.step)
+        value = self.affine(start) if extent is None and not piece.before else self._along(axis, piece)
         tests = [f"{value} < {size}"] if self.exceeds(piece, size) else []
         # What is too large for 32 bits is negative in them.
         wraps = reach(piece, self.extents)[1] > _MAX_OFFSET
         tests += [f"{value} >= 0"] if self.precedes(piece) or wraps else []
         if not tests:
             return ""
-        name = self._identifiers.of(("mask", axis, start, extent, piece.step, size), f"mask_{axis}")
-        return self._define(name, " & ".join(f"({t})" for t in tests) if len(tests) > 1 else tests[0], start)
+        name = self._identifiers.of(("mask", axis, replace(piece, clamped=False), size), f"mask_{axis}")
+        return self._define(name, " & ".join(f"({t})" for t in tests) if len(tests) > 1 else tests[0], piece)
 
     def positions(self, axis: str, piece: Slice) -> Along:
         """The positions of a slice, as a vector, or as a tile where they are moved back along other axes."""
@@ -129,11 +129,16 @@ class Indexing:
         base = Affine()
         terms: list[str] = []
         masks: list[str] = []
-        names = iter(axes[len(axes) - sum(p.extent is not None for p in slices) :])
+        names = iter(sliced_axes(slices, axes))
         for piece, stride, size in zip(slices, buffer.strides, buffer.shape, strict=True):
             if piece.extent is None:
-                base += piece.start * stride
-                masks.append(self.mask(f"{buffer.name}_row", piece, size))
+                row = f"{buffer.name}_row"
+                if piece.before:
+                    chosen = self._along(row, piece)
+                    terms.append(f"tl.cast({chosen}, tl.int64) * {stride}" if wide else f"{chosen} * {stride}")
+                else:
+                    base += piece.start * stride
+                masks.append("" if piece.clamped else self.mask(row, piece, size))
                 continue
             axis = next(names)
             along = expand((axis,), axes)
@@ -178,7 +183,7 @@ class Indexing:
         """The place of rows that begin anywhere, from the vector on that each begins in."""
         rows: list[str] = []
         columns, masks = "", list[str]()
-        names = iter(axes[len(axes) - sum(p.extent is not None for p in slices) :])
+        names = iter(sliced_axes(slices, axes))
         vector = 1
         for piece, stride, size in zip(slices, buffer.strides, buffer.shape, strict=True):
             if piece.extent is None:
@@ -251,9 +256,32 @@ class Indexing:
         return Place(" + ".join([pointer, *terms]), " & ".join(filter(None, masks)))
 
     def _along(self, axis: str, piece: Slice) -> str:
-        """The identifier of the positions of a slice."""
-        assert piece.extent is not None
+        """The identifier of the positions of a slice; the text of a single one that is not chosen among others."""
+        if piece.before:
+            return self._chosen(axis, piece)
+        if piece.extent is None:
+            return self.affine(piece.start)
+        if piece.flat is not None:
+            return self._counted(piece, piece.flat, piece.extent)
         return self.offsets(axis, piece.start, piece.extent, piece.step)
+
+    def _counted(self, piece: Slice, flat: Flat, extent: int) -> str:
+        """The identifier of positions that are counted along an axis of two dimensions."""
+        count = self._identifiers.of(("count", flat, extent), f"{'first' if flat.first else 'second'}_{flat.axis}")
+        text = f"{self.offsets(flat.axis, flat.start, extent)} {'//' if flat.first else '%'} {flat.size}"
+        self._block.define(count, text, self.variables(flat.start))
+        begin, along = self.affine(piece.start), count if piece.step == 1 else f"{count} * {piece.step}"
+        if begin == "0" and piece.step == 1:
+            return count
+        name = self._identifiers.of(("counted", piece.start, piece.step, flat, extent), f"offs_{flat.axis}")
+        return self._define(name, along if begin == "0" else f"{begin} + {along}", piece)
+
+    def _chosen(self, axis: str, piece: Slice) -> str:
+        """The identifier of positions that are those of the first slice that applies."""
+        text = self._along(axis, replace(piece, before=()))
+        for b in reversed(piece.before):
+            text = f"tl.where({self._along(axis, b.at)} < {b.size}, {self._along(axis, b.then)}, {text})"
+        return self._define(self._identifiers.of(("chosen", axis, piece), f"chosen_{axis}"), text, piece)
 
     def _clamped(self, axis: str, piece: Slice, size: int) -> str:
         """The identifier of the positions of a slice, those outside a dimension of `size` being its first or last."""
@@ -261,11 +289,16 @@ class Indexing:
         positions = self._along(axis, piece)
         positions = f"tl.maximum({positions}, 0)" if self.precedes(piece) else positions
         positions = f"tl.minimum({positions}, {size - 1})" if self.exceeds(piece, size) else positions
-        return self._define(name, positions, piece.start)
+        return self._define(name, positions, piece)
 
-    def _define(self, name: str, text: str, start: Affine) -> str:
-        self._block.define(name, text, self.variables(start))
+    def _define(self, name: str, text: str, piece: Slice) -> str:
+        self._block.define(name, text, self._variables_of(piece))
         return name
+
+    def _variables_of(self, piece: Slice) -> frozenset[str]:
+        others = (self._variables_of(s) for b in piece.before for s in (b.at, b.then))
+        flat = self.variables(piece.flat.start) if piece.flat else frozenset[str]()
+        return self.variables(piece.start).union(flat, *others)
 
     def _varying(self, value: Affine) -> list[tuple[str, int]]:
         return [(name, c) for name, c in value.terms if self.extents[name] > 1]

@@ -36,6 +36,12 @@ def _ended(loop: For, group: Sequence[Bound], indexing: Indexing) -> str:
 
 def turns(loop: For, indexing: Indexing) -> str:
     """The iterations of a loop that are of use: how many, or the first of them and the end."""
+    first, end = first_and_end(loop, indexing)
+    return end if first == "0" else f"{first}, {end}"
+
+
+def first_and_end(loop: For, indexing: Indexing) -> tuple[str, str]:
+    """The first iteration of a loop that is of use, and the one behind the last."""
     first, end = "0", iterations(loop, indexing)
     for bound in loop.useful:
         step, rest = loop.along(bound)
@@ -49,4 +55,4 @@ def turns(loop: For, indexing: Indexing) -> str:
         first = f"tl.maximum({first}, {_ended(loop, group, indexing)})"
     if loop.until:
         end = f"tl.minimum({end}, {_ended(loop, loop.until, indexing)})"
-    return end if first == "0" else f"{first}, {end}"
+    return first, end

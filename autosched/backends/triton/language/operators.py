@@ -111,6 +111,14 @@ def _rsqrt(x):
     return tl.rsqrt(tl.where(low, x * 16777216.0, x)) * tl.where(low, 4096.0, 1.0)
 """
 
+_DIV_BY_SUM = """\
+@triton.jit
+def _div_by_sum(a, b):
+    # The hardware's root of a number that is positive and not denormal; its square may be denormal.
+    root = tl.rsqrt(tl.cast(b, tl.float32))
+    return a * (root * root)
+"""
+
 # Operators that Triton itself does not have (tanh is only in the vendor's library), as functions of the module.
 # Polynomials are minimax fits made for this file.
 # Triton's erf is the vendor's, right to the last place at twice the instructions; this one is within 1.3 * 2^-23: the
@@ -122,6 +130,7 @@ _FUNCTIONS: Mapping[str, str] = {
     "exp2": _EXP2,
     "log": _LOG,
     "rsqrt": _RSQRT,
+    "div_by_sum": _DIV_BY_SUM,
     "quotient": _QUOTIENT,
     "shift_left": _SHIFT_LEFT,
     "shift_right": _SHIFT_RIGHT,
@@ -138,6 +147,7 @@ _PRINTERS: Mapping[str, Callable[..., str]] = {
     "neg": lambda a: f"{a} * -1",
     "abs": lambda a: f"tl.abs({a})",
     "exp": lambda a: f"tl.exp({a})",
+    "exp_or_0": lambda a: f"tl.exp2({a} * 1.4426950408889634)",
     "exp2_normal": lambda a: f"tl.exp2({a})",
     "sqrt": lambda a: f"tl.sqrt_rn({a})",
     "sin": lambda a: f"tl.sin({a})",

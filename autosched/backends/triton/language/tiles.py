@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from autosched.backends.backend import CompileError
 from autosched.backends.triton.language import operators
 from autosched.backends.triton.language.index import Along, expand
 from autosched.backends.triton.language.scope import Block, Identifiers
+from search_spaces.programs.statements import Deinterleave, Interleave
 from search_spaces.programs.tiles import Tile
 from search_spaces.workloads.dtypes import is_float
 
@@ -29,10 +31,36 @@ TRITON_TYPES = {
 _MAX_INDEX = 2.0**31
 
 
+class Layouts(Protocol):
+    """Which threads hold what of a tile, where the text says so."""
+
+    def of(self, tile: Tile) -> str:
+        """What is said of a new tile, behind its shape and type; "" leaves it to the compiler."""
+        ...
+
+    def moved(self, text: str, tile: Tile, axes: tuple[str, ...]) -> str:
+        """The text of a tile, as an operand of something with `axes` needs it."""
+        ...
+
+
+class _TritonLayouts:
+    def of(self, tile: Tile) -> str:
+        return ""
+
+    def moved(self, text: str, tile: Tile, axes: tuple[str, ...]) -> str:
+        return text
+
+
+TRITON_LAYOUTS = _TritonLayouts()
+
+
 class Tiles:
     """The tiles of one kernel, by the names that its statements give them."""
 
-    def __init__(self, tiles: Iterable[Tile], identifiers: Identifiers, block: Block) -> None:
+    def __init__(
+        self, tiles: Iterable[Tile], identifiers: Identifiers, block: Block, layouts: Layouts = TRITON_LAYOUTS
+    ) -> None:
+        self._layouts = layouts
         self._tiles = {tile.name: tile for tile in tiles}
         self._identifiers = identifiers
         self._block = block
@@ -50,7 +78,8 @@ class Tiles:
         self._block.write(f"{self.name(dst.name)} = {text}")
 
     def full(self, tile: Tile, value: float | int) -> str:
-        return f"tl.full({list(tile.shape)}, {constant(value, tile.dtype)}, {TRITON_TYPES[tile.dtype]})"
+        of = [str(list(tile.shape)), constant(value, tile.dtype), TRITON_TYPES[tile.dtype], self._layouts.of(tile)]
+        return f"tl.full({', '.join(filter(None, of))})"
 
     def operand(self, tile: Tile, axes: tuple[str, ...], dtype: str) -> str:
         """A tile as an operand of something with `axes`: cast, its axes in that order, missing ones inserted."""
@@ -64,7 +93,43 @@ class Tiles:
             raise CompileError(f"tile {tile.name} has axes {list(tile.axes)}; expected some of {list(axes)}")
         if order != tile.axes:
             text = f"tl.permute({text}, {[tile.axes.index(a) for a in order]})"
-        return text + expand(order, axes)
+        return self._layouts.moved(text, tile, axes) + expand(order, axes)
+
+    def take_apart(self, s: Deinterleave) -> None:
+        """Halves of halves: `tl.split` takes every other element apart, along a last dimension of two."""
+        source = self[s.src]
+        at, parts = source.axes.index(s.axis), len(s.dst)
+        shape = [*source.shape[:at], source.shape[at] // parts, parts, *source.shape[at + 1 :]]
+        text = self.name(s.src)
+        if at + 1 < len(source.axes):
+            text += f".reshape({shape}).permute({[d for d in range(len(shape)) if d != at + 1] + [at + 1]})"
+        self._halve(text, s.dst[0].shape, [self.name(tile.name) for tile in s.dst])
+
+    def _halve(self, text: str, shape: tuple[int, ...], names: Sequence[str]) -> None:
+        half = len(names) // 2
+        if half == 1:
+            self._block.write(f"{names[0]}, {names[1]} = tl.split({text}.reshape({[*shape, 2]}))")
+            return
+        even, odd = (self._identifiers.of(("half", n, half), f"{n}_of_{half}") for n in names[:2])
+        self._block.write(f"{even}, {odd} = tl.split({text}.reshape({[*shape, half, 2]}))")
+        self._halve(even, shape, names[::2])
+        self._halve(odd, shape, names[1::2])
+
+    def put_together(self, s: Interleave) -> None:
+        at, parts = s.dst.axes.index(s.axis), len(s.src)
+        shape = [*s.dst.shape]
+        shape[at] //= parts
+        text = self._joined([self.operand(self[name], s.dst.axes, s.dst.dtype) for name in s.src], shape)
+        if at + 1 < len(shape):
+            rank = len(shape)
+            text += f".permute({[*range(at + 1), rank, *range(at + 1, rank)]})"
+        self.assign(s.dst, f"{text}.reshape({list(s.dst.shape)})")
+
+    def _joined(self, parts: Sequence[str], shape: list[int]) -> str:
+        if len(parts) == 1:
+            return parts[0]
+        text = f"tl.join({self._joined(parts[::2], shape)}, {self._joined(parts[1::2], shape)})"
+        return text if len(parts) == 2 else f"{text}.reshape({[*shape, len(parts)]})"
 
     def as_index(self, tile: Tile, axes: tuple[str, ...]) -> Along:
         """The tile's values as integers of 64 bits, in the order of `axes`; what cannot be an index, NaN say, as -1."""

@@ -1,0 +1,167 @@
+"""Chained dots as Gluon: one warp brings tiles, warp groups compute, each for its rows of a tile.
+
+A kernel is four functions: its entry; `_load`, the warp that brings; `_finish`, the epilogue; `_dots`, a warp group,
+whose operands computed in registers never leave them. Every tile of an iteration has a ring of slots of its own, so
+that one is free as soon as the dots are done that read it. (Shah et al., "FlashAttention-3", 2024.)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from autosched.backends.triton.arguments import Arguments, arguments, descriptor
+from autosched.backends.triton.gluon.epilogue_moves import GroupMoves
+from autosched.backends.triton.gluon.halves import HALF
+from autosched.backends.triton.gluon.printer import in_gluon
+from autosched.backends.triton.gluon.walks.checks import check_program, walk_form
+from autosched.backends.triton.gluon.walks.form import WalkForm
+from autosched.backends.triton.gluon.walks.group import group
+from autosched.backends.triton.gluon.walks.layouts import GroupLayouts
+from autosched.backends.triton.gluon.walks.places import OWN, Places
+from autosched.backends.triton.gluon.walks.producer import producer
+from autosched.backends.triton.language.scope import Block, Identifiers, Scope
+from autosched.backends.triton.memory import Parameters
+from autosched.backends.triton.printer import KernelPrinter, function_name
+from search_spaces.devices.warps import PRODUCER_REGISTERS, WARP_GROUP, group_registers
+from search_spaces.programs.tile_program import Kernel, TileProgram
+
+
+def kernel_arguments(program: TileProgram, kernel: Kernel) -> Arguments:
+    """What such a kernel takes: stores by descriptor are as large as what one warp group stores."""
+    return arguments(program, walk_form(kernel).moving)
+
+
+def print_kernel(program: TileProgram, kernel: Kernel) -> str:
+    """The functions of a kernel in which dots follow on dots.
+
+    Raises:
+        CompileError: it is not of the form that is printed (see `walks.checks`).
+    """
+    form = walk_form(kernel)
+    check_program(program, form)
+    return _Printer(program, form).text()
+
+
+class _Printer:
+    """Prints one kernel."""
+
+    def __init__(self, program: TileProgram, form: WalkForm) -> None:
+        self._program, self._form = program, form
+        self._name = function_name(form.kernel)
+        self._parameters = Parameters.of(program, form.moving, Identifiers())
+        self._places = Places(program, form, self._parameters.descriptors)
+        stored = {descriptor(program.buffer(s.buffer), s.slices) for s in form.stores}
+        self._stored = [text for d, text in self._parameters.descriptors.items() if d in stored]
+        self._layouts = GroupLayouts(form.rows_axis, form.points_axis, form.computed)
+
+    def text(self) -> str:
+        return in_gluon("\n\n\n".join([self._load(), self._finish(), self._dots(), self._entry()]))
+
+    def _load(self) -> str:
+        loads = (*self._form.held, *self._form.rings)
+        names = [*dict.fromkeys(map(self._places.descriptor, loads)), *self._places.names]
+        return self._function("load", names, producer(self._form, self._places))
+
+    def _finish(self) -> str:
+        form = self._form
+        moves = GroupMoves(Counter(), self._stored, pieces=1)
+        # What is stored of rows lies as sums do, so that all addresses of rows are the same.
+        stored = next((t.axes[1] for t in form.finished if len(t.axes) == 2), form.points_axis)
+        layouts = GroupLayouts(form.rows_axis, stored, form.computed)
+        printer = KernelPrinter(self._program, form.finishing, moves, layouts, OWN)
+        printer.root.definitions += layouts.definitions
+        for name in (t.name for t in form.finished if t.axes == (form.rows_axis,)):
+            name = printer.tiles.name(name)
+            printer.root.definitions.append(f"{name} = gl.convert_layout({name}, {layouts.by_rows})")
+        head = f"@gluon.jit\ndef {self._name}_finish"
+        return printer.body_function(
+            head, form.finished, self._variables, [*self._stored_rings, f"{HALF}: gl.constexpr"]
+        )
+
+    def _dots(self) -> str:
+        form = self._form
+        printer = KernelPrinter(self._program, form.moving, layouts=self._layouts, own=OWN)
+        finishing = Parameters.of(self._program, form.finishing, Identifiers())
+        given = [
+            *(printer.tiles.name(t.name) for t in form.finished),
+            *finishing.pointers.values(),
+            *(self._parameters.descriptors[d] for d in finishing.descriptors),
+            *(printer.indexing.variable(v) for v in self._variables),
+            *self._stored_rings,
+            HALF,
+        ]
+        finish = f"{self._name}_finish({', '.join(given)})"
+        lines = group(form, self._places, self._layouts, printer, finish)
+        return self._function("dots", self._dots_arguments(f"{HALF}: gl.constexpr"), lines)
+
+    def _entry(self) -> str:
+        form, places = self._form, self._places
+        block = Block(root := Scope())
+        loads = (*zip(form.held, places.held, strict=True),)
+        for load, place in loads:
+            _allocate(block, place, places.descriptor(load), None)
+        for load, ring in zip(form.rings, places.rings, strict=True):
+            _allocate(block, ring.names[0], places.descriptor(load), form.stages)
+        for name, of in zip(self._stored_names, self._stored, strict=True):
+            _allocate(block, name, of, form.groups)
+        barriers = [("held_full", 1, 1), ("held_empty", 1, form.groups)] if form.held else []
+        for ring in places.rings:
+            barriers += [(ring.names[1], form.stages, 1), (ring.names[2], form.stages, form.groups)]
+        barriers += [("order", form.groups, 1)] if form.alternating else []
+        for name, count, arrivals in barriers:
+            _allocate_barriers(block, name, count, arrivals)
+        if len(self._stored) > 1:
+            block.write(f"ring = ({', '.join(self._stored_names)})")
+        self._specialize(block)
+        return self._function("", self._parameters.names, root.text(1))
+
+    def _specialize(self, block: Block) -> None:
+        form, others = self._form, self._form.groups - 1
+        loads = dict.fromkeys(map(self._places.descriptor, (*form.held, *form.rings)))
+        block.open("gl.warp_specialize(")
+        block.open("[")
+        for half in range(form.groups):
+            block.write(f"({self._name}_dots, ({', '.join(self._dots_arguments(str(half)))})),")
+        block.write(f"({self._name}_load, ({', '.join([*loads, *self._places.names])})),")
+        block.close()
+        block.write("],")
+        block.write(f"{[WARP_GROUP] * others + [form.kernel.launch.producer_warps]},")
+        registers = group_registers(form.groups, form.kernel.launch.max_registers)
+        block.write(f"{[registers] * others + [PRODUCER_REGISTERS]},")
+        block.close()
+        block.write(")")
+
+    # Parts of them
+
+    @property
+    def _variables(self) -> tuple[str, ...]:
+        return tuple(a.variable for a in self._form.kernel.grid.axes if a.extent > 1)
+
+    @property
+    def _stored_names(self) -> list[str]:
+        return ["ring"] if len(self._stored) == 1 else [f"ring_{i}" for i, _ in enumerate(self._stored)]
+
+    @property
+    def _stored_rings(self) -> list[str]:
+        return ["ring"] if self._stored else []
+
+    def _dots_arguments(self, half: str) -> list[str]:
+        """Every pointer, and the descriptors of what is stored."""
+        return [*self._parameters.pointers.values(), *self._stored, *self._places.names, *self._stored_rings, half]
+
+    def _function(self, part: str, parameters: list[str], lines: list[str]) -> str:
+        name = f"{self._name}_{part}" if part else self._name
+        return "\n".join(["@gluon.jit", f"def {name}({', '.join(parameters)}):", *lines])
+
+
+def _allocate(block: Block, name: str, of: str, slots: int | None) -> None:
+    """A place for a tile of a descriptor, or so many of them."""
+    shape = f"{of}.block_type.shape" if slots is None else f"[{slots}] + {of}.block_type.shape"
+    block.write(f"{name} = gl.allocate_shared_memory({of}.dtype, {shape}, {of}.layout)")
+
+
+def _allocate_barriers(block: Block, name: str, count: int, arrivals: int) -> None:
+    block.write(f"{name} = gl.allocate_shared_memory(gl.int64, [{count}, 1], hopper.mbarrier.MBarrierLayout())")
+    block.open(f"for i in gl.static_range({count}):")
+    block.write(f"hopper.mbarrier.init({name}.index(i), count={arrivals})")
+    block.close()

@@ -1,0 +1,73 @@
+"""What warp-specialised walks of chained dots need of a GPU: known before anything compiles."""
+
+from __future__ import annotations
+
+from search_spaces.devices.warps import WARP, WARP_GROUP, group_registers
+from search_spaces.programs.statements import Dot, Fill, For, Load, Store, produced, statements
+from search_spaces.programs.tile_program import Kernel, TileProgram
+from search_spaces.schedules.limits import Resources
+from search_spaces.workloads.dtypes import dtype
+
+# The barriers of a slot of a ring, which say that it is full and that it is empty; those of tiles that are held and of
+# turns; and what the compiler has for itself.
+_SLOT_BYTES = 16
+_OTHER_BYTES = 256
+# Registers that addresses, barriers and what is kept of every row take beside tiles. Points and sums of 64 and 64
+# registers, with operands of 32, compile to no more than 240 (Triton 3.6 and 3.9).
+_OVERHEAD = 24
+
+
+def is_specialized_walk(kernel: Kernel) -> bool:
+    """Whether a producer brings tiles for dots that follow on other dots of their loop."""
+    return kernel.launch.producer_warps > 0 and any(_follows(kernel, s) for s in _loops(kernel))
+
+
+def walk_resources(program: TileProgram, kernel: Kernel) -> Resources:
+    """Tiles that are held, rings, and what is stored, in shared memory; points, sums and operands in registers."""
+    launch, loops = kernel.launch, _loops(kernel)
+    held = sum(s.dst.bytes for s in kernel.body if isinstance(s, Load) and s.via == "descriptor")
+    rings = [[s for s in loop.body if isinstance(s, Load) and s.via == "descriptor"] for loop in loops]
+    stages = max((s.pipeline_stages for s in loops), default=0) or launch.num_stages
+    ring = max(sum(s.dst.bytes + _SLOT_BYTES for s in loads) for loads in rings) * stages
+    tiles = {t.name: t for s in statements(kernel.body) for t in produced(s)}
+    out = sum(
+        tiles[s.src].elements * dtype(program.buffer(s.buffer).dtype).bytes
+        for s in kernel.body
+        if isinstance(s, Store) and s.via == "descriptor"
+    )
+    threads = launch.num_warps * WARP
+    live = max(_live_bytes(kernel, loop) for loop in loops) // (4 * threads)
+    return Resources(held + ring + out + _OTHER_BYTES, _OVERHEAD + live, threads)
+
+
+def registers_allowed(kernel: Kernel) -> int:
+    """Those of a thread that computes."""
+    return group_registers(max(1, kernel.launch.num_warps // WARP_GROUP), kernel.launch.max_registers)
+
+
+def _live_bytes(kernel: Kernel, loop: For) -> int:
+    """Sums that are kept, those of an iteration, and operands that are computed, while dots run with others of them."""
+    tiles = {t.name: t for s in statements(kernel.body) for t in produced(s)}
+    kept = {s.dst.name: s.dst for x in _loops(kernel) for s in x.body if isinstance(s, Dot) and not _starts(s, x)}
+    own = {s.dst.name: s.dst for s in loop.body if isinstance(s, Dot)}
+    made = {x for s in loop.body if isinstance(s, Dot) for x in (s.a, s.b)} - _loaded(kernel, loop)
+    operands = sum(tiles[x].bytes for x in made) if kernel.launch.overlapped else 0
+    return sum(t.bytes for t in (kept | own).values()) + operands
+
+
+def _follows(kernel: Kernel, loop: For) -> bool:
+    loaded = _loaded(kernel, loop)
+    return len({{s.a, s.b} <= loaded for s in loop.body if isinstance(s, Dot)}) == 2
+
+
+def _loaded(kernel: Kernel, loop: For) -> set[str]:
+    return {s.dst.name for s in (*kernel.body, *loop.body) if isinstance(s, Load)}
+
+
+def _starts(dot: Dot, loop: For) -> bool:
+    """Whether its sums begin anew in every iteration."""
+    return any(isinstance(s, Fill) and s.dst.name == dot.dst.name for s in loop.body)
+
+
+def _loops(kernel: Kernel) -> list[For]:
+    return [s for s in kernel.body if isinstance(s, For)]

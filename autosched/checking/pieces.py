@@ -1,0 +1,101 @@
+"""A workload in pieces along an axis of all its outputs, where whole its intermediate values would not fit in memory.
+
+    s[b, m, c] for b in 32      →      s[b, m, c] for b in 2, of q[b + 6, m, d]: the piece from 6 on
+
+Scores of 32 heads of 8192 x 8192 are 2^31 numbers, in float64 with their errors 50 gigabytes and more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from search_spaces import Axis, Stage, Workload
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Access, Expression, Gather, Position
+from search_spaces.workloads.expressions.walking import accesses, reindexed, rewritten
+
+# Elements that a stage of a piece has at most, if it can be cut: half a gigabyte in float64.
+_LARGEST = 2**26
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Workloads of the same inputs, each with some of an axis' positions; `dimensions`: of that axis in each output."""
+
+    workloads: tuple[Workload, ...]
+    dimensions: tuple[int, ...]
+
+
+def pieces_of(workload: Workload) -> Pieces | None:
+    """The pieces, or None where the workload is small enough, or cannot be cut."""
+    largest = max(math.prod(s.shape) for s in workload.stages)
+    if largest <= _LARGEST:
+        return None
+    axis = max(_axes(workload), key=lambda x: x.extent, default=None)
+    if axis is None or axis.extent == 1:
+        return None
+    size = max(1, axis.extent * _LARGEST // largest)
+    stages = {s.name: s for s in workload.stages}
+    dimensions = tuple([x.name for x in stages[n].axes].index(axis.name) for n in workload.output_names)
+    return Pieces(tuple(_cut(workload, axis, size)), dimensions)
+
+
+def joined(outputs: Sequence[Sequence[torch.Tensor]], pieces: Pieces) -> tuple[torch.Tensor, ...]:
+    """The outputs of the whole from those of every piece."""
+    return tuple(torch.cat(made, at) for made, at in zip(zip(*outputs, strict=True), pieces.dimensions, strict=True))
+
+
+def _axes(workload: Workload) -> Iterator[Axis]:
+    """The axes that all outputs have, and that stages are read along position by position."""
+    stages = {s.name: s for s in workload.stages}
+    first, *others = (stages[n] for n in workload.output_names)
+    reduced = {x.name for s in workload.stages if s.reduction for x in s.reduction.axes}
+    reduced |= {s.scan.axis for s in workload.stages if s.scan}
+    for axis in first.axes:
+        shared = all(axis in s.axes for s in others) and axis.name not in reduced
+        if shared and all(_follows(s, axis, stages) for s in workload.stages):
+            yield axis
+
+
+def _follows(stage: Stage, axis: Axis, stages: Mapping[str, Stage]) -> bool:
+    """Whether what the stage reads of others at the axis is what it is itself computed for."""
+    if any(x.name == axis.name and x != axis for x in stage.loops):
+        return False
+    for access in accesses(stage.expression):
+        read = stages.get(access.tensor)
+        for own, index in zip(read.axes if read else (), access.index, strict=False):
+            moves = any(v == axis.name for v, _ in index.terms)
+            if (own == axis or moves) and not (own == axis and index == axis_index(axis.name)):
+                return False
+    return True
+
+
+def _cut(workload: Workload, axis: Axis, size: int) -> Iterator[Workload]:
+    names = {s.name for s in workload.stages}
+    for first in range(0, axis.extent, size):
+        positions = Axis(axis.name, min(size, axis.extent - first))
+        stages = tuple(_piece(s, axis, positions, first, names) for s in workload.stages)
+        yield replace(workload, stages=stages, output_strides=())
+
+
+def _piece(stage: Stage, axis: Axis, positions: Axis, first: int, stages: set[str]) -> Stage:
+    """The stage at some positions of the axis, if it has that."""
+    axes = tuple(positions if x == axis else x for x in stage.axes)
+    if axes == stage.axes:
+        return stage
+
+    def moved(form: Affine) -> Affine:
+        forms = {v: axis_index(v) for v, _ in form.terms}
+        return form.substituted({**forms, axis.name: axis_index(axis.name) + Affine(offset=first)})
+
+    def read_there(e: Expression) -> Expression | None:
+        # What is read of other stages stays where it is: they begin where the piece does.
+        if isinstance(e, Access) and e.tensor in stages:
+            return e
+        return reindexed(e, moved) if isinstance(e, Access | Gather | Position) else None
+
+    return replace(stage, axes=axes, expression=rewritten(stage.expression, read_there))

@@ -1,0 +1,61 @@
+"""What tiles whose positions take turns read of a tensor: each element once, together with its neighbours.
+
+Before:  a = load x[i.0*256 - 1 : +64 step 4]
+         b = load x[i.0*256 + 2 : +64 step 4]
+After:   x_0 = load x[i.0*256 - 4 : +256]; _, _, _, a = x_0 in turn
+         x_1 = load x[i.0*256 : +256];     _, _, b, _ = x_1 in turn
+
+Whatever else the tiles read of these is there already, and threads load vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from search_spaces.programs.statements import Deinterleave, Load, Statement
+from search_spaces.programs.tiles import Slice, Tile
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.names import Names
+
+# The most elements that are loaded together for one position: a vector of 16 bytes of the narrowest types.
+_MOST = 16
+
+
+@dataclass
+class Neighbours:
+    """The loads of one kernel. `strides`: of tensors, by name. `known`: tiles by what loads them, without a name."""
+
+    strides: Mapping[str, tuple[int, ...]]
+    known: dict[Load, tuple[Tile, ...]] = field(default_factory=dict)
+
+    def loaded(self, load: Load, names: Names, body: list[Statement]) -> Tile:
+        """The tile that the load brings, whose name is still to be given."""
+        whole, place, axis = self._whole(load)
+        if whole not in self.known:
+            dst = replace(whole.dst, name=names.fresh(load.buffer))
+            body.append(replace(whole, dst=dst))
+            self.known[whole] = (dst,)
+            if axis:
+                count = dst.extent(axis) // load.dst.extent(axis)
+                parts = tuple(replace(load.dst, name=names.fresh(load.buffer)) for _ in range(count))
+                body.append(Deinterleave(parts, dst.name, axis))
+                self.known[whole] = parts
+        return self.known[whole][place]
+
+    def _whole(self, load: Load) -> tuple[Load, int, str]:
+        """What is loaded for it, which part of that it is, and the axis along which that is taken apart, if it is."""
+        for d, (piece, stride) in enumerate(zip(load.slices, self.strides[load.buffer], strict=True)):
+            if stride == 1 and piece.extent is not None and piece.step in _TURNS and not (piece.before or piece.flat):
+                begin, place = divmod(piece.start.offset, piece.step)
+                start = Affine(piece.start.terms, begin * piece.step)
+                wide = Slice(start, piece.extent * piece.step)
+                along = sum(p.extent is not None for p in load.slices[:d])
+                shape = (*load.dst.shape[:along], piece.extent * piece.step, *load.dst.shape[along + 1 :])
+                slices = (*load.slices[:d], wide, *load.slices[d + 1 :])
+                return replace(load, dst=replace(load.dst, shape=shape), slices=slices), place, load.dst.axes[along]
+        return load, 0, ""
+
+
+# Tiles have powers of two of positions.
+_TURNS = frozenset(2**n for n in range(1, _MOST.bit_length()))

@@ -1,0 +1,80 @@
+"""A walk that several programs share, and the kernel that joins what they have folded.
+
+Before:  grid b.0, m.0:           for c: top, total, acc are moved and added to;  store out = acc / total
+After:   grid b.0, m.0, c.split:  for c in its part: the same;  store partial_top[c.split], partial_total[…], …
+         grid b.0, m.0:           top = max of partial_top;  acc = sum of partial_acc * exp(partial_top - top); …
+                                  store out = acc / total
+
+Parts are joined by the rule by which folds move, in an order that is fixed by the tile (rfactor in Halide and TVM; for
+attention, Dao et al., "Flash-Decoding for long-context inference", 2023).
+"""
+
+from __future__ import annotations
+
+from search_spaces.programs.lowering import start_of, workspace_name
+from search_spaces.programs.statements import Load, Statement, Store
+from search_spaces.programs.tile_program import Buffer, Kernel, Launch
+from search_spaces.programs.tiles import Slice, Tile
+from search_spaces.schedules.knobs import Values, cover, padded
+from search_spaces.sketches.chains.chain_tiles import ChainBody, ChainTile
+from search_spaces.sketches.rows.row_parts import folded_in, spread
+from search_spaces.structure.chains import Chain
+from search_spaces.structure.dependent_folds import Fold
+from search_spaces.workloads.names import Names
+from search_spaces.workloads.workload import Axis
+
+# Elements that a program of the second kernel joins at once: 64 a thread.
+_JOINED = 8192
+_WARPS = 4
+
+
+def workspaces(chain: Chain, splits: int) -> tuple[Buffer, ...]:
+    """What the parts of every fold are kept in: [parts, outer axes …, m, what the fold carries]."""
+    return tuple(_workspace(chain, fold, splits) for fold in chain.walk.folds)
+
+
+def _workspace(chain: Chain, fold: Fold, splits: int) -> Buffer:
+    shape = (splits, *(x.extent for x in _axes(chain, fold)))
+    name = workspace_name(chain.workload, f"partial_{fold.name}")
+    return Buffer(name, shape, folded_in(fold.stage), "workspace")
+
+
+def _axes(chain: Chain, fold: Fold) -> tuple[Axis, ...]:
+    product = chain.carried.get(fold.name)
+    return (*chain.outer, chain.m, *(product.carried if product else ()))
+
+
+def store_parts(body: ChainBody) -> list[Statement]:
+    """Store the running values of a program's part of the walk."""
+    chain, emitter = body.chain, body.emitter()
+    for fold in chain.walk.folds:
+        buffer = _workspace(chain, fold, body.tile.splits)
+        stored = spread(emitter, body.running[fold.name], {chain.m.name: body.tile.values.tile("m")})
+        emitter.body.append(Store(buffer.name, _place(body, fold, Slice(start_of(("c.split", 1)))), stored.name))
+    return emitter.body
+
+
+def _place(body: ChainBody, fold: Fold, parts: Slice) -> tuple[Slice, ...]:
+    return (parts, *(body.tile.place[x.name] for x in _axes(body.chain, fold)))
+
+
+def joining(chain: Chain, values: Values) -> Kernel:
+    """The second kernel."""
+    splits = values.integer("split")
+    carried = max((padded(x.extent) for p in chain.carried.values() for x in p.carried), default=1)
+    height = max(1, min(values.tile("m"), padded(chain.m.extent), _JOINED // (splits * carried)))
+    own = Values({**values, "m": cover(chain.m.extent, (height,)), "order": "ascending", "group": 1, "split": 1})
+    own.update({"grid": "tiles", "rows_load": "pointer", "store": "pointer"})
+    tile = ChainTile(chain, own)
+    body = ChainBody(tile, Names({s.name for s in chain.workload.stages}))
+    running = body.running
+    parts: dict[str, Tile] = {}
+    loads: list[Statement] = []
+    for fold in chain.walk.folds:
+        whole = running[fold.name]
+        part = Tile(body.names.fresh(f"{fold.name}_parts"), ("s", *whole.axes), (splits, *whole.shape), whole.dtype)
+        place = _place(body, fold, Slice(start_of(), splits))
+        loads.append(Load(part, _workspace(chain, fold, splits).name, place))
+        parts[fold.name] = part
+    statements = (*loads, *body.folds.join(parts, running, "s"), *body.finished())
+    return Kernel(f"{chain.workload.name}_join", tile.grid(1), statements, Launch(num_warps=_WARPS))

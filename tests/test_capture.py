@@ -1,0 +1,33 @@
+"""Captures: the graphs that tracing starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from autosched.tracing.capture.capture import decomposed, decompositions
+
+FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "normalised": lambda x: F.layer_norm(F.gelu(x) @ x.mT, (6,)).softmax(-1),
+    "attention": lambda x: F.scaled_dot_product_attention(x[None], x[None], x[None], is_causal=True),
+    "kept whole": lambda x: F.interpolate(x[None, None], scale_factor=2.0, mode="bilinear"),
+    "by a rule of Python": lambda x: x.std(1) + F.interpolate(x[None], scale_factor=2.0).sum(),
+    "composed of views": lambda x: torch.cat([x.chunk(2)[0].flatten(), x.select(0, 1).tile(3)]).nanmean(),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_graph_is_decomposed_as_pytorch_does_it(name: str) -> None:
+    class Module(torch.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return FUNCTIONS[name](x)
+
+    exported = torch.export.export(Module(), (torch.randn(6, 8),), strict=False)
+    wanted = exported.run_decompositions(decompositions())
+    got = decomposed(exported)
+    assert str(got.graph) == str(wanted.graph)
+    assert got.graph_signature == wanted.graph_signature
