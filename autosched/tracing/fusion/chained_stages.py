@@ -72,7 +72,11 @@ def _rounds(e: Expression, depending: Collection[str]) -> bool:
 
 def _without(e: Expression, depending: Collection[str]) -> Expression:
     """The expression without any rounding of what these stages compute."""
-    return rewritten(e, lambda x: _without(x.arguments[0], depending) if _rounds(x, depending) else None)
+
+    def change(x: Expression) -> Expression | None:
+        return _without(x.arguments[0], depending) if isinstance(x, Apply) and _rounds(x, depending) else None
+
+    return rewritten(e, change)
 
 
 def _multiplied(expression: Expression) -> tuple[Expression, ...]:
@@ -106,12 +110,13 @@ class _Masks:
 
     def _where(self, condition: Expression, first: Expression, second: Expression) -> Expression:
         match condition:
-            case Literal(value):
-                return first if value else second
+            case Literal(number):
+                return first if number else second
             case Apply("eq", (other, Literal(0.0))):
                 return self._where(other, second, first)
-        if first == _LEAST and (other := self._opposite(condition)) is not None:
-            return self._where(other, second, first)
+        opposite = self._opposite(condition) if first == _LEAST else None
+        if opposite is not None:
+            return self._where(opposite, second, first)
         match first:
             case Apply("where", (within, value, beyond)) if beyond == second == _LEAST:
                 return self._where(_both(condition, within), value, second)
@@ -156,10 +161,10 @@ class _Masks:
             case Apply("le", (Position(form), Literal(bound))):
                 return self._at_most(-form, -int(bound) - 1)
             case Apply("mul" | "maximum" as operator, (a, b)):
-                one, other = self._opposite(a), self._opposite(b)
-                if one is None or other is None:
+                not_a, not_b = self._opposite(a), self._opposite(b)
+                if not_a is None or not_b is None:
                     return None
-                return _either(one, other) if operator == "mul" else _both(one, other)
+                return _either(not_a, not_b) if operator == "mul" else _both(not_a, not_b)
             case _:
                 return None
 
