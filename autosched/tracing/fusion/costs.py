@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 
 from search_spaces import Stage, Workload
+from search_spaces.structure.chains import chain_of
 from search_spaces.workloads.expressions.expression import Apply, Expression
 from search_spaces.workloads.expressions.operators import OPERATORS
 from search_spaces.workloads.expressions.walking import accesses, variables, walk
@@ -16,14 +17,28 @@ _FLOPS_PER_BYTE = 10.0
 _DOT_FLOPS_PER_BYTE = 150.0
 # Columns of a result that the registers of a program hold while it walks what they are sums over.
 _HELD_COLUMNS = 256
+# Rows, and positions of a walk, of a program of a chain; and how many programs keep a device busy.
+_TILE = 128
+_PROGRAMS = 100
 
 
 def cost(workload: Workload, chained: bool = False) -> float:
     """How long a kernel takes, as the number of bytes that memory moves meanwhile; `chained`: of chained products."""
     if chained:
-        return LAUNCH_BYTES + work(workload.min_bytes, *_chained_operations(workload))
+        busy = min(1.0, _programs(workload) / _PROGRAMS)
+        pointwise, multiplied = _chained_operations(workload)
+        return LAUNCH_BYTES + work(workload.min_bytes, pointwise / busy, multiplied / busy)
     dots = sum(2.0 * s.points for s in workload.stages if s.is_contraction)
     return LAUNCH_BYTES + work(workload.min_bytes + _written_again(workload), workload.flops - dots, dots)
+
+
+def _programs(workload: Workload) -> int:
+    """How many programs may share the work of a chain: along rows, and with some more along what is walked."""
+    chain = chain_of(workload)
+    tiles = math.prod(x.extent for x in chain.outer)
+    for axis in (chain.m, *chain.walked):
+        tiles *= math.ceil(axis.extent / _TILE)
+    return tiles
 
 
 def _chained_operations(workload: Workload) -> tuple[float, float]:

@@ -8,12 +8,12 @@ twice.
 
 from __future__ import annotations
 
-import math
 from collections import ChainMap, Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from autosched.tracing.fusion.assembly import Assembled
+from autosched.tracing.fusion.chaining import DOUBT, chain_products
 from autosched.tracing.fusion.costs import LAUNCH_BYTES, cost, work
 from autosched.tracing.fusion.joining import Group, joined
 from autosched.tracing.fusion.region_kernels import Fit, RegionKernels
@@ -26,8 +26,6 @@ from search_spaces.workloads.strides import dense_strides
 
 # Costs that differ by no more than this are alike: what is stored at such costs had best be what most others read.
 _ALIKE = 1.001
-# By what factor the costs of kernels may be wrong beside each other.
-_DOUBT = 2.0
 _ALONE = Fusing()
 
 
@@ -64,7 +62,7 @@ class Partition:
     `fusing`: what of products a kernel may hold. `kernels`: what is known of regions that were met before. `patience`:
     how many times the cost of other kernels a chain may have. `apart`: other steps, where what is folded for results
     with more elements is stored, and products beside each other are apart, though one kernel can compute all of it.
-    `doubtful`: there are chains that might cost more than other kernels, or the other way round.
+    `doubtful`: whether there are chains that might cost more than other kernels, or the other way round.
     """
 
     name: str
@@ -75,12 +73,14 @@ class Partition:
     steps: list[Step] = field(default_factory=list)
     apart: list[Step] = field(default_factory=list)
     doubtful: bool = False
+    _allowed: Fusing = _ALONE
     _stored: dict[Value, Strides] = field(default_factory=dict)
     _consumers: Counter[Value] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         """Raises NoKernelError where a value cannot be computed even when all it is computed from is stored."""
         values = list(below(self.results))
+        self._allowed = replace(self.fusing, chained=False)
         self._consumers.update(o for v in values for o in set(v.operands))
         for value in values:
             if isinstance(value, Source):
@@ -94,10 +94,11 @@ class Partition:
         required = frozenset(self._stored)
         for value in values:
             self._make_computable(value)
-        self._keep_computable(values)
         drop_unneeded(self._stored, required, self._fit)
         for value in shared(self._stored, self._fit):
             self._store(value)
+        if self.fusing.chained:
+            self._chain(required)
         made = [v for v in values if v in self._stored and not isinstance(v, Source)]
         reads = {v: self._read(v) for v in made}
         self.apart, self.steps = (self._joined(reads, required, only_alike) for only_alike in (True, False))
@@ -135,6 +136,15 @@ class Partition:
         if value not in self._stored:
             self._stored[value] = value.memory_strides
 
+    def _chain(self, required: Container[Value]) -> None:
+        """Drop what need not be stored where products are chained, and what was copied for one of them."""
+        self._allowed = self.fusing
+        chained = chain_products(self._stored, required, self._fit, self.patience)
+        self.doubtful = chained.doubtful
+        if chained.read:
+            others = [v for v in self._stored if v not in chained.read]
+            drop_unneeded(self._stored, {*others, *(v for v in chained.read if v in required)}, self._fit)
+
     def _joined(self, reads: Mapping[Value, list[Value]], required: Container[Value], only_alike: bool) -> list[Step]:
         """The steps with kernels joined that are best joined."""
         before = dict(self._stored)
@@ -148,7 +158,7 @@ class Partition:
             return Step(values)
         region = self.kernels.structures.region(values, self._stored)
         name = f"{self.name}_{values[0].name}"
-        assembled = self.kernels.kernel(name, region, self._stored, self.fusing)
+        assembled = self.kernels.kernel(name, region, self._stored, self._allowed)
         return Step(assembled.values, assembled)
 
     def _read(self, value: Value) -> list[Value]:
@@ -161,7 +171,7 @@ class Partition:
         """The kernel of several values, with some computed that are stored so far; or why there is none."""
         stored = {v: strides for v, strides in self._stored.items() if v not in computed} if computed else self._stored
         region = self.kernels.structures.region(values, stored)
-        return self.kernels.fit(region, stored, self.fusing)
+        return self.kernels.fit(region, stored, self._allowed)
 
     def _fit(self, value: Value, also: Value | None = None) -> Fit:
         """The kernel of a value, with `also` stored; or why there is none."""
@@ -169,7 +179,7 @@ class Partition:
         if also is not None:
             stored = ChainMap({also: dense_strides(also.shape)}, self._stored)
         region = self.kernels.structures.region([value], stored)
-        return self.kernels.fit(region, stored, self.fusing)
+        return self.kernels.fit(region, stored, self._allowed)
 
     def _make_computable(self, value: Value) -> None:
         """Store values until one kernel computes this one, if it must, and every one that is stored for that."""
@@ -179,37 +189,26 @@ class Partition:
         waiting = [value]
         while waiting:
             fit = self._fit(waiting[-1])
-            whole = isinstance(fit.made, Assembled)
-            chain = waiting[-1] in self._stored and isinstance(fit.made, Assembled) and fit.made.chained
-            chosen = None if whole and not chain else self._to_store(waiting[-1], fit)
+            if isinstance(fit.made, Assembled):
+                waiting.pop()
+                continue
+            chosen = self._to_store(waiting[-1], fit)
             if chosen is not None:
                 self._store(chosen)
                 waiting.append(chosen)
-            elif whole:
-                waiting.pop()
             elif waiting[-1] in self._stored:
                 raise NoKernelError(waiting[-1], str(fit.made))
             else:
                 # Nobody asked for it alone. Whatever needs it is looked at later.
                 waiting.pop()
 
-    def _keep_computable(self, values: Sequence[Value]) -> None:
-        """Store what is needed where a chain was cut by what others needed."""
-        known = -1
-        while known < len(self._stored):
-            known = len(self._stored)
-            for value in values:
-                if value in self._stored:
-                    self._make_computable(value)
-
     def _to_store(self, value: Value, fit: Fit) -> Value | None:
-        """What to store where one kernel cannot compute the value, or others cost less; None where nothing helps."""
+        """What to store where one kernel cannot compute the value; None where nothing helps."""
         region = self.kernels.structures.region([value], self._stored)
         elsewhere = self._read_elsewhere(region)
-        key = (*self.kernels.key(region, self.fusing), self.patience, tuple(elsewhere.values()))
+        key = (*self.kernels.key(region, self._allowed), tuple(elsewhere.values()))
         if key not in self.kernels.chosen:
-            whole = isinstance(fit.made, Assembled)
-            found = self._cut_of_chain(region, fit, elsewhere) if whole else self._chosen(region, fit, elsewhere)
+            found = self._chosen(region, fit, elsewhere)
             self.kernels.chosen[key] = None if found is None else region.members.index(found)
         number = self.kernels.chosen[key]
         return None if number is None else region.members[number]
@@ -229,18 +228,6 @@ class Partition:
             hint = self._cheapest(value, {v: n for v, n in elsewhere.items() if v in reached}) or hint
         return self._operand_to_store(value) if hint is None or hint in self._stored or hint is value else hint
 
-    def _cut_of_chain(self, region: Region, fit: Fit, elsewhere: Mapping[Value, int]) -> Value | None:
-        """What to store of what a chain computes of products, where two kernels cost less."""
-        whole = fit.cost
-        assert whole is not None
-        products = {v for v in region.members if isinstance(v, Product) and v not in self._stored}
-        computed = [v for v in elsewhere if products & {v, *cone([v], self._stored)}]
-        # Storing and reading it may alone cost more than counts.
-        costs = self._costs(region.members[0], [v for v in computed if v.bytes < _DOUBT * whole])
-        least = min(costs.values(), default=math.inf)
-        self.doubtful |= least < _DOUBT * whole and whole < _DOUBT * least
-        return min(costs, key=costs.__getitem__) if whole > least * self.patience else None
-
     def _operand_to_store(self, value: Value) -> Value | None:
         """The first operand that is not in memory: computed, or else a view, which is then copied into dense memory."""
         missing = [o for o in value.operands if o.operands and o not in self._stored]
@@ -251,12 +238,6 @@ class Partition:
 
         `elsewhere`: those that may be stored, with how many others need each.
         """
-        costs = self._costs(value, elsewhere)
-        alike = [c for c, total in costs.items() if total <= _ALIKE * min(costs.values())]
-        return max(alike, key=lambda c: elsewhere[c], default=None)
-
-    def _costs(self, value: Value, elsewhere: Iterable[Value]) -> dict[Value, float]:
-        """The cost of one kernel of `value` and what each of these takes, if that is stored; where there is one."""
         costs: dict[Value, float] = {}
         for candidate in elsewhere:
             if candidate is value or not _is_computed(candidate):
@@ -266,7 +247,8 @@ class Partition:
                 before = self._fit(candidate).cost
                 # One that takes several kernels itself costs at least what it reads and writes, and a launch more.
                 costs[candidate] = after + (self._least_cost(candidate) if before is None else before)
-        return costs
+        alike = [c for c, total in costs.items() if total <= _ALIKE * min(costs.values())]
+        return max(alike, key=lambda c: elsewhere[c], default=None)
 
     def _least_cost(self, value: Value) -> float:
         """What several kernels that compute the value take at least: its memory once more, and a launch."""
@@ -285,10 +267,10 @@ def partitions(name: str, results: Sequence[Value], kernels: RegionKernels) -> l
     computed = (False, True) if _may_compute_operands(results) else (False,)
     found = [Partition(name, results, Fusing(each, chained=True), kernels) for each in computed]
     if any(p.doubtful for p in found):
-        found.append(Partition(name, results, Fusing(computed[-1], chained=True), kernels, patience=_DOUBT))
+        found.append(Partition(name, results, Fusing(computed[-1], chained=True), kernels, patience=DOUBT))
     if any(p.chains for p in found):
         apart = Partition(name, results, Fusing(computed[-1]), kernels)
-        found += [apart] if apart.cost < _DOUBT * min(p.cost for p in found) else []
+        found += [apart] if apart.cost < DOUBT * min(p.cost for p in found) else []
     return found
 
 

@@ -61,14 +61,14 @@ class RegionKernels:
         return replace(fit.made, values=values, workload=replace(fit.made.workload, name=name), inputs=tuple(inputs))
 
     def _found(self, region: Region, stored: Mapping[Value, Strides], fusing: Fusing) -> Fit:
-        """The kernel without a chain, or else with one; why there is neither, if not what the chain needs."""
+        """The kernel without a chain, or else with one; or why there is none without."""
         if not fusing.chained:
             return Fit(region, self._assembled(region, stored, fusing))
         plain = self.fit(region, stored, replace(fusing, chained=False))
         if isinstance(plain.made, Assembled):
             return plain
         chain = self._assembled(region, stored, fusing)
-        return Fit(region, chain) if isinstance(chain, Assembled) or chain.needed else plain
+        return Fit(region, chain) if isinstance(chain, Assembled) else plain
 
     def _assembled(
         self, region: Region, stored: Mapping[Value, Strides], fusing: Fusing

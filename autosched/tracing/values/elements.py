@@ -364,7 +364,7 @@ class Elements:
         if len(self.factors) > self.fusing.chained:
             factor = self._missing(self.factors[-1])
             reason = f"{factor.name} is multiplied, and computed from a product"
-            raise NotOneKernelError(reason, factor, needed=self.fusing.chained or not self.fusing.computed)
+            raise NotOneKernelError(reason, factor, needed=not self.fusing.computed)
         m, n = self._unit(m, "m"), self._unit(n, "n")
         own = axes_in((*batch, m, n))
         along = self._summed_axis(value, own)
