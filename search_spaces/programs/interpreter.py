@@ -28,6 +28,7 @@ from search_spaces.programs.statements import (
     Position,
     Prefetch,
     Reduce,
+    Regroup,
     Scan,
     Split,
     Statement,
@@ -115,6 +116,8 @@ class _Program:
                 self._set(s.dst, values if values.shape == s.dst.shape else np.broadcast_to(values, s.dst.shape))
             case Reduce():
                 self._reduce(s)
+            case Regroup():
+                self._set(s.dst, self.tiles[s.src][1].reshape(s.dst.shape))
             case Scan():
                 self._scan(s)
             case Split():

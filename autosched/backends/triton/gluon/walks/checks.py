@@ -110,9 +110,8 @@ def _check_dot(kernel: Kernel, dot: Dot, axis: str, shared: dict[str, Tile], til
 def _check_overlapped(form: WalkForm) -> None:
     sums = set()
     for loop in form.loops:
-        held, rings = ({s.dst.name for s in loads} for loads in (form.held, brought(loop)))
-        one = Iteration.of(loop, held | rings)
-        if reason := one.why_not_overlapped() or one.why_not_released(held, rings):
+        one = Iteration.of(loop, {s.dst.name for s in (*form.held, *brought(loop))})
+        if reason := one.why_not_overlapped():
             refuse(form.kernel, reason)
         sums.add(tuple(d.dst for d in one.then))
     if len(sums) > 1:

@@ -16,6 +16,7 @@ from functools import cached_property
 
 from autosched.backends.triton.gluon.form import refuse
 from autosched.backends.triton.gluon.halves import HALF, halved
+from autosched.backends.triton.gluon.walks.divisions import divided_by_rows
 from autosched.backends.triton.language.folds import read
 from search_spaces.devices.warps import WARP_GROUP
 from search_spaces.programs.grid import GridAxis
@@ -59,6 +60,7 @@ class WalkForm:
         whole = next(t.extent(axis) for t in tiles.values() if axis in t.axes)
         groups = kernel.launch.num_warps // WARP_GROUP
         rows = whole // max(1, groups)
+        after = divided_by_rows(after, tiles, axis)
         form = WalkForm(kernel, held, start, loops, loops, after, groups, rows)
         if groups == 1:
             return form

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 
 from autosched.backends.triton.gluon.form import k_major
 from autosched.backends.triton.gluon.walks.form import WalkForm, brought, sides
@@ -11,6 +11,7 @@ from autosched.backends.triton.gluon.walks.iteration import Iteration
 from autosched.backends.triton.gluon.walks.layouts import GroupLayouts
 from autosched.backends.triton.gluon.walks.places import Places, Ring
 from autosched.backends.triton.gluon.walks.tiles import open_tiles
+from autosched.backends.triton.gluon.walks.trip_counts import most_iterations
 from autosched.backends.triton.language.loops import first_and_end, turns
 from autosched.backends.triton.language.scope import call
 from autosched.backends.triton.printer import KernelPrinter
@@ -65,10 +66,12 @@ class _Group:
         rings = self._rings(loop)
         self._open(loop, later=False)
         seen: set[str] = set()
-        for dots, others in _runs(loop, rings):
-            if dots:
-                self._run(dots, loop, rings, seen)
-            for s in others:
+        for run in _runs(loop, rings):
+            for s in run.fills:
+                self.printer.print(s)
+            if run.dots:
+                self._run(run.dots, loop, rings, seen)
+            for s in run.others:
                 self.printer.print(s)
         self._write("step += 1")
         self.printer.block.close()
@@ -90,11 +93,17 @@ class _Group:
         first = self.form.walk[0]
         one, rings = self._iteration(first), self._rings(first)
         self._first_iteration(first, one, rings)
-        for loop in self.form.walk:
-            self._overlapped_loop(loop, later=loop is first)
-        self._release_held()
+        if most_iterations(self.form.kernel, self.form.loops[0]) > 1:
+            self._overlapped_loop(first, later=True)
+        for loop in self.form.walk[1:]:
+            self._overlapped_loop(loop, later=False)
+        late = {x for d in one.then for x in (d.a, d.b)} & {s.dst.name for s in self.form.held}
+        if not late:
+            self._release_held()
         self._then_dots(one, rings)
         self._wait_then(one, rings)
+        if late:
+            self._release_held()
 
     def _first_iteration(self, loop: For, one: Iteration, rings: dict[str, Ring]) -> None:
         indexing, block = self.printer.indexing, self.printer.block
@@ -103,7 +112,7 @@ class _Group:
         self._first_dots(one, rings)
         self._give_turn(one.first)
         self._wait(one.first, 0)
-        self._release(one.first, rings, "step")
+        self._release_first(one, rings)
         for s in (*one.points, *one.moves):
             self.printer.print(s)
         self._take_rows(one)
@@ -118,7 +127,7 @@ class _Group:
         self._then_dots(one, rings)
         self._give_turn(one.first)
         self._wait(one.first, len(one.then))
-        self._release(one.first, rings, "step")
+        self._release_first(one, rings)
         for s in one.points:
             self.printer.print(s)
         self._wait_then(one, rings)
@@ -203,6 +212,12 @@ class _Group:
         for ring in self._of(dots, rings):
             self._write(f"hopper.mbarrier.arrive({ring.empty(step)})")
 
+    def _release_first(self, one: Iteration, rings: dict[str, Ring]) -> None:
+        """Give back what the first dots alone read."""
+        for ring in self._of(one.first, rings):
+            if ring not in self._of(one.then, rings):
+                self._write(f"hopper.mbarrier.arrive({ring.empty('step')})")
+
     def _release_held(self) -> None:
         if self.form.held:
             self._write("hopper.mbarrier.arrive(held_empty.index(0))")
@@ -254,21 +269,30 @@ def _taken(number: int) -> str:
     return f"rows_{number}"
 
 
-def _runs(loop: For, rings: Collection[str]) -> Iterator[tuple[list[Dot], list[Statement]]]:
-    """Dots that follow each other, and what follows on them."""
-    dots: list[Dot] = []
-    others: list[Statement] = []
+@dataclass
+class _Run:
+    """Dots that run together, what their sums start from, and what follows on them."""
+
+    fills: list[Statement] = field(default_factory=list)
+    dots: list[Dot] = field(default_factory=list)
+    others: list[Statement] = field(default_factory=list)
+
+
+def _runs(loop: For, rings: Collection[str]) -> list[_Run]:
+    """The iteration, one run after the other."""
+    runs = [_Run()]
+    summed = {s.dst.name for s in loop.body if isinstance(s, Dot)}
     for s in loop.body:
         if isinstance(s, Load) and s.dst.name in rings:
             continue
+        starts = isinstance(s, Fill) and s.dst.name in summed
+        if (starts or isinstance(s, Dot)) and runs[-1].others:
+            runs.append(_Run())
         if isinstance(s, Dot):
-            if others:
-                yield dots, others
-                dots, others = [], []
-            dots.append(s)
+            runs[-1].dots.append(s)
         else:
-            others.append(s)
-    yield dots, others
+            (runs[-1].fills if starts else runs[-1].others).append(s)
+    return runs
 
 
 def _starts(dot: Dot, loop: For) -> bool:

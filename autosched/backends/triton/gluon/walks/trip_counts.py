@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from search_spaces.programs.statements import For
 from search_spaces.programs.tile_program import Kernel, loop_extents
@@ -12,12 +12,22 @@ from search_spaces.programs.tiles import Bound
 
 def fewest_iterations(kernel: Kernel, loop: For) -> int:
     """How many iterations of the loop the program does that has the fewest."""
+    return min(_every(kernel, loop))
+
+
+def most_iterations(kernel: Kernel, loop: For) -> int:
+    """How many the program does that has the most."""
+    return max(_every(kernel, loop))
+
+
+def _every(kernel: Kernel, loop: For) -> Iterator[int]:
+    """How many iterations there are, for all values of the variables that tell."""
     extents = loop_extents(kernel)
     own = (loop.bound,) if loop.bound else ()
     every = (*own, *loop.useful, *loop.until, *(b for group in loop.since for b in group))
     names = sorted({n for b in every for n, _ in b.start.terms if n != loop.variable and extents.get(n, 1) > 1})
     places = (dict(zip(names, at, strict=True)) for at in itertools.product(*(range(extents[n]) for n in names)))
-    return min(_iterations(loop, at) for at in places)
+    return (_iterations(loop, at) for at in places)
 
 
 def _iterations(loop: For, at: dict[str, int]) -> int:
