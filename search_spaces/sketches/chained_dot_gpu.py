@@ -15,16 +15,18 @@ from __future__ import annotations
 
 from search_spaces.devices.descriptors import descriptor_remarks
 from search_spaces.devices.target import Target
-from search_spaces.errors import UnmatchedError
 from search_spaces.programs.lowering import buffers
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.schedules.knobs import Values
 from search_spaces.schedules.space import Sketch
+from search_spaces.sketches.chains.chain_bodies import finished, held, walked
 from search_spaces.sketches.chains.chain_knobs import chain_knobs, chain_seeds
+from search_spaces.sketches.chains.chain_program import ChainProgram
 from search_spaces.sketches.chains.chain_rules import DECIDED_FIRST, chain_rules
-from search_spaces.sketches.chains.chain_tiles import ChainBody, ChainTile
+from search_spaces.sketches.chains.chain_tiles import ChainTile
 from search_spaces.sketches.chains.shared_walk import joining, store_parts, workspaces
-from search_spaces.structure.chains import Chain, chain_of
+from search_spaces.structure.chain import Chain
+from search_spaces.structure.chains import chain_of
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Workload
 
@@ -34,8 +36,6 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     if target.kind != "gpu":
         return ()
     chain = chain_of(workload)
-    if chain.points:
-        raise UnmatchedError(f"{', '.join(chain.points)} is stored at every point of the walk, which is not held")
     knobs = chain_knobs(chain, target)
     return (
         Sketch(
@@ -55,12 +55,12 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
 def _lower(chain: Chain, target: Target, values: Values) -> TileProgram:
     tile = ChainTile(chain, values)
     names = Names({s.name for s in chain.workload.stages})
-    body = ChainBody(tile, names)
+    program = ChainProgram(tile, names)
     grid, name = tile.grid(target.num_sms), chain.workload.name
     if tile.splits == 1:
-        statements = body.held() if tile.held else [*body.walked(), *body.finished()]
+        statements = held(program) if tile.held else [*walked(program), *finished(program)]
         kernel = Kernel(name, grid, tuple(statements), tile.launch())
         return TileProgram(name, buffers(chain.workload), (kernel,))
-    first = Kernel(f"{name}_parts", grid, (*body.walked(), *store_parts(body)), tile.launch())
+    first = Kernel(f"{name}_parts", grid, (*walked(program), *store_parts(program)), tile.launch())
     parts = workspaces(chain, tile.splits)
     return TileProgram(name, buffers(chain.workload, *parts), (first, joining(chain, values)))

@@ -13,11 +13,13 @@ from search_spaces.workloads.expressions.operators import OPERATORS
 _TANH = """\
 @triton.jit
 def _tanh(x):
-    # Near 0 a polynomial, because there the difference cancels. exp may overflow: the quotient is then 0, as it should.
+    # Near 0 a polynomial, because there the difference cancels. Elsewhere 1 - 2 / (exp(2 x) + 1), by the square of a
+    # reciprocal root, which takes fewer instructions; exp may overflow: the root is then 0, as it should.
     y = x * x
     p = 0.13332546 + y * (-0.053847853 + y * (0.021052506 - 0.0062460648 * y))
     near = x * (1.0 + y * (-0.33333316 + y * p))
-    return tl.where(tl.abs(x) < 0.55, near, 1.0 - 2.0 / (tl.exp(2.0 * x) + 1.0))
+    root = tl.rsqrt(tl.exp2(2.885390043258667 * x) + 1.0)
+    return tl.where(tl.abs(x) < 0.55, near, 1.0 - 2.0 * (root * root))
 """
 
 _ERF = """\
@@ -119,6 +121,20 @@ def _div_by_sum(a, b):
     return a * (root * root)
 """
 
+_ROUND_BFLOAT16 = """\
+@triton.jit
+def _round_bfloat16(x):
+    # Two numbers by one instruction, and back.
+    return tl.inline_asm_elementwise(
+        "{.reg .b32 t; cvt.rn.bf16x2.f32 t, $3, $2; shl.b32 $0, t, 16; and.b32 $1, t, 0xffff0000;}",
+        "=f,=f,f,f",
+        [x],
+        dtype=tl.float32,
+        is_pure=True,
+        pack=2,
+    )
+"""
+
 # Operators that Triton itself does not have (tanh is only in the vendor's library), as functions of the module.
 # Polynomials are minimax fits made for this file.
 # Triton's erf is the vendor's, right to the last place at twice the instructions; this one is within 1.3 * 2^-23: the
@@ -131,6 +147,7 @@ _FUNCTIONS: Mapping[str, str] = {
     "log": _LOG,
     "rsqrt": _RSQRT,
     "div_by_sum": _DIV_BY_SUM,
+    "round_bfloat16": _ROUND_BFLOAT16,
     "quotient": _QUOTIENT,
     "shift_left": _SHIFT_LEFT,
     "shift_right": _SHIFT_RIGHT,

@@ -7,9 +7,8 @@ from autosched.backends.triton.gluon.form import refuse
 from autosched.backends.triton.gluon.walks.form import WalkForm, brought, sides
 from autosched.backends.triton.gluon.walks.iteration import Iteration
 from autosched.backends.triton.gluon.walks.trip_counts import fewest_iterations
-from autosched.backends.triton.language.folds import read
 from search_spaces.devices.warps import GROUP_ROWS, WARP_GROUP
-from search_spaces.programs.statements import Dot, For, If, Load, Split, Store, produced, statements
+from search_spaces.programs.statements import Dot, For, If, Load, Split, Store, produced, read, statements
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.programs.tiles import Tile
 from search_spaces.sketches.dots.specialization import MAX_COLUMNS, MIN_ROW_BYTES

@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from autosched.backends.triton.language.folds import read
-from search_spaces.programs.statements import Dot, Fill, For, Load, Statement, produced
+from search_spaces.programs.statements import Dot, Fill, For, Load, Statement, produced, read
 
 
 @dataclass(frozen=True)
