@@ -72,6 +72,7 @@ _GRID = (
     "max_registers",
     "producer_warps",
     "alternating",
+    "overlapped",
     "lanes",
     "vectors",
 )
@@ -238,6 +239,7 @@ def _grid(counts: KernelCounts, estimated: Estimate, target: Target) -> list[flo
         launch.max_registers,
         launch.producer_warps,
         launch.alternating,
+        launch.overlapped,
         launch.lanes,
         launch.vectors,
     ]

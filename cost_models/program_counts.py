@@ -22,6 +22,7 @@ from search_spaces.programs.statements import (
     Position,
     Prefetch,
     Reduce,
+    Regroup,
     Scan,
     Split,
     Statement,
@@ -163,6 +164,8 @@ class _Walk:
                 self._visit(s.otherwise, times * (1.0 - share), taken * (1.0 - share), loops)
             elif isinstance(s, View):
                 self._view(s, times, taken, loops)
+            elif isinstance(s, Regroup):
+                tiles[s.dst.name] = s.dst
             elif isinstance(s, Prefetch):
                 counts.prefetched += times * s.tile.elements
             else:
@@ -314,11 +317,14 @@ def _flops(s: Map) -> int:
 
 
 def _run(slices: tuple[Slice, ...], shape: tuple[int, ...]) -> int:
-    """Elements of one contiguous piece: the last dimension's extent, times the next one's where rows are whole."""
+    """Elements of one contiguous piece: the last dimension's extent, times the next one's where rows are whole.
+
+    Rows that are moved back begin at vectors each, and are pieces of their own.
+    """
     run = 1
     for piece, size in zip(reversed(slices), reversed(shape), strict=True):
         extent = piece.extent if piece.extent and abs(piece.step) == 1 else 1
-        if extent < size:
+        if extent < size or piece.skew:
             return run * extent
         run *= size
     return run

@@ -16,7 +16,6 @@ from search_spaces.devices.warps import WARP
 from search_spaces.programs.tile_program import Kernel
 from search_spaces.schedules.limits import UNLIMITED, Limits, Resources
 from search_spaces.structure.contraction import multiplied
-from search_spaces.workloads.expressions.walking import flops
 
 # Seconds to launch one kernel: about 3 µs back to back on a GPU; a function call handed to waiting threads on a CPU.
 GPU_LAUNCH_S = 3e-6
@@ -50,7 +49,7 @@ def bound_s(workload: Workload, target: Target) -> float:
     multiplying = [s for s in workload.stages if s.name in operands]
     dots = sum(2 * s.points / target.flops_per_s(operands[s.name], workload.precision) for s in multiplying)
     # How often an operand of a dot is computed is the schedule's choice: the fewest times count for nothing.
-    plain = workload.flops - sum(s.points * (flops(s.expression) + 1) for s in multiplying)
+    plain = workload.flops - sum(s.flops for s in multiplying)
     rest = plain / target.fp32_flops
     return max(dots, rest, workload.min_bytes / target.memory_bytes_per_s)
 

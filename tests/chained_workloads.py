@@ -9,6 +9,7 @@ from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import (
     Access,
     Expression,
+    Gather,
     Literal,
     Position,
     add,
@@ -140,3 +141,25 @@ def folded_product(rows: int, columns: int, depth: int, then: str, dtype: str = 
         last = Stage("out", whole, mul(centred, call("rsqrt", variance)), dtype=dtype)
     inputs = (Tensor("x", (rows, depth), dtype), Tensor("w", (columns, depth), dtype))
     return Workload(f"{then}_of_product", inputs, (*stages, last), "tf32" if dtype == "float32" else "ieee")
+
+
+def paged_attention(batch: int, shared: int, pages: int, size: int, depth: int, blocks: int) -> Workload:
+    """A query for each of `shared` heads, of keys and values in pages of `size`, which a table finds in `blocks`."""
+    b, r, p, s, d, e = (Axis(n, x) for n, x in zip("brpsde", (batch, shared, pages, size, depth, depth), strict=True))
+    page = Access("table", at("b", "p"))
+    k, v = (Gather(name, (page, axis_index("s"), axis_index(x))) for name, x in (("k", "d"), ("v", "e")))
+    top, total = (Access(n, at("b", "r")) for n in ("top", "total"))
+    here = call("lt", Position(Affine.of(("p", size), ("s", 1))), Access("lengths", at("b")))
+    score = call("where", here, mul(Access("products", at("b", "r", "p", "s")), Literal(depth**-0.5)), NEGATIVE)
+    weight, fold = call("exp", sub(score, top)), (p, s)
+    share = call("round_float16", div(weight, total))
+    stages = (
+        Stage("products", (b, r, p, s), mul(Access("q", at("b", "r", "d")), k), Reduction("sum", (d,))),
+        Stage("top", (b, r), score, Reduction("max", fold)),
+        Stage("total", (b, r), weight, Reduction("sum", fold)),
+        Stage("out", (b, r, e), mul(share, v), Reduction("sum", fold), "float16"),
+    )
+    block, looked_up = (blocks, size, depth), (("table", (batch, pages)), ("lengths", (batch,)))
+    given = (("q", (batch, shared, depth)), ("k", block), ("v", block))
+    inputs = [*(Tensor(n, s, "float16") for n, s in given), *(Tensor(n, s, "int32") for n, s in looked_up)]
+    return Workload("paged_attention", tuple(inputs), stages)

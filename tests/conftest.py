@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import subprocess
@@ -20,6 +21,46 @@ from search_spaces.programs.tile_program import Buffer
 _HERE = Path(__file__).parent
 # What a backend prints.
 _SUFFIXES = {"triton": ".py", "llvm": ".ll", "standalone": ".py"}
+
+
+# Files that take longest, and those that mostly wait: begun first, so that no worker is left with one at the end.
+_FIRST = (
+    "test_killed_tuner.py",
+    "test_gluon_printer.py",
+    "test_session.py",
+    "test_sketches.py",
+    "test_tracing.py",
+    "test_gluon_walks.py",
+    "test_quality.py",
+    "test_column_reductions.py",
+    "test_dtypes.py",
+    "test_llvm_schedules.py",
+    "test_documentation.py",
+    "test_contraction_axes.py",
+    "test_triton_backend.py",
+    "test_log_crashes.py",
+    "test_layouts.py",
+    "test_random_programs.py",
+    "test_op_db.py",
+    "test_validity.py",
+    "test_window_gradients.py",
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # pytest-xdist begins with the files that have most tests, unless it is told to keep the order.
+    if hasattr(config.option, "loadscopereorder"):
+        config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    place = {name: number for number, name in enumerate(_FIRST)}
+    items.sort(key=lambda item: place.get(item.path.name, len(place)))
+
+
+def pytest_collection_finish() -> None:
+    # What was imported and collected stays: the garbage collector need not look through it again and again.
+    gc.freeze()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

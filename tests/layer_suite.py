@@ -20,7 +20,10 @@ def _bert() -> torch.nn.Module:
     from transformers import BertConfig
     from transformers.models.bert.modeling_bert import BertLayer
 
-    return BertLayer(BertConfig(attn_implementation="sdpa"))
+    config = BertConfig()
+    config._attn_implementation = "sdpa"
+    made: torch.nn.Module = BertLayer(config)  # type: ignore[no-untyped-call]  # transformers has no types here
+    return made
 
 
 class _Embedded(torch.nn.Module):

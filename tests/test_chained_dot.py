@@ -22,7 +22,7 @@ from search_spaces.programs.statements import For, Map, statements
 from search_spaces.schedules.knobs import KnobValue, cover
 
 sys.path.append(str(Path(__file__).parent))
-from chained_workloads import Scores, attention, folded_product
+from chained_workloads import Scores, attention, folded_product, paged_attention
 
 H200 = target_named("h200")
 TRITON = TritonBackend()
@@ -125,7 +125,7 @@ def shared_walks(workload: Workload, count: int) -> list[Schedule]:
 
 @pytest.mark.parametrize("scores", [Scores(), Scores(causal=True, with_logarithm=True), Scores(bias="mc")])
 def test_parts_of_a_walk_are_joined_by_the_rule_by_which_folds_move(scores: Scores) -> None:
-    workload = attention(2, 3, 500, 32, scores=scores, shared=4)
+    workload = attention(2, 3, 500, 32, scores=scores, shared=4, values=80)
     inputs = random_inputs(workload, seed=0)
     for schedule in shared_walks(workload, 3):
         assert len(schedule.program.kernels) == 2
@@ -154,6 +154,16 @@ def test_short_walks_are_held_by_a_tile_and_rescale_nothing() -> None:
     inputs = random_inputs(FORMS["plain"], seed=0)
     got = interpret(with_tiles(FORMS["plain"], 32, 128).program, [x.float().numpy() for x in inputs])
     assert worst(FORMS["plain"], inputs, got) <= 1
+
+
+@pytest.mark.parametrize("depth", [32, 24])
+def test_what_is_walked_may_lie_in_pages(depth: int) -> None:
+    workload = paged_attention(2, 4, 13, 16, depth, blocks=30)
+    inputs = random_inputs(workload, seed=0)
+    inputs[4][:] = torch.tensor([100, 13 * 16])
+    for schedule in [*schedules(workload, 2), *shared_walks(workload, 2)]:
+        got = interpret(schedule.program, [x.double().numpy() for x in inputs])
+        assert worst(workload, inputs, got) <= 1, schedule
 
 
 class TestSpecialized:

@@ -56,3 +56,8 @@ def test_a_fold_over_the_columns_of_a_product_is_a_chain() -> None:
     inputs = (Tensor("x", (64, 256), "float16"), Tensor("w", (128, 256), "float16"))
     found = chain_of(Workload("top_of_product", inputs, stages))
     assert [f.name for f in found.folds] == ["top"]
+
+
+def test_what_a_product_multiplies_counts_once_for_its_own_axes() -> None:
+    products = 2 * 2 * 3 * 64 * 64 * 32
+    assert products < attention(3, 64, 64, 32).flops < 2 * products

@@ -100,3 +100,10 @@ def test_a_call_that_would_lose_the_gradient_of_a_closed_over_tensor_is_refused(
         kernel(X)
     with torch.no_grad():
         torch.testing.assert_close(kernel(X), linear(X))
+
+
+def test_a_function_of_no_module_is_traced_with_the_names_that_it_uses() -> None:
+    space: dict[str, Any] = {"scale": SCALE}
+    exec("def function(x):\n    return x * scale", space)
+    space["function"].__module__ = None
+    assert [s.name for s in trace(space["function"], X).sources] == ["scale", "x"]

@@ -175,6 +175,18 @@ class TestPrinting:
     def test_dots_in_order_wait_for_each_other(self, check_golden):
         check_golden("triton", BACKEND.render(ATTENTIONS["in order and turns"].program(), "a schedule"))
 
+    def test_a_boundary_of_one_tile_has_no_loop(self):
+        text = BACKEND.render(Attention(causal=True).program(), "")
+        dots = text[text.index("def attention_dots") :]
+        assert dots.count("for c_1 in") == 0
+        assert dots.count("for c_0 in") == 1
+        assert BACKEND.render(Attention(causal=True, tile=(128, 64)).program(), "").count("for c_1 in") == 2
+
+    def test_rows_are_divided_by_one_reciprocal_each(self):
+        text = BACKEND.render(Attention().program(), "")
+        assert "total_inverse = 1.0 / total" in text
+        assert "acc = acc * total_inverse[:, None]" in text
+
     def test_the_same_program_prints_the_same_text(self):
         first, second = (BACKEND.render(Attention(causal=True).program(), "") for _ in range(2))
         assert first == second
@@ -236,6 +248,21 @@ class TestRefusing:
     def test_points_that_need_the_sums_are_refused_where_dots_overlap(self):
         read = Reduce(Tile("sum", ("m",), (128,)), "acc", "e", "sum")
         self._refuses((3, read), "what is computed needs the sums of the dots that follow")
+
+    def test_a_tile_that_both_dots_read_is_refused_where_they_overlap(self):
+        program = replace(Attention(), d=128, e=128, tile=(128, 128)).program()
+        kernel = program.kernels[0]
+        same = {"v": "k"}
+        body = tuple(self._with(s, same) for s in kernel.body)
+        with pytest.raises(CompileError, match="dots that follow read k too; expected tiles of their own"):
+            BACKEND.render(replace(program, kernels=(replace(kernel, body=body),)), "")
+
+    def _with(self, s: Statement, named: dict[str, str]) -> Statement:
+        """The walk with fewer loads: those of other tiles instead."""
+        if not isinstance(s, For):
+            return s
+        kept = [x for x in s.body if not (isinstance(x, Load) and x.dst.name in named)]
+        return replace(s, body=tuple(replace(x, b=named.get(x.b, x.b)) if isinstance(x, Dot) else x for x in kept))
 
     def _refuses(self, added: tuple[int, Statement], words: str) -> None:
         program = Attention().program()

@@ -75,6 +75,11 @@ def gated(x: Tensor) -> Tensor:
     return F.silu(a) * b
 
 
+def crossed(x: Tensor, y: Tensor) -> Tensor:
+    """Sums of products of every second element: of these as they are, and of what is computed of them."""
+    return (x[..., 1::2] * y[..., ::2]).sum(0) + (-x[..., ::2] * y[..., 1::2]).sum(0)
+
+
 CASES: dict[str, tuple[Callable[..., Any], *tuple[Tensor, ...]]] = {
     "concatenated": (lambda x, y: torch.relu(torch.cat((x, y, x[:, 2:]), 1)), X, Y),
     "concatenated_first": (lambda x, y: torch.cat((x[:, 0], y[:, 0])), X, Y),
@@ -131,6 +136,7 @@ CASES: dict[str, tuple[Callable[..., Any], *tuple[Tensor, ...]]] = {
     "means_of_a_line": (lambda x: F.avg_pool1d(x, 2, 2), HALVES),
     "means_of_another_count": (lambda x: F.avg_pool2d(x, 2, divisor_override=3), Y),
     "means_of_equal_parts": (lambda x: F.adaptive_avg_pool2d(x, (3, 4)), Y),
+    "products_of_parts_in_turn": (crossed, Y[:, 0], Y[:, 1] * 0.5),
     "maxima_of_equal_parts": (lambda x: F.adaptive_max_pool2d(x, (3, 4)), Y),
 }
 

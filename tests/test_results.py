@@ -84,3 +84,18 @@ def test_an_operator_that_keeps_something_for_its_gradient_is_not_decomposed_wit
     assert one_sided(joint.graph, decompositions()) == {attention.default}
     both = {attention.default: None, torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default: None}
     assert not one_sided(joint.graph, both)  # type: ignore[arg-type]  # only the names matter
+
+
+def test_views_of_a_result_in_another_order_are_views_of_that() -> None:
+    def function(x: Tensor) -> tuple[Tensor, ...]:
+        y = x * 2
+        return y[1:3], y, y.t(), y[0]
+
+    x = R(7, 5).t()
+    traced = trace(function, x)
+    assert [len(w.outputs) for w in traced.workloads] == [1]
+    made = loaded(traced, untuned_kernels(traced.workloads, cpu_target()))(x)
+    wanted = function(x)
+    torch.testing.assert_close(made, wanted)
+    assert [m.stride() for m in made] == [w.stride() for w in wanted]
+    assert len({m.untyped_storage().data_ptr() for m in made}) == 1

@@ -13,11 +13,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._higher_order_ops.associative_scan import associative_scan
 
-from autosched import trace
+from autosched import InputError, trace
+from autosched.machine.devices import cpu_target
+from autosched.tracing import loaded
 
 sys.path.append(str(Path(__file__).parent))
 from traced_reference import computed
+from untuned import untuned_kernels
 
 R = functools.partial(torch.randn, generator=torch.Generator().manual_seed(0))
 NOT_FINITE = torch.tensor([[1.0, 2.0, math.inf, 3.0, -math.inf, 1.0], [0.0, math.nan, 1.0, 2.0, math.nan, 5.0]])
@@ -25,6 +29,33 @@ NOT_FINITE = torch.tensor([[1.0, 2.0, math.inf, 3.0, -math.inf, 1.0], [0.0, math
 
 def I(*shape: int) -> Tensor:  # noqa: E743  # as short as R, for the table
     return torch.randint(-3, 4, shape, generator=torch.Generator().manual_seed(1))
+
+
+def recurrence(a: Tensor, x: Tensor) -> Tensor:
+    """h[t] = sigmoid(a[t]) h[t - 1] + x[t]"""
+
+    def combine(left: tuple[Tensor, Tensor], right: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        return left[0] * right[0], left[1] * right[0] + right[1]
+
+    return associative_scan(combine, (torch.sigmoid(a), x), -1, combine_mode="generic")[1]
+
+
+def by_name(x: Tensor, w: Tensor) -> Tensor:
+    """Logarithms of sums of exponentials and products, backwards along the first dimension."""
+
+    def combine(left: dict[str, Tensor], right: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {"a": torch.logaddexp(left["a"], right["a"]), "b": left["b"] * right["b"]}
+
+    made = associative_scan(combine, {"a": x, "b": torch.sigmoid(w)}, 0, reverse=True, combine_mode="generic")
+    return made["a"] + made["b"]
+
+
+def complex_products(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    def combine(left: tuple[Tensor, Tensor], right: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        return left[0] * right[0] - left[1] * right[1], left[0] * right[1] + left[1] * right[0]
+
+    made = associative_scan(combine, (a, b), 1, combine_mode="generic")
+    return made[0], made[1]
 
 
 # name: how many kernels, the function, and its arguments. Each must come out as the function itself does in float64.
@@ -65,6 +96,12 @@ CASES: dict[str, tuple[int, Callable[..., Any], *tuple[Tensor, ...]]] = {
     "maxima that are not finite": (1, lambda x: x.cummax(1), NOT_FINITE),
     "minima that are not finite": (1, lambda x: x.cummin(1), NOT_FINITE),
     "logarithms that are not finite": (1, lambda x: x.logcumsumexp(1), NOT_FINITE),
+    "recurrence": (1, recurrence, R(6, 33), R(6, 33)),
+    "recurrence of states": (1, lambda a, x: recurrence(a, x).softmax(-1), R(2, 3, 33), R(2, 3, 33)),
+    "by name": (1, by_name, R(33, 6), R(33, 6)),
+    "complex products": (1, complex_products, R(4, 9), R(4, 9)),
+    "one value": (1, lambda x: associative_scan(torch.maximum, x, 1, combine_mode="generic"), R(4, 9)),
+    "of integers": (1, lambda x: associative_scan(lambda a, b: a * b, x, 1, combine_mode="generic"), I(4, 9)),
     "in half": (1, lambda x: x.cumsum(1, dtype=torch.float16), R(6, 33)),
 }
 
@@ -79,3 +116,43 @@ def test_the_workloads_of_scans_compute_what_pytorch_does(name: str) -> None:
         tolerance = 2.0**-9 if want.dtype == torch.float16 else 1e-6
         torch.testing.assert_close(got.double(), want.double(), rtol=tolerance, atol=tolerance, equal_nan=True)
     assert len(traced.steps) == kernels, str(traced)
+
+
+def test_what_is_no_pointwise_combination_is_refused() -> None:
+    def function(x: Tensor) -> Tensor:
+        made = associative_scan(lambda a, b: a + b.flip(-1), x, 0, combine_mode="generic")
+        assert isinstance(made, Tensor)
+        return made
+
+    with pytest.raises(InputError, match="combines elements at different places"):
+        trace(function, R(6, 5))
+
+
+GRADIENTS: dict[str, tuple[Callable[..., Any], *tuple[Tensor, ...]]] = {
+    "sums": (lambda x: x.cumsum(1).exp(), R(3, 9)),
+    "products": (lambda x: (2 + x.sigmoid()).cumprod(1), R(3, 9)),
+    "recurrence": (recurrence, R(3, 9), R(3, 9)),
+    "recurrence of one argument": (lambda x: recurrence(x, x.sin()), R(3, 9)),
+    "by name": (by_name, R(9, 3), R(9, 3)),
+    "complex products": (lambda a, b: complex_products(a, b)[0], R(4, 9), R(4, 9)),
+}
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients_of_scans_are_those_of_pytorch(name: str) -> None:
+    function, *inputs = GRADIENTS[name]
+    mine = [x.clone().requires_grad_() for x in inputs]
+    traced = trace(function, *mine, backward=True)
+    kernel = loaded(traced, untuned_kernels(traced.workloads, cpu_target()))
+    kernel(*mine).square().sum().backward()
+    exact = [x.double().requires_grad_() for x in inputs]
+    function(*exact).square().sum().backward()
+    for got, wanted in zip(mine, exact, strict=True):
+        assert got.grad is not None
+        assert wanted.grad is not None
+        torch.testing.assert_close(got.grad.double(), wanted.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_the_gradient_of_a_recurrence_is_one_kernel() -> None:
+    traced = trace(recurrence, R(3, 9).requires_grad_(), R(3, 9).requires_grad_(), backward=True)
+    assert len(traced.backward.steps) == 1, str(traced)

@@ -7,6 +7,7 @@ Tiles are arrays whose dimensions are the tile's named axes; nothing here is fas
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -27,6 +28,7 @@ from search_spaces.programs.statements import (
     Position,
     Prefetch,
     Reduce,
+    Regroup,
     Scan,
     Split,
     Statement,
@@ -59,6 +61,7 @@ def interpret(program: TileProgram, inputs: Sequence[Array]) -> tuple[Array, ...
     return tuple(round_to(memory[b.name], b.dtype) for b in program.buffers if b.role == "output")
 
 
+@functools.cache
 def _held_as(dtype: str) -> type[np.float32 | np.int64]:
     """The NumPy type of tiles and memory of an element type."""
     return np.int64 if is_integer(dtype) else np.float32
@@ -110,9 +113,11 @@ class _Program:
                 self._dot(s)
             case Map():
                 values = self._cast(s) if s.operator == "cast" else OPERATIONS[s.operator](*self._arguments(s))
-                self._set(s.dst, np.broadcast_to(values, s.dst.shape))
+                self._set(s.dst, values if values.shape == s.dst.shape else np.broadcast_to(values, s.dst.shape))
             case Reduce():
                 self._reduce(s)
+            case Regroup():
+                self._set(s.dst, self.tiles[s.src][1].reshape(s.dst.shape))
             case Scan():
                 self._scan(s)
             case Split():
@@ -274,6 +279,9 @@ class _Program:
         self._set(s.dst, np.broadcast_to(np.where(inside, source[tuple(at)], fill), s.dst.shape))
 
     def _sliced(self, source: Array, slices: Sequence[Slice], axes: tuple[str, ...], fill: float | int) -> Array:
+        part = self._part(source, slices)
+        if part is not None and part.ndim == len(axes):
+            return part.copy()
         index = self._indices(slices, axes)
         inside = np.ones((), dtype=bool)
         for i, size, piece in zip(index, source.shape, slices, strict=True):
@@ -282,12 +290,27 @@ class _Program:
         clipped = tuple(np.clip(i, 0, size - 1) for i, size in zip(index, source.shape, strict=True))
         return np.where(inside, source[clipped], np.asarray(fill, dtype=source.dtype))
 
+    def _part(self, source: Array, slices: Sequence[Slice]) -> Array | None:
+        """What the slices pick, where they do not skip back and forth, and all of it is there."""
+        at: list[int | slice] = []
+        for piece, size in zip(slices, source.shape, strict=True):
+            start = piece.start.evaluate(self.variables)
+            last = start + piece.step * ((piece.extent or 1) - 1)
+            if piece.skew is not None or piece.before or piece.step < 1 or start < 0 or last >= size:
+                return None
+            at.append(start if piece.extent is None else slice(start, last + 1, piece.step))
+        return np.asarray(source[tuple(at)])
+
     def _scatter(self, s: Store) -> None:
         target, buffer = self.memory[s.buffer], self.buffers[s.buffer]
         tile, stored = self.tiles[s.src]
-        index = self._indices(s.slices, s.axes or tile.axes)
         extents = [piece.extent for piece in s.slices if piece.extent is not None]
         values = np.broadcast_to(stored.transpose([tile.axes.index(x) for x in s.axes or tile.axes]), extents)
+        part = self._part(target, s.slices)
+        if part is not None and extents and not s.atomic:
+            part[...] = round_to(values, buffer.dtype)
+            return
+        index = self._indices(s.slices, s.axes or tile.axes)
         full = [np.broadcast_to(i, values.shape).reshape(-1) for i in index]
         if not full:
             # One number, as a vector of one.
@@ -305,7 +328,10 @@ class _Program:
 
 def _aligned(values: Array, axes: tuple[str, ...], target: tuple[str, ...]) -> Array:
     """The values with dimensions in the order of `target`, of size 1 for axes that they do not have."""
+    values = np.asarray(values)
+    if axes == target:
+        return values
     kept = [x for x in target if x in axes]
-    values = np.asarray(values).transpose([axes.index(x) for x in kept])
+    values = values.transpose([axes.index(x) for x in kept])
     sizes = dict(zip(kept, values.shape, strict=True))
     return values.reshape([sizes.get(x, 1) for x in target])

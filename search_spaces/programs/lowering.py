@@ -9,7 +9,7 @@ from functools import lru_cache
 from search_spaces.programs import statements
 from search_spaces.programs.neighbours import Neighbours
 from search_spaces.programs.selecting import SelectedRead, Selections, slice_chosen
-from search_spaces.programs.statements import Compared, Fill, Load, Map, Statement, Store
+from search_spaces.programs.statements import Compared, Fill, Load, Map, Regroup, Statement, Store
 from search_spaces.programs.tile_program import Buffer
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.workloads.dtypes import dtype, is_float, is_integer
@@ -102,7 +102,7 @@ class Emitter:
     `tiles` holds what is known by tensor name (an accumulator, a statistic of the rows); every other tensor is an
     input and is loaded where the axes are. Common subexpressions are computed once. `neighbours`: what emitters of
     places between each other share. `selections`: where these are given, selections of reads of one tensor are one
-    read.
+    read. `cut`: axes that tiles have several others instead of, with their extents.
     """
 
     place: Place
@@ -113,6 +113,7 @@ class Emitter:
     fill: float = 0.0
     neighbours: Neighbours | None = None
     selections: Selections | None = None
+    cut: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
     _known: dict[Expression, Tile | float | int] = field(default_factory=dict)
 
     def within(self) -> Emitter:
@@ -172,7 +173,7 @@ class Emitter:
     ) -> Tile:
         """A pointwise operation on tiles, broadcast to the axes of all of them, in the order of the place."""
         extents = {x: e for t in arguments if isinstance(t, Tile) for x, e in zip(t.axes, t.shape, strict=True)}
-        axes = tuple(x for x in self.place if x in extents)
+        axes = tuple(x for x in self._order if x in extents)
         dst = Tile(self.names.fresh(name), axes, tuple(extents[x] for x in axes), dtype)
         self.body.append(Map(dst, operator, tuple(a.name if isinstance(a, Tile) else a for a in arguments), compared))
         return dst
@@ -214,6 +215,7 @@ class Emitter:
             piece = self.place[axis]
             along = Tile(self.names.fresh(f"at_{axis}"), *self._tiled((axis,)), dtype)
             self.body.append(statements.Position(along, piece))
+            along = self._regrouped(along)
             scaled = along if coefficient == 1 else self.map("mul", along, kind(coefficient), dtype=dtype)
             total = scaled if total == 0 else self.map("add", scaled, total, dtype=dtype)
         return total
@@ -239,6 +241,23 @@ class Emitter:
         dst = Tile(self.names.fresh(gather.tensor), kept, tuple(axes[x] for x in kept), element)
         self.body.append(statements.Gather(dst, gather.tensor, tuple(index), tuple(sliced), fill))
         return dst
+
+    @property
+    def _order(self) -> tuple[str, ...]:
+        """The axes of tiles, in order."""
+        return tuple(x for axis in self.place for x in (axis, *(name for name, _ in self.cut.get(axis, ()))))
+
+    def _regrouped(self, tile: Tile) -> Tile:
+        """The tile with the axes that others are cut into."""
+        for axis, parts in self.cut.items():
+            if axis in tile.axes:
+                at = tile.axes.index(axis)
+                axes = (*tile.axes[:at], *(name for name, _ in parts), *tile.axes[at + 1 :])
+                shape = (*tile.shape[:at], *(extent for _, extent in parts), *tile.shape[at + 1 :])
+                dst = Tile(self.names.fresh(f"{tile.name}_regrouped"), axes, shape, tile.dtype)
+                self.body.append(Regroup(dst, tile.name, axis))
+                tile = dst
+        return tile
 
     def _selected(self, selection: Expression) -> SelectedRead | None:
         """The selection as one read, which slices can say."""
@@ -286,7 +305,7 @@ class Emitter:
             return self.neighbours.loaded(unnamed, self.names, self.body)
         dst = replace(unnamed.dst, name=self.names.fresh(tensor))
         self.body.append(replace(unnamed, dst=dst))
-        return dst
+        return self._regrouped(dst)
 
     def _outside(self, tensor: str, fill: float | int | None) -> float | int | None:
         """What is read outside of a tensor, as a number of the kind that its elements are."""

@@ -147,6 +147,18 @@ class Reduce:
 
 
 @dataclass(frozen=True, slots=True)
+class Regroup:
+    """`dst = src`, with several axes in place of `axis`, of which the last has its neighbours.
+
+    Position p along an axis of 2 * 32 * 8 becomes p // 256, p // 8 % 32 and p % 8.
+    """
+
+    dst: Tile
+    src: str
+    axis: str
+
+
+@dataclass(frozen=True, slots=True)
 class Combination:
     """Two values of several tiles as one: `body` makes the tiles called `results` of `left` and `right`.
 
@@ -267,7 +279,7 @@ class If:
 
 
 Moving = Load | Gather | Position | View | Fill | Split | Deinterleave | Interleave | Store | Prefetch
-Statement = Moving | Dot | Map | Reduce | Scan | For | If
+Statement = Moving | Dot | Map | Reduce | Regroup | Scan | For | If
 
 
 def statements(body: tuple[Statement, ...]) -> Iterator[Statement]:
@@ -295,7 +307,7 @@ def produced(statement: Statement) -> tuple[Tile, ...]:
     match statement:
         case Load(dst=dst) | Gather(dst=dst) | Position(dst=dst) | View(dst=dst) | Fill(dst=dst):
             return (dst,)
-        case Dot(dst=dst) | Map(dst=dst) | Reduce(dst=dst):
+        case Dot(dst=dst) | Map(dst=dst) | Reduce(dst=dst) | Regroup(dst=dst):
             return (dst,)
         case Split(first=first, second=second):
             return (first, second)

@@ -18,6 +18,7 @@ from search_spaces.programs.statements import (
     Position,
     Prefetch,
     Reduce,
+    Regroup,
     Scan,
     Split,
     Statement,
@@ -90,6 +91,8 @@ def _statement_text(s: Statement) -> str:
             return f"{s.dst} = {s.operator}({shown})"
         case Reduce():
             return f"{s.dst} = {s.operator} of {s.src} over {s.axis}"
+        case Regroup():
+            return f"{s.dst} = {s.src} regrouped along {s.axis}"
         case Scan():
             made = ", ".join([str(s.dsts[0]), *(t.name for t in s.dsts[1:])])
             order = f"{s.axis} backwards" if s.reverse else s.axis

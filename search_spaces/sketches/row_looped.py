@@ -6,7 +6,7 @@ After:   grid r.0 in R/H:
            for c.0: total += sum of exp(x_tile - top)
            for c.0: store out_tile
 With `online`, folds join the loop of those that they depend on where they can, here the sum that of the maximum;
-`accumulate` says whether an iteration folds its columns by row or by point (see `running_folds` for both). Rows that
+`accumulate` says whether an iteration folds its columns by row, by point or by thread (see `running_folds`). Rows that
 lie across memory are always folded by point: a program then has neighbours in memory as its rows.
 """
 
@@ -27,7 +27,13 @@ from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Value
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.pointwise import PREFETCH_BYTES, launch
-from search_spaces.sketches.rows.aligned_rows import ADDED, ALIGNED, AlignedRows, aligned_rows, with_aligned
+from search_spaces.sketches.rows.aligned_rows import (
+    ADDED,
+    ALIGNED,
+    AlignedRows,
+    aligned_rows,
+    with_aligned,
+)
 from search_spaces.sketches.rows.column_walk import ColumnWalk
 from search_spaces.sketches.rows.contributions import unchanged
 from search_spaces.sketches.rows.kept_loops import KeptLoops, Walking
@@ -39,8 +45,9 @@ from search_spaces.sketches.rows.row_parts import (
     split_outputs,
     storing,
 )
-from search_spaces.sketches.rows.running_folds import Walks, alike, reduce_columns
+from search_spaces.sketches.rows.running_folds import Walks, alike, reduce_columns, walks_on
 from search_spaces.sketches.rows.scanning import check_carried, scanning
+from search_spaces.sketches.rows.thread_parts import accumulated, accumulations
 from search_spaces.structure.axes import Structure
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.names import Names
@@ -63,10 +70,10 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     check_carried(structure)
     if structure.scans and target.kind != "gpu" and not structure.outer:
         raise UnmatchedError("a CPU scans whole rows, of any length")
-    walks, where = Walks.of(structure), unchanged(structure)
+    walks, where = walks_on(structure, target), unchanged(structure)
     aligned = None if any(where.values()) else aligned_rows(structure, target)
     knobs = (*_knobs(structure, target, walks), *((ALIGNED,) if aligned else ()))
-    of_rows = Walks.of(replace(structure, folds=folds_of_rows(structure))) if structure.kept else walks
+    of_rows = walks_on(replace(structure, folds=folds_of_rows(structure)), target) if structure.kept else walks
     seeds = _seeds(structure, walks, knobs) if target.kind == "gpu" else _cpu_seeds(structure, walks, target, knobs)
     return (
         Sketch(
@@ -105,7 +112,7 @@ def _knobs(structure: Structure, target: Target, walks: Walks) -> tuple[Knob, ..
     if target.kind == "gpu":
         return (
             *shared,
-            Choice("accumulate", ("point",) if structure.outer else ("row", "point")),
+            Choice("accumulate", accumulations(structure)),
             Choice("warps", (1, 2, 4, 8, 16, 32)),
             Choice("stages", (1, 2, 3, 4)),
             streaming,
@@ -116,15 +123,16 @@ def _knobs(structure: Structure, target: Target, walks: Walks) -> tuple[Knob, ..
 def _seeds(structure: Structure, walks: Walks, knobs: tuple[Knob, ...]) -> tuple[Values, ...]:
     """Tiles of a few vectors a thread, each row read as seldom as can be."""
     own = {k.name: k for k in knobs}
+    own_thread = "thread" if "thread" in accumulations(structure) else "row"
     seeds = []
     for (rows, columns, warps, stages), online in product(_SEEDS_OUTER if structure.outer else _SEEDS, walks.starts):
         # By point an exponential more is computed for every element of what is rescaled.
-        by_row = online and len(walks.starts) == 1 and not structure.outer
+        by_thread = online and len(walks.starts) == 1 and not structure.outer
         values = {
             "rows": nearest(own["rows"], rows),
             "columns": nearest(own["columns"], columns),
             "online": online,
-            "accumulate": "row" if by_row else "point",
+            "accumulate": own_thread if by_thread else "point",
             "warps": warps,
             "stages": stages,
             "streaming": False,
@@ -181,7 +189,7 @@ def _lower(
     if aligned and values.flag(ALIGNED.name):
         walk = replace(walk, skew=aligned.skew(rows.place))
     names, known = Names({s.name for s in workload.stages}), dict[str, Tile]()
-    how = Walking(values.get("accumulate") == "point", values.flag("online"), values.flag("streaming"))
+    how = Walking(accumulated(structure, values, aligned, "row"), values.flag("online"), values.flag("streaming"))
     body: list[Statement] = []
     whole = replace(rows, structure=replace(structure, folds=folds_of_rows(structure)))
     points, per_row = split_outputs(structure)
@@ -192,7 +200,7 @@ def _lower(
         body += start
         if early and number == 0:
             some = storing(some, rows, early, names, how.streaming)
-        body += reduce_columns(scanned, some, group, names, known, how.by_point)
+        body += reduce_columns(scanned, some, group, names, known, how.by)
     points = [] if early else points
     if structure.kept:
         body += KeptLoops(rows, walk, how, names, where).statements(known, points)

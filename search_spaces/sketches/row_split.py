@@ -39,7 +39,8 @@ from search_spaces.sketches.rows.row_parts import (
     spread,
     storing,
 )
-from search_spaces.sketches.rows.running_folds import Walks, join_parts, reduce_part
+from search_spaces.sketches.rows.running_folds import Walks, join_parts, reduce_part, walks_on
+from search_spaces.sketches.rows.thread_parts import Accumulated, accumulated, accumulations
 from search_spaces.structure.axes import Structure
 from search_spaces.structure.dependent_folds import Group
 from search_spaces.workloads.expressions.affine import Affine
@@ -71,7 +72,7 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
         raise UnmatchedError("folds of folds are not shared among programs")
     if not _splits(structure, target):
         raise UnmatchedError(f"rows of {_points(structure)} elements are too short to share among programs")
-    walks, on_cpu = Walks.of(structure), target.kind != "gpu"
+    walks, on_cpu = walks_on(structure, target), target.kind != "gpu"
     aligned = aligned_rows(structure, target)
     knobs = (*_knobs(structure, target, walks), *((ALIGNED,) if aligned else ()))
     seeds = () if on_cpu else _seeds(structure, target, walks, {k.name: k for k in knobs})
@@ -85,7 +86,7 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
             ("rows", "split", "columns", "warps", "stages", *([ALIGNED.name] if aligned else [])),
             rules=tuple(rules),
             seeds=with_aligned(seeds) if aligned else seeds,
-            added=ADDED if aligned else (),
+            added=(("accumulate", "point"), *ADDED) if not on_cpu else (),
         ),
     )
 
@@ -141,8 +142,10 @@ def _knobs(structure: Structure, target: Target, walks: Walks) -> tuple[Knob, ..
     )
     if target.kind != "gpu":
         return (*shared_knobs, Choice("vectors", (1, 2, 4, 8)), Choice("prefetch", PREFETCH_BYTES), STREAMING)
+    by_thread = "thread" in accumulations(structure)
     return (
         *shared_knobs,
+        *((Choice("accumulate", ("point", "thread")),) if by_thread else ()),
         Choice("warps", (1, 2, 4, 8, 16)),
         Choice("stages", (1, 2, 3, 4)),
         STREAMING,
@@ -165,6 +168,7 @@ def _seeds(structure: Structure, target: Target, walks: Walks, knobs: dict[str, 
                 "rows": height,
                 "columns": nearest(knobs["columns"], columns),
                 "online": online,
+                "accumulate": "thread" if online else "point",
                 "warps": warps,
                 "stages": stages,
                 "streaming": False,
@@ -185,7 +189,8 @@ def _lower(
     rows = RowTiles(structure, values.tile("rows"), walk.walked)
     if aligned and values.flag(ALIGNED.name):
         walk = replace(walk, skew=aligned.skew(rows.place))
-    parts = _Parts(rows, walk, by_point=target.kind == "gpu")
+    by = accumulated(structure, values, aligned, "point" if target.kind == "gpu" else "row")
+    parts = _Parts(rows, walk, by)
     launched = launch(target, values)
     points, per_row = split_outputs(structure)
     early = ready_early(structure, points)
@@ -209,7 +214,7 @@ class _Parts:
 
     rows: RowTiles
     walk: ColumnWalk
-    by_point: bool
+    by: Accumulated
 
     @property
     def grid(self) -> Grid:
@@ -232,7 +237,7 @@ class _Parts:
         names = Names({s.name for s in self.rows.workload.stages})
         body, known = self._joined(before, names)
         walk = storing(self.walk, self.rows, early, names, streaming) if early else self.walk
-        part, statistics = reduce_part(self.rows, walk, group, names, known, self.by_point)
+        part, statistics = reduce_part(self.rows, walk, group, names, known, self.by)
         emitter = self.rows.emitter(None, names, known)
         where = (Slice(Affine.of(("s", 1))), *self.rows.place.values())
         for stage, statistic in zip(group.stages, statistics, strict=True):

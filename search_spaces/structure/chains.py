@@ -197,7 +197,7 @@ def _classed(workload: Workload) -> Chain:
     carried_axes = {x for s in folds for x in s.axes} - {*kept}
     carried = {s.name: _carried_product(s, kept, walked, dtypes) for s in folds if not carried_axes.isdisjoint(s.axes)}
     of_columns = frozenset[str]().union(*(variables(p.b) for p in (*products, *carried.values())))
-    rows = _tiled_last([x for x in kept if x.name not in of_columns])
+    rows = _tiled_last([x for x in kept if x.name not in of_columns], _LONG_ROWS)
     if not rows:
         raise UnmatchedError(f"{_text(kept)} are all of both operands: no rows share what is walked")
     rest = {s.name: s for s in workload.stages if not s.reduction}
@@ -206,7 +206,7 @@ def _classed(workload: Workload) -> Chain:
     results = tuple((s.name, _own(s) if s.reduction else inline(s.expression, rest)) for s in outputs)
     _check_outputs(workload, kept, walked)
     batch = tuple(x for x in kept if x not in rows)
-    return Chain(workload, batch, rows, _tiled_last(walked), products, tuple(folds), carried, results)
+    return Chain(workload, batch, rows, _tiled_last(walked, _LONG_PAGES), products, tuple(folds), carried, results)
 
 
 def _own(stage: Stage) -> Access:
@@ -285,16 +285,18 @@ def _product(factors: Sequence[Expression]) -> Expression:
     return first
 
 
-def _tiled_last(axes: Sequence[Axis]) -> tuple[Axis, ...]:
-    """The axes with the one that tiles lie along last: the longest, of equal ones the innermost."""
+def _tiled_last(axes: Sequence[Axis], enough: int) -> tuple[Axis, ...]:
+    """The axes with the one that tiles lie along last: the innermost of those that are long enough, or the longest."""
     if not axes:
         return ()
-    tiled = max(range(len(axes)), key=lambda i: (min(axes[i].extent, _LONG), i))
+    tiled = max(range(len(axes)), key=lambda i: (min(axes[i].extent, enough), i))
     return (*axes[:tiled], *axes[tiled + 1 :], axes[tiled])
 
 
-# Tiles along an axis of a set are not wanted longer.
-_LONG = 128
+# Positions of an axis from which on tiles are wanted along the innermost: of rows, and of what is walked, which may be
+# pages of which only the positions within lie together.
+_LONG_ROWS = 128
+_LONG_PAGES = 16
 
 
 # What comes out of sums

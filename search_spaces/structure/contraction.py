@@ -165,12 +165,17 @@ def accumulator_dtype(form: Contraction) -> str:
 def multiplied(workload: Workload) -> dict[str, str]:
     """The stages that dot units can compute, and the element type of what each multiplies.
 
-    They are sums of products of two tensors, and, in a contraction, of what is computed from tensors.
+    They are sums of products of two tensors, in a contraction of what is computed from tensors, and in a chain of what
+    is computed from folds.
     """
     dtypes = {t.name: t.dtype for t in workload.inputs} | {s.name: s.dtype for s in workload.stages}
     plain = {s.name: dtypes[accesses(s.expression)[0].tensor] for s in workload.stages if s.is_contraction}
     form = contraction(workload)
-    return plain | ({d.stage: form.dtype for d in form.dots} if form else {})
+    folds = {s.name for s in workload.stages if s.reduction}
+    chained = [s for s in workload.stages if folds & {a.tensor for f in s.factors for a in accesses(f)}]
+    types = {s.name: {element_type(f, dtypes) for f in s.factors} for s in chained}
+    of_chains = {name: (t.pop() or "float32") if len(t) == 1 else "float32" for name, t in types.items()}
+    return of_chains | plain | ({d.stage: form.dtype for d in form.dots} if form else {})
 
 
 def is_computed(operand: Expression) -> bool:

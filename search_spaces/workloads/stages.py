@@ -11,7 +11,7 @@ import numpy as np
 from search_spaces.errors import InputError
 from search_spaces.workloads.dtypes import dtype, is_float, range_of, round_to
 from search_spaces.workloads.expressions import expression as ex
-from search_spaces.workloads.expressions.walking import accesses, flops
+from search_spaces.workloads.expressions.walking import accesses, flops, variables
 from search_spaces.workloads.scans import Scan
 from search_spaces.workloads.strides import check_strides, declared_strides, dense_strides, distinct_elements, span
 
@@ -107,8 +107,21 @@ class Stage:
         return self.scan.combine[self.scan.members.index(self.name)] if self.scan else None
 
     @property
+    def factors(self) -> tuple[ex.Expression, ...]:
+        """The two factors of a sum of products, each with axes of its own, as those of dots; nothing of others."""
+        match self.expression:
+            case ex.Apply("mul", (a, b)) if self.reduction is not None and self.reduction.operator == "sum":
+                of_a, of_b = variables(a), variables(b)
+                return (a, b) if of_a - of_b and of_b - of_a else ()
+            case _:
+                return ()
+
+    @property
     def flops(self) -> int:
-        """Floating-point operations, a fold of a reduction counted as one."""
+        """Floating-point operations, a fold of a reduction counted as one; a factor counts once for its own axes."""
+        if self.factors:
+            own = [math.prod(self.extents[v] for v in variables(f)) * flops(f) for f in self.factors]
+            return 2 * self.points + sum(own)
         combining = flops(self.combination) if self.combination else int(self.reduction is not None)
         return self.points * (flops(self.expression) + combining)
 

@@ -31,6 +31,7 @@ from search_spaces.programs.statements import (
     Position,
     Prefetch,
     Reduce,
+    Regroup,
     Scan,
     Split,
     Statement,
@@ -113,6 +114,8 @@ class KernelPrinter:
                 self._map(statement)
             case Reduce():
                 self._reduce(statement)
+            case Regroup(dst=dst, src=src):
+                self.tiles.assign(dst, f"tl.reshape({self.tiles.name(src)}, {list(dst.shape)})")
             case Scan():
                 self._scan(statement)
             case Split():

@@ -25,6 +25,7 @@ from autosched.tracing.capture.capture import Captured, decompositions, name_of,
 from autosched.tracing.capture.closed_over import named_by_user
 from autosched.tracing.capture.decomposing import has_gradient_operators, one_sided
 from autosched.tracing.capture.graph_rewriting import read_from_their_memory, without_tokens
+from autosched.tracing.capture.scans import scans_kept
 from autosched.tracing.capture.structure import Structure, flattened
 from autosched.tracing.capture.user_lines import why_not_captured
 from search_spaces import InputError, Target, Workload
@@ -111,7 +112,7 @@ def trace_with_gradient(
 
     name, names = name_of(function), argument_names(function, len(inputs))
     # Attention is decomposed before there is a gradient: its fused operators keep what only they understand.
-    with FakeTensorMode(allow_non_fake_inputs=True) as mode, sdpa_kernel(SDPBackend.MATH):
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode, sdpa_kernel(SDPBackend.MATH), scans_kept():
         fake = tuple(mode.from_tensor(t) for t in inputs)
         try:
             example, structure = flattened(function(*fake))

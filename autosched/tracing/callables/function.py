@@ -16,7 +16,7 @@ from autosched.tracing.capture.capture import Captured, capture, name_of
 from autosched.tracing.capture.structure import Structure
 from autosched.tracing.fusion.partition import NoKernelError, Partition, Step, may_fuse_products
 from autosched.tracing.fusion.region_kernels import RegionKernels
-from autosched.tracing.translation.layouts import laid_out
+from autosched.tracing.translation.layouts import laid_out_results
 from autosched.tracing.translation.translate import translate
 from autosched.tracing.values.values import Source, Value
 from search_spaces import InputError, Target, Workload
@@ -188,7 +188,7 @@ def cut(
         results = [r for r in translation.outputs if isinstance(r, Value)]
         made = results
         if in_order and len(captured.strides) == len(made):
-            results = [r if s is None else laid_out(r, s) for r, s in zip(made, captured.strides, strict=True)]
+            results = laid_out_results(made, captured.strides)
         wanted = [*results, *translation.effects]
         try:
             fusing = (False, True) if may_fuse_products(wanted) else (False,)

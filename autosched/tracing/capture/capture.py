@@ -29,6 +29,7 @@ from autosched.tracing.capture.graph_rewriting import (
     reshape_instead_of_view,
     without_tokens,
 )
+from autosched.tracing.capture.scans import scans_kept
 from autosched.tracing.capture.structure import Structure, flattened
 from autosched.tracing.capture.user_lines import why_not_captured
 from search_spaces import InputError
@@ -101,7 +102,7 @@ def capture(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Captured:
     Raises:
         InputError: it cannot be captured, or changes its inputs.
     """
-    with torch.no_grad(), _quiet(), warnings.catch_warnings():
+    with torch.no_grad(), scans_kept(), _quiet(), warnings.catch_warnings():
         # Of deprecations within torch.export, which a caller can do nothing about.
         warnings.simplefilter("ignore")
         try:

@@ -58,7 +58,7 @@ def _parts(value: Any, prefix: str) -> Iterator[tuple[str, Any]]:
                 held = ((n, t) for n, t in vars(module).items() if isinstance(t, Tensor))
                 yield from ((f"{name}.{n}".removeprefix("."), t) for n, t in held)
             yield "", type(value).forward
-        case types.FunctionType() if value.__module__.partition(".")[0] == "torch":
+        case types.FunctionType() if (value.__module__ or "").partition(".")[0] == "torch":
             return
         case types.FunctionType():
             closed = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)

@@ -9,7 +9,7 @@ Dimensions that all reads index alike, and inside, become plain axes, which can 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autosched.tracing.values.elements import Elements
@@ -32,18 +32,19 @@ def with_shared_reads(pulled: Elements) -> tuple[list[Stage], list[TensorRead]]:
     for whole in [o for o in operands if not o.is_plain and o.name not in looked_up]:
         there = {n: (whole_of(lies), forms) for n, (lies, forms) in pulled.reads.origins.items()}
         same = {n: forms for n, (read, forms) in there.items() if replace(read, name=whole.name) == whole}
-        sharing = [s for s in stages if not s.is_contraction]
-        reads = list(_reads(sharing, whole.name, same))
+        # What contractions read by plain axes stays so.
+        moved = [{} if s.is_contraction else same for s in stages]
+        reads = [r for s, known in zip(stages, moved, strict=True) for r in _reads(s, whole.name, known)]
         shared = _shared(whole, reads, pulled) if reads else None
         if shared is not None:
-            stages = [s if s.is_contraction else shared.read_by(s, same) for s in stages]
+            stages = [shared.read_by(s, known) for s, known in zip(stages, moved, strict=True)]
             operands = [shared.operand if o is whole else o for o in operands]
     return stages, operands
 
 
-def _reads(stages: Iterable[Stage], whole: str, same: Mapping[str, _Forms]) -> Iterator[_Forms]:
-    """The indices of all reads of the tensor, by its own dimensions."""
-    for access in (a for s in stages for a in accesses(s.expression)):
+def _reads(stage: Stage, whole: str, same: Mapping[str, _Forms]) -> Iterator[_Forms]:
+    """The indices at which a stage reads the tensor, by its own dimensions."""
+    for access in accesses(stage.expression):
         if access.tensor == whole:
             yield access.index
         elif access.tensor in same:

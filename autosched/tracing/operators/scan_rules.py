@@ -8,12 +8,17 @@ from typing import Any
 
 import torch
 
-from autosched.tracing.operators.rules import Result, converted, copyable, counted, torch_name
-from autosched.tracing.values.values import Scanned, ScanOperation, Value
+from autosched.tracing.operators.rules import Result, UnsupportedError, converted, copyable, counted, torch_name
+from autosched.tracing.values.elements import Elements, NotOneKernelError
+from autosched.tracing.values.reads import at_its_axes
+from autosched.tracing.values.values import Scanned, ScanOperand, ScanOperation, Value
 from search_spaces.workloads.dtypes import is_float
 from search_spaces.workloads.expressions import expression as ex
-from search_spaces.workloads.expressions.expression import Expression, Literal
+from search_spaces.workloads.expressions.expression import Access, Expression, Literal
+from search_spaces.workloads.expressions.operators import ROUNDINGS
+from search_spaces.workloads.expressions.walking import rewritten
 from search_spaces.workloads.scans import LEFT, RIGHT, operand
+from search_spaces.workloads.strides import dense_strides
 
 
 def _sides(number: int, whole: bool) -> list[Expression]:
@@ -82,10 +87,55 @@ def _scanned(
     ]
 
 
+def _operand(result: Result, element: Value, side: int, number: int) -> Value:
+    return result.of(ScanOperand)
+
+
+def _associative(
+    result: Result, elements: Sequence[Value], left: Sequence[Value], right: Sequence[Value], combined: Sequence[Value]
+) -> tuple[Value, ...]:
+    """A scan by what is made of operands on the left and on the right (see `tracing.capture.scans`)."""
+    places = {o: operand(side, n) for side, some in ((LEFT, left), (RIGHT, right)) for n, o in enumerate(some)}
+    combine = [_combination(made, places) for made in combined]
+    dtypes = ["float32" if is_float(x.dtype) else x.dtype for x in elements]
+    made = _scanned(result, elements, 0, combine, dtypes)
+    return tuple(converted(v, x.dtype, f"{v.name}_rounded") for v, x in zip(made, elements, strict=True))
+
+
+def _combination(made: Value, places: Mapping[Value, Access]) -> Expression:
+    """An element as an expression of operands, which are all read where it is; nothing is rounded on the way."""
+    pulled = Elements({o: dense_strides(o.shape) for o in places}, {}, False)
+    own = tuple(pulled.dimension(f"d{d}", size) for d, size in enumerate(made.shape))
+    strides = {v: s for i, s in zip(own, dense_strides(made.shape), strict=True) for v, _ in i.terms}
+    try:
+        whole = pulled.element(made, own)
+    except NotOneKernelError as error:
+        raise UnsupportedError(f"what the scan combines is not pointwise: {error}") from None
+    reads = {r.name: r for r in pulled.reads.operands.values()}
+
+    def change(e: Expression) -> Expression | None:
+        match e:
+            case Access(tensor):
+                read = reads.get(tensor)
+                if read is None or read.offset or dict(read.strides) != strides or e != at_its_axes(read):
+                    raise UnsupportedError(f"the scan combines elements at different places of {tensor}")
+                return places[read.value]
+            case ex.Gather() | ex.Position():
+                raise UnsupportedError("the scan combines what depends on where elements are")
+            case ex.Apply(operator, (argument,)) if operator in ROUNDINGS:
+                return rewritten(argument, change)
+            case _:
+                return None
+
+    return rewritten(whole, change)
+
+
 RULES: Mapping[str, Callable[..., Any]] = {
     "cumsum": _cumulative("add"),
     "cumprod": _cumulative("mul"),
     "logcumsumexp": _log_sum_exp,
     "cummax": _extreme_and_place("maximum"),
     "cummin": _extreme_and_place("minimum"),
+    "autosched_scans.operand.default": _operand,
+    "autosched_scans.scanned.default": _associative,
 }

@@ -9,13 +9,33 @@ After:   stored[n, h, w, c] = result[n, c, h, w]; returned = stored.permute(0, 3
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from autosched.tracing.operators.rules import Result
 from autosched.tracing.operators.view_translation import permute
 from autosched.tracing.values.tensor_reads import chain, placed
 from autosched.tracing.values.values import Value, View
 from search_spaces.workloads.strides import declared_strides
+
+
+def laid_out_results(results: Sequence[Value], strides: Sequence[tuple[int, ...] | None]) -> list[Value]:
+    """The results as PyTorch's lie: each once, and views of one another are views of that."""
+    wanted = list(zip(results, strides, strict=True))
+    whole = {r: laid_out(r, s) for r, s in wanted if s is not None and not isinstance(r, View)}
+    parts = {(r, s): _part_of(whole, r, s) for r, s in wanted if s is not None and isinstance(r, View)}
+    return [r if s is None else whole.get(r) or parts[r, s] for r, s in wanted]
+
+
+def _part_of(whole: Mapping[Value, Value], view: View, strides: tuple[int, ...]) -> Value:
+    """The view as one of another result that is laid out, where it lies by these strides then; or by itself."""
+    views = chain(view, {})
+    made = whole.get(views[-1].argument)
+    if made is None:
+        return laid_out(view, strides)
+    for kind in reversed(views):
+        made = replace(kind, argument=made)
+    return made if _lies_by(made, strides) else laid_out(view, strides)
 
 
 def laid_out(value: Value, strides: tuple[int, ...]) -> Value:

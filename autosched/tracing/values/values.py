@@ -130,6 +130,11 @@ class Reduced(Value):
         return (self.argument,)
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ScanOperand(Value):
+    """What stands for one of the values that a scan combines, in what it makes of two of each."""
+
+
 @dataclass(frozen=True, eq=False)
 class ScanOperation:
     """Values of one shape that are scanned together along a dimension (`search_spaces.workloads.scans`).

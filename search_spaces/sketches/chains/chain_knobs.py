@@ -62,7 +62,8 @@ def chain_knobs(chain: Chain, target: Target) -> dict[str, Knob]:
     triangular = bool(mask_of(chain).forms)
     neighbours = chain.outer[-1].extent if triangular and chain.outer else 1
     # Points are counted for all rows of a program together.
-    shared = chain.why_held is None and len(chain.walked) == 1 and not any(f.counts for f in chain.walk.folds)
+    shared = chain.why_held is None and not any(f.counts for f in chain.walk.folds)
+    points = math.prod(x.extent for x in chain.walked)
     knobs: tuple[Knob, ...] = (
         _tiling("m", chain.m.extent, "grid"),
         _tiling("c", chain.c.extent, "loop") if chain.why_held is None else _whole("c", chain),
@@ -71,7 +72,7 @@ def chain_knobs(chain: Chain, target: Target) -> dict[str, Knob]:
         Choice("group", tuple(g for g in _GROUPS if g < 2 * neighbours)),
         Choice("grid", ("tiles", "persistent"), ordered=False),
         Choice("per_sm", (1, 2, 3, 4)),
-        Choice("split", tuple(s for s in _SPLITS if s == 1 or (shared and s * _LEAST_PART <= chain.c.extent))),
+        Choice("split", tuple(s for s in _SPLITS if s == 1 or (shared and s * _LEAST_PART <= points))),
         Choice("rows_load", _addressing(chain, chain.row_tensors, target)),
         Choice("walked_load", _addressing(chain, chain.walked_tensors, target)),
         Choice("store", _store_addressing(chain, target)),
@@ -148,4 +149,5 @@ def _wanted_parts(chain: Chain, target: Target, values: Values) -> float:
     programs = values.tiling("m")[0] * math.prod(x.extent for x in chain.outer)
     if programs > target.num_sms / 2:
         return 1
-    return max(1.0, min(_PROGRAMS_PER_SM * target.num_sms / programs, values.tiling("c")[0] / 2))
+    iterations = values.tiling("c")[0] * math.prod(x.extent for x in chain.walked[:-1])
+    return max(1.0, min(_PROGRAMS_PER_SM * target.num_sms / programs, iterations / 2))

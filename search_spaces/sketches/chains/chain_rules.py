@@ -50,7 +50,8 @@ class _ChainRules:
         return f"at least {need} registers per thread for sums; allowed are {MAX_REGISTERS}"
 
     def why_not_split(self, values: Values) -> str | None:
-        split, iterations = values.integer("split"), values.tiling("c")[0]
+        split, around = values.integer("split"), self.chain.walked[:-1]
+        iterations = around[0].extent if around else values.tiling("c")[0]
         if split == 1:
             return None
         if (split - 1) * -(-iterations // split) >= iterations:

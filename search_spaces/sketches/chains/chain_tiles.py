@@ -20,6 +20,7 @@ from search_spaces.programs.statements import (
     Dot,
     Fill,
     For,
+    If,
     Load,
     Map,
     Position,
@@ -59,10 +60,14 @@ _ROUNDED_BY = {dtype: operator for operator, dtype in ROUNDINGS.items()}
 
 @dataclass(frozen=True)
 class ChainTile:
-    """The rows of one program, and how it walks, as the knobs of a schedule have it."""
+    """The rows of one program, and how it walks, as the knobs of a schedule have it.
+
+    `portion`: so many positions a program has of the one axis that is carried, where that is not all of them.
+    """
 
     chain: Chain
     values: Values
+    portion: int = 0
 
     @property
     def splits(self) -> int:
@@ -76,7 +81,7 @@ class ChainTile:
     @property
     def steps(self) -> int:
         """How many iterations a program has of the walked axis that tiles lie along."""
-        return -(-self.values.tiling("c")[0] // self.splits)
+        return -(-self.values.tiling("c")[0] // (1 if self.chain.walked[:-1] else self.splits))
 
     @property
     def even(self) -> bool:
@@ -90,10 +95,15 @@ class ChainTile:
         return whole and self.values["specialize"] == "none"
 
     @property
+    def share(self) -> int:
+        """How many iterations a program has of the outermost loop."""
+        return -(-self.chain.walked[0].extent // self.splits) if self.chain.walked[:-1] else self.steps
+
+    @property
     def columns(self) -> Slice:
         if self.held:
             return Slice(Affine(), self.width)
-        parts = (("c.split", self.steps * self.width),) if self.splits > 1 else ()
+        parts = (("c.split", self.steps * self.width),) if self.splits > 1 and not self.chain.walked[:-1] else ()
         return Slice(start_of(("c.0", self.width), *parts), self.width)
 
     @cached_property
@@ -111,12 +121,25 @@ class ChainTile:
     def place(self) -> dict[str, Slice]:
         """Where everything lies in an iteration: rows, columns, and all of what is summed or carried."""
         around = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in self.chain.walked[:-1]}
-        depths = {x.name: Slice(Affine(), self.depth(x)) for x in self.chain.depths}
+        if around and self.splits > 1:
+            dealt = self.chain.walked[0].name
+            around[dealt] = Slice(start_of((f"{dealt}.0", 1), ("c.split", self.share)))
+        depths = {x.name: Slice(self._begin(x), self.depth(x)) for x in self.chain.depths}
         return {**self.rows, **around, self.chain.c.name: self.columns, **depths}
 
     def depth(self, axis: Axis) -> int:
         """How long tiles are along an axis that is summed or carried."""
-        return self.values.tile("d") if axis in self.looped else padded(max(axis.extent, 16))
+        if axis in self.looped:
+            return self.values.tile("d")
+        return self.portion if axis in self.cut else padded(max(axis.extent, 16))
+
+    def _begin(self, axis: Axis) -> Affine:
+        return start_of((f"{axis.name}.0", self.portion)) if axis in self.cut else Affine()
+
+    @property
+    def cut(self) -> tuple[Axis, ...]:
+        """The carried axis of which a program has a portion."""
+        return tuple(x for p in self.chain.carried.values() for x in p.carried)[:1] if self.portion else ()
 
     @property
     def looped(self) -> tuple[Axis, ...]:
@@ -128,6 +151,7 @@ class ChainTile:
         rows = GridAxis("m.0", self.values.tiling("m")[0])
         outer = [GridAxis(f"{x.name}.0", x.extent) for x in self.chain.outer]
         axes = [*outer, rows, *([GridAxis("c.split", self.splits)] if self.splits > 1 else [])]
+        axes += [GridAxis(f"{x.name}.0", -(-x.extent // self.portion)) for x in self.cut]
         persistent = num_sms * self.values.integer("per_sm") if self.values["grid"] == "persistent" else None
         size = self.values.integer("group")
         return Grid(tuple(axes), (outer[-1].variable, size) if size > 1 else None, persistent)
@@ -226,10 +250,16 @@ class ChainBody:
     def _stored(self, emitter: Emitter) -> list[Statement]:
         """Compute the outputs where the emitter is, and store them."""
         stages = {s.name: s for s in self.chain.workload.stages}
+        cut = {*self.tile.cut}
+        once = [(n, e) for n, e in self.chain.results if not cut <= {*stages[n].axes}]
         for name, result in self.chain.results:
-            tile = emitter.tile(result, "result")
-            emitter.store(name, tuple(x.name for x in stages[name].axes), tile)
-        return [self._moved(s, "store", stages) for s in emitter.body]
+            if (name, result) not in once:
+                emitter.store(name, tuple(x.name for x in stages[name].axes), emitter.tile(result, "result"))
+        body = [self._moved(s, "store", stages) for s in emitter.body]
+        first = emitter.within()
+        for name, result in once:
+            first.store(name, tuple(x.name for x in stages[name].axes), first.tile(result, "result"))
+        return [*body, *(If(f"{x.name}.0", 0, tuple(first.body)) for x in self.tile.cut if once)]
 
     def _moved(self, s: Statement, knob: str, tensors: Collection[str]) -> Statement:
         """A statement as it is addressed: whole tiles of these tensors by descriptor where the schedule says so."""
@@ -260,11 +290,12 @@ class ChainBody:
         rounding = _ROUNDED_BY.get(dtype)
         if isinstance(e, Apply) and e.operator == rounding:
             (e,) = e.arguments
-        for axis in self.chain.depths:
-            if axis.name in variables(e) and axis.extent % self.tile.depth(axis):
-                e = _inside(e, axis, 0.0)
-        if reaches and self.chain.c.name in variables(e):
-            e = _inside(e, self.chain.c, 0.0)
+        ends = [x for x in self.chain.depths if x.extent % self.tile.depth(x)] + [self.chain.c] * reaches
+        beyond = [x for x in ends if x.name in variables(e)]
+        if isinstance(e, Gather) and not beyond:
+            return e
+        for axis in beyond:
+            e = _inside(e, axis, 0.0)
         return call(rounding, e) if rounding else e
 
     # The walk
@@ -273,22 +304,30 @@ class ChainBody:
         """One of the loops over the columns."""
         turn = _Turn(self, before.within(), part)
         body = tuple(self._moved(s, "walked_load", self.chain.walked_tensors) for s in turn.statements())
-        tile, stages = self.tile, self.tile.values.integer("stages")
-        uneven = tile.splits > 1 and tile.values.tiling("c")[0] % tile.splits
-        nested = any(isinstance(s, For) for s in body)
+        tile, stages, around = self.tile, self.tile.values.integer("stages"), self.chain.walked[:-1]
         loop = For(
             "c.0",
             tile.steps,
             body,
-            pipeline_stages=0 if nested else stages,
-            bound=Bound(tile.columns.start, self.chain.c.extent) if uneven else None,
+            pipeline_stages=0 if any(isinstance(s, For) for s in body) else stages,
+            bound=None if around else self._bound(self.chain.c, tile.values.tiling("c")[0]),
             useful=self.mask.useful(tile.place, "c.0"),
             until=part.until,
             since=part.since,
         )
-        for axis in reversed(self.chain.walked[:-1]):
-            loop = For(f"{axis.name}.0", axis.extent, (loop,))
+        for number, axis in reversed([*enumerate(around)]):
+            # Of nested loops the innermost that turns has iterations in flight.
+            inner = stages if loop.extent == 1 and loop.pipeline_stages else 0
+            loop = replace(loop, pipeline_stages=0) if inner else loop
+            extent, bound = (tile.share, self._bound(axis, axis.extent)) if number == 0 else (axis.extent, None)
+            loop = For(f"{axis.name}.0", extent, (loop,), pipeline_stages=inner, bound=bound)
         return [loop]
+
+    def _bound(self, axis: Axis, iterations: int) -> Bound | None:
+        """Where the iterations of an axis end that programs share unevenly."""
+        if self.tile.splits == 1 or iterations % self.tile.splits == 0:
+            return None
+        return Bound(self.tile.place[axis.name].start, axis.extent)
 
 
 @dataclass(frozen=True)

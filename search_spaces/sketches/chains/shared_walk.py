@@ -23,9 +23,11 @@ from search_spaces.structure.dependent_folds import Fold
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis
 
-# Elements that a program of the second kernel joins at once: 64 a thread.
-_JOINED = 8192
+# Elements that a program of the second kernel joins at once: 32 a thread.
+_JOINED = 4096
 _WARPS = 4
+# Of what a row carries, a program joins so much: a line of the cache.
+_PORTION = 32
 
 
 def workspaces(chain: Chain, splits: int) -> tuple[Buffer, ...]:
@@ -61,11 +63,13 @@ def _place(body: ChainBody, fold: Fold, parts: Slice) -> tuple[Slice, ...]:
 def joining(chain: Chain, values: Values) -> Kernel:
     """The second kernel."""
     splits = values.integer("split")
-    carried = max((padded(x.extent) for p in chain.carried.values() for x in p.carried), default=1)
-    height = max(1, min(values.tile("m"), padded(chain.m.extent), _JOINED // (splits * carried)))
+    carried = {x for p in chain.carried.values() for x in p.carried}
+    portion = _PORTION if len(carried) == 1 and max(x.extent for x in carried) > _PORTION else 0
+    held = portion or max((padded(max(x.extent, 16)) for x in carried), default=1)
+    height = max(1, min(values.tile("m"), padded(chain.m.extent), _JOINED // (splits * held)))
     own = Values({**values, "m": cover(chain.m.extent, (height,)), "order": "ascending", "group": 1, "split": 1})
     own.update({"grid": "tiles", "rows_load": "pointer", "store": "pointer"})
-    tile = ChainTile(chain, own)
+    tile = ChainTile(chain, own, portion)
     body = ChainBody(tile, Names({s.name for s in chain.workload.stages}))
     running = body.running
     parts: dict[str, Tile] = {}

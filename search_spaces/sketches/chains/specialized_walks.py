@@ -9,7 +9,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 from search_spaces.devices.target import Target
 from search_spaces.devices.warps import GROUP_ROWS, WARP_GROUP
@@ -22,20 +24,39 @@ from search_spaces.workloads.expressions.expression import Access
 
 # Dots add up so many products of 16-bit operands at once, and rows of theirs are swizzled over as many bytes.
 _DEPTH = 16
-# (m, c, kind, overlap, warps, stages, registers, grid) to start from, for values of up to so many elements.
-_STARTS: dict[int, tuple[tuple[int, int, str, bool, int, int, int, str], ...]] = {
+# Rows of a tile to start from.
+_ROWS = 2 * GROUP_ROWS
+
+
+@dataclass(frozen=True)
+class _Start:
+    """Knobs to start from; tiles of 128 rows are halved between two warp groups."""
+
+    c: int
+    specialize: str
+    overlap: bool
+    stages: int = 2
+    max_registers: int = 0
+    grid: str = "tiles"
+    per_sm: int = 1
+    store: str = "descriptor"
+
+
+# Where to start, for values of up to so many elements. Two programs on a multiprocessor, whose exponentials are what
+# takes longest of short values; one that overlaps, with long ones. (An H200, lengths of 128 to 8192.)
+_STARTS: dict[int, tuple[_Start, ...]] = {
     64: (
-        (128, 64, "cooperative", False, 8, 2, 80, "tiles"),
-        (128, 128, "pingpong", True, 8, 3, 0, "persistent"),
-        (128, 128, "pingpong", False, 8, 2, 0, "persistent"),
-        (128, 256, "pingpong", False, 8, 2, 0, "tiles"),
+        _Start(64, "cooperative", False, max_registers=80, grid="persistent", per_sm=2),
+        _Start(128, "pingpong", True, stages=3, grid="persistent"),
+        _Start(64, "pingpong", False, max_registers=80),
+        _Start(128, "cooperative", False, grid="persistent"),
     ),
     128: (
-        (128, 128, "cooperative", True, 8, 2, 0, "tiles"),
-        (128, 128, "pingpong", True, 8, 2, 0, "tiles"),
-        (128, 128, "pingpong", True, 8, 2, 0, "persistent"),
+        _Start(128, "pingpong", True),
+        _Start(128, "cooperative", True),
+        _Start(128, "cooperative", True, grid="persistent"),
     ),
-    256: ((128, 64, "cooperative", False, 8, 2, 0, "tiles"), (128, 32, "pingpong", True, 8, 2, 0, "tiles")),
+    256: (_Start(64, "cooperative", False, store="pointer"), _Start(64, "pingpong", True, store="pointer")),
 }
 
 
@@ -70,14 +91,11 @@ def specialized_seeds(chain: Chain, knobs: Mapping[str, Knob]) -> Iterator[Value
     if len(knobs["specialize"].values) == 1 or "descriptor" not in knobs["walked_load"].values:
         return
     longest = max(x.extent for x in chain.depths)
-    for m, c, kind, overlap, warps, stages, registers, grid in next(
-        (s for n, s in _STARTS.items() if longest <= n), ()
-    ):
+    for start in next((s for n, s in _STARTS.items() if longest <= n), ()):
         values: dict[str, KnobValue] = {name: k.values[0] for name, k in knobs.items()}
-        values |= {"m": nearest(knobs["m"], m), "c": nearest(knobs["c"], c), "d": knobs["d"].values[-1]}
-        values |= {"specialize": kind, "overlap": overlap, "warps": warps, "stages": stages, "grid": grid}
-        values |= {"max_registers": registers, "order": knobs["order"].values[-1], "group": nearest(knobs["group"], 8)}
-        values |= {name: knobs[name].values[-1] for name in ("rows_load", "walked_load", "store")}
+        values |= {name: knobs[name].values[-1] for name in ("d", "order", "rows_load", "walked_load")}
+        values |= {"m": nearest(knobs["m"], _ROWS), "group": nearest(knobs["group"], 8), "warps": 2 * WARP_GROUP}
+        values |= {**dataclasses.asdict(start), "c": nearest(knobs["c"], start.c)}
         yield Values(values)
 
 

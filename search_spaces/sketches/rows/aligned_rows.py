@@ -56,12 +56,25 @@ def aligned_rows(structure: Structure, target: Target) -> AlignedRows | None:
         return None
     if target.kind != "gpu" or structure.outer or len(structure.reduced) > 1:
         return None
-    column, bodies = structure.column.name, [structure.body_of(s) for s in structure.workload.stages]
+    column, bodies = structure.column.name, _bodies(structure)
     if not all(_is_plain(e, column) for body in bodies for e in walk(body)):
         return None
-    _, apart, vector = max(_rows(structure, bodies), key=lambda row: row[0], default=(0, {}, 1))
+    _, apart, vector = _largest(structure, bodies)
     behind = tuple((axis, elements % vector) for axis, elements in apart.items() if elements % vector)
     return AlignedRows(behind, vector) if behind else None
+
+
+def vector_of_rows(structure: Structure) -> int:
+    """The elements of a vector of the largest of the tensors with rows."""
+    return _largest(structure, _bodies(structure))[2]
+
+
+def _bodies(structure: Structure) -> list[Expression]:
+    return [structure.body_of(s) for s in structure.workload.stages]
+
+
+def _largest(structure: Structure, bodies: Sequence[Expression]) -> tuple[int, dict[str, int], int]:
+    return max(_rows(structure, bodies), key=lambda row: row[0], default=(0, {}, 1))
 
 
 def with_aligned(seeds: Sequence[Values]) -> tuple[Values, ...]:
@@ -88,7 +101,7 @@ def _rows(structure: Structure, bodies: Sequence[Expression]) -> Iterator[tuple[
     read = [(tensors[a.tensor], a.index) for body in bodies for a in accesses(body) if a.tensor in tensors]
     stages = {s.name: s for s in structure.workload.stages}
     written = [(t, tuple(axis_index(x.name) for x in stages[t.name].axes)) for t in structure.workload.outputs]
-    extents = {x.name: x.extent for x in (*structure.parallel, structure.column)}
+    extents = {x.name: x.extent for x in (*structure.parallel, *structure.reduced)}
     for tensor, index in (*read, *written):
         apart = dict.fromkeys(extents, 0)
         for form, stride in zip(index, tensor.effective_strides, strict=True):

@@ -19,6 +19,7 @@ from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.sketches.rows.column_walk import ColumnWalk
 from search_spaces.sketches.rows.row_parts import RowTiles, combine_operator, identity
 from search_spaces.sketches.rows.running_folds import alike, groups, reduce_columns
+from search_spaces.sketches.rows.thread_parts import Accumulated
 from search_spaces.structure.axes import Structure
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.names import Names
@@ -27,9 +28,9 @@ from search_spaces.workloads.workload import Stage
 
 @dataclass(frozen=True)
 class Walking:
-    """How columns are folded and written: by point or by row, with dependent folds in one walk or in several."""
+    """How columns are folded and written: by row, point or thread, with dependent folds in one walk or in several."""
 
-    by_point: bool
+    by: Accumulated
     online: bool
     streaming: bool
 
@@ -92,7 +93,7 @@ class KeptLoops:
         for group in groups(rows.structure, self.how.online) if needed else ():
             place = {**self.rows.walked, **self.rows.place}
             walk = replace(inner, unchanged=alike(self.where, group), rows=place)
-            body += reduce_columns(rows, walk, group, self.names, within, self.how.by_point)
+            body += reduce_columns(rows, walk, group, self.names, within, self.how.by)
         running = {s.name: self.rows.statistic(s) for s in folded}
         emitter = self.rows.emitter(None, self.names, within)
         for stage in folded:

@@ -1,6 +1,6 @@
 """Running folds: reductions of the columns of some rows, walked piece by piece.
 
-    by row                                        by point
+    by row                                        by point (or by thread, of each turn's columns those that it has)
       total = 0                                     points = 0 for every row and column of a piece
       for c.0: total += sum of x_tile over c        for c.whole: points += x_tile
                                                     total = sum of points over c
@@ -15,9 +15,11 @@ within the loop. What shares a walk, and how folds move that are relative to oth
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from search_spaces.devices.target import Target
 from search_spaces.programs.lowering import Emitter
 from search_spaces.programs.statements import Position, Statement
 from search_spaces.programs.tiles import Slice, Tile
@@ -25,12 +27,16 @@ from search_spaces.schedules.knobs import Values
 from search_spaces.sketches.rows.column_walk import ColumnWalk
 from search_spaces.sketches.rows.moving import MovingFolds, Running
 from search_spaces.sketches.rows.row_parts import RowTiles, fold_along, folded_in
+from search_spaces.sketches.rows.thread_parts import THREAD, Accumulated, ThreadParts
 from search_spaces.structure import dependent_folds
 from search_spaces.structure.axes import Structure
 from search_spaces.structure.dependent_folds import Fold, Group, before
 from search_spaces.workloads.expressions.affine import Affine
-from search_spaces.workloads.expressions.expression import Access, Apply
+from search_spaces.workloads.expressions.expression import Access, Apply, Literal, call, mul
+from search_spaces.workloads.expressions.walking import walk as expressions
 from search_spaces.workloads.names import Names
+
+_LOG2_E = math.log2(math.e)
 
 
 def groups(structure: Structure, online: bool) -> tuple[Group, ...]:
@@ -55,6 +61,11 @@ class Walks:
     def of(structure: Structure) -> Walks:
         return Walks(groups(structure, online=False), groups(structure, online=True))
 
+    @property
+    def in_hardware_powers(self) -> Walks:
+        """Sums of exp(x - max) as sums of powers of two that may be 0 where they are denormal: one is 1 at least."""
+        return replace(self, shared=tuple(map(_in_hardware_powers, self.shared)))
+
     def when(self, online: bool) -> tuple[Group, ...]:
         return self.shared if online else self.apart
 
@@ -77,39 +88,59 @@ class Walks:
         return self.choices[-1:] if rescaled else self.choices
 
 
+def _in_hardware_powers(group: Group) -> Group:
+    def changed(fold: Fold) -> Fold:
+        body, is_scaled = fold.stage.expression, isinstance(fold.moved, Apply) and fold.moved.operator == "mul"
+        if not is_scaled or not isinstance(body, Apply) or body.operator != "exp":
+            return fold
+        if any(body in expressions(f.stage.expression) for f in group.folds if f is not fold):
+            return fold
+        power = call("exp2_normal", mul(body.arguments[0], Literal(_LOG2_E)))
+        return replace(fold, stage=replace(fold.stage, expression=power))
+
+    return replace(group, folds=tuple(map(changed, group.folds)))
+
+
+def walks_on(structure: Structure, target: Target) -> Walks:
+    """The walks of a structure as kernels for the target have them."""
+    walks = Walks.of(structure)
+    return walks.in_hardware_powers if target.kind == "gpu" else walks
+
+
 def alike(where: Mapping[str, frozenset[Affine]], group: Group) -> frozenset[Affine]:
     """Where points leave all folds of a group unchanged; `where` says it of each, and of none that is counted."""
     return frozenset.intersection(*(where.get(s.name, frozenset()) for s in group.stages))
 
 
 def reduce_columns(
-    rows: RowTiles, walk: ColumnWalk, group: Group, names: Names, known: dict[str, Tile], by_point: bool
+    rows: RowTiles, walk: ColumnWalk, group: Group, names: Names, known: dict[str, Tile], by: Accumulated
 ) -> list[Statement]:
     """The statistics of the group, added to `known` when they are complete."""
-    body, statistics = reduce_part(rows, walk, group, names, known, by_point)
+    body, statistics = reduce_part(rows, walk, group, names, known, by)
     known.update({t.name: t for t in statistics})
     return [*body, *_Folds(rows, group, names, known).complete()]
 
 
 def reduce_part(
-    rows: RowTiles, walk: ColumnWalk, group: Group, names: Names, known: dict[str, Tile], by_point: bool
+    rows: RowTiles, walk: ColumnWalk, group: Group, names: Names, known: dict[str, Tile], by: Accumulated
 ) -> tuple[list[Statement], list[Tile]]:
     """What the columns of the walk are of the group's statistics, to be joined with others; and the tiles of it."""
     folds = _Folds.named(rows, group, names, known)
     moving = folds.moving
     statistics = folds.statistics()
-    if walk.one_by_one or not by_point:
+    if walk.one_by_one or by == "row":
         # A turn of one column adds a point to every row.
         add = folds.add_points if walk.one_by_one else folds.add_rows
         main = walk.over(lambda columns: add(statistics, columns))
         body = [*moving.start(statistics), *main, *folds.settle(statistics)]
     else:
-        points = folds.points(walk.columns)
-        main = walk.whole(lambda columns: folds.add_points(points, columns))
+        parts = by if isinstance(by, ThreadParts) else None
+        points = folds.points(walk.columns, parts)
+        main = walk.whole(lambda columns: folds.add_points(points, columns, parts))
         joined = [
             *moving.start(points),
             *main,
-            *moving.join(points, statistics, rows.structure.column.name),
+            *moving.join(points, statistics, THREAD if parts else rows.structure.column.name),
         ]
         rest = walk.rest(lambda columns: folds.add_rows(statistics, columns))
         body = [
@@ -156,15 +187,22 @@ class _Folds:
         sliced = self.rows.sliced
         return folds | {n: Tile(self.names.fresh(n), tuple(sliced), tuple(sliced.values())) for n in self.moving.held}
 
-    def points(self, columns: Slice) -> Running:
-        """What is folded at every point of a turn."""
+    def points(self, columns: Slice, parts: ThreadParts | None) -> Running:
+        """What is folded at every point of a turn, or by every thread."""
         dtypes = {f.name: folded_in(f.stage) for f in self.group.folds} | dict.fromkeys(self.moving.held, "float32")
         counts = {f.name for f in self.group.folds if f.counts}
         named = {n: self.names.fresh(f"{n}_points") for n in dtypes}
         return {
-            n: Tile(named[n], (), ()) if n in counts else self.rows.points(named[n], columns, dtype)
+            n: Tile(named[n], (), ()) if n in counts else self._held_by(named[n], columns, dtype, parts)
             for n, dtype in dtypes.items()
         }
+
+    def _held_by(self, name: str, columns: Slice, dtype: str, parts: ThreadParts | None) -> Tile:
+        """A tile with a value per row and column, or per row and thread."""
+        if parts is None:
+            return self.rows.points(name, columns, dtype)
+        extents = {**self.rows.sliced, THREAD: parts.extent}
+        return Tile(name, tuple(extents), tuple(extents.values()), dtype)
 
     def add_rows(self, running: Running, columns: Slice) -> list[Statement]:
         """Fold the columns, and the results into the running values of the rows."""
@@ -178,12 +216,17 @@ class _Folds:
 
         return self.moving.add(emitter, running, value)
 
-    def add_points(self, running: Running, columns: Slice) -> list[Statement]:
-        """Fold every point of the columns into the running value at its place."""
+    def add_points(self, running: Running, columns: Slice, parts: ThreadParts | None = None) -> list[Statement]:
+        """Fold every point of the columns into the running value at its place, or of its thread."""
         emitter = self.rows.emitter(columns, self.names, self.known)
+        if parts:
+            emitter.cut = {self.rows.structure.column.name: parts.axes}
 
         def value(fold: Fold) -> Tile | float:
-            return 1.0 if fold.counts else emitter.tile(fold.stage.expression, f"{fold.name}_point")
+            if fold.counts:
+                return float(parts.share) if parts else 1.0
+            values = emitter.tile(fold.stage.expression, f"{fold.name}_point")
+            return parts.fold(self.rows, emitter, fold.stage, values, f"{fold.name}_part") if parts else values
 
         return self.moving.add(emitter, running, value)
 

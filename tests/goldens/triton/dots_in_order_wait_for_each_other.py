@@ -67,7 +67,8 @@ def attention_finish(total, acc, out_desc, b_0, m_0, ring, half: gl.constexpr):
     by_e: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, 64, 16])
     by_c: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, 64, 16])
     total = gl.convert_layout(total, gl.SliceLayout(1, by_e))
-    acc = acc / total[:, None]
+    total_inverse = 1.0 / total
+    acc = acc * total_inverse[:, None]
     hopper.tma.store_wait(0)
     piece = ring.index(half * 1 + 0)
     piece.store(acc.to(gl.bfloat16).reshape([1, 64, 64]))

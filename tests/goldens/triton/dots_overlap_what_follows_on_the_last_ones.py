@@ -98,7 +98,8 @@ def attention_finish(total, acc, out_desc, b_0, m_0, ring, half: gl.constexpr):
     by_e: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, 64, 16])
     by_c: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, 128, 16])
     total = gl.convert_layout(total, gl.SliceLayout(1, by_e))
-    acc = acc / total[:, None]
+    total_inverse = 1.0 / total
+    acc = acc * total_inverse[:, None]
     hopper.tma.store_wait(0)
     piece = ring.index(half * 1 + 0)
     piece.store(acc.to(gl.bfloat16).reshape([1, 64, 64]))
@@ -157,44 +158,6 @@ def attention_dots(out_desc, q_held, held_full, held_empty, k_ring, k_full, k_em
     acc = acc * gl.convert_layout(rescale, gl.SliceLayout(1, by_e))[:, None]
     rows_0 = gl.convert_layout(p16, gl.DotOperandLayout(operand_index=0, parent=by_e, k_width=2))
     step += 1
-    for c_1 in range(1, 1):
-        s = gl.full([64, 128], 0.0, gl.float32, by_c)
-        hopper.mbarrier.wait(order.index(half), round)
-        round ^= 1
-        hopper.mbarrier.wait(k_full.index(step % 2), step // 2 & 1)
-        s = hopper.warpgroup_mma(
-            q_held.reshape([128, 64]).slice(half * 64, 64),
-            k_ring.index(step % 2).reshape([128, 64]).permute((1, 0)),
-            s,
-            use_acc=False,
-            is_async=True,
-        )
-        hopper.mbarrier.wait(v_full.index((step - 1) % 2), (step - 1) // 2 & 1)
-        acc = hopper.warpgroup_mma(rows_0, v_ring.index((step - 1) % 2).reshape([128, 64]), acc, is_async=True)
-        hopper.mbarrier.arrive(order.index((half + 1) % 2))
-        s = hopper.warpgroup_mma_wait(1, deps=(s,))
-        hopper.mbarrier.arrive(k_empty.index(step % 2))
-        s = s * 0.18033688011112042
-        at = offs_c.to(gl.float32)
-        seen = offs_m.to(gl.float32)
-        visible = (at[None, :] <= seen[:, None]).to(gl.float32)
-        s = gl.where(visible != 0.0, s, -float("inf"))
-        part = gl.reduce(s, 1, _max)
-        next = gl.maximum(top, part, tl.PropagateNan.ALL)
-        rescale = top - next
-        rescale = gl.exp2(rescale)
-        p = s - next[:, None]
-        p = gl.exp2(p)
-        sum = gl.sum(p, axis=1)
-        total = total * rescale
-        total = total + sum
-        p16 = p.to(gl.bfloat16)
-        top = gl.maximum(top, next, tl.PropagateNan.ALL)
-        acc, rows_0 = hopper.warpgroup_mma_wait(0, deps=(acc, rows_0))
-        hopper.mbarrier.arrive(v_empty.index((step - 1) % 2))
-        acc = acc * gl.convert_layout(rescale, gl.SliceLayout(1, by_e))[:, None]
-        rows_0 = gl.convert_layout(p16, gl.DotOperandLayout(operand_index=0, parent=by_e, k_width=2))
-        step += 1
     for c_0 in range(gl.minimum(4, gl.cdiv(1 - (m_0 * -128 + 128), 128))):
         s = gl.full([64, 128], 0.0, gl.float32, by_c)
         hopper.mbarrier.wait(order.index(half), round)

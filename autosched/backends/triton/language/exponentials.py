@@ -12,23 +12,10 @@ the sum is no less than the constant, and of infinity the root is 0, as it shoul
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 
-from search_spaces.programs.statements import (
-    Dot,
-    For,
-    Gather,
-    If,
-    Map,
-    Reduce,
-    Split,
-    Statement,
-    Store,
-    View,
-    produced,
-    statements,
-)
+from autosched.backends.triton.language.folds import read
+from search_spaces.programs.statements import For, If, Map, Statement, produced, statements
 from search_spaces.programs.tile_program import Kernel
 
 # What is denormal is less than the last place of this, and its reciprocal is no infinity.
@@ -42,7 +29,7 @@ def with_cheaper_exponentials(kernel: Kernel) -> Kernel:
     made = {s.dst.name: s for s in body if isinstance(s, Map) and times[s.dst.name] == 1 and s.computed == "float32"}
     exponentials = {name for name, s in made.items() if s.operator == "exp"}
     sums = {name for name, s in made.items() if _adds_constant_to(s, exponentials)}
-    elsewhere = {name for s in body if not _adds_constant_to(s, exponentials) for name in _read(s)}
+    elsewhere = {name for s in body if not _adds_constant_to(s, exponentials) for name in read(s)}
     cheaper = {name: "exp_or_0" for name in exponentials - elsewhere if any(name in made[u].arguments for u in sums)}
     cheaper |= {name: "div_by_sum" for name, s in made.items() if s.operator == "div" and s.arguments[1] in sums}
     return replace(kernel, body=_rewritten(kernel.body, cheaper)) if cheaper else kernel
@@ -53,19 +40,6 @@ def _adds_constant_to(s: Statement, tiles: set[str]) -> bool:
         return False
     constants = [a for a in s.arguments if not isinstance(a, str)]
     return len(constants) == 1 and constants[0] >= _LEAST_CONSTANT and any(a in tiles for a in s.arguments)
-
-
-def _read(s: Statement) -> Iterator[str]:
-    """The tiles that a statement reads (not those of its nested bodies)."""
-    match s:
-        case Map(arguments=names) | Gather(index=names):
-            yield from (name for name in names if isinstance(name, str))
-        case Reduce(src=src) | Split(src=src) | Store(src=src) | View(src=src):
-            yield src
-        case Dot(a=a, b=b):
-            yield from (a, b)
-        case _:
-            pass
 
 
 def _rewritten(body: tuple[Statement, ...], operators: dict[str, str]) -> tuple[Statement, ...]:

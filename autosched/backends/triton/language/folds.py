@@ -16,6 +16,7 @@ from search_spaces.programs.statements import (
     Interleave,
     Map,
     Reduce,
+    Regroup,
     Scan,
     Split,
     Statement,
@@ -47,7 +48,9 @@ def read(statement: Statement) -> tuple[str, ...]:
             return tuple(i for i in index if isinstance(i, str))
         case Dot(dst=dst, a=a, b=b):
             return (dst.name, a, b)
-        case Reduce(src=src) | Split(src=src) | Deinterleave(src=src) | Store(src=src) | View(src=src):
+        case Reduce(src=src) | Regroup(src=src) | Split(src=src) | Deinterleave(src=src):
+            return (src,)
+        case Store(src=src) | View(src=src):
             return (src,)
         case Scan(srcs=srcs):
             return srcs

@@ -11,6 +11,7 @@ from autosched.backends.triton.gluon.walks.iteration import Iteration
 from autosched.backends.triton.gluon.walks.layouts import GroupLayouts
 from autosched.backends.triton.gluon.walks.places import Places, Ring
 from autosched.backends.triton.gluon.walks.tiles import open_tiles
+from autosched.backends.triton.gluon.walks.trip_counts import most_iterations
 from autosched.backends.triton.language.loops import first_and_end, turns
 from autosched.backends.triton.language.scope import call
 from autosched.backends.triton.printer import KernelPrinter
@@ -90,8 +91,10 @@ class _Group:
         first = self.form.walk[0]
         one, rings = self._iteration(first), self._rings(first)
         self._first_iteration(first, one, rings)
-        for loop in self.form.walk:
-            self._overlapped_loop(loop, later=loop is first)
+        if most_iterations(self.form.kernel, self.form.loops[0]) > 1:
+            self._overlapped_loop(first, later=True)
+        for loop in self.form.walk[1:]:
+            self._overlapped_loop(loop, later=False)
         self._release_held()
         self._then_dots(one, rings)
         self._wait_then(one, rings)

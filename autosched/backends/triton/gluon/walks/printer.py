@@ -13,7 +13,8 @@ from autosched.backends.triton.arguments import Arguments, arguments, descriptor
 from autosched.backends.triton.gluon.epilogue_moves import GroupMoves
 from autosched.backends.triton.gluon.halves import HALF
 from autosched.backends.triton.gluon.printer import in_gluon
-from autosched.backends.triton.gluon.walks.form import WalkForm, check_program
+from autosched.backends.triton.gluon.walks.checks import check_program, walk_form
+from autosched.backends.triton.gluon.walks.form import WalkForm
 from autosched.backends.triton.gluon.walks.group import group
 from autosched.backends.triton.gluon.walks.layouts import GroupLayouts
 from autosched.backends.triton.gluon.walks.places import OWN, Places
@@ -27,16 +28,16 @@ from search_spaces.programs.tile_program import Kernel, TileProgram
 
 def kernel_arguments(program: TileProgram, kernel: Kernel) -> Arguments:
     """What such a kernel takes: stores by descriptor are as large as what one warp group stores."""
-    return arguments(program, WalkForm.of(kernel).moving)
+    return arguments(program, walk_form(kernel).moving)
 
 
 def print_kernel(program: TileProgram, kernel: Kernel) -> str:
     """The functions of a kernel in which dots follow on dots.
 
     Raises:
-        CompileError: it is not of the form that is printed (see `walks.form`).
+        CompileError: it is not of the form that is printed (see `walks.checks`).
     """
-    form = WalkForm.of(kernel)
+    form = walk_form(kernel)
     check_program(program, form)
     return _Printer(program, form).text()
 

@@ -1,0 +1,170 @@
+"""Scans by any function of PyTorch's `associative_scan`, kept as one operator while a function is captured.
+
+Before:  associative_scan(combine, (a, x), dim)      slices, as many as there are levels of a tree, or a module
+After:   left, right = operand(a, 0, 0), …           what stands for elements on the left, and on the right
+         combined = combine(left, right)             ordinary operators of these
+         scanned([a, x], [left …], [right …], combined)
+
+These operators are no more than marks: nothing computes them, and what they are of is said by a kernel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+_LIBRARY = torch.library.Library("autosched_scans", "DEF")
+# PyTorch leaves what follows without types.
+_LIBRARY.define("operand(Tensor element, int side, int number) -> Tensor")  # type: ignore[no-untyped-call]
+_LIBRARY.define(  # type: ignore[no-untyped-call]
+    "scanned(Tensor[] elements, Tensor[] left, Tensor[] right, Tensor[] combined) -> Tensor[]"
+)
+# Where PyTorch scans along the first dimension: in general, and by functions for its own compiler.
+_MODULE = "torch._higher_order_ops.associative_scan"
+_GENERAL, _COMPILED = "generic_associative_scan", "_maybe_compile_and_run_fn"
+
+
+@torch.library.register_fake("autosched_scans::operand")  # type: ignore[untyped-decorator]
+def _operand(element: Tensor, side: int, number: int) -> Tensor:
+    return torch.empty_like(element)
+
+
+@torch.library.register_fake("autosched_scans::scanned")  # type: ignore[untyped-decorator]
+def _scanned(
+    elements: Sequence[Tensor], left: Sequence[Tensor], right: Sequence[Tensor], combined: Sequence[Tensor]
+) -> list[Tensor]:
+    return [torch.empty_like(e) for e in elements]
+
+
+@contextlib.contextmanager
+def scans_kept() -> Iterator[None]:
+    """Within it, scans are such operators."""
+    module = importlib.import_module(_MODULE)
+    before = {name: getattr(module, name) for name in (_GENERAL, _COMPILED) if hasattr(module, name)}
+
+    def general(
+        combine: Callable[..., Any], leaves: Sequence[Tensor], dim: int = 0, additional_inputs: Any = ()
+    ) -> Any:
+        if dim or additional_inputs:
+            return before[_GENERAL](combine, leaves, dim, additional_inputs)
+        return _marked(combine, leaves)
+
+    def compiled(scan: Callable[..., Any], combine: Callable[..., Any], leaves: Sequence[Tensor]) -> Any:
+        return _marked(combine, leaves)
+
+    try:
+        for name, function in {_GENERAL: general, _COMPILED: compiled}.items():
+            if name in before:
+                setattr(module, name, function)
+        yield
+    finally:
+        for name, function in before.items():
+            setattr(module, name, function)
+
+
+def _marked(combine: Callable[..., Any], leaves: Sequence[Tensor]) -> list[Tensor]:
+    return list(_Marked.apply(combine, *leaves))  # type: ignore[no-untyped-call]  # PyTorch leaves it without types
+
+
+class _Marked(torch.autograd.Function):
+    """A scan along the first dimension, and its gradient: a scan too, the other way round.
+
+    With y[t] = combine(y[t - 1], x[t]), and its derivatives M[t] by y[t - 1], the gradients of y are
+
+        g[t] = given[t] + g[t + 1] M[t + 1]         from the last on
+    """
+
+    @staticmethod
+    def forward(ctx: Any, combine: Callable[..., Any], *leaves: Tensor) -> tuple[Tensor, ...]:
+        made = _scan(combine, leaves)
+        ctx.combine = combine
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*leaves, *made)
+        return tuple(made)
+
+    @staticmethod
+    def backward(ctx: Any, *given: Tensor | None) -> tuple[Tensor | None, ...]:
+        leaves, made = ctx.saved_tensors[: len(given)], ctx.saved_tensors[len(given) :]
+        by_before, by_element = _slopes(ctx.combine, [_moved(y, 1) for y in made], leaves)
+        gradients = _accumulated(given, by_before)
+        first = torch.arange(len(leaves[0]), device=leaves[0].device).reshape(-1, *(1,) * (leaves[0].ndim - 1)) == 0
+        found: list[Tensor | None] = []
+        for n in range(len(leaves)):
+            terms = ((gradients.get(i), slopes[n]) for i, slopes in enumerate(by_element))
+            later = [g * slope for g, slope in terms if g is not None and slope is not None]
+            own = gradients.get(n)
+            if own is None and later:
+                own = torch.zeros_like(leaves[n])
+            found.append(None if own is None else torch.where(first, own, _sum(later) if later else 0.0))
+        return None, *found
+
+
+def _scan(combine: Callable[..., Any], leaves: Sequence[Tensor]) -> list[Tensor]:
+    operators = torch.ops.autosched_scans
+    left, right = ([operators.operand(x, side, n) for n, x in enumerate(leaves)] for side in range(2))
+    return list(operators.scanned(list(leaves), left, right, tree_leaves(combine(*left, *right))))
+
+
+def _moved(values: Tensor, by: int) -> Tensor:
+    """The values so many places later along the first dimension, with zeros where there are none."""
+    return torch.nn.functional.pad(values, (*(0,) * (2 * values.ndim - 2), by, -by))
+
+
+# The derivatives of every combined value by some others; None where it does not depend on one.
+_Slopes = list[tuple[Tensor | None, ...]]
+
+
+def _slopes(combine: Callable[..., Any], before: Sequence[Tensor], leaves: Sequence[Tensor]) -> tuple[_Slopes, _Slopes]:
+    """By every value before, and by every element."""
+    with torch.enable_grad():
+        given = [x.detach().requires_grad_() for x in (*before, *leaves)]
+        combined = tree_leaves(combine(*given))
+        rows = [
+            torch.autograd.grad(c, given, torch.ones_like(c), retain_graph=True, allow_unused=True) for c in combined
+        ]
+    return [row[: len(before)] for row in rows], [row[len(before) :] for row in rows]
+
+
+def _accumulated(given: Sequence[Tensor | None], slopes: _Slopes) -> dict[int, Tensor]:
+    """The gradients of those of the scan's results that have any, by way of later ones too.
+
+    They are affine functions of each other, which are composed.
+    """
+    moved = {(i, j): _moved(s, -1) for i, row in enumerate(slopes) for j, s in enumerate(row) if s is not None}
+    places = _composed(moved)
+    have = sorted({n for n, g in enumerate(given) if g is not None} | {j for i, j in places if given[i] is not None})
+    # By rows of results later on, columns of results before.
+    places = [(i, j) for i, j in places if i in have]
+    zero = torch.zeros_like(next(g for g in given if g is not None))
+    elements = [zero if (g := given[n]) is None else g for n in have] + [moved.get(p, zero) for p in places]
+
+    def combine(*both: Tensor) -> list[Tensor]:
+        (g1, m1), (g2, m2) = (named(some) for some in (both[: len(elements)], both[len(elements) :]))
+        sums = [[g2[j], *(g1[i] * m2[i, j] for i in have if (i, j) in m2)] for j in have]
+        products = [[m1[i, k] * m2[k, j] for k in have if (i, k) in m1 and (k, j) in m2] for i, j in places]
+        return [_sum(terms) if terms else torch.zeros_like(g2[have[0]]) for terms in (*sums, *products)]
+
+    def named(some: Sequence[Tensor]) -> tuple[dict[int, Tensor], dict[tuple[int, int], Tensor]]:
+        return dict(zip(have, some, strict=False)), dict(zip(places, some[len(have) :], strict=True))
+
+    scanned = _scan(combine, [x.flip(0) for x in elements])
+    return {n: x.flip(0) for n, x in zip(have, scanned, strict=False)}
+
+
+def _sum(terms: Sequence[Tensor]) -> Tensor:
+    return functools.reduce(torch.add, terms)
+
+
+def _composed(places: Collection[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Where products of matrices with these entries have any."""
+    found = set(places)
+    while new := {(i, last) for i, j in found for k, last in found if j == k} - found:
+        found |= new
+    return sorted(found)

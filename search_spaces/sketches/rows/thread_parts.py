@@ -1,0 +1,89 @@
+"""How the columns of a tile lie in the threads of a GPU's program, so that each thread folds its own.
+
+    x: (r 1, c 4096), in 128 threads with vectors of 8    x: (r 1, turn 4, thread 128, neighbour 8)
+    part: (r 1, thread 128) = fold of x over neighbours and turns
+
+Threads have vectors that follow each other, turn by turn: what a load of neighbours makes of a tile. Where a compiler
+places it otherwise, results are the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from search_spaces.devices.warps import WARP
+from search_spaces.programs.lowering import Emitter
+from search_spaces.programs.statements import Reduce
+from search_spaces.programs.tiles import Tile
+from search_spaces.schedules.knobs import Values
+from search_spaces.sketches.rows.aligned_rows import ALIGNED, AlignedRows, vector_of_rows
+from search_spaces.sketches.rows.row_parts import RowTiles, folded_in, spread
+from search_spaces.structure.axes import Structure
+from search_spaces.workloads.expressions.walking import gathers
+from search_spaces.workloads.workload import Stage
+
+_TURN, THREAD, _NEIGHBOUR = "turn", "thread", "neighbour"
+
+
+@dataclass(frozen=True)
+class ThreadParts:
+    """The threads of a program, each with `vector` neighbours, of a tile with so many columns."""
+
+    columns: int
+    threads: int
+    vector: int
+
+    @property
+    def axes(self) -> tuple[tuple[str, int], ...]:
+        """What the columns of a tile are cut into, and the extents."""
+        vector = min(self.vector, self.columns)
+        threads = min(self.threads, self.columns // vector)
+        axes = ((_TURN, self.columns // (threads * vector)), (THREAD, threads), (_NEIGHBOUR, vector))
+        return tuple((name, extent) for name, extent in axes if extent > 1 or name == THREAD)
+
+    @property
+    def extent(self) -> int:
+        """How many parts there are."""
+        return dict(self.axes)[THREAD]
+
+    @property
+    def share(self) -> int:
+        """How many columns each of them has."""
+        return self.columns // self.extent
+
+    def fold(self, rows: RowTiles, emitter: Emitter, stage: Stage, values: Tile, name: str) -> Tile:
+        """Every thread's fold of a tile whose columns are cut into these axes."""
+        assert stage.reduction is not None
+        values = spread(emitter, values, {**rows.sliced, **dict(self.axes)})
+        for axis in (_NEIGHBOUR, _TURN):
+            if axis in values.axes:
+                rest = {x: e for x, e in zip(values.axes, values.shape, strict=True) if x != axis}
+                dst = Tile(emitter.names.fresh(name), tuple(rest), tuple(rest.values()), folded_in(stage))
+                emitter.body.append(Reduce(dst, values.name, axis, stage.reduction.operator))
+                values = dst
+        return values
+
+
+# Where running values are kept: one for every row, for every point of a turn, or for every thread.
+Accumulated = Literal["row", "point"] | ThreadParts
+
+
+def accumulations(structure: Structure) -> tuple[str, ...]:
+    """Where running values may be kept on a GPU."""
+    if structure.outer:
+        return ("point",)
+    in_order = structure.kept or structure.scans or any(gathers(structure.body_of(s)) for s in structure.folds)
+    return ("row", "point") if in_order else ("row", "point", "thread")
+
+
+def accumulated(
+    structure: Structure, values: Values, aligned: AlignedRows | None, otherwise: Literal["row", "point"]
+) -> Accumulated:
+    """Where running values are kept, as the knobs say, or else `otherwise`."""
+    chosen = values.get("accumulate", otherwise)
+    if chosen != "thread":
+        return "point" if chosen == "point" else "row"
+    by_vectors = aligned is None or values.flag(ALIGNED.name)
+    threads, vector = WARP * values.integer("warps"), vector_of_rows(structure) if by_vectors else 1
+    return ThreadParts(values.tile("columns"), threads, vector)

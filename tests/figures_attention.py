@@ -1,0 +1,218 @@
+"""Attention by one kernel against cuDNN's, flash attention and flex_attention, all timed in turn with cold caches.
+
+python tests/figures_attention.py [--trials 64] [--log FILE] [--only NAME ...]
+python tests/figures_attention.py --smoke                       tiny sizes and few trials, on any device
+
+Every function is traced as a user writes it and tuned; its result is checked against float64 on the way, as every
+trial's is. The others are `F.scaled_dot_product_attention` with one backend forced, and `flex_attention` compiled,
+where they can say the function. Rates count the dots that a mask leaves, for decoding the bytes of keys and values.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+import autosched
+from autosched.bench.history import all_of, tuning_history
+from autosched.machine import devices
+from autosched.machine.timing import Run, interleaved, timer_for
+from tuning_logs import TuningLog
+from tuning_logs.intervals import paired_ratio, ratio_interval
+from tuning_logs.text import duration_text, ratio_text, table_lines
+
+ROUNDS = 60
+BACKENDS = {"cuDNN": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
+Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
+# By rows, columns, head, batch: flex_attention's `score_mod` and `mask_mod`.
+Scores = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+Mask = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A function of queries [batch, heads, length, size] and keys and values, which have `keys` positions.
+
+    `backends`: whether `F.scaled_dot_product_attention` can say it, and then by these options.
+    """
+
+    function: Attention
+    queries: tuple[int, int, int, int]
+    keys: tuple[int, int] | None = None
+    causal: bool = False
+    backends: bool = True
+    scores: Scores | None = None
+    mask: Mask | None = None
+    part: float = 1.0
+
+    def inputs(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+        batch, heads, length, size = self.queries
+        key_heads, key_length = self.keys or (heads, length)
+        generator = torch.Generator(device=device).manual_seed(0)
+        shapes = (self.queries, *[(batch, key_heads, key_length, size)] * 2)
+        q, k, v = (torch.randn(s, generator=generator, device=device, dtype=torch.bfloat16) for s in shapes)
+        return q, k, v
+
+    def rate(self, seconds: float) -> str:
+        """What is read in a second where a query is one position; else what is multiplied."""
+        batch, heads, length, size = self.queries
+        key_heads, key_length = self.keys or (heads, length)
+        if length == 1:
+            return f"{2 * 2 * batch * key_heads * key_length * size / seconds / 1e12:.2f} TB/s"
+        return f"{4 * self.part * batch * heads * length * key_length * size / seconds / 1e12:.0f} TFLOP/s"
+
+
+def plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v)
+
+
+def causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def grouped(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+
+
+def soft_cap(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = (q @ k.transpose(-1, -2)) * q.shape[-1] ** -0.5
+    return torch.softmax(20 * torch.tanh(scores / 20), -1) @ v
+
+
+def window(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    rows, columns = torch.arange(q.shape[-2], device=q.device)[:, None], torch.arange(k.shape[-2], device=q.device)
+    seen = (columns <= rows) & (rows - columns < 512)
+    scores = (q @ k.transpose(-1, -2)) * q.shape[-1] ** -0.5
+    return torch.softmax(scores.masked_fill(~seen, float("-inf")), -1) @ v
+
+
+def alibi(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    rows, columns = torch.arange(q.shape[-2], device=q.device)[:, None], torch.arange(k.shape[-2], device=q.device)
+    slopes = torch.exp2(-(torch.arange(q.shape[1], device=q.device) + 1) * 8 / q.shape[1])
+    scores = (q @ k.transpose(-1, -2)) * q.shape[-1] ** -0.5
+    return torch.softmax(scores + (slopes[:, None, None] * (columns - rows)).to(q.dtype), -1) @ v
+
+
+def _long(length: int, kept: int) -> float:
+    """Which part of all pairs a causal window of so many positions leaves."""
+    return (kept * length - kept * (kept - 1) / 2) / length**2
+
+
+CASES: Mapping[str, Case] = {
+    "4x16x2048x64": Case(plain, (4, 16, 2048, 64)),
+    "4x16x2048x128 causal": Case(causal, (4, 16, 2048, 128), causal=True, part=0.5),
+    "1x32x8192x128": Case(plain, (1, 32, 8192, 128)),
+    "1x32x8192x128 causal": Case(causal, (1, 32, 8192, 128), causal=True, part=0.5),
+    "16x12x512x64": Case(plain, (16, 12, 512, 64)),
+    "32x12x128x64": Case(plain, (32, 12, 128, 64)),
+    "4x16x2048x64 soft cap": Case(
+        soft_cap, (4, 16, 2048, 64), backends=False, scores=lambda s, b, h, i, j: 20 * torch.tanh(s / 20)
+    ),
+    "4x16x2048x64 window": Case(
+        window,
+        (4, 16, 2048, 64),
+        backends=False,
+        mask=lambda b, h, i, j: (j <= i) & (i - j < 512),
+        part=_long(2048, 512),
+    ),
+    "4x16x2048x64 ALiBi": Case(
+        alibi,
+        (4, 16, 2048, 64),
+        backends=False,
+        scores=lambda s, b, h, i, j: s + torch.exp2(-(h + 1) * 8 / 16) * (j - i),
+    ),
+    "decoding 1x8192": Case(grouped, (1, 32, 1, 128), (8, 8192)),
+    "decoding 1x32768": Case(grouped, (1, 32, 1, 128), (8, 32768)),
+    "decoding 32x8192": Case(grouped, (32, 32, 1, 128), (8, 8192)),
+    "decoding 32x32768": Case(grouped, (32, 32, 1, 128), (8, 32768)),
+}
+SMOKE: Mapping[str, Case] = {
+    "1x2x64x32": Case(plain, (1, 2, 64, 32)),
+    "1x2x64x32 causal": Case(causal, (1, 2, 64, 32), causal=True, part=0.5),
+    "decoding 1x64": Case(grouped, (1, 4, 1, 32), (2, 64)),
+}
+OTHERS = (*BACKENDS, "flex", "copy")
+HEAD = ("function", "tuned", "rate", *(f"{n} / tuned" for n in OTHERS), "tuning", "to 95 %")
+
+
+def forced(case: Case, backend: SDPBackend, inputs: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+    with sdpa_kernel(backend):
+        shared = case.keys is not None
+        return F.scaled_dot_product_attention(*inputs, is_causal=case.causal, enable_gqa=shared)
+
+
+def contenders(case: Case, inputs: tuple[Tensor, Tensor, Tensor]) -> dict[str, Run]:
+    """What else computes it on this GPU, compiled."""
+    found: dict[str, Run] = {}
+    if case.backends:
+        found |= {name: partial(forced, case, backend, inputs) for name, backend in BACKENDS.items()}
+    if case.scores or case.mask:
+        block = create_block_mask(case.mask, None, None, *case.queries[2:3] * 2) if case.mask else None
+        compiled = torch.compile(flex_attention, dynamic=False)
+        found["flex"] = partial(compiled, *inputs, score_mod=case.scores, block_mask=block)
+    if case.queries[2] == 1:
+        # It reads the keys, and writes as much instead of reading the values.
+        _, keys, _ = inputs
+        found["copy"] = partial(torch.empty_like(keys).copy_, keys)
+    return {name: run for name, run in found.items() if runs(name, run)}
+
+
+def runs(name: str, run: Run) -> bool:
+    try:
+        run()
+    except RuntimeError as error:
+        print(f"  {name}: {str(error).splitlines()[0]}", flush=True)
+        return False
+    return True
+
+
+def row(name: str, case: Case, trials: int, log: Path) -> tuple[str, ...]:
+    """One function: tuned, and timed in turn with the others."""
+    target = devices.detect()
+    inputs = case.inputs(torch.device("cuda" if target.kind == "gpu" else "cpu"))
+    traced = autosched.trace(case.function, *inputs)
+    result = autosched.tune(traced, trials=trials, log=log)
+    print(result, flush=True)
+    others = contenders(case, inputs) if target.kind == "gpu" else {}
+    seconds = interleaved({"tuned": partial(result.kernel, *inputs), **others}, ROUNDS, timer_for(target, "cold"))
+    tuned = statistics.median(seconds["tuned"])
+    known = TuningLog(log)
+    history = all_of([tuning_history(list(known.records(r.workload, target))) for r in result.results])
+    ratios = (_ratio(seconds.get(n), seconds["tuned"]) for n in OTHERS)
+    took = f"{history.seconds:.0f} s" if history else ""
+    near = f"{history.near_trials} trials, {history.near_s:.1f} s" if history else ""
+    return (name, duration_text(tuned), case.rate(tuned), *ratios, took, near)
+
+
+def _ratio(other: list[float] | None, tuned: list[float]) -> str:
+    return ratio_text(paired_ratio(other, tuned), ratio_interval(other, tuned)) if other else ""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=int, default=64)
+    parser.add_argument("--log", type=Path, default=Path("attention.jsonl"))
+    parser.add_argument("--only", nargs="*", choices=sorted(CASES), help="these functions alone")
+    parser.add_argument("--smoke", action="store_true", help="tiny sizes, eight trials each at most")
+    arguments = parser.parse_args()
+    cases = SMOKE if arguments.smoke else {n: c for n, c in CASES.items() if n in (arguments.only or CASES)}
+    trials = min(arguments.trials, 8) if arguments.smoke else arguments.trials
+    table = [HEAD, *(row(name, case, trials, arguments.log) for name, case in cases.items())]
+    print("\n".join(table_lines(table, right=range(1, len(HEAD)))))
+    print(f"bfloat16, medians of {ROUNDS} rounds, 95 % intervals, cold caches")
+    print(", ".join(f"{name} {version}" for name, version in devices.environment(devices.detect())))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
