@@ -163,3 +163,45 @@ def paged_attention(batch: int, shared: int, pages: int, size: int, depth: int, 
     given = (("q", (batch, shared, depth)), ("k", block), ("v", block))
     inputs = [*(Tensor(n, s, "float16") for n, s in given), *(Tensor(n, s, "int32") for n, s in looked_up)]
     return Workload("paged_attention", tuple(inputs), stages)
+
+
+def adapter(rows: int, columns: int, depth: int, rank: int, dtype: str = "float16", base: bool = True) -> Workload:
+    """x wᵀ + (x aᵀ) bᵀ, or (x aᵀ) bᵀ alone."""
+    m, n, k, r = (Axis(name, x) for name, x in zip("ijkr", (rows, columns, depth, rank), strict=True))
+    x, rounding = Access("x", at("i", "k")), f"round_{dtype}"
+    middle = call(rounding, Access("middle", at("i", "r")))
+    own = Stage("base", (m, n), mul(x, Access("w", at("j", "k"))), Reduction("sum", (k,)))
+    made = "float32" if base else dtype
+    both = add(*(call(rounding, Access(s, at("i", "j"))) for s in ("base", "more")))
+    stages = (
+        Stage("middle", (m, r), mul(x, Access("a", at("r", "k"))), Reduction("sum", (k,))),
+        *((own,) if base else ()),
+        Stage("more", (m, n), mul(middle, Access("b", at("j", "r"))), Reduction("sum", (r,)), made),
+        *((Stage("out", (m, n), both, dtype=dtype),) if base else ()),
+    )
+    shapes = {"x": (rows, depth), "w": (columns, depth), "a": (rank, depth), "b": (columns, rank)}
+    inputs = tuple(Tensor(name, shape, dtype) for name, shape in shapes.items() if base or name != "w")
+    return Workload("adapter" if base else "bottleneck", inputs, stages)
+
+
+def gradients(batch: int, rows: int, walked: int, depth: int, causal: bool = False) -> Workload:
+    """dk and dv of an attention, of its logarithms of sums and of what each row of out * dout sums up to (delta)."""
+    b, m, c, d, e = (Axis(n, x) for n, x in zip("bmcde", (batch, rows, walked, depth, depth), strict=True))
+    q, k, v, g = (Access(n, at("b", *axes)) for n, axes in (("q", "md"), ("k", "cd"), ("v", "ce"), ("g", "me")))
+    product, raised = (Access(n, at("b", "m", "c")) for n in ("products", "raised"))
+    lse, delta = (Access(n, at("b", "m")) for n in ("lse", "delta"))
+    share = call("exp", sub(mul(product, Literal(depth**-0.5)), lse))
+    slope = mul(mul(share, sub(raised, delta)), Literal(depth**-0.5))
+    seen = call("le", Position(axis_index("c")), Position(axis_index("m")))
+    share, slope = (call("where", seen, x, Literal(0.0)) if causal else x for x in (share, slope))
+    point, fold = (b, m, c), Reduction("sum", (m,))
+    stages = (
+        Stage("products", point, mul(q, k), Reduction("sum", (d,))),
+        Stage("raised", point, mul(g, v), Reduction("sum", (e,))),
+        Stage("dk", (b, c, d), mul(call("round_float16", slope), q), fold, "float16"),
+        Stage("dv", (b, c, e), mul(call("round_float16", share), g), fold, "float16"),
+    )
+    sizes = (("q", rows), ("k", walked), ("v", walked), ("g", rows))
+    inputs = [Tensor(n, (batch, size, depth), "float16") for n, size in sizes]
+    inputs += [Tensor(n, (batch, rows), "float32") for n in ("lse", "delta")]
+    return Workload("gradients", tuple(inputs), stages, output_names=("dk", "dv"))

@@ -69,7 +69,8 @@ _REDUCTIONS = (
 _ALONG_ONE = (
     "{x}.softmax({d})", "{x}.log_softmax({d})", "{x}.argmax({d})", "{x}.argmin({d}, keepdim=True)",
     "{x}.max({d})[0]", "{x}.min({d})[1]", "{x}.prod({d})", "F.normalize({x}, dim={d})", "{x} - {x}.mean({d}, True)",
-    "F.softmin({x}, {d})",
+    "F.softmin({x}, {d})", "{x}.cumsum({d})", "{x}.flip({d}).cumsum({d})", "{x}.tanh().cumprod({d})",
+    "{x}.cummax({d})[0]", "{x}.cummin({d})[1]", "({x} > 0).cumsum({d})",
 )  # fmt: skip
 _VIEWS = (
     "{x}.transpose({d}, {e})", "{x}.flatten()", "{x}.unsqueeze({d})", "{x}.squeeze()", "{x}[..., None]", "{x}[None]",
@@ -87,6 +88,8 @@ _MOVED = (
     "F.pad({x}, (1, 2))", "F.pad({x}, (0, 3), value=-1.5)", "F.pad({x}, (-1, 2), value=0.5)", "{x}.unfold({d}, 2, 1)",
     "{x}.unfold({d}, 3, 2).amax(-1)", "{x}[..., 1:] - {x}[..., :-1]", "{x}[..., ::2] * {x}[..., 1::2]",
     "{x}.expand(2, *{x}.shape).sum(0)", "{x}.tile((2,) * {x}.ndim)",
+    "({x}[..., 1::2] * {y}[..., :-1:2]).sum({d}) - (-{x}[..., :-1:2] * {y}[..., 1::2]).sum({d})",
+    "torch.stack(({x}[..., ::2] * 2, -{x}[..., ::2]), -1).flatten(-2)",
 )  # fmt: skip
 _MOVED_PLANES = (
     "F.pad({x}, (1, 1, 2, 0))", "F.pad({x}[None], (2, 1), mode='reflect')[0]", "{x}.tril(-1)",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from search_spaces import Axis, InputError, Reduction, Stage, Tensor, Workload
+from search_spaces import Axis, InputError, Reduction, Scan, Stage, Tensor, Workload
 from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import (
     Access,
@@ -24,6 +24,7 @@ from search_spaces.workloads.expressions.expression import (
     sub,
 )
 from search_spaces.workloads.expressions.walking import walk
+from search_spaces.workloads.scans import LEFT, RIGHT, operand
 
 SIZES = (1, 2, 3, 15, 16, 17, 31, 33, 49, 63, 65)
 FLOATS = ("float32", "bfloat16", "float16")
@@ -375,11 +376,42 @@ def neighbours(make: Maker) -> Workload:
     return make.outputs("neighbours", [pooled], ["pooled"])
 
 
+def scans(make: Maker) -> Workload:
+    """What is scanned along any axis, either way, of one value or of two, with work before and after it."""
+    axes = make.axes([f"a{i}" for i in range(int(make.rng.choice([1, 2, 2, 3])))])
+    along, reverse = axes[int(make.rng.integers(len(axes)))], make.chance(0.4)
+    order = [axes[i] for i in make.rng.permutation(len(axes))]
+    body = make.pointwise(make.tensor(order), axes, int(make.rng.integers(3)), gathers=False)
+    left, right = ([operand(side, n) for n in range(2)] for side in (LEFT, RIGHT))
+    if make.chance(0.4):
+        combine = (add(mul(left[0], right[1]), right[0]), mul(left[1], right[1]))
+        scan = Scan(along.name, ("first", "factor"), combine, reverse)
+        factor = call("tanh", make.tensor(make.some(order) or order))
+        stages = [Stage("first", axes, body, scan=scan), Stage("factor", axes, factor, scan=scan)]
+    else:
+        operator = make.one_of("add", "add", "maximum", "minimum", "mul")
+        body = call("tanh", body) if operator == "mul" else body
+        scan = Scan(along.name, ("first",), (call(operator, left[0], right[0]),), reverse)
+        stages = [Stage("first", axes, body, scan=scan)]
+    value: Expression = _whole(stages[0])
+    if make.chance(0.3):
+        rest = tuple(a for a in axes if a != along)
+        stages.append(Stage("fold", rest, value, _reduction(make.one_of("sum", "max"), along)))
+        value = sub(value, call("tanh", _whole(stages[-1])))
+    if make.chance(0.5):
+        stages.append(Stage("out", axes, make.pointwise(value, axes, 1, gathers=False)))
+    stored = [s.name for s in stages if make.chance(0.4)] or [stages[-1].name]
+    if stages[-1].name == "factor" and "first" not in stored:
+        # Which is read by nothing else.
+        stored.append("first")
+    return make.outputs("scans", stages, stored)
+
+
 _KINDS = ("row", "kept", "folded")
 STRUCTURES: tuple[Callable[[Maker], Workload], ...] = (
     *(product, product, rows, rows, elements, integers, several),
     *(folds, folds, neighbours),
-    *(rows_elsewhere, elements_elsewhere),
+    *(rows_elsewhere, elements_elsewhere, scans),
 )
 
 

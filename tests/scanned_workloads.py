@@ -119,6 +119,16 @@ def folded(n: int, m: int, reverse: bool = False) -> Workload:
     return make.workload("folded", out="float32", most="float32")
 
 
+def folded_twice(n: int, m: int, along: str = "c") -> Workload:
+    """The sum of running sums of what is shared out: folds of scans of folds."""
+    make = Build(r=n, c=m)
+    x, rest = make.input("x", "rc"), "r" if along == "c" else "c"
+    total = make.fold("total", rest, along, ex.call("abs", x))
+    (y,) = scan(make, "y", "rc", along, [ex.div(x, total)], [ex.add(left(), right())])
+    make.fold("all", rest, along, y)
+    return make.workload("folded_twice", all="float32")
+
+
 def twice(n: int, m: int) -> Workload:
     """Running sums of running sums."""
     make = Build(r=n, c=m)
@@ -158,6 +168,8 @@ SCANS = (
     running(3, 2500, dtype="bfloat16"),
     running(301, 37, along="r"),
     running(130, 70, along="r", reverse=True),
+    # Vectors of which one lane is left.
+    running(3, 49, "max", reverse=True, dtype="bfloat16"),
     recurrence(7, 133),
     recurrence(3, 1500, reverse=True, dtype="float16"),
     recurrence(133, 20, along="r"),
@@ -169,4 +181,16 @@ SCANS = (
     folded(5, 300),
     folded(3, 130, reverse=True),
     twice(4, 200),
+    folded_twice(3, 100),
+    folded_twice(64, 5, along="r"),
+)
+
+# With rows that several programs share.
+LONG = (
+    running(2, 5000),
+    running(2, 4999, "max", reverse=True),
+    running(3000, 40, along="r"),
+    recurrence(2, 5001),
+    recurrence(3000, 40, along="r", reverse=True),
+    running_place(1, 4100),
 )

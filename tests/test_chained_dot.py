@@ -22,7 +22,7 @@ from search_spaces.programs.statements import For, Map, statements
 from search_spaces.schedules.knobs import KnobValue, cover
 
 sys.path.append(str(Path(__file__).parent))
-from chained_workloads import Scores, attention, folded_product, paged_attention
+from chained_workloads import Scores, adapter, attention, folded_product, gradients, paged_attention
 
 H200 = target_named("h200")
 TRITON = TritonBackend()
@@ -65,7 +65,9 @@ def test_every_form_is_computed_within_the_tolerance(name: str) -> None:
 def test_triton_computes_the_same(triton_interpreter, name: str) -> None:
     workload = FORMS[name]
     inputs = random_inputs(workload, seed=0)
-    (schedule,) = schedules(workload, 1)
+    # Gluon has no interpreter.
+    space = spaces.build(workload, H200).restricted("chained_dot_gpu", specialize=["none"])
+    schedule = space.sample(np.random.default_rng(0))
     given = {t.name: x.numpy() for t, x in zip(workload.inputs, inputs, strict=True)}
     got = triton_interpreter.run_all(TRITON.render(schedule.program, ""), schedule.program, given)
     assert worst(workload, inputs, got) <= 1, schedule
@@ -163,6 +165,27 @@ def test_what_is_walked_may_lie_in_pages(depth: int) -> None:
     inputs[4][:] = torch.tensor([100, 13 * 16])
     for schedule in [*schedules(workload, 2), *shared_walks(workload, 2)]:
         got = interpret(schedule.program, [x.double().numpy() for x in inputs])
+        assert worst(workload, inputs, got) <= 1, schedule
+
+
+@pytest.mark.parametrize("base", [True, False])
+def test_two_products_whose_middle_fits_are_one_kernel(base: bool) -> None:
+    workload = adapter(50, 300, 200, 20, base=base)
+    inputs = random_inputs(workload, seed=0)
+    part, rng = spaces.build(workload, H200).restricted("chained_dot_gpu"), np.random.default_rng(0)
+    for schedule in [part.sample(rng) for _ in range(3)]:
+        assert len(schedule.program.kernels) == 1
+        got = interpret(schedule.program, [x.float().numpy() for x in inputs])
+        assert worst(workload, inputs, got) <= 1, schedule
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_several_products_are_folded_in_one_walk(causal: bool) -> None:
+    workload = gradients(2, 48, 80, 32, causal)
+    inputs = random_inputs(workload, seed=0)
+    inputs[4] += 5  # As large as logarithms of sums are.
+    for schedule in schedules(workload, 3):
+        got = interpret(schedule.program, [x.float().numpy() for x in inputs])
         assert worst(workload, inputs, got) <= 1, schedule
 
 

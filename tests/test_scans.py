@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,15 +19,16 @@ from autosched.checking import random_inputs, reference
 from autosched.checking.correctness import error_ratio, expect
 from autosched.machine import devices
 from autosched.standalone import references
+from cost_models.program_counts import count
 from search_spaces import InputError, Schedule, Workload
 from search_spaces.devices.target import GPUS
 from search_spaces.programs.interpreter import interpret
-from search_spaces.programs.statements import Scan, statements
+from search_spaces.programs.statements import Map, Scan, Statement, statements
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.walking import accesses
 
 sys.path.append(str(Path(__file__).parent))
-from scanned_workloads import SCANS, counted, left, recurrence, renamed, right, running, running_place, scan
+from scanned_workloads import LONG, SCANS, counted, left, recurrence, renamed, right, running, running_place, scan
 from structured_workloads import Build
 
 H200 = GPUS["h200"]
@@ -60,7 +62,7 @@ def test_kernels_of_a_cpu_compute_scans(workload: Workload) -> None:
             assert error_ratio(output, expected) <= 1, str(schedule)
 
 
-CASES = [pytest.param(w, sketch, id=f"{w.label}-{sketch}") for w in SCANS for sketch in sketches(w)]
+CASES = [pytest.param(w, sketch, id=f"{w.label}-{sketch}") for w in (*SCANS, *LONG) for sketch in sketches(w)]
 
 
 @pytest.mark.parametrize(("workload", "sketch"), CASES)
@@ -78,6 +80,7 @@ SMALL = (
     recurrence(3, 70, reverse=True),
     running_place(3, 20),
     counted(2, 33),
+    running(1, 2050),
 )
 
 
@@ -92,7 +95,9 @@ def test_triton_computes_scans_as_the_interpreter_does(workload: Workload, trito
             np.testing.assert_allclose(mine, wanted, rtol=1e-5, atol=1e-5, err_msg=str(schedule))
 
 
-@pytest.mark.parametrize("workload", [running(8, 100), recurrence(64, 64, along="r")], ids=lambda w: w.label)
+@pytest.mark.parametrize(
+    "workload", [running(8, 100), recurrence(64, 64, along="r"), recurrence(2, 2500)], ids=lambda w: w.label
+)
 def test_scans_compile_without_a_gpu(workload: Workload) -> None:
     for sketch in sketches(workload):
         (schedule,) = sampled(workload, sketch, 1)
@@ -175,3 +180,24 @@ def test_scans_are_printed_as_plain_pytorch(workload: Workload) -> None:
     results = made if isinstance(made, tuple) else (made,)
     for got, wanted in zip(results, reference.evaluate(workload, inputs), strict=True):
         torch.testing.assert_close(got.to(wanted.dtype), wanted)
+
+
+def test_combinations_are_counted_as_operations_for_every_step_of_a_tile() -> None:
+    (schedule,) = sampled(recurrence(8, 128), "row_whole", 1)
+    (scan,) = [s for k in schedule.program.kernels for s in statements(k.body) if isinstance(s, Scan)]
+    without = dataclasses.replace(
+        schedule.program.kernels[0], body=tuple(_without_scan(schedule.program.kernels[0].body))
+    )
+    program = dataclasses.replace(schedule.program, kernels=(without,))
+    (whole,), (rest,) = count(schedule.program), count(program)
+    elements = scan.dsts[0].elements
+    # Halving 128 columns takes 7 steps, of two products and a sum each.
+    assert whole.map_flops - rest.map_flops == pytest.approx(elements * 7 * 3 - 2 * elements)
+
+
+def _without_scan(body: tuple[Statement, ...]) -> Iterator[Statement]:
+    for statement in body:
+        if isinstance(statement, Scan):
+            yield from (Map(d, "abs", (s,)) for d, s in zip(statement.dsts, statement.srcs, strict=True))
+        else:
+            yield statement

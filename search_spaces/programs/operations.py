@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from search_spaces.workloads.dtypes import round_to
+
 Array = np.ndarray
 
 
@@ -120,5 +122,6 @@ OPERATIONS: Mapping[str, Callable[..., Array]] = {
     "shift_left": _shift_left,
     "shift_right": _shift_right,
     "cast": lambda x: x,
+    "round_bfloat16": lambda x: round_to(x, "bfloat16"),
 }
 FOLDS: Mapping[str, Callable[..., Array]] = {"sum": np.sum, "max": np.max, "min": np.min, "prod": np.prod}

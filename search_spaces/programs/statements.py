@@ -319,3 +319,24 @@ def produced(statement: Statement) -> tuple[Tile, ...]:
             return (dst,)
         case _:
             return ()
+
+
+def read(statement: Statement) -> tuple[str, ...]:
+    """The names of the tiles that a statement reads."""
+    match statement:
+        case Map(arguments=arguments):
+            return tuple(a for a in arguments if isinstance(a, str))
+        case Gather(index=index):
+            return tuple(i for i in index if isinstance(i, str))
+        case Dot(dst=dst, a=a, b=b):
+            return (dst.name, a, b)
+        case Reduce(src=src) | Regroup(src=src) | Split(src=src) | Deinterleave(src=src):
+            return (src,)
+        case Store(src=src) | View(src=src):
+            return (src,)
+        case Scan(srcs=srcs):
+            return srcs
+        case Interleave(src=sources):
+            return sources
+        case _:
+            return ()

@@ -19,11 +19,14 @@ from search_spaces.programs.lowering import buffers
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.schedules.knobs import Values
 from search_spaces.schedules.space import Sketch
+from search_spaces.sketches.chains.chain_bodies import finished, held, walked
 from search_spaces.sketches.chains.chain_knobs import chain_knobs, chain_seeds
+from search_spaces.sketches.chains.chain_program import ChainProgram
 from search_spaces.sketches.chains.chain_rules import DECIDED_FIRST, chain_rules
-from search_spaces.sketches.chains.chain_tiles import ChainBody, ChainTile
+from search_spaces.sketches.chains.chain_tiles import ChainTile
 from search_spaces.sketches.chains.shared_walk import joining, store_parts, workspaces
-from search_spaces.structure.chains import Chain, chain_of
+from search_spaces.structure.chain import Chain
+from search_spaces.structure.chains import chain_of
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Workload
 
@@ -52,12 +55,12 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
 def _lower(chain: Chain, target: Target, values: Values) -> TileProgram:
     tile = ChainTile(chain, values)
     names = Names({s.name for s in chain.workload.stages})
-    body = ChainBody(tile, names)
+    program = ChainProgram(tile, names)
     grid, name = tile.grid(target.num_sms), chain.workload.name
     if tile.splits == 1:
-        statements = body.held() if tile.held else [*body.walked(), *body.finished()]
+        statements = held(program) if tile.held else [*walked(program), *finished(program)]
         kernel = Kernel(name, grid, tuple(statements), tile.launch())
         return TileProgram(name, buffers(chain.workload), (kernel,))
-    first = Kernel(f"{name}_parts", grid, (*body.walked(), *store_parts(body)), tile.launch())
+    first = Kernel(f"{name}_parts", grid, (*walked(program), *store_parts(program)), tile.launch())
     parts = workspaces(chain, tile.splits)
     return TileProgram(name, buffers(chain.workload, *parts), (first, joining(chain, values)))

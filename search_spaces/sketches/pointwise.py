@@ -24,6 +24,7 @@ from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Value
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.points.flat_rows import SIZES, FlatRows, why_not_flat
+from search_spaces.sketches.points.rounding_in_pairs import rounding_in_pairs
 from search_spaces.sketches.points.tiled_axes import LEAST_COLUMNS, NO_AXIS, TiledAxes, tiled_axes
 from search_spaces.sketches.points.unrolling import COLUMNS as COLUMNS_WRITTEN_OUT
 from search_spaces.sketches.points.unrolling import ROWS as ROWS_WRITTEN_OUT
@@ -88,7 +89,7 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
         Sketch(
             "pointwise",
             knobs,
-            lambda values: _lower(structure, axes, target, values),
+            lambda values: rounding_in_pairs(_lower(structure, axes, target, values), target),
             legality_knobs=tuple(x for x in (*_TILED, *UNROLLED, "flat", "warps") if x in named),
             rules=_rules(axes, named),
             decided_first=tuple(x for x in ("flat",) if x in named),

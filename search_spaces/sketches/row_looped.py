@@ -26,6 +26,7 @@ from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest, padded
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
+from search_spaces.sketches.points.rounding_in_pairs import rounding_in_pairs
 from search_spaces.sketches.pointwise import PREFETCH_BYTES, launch
 from search_spaces.sketches.rows.aligned_rows import (
     ADDED,
@@ -46,7 +47,7 @@ from search_spaces.sketches.rows.row_parts import (
     storing,
 )
 from search_spaces.sketches.rows.running_folds import Walks, alike, reduce_columns, walks_on
-from search_spaces.sketches.rows.scanning import check_carried, scanning
+from search_spaces.sketches.rows.scanning import scanning
 from search_spaces.sketches.rows.thread_parts import accumulated, accumulations
 from search_spaces.structure.axes import Structure
 from search_spaces.workloads.expressions.affine import Affine
@@ -58,8 +59,10 @@ COLUMNS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 COLUMNS_ACROSS = (1, 2, 4, 8, 16, 32, 64, 128)
 COLUMNS_ACROSS_CPU = (1, 2, 4, 8, 16)
 # (rows, columns, warps, stages) of tiles to start from: 16 to 64 elements a thread, one iteration in flight or more.
-_SEEDS = ((1, 2048, 4, 1), (1, 4096, 8, 2), (4, 512, 4, 2), (1, 8192, 16, 1))
+_SEEDS = ((1, 2048, 4, 1), (1, 4096, 4, 1), (1, 4096, 8, 2), (4, 512, 4, 2), (1, 8192, 16, 1))
 _SEEDS_OUTER = ((64, 32, 4, 1), (128, 32, 4, 2), (256, 16, 4, 1), (32, 64, 4, 1), (512, 16, 8, 2))
+# Of scans, which fold across the threads of a tile in every iteration: few rows, and many columns.
+_SEEDS_SCANNED = ((16, 128, 4, 3), (32, 128, 8, 3), (16, 128, 4, 2), (32, 64, 4, 3))
 # Rows of a tile to start from on a CPU: of running values of float32, a quarter to half of a first-level cache.
 _START_ROWS_CPU = 4096
 
@@ -67,7 +70,8 @@ _START_ROWS_CPU = 4096
 def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     """One sketch for reductions."""
     structure = rows_on(workload, target)
-    check_carried(structure)
+    if structure.folds_scans_of_folds:
+        raise UnmatchedError("scans of folds are folded, which takes whole rows in a tile")
     if structure.scans and target.kind != "gpu" and not structure.outer:
         raise UnmatchedError("a CPU scans whole rows, of any length")
     walks, where = walks_on(structure, target), unchanged(structure)
@@ -79,7 +83,7 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
         Sketch(
             "row_looped",
             knobs,
-            lambda values: _lower(structure, target, values, of_rows, where, aligned),
+            lambda values: rounding_in_pairs(_lower(structure, target, values, of_rows, where, aligned), target),
             ("rows", "columns", "warps", "stages", *([ALIGNED.name] if aligned else [])),
             rules=(Rule(("online", ALIGNED.name), walks.why_not_aligned),) if aligned else (),
             seeds=with_aligned(seeds) if aligned else seeds,
@@ -125,7 +129,8 @@ def _seeds(structure: Structure, walks: Walks, knobs: tuple[Knob, ...]) -> tuple
     own = {k.name: k for k in knobs}
     own_thread = "thread" if "thread" in accumulations(structure) else "row"
     seeds = []
-    for (rows, columns, warps, stages), online in product(_SEEDS_OUTER if structure.outer else _SEEDS, walks.starts):
+    across = _SEEDS_SCANNED if structure.scans else _SEEDS_OUTER
+    for (rows, columns, warps, stages), online in product(across if structure.outer else _SEEDS, walks.starts):
         # By point an exponential more is computed for every element of what is rescaled.
         by_thread = online and len(walks.starts) == 1 and not structure.outer
         values = {

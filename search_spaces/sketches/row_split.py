@@ -24,6 +24,7 @@ from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.schedules.knobs import Choice, Knob, Values, nearest
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
+from search_spaces.sketches.points.rounding_in_pairs import rounding_in_pairs
 from search_spaces.sketches.pointwise import PREFETCH_BYTES, launch
 from search_spaces.sketches.row_looped import column_tiling
 from search_spaces.sketches.rows.aligned_rows import ADDED, ALIGNED, AlignedRows, aligned_rows, with_aligned
@@ -67,10 +68,10 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     if target.kind != "gpu":
         _check_on_cpu(structure, target)
     if structure.scans:
-        raise UnmatchedError(f"{structure.scans[0].name} is a scan, which is not shared among programs")
+        raise UnmatchedError(f"{structure.scans[0].name} is a scan")
     if structure.kept:
         raise UnmatchedError("folds of folds are not shared among programs")
-    if not _splits(structure, target):
+    if not splits(structure, target):
         raise UnmatchedError(f"rows of {_points(structure)} elements are too short to share among programs")
     walks, on_cpu = walks_on(structure, target), target.kind != "gpu"
     aligned = aligned_rows(structure, target)
@@ -82,7 +83,9 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
         Sketch(
             "row_split",
             knobs,
-            lambda values: _lower(structure, target, values, walks.when(values.flag("online")), aligned),
+            lambda values: rounding_in_pairs(
+                _lower(structure, target, values, walks.when(values.flag("online")), aligned), target
+            ),
             ("rows", "split", "columns", "warps", "stages", *([ALIGNED.name] if aligned else [])),
             rules=tuple(rules),
             seeds=with_aligned(seeds) if aligned else seeds,
@@ -115,7 +118,7 @@ def _points(structure: Structure) -> int:
     return math.prod(x.extent for x in structure.reduced)
 
 
-def _splits(structure: Structure, target: Target) -> tuple[int, ...]:
+def splits(structure: Structure, target: Target) -> tuple[int, ...]:
     """Into how many parts a row can be cut that are worth it for as many rows as a program may have."""
     highest = min(structure.rows, ROWS_OUTER[-1]) if structure.outer else 1
     most = SPLITS[-1] if target.kind == "gpu" else _PARTS_PER_THREAD * target.num_sms
@@ -135,7 +138,7 @@ def _knobs(structure: Structure, target: Target, walks: Walks) -> tuple[Knob, ..
     if len(structure.reduced) > 1:
         shared = columns.values
     shared_knobs: tuple[Knob, ...] = (
-        Choice("split", _splits(structure, target)),
+        Choice("split", splits(structure, target)),
         row_tiling(structure, target),
         replace(columns, values=shared or columns.values[:1]),
         Choice("online", walks.choices),

@@ -21,6 +21,7 @@ from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.schedules.knobs import Choice, Knob, Values, nearest, padded
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
+from search_spaces.sketches.points.rounding_in_pairs import rounding_in_pairs
 from search_spaces.sketches.pointwise import PERSISTENT_PROGRAMS_PER_SM, PREFETCH_BYTES, launch
 from search_spaces.sketches.rows.aligned_rows import ADDED, ALIGNED, AlignedRows, aligned_rows, with_aligned
 from search_spaces.sketches.rows.row_parts import ROWS_OUTER, RowTiles, fold_along, row_tiling, rows_on
@@ -56,7 +57,7 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
         Sketch(
             "row_whole",
             knobs,
-            lambda values: _lower(structure, target, values, aligned),
+            lambda values: rounding_in_pairs(_lower(structure, target, values, aligned), target),
             ("rows", "warps", *([ALIGNED.name] if aligned else [])),
             rules=(Rule(("rows", ALIGNED.name), lambda v: _why_too_long(structure, target, v, aligned)),)
             if aligned

@@ -1,4 +1,5 @@
-"""What scheduling needs of a workload: its axes by what becomes of them, its folds and outputs, its contractions.
+"""What scheduling needs of a workload: its axes by what becomes of them, its folds and outputs, its contractions and
+chains.
 
 Imports `workloads`; knows nothing of schedules.
 """

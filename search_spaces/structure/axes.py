@@ -29,6 +29,9 @@ from search_spaces.workloads.expressions.walking import accesses
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis, Stage, Workload
 
+# Positions of an axis that tiles of any kernel hold at once.
+_MOST_HELD = 4096
+
 
 @dataclass(frozen=True)
 class Structure:
@@ -99,6 +102,11 @@ class Structure:
             s.reduction is None or set(s.reduction.axes) != set(self.reduced) or self.depends_on_parts(s)
             for s in self.read_folds(stage)
         )
+
+    @property
+    def folds_scans_of_folds(self) -> bool:
+        """Whether some fold is of scans that are of other folds, which no walk over the columns has in time."""
+        return any(self.read_scans([fold]) and self.read_folds(fold) for fold in self.folds)
 
     @property
     def backwards(self) -> bool:
@@ -202,6 +210,8 @@ def _reducing(workload: Workload, folds: Sequence[Stage]) -> Structure:
         rows = tuple(sorted(rows, key=lambda x: x == inner))
     even = all(w.get(inner, 1) == 1 for w in walks)
     found = Structure(workload, rows, tuple(reduced), tuple(folds), outer, even, len(kept), tuple(scans))
+    if found.folds_scans_of_folds and column.extent > _MOST_HELD:
+        raise UnmatchedError(f"{scans[0].name} is of folds, and is folded, along more than {_MOST_HELD} positions")
     return _in_two_steps(found) if kept else found
 
 

@@ -79,18 +79,7 @@ def _var_mean(
 ) -> tuple[Value, Value]:
     over = dims_of(dim, len(x.shape))
     variance, mean = _moments(result, x, over, 1.0 if correction is None else correction)
-    if _count(x, over) > 1:
-        mean = result.elementwise(_finite, mean, name=f"{result.name}_moved", shape=mean.shape, dtype="float32")
     return _finished(result, variance, over, keepdim), _finished(result, mean, over, keepdim)
-
-
-def _finite(mean: ex.Expression) -> ex.Expression:
-    """NaN for an infinite mean: PyTorch's moves to infinity with one element, and with the next one from there.
-
-    Where the infinite element is the last one that it adds, PyTorch's stays infinite.
-    """
-    away = ex.sub(mean, mean)
-    return ex.call("where", ex.call("eq", away, away), mean, away)
 
 
 def _var(result: Result, x: Value, dim: Any = None, *, correction: float | None = None, keepdim: bool = False) -> Value:

@@ -52,9 +52,11 @@ def _extreme_and_place(operator: str) -> Callable[..., tuple[Value, ...]]:
 
     def rule(result: Result, x: Value, dim: int) -> tuple[Value, ...]:
         rank = len(x.shape)
+        if not rank or x.shape[dim] == 1:
+            return x, result.constant(0.0, shape=x.shape, dtype="int64")
         whole = not is_float(x.dtype)
         held = converted(x, "int64") if whole else x
-        at = counted(x.shape[dim] if rank else 1, max(1, rank), dim % rank if rank else 0, f"{result.name}_at")
+        at = counted(x.shape[dim], rank, dim % rank, f"{result.name}_at")
         places = result.elementwise(
             lambda _, p: p, held, at, name=f"{result.name}_places", shape=x.shape, dtype="int64"
         )

@@ -23,8 +23,7 @@ def laid_out_results(results: Sequence[Value], strides: Sequence[tuple[int, ...]
     """The results as PyTorch's lie: each once, and views of one another are views of that."""
     wanted = list(zip(results, strides, strict=True))
     whole = {r: laid_out(r, s) for r, s in wanted if s is not None and not isinstance(r, View)}
-    parts = {(r, s): _part_of(whole, r, s) for r, s in wanted if s is not None and isinstance(r, View)}
-    return [r if s is None else whole.get(r) or parts[r, s] for r, s in wanted]
+    return [_part_of(whole, r, s) if s is not None and isinstance(r, View) else whole.get(r, r) for r, s in wanted]
 
 
 def _part_of(whole: Mapping[Value, Value], view: View, strides: tuple[int, ...]) -> Value:

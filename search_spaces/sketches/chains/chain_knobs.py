@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from search_spaces.devices.descriptors import why_not_describable, why_not_storable
 from search_spaces.devices.target import Target
@@ -12,8 +12,8 @@ from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Value
 from search_spaces.sketches.chains.specialized_walks import is_specialized, specialized_seeds
 from search_spaces.sketches.chains.walk_parts import mask_of
 from search_spaces.sketches.dots.specialization import KINDS
-from search_spaces.structure.chains import Chain
-from search_spaces.workloads.workload import Tensor
+from search_spaces.structure.chain import LONGEST_CARRIED, Chain
+from search_spaces.workloads.workload import Axis, Tensor
 
 # Rows and columns of a dot (PTX ISA, shapes of mma and wgmma).
 _TILES = (16, 32, 64, 128, 256)
@@ -27,6 +27,8 @@ _GROUPS = (1, 2, 4, 8, 16, 32, 64, 128)
 # The same where a tile holds whole rows: fewer of them, the longer they are.
 _HELD_STARTS = tuple((m, 0, warps, 3) for m, warps in ((128, 8), (64, 4), (64, 8), (32, 4), (32, 8), (16, 4)))
 _START_DEPTH = 64
+# (m, carried, warps, stages) where what is carried is cut among programs.
+_CUT_STARTS = ((128, 256, 8, 3), (256, 128, 8, 3), (128, 128, 8, 4), (128, 128, 4, 3), (64, 128, 4, 4), (64, 256, 4, 3))
 # Rows up to here leave most of a tile empty: (m, c, warps, stages) for these, and programs for each multiprocessor.
 _FEW_ROWS = 16
 _FEW_STARTS = ((16, 64, 4, 3), (16, 128, 4, 3), (16, 64, 2, 4), (16, 32, 2, 4), (16, 128, 8, 2), (16, 64, 4, 5))
@@ -50,9 +52,7 @@ def chain_knobs(chain: Chain, target: Target) -> dict[str, Knob]:
         UnmatchedError: tiles would be too large.
     """
     carried = [x for p in chain.carried.values() for x in p.carried]
-    for axis in carried:
-        if axis.extent > _LONGEST:
-            raise UnmatchedError(f"{axis.extent} sums a row along {axis.name}; at most {_LONGEST} stay in registers")
+    cut = _cut(chain, carried)
     depth = max((x for p in chain.inner for x in p.summed), key=lambda x: x.extent)
     whole = (padded(max(16, depth.extent)),)
     looped = tuple(t for t in _DEPTH_TILES if t < depth.extent)
@@ -61,6 +61,7 @@ def chain_knobs(chain: Chain, target: Target) -> dict[str, Knob]:
     depths = (*looped, *(whole if depth.extent <= _LONGEST or not looped else ()))
     triangular = bool(mask_of(chain).forms)
     neighbours = chain.outer[-1].extent if triangular and chain.outer else 1
+    neighbours = chain.m.extent // _TILES[0] if cut else neighbours
     # Points are counted for all rows of a program together.
     shared = chain.why_held is None and not any(f.counts for f in chain.walk.folds)
     points = math.prod(x.extent for x in chain.walked)
@@ -68,6 +69,7 @@ def chain_knobs(chain: Chain, target: Target) -> dict[str, Knob]:
         _tiling("m", chain.m.extent, "grid"),
         _tiling("c", chain.c.extent, "loop") if chain.why_held is None else _whole("c", chain),
         Tiling("d", depth.extent, ("loop", "tile"), tuple(cover(depth.extent, (t,)) for t in depths)),
+        *cut,
         Choice("order", ("ascending", "descending") if triangular else ("ascending",)),
         Choice("group", tuple(g for g in _GROUPS if g < 2 * neighbours)),
         Choice("grid", ("tiles", "persistent"), ordered=False),
@@ -88,6 +90,19 @@ def chain_knobs(chain: Chain, target: Target) -> dict[str, Knob]:
 def _tiling(name: str, extent: int, level: str) -> Tiling:
     fitting = [s for s in _TILES if s < 2 * extent] or [_TILES[0]]
     return Tiling(name, extent, (level, "tile"), tuple(cover(extent, (s,)) for s in fitting))
+
+
+def _cut(chain: Chain, carried: Sequence[Axis]) -> tuple[Tiling, ...]:
+    """How much a program has of what is carried, where a tile holds all that is walked and that is too long.
+
+    Raises:
+        UnmatchedError: several axes would have to be cut.
+    """
+    if not chain.beside and all(x.extent <= LONGEST_CARRIED for x in carried):
+        return ()
+    if len({*carried}) != 1 or any(p.carried != chain.beside[0].carried for p in chain.beside):
+        raise UnmatchedError(f"sums of {len({*carried})} kinds of columns would have to be cut among programs")
+    return (_tiling("e", carried[0].extent, "grid"),)
 
 
 def _whole(name: str, chain: Chain) -> Tiling:
@@ -126,13 +141,14 @@ def chain_seeds(chain: Chain, target: Target, knobs: Mapping[str, Knob]) -> tupl
         starts = _HELD_STARTS
     seeds = [] if few or chain.why_held else list(specialized_seeds(chain, knobs))
     for descriptors in (True, False) if "descriptor" in knobs["walked_load"].values else (False,):
-        for m, c, warps, stages in starts:
+        for m, c, warps, stages in starts if "e" not in knobs else _CUT_STARTS:
             values: dict[str, KnobValue] = {name: k.values[0] for name, k in knobs.items()}
             values |= {
                 "m": nearest(knobs["m"], m),
                 "c": nearest(knobs["c"], max(c, 1)),
                 "d": nearest(knobs["d"], _START_DEPTH),
             }
+            values |= {"e": nearest(knobs["e"], c)} if "e" in knobs else {}
             values |= {"warps": warps, "stages": stages, "order": knobs["order"].values[-1]}
             values["split"] = nearest(knobs["split"], _wanted_parts(chain, target, Values(values)))
             values["group"] = nearest(knobs["group"], 8) if values["split"] == 1 else 1

@@ -11,13 +11,13 @@ from search_spaces.devices.warps import MAX_REGISTERS, WARP
 from search_spaces.schedules.knobs import Knob, Values
 from search_spaces.schedules.rules import Rule
 from search_spaces.sketches.chains.specialized_walks import specialization_rules
-from search_spaces.structure.chains import Chain
+from search_spaces.structure.chain import Chain
 
 # Programs that share walks are for multiprocessors that would have nothing to do.
 _PROGRAMS_PER_SM = 8
 # The order in which knobs are decided: from the tiles outward.
 DECIDED_FIRST = (
-    *("m", "c", "d", "warps", "split", "grid", "per_sm", "order", "group", "rows_load", "walked_load", "store"),
+    *("m", "c", "e", "d", "warps", "split", "grid", "per_sm", "order", "group", "rows_load", "walked_load", "store"),
     *("specialize", "overlap", "max_registers", "stages"),
 )
 
@@ -27,7 +27,7 @@ def chain_rules(chain: Chain, target: Target, knobs: Mapping[str, Knob]) -> tupl
     rules = _ChainRules(chain, target)
     return (
         Rule(("grid", "per_sm"), _why_not_walked),
-        Rule(("m", "c", "warps"), rules.why_too_many_sums),
+        Rule(("m", "c", *(("e",) if "e" in knobs else ()), "warps"), rules.why_too_many_sums),
         Rule(("m", "c", "split"), rules.why_not_split),
         Rule(("split", "group"), _why_not_in_turn),
         Rule(("split", "store"), _why_not_stored),
@@ -43,7 +43,9 @@ class _ChainRules:
     def why_too_many_sums(self, values: Values) -> str | None:
         """Sums and points stay in registers; what a compiler needs beside them its backend says."""
         threads = WARP * values.integer("warps")
-        carried = sum(x.extent for p in self.chain.carried.values() for x in p.carried)
+        # What is added to sums beside the inner ones goes to their registers.
+        products = self.chain.beside or tuple(self.chain.carried.values())
+        carried = sum(values.tile("e") if "e" in values else x.extent for p in products for x in p.carried)
         need = values.tile("m") * (values.tile("c") * len(self.chain.inner) + carried) // threads
         if need < MAX_REGISTERS:
             return None

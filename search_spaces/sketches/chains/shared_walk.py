@@ -16,9 +16,11 @@ from search_spaces.programs.statements import Load, Statement, Store
 from search_spaces.programs.tile_program import Buffer, Kernel, Launch
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.schedules.knobs import Values, cover, padded
-from search_spaces.sketches.chains.chain_tiles import ChainBody, ChainTile
+from search_spaces.sketches.chains.chain_bodies import finished
+from search_spaces.sketches.chains.chain_program import ChainProgram
+from search_spaces.sketches.chains.chain_tiles import ChainTile
 from search_spaces.sketches.rows.row_parts import folded_in, spread
-from search_spaces.structure.chains import Chain
+from search_spaces.structure.chain import Chain
 from search_spaces.structure.dependent_folds import Fold
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis
@@ -46,18 +48,18 @@ def _axes(chain: Chain, fold: Fold) -> tuple[Axis, ...]:
     return (*chain.outer, chain.m, *(product.carried if product else ()))
 
 
-def store_parts(body: ChainBody) -> list[Statement]:
+def store_parts(program: ChainProgram) -> list[Statement]:
     """Store the running values of a program's part of the walk."""
-    chain, emitter = body.chain, body.emitter()
+    chain, emitter = program.chain, program.emitter()
     for fold in chain.walk.folds:
-        buffer = _workspace(chain, fold, body.tile.splits)
-        stored = spread(emitter, body.running[fold.name], {chain.m.name: body.tile.values.tile("m")})
-        emitter.body.append(Store(buffer.name, _place(body, fold, Slice(start_of(("c.split", 1)))), stored.name))
+        buffer = _workspace(chain, fold, program.tile.splits)
+        stored = spread(emitter, program.running[fold.name], {chain.m.name: program.tile.values.tile("m")})
+        emitter.body.append(Store(buffer.name, _place(program, fold, Slice(start_of(("c.split", 1)))), stored.name))
     return emitter.body
 
 
-def _place(body: ChainBody, fold: Fold, parts: Slice) -> tuple[Slice, ...]:
-    return (parts, *(body.tile.place[x.name] for x in _axes(body.chain, fold)))
+def _place(program: ChainProgram, fold: Fold, parts: Slice) -> tuple[Slice, ...]:
+    return (parts, *(program.tile.place[x.name] for x in _axes(program.chain, fold)))
 
 
 def joining(chain: Chain, values: Values) -> Kernel:
@@ -70,15 +72,15 @@ def joining(chain: Chain, values: Values) -> Kernel:
     own = Values({**values, "m": cover(chain.m.extent, (height,)), "order": "ascending", "group": 1, "split": 1})
     own.update({"grid": "tiles", "rows_load": "pointer", "store": "pointer"})
     tile = ChainTile(chain, own, portion)
-    body = ChainBody(tile, Names({s.name for s in chain.workload.stages}))
-    running = body.running
+    program = ChainProgram(tile, Names({s.name for s in chain.workload.stages}))
+    running = program.running
     parts: dict[str, Tile] = {}
     loads: list[Statement] = []
     for fold in chain.walk.folds:
         whole = running[fold.name]
-        part = Tile(body.names.fresh(f"{fold.name}_parts"), ("s", *whole.axes), (splits, *whole.shape), whole.dtype)
-        place = _place(body, fold, Slice(start_of(), splits))
+        part = Tile(program.names.fresh(f"{fold.name}_parts"), ("s", *whole.axes), (splits, *whole.shape), whole.dtype)
+        place = _place(program, fold, Slice(start_of(), splits))
         loads.append(Load(part, _workspace(chain, fold, splits).name, place))
         parts[fold.name] = part
-    statements = (*loads, *body.folds.join(parts, running, "s"), *body.finished())
+    statements = (*loads, *program.folds.join(parts, running, "s"), *finished(program))
     return Kernel(f"{chain.workload.name}_join", tile.grid(1), statements, Launch(num_warps=_WARPS))

@@ -18,7 +18,7 @@ from search_spaces.devices.warps import GROUP_ROWS, WARP_GROUP
 from search_spaces.schedules.knobs import Knob, KnobValue, Values, nearest
 from search_spaces.schedules.rules import Rule
 from search_spaces.sketches.dots.specialization import CAPABILITY, MAX_COLUMNS
-from search_spaces.structure.chains import Chain
+from search_spaces.structure.chain import Chain
 from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.expressions.expression import Access
 

@@ -51,7 +51,8 @@ def rows_on(workload: Workload, target: Target) -> Structure:
         return found
     if product and product.is_tiled_dot and product.is_row_major:
         raise UnmatchedError(f"{product.dots[0].stage} is a product of two tensors, for dots")
-    return replace(found, outer=False) if found.outer and not found.even else found
+    walked = found.even and not found.folds_scans_of_folds
+    return replace(found, outer=False) if found.outer and not walked else found
 
 
 @dataclass(frozen=True)

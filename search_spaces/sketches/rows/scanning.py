@@ -9,12 +9,11 @@ Where nothing is known that changes nothing, a number says whether there was a t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from search_spaces.errors import UnmatchedError
 from search_spaces.programs.lowering import Emitter
-from search_spaces.programs.statements import Combination, Fill, Map, Scan, Statement, View
+from search_spaces.programs.statements import Combination, Fill, Load, Map, Position, Scan, Statement, View
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.sketches.rows.row_parts import RowTiles, folded_in, spread
 from search_spaces.structure.axes import Structure
@@ -34,17 +33,6 @@ def together(scans: Sequence[Stage]) -> list[tuple[Stage, ...]]:
     members = {s.scan.members: s.scan.members for s in scans if s.scan}
     named = {s.name: s for s in scans}
     return [tuple(named[m] for m in names) for names in members]
-
-
-def check_carried(structure: Structure) -> None:
-    """Refuse what one walk over the columns cannot carry.
-
-    Raises:
-        UnmatchedError: folds of scans of folds.
-    """
-    for fold in structure.folds:
-        if structure.read_scans([fold]) and structure.read_folds(fold):
-            raise UnmatchedError(f"{fold.name} folds scans, and is computed from other folds")
 
 
 def scanning(rows: RowTiles, stages: Iterable[Stage], names: Names) -> tuple[RowTiles, list[Statement]]:
@@ -99,6 +87,17 @@ class Scanning:
         starts = {s.name: start(group) or 0 for group in together(self.scans) for s in group}
         return [Fill(tile, starts.get(name, 0)) for name, tile in self.carries.items()]
 
+    def start_from(self, buffers: Mapping[str, str], place: tuple[Slice, ...], part: Affine) -> list[Statement]:
+        """What is carried to the first turn of a part: the values of its buffer there, of every scan; where the place
+        is outside of that, nothing.
+        """
+        starts = {s.name: start(group) or 0 for group in together(self.scans) for s in group}
+        body: list[Statement] = [Load(self.carries[n], b, place, starts[n]) for n, b in buffers.items()]
+        if _STARTED in self.carries:
+            at = Tile(self.names.fresh("part"), (), ())
+            body += [Position(at, Slice(part)), Map(self.carries[_STARTED], "minimum", (at.name, 1.0))]
+        return body
+
     def all(self, emitter: Emitter, columns: Slice) -> None:
         """Scan the columns at which the emitter is, so that it knows the results."""
         for group in together(self.scans):
@@ -109,7 +108,11 @@ class Scanning:
     def scan(self, emitter: Emitter, group: Sequence[Stage], columns: Slice) -> None:
         """Scan the columns by one of the scans."""
         elements = [self._elements(emitter, stage, columns) for stage in group]
-        values = elements if columns.extent is None else self._within(emitter, group, elements)
+        values = elements
+        if columns.extent is not None:
+            statement = self._within(group, elements)
+            emitter.body.append(statement)
+            values = [*statement.dsts]
         emitter.tiles.update({s.name: value for s, value in zip(group, values, strict=True)})
         if self.carries:
             self._carry(emitter, group, columns)
@@ -119,49 +122,16 @@ class Scanning:
         whole = self.rows.points("", columns, folded_in(stage))
         return spread(emitter, value, dict(zip(whole.axes, whole.shape, strict=True)))
 
-    def _within(self, emitter: Emitter, group: Sequence[Stage], elements: Sequence[Tile]) -> list[Tile]:
+    def _within(self, group: Sequence[Stage], elements: Sequence[Tile]) -> Scan:
         """The scan of the columns alone."""
-        scan, axis = group[0].scan, self.rows.structure.column.name
-        assert scan is not None
-        dsts = tuple(
-            Tile(self.names.fresh(s.name), x.axes, x.shape, folded_in(s)) for s, x in zip(group, elements, strict=True)
-        )
-        combine = self._combination(group)
-        emitter.body.append(Scan(dsts, tuple(x.name for x in elements), axis, combine, scan.reverse))
-        return [*dsts]
-
-    def _combination(self, group: Sequence[Stage]) -> Combination:
-        """The combination of the group on tiles of one element."""
-        scan = group[0].scan
-        assert scan is not None
-        sides = {
-            side: tuple(Tile(self.names.fresh(f"{s.name}_{side}"), (), (), folded_in(s)) for s in group)
-            for side in (LEFT, RIGHT)
-        }
-        emitter = Emitter({}, {}, self.names, tiles={t.name: t for tiles in sides.values() for t in tiles})
-        results = self._joined(emitter, group, sides[LEFT], sides[RIGHT])
-        body = tuple(s for s in emitter.body if isinstance(s, Map))
-        return Combination(sides[LEFT], sides[RIGHT], body, tuple(t.name for t in results))
-
-    def _joined(
-        self, emitter: Emitter, group: Sequence[Stage], left: Sequence[Tile], right: Sequence[Tile]
-    ) -> list[Tile]:
-        """What the combination of the group makes of these tiles."""
-        scan = group[0].scan
-        assert scan is not None
-        known = {t.name: t for t in (*left, *right)}
-        emitter.tiles.update(known)
-        combined = scan.combined([Access(t.name, ()) for t in left], [Access(t.name, ()) for t in right])
-        made = [emitter.tile(e, f"{s.name}_joined") for e, s in zip(combined, group, strict=True)]
-        for name in known:
-            del emitter.tiles[name]
-        return made
+        assert group[0].scan is not None
+        return scan_along(group, elements, self.rows.structure.column.name, group[0].scan.reverse, self.names)
 
     def _carry(self, emitter: Emitter, group: Sequence[Stage], columns: Slice) -> None:
         """Combine what is carried with the values of this turn, and carry the last ones of them on."""
         scan, values = group[0].scan, [emitter.tiles[s.name] for s in group]
         assert scan is not None
-        joined = self._joined(emitter, group, [self.carries[s.name] for s in group], values)
+        joined = _joined(emitter, group, [self.carries[s.name] for s in group], values)
         if start(group) is None:
             joined = [
                 emitter.map("where", self.carries[_STARTED], new, only, name=s.name, dtype=only.dtype)
@@ -179,6 +149,38 @@ class Scanning:
                 column = self.rows.structure.column.name
                 slices = tuple(Slice(Affine(offset=last)) if axis == column else piece for axis, piece in pieces)
                 emitter.body.append(View(carry, value.name, slices))
+
+
+def scan_along(group: Sequence[Stage], elements: Sequence[Tile], axis: str, reverse: bool, names: Names) -> Scan:
+    """The scan of tiles by the combination of stages that are scanned together."""
+    first = elements[0]
+    dsts = tuple(Tile(names.fresh(s.name), first.axes, first.shape, folded_in(s)) for s in group)
+    return Scan(dsts, tuple(x.name for x in elements), axis, _combination(group, names), reverse)
+
+
+def _combination(group: Sequence[Stage], names: Names) -> Combination:
+    """The combination of the group on tiles of one element."""
+    sides = {
+        side: tuple(Tile(names.fresh(f"{s.name}_{side}"), (), (), folded_in(s)) for s in group)
+        for side in (LEFT, RIGHT)
+    }
+    emitter = Emitter({}, {}, names)
+    results = _joined(emitter, group, sides[LEFT], sides[RIGHT])
+    body = tuple(s for s in emitter.body if isinstance(s, Map))
+    return Combination(sides[LEFT], sides[RIGHT], body, tuple(t.name for t in results))
+
+
+def _joined(emitter: Emitter, group: Sequence[Stage], left: Sequence[Tile], right: Sequence[Tile]) -> list[Tile]:
+    """What the combination of the group makes of these tiles."""
+    scan = group[0].scan
+    assert scan is not None
+    known = {t.name: t for t in (*left, *right)}
+    emitter.tiles.update(known)
+    combined = scan.combined([Access(t.name, ()) for t in left], [Access(t.name, ()) for t in right])
+    made = [emitter.tile(e, f"{s.name}_joined") for e, s in zip(combined, group, strict=True)]
+    for name in known:
+        del emitter.tiles[name]
+    return made
 
 
 def start(group: Sequence[Stage]) -> float | int | None:

@@ -71,7 +71,7 @@ Accumulated = Literal["row", "point"] | ThreadParts
 
 def accumulations(structure: Structure) -> tuple[str, ...]:
     """Where running values may be kept on a GPU."""
-    if structure.outer:
+    if structure.outer or not structure.folds:
         return ("point",)
     in_order = structure.kept or structure.scans or any(gathers(structure.body_of(s)) for s in structure.folds)
     return ("row", "point") if in_order else ("row", "point", "thread")

@@ -147,8 +147,7 @@ class RowPrinter:
         columns, vectors = minus(b, end, first), range(step // code.lanes)
         with code.loop(columns, "c", step) as position:
             if emission.backwards:
-                steps = b.sdiv(plus(b, columns, index(step - 1)), index(step))
-                position = minus(b, code.scaled(plus(b, steps, index(-1)), step), position)
+                position = minus(b, _last(code, columns, step), position)
             at = plus(b, position, first)
             for number in reversed(vectors) if emission.backwards else vectors:
                 here = plus(b, at, index(number * code.lanes))
@@ -171,6 +170,14 @@ class RowPrinter:
     def _column_tiles(self, s: Statement) -> list[str]:
         names = [t.name for t in produced(s)] + list(used(s))
         return [n for n in names if self.row.column_axis in self.row.tiles[n].axes]
+
+
+def _last(code: Code, columns: IRValue, step: int) -> IRValue:
+    """Where the last of the steps begins that these columns take."""
+    if columns.number is not None:
+        # What is known here is known of masks, too.
+        return index((columns.number - 1) // step * step)
+    return code.scaled(code.b.sdiv(plus(code.b, columns, index(-1)), index(step)), step)
 
 
 def row_printer(code: Code, kernel: Kernel) -> RowPrinter:

@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from autosched.backends.triton.language.folds import read
-from search_spaces.programs.statements import For, If, Map, Statement, produced, statements
+from search_spaces.programs.statements import For, If, Map, Statement, produced, read, statements
 from search_spaces.programs.tile_program import Kernel
 
 # What is denormal is less than the last place of this, and its reciprocal is no infinity.

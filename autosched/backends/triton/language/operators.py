@@ -119,6 +119,20 @@ def _div_by_sum(a, b):
     return a * (root * root)
 """
 
+_ROUND_BFLOAT16 = """\
+@triton.jit
+def _round_bfloat16(x):
+    # Two numbers by one instruction, and back.
+    return tl.inline_asm_elementwise(
+        "{.reg .b32 t; cvt.rn.bf16x2.f32 t, $3, $2; shl.b32 $0, t, 16; and.b32 $1, t, 0xffff0000;}",
+        "=f,=f,f,f",
+        [x],
+        dtype=tl.float32,
+        is_pure=True,
+        pack=2,
+    )
+"""
+
 # Operators that Triton itself does not have (tanh is only in the vendor's library), as functions of the module.
 # Polynomials are minimax fits made for this file.
 # Triton's erf is the vendor's, right to the last place at twice the instructions; this one is within 1.3 * 2^-23: the
@@ -131,6 +145,7 @@ _FUNCTIONS: Mapping[str, str] = {
     "log": _LOG,
     "rsqrt": _RSQRT,
     "div_by_sum": _DIV_BY_SUM,
+    "round_bfloat16": _ROUND_BFLOAT16,
     "quotient": _QUOTIENT,
     "shift_left": _SHIFT_LEFT,
     "shift_right": _SHIFT_RIGHT,

@@ -7,9 +7,8 @@ from autosched.backends.triton.gluon.form import refuse
 from autosched.backends.triton.gluon.walks.form import WalkForm, brought, sides
 from autosched.backends.triton.gluon.walks.iteration import Iteration
 from autosched.backends.triton.gluon.walks.trip_counts import fewest_iterations
-from autosched.backends.triton.language.folds import read
 from search_spaces.devices.warps import GROUP_ROWS, WARP_GROUP
-from search_spaces.programs.statements import Dot, For, If, Load, Split, Store, produced, statements
+from search_spaces.programs.statements import Dot, For, If, Load, Split, Store, produced, read, statements
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.programs.tiles import Tile
 from search_spaces.sketches.dots.specialization import MAX_COLUMNS, MIN_ROW_BYTES
@@ -110,9 +109,8 @@ def _check_dot(kernel: Kernel, dot: Dot, axis: str, shared: dict[str, Tile], til
 def _check_overlapped(form: WalkForm) -> None:
     sums = set()
     for loop in form.loops:
-        held, rings = ({s.dst.name for s in loads} for loads in (form.held, brought(loop)))
-        one = Iteration.of(loop, held | rings)
-        if reason := one.why_not_overlapped() or one.why_not_released(held, rings):
+        one = Iteration.of(loop, {s.dst.name for s in (*form.held, *brought(loop))})
+        if reason := one.why_not_overlapped():
             refuse(form.kernel, reason)
         sums.add(tuple(d.dst for d in one.then))
     if len(sums) > 1:

@@ -17,10 +17,9 @@ from functools import cached_property
 from autosched.backends.triton.gluon.form import refuse
 from autosched.backends.triton.gluon.halves import HALF, halved
 from autosched.backends.triton.gluon.walks.divisions import divided_by_rows
-from autosched.backends.triton.language.folds import read
 from search_spaces.devices.warps import WARP_GROUP
 from search_spaces.programs.grid import GridAxis
-from search_spaces.programs.statements import Dot, For, Load, Statement, Store, produced, statements
+from search_spaces.programs.statements import Dot, For, Load, Statement, Store, produced, read, statements
 from search_spaces.programs.tile_program import Kernel
 from search_spaces.programs.tiles import Tile
 

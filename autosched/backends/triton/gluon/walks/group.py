@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 
 from autosched.backends.triton.gluon.form import k_major
 from autosched.backends.triton.gluon.walks.form import WalkForm, brought, sides
@@ -66,10 +66,12 @@ class _Group:
         rings = self._rings(loop)
         self._open(loop, later=False)
         seen: set[str] = set()
-        for dots, others in _runs(loop, rings):
-            if dots:
-                self._run(dots, loop, rings, seen)
-            for s in others:
+        for run in _runs(loop, rings):
+            for s in run.fills:
+                self.printer.print(s)
+            if run.dots:
+                self._run(run.dots, loop, rings, seen)
+            for s in run.others:
                 self.printer.print(s)
         self._write("step += 1")
         self.printer.block.close()
@@ -95,9 +97,13 @@ class _Group:
             self._overlapped_loop(first, later=True)
         for loop in self.form.walk[1:]:
             self._overlapped_loop(loop, later=False)
-        self._release_held()
+        late = {x for d in one.then for x in (d.a, d.b)} & {s.dst.name for s in self.form.held}
+        if not late:
+            self._release_held()
         self._then_dots(one, rings)
         self._wait_then(one, rings)
+        if late:
+            self._release_held()
 
     def _first_iteration(self, loop: For, one: Iteration, rings: dict[str, Ring]) -> None:
         indexing, block = self.printer.indexing, self.printer.block
@@ -106,7 +112,7 @@ class _Group:
         self._first_dots(one, rings)
         self._give_turn(one.first)
         self._wait(one.first, 0)
-        self._release(one.first, rings, "step")
+        self._release_first(one, rings)
         for s in (*one.points, *one.moves):
             self.printer.print(s)
         self._take_rows(one)
@@ -121,7 +127,7 @@ class _Group:
         self._then_dots(one, rings)
         self._give_turn(one.first)
         self._wait(one.first, len(one.then))
-        self._release(one.first, rings, "step")
+        self._release_first(one, rings)
         for s in one.points:
             self.printer.print(s)
         self._wait_then(one, rings)
@@ -206,6 +212,12 @@ class _Group:
         for ring in self._of(dots, rings):
             self._write(f"hopper.mbarrier.arrive({ring.empty(step)})")
 
+    def _release_first(self, one: Iteration, rings: dict[str, Ring]) -> None:
+        """Give back what the first dots alone read."""
+        for ring in self._of(one.first, rings):
+            if ring not in self._of(one.then, rings):
+                self._write(f"hopper.mbarrier.arrive({ring.empty('step')})")
+
     def _release_held(self) -> None:
         if self.form.held:
             self._write("hopper.mbarrier.arrive(held_empty.index(0))")
@@ -257,21 +269,30 @@ def _taken(number: int) -> str:
     return f"rows_{number}"
 
 
-def _runs(loop: For, rings: Collection[str]) -> Iterator[tuple[list[Dot], list[Statement]]]:
-    """Dots that follow each other, and what follows on them."""
-    dots: list[Dot] = []
-    others: list[Statement] = []
+@dataclass
+class _Run:
+    """Dots that run together, what their sums start from, and what follows on them."""
+
+    fills: list[Statement] = field(default_factory=list)
+    dots: list[Dot] = field(default_factory=list)
+    others: list[Statement] = field(default_factory=list)
+
+
+def _runs(loop: For, rings: Collection[str]) -> list[_Run]:
+    """The iteration, one run after the other."""
+    runs = [_Run()]
+    summed = {s.dst.name for s in loop.body if isinstance(s, Dot)}
     for s in loop.body:
         if isinstance(s, Load) and s.dst.name in rings:
             continue
+        starts = isinstance(s, Fill) and s.dst.name in summed
+        if (starts or isinstance(s, Dot)) and runs[-1].others:
+            runs.append(_Run())
         if isinstance(s, Dot):
-            if others:
-                yield dots, others
-                dots, others = [], []
-            dots.append(s)
+            runs[-1].dots.append(s)
         else:
-            others.append(s)
-    yield dots, others
+            (runs[-1].fills if starts else runs[-1].others).append(s)
+    return runs
 
 
 def _starts(dot: Dot, loop: For) -> bool:

@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from autosched.backends.triton.language.folds import read
-from search_spaces.programs.statements import Dot, Fill, For, Load, Statement, produced
+from search_spaces.programs.statements import Dot, Fill, For, Load, Statement, produced, read
 
 
 @dataclass(frozen=True)
@@ -72,12 +71,6 @@ class Iteration:
         if self.changed:
             return f"{', '.join(sorted(self.changed))} changes after it was read"
         return None
-
-    def why_not_released(self, held: Collection[str], rings: Collection[str]) -> str | None:
-        """Why shared memory cannot be given back as soon as the first dots are done that read it; or None."""
-        first, then = ({x for d in dots for x in (d.a, d.b)} for dots in (self.first, self.then))
-        late = then & ({*held} | (first & {*rings}))
-        return f"dots that follow read {', '.join(sorted(late))} too; expected tiles of their own" if late else None
 
 
 def _names(body: Sequence[Statement]) -> set[str]:

@@ -1,0 +1,145 @@
+"""The body of a chain: one tile of rows, and the walk over what they are multiplied with.
+
+q = load of the rows
+top, total, acc = lowest, 0, 0
+for c.0 (pipelined):                              once for each part of the walk (`walk_parts`)
+  s = 0;  s += dot(q, k_tile) over d              in a loop of its own where d is long
+  top, total, acc are moved and added to          (`rows.moving`); acc by a dot
+store out_tile = acc / total
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+
+from search_spaces.programs.lowering import Emitter
+from search_spaces.programs.statements import (
+    For,
+    If,
+    Load,
+    Statement,
+)
+from search_spaces.programs.tiles import Bound
+from search_spaces.sketches.chains.chain_program import ChainProgram
+from search_spaces.sketches.chains.chain_turns import Results, Turn
+from search_spaces.sketches.chains.walk_parts import WalkPart, parts_of
+from search_spaces.workloads.expressions.expression import (
+    Apply,
+    Expression,
+    Gather,
+    Integer,
+    Literal,
+)
+from search_spaces.workloads.expressions.walking import accesses, variables
+from search_spaces.workloads.workload import Axis
+
+
+def walked(program: ChainProgram) -> list[Statement]:
+    """Fold all columns of the program into the running values."""
+    before = program.emitter()
+    body = [*program.folds.start(program.running)]
+    for e in dict.fromkeys(_invariants(program)):
+        before.emit(e)
+    body += [program.moved(s, "rows_load", program.chain.row_tensors) for s in before.body]
+    known = {f"{name} before": tile for name, tile in program.running.items()}
+    parts = parts_of(program.chain, program.mask, program.tile.place, "c.0", program.tile.even)
+    # Dots that overlap need an iteration to begin with; the boundary behind whole tiles always has one.
+    for part in parts[::-1] if program.tile.values.flag("overlap") else parts:
+        body += _loop(program, before, part)
+    settling = replace(program.emitter(), tiles=known)
+    return [*body, *program.folds.settle(settling, program.running)]
+
+
+def held(program: ChainProgram) -> list[Statement]:
+    """Fold all columns at once, one fold after the other, and store the outputs."""
+    emitter = program.emitter()
+    turn = Turn(program, emitter, WalkPart(reaches=not program.tile.even))
+    results = turn.fold_all()
+    tensors = program.chain.row_tensors
+    loads = dict.fromkeys(tensors, "rows_load") | dict.fromkeys(program.chain.walked_tensors, "walked_load")
+    body = [program.moved(s, loads.get(s.buffer, "store"), loads) if isinstance(s, Load) else s for s in emitter.body]
+    emitter.body = []
+    return [*body, *_stored(program, emitter, results)]
+
+
+def finished(program: ChainProgram) -> list[Statement]:
+    """Complete the folds and store the outputs."""
+    emitter = replace(program.emitter(), tiles=dict(program.running))
+    program.folds.complete(emitter)
+    return _stored(program, emitter, program.chain.results)
+
+
+def _stored(program: ChainProgram, emitter: Emitter, results: Results) -> list[Statement]:
+    """Compute the outputs where the emitter is, and store them."""
+    stages = {s.name: s for s in program.chain.workload.stages}
+    cut = {*program.tile.cut}
+    once = [(n, e) for n, e in results if not cut <= {*stages[n].axes}]
+    for name, result in results:
+        if (name, result) not in once:
+            emitter.store(name, tuple(x.name for x in stages[name].axes), emitter.tile(result, "result"))
+    body = [program.moved(s, "store", stages) for s in emitter.body]
+    first = emitter.within()
+    for name, result in once:
+        first.store(name, tuple(x.name for x in stages[name].axes), first.tile(result, "result"))
+    return [*body, *(If(f"{x.name}.0", 0, tuple(first.body)) for x in program.tile.cut if once)]
+
+
+def _invariants(program: ChainProgram) -> Iterator[Expression]:
+    """What is the same in every iteration: rows of the inner products, and parts of what is folded."""
+    walked = {x.name for x in program.chain.walked}
+    changing = {p.stage for p in program.chain.inner} | {f.name for f in program.chain.walk.folds}
+    changing |= {r.name for r in program.chain.walk.relatives}
+    for product in program.chain.inner:
+        if not {*product.summed} & {*program.tile.looped}:
+            yield program.operand(product.a, product.dtype)
+    for fold in program.chain.walk.folds:
+        yield from _parts_without(fold.stage.expression, walked, changing)
+
+
+def _loop(program: ChainProgram, before: Emitter, part: WalkPart) -> list[Statement]:
+    """One of the loops over the columns."""
+    turn = Turn(program, before.within(), part)
+    body = tuple(program.moved(s, "walked_load", program.chain.walked_tensors) for s in turn.statements())
+    tile, stages, around = program.tile, program.tile.values.integer("stages"), program.chain.walked[:-1]
+    loop = For(
+        "c.0",
+        tile.steps,
+        body,
+        pipeline_stages=0 if any(isinstance(s, For) for s in body) else stages,
+        bound=None if around else _bound(program, program.chain.c, tile.values.tiling("c")[0]),
+        useful=program.mask.useful(tile.place, "c.0"),
+        until=part.until,
+        since=part.since,
+    )
+    for number, axis in reversed([*enumerate(around)]):
+        # Of nested loops the innermost that turns has iterations in flight.
+        inner = stages if loop.extent == 1 and loop.pipeline_stages else 0
+        loop = replace(loop, pipeline_stages=0) if inner else loop
+        extent, bound = (tile.share, _bound(program, axis, axis.extent)) if number == 0 else (axis.extent, None)
+        loop = For(f"{axis.name}.0", extent, (loop,), pipeline_stages=inner, bound=bound)
+    return [loop]
+
+
+def _bound(program: ChainProgram, axis: Axis, iterations: int) -> Bound | None:
+    """Where the iterations of an axis end that programs share unevenly."""
+    if program.tile.splits == 1 or iterations % program.tile.splits == 0:
+        return None
+    return Bound(program.tile.place[axis.name].start, axis.extent)
+
+
+def _parts_without(e: Expression, axes: Collection[str], changing: Collection[str]) -> Iterator[Expression]:
+    """The largest parts of an expression that are the same along the axes and read nothing that changes."""
+    if isinstance(e, Literal | Integer):
+        return
+    if not variables(e) & {*axes} and not any(a.tensor.removesuffix(" before") in changing for a in accesses(e)):
+        yield e
+        return
+    within: tuple[Expression, ...] = ()
+    match e:
+        case Apply(_, arguments):
+            within = arguments
+        case Gather():
+            within = e.looked_up
+    for part in within:
+        yield from _parts_without(part, axes, changing)

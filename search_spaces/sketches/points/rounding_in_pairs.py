@@ -1,0 +1,98 @@
+"""Values that are rounded to bfloat16 and computed with again, rounded in pairs.
+
+    t: (c 1024) bfloat16 = cast(s)                  t: (c 1024) float32 = round_bfloat16(s)
+    u: (c 1024) float32 = exp(t)                    u: (c 1024) float32 = exp(t)
+
+One instruction rounds two numbers for as little as an addition; compilers that see one number at a time take another
+one, which shares its unit with exponentials and reciprocals and is as slow as these.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from search_spaces.devices.target import Target
+from search_spaces.programs.statements import For, If, Map, Reduce, Statement, Store, produced, read, statements
+from search_spaces.programs.tile_program import Kernel, TileProgram
+
+# The first compute capability with the instruction.
+_AMPERE = 80
+
+
+def rounding_in_pairs(program: TileProgram, target: Target) -> TileProgram:
+    """The program with these roundings, on targets that have the instruction."""
+    if target.kind != "gpu" or target.capability < _AMPERE:
+        return program
+    narrow = {b.name for b in program.buffers if b.dtype == "bfloat16"}
+    return replace(program, kernels=tuple(_in_pairs(kernel, narrow) for kernel in program.kernels))
+
+
+def _in_pairs(kernel: Kernel, narrow: Collection[str]) -> Kernel:
+    rounded = _Roundings([*statements(kernel.body)], narrow).in_pairs()
+    return replace(kernel, body=_rewritten(kernel.body, rounded)) if rounded else kernel
+
+
+class _Roundings:
+    """Which tiles of bfloat16 are rounded, and which are products or sums of such tiles; `narrow`: buffers of it.
+
+    These are computed in bfloat16, two by an instruction, which rounds them as well: they are best left as they are.
+    """
+
+    def __init__(self, body: Sequence[Statement], narrow: Collection[str]) -> None:
+        self._narrow = narrow
+        times = Counter(tile.name for s in body for tile in produced(s))
+        self._dtypes = {tile.name: tile.dtype for s in body for tile in produced(s)}
+        self._made = {s.dst.name: s for s in body if isinstance(s, Map) and times[s.dst.name] == 1}
+        self._readers: dict[str, list[Statement]] = {}
+        for s in body:
+            for name in read(s):
+                self._readers.setdefault(name, []).append(s)
+
+    def in_pairs(self) -> frozenset[str]:
+        """The roundings that are best made in pairs: those that anything else reads, and is made of."""
+        found: frozenset[str] = frozenset()
+        while True:
+            more = frozenset(n for n, s in self._made.items() if self._is_rounding(s) and not self._is_left(s, found))
+            if more == found:
+                return found
+            found = more
+
+    def _is_rounding(self, s: Map) -> bool:
+        narrow = s.operator == "cast" and s.dst.dtype == "bfloat16" and bool(s.dst.axes)
+        wide = narrow and self._dtypes.get(str(s.arguments[0])) == "float32"
+        return wide and all(isinstance(r, Map | Reduce) for r in self._readers.get(s.dst.name, ()))
+
+    def _is_left(self, s: Map, in_pairs: frozenset[str]) -> bool:
+        made_of = self._made.get(str(s.arguments[0]))
+        if made_of is not None and self._is_narrow(made_of, in_pairs):
+            return True
+        return all(isinstance(r, Map) and self._is_narrow(r, in_pairs) for r in self._readers.get(s.dst.name, ()))
+
+    def _is_narrow(self, s: Map, in_pairs: frozenset[str]) -> bool:
+        """Whether it is computed in bfloat16: of such tiles, for nothing but to be rounded to it."""
+        if s.operator not in ("add", "sub", "mul") or s.dst.name not in self._made:
+            return False
+        of = all(self._dtypes.get(str(a)) == "bfloat16" and a not in in_pairs for a in s.arguments)
+        return of and all(map(self._rounds, self._readers.get(s.dst.name, ())))
+
+    def _rounds(self, reader: Statement) -> bool:
+        if isinstance(reader, Store):
+            return reader.buffer in self._narrow
+        return isinstance(reader, Map) and reader.operator == "cast" and reader.dst.dtype == "bfloat16"
+
+
+def _rewritten(body: tuple[Statement, ...], rounded: Collection[str]) -> tuple[Statement, ...]:
+    def changed(s: Statement) -> Statement:
+        match s:
+            case Map() if s.dst.name in rounded:
+                return replace(s, dst=replace(s.dst, dtype="float32"), operator="round_bfloat16")
+            case For():
+                return replace(s, body=_rewritten(s.body, rounded))
+            case If():
+                return replace(s, then=_rewritten(s.then, rounded), otherwise=_rewritten(s.otherwise, rounded))
+            case _:
+                return s
+
+    return tuple(map(changed, body))

@@ -1,0 +1,164 @@
+"""Which axes of a workload are the batch, the rows and the walked ones of a chain, and which of its folds are what."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from search_spaces.errors import UnmatchedError
+from search_spaces.structure.chain import Chain, ChainedProduct
+from search_spaces.structure.chain import axes_text as text
+from search_spaces.structure.contraction import element_type
+from search_spaces.structure.stages import inline
+from search_spaces.workloads.expressions.affine import axis_index
+from search_spaces.workloads.expressions.expression import Access, Apply, Expression, mul, to_text
+from search_spaces.workloads.expressions.operators import ROUNDINGS
+from search_spaces.workloads.expressions.walking import accesses, variables
+from search_spaces.workloads.workload import Axis, Stage, Workload
+
+# Positions of an axis from which on tiles are wanted along the innermost: of rows, and of what is walked, which may be
+# pages of which only the positions within lie together.
+_LONG_ROWS = 128
+_LONG_PAGES = 16
+
+
+def classed(workload: Workload) -> Chain:
+    _check_extents(workload)
+    every = whole_folds(workload)
+    walked = walked_axes(every)
+    inner = [s for s in every.values() if not {*s.axes}.isdisjoint(walked)]
+    summed = {x for s in inner if s.reduction for x in s.reduction.axes}
+    own = [s for s in every.values() if s not in inner and s.reduction and {*s.reduction.axes} == summed]
+    folds = [s for s in every.values() if s not in (*inner, *own)]
+    for fold in folds:
+        if fold.reduction is None or {*fold.reduction.axes} != {*walked}:
+            raise UnmatchedError(f"{fold.name} is not over {text(walked)}, as the other folds of what products make")
+    dtypes = {t.name: t.dtype for t in workload.inputs}
+    products = tuple(_inner_product(s, walked, dtypes) for s in inner)
+    kept = list(dict.fromkeys(x for s in inner for x in s.axes if x not in walked))
+    carried_axes = {x for s in folds for x in s.axes} - {*kept}
+    carried = {s.name: _carried_product(s, kept, walked, dtypes) for s in folds if not carried_axes.isdisjoint(s.axes)}
+    beside = tuple(_carried_product(s, kept, tuple(summed), dtypes) for s in own)
+    of_columns = frozenset[str]().union(*(variables(p.b) for p in (*products, *carried.values(), *beside)))
+    rows = _tiled_last([x for x in kept if x.name not in of_columns], _LONG_ROWS)
+    if not rows:
+        raise UnmatchedError(f"{text(kept)} are all of both operands: no rows share what is walked")
+    rest = {s.name: s for s in workload.stages if not s.reduction}
+    stages = {s.name: s for s in workload.stages}
+    outputs = (stages[n] for n in workload.output_names)
+    results = tuple((s.name, own_access(s) if s.reduction else inline(s.expression, rest)) for s in outputs)
+    _check_outputs(workload, kept, walked)
+    batch = tuple(x for x in kept if x not in rows)
+    last = _tiled_last(walked, _LONG_PAGES)
+    return Chain(workload, batch, rows, last, products, tuple(folds), carried, results, beside)
+
+
+def whole_folds(workload: Workload) -> dict[str, Stage]:
+    """The folds, with everything inlined but folds."""
+    rest = {s.name: s for s in workload.stages if not s.reduction}
+    return {s.name: replace(s, expression=inline(s.expression, rest)) for s in workload.stages if s.reduction}
+
+
+def walked_axes(folds: Mapping[str, Stage]) -> tuple[Axis, ...]:
+    """The axes of folds that other folds are over."""
+    found: list[Axis] = []
+    for fold in folds.values():
+        assert fold.reduction is not None
+        for read in {a.tensor for a in accesses(fold.expression)} & folds.keys():
+            if {*folds[read].axes} & {*fold.reduction.axes}:
+                found += fold.reduction.axes
+    if not found:
+        raise UnmatchedError("no fold is of what several positions of a product hold")
+    return tuple(dict.fromkeys(found))
+
+
+def own_access(stage: Stage) -> Access:
+    return Access(stage.name, tuple(axis_index(x.name) for x in stage.axes))
+
+
+def _check_outputs(workload: Workload, kept: Collection[Axis], walked: Collection[Axis]) -> None:
+    for stage in workload.stages:
+        beside = {*stage.axes} - {*kept}
+        fits = {*kept} <= {*stage.axes} and (beside in ({*walked}, set()) or beside.isdisjoint(walked))
+        if stage.name in workload.output_names and not fits:
+            raise UnmatchedError(f"{stage.name} has axes {text(stage.axes)}; expected {text(kept)} and those walked")
+
+
+def _inner_product(stage: Stage, walked: Sequence[Axis], dtypes: Mapping[str, str]) -> ChainedProduct:
+    assert stage.reduction is not None
+    summed, names = stage.reduction.axes, {x.name for x in walked}
+    match stage.expression:
+        case Apply("mul", (a, b)) if stage.reduction.operator == "sum":
+            rows, columns = (b, a) if variables(a) & names else (a, b)
+        case _:
+            raise UnmatchedError(f"{stage.name} is no sum of products")
+    inputs_only = all(x.tensor in dtypes for x in (*accesses(a), *accesses(b)))
+    over = {x.name for x in summed}
+    if not inputs_only or variables(rows) & names or not names <= variables(columns):
+        raise UnmatchedError(f"{stage.name} is no product of rows and of what has {text(walked)}")
+    if not over <= variables(rows) & variables(columns) or len(summed) > 1:
+        raise UnmatchedError(f"{stage.name} is summed over {text(summed)}; expected one axis that both operands have")
+    return ChainedProduct(stage.name, rows, columns, summed, _multiplied(stage.name, rows, columns, dtypes))
+
+
+def _carried_product(
+    stage: Stage, kept: Sequence[Axis], walked: Sequence[Axis], dtypes: Mapping[str, str]
+) -> ChainedProduct:
+    """A fold that carries axes of its own: of its factors those that have them, and the others."""
+    assert stage.reduction is not None
+    carried = tuple(x for x in stage.axes if x not in kept)
+    names = {x.name for x in carried}
+    factors = _factors(stage.expression)
+    columns = [f for f in factors if variables(f) & names]
+    rows = [f for f in factors if f not in columns]
+    if stage.reduction.operator != "sum" or not rows or len(carried) > 1:
+        raise UnmatchedError(f"{stage.name} is no sum of products that carries one axis; it has {text(carried)}")
+    a, b = (_product(x) for x in (rows, columns))
+    of_b = variables(b)
+    if not {*names, *(x.name for x in walked)} <= of_b or any(x.tensor not in dtypes for x in accesses(b)):
+        raise UnmatchedError(f"{stage.name} multiplies by {to_text(b)}, which is no tile of {text(walked)} by rows")
+    dtype = _multiplied(stage.name, a, b, dtypes)
+    if isinstance(a, Apply) and ROUNDINGS.get(a.operator) == dtype:
+        (a,) = a.arguments
+    return ChainedProduct(stage.name, a, b, stage.reduction.axes, dtype, carried)
+
+
+def _multiplied(stage: str, a: Expression, b: Expression, dtypes: Mapping[str, str]) -> str:
+    """The element type of both operands of a dot: their own, or float32, which holds what either can be."""
+    types = {_element_type(x, dtypes) for x in (a, b)}
+    if None in types:
+        raise UnmatchedError(f"{stage} multiplies what is neither float32, float16 nor bfloat16")
+    return types.pop() or "float32" if len(types) == 1 else "float32"
+
+
+def _element_type(operand: Expression, dtypes: Mapping[str, str]) -> str | None:
+    """That of an operand; what is read of folds is float32."""
+    folded = {x.tensor for x in accesses(operand)} - dtypes.keys()
+    return element_type(operand, {**dtypes, **dict.fromkeys(folded, "float32")})
+
+
+def _factors(e: Expression) -> list[Expression]:
+    return [f for a in e.arguments for f in _factors(a)] if isinstance(e, Apply) and e.operator == "mul" else [e]
+
+
+def _product(factors: Sequence[Expression]) -> Expression:
+    first, *others = factors
+    for factor in others:
+        first = mul(first, factor)
+    return first
+
+
+def _tiled_last(axes: Sequence[Axis], enough: int) -> tuple[Axis, ...]:
+    """The axes with the one that tiles lie along last: the innermost of those that are long enough, or the longest."""
+    if not axes:
+        return ()
+    tiled = max(range(len(axes)), key=lambda i: (min(axes[i].extent, enough), i))
+    return (*axes[:tiled], *axes[tiled + 1 :], axes[tiled])
+
+
+def _check_extents(workload: Workload) -> None:
+    known: dict[str, Axis] = {}
+    for axis in (x for s in workload.stages for x in s.loops):
+        other = known.setdefault(axis.name, axis)
+        if other != axis:
+            raise UnmatchedError(f"axis {axis.name} has {other.extent} positions, and elsewhere {axis.extent}")
