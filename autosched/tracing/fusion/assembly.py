@@ -34,6 +34,9 @@ from search_spaces.workloads.expressions.operators import ROUNDINGS, WRAPPINGS
 from search_spaces.workloads.expressions.walking import rewritten, walk
 from search_spaces.workloads.strides import dense_strides
 
+# Columns that a tile holds where a chain needs all of a row at once: more are more than the registers of a program.
+_LONGEST_HELD = 1024
+
 
 @dataclass(frozen=True)
 class Assembled:
@@ -252,5 +255,5 @@ def _check_chain(workload: Workload) -> None:
         chain = chain_of(workload)
     except UnmatchedError as why:
         raise NotOneKernelError(f"no sketch computes {workload}\n{why}") from None
-    if chain.points:
-        raise NotOneKernelError(f"no sketch stores {', '.join(chain.points)} along the walk of {workload}")
+    if chain.points or (chain.why_held and (len(chain.walked) > 1 or chain.c.extent > _LONGEST_HELD)):
+        raise NotOneKernelError(f"{chain.why_held} in {workload}")
