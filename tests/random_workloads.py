@@ -401,6 +401,9 @@ def scans(make: Maker) -> Workload:
     if make.chance(0.5):
         stages.append(Stage("out", axes, make.pointwise(value, axes, 1, gathers=False)))
     stored = [s.name for s in stages if make.chance(0.4)] or [stages[-1].name]
+    if stages[-1].name == "factor" and "first" not in stored:
+        # Which is read by nothing else.
+        stored.append("first")
     return make.outputs("scans", stages, stored)
 
 

@@ -69,12 +69,23 @@ def written_with(
             changed(s, s.expression),
             s.reduction and Reduction(s.reduction.operator, tuple(axes(s, a) for a in s.reduction.axes)),
             s.dtype,
+            s.scan
+            and dataclasses.replace(
+                s.scan,
+                axis=axes(s, Axis(s.scan.axis, s.extents[s.scan.axis])).name,
+                members=tuple(map(names, s.scan.members)),
+            ),
         )
         for s in w.stages
     )
     inputs = tuple(dataclasses.replace(t, name=names(t.name)) for t in w.inputs)
     stored = tuple(map(names, w.output_names))
     return Workload("another", inputs, stages, w.precision, (("of", "none"),), stored, w.output_strides)
+
+
+def is_scanned_with_others(stage: Stage) -> bool:
+    """Whether its axes, and its place among the stages, are also those of others."""
+    return stage.scan is not None and len(stage.scan.members) > 1
 
 
 def last_output(w: Workload) -> Tensor:
@@ -89,11 +100,12 @@ def strides_with_last(w: Workload, strides: tuple[int, ...]) -> tuple[tuple[int,
 
 
 def renamed(w: Workload, rng: np.random.Generator) -> Workload:
-    """Every stage has names of its own for its axes."""
+    """Every stage has names of its own for its axes, but for those that are scanned together."""
     known: dict[str, str] = {}
 
     def of(stage: Stage, axis: str) -> str:
-        return known.setdefault(f"{stage.name} {axis}", f"axis{rng.integers(10**9)}")
+        whose = stage.scan.members[0] if stage.scan else stage.name
+        return known.setdefault(f"{whose} {axis}", f"axis{rng.integers(10**9)}")
 
     return written_with(
         w,
@@ -111,6 +123,7 @@ def with_dimensions_shuffled(w: Workload, rng: np.random.Generator) -> Workload:
     """Every tensor, stages included, has its dimensions in another order, and lies as it did."""
     shapes = {t.name: t.shape for t in w.inputs} | {s.name: s.shape for s in w.stages}
     order = {name: rng.permutation(len(shape)).tolist() for name, shape in shapes.items()}
+    order |= {s.name: order[s.scan.members[0]] for s in w.stages if s.scan}
 
     def moved(e: Expression) -> Expression | None:
         match e:
@@ -143,7 +156,7 @@ def with_an_axis_of_one_index(w: Workload, rng: np.random.Generator) -> Workload
     *before, last = w.stages
     read = {a.tensor for s in w.stages for a in accesses(s.expression)}
     wider = next(t for t in w.inputs if t.name in read)
-    if any(g.tensor == wider.name for s in w.stages for g in gathers(s.expression)):
+    if is_scanned_with_others(last) or any(g.tensor == wider.name for s in w.stages for g in gathers(s.expression)):
         return w
 
     def widened(e: Expression) -> Expression | None:
@@ -163,6 +176,8 @@ def with_an_axis_cut(w: Workload, rng: np.random.Generator) -> Workload:
     """An axis of the last stage is two, of which every index is a sum."""
     *before, last = w.stages
     fixed = {v for e in walk(last.expression) if isinstance(e, Gather | Position) for v in variables(e)}
+    fixed |= {*(a.name for a in last.axes)} if is_scanned_with_others(last) else set()
+    fixed |= {last.scan.axis} if last.scan else set()
     longest = [(n, a) for n, a in enumerate(last.axes) if a.extent % 3 == 0 and a.name not in fixed]
     if not longest:
         return w
@@ -212,7 +227,7 @@ def with_an_expression_named(w: Workload, rng: np.random.Generator) -> Workload:
     """An argument of the last stage is a stage of its own, where it is a float32 and nothing multiplies it in a dot."""
     *before, last = w.stages
     parts = [e for e in walk(last.expression) if isinstance(e, Apply) and not is_integral(e)]
-    if last.is_contraction or not parts:
+    if last.is_contraction or is_scanned_with_others(last) or not parts:
         return w
     part = parts[int(rng.integers(len(parts)))]
     folded = last.reduction.axes if last.reduction else ()

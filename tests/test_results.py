@@ -48,6 +48,7 @@ def test_results_lie_in_memory_as_those_of_pytorch(function: Callable[..., Any],
 
 
 GRADIENTS: dict[str, tuple[Callable[..., Any], *tuple[Tensor, ...]]] = {
+    "windows that are kept": (lambda x: x.unfold(0, 3, 1).square() @ x[:3], R(9)),
     "attention": (
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
         *(R(1, 2, 6, 8) for _ in range(3)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +19,11 @@ from autosched.checking import random_inputs, reference
 from autosched.checking.correctness import error_ratio, expect
 from autosched.machine import devices
 from autosched.standalone import references
+from cost_models.program_counts import count
 from search_spaces import InputError, Schedule, Workload
 from search_spaces.devices.target import GPUS
 from search_spaces.programs.interpreter import interpret
-from search_spaces.programs.statements import Scan, statements
+from search_spaces.programs.statements import Map, Scan, Statement, statements
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.walking import accesses
 
@@ -178,3 +180,24 @@ def test_scans_are_printed_as_plain_pytorch(workload: Workload) -> None:
     results = made if isinstance(made, tuple) else (made,)
     for got, wanted in zip(results, reference.evaluate(workload, inputs), strict=True):
         torch.testing.assert_close(got.to(wanted.dtype), wanted)
+
+
+def test_combinations_are_counted_as_operations_for_every_step_of_a_tile() -> None:
+    (schedule,) = sampled(recurrence(8, 128), "row_whole", 1)
+    (scan,) = [s for k in schedule.program.kernels for s in statements(k.body) if isinstance(s, Scan)]
+    without = dataclasses.replace(
+        schedule.program.kernels[0], body=tuple(_without_scan(schedule.program.kernels[0].body))
+    )
+    program = dataclasses.replace(schedule.program, kernels=(without,))
+    (whole,), (rest,) = count(schedule.program), count(program)
+    elements = scan.dsts[0].elements
+    # Halving 128 columns takes 7 steps, of two products and a sum each.
+    assert whole.map_flops - rest.map_flops == pytest.approx(elements * 7 * 3 - 2 * elements)
+
+
+def _without_scan(body: tuple[Statement, ...]) -> Iterator[Statement]:
+    for statement in body:
+        if isinstance(statement, Scan):
+            yield from (Map(d, "abs", (s,)) for d, s in zip(statement.dsts, statement.srcs, strict=True))
+        else:
+            yield statement

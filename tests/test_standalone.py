@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch._higher_order_ops.associative_scan import associative_scan
 
 import autosched
 from autosched.backends.spaces import build
@@ -379,6 +380,20 @@ def test_small_constants_stand_in_the_text_and_large_ones_beside_it(tmp_path: Pa
     text = check_traced(scaled, [torch.randn(60, 32)], tmp_path)
     assert "torch.load(" in text
     assert (tmp_path / "standing_alone.pt").stat().st_size < 20_000
+
+
+def test_scans_stand_alone(tmp_path: Path) -> None:
+    def recurrence(a: Tensor, x: Tensor) -> Tensor:
+        made = associative_scan(
+            lambda left, right: (left[0] * right[0], left[1] * right[0] + right[1]),
+            (torch.sigmoid(a), x.cumsum(-1)),
+            1,
+            combine_mode="generic",
+        )
+        return made[1] * 2
+
+    text = check_traced(recurrence, [torch.randn(4, 24), torch.randn(4, 24)], tmp_path)
+    assert text.count("tl.associative_scan(") == 2
 
 
 def test_what_is_left_to_pytorch_is_called(tmp_path: Path) -> None:

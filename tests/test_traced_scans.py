@@ -100,6 +100,8 @@ CASES: dict[str, tuple[int, Callable[..., Any], *tuple[Tensor, ...]]] = {
     "recurrence": (1, recurrence, R(6, 33), R(6, 33)),
     "recurrence of states": (1, lambda a, x: recurrence(a, x).softmax(-1), R(2, 3, 33), R(2, 3, 33)),
     "by name": (1, by_name, R(33, 6), R(33, 6)),
+    "moving average": (1, lambda x: recurrence(torch.full_like(x, 2.0), x), R(6, 33)),
+    "of a constant": (1, lambda x: recurrence(x, torch.arange(33.0).expand(6, 33)), R(6, 33)),
     "complex products": (1, complex_products, R(4, 9), R(4, 9)),
     "one value": (1, lambda x: associative_scan(torch.maximum, x, 1, combine_mode="generic"), R(4, 9)),
     "of integers": (1, lambda x: associative_scan(lambda a, b: a * b, x, 1, combine_mode="generic"), I(4, 9)),
@@ -127,6 +129,18 @@ def test_what_is_no_pointwise_combination_is_refused() -> None:
 
     with pytest.raises(InputError, match="combines elements at different places"):
         trace(function, R(6, 5))
+
+
+def test_a_scan_that_no_kernel_computes_is_left_to_pytorch_on_request() -> None:
+    def function(x: Tensor) -> Tensor:
+        made = associative_scan(lambda a, b: (a + b).flip(-1), x, 0, combine_mode="generic")
+        assert isinstance(made, Tensor)
+        return made * 2
+
+    x = R(6, 5)
+    traced = trace(function, x, allow_fallback=True)
+    kernel = loaded(traced, untuned_kernels(traced.workloads, cpu_target()))
+    torch.testing.assert_close(kernel(x), function(x))
 
 
 GRADIENTS: dict[str, tuple[Callable[..., Any], *tuple[Tensor, ...]]] = {
@@ -157,3 +171,53 @@ def test_gradients_of_scans_are_those_of_pytorch(name: str) -> None:
 def test_the_gradient_of_a_recurrence_is_one_kernel() -> None:
     traced = trace(recurrence, R(3, 9).requires_grad_(), R(3, 9).requires_grad_(), backward=True)
     assert len(traced.backward.steps) == 1, str(traced)
+
+
+DTYPES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool, torch.bfloat16, torch.float16)
+BY_ELEMENT: dict[str, Callable[[Tensor], Any]] = {
+    "cumsum": lambda x: x.cumsum(1),
+    "cumprod": lambda x: x.cumprod(0),
+    "cummax": lambda x: x.cummax(1),
+    "cummin": lambda x: x.cummin(0),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", BY_ELEMENT)
+def test_kernels_scan_every_element_type_as_pytorch_does(name: str, dtype: torch.dtype) -> None:
+    function = BY_ELEMENT[name]
+    x = (I(3, 7) if name != "cumprod" else I(3, 7) + 2).to(dtype)
+    for got, wanted in zip(in_order(kernel_of(function, x)(x)), in_order(function(x)), strict=True):
+        assert got.dtype == wanted.dtype
+        # Of small integers all are exact.
+        assert torch.equal(got, wanted)
+
+
+@pytest.mark.parametrize("name", [*BY_ELEMENT, "logcumsumexp"])
+def test_kernels_scan_what_is_not_finite_as_pytorch_does(name: str) -> None:
+    function = BY_ELEMENT.get(name, lambda x: x.logcumsumexp(1))
+    for got, wanted in zip(
+        in_order(kernel_of(function, NOT_FINITE)(NOT_FINITE)), in_order(function(NOT_FINITE)), strict=True
+    ):
+        torch.testing.assert_close(got, wanted, equal_nan=True)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (1, 3), (3, 1), (1,), ()], ids=str)
+def test_scans_of_few_elements_are_those_of_pytorch(shape: tuple[int, ...]) -> None:
+    x = R(shape)
+
+    def function(x: Tensor) -> Tensor:
+        return x.cumsum(-1) * 2
+
+    traced = trace(function, x, allow_fallback=True)
+    kernel = loaded(traced, untuned_kernels(traced.workloads, cpu_target()))
+    torch.testing.assert_close(kernel(x), function(x))
+
+
+def kernel_of(function: Callable[..., Any], *inputs: Tensor) -> Any:
+    traced = trace(function, *inputs)
+    return loaded(traced, untuned_kernels(traced.workloads, cpu_target()))
+
+
+def in_order(made: Any) -> tuple[Tensor, ...]:
+    return made if isinstance(made, tuple) else (made,)

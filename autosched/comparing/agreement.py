@@ -74,8 +74,7 @@ def _tensors(result: Any) -> list[Tensor]:
 
 
 def _longest_reduction(traced: TracedFunction) -> int:
-    stages = [stage for workload in traced.launched for stage in workload.stages if stage.reduction]
-    return max((stage.points // math.prod(stage.shape) for stage in stages), default=1)
+    return max((stage.terms for workload in traced.launched for stage in workload.stages), default=1)
 
 
 def _why_wrong(tuned: Tensor, eager: Tensor, exact: Tensor, terms: int) -> str | None:

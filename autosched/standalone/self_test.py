@@ -100,8 +100,7 @@ def error_text(workloads: Iterable[Workload], usual: str) -> str:
     error."""
     longest, allowed, dots = 1, 0.0, ""
     for workload in workloads:
-        sums = [math.prod(a.extent for a in s.reduction.axes) for s in workload.stages if s.reduction]
-        longest = max([longest, *sums])
+        longest = max([longest, *(s.terms for s in workload.stages)])
         kind = "float8" if any(d in FLOAT8 for d in workload.contracted) else ""
         kind = workload.precision if workload.precision in _DOTS else kind
         if kind and _DOTS[kind][0] > allowed:

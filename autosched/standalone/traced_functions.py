@@ -198,7 +198,7 @@ class TracedText:
     def reference(self) -> str:
         """The function's own graph, captured anew: it has never seen a kernel."""
         examples = [torch.empty_strided(s.shape, s.strides, dtype=_dtype(s)) for s in self.traced.arguments]
-        captured = capture(self.traced.function, examples)
+        captured = capture(self.traced.function, examples, scans=False)
         names = Identifiers()
         for name in ("torch", "math", "operator", "exact", "device"):
             names.of(("reserved", name), name)

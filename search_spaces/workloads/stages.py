@@ -126,6 +126,13 @@ class Stage:
         return self.points * (flops(self.expression) + combining)
 
     @property
+    def terms(self) -> int:
+        """How many elements become one value at most."""
+        if self.scan:
+            return self.extents[self.scan.axis]
+        return math.prod(a.extent for a in self.reduction.axes) if self.reduction else 1
+
+    @property
     def read(self) -> tuple[str, ...]:
         """What it is computed from: tensors that its expression reads, and what is scanned with it."""
         members = self.scan.members if self.scan else ()

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from autosched.backends.spaces import why_no_schedule
 from autosched.tracing.capture.capture import Captured, capture, name_of
+from autosched.tracing.capture.scans import LIBRARY
 from autosched.tracing.capture.structure import Structure
 from autosched.tracing.fusion.partition import NoKernelError, Partition, Step, may_fuse_products
 from autosched.tracing.fusion.region_kernels import RegionKernels
@@ -164,7 +165,11 @@ def trace_function(function: Callable[..., Any], inputs: Sequence[Tensor], allow
         InputError: as `trace`.
     """
     names = argument_names(function, len(inputs))
-    return cut(capture(function, inputs), function, name_of(function), names, allow_fallback)
+    made = cut(capture(function, inputs), function, name_of(function), names, allow_fallback)
+    if not any(LIBRARY in left for left in made.left_to_pytorch):
+        return made
+    # PyTorch takes scans that are no kernels' apart.
+    return cut(capture(function, inputs, scans=False), function, name_of(function), names, allow_fallback)
 
 
 def cut(

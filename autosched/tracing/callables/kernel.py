@@ -21,11 +21,11 @@ from autosched.machine.torch_internals import allocator
 from autosched.tracing.callables.function import TracedFunction
 from autosched.tracing.fusion.assembly import Assembled
 from autosched.tracing.fusion.partition import Step
-from autosched.tracing.values.tensor_reads import ViewOf, lying
+from autosched.tracing.values.tensor_reads import Lying, ViewOf, lying, overlaps
 from autosched.tracing.values.values import Eager, EagerOperation, Source, Value
 from search_spaces import InputError, Target
 from search_spaces import Tensor as TensorSpec
-from search_spaces.workloads.strides import dense_strides
+from search_spaces.workloads.strides import dense_strides, span
 
 
 @dataclass(slots=True)
@@ -259,15 +259,17 @@ def _viewed(tensor: Tensor, view: ViewOf) -> Tensor:
 
 
 class _OtherArgument:
-    """An argument that no kernel reads: it has no elements, or elements of a type that kernels do not know."""
+    """An argument that is no tensor of a workload: it has no elements, or elements of a type that kernels do not know,
+    or several that are one in memory, as windows have.
+    """
 
-    def __init__(self, source: Source, device: torch.device) -> None:
+    def __init__(self, source: Source, device: torch.device, alignment: int) -> None:
         self.name = source.name
         self.description = f"{source.name}{list(source.shape)} {source.dtype}"
         # No tensor is ready without a closer look.
         self.expected: Expected = (torch.float64, torch.Size([-1]), None)
         self._shape, self._dtype, self._device = source.shape, getattr(torch, source.dtype), device
-        self._strides = source.strides
+        self._strides, self._alignment = source.strides, alignment
 
     def check(self, tensor: Tensor) -> None:
         """Raise InputError unless it is such a tensor."""
@@ -278,8 +280,10 @@ class _OtherArgument:
 
     def usable(self, tensor: Tensor) -> Tensor:
         """The tensor, or a copy of it that lies as the example did."""
-        if 0 in self._shape or tensor.stride() == self._strides:
+        if 0 in self._shape:
             return tensor
+        if tensor.stride() == self._strides:
+            return tensor if tensor.data_ptr() % self._alignment == 0 else _moved(tensor)
         copy = torch.empty_strided(self._shape, self._strides, dtype=self._dtype, device=self._device)
         # Elements that share memory are written once.
         once = tuple(slice(1) if stride == 0 else slice(None) for stride in self._strides)
@@ -287,9 +291,16 @@ class _OtherArgument:
         return copy
 
 
+def _moved(tensor: Tensor) -> Tensor:
+    """The tensor in memory of its own, where elements that are one stay so."""
+    memory = tensor.as_strided((span(tuple(tensor.shape), tensor.stride()),), (1,)).clone()
+    return memory.as_strided(tensor.shape, tensor.stride())
+
+
 def _argument(source: Source, device: torch.device, alignment: int) -> Argument | _OtherArgument:
-    if 0 in source.shape or not source.readable:
-        return _OtherArgument(source, device)
+    lies = Lying(source, source.shape, source.strides, 0)
+    if 0 in source.shape or not source.readable or overlaps(lies):
+        return _OtherArgument(source, device, alignment)
     return Argument(TensorSpec(source.name, source.shape, source.dtype, source.strides), device, alignment)
 
 

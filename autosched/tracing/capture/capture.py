@@ -96,13 +96,17 @@ class Captured:
     names: Mapping[str, str] = field(default_factory=dict)
 
 
-def capture(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Captured:
+def capture(function: Callable[..., Any], inputs: Sequence[Tensor], scans: bool = True) -> Captured:
     """The graph of `function` at the shapes, element types and strides of these inputs, which are not computed with.
+
+    `scans`: whether scans by any function are operators of their own (`tracing.capture.scans`), which only kernels
+    compute.
 
     Raises:
         InputError: it cannot be captured, or changes its inputs.
     """
-    with torch.no_grad(), scans_kept(), _quiet(), warnings.catch_warnings():
+    kept = scans_kept() if scans else contextlib.nullcontext()
+    with torch.no_grad(), kept, _quiet(), warnings.catch_warnings():
         # Of deprecations within torch.export, which a caller can do nothing about.
         warnings.simplefilter("ignore")
         try:

@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-_LIBRARY = torch.library.Library("autosched_scans", "DEF")  # type: ignore[no-untyped-call]
+LIBRARY = "autosched_scans"
+_LIBRARY = torch.library.Library(LIBRARY, "DEF")  # type: ignore[no-untyped-call]
 # PyTorch leaves what follows without types.
 _LIBRARY.define("operand(Tensor element, int side, int number) -> Tensor")  # type: ignore[no-untyped-call]
 _LIBRARY.define(  # type: ignore[no-untyped-call]

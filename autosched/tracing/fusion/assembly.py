@@ -24,6 +24,7 @@ from search_spaces import InputError, Scan, Stage, Tensor, Workload
 from search_spaces.errors import UnmatchedError
 from search_spaces.structure.axes import structure_of
 from search_spaces.structure.contraction import contraction
+from search_spaces.structure.crossed import crossed_of
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Access, Expression, Gather
@@ -177,7 +178,10 @@ class _Assembly:
         try:
             structure_of(workload)
         except UnmatchedError as why:
-            raise NotOneKernelError(f"no sketch computes {workload}\n{why}") from None
+            try:
+                crossed_of(workload)
+            except UnmatchedError:
+                raise NotOneKernelError(f"no sketch computes {workload}\n{why}") from None
 
 
 def _in_row(operand: TensorRead, extents: Mapping[str, int]) -> TensorRead:

@@ -13,14 +13,15 @@ import math
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from search_spaces import Stage
+from search_spaces import InputError, Scan, Stage
 from search_spaces.workloads.dtypes import is_integer, range_of
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Integer, Literal, Position
-from search_spaces.workloads.expressions.kinds import is_integral
+from search_spaces.workloads.expressions.kinds import check_kinds, is_integral
 from search_spaces.workloads.expressions.operators import COMPARISONS, WRAPPINGS
 from search_spaces.workloads.expressions.walking import rewritten
+from search_spaces.workloads.scans import LEFT, RIGHT, operand
 
 # Integers up to here are exact in float32.
 _EXACT = 2**24
@@ -39,10 +40,10 @@ def narrowed(
     found = []
     for stage in stages:
         narrowing = _Narrowing(ranges, shapes, stage.extents)
-        small = narrowing.small(stage.expression) if is_integral(stage.expression) and not stage.scan else None
+        small = narrowing.small(stage.expression) if is_integral(stage.expression) else None
         expression = small.expression if small else narrowing.rewritten(stage.expression)
         reach = small.range if small else narrowing.range_of(stage.expression)
-        folded = _folded(reach, stage) if reach and not stage.scan else None
+        folded = _folded(reach, stage) if reach else None
         if folded:
             ranges[stage.name] = folded
         stored = stage.name in outputs
@@ -52,7 +53,43 @@ def narrowed(
             # The fold does not fit, or would be one for a dot, which not every device has of such integers.
             made = replace(stage, expression=narrowing.rewritten(stage.expression))
         found.append(made)
-    return found
+    return _with_narrowed_scans(stages, found)
+
+
+def _with_narrowed_scans(stages: Sequence[Stage], found: Sequence[Stage]) -> list[Stage]:
+    """Scans that combine what is in float32 now as that, or else all of their stages as they were."""
+    before, after = ({s.name: s for s in some} for some in (stages, found))
+    for stage in found:
+        if stage.scan is None:
+            continue
+        members = [after[m] for m in stage.scan.members]
+        narrow = [is_integral(before[m.name].expression) and not is_integral(m.expression) for m in members]
+        scan = replace(stage.scan, combine=tuple(_of_numbers(c, narrow) for c in stage.scan.combine))
+        alike = all(_is_like(c, m.expression) for c, m in zip(scan.combine, members, strict=True))
+        after |= {m.name: replace(m, scan=scan) if alike else before[m.name] for m in members}
+    return [after[s.name] for s in found]
+
+
+def _of_numbers(combine: Expression, narrow: Sequence[bool]) -> Expression:
+    """The combination with some of its values read as numbers."""
+
+    def change(e: Expression) -> Expression | None:
+        match e:
+            case Apply("to_integer", (Access(_, (Affine((), number),)) as operand,)) if narrow[number]:
+                return operand
+            case _:
+                return None
+
+    return rewritten(combine, change)
+
+
+def _is_like(combine: Expression, element: Expression) -> bool:
+    """Whether a combination is one of integers where the elements are, or of numbers throughout."""
+    try:
+        check_kinds(combine)
+    except InputError:
+        return False
+    return is_integral(combine) == is_integral(element)
 
 
 def _is_stored_whole(reach: _Range, dtype: str) -> bool:
@@ -62,13 +99,33 @@ def _is_stored_whole(reach: _Range, dtype: str) -> bool:
 
 
 def _folded(reach: _Range, stage: Stage) -> _Range | None:
-    """The range of a fold of integers in this one."""
+    """The range of a fold or scan of integers in this one."""
+    if stage.scan is not None and stage.combination is not None:
+        return _scanned(reach, stage, stage.scan, stage.combination)
     if stage.reduction is None or stage.reduction.operator in ("max", "min"):
         return reach
     if stage.reduction.operator == "sum":
         count = math.prod(a.extent for a in stage.reduction.axes)
         return _within((reach[0] * count, reach[1] * count))
     return reach if reach[0] >= 0 and reach[1] <= 1 else None
+
+
+def _scanned(reach: _Range, stage: Stage, scan: Scan, combine: Expression) -> _Range | None:
+    """The range of partial sums, or of what is chosen among the elements."""
+    if combine == ex.add(*(ex.call("to_integer", operand(side, 0)) for side in (LEFT, RIGHT))):
+        count = stage.extents[scan.axis]
+        return _within((min(reach[0], reach[0] * count), max(reach[1], reach[1] * count)))
+    own = scan.members.index(stage.name)
+    return reach if _chooses(combine, {ex.call("to_integer", operand(side, own)) for side in (LEFT, RIGHT)}) else None
+
+
+def _chooses(e: Expression, values: Container[Expression]) -> bool:
+    """Whether it is always one of the values."""
+    match e:
+        case Apply("where", (_, a, b)) | Apply("maximum" | "minimum", (a, b)):
+            return _chooses(a, values) and _chooses(b, values)
+        case _:
+            return e in values
 
 
 def _within(reach: _Range) -> _Range | None:
