@@ -44,11 +44,16 @@ def walked(program: ChainProgram) -> list[Statement]:
     body += [program.moved(s, "rows_load", program.chain.row_tensors) for s in before.body]
     known = {f"{name} before": tile for name, tile in program.running.items()}
     parts = parts_of(program.chain, program.mask, program.tile.place, "c.0", program.tile.even)
-    # Dots that overlap need an iteration to begin with; the boundary behind whole tiles always has one.
-    for part in parts[::-1] if program.tile.values.flag("overlap") else parts:
+    # Dots that overlap need an iteration to begin with; a boundary has one where whole tiles may have none.
+    for part in sorted(parts[::-1], key=_is_whole) if program.tile.values.flag("overlap") else parts:
         body += _loop(program, before, part)
     settling = replace(program.emitter(), tiles=known)
     return [*body, *program.folds.settle(settling, program.running)]
+
+
+def _is_whole(part: WalkPart) -> bool:
+    """Whether nothing of its tiles is masked."""
+    return bool(part.known)
 
 
 def held(program: ChainProgram) -> list[Statement]:
