@@ -217,6 +217,14 @@ class TestSpecialized:
         artefact = TRITON.compile(TRITON.render(schedule.program, ""), schedule.program, H200)
         assert artefact.facts.spill_bytes == 0
 
+    @pytest.mark.parametrize("depth", [64, 128])
+    def test_gradients_are_specialised_too(self, depth: int) -> None:
+        space = spaces.build(gradients(2, 512, 512, depth, causal=True), H200)
+        schedule = next(s for s in space.seeds() if s.knobs["specialize"] != "none")
+        artefact = TRITON.compile(TRITON.render(schedule.program, ""), schedule.program, H200)
+        # A pair of registers, where whole tiles and those of the boundary meet.
+        assert artefact.facts.spill_bytes <= 8
+
     def test_what_dots_multiply_is_brought_by_descriptor(self) -> None:
         schedule = self.schedule()
         space = spaces.build(self.workload, H200)
