@@ -44,7 +44,7 @@ def chain_of(workload: Workload) -> Chain:
     Raises:
         UnmatchedError: why it is none.
     """
-    if contraction(workload) is not None:
+    if sum(s.reduction is not None for s in workload.stages) < 2 or contraction(workload) is not None:
         raise UnmatchedError("nothing is folded of its products")
     found = classed(_in_one_walk(merged_axes(inlined_reads(workload))))
     named = classed(with_axes_named(found.workload, _names(found)))
