@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from search_spaces.devices.descriptors import descriptor_remarks
 from search_spaces.devices.target import Target
-from search_spaces.errors import UnmatchedError
 from search_spaces.programs.lowering import buffers
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.schedules.knobs import Values
@@ -37,8 +36,6 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     if target.kind != "gpu":
         return ()
     chain = chain_of(workload)
-    if chain.points:
-        raise UnmatchedError(f"{', '.join(chain.points)} is stored at every point of the walk, which is not held")
     knobs = chain_knobs(chain, target)
     return (
         Sketch(
