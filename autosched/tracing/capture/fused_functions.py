@@ -104,7 +104,7 @@ class _SoftmaxOrNothing(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, slope: Tensor) -> Tensor:
-        (weights,) = ctx.saved_tensors
+        weights: Tensor = ctx.saved_tensors[0]
         made = slope * weights
         return made - weights * made.sum(-1, keepdim=True)
 

@@ -34,7 +34,7 @@ _DEEPEST = 256
 def recompute_points(graph: fx.Graph) -> None:
     """Mark what a joint graph's partition is to compute again: points of products that are folded and then multiplied.
 
-    Those are products with more elements than both operands, and pointwise work on them.
+    Those are products with more elements than both operands, and pointwise work on them, unless they are returned.
     """
     tangents = _after(graph, (n for n in graph.nodes if _is_tangent(n)))
     forward = [n for n in graph.nodes if n.op != "output" and n not in tangents]
@@ -45,7 +45,8 @@ def recompute_points(graph: fx.Graph) -> None:
         relative = _after(graph, folds) - points
         about = any(relative & {*p.all_input_nodes} for p in points)
         multiplied = [n for n in forward if n not in points and _is_product(n) and points & {*n.all_input_nodes}]
-        if about and multiplied:
+        returned = any(user.op == "output" for p in points for user in p.users)
+        if about and multiplied and not returned:
             again = points | _logarithms(graph, points, tangents)
             for node in again | _moved([*points, *multiplied], constants):
                 node.meta["recompute"] = CheckpointPolicy.MUST_RECOMPUTE
@@ -54,11 +55,14 @@ def recompute_points(graph: fx.Graph) -> None:
 
 def fold_products(graph: fx.Graph) -> None:
     """Sums along rows of p * (g @ vᵀ) as those of (p @ v) * g, where p @ v is computed anyhow."""
-    products = [n for n in graph.nodes if _is_product(n)]
-    for node in [n for n in graph.nodes if n.target is _aten.sum.dim_IntList and _sums_rows(n)]:
-        factors = node.args[0].args
+    nodes = list(graph.nodes)
+    for number, node in enumerate(nodes):
+        if not _sums_rows(node):
+            continue
+        products = [n for n in nodes[:number] if _is_product(n)]
+        factors = _arguments(_arguments(node)[0])
         for made, other in (factors, factors[::-1]):
-            known = _of_the_same(_itself(made), _itself(other), products) if isinstance(other, fx.Node) else None
+            known = _of_the_same(_itself(made), _itself(other), products)
             if known:
                 _replace(graph, node, *known)
                 break
@@ -69,17 +73,16 @@ def _of_the_same(made: fx.Node, p: fx.Node, products: Iterable[fx.Node]) -> tupl
     """p @ v and g, of p and `made`, g @ vᵀ; None where that is no such product."""
     if not _is_product(made) or _shape(made)[-1] != _shape(p)[-1] or _elements(made) != _elements(p):
         return None
-    g, transposed = made.args
+    g, transposed = _arguments(made)
     for product in products:
-        first, second = product.args
+        first, second = _arguments(product)
         if _itself(first) is p and _shape(first)[-1] == _shape(p)[-1] and _are_transposed(second, transposed):
-            assert isinstance(g, fx.Node)
             return product, g
     return None
 
 
 def _replace(graph: fx.Graph, node: fx.Node, product: fx.Node, g: fx.Node) -> None:
-    dtype, shape = node.meta["val"].dtype, _shape(node)
+    dtype, shape = _dtype(node), _shape(node)
     product = _returned(graph, product)
     with graph.inserting_before(node):
         alike = _call(graph, _aten.view.default, (product, [*_shape(g)]))
@@ -95,7 +98,7 @@ def _replace(graph: fx.Graph, node: fx.Node, product: fx.Node, g: fx.Node) -> No
 def _returned(graph: fx.Graph, product: fx.Node) -> fx.Node:
     """The result of the graph that is this product, or else the product."""
     (output,) = (n for n in graph.nodes if n.op == "output")
-    alike = (n for n in output.all_input_nodes if _itself(n) is product)
+    alike = (n for n in output.all_input_nodes if _itself(n) is product and _dtype(n) == _dtype(product))
     return next((n for n in alike if n.meta["val"].is_contiguous()), product)
 
 
@@ -109,10 +112,17 @@ def _call(graph: fx.Graph, target: Any, arguments: tuple[Any, ...], named: dict[
 
 def _sums_rows(node: fx.Node) -> bool:
     """Whether this sums products of points along the last dimension, in an element type that holds such sums."""
-    summed, (dim, *others) = node.args[0], node.args[1]
-    wide = node.meta["val"].dtype in (torch.float32, torch.float64)
+    if node.target is not _aten.sum.dim_IntList:
+        return False
+    summed, (dim, *others), *_ = _arguments(node)
+    wide = _dtype(node) in (torch.float32, torch.float64)
     last = not others and dim in (-1, len(_shape(summed)) - 1)
     return wide and last and summed.target is _aten.mul.Tensor and all(isinstance(a, fx.Node) for a in summed.args)
+
+
+def _arguments(node: fx.Node) -> tuple[Any, ...]:
+    """Nodes and numbers, as the operator has them."""
+    return node.args
 
 
 def _itself(node: fx.Node) -> fx.Node:
@@ -125,7 +135,7 @@ def _itself(node: fx.Node) -> fx.Node:
 def _keeps_order(node: fx.Node) -> bool:
     if node.target is not _aten.permute.default:
         return node.target in _SAME
-    given, order = node.args
+    given, order = _arguments(node)
     long = [d for d in order if _shape(given)[d] != 1]
     return long == sorted(long)
 
@@ -161,18 +171,17 @@ def _logarithms(graph: fx.Graph, points: Collection[fx.Node], tangents: Collecti
     """
     made: set[fx.Node] = set()
     for quotient in [n for n in points if n.target is _aten.div.Tensor]:
-        power, total = quotient.args
-        difference = power.args[0] if isinstance(power, fx.Node) and power.target is _aten.exp.default else None
+        power, total = _arguments(quotient)
+        difference = _arguments(power)[0] if getattr(power, "target", None) is _aten.exp.default else None
         if not isinstance(difference, fx.Node) or difference.target is not _aten.sub.Tensor:
             continue
-        value, top = difference.args
+        value, top = _arguments(difference)
         if value not in points or any(not isinstance(x, fx.Node) or x in points for x in (top, total)):
             continue
         with graph.inserting_before(quotient.next):
             lse = _call(graph, _aten.add.Tensor, (top, _call(graph, _aten.log.default, (total,))))
             away = _call(graph, _aten.sub.Tensor, (value, lse))
             share = _call(graph, _aten.exp.default, (away,))
-        lse.meta["recompute"] = CheckpointPolicy.MUST_SAVE
         made |= {away, share}
         made |= _used_instead(graph, {quotient: share}, points, tangents)
     return made
@@ -247,6 +256,12 @@ def _shape(node: fx.Node) -> torch.Size:
     made = node.meta["val"]
     assert isinstance(made, Tensor)
     return made.shape
+
+
+def _dtype(node: fx.Node) -> torch.dtype:
+    made = node.meta["val"]
+    assert isinstance(made, Tensor)
+    return made.dtype
 
 
 def _elements(node: fx.Node) -> int:
