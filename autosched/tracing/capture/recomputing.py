@@ -114,9 +114,9 @@ def _sums_rows(node: fx.Node) -> bool:
     """Whether this sums products of points along the last dimension, in an element type that holds such sums."""
     if node.target is not _aten.sum.dim_IntList:
         return False
-    summed, (dim, *others), *_ = _arguments(node)
+    summed, dims, *_ = _arguments(node)
     wide = _dtype(node) in (torch.float32, torch.float64)
-    last = not others and dim in (-1, len(_shape(summed)) - 1)
+    last = dims in ([-1], [len(_shape(summed)) - 1])
     return wide and last and summed.target is _aten.mul.Tensor and all(isinstance(a, fx.Node) for a in summed.args)
 
 
