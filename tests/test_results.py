@@ -41,6 +41,7 @@ IMAGES = R(2, 3, 4, 5).to(memory_format=torch.channels_last)
 )
 def test_results_lie_in_memory_as_those_of_pytorch(function: Callable[..., Any], inputs: tuple[Tensor, ...]) -> None:
     traced = trace(function, *inputs, allow_fallback=True)
+    traced = traced.for_target(cpu_target())
     got = loaded(traced, untuned_kernels(traced.workloads, cpu_target()))(*inputs)
     want = function(*inputs)
     assert got.stride() == want.stride()
@@ -65,6 +66,7 @@ def test_gradients_are_pytorchs_where_it_computes_a_part_of_them(name: str) -> N
     function, *given = GRADIENTS[name]
     inputs = [x.clone().requires_grad_() for x in given]
     traced = trace(function, *inputs, backward=True, allow_fallback=True)
+    traced = traced.for_target(cpu_target())
     made = loaded(traced, untuned_kernels(traced.workloads, cpu_target()))(*inputs)
     wanted = function(*inputs)
     weights = torch.randn_like(wanted)

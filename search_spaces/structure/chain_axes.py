@@ -36,6 +36,9 @@ def classed(workload: Workload) -> Chain:
     dtypes = {t.name: t.dtype for t in workload.inputs}
     products = tuple(_inner_product(s, walked, dtypes) for s in inner)
     kept = list(dict.fromkeys(x for s in inner for x in s.axes if x not in walked))
+    for stage in inner:
+        if not {*kept} <= {*stage.axes}:
+            raise UnmatchedError(f"{stage.name} has axes {text(stage.axes)}; expected {text(kept)} of every product")
     carried_axes = {x for s in folds for x in s.axes} - {*kept}
     carried = {s.name: _carried_product(s, kept, walked, dtypes) for s in folds if not carried_axes.isdisjoint(s.axes)}
     beside = tuple(_carried_product(s, kept, tuple(summed), dtypes) for s in own)

@@ -15,7 +15,7 @@ from autosched.backends.spaces import why_no_schedule
 from autosched.tracing.capture.capture import Captured, capture, name_of
 from autosched.tracing.capture.scans import LIBRARY
 from autosched.tracing.capture.structure import Structure
-from autosched.tracing.fusion.partition import NoKernelError, Partition, Step, may_fuse_products
+from autosched.tracing.fusion.partition import NoKernelError, Step, partitions
 from autosched.tracing.fusion.region_kernels import RegionKernels
 from autosched.tracing.translation.layouts import laid_out_results
 from autosched.tracing.translation.translate import translate
@@ -196,8 +196,7 @@ def cut(
             results = laid_out_results(made, captured.strides)
         wanted = [*results, *translation.effects]
         try:
-            fusing = (False, True) if may_fuse_products(wanted) else (False,)
-            partitions = [Partition(name, wanted, fused, kernels) for fused in fusing]
+            found = partitions(name, wanted, kernels)
         except NoKernelError as error:
             origin = translation.origins.get(error.value)
             if origin is None and in_order:
@@ -211,7 +210,7 @@ def cut(
             assert origin not in eager
             eager |= {origin}
             continue
-        ways = [(p, steps) for p in partitions for steps in p.ways]
+        ways = [(p, steps) for p in found for steps in p.ways]
         first, *others = (
             TracedFunction(
                 name=name,

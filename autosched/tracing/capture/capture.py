@@ -23,6 +23,7 @@ from torch.export import exported_program
 from torch.export.graph_signature import InputKind
 
 from autosched.tracing.capture.closed_over import named_by_user
+from autosched.tracing.capture.fused_functions import TakenApart
 from autosched.tracing.capture.graph_rewriting import (
     padded_with_signs,
     read_from_their_memory,
@@ -227,7 +228,8 @@ def _module(function: Callable[..., Any], records: list[Structure]) -> torch.nn.
     called = function.forward if isinstance(function, torch.nn.Module) else _called_forward(function)
 
     def forward(*arguments: Tensor) -> Any:
-        returned = called(*arguments)
+        with TakenApart():
+            returned = called(*arguments)
         results, structure = flattened(returned)
         if not structure.records:
             return returned

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from autosched.tracing.fusion.axis_merging import merged_axes, reading
+from autosched.tracing.fusion.chained_stages import chained
 from autosched.tracing.fusion.common_axes import index_among
 from autosched.tracing.fusion.shared_reads import with_shared_reads
-from autosched.tracing.values.elements import ROW, Elements, NotOneKernelError, axes_in
+from autosched.tracing.values.elements import ROW, Elements, Fusing, NotOneKernelError, axes_in
 from autosched.tracing.values.narrowing import narrowed
 from autosched.tracing.values.reads import at_its_axes
 from autosched.tracing.values.tensor_reads import TensorRead, ViewOf, view_of
@@ -23,6 +24,7 @@ from autosched.tracing.values.views import AxisCutError, NotAffineError
 from search_spaces import InputError, Scan, Stage, Tensor, Workload
 from search_spaces.errors import UnmatchedError
 from search_spaces.structure.axes import structure_of
+from search_spaces.structure.chains import chain_of
 from search_spaces.structure.contraction import contraction
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import Affine
@@ -34,19 +36,19 @@ from search_spaces.workloads.strides import dense_strides
 
 @dataclass(frozen=True)
 class Assembled:
-    """The workload that computes `values`, its outputs, which it writes densely; and what its inputs are given."""
+    """The workload that computes `values`, its outputs, which it writes densely; and what its inputs are given.
+
+    `chained`: products are computed from products and folds, or folded.
+    """
 
     values: tuple[Value, ...]
     workload: Workload
     inputs: tuple[ViewOf, ...]
+    chained: bool = False
 
 
-def assemble(
-    values: Sequence[Value], stored: Mapping[Value, tuple[int, ...]], name: str, fused_products: bool
-) -> Assembled:
+def assemble(values: Sequence[Value], stored: Mapping[Value, tuple[int, ...]], name: str, fusing: Fusing) -> Assembled:
     """The workload that computes `values` from those that are in memory; `stored` has the strides of these.
-
-    `fused_products`: what is multiplied may be computed on the way, and there may be several products.
 
     Raises:
         NotOneKernelError: no sketch can compute it like that.
@@ -54,7 +56,7 @@ def assemble(
     cuts: dict[str, int] = {}
     reached: set[Value] = set()
     while True:
-        pulled = Elements(stored, cuts, fused_products)
+        pulled = Elements(stored, cuts, fusing)
         try:
             return _Assembly(tuple(values), pulled).assembled(name)
         except AxisCutError as cut:
@@ -93,6 +95,8 @@ class _Assembly:
         stages, operands = with_shared_reads(self.pulled)
         tensors = {o.name: (o.value.dtype, tuple(n or 0 for n in o.sizes)) for o in operands}
         stages = narrowed(stages, tensors, set(self.outputs.values()))
+        if self.pulled.fusing.chained:
+            stages = chained(stages, self.pulled.products, self.pulled.extents)
         read = {e.tensor for s in stages for e in walk(s.expression) if isinstance(e, Access | Gather)}
         operands = sorted((o for o in operands if o.name in read), key=_place)
         if ROW in self.pulled.output_axes:
@@ -164,13 +168,16 @@ class _Assembly:
             raise NotOneKernelError(str(error)) from None
         self._check(workload)
         values = {stage: value for value, stage in self.outputs.items()}
-        return Assembled(tuple(values[s.name] for s in outputs), workload, views)
+        return Assembled(tuple(values[s.name] for s in outputs), workload, views, self.pulled.fusing.chained)
 
     def _check(self, workload: Workload) -> None:
         """Raise NotOneKernelError where no sketch computes the workload."""
+        if self.pulled.fusing.chained:
+            _check_chain(workload)
+            return
         sums = any(s.reduction and s.reduction.operator == "sum" for s in workload.stages)
         product = contraction(workload) if sums else None
-        if product and (product.is_matrix_product or self.pulled.fused_products):
+        if product and (product.is_matrix_product or self.pulled.fusing.computed):
             return
         if self.pulled.multiplies:
             raise NotOneKernelError(f"no sketch computes {workload}")
@@ -233,3 +240,13 @@ def _without_rounding(expression: Expression, dtype: str) -> Expression:
     if isinstance(expression, ex.Apply) and {**ROUNDINGS, **WRAPPINGS}.get(expression.operator) == dtype:
         return expression.arguments[0]
     return expression
+
+
+def _check_chain(workload: Workload) -> None:
+    """Raise NotOneKernelError where no sketch computes the workload as a chain."""
+    try:
+        chain = chain_of(workload)
+    except UnmatchedError as why:
+        raise NotOneKernelError(f"no sketch computes {workload}\n{why}") from None
+    if chain.points:
+        raise NotOneKernelError(f"no sketch stores {', '.join(chain.points)} along the walk of {workload}")

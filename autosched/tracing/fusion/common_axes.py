@@ -34,7 +34,7 @@ def index_among(value: Value, kernel: Elements, number: int) -> Index:
     for met, at in kernel.known:
         if met is value and _covers(at, value.shape, kernel.extents):
             return at
-    alone = Elements(kernel.stored, kernel.cuts, kernel.fused_products, prefix=f"v{number}")
+    alone = Elements(kernel.stored, kernel.cuts, kernel.fusing, prefix=f"v{number}")
     index = tuple(alone.dimension(f"v{number}d{d}", size) for d, size in enumerate(value.shape))
     own = alone.output_axes = axes_in(index)
     alone.element(value, index)

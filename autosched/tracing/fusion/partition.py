@@ -10,21 +10,23 @@ from __future__ import annotations
 
 from collections import ChainMap, Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from autosched.tracing.fusion.assembly import Assembled
-from autosched.tracing.fusion.costs import LAUNCH_BYTES, work
+from autosched.tracing.fusion.chaining import DOUBT, chain_products
+from autosched.tracing.fusion.costs import LAUNCH_BYTES, cost, work
 from autosched.tracing.fusion.joining import Group, joined
 from autosched.tracing.fusion.region_kernels import Fit, RegionKernels
 from autosched.tracing.fusion.regions import Region, Strides, cone
 from autosched.tracing.fusion.sharing import drop_unneeded, shared
-from autosched.tracing.values.elements import NotOneKernelError
+from autosched.tracing.values.elements import Fusing, NotOneKernelError
 from autosched.tracing.values.tensor_reads import chain, placed
 from autosched.tracing.values.values import Eager, Product, Reduced, Scanned, Source, Value, View
 from search_spaces.workloads.strides import dense_strides
 
 # Costs that differ by no more than this are alike: what is stored at such costs had best be what most others read.
 _ALIKE = 1.001
+_ALONE = Fusing()
 
 
 class NoKernelError(Exception):
@@ -57,23 +59,28 @@ class Step:
 class Partition:
     """The steps of a function, each after those that it needs.
 
-    `fused_products`: see `assembly.assemble`. `kernels`: what is known of regions that were met before. `apart`: other
-    steps, where what is folded for results with more elements is stored, and products beside each other are apart,
-    though one kernel can compute all of it.
+    `fusing`: what of products a kernel may hold. `kernels`: what is known of regions that were met before. `patience`:
+    how many times the cost of other kernels a chain may have. `apart`: other steps, where what is folded for results
+    with more elements is stored, and products beside each other are apart, though one kernel can compute all of it.
+    `doubtful`: whether there are chains that might cost more than other kernels, or the other way round.
     """
 
     name: str
     results: Sequence[Value]
-    fused_products: bool = False
+    fusing: Fusing = _ALONE
     kernels: RegionKernels = field(default_factory=RegionKernels)
+    patience: float = 1.0
     steps: list[Step] = field(default_factory=list)
     apart: list[Step] = field(default_factory=list)
+    doubtful: bool = False
+    _allowed: Fusing = _ALONE
     _stored: dict[Value, Strides] = field(default_factory=dict)
     _consumers: Counter[Value] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         """Raises NoKernelError where a value cannot be computed even when all it is computed from is stored."""
         values = list(below(self.results))
+        self._allowed = replace(self.fusing, chained=False)
         self._consumers.update(o for v in values for o in set(v.operands))
         for value in values:
             if isinstance(value, Source):
@@ -90,6 +97,8 @@ class Partition:
         drop_unneeded(self._stored, required, self._fit)
         for value in shared(self._stored, self._fit):
             self._store(value)
+        if self.fusing.chained:
+            self._chain(required)
         made = [v for v in values if v in self._stored and not isinstance(v, Source)]
         reads = {v: self._read(v) for v in made}
         self.apart, self.steps = (self._joined(reads, required, only_alike) for only_alike in (True, False))
@@ -98,9 +107,21 @@ class Partition:
     def ways(self) -> tuple[list[Step], ...]:
         """The steps, and those other ones where they may be faster: pointwise work is best done all at once."""
         apart = {s.assembled.workload.key for s in self.apart if s.assembled}
-        joined = (s.assembled.workload for s in self.steps if s.assembled)
+        # Those of a chain would each walk all of it.
+        joined = (s.assembled.workload for s in self.steps if s.assembled and not s.assembled.chained)
         folds = any(not stage.is_pointwise for w in joined if w.key not in apart for stage in w.stages)
         return (self.steps, self.apart) if folds else (self.steps,)
+
+    @property
+    def chains(self) -> bool:
+        """Whether a kernel chains products."""
+        return any(s.assembled.chained for s in self.steps if s.assembled)
+
+    @property
+    def cost(self) -> float:
+        """What its kernels cost, all together."""
+        made = (s.assembled for s in self.steps if s.assembled)
+        return sum(cost(a.workload, a.chained) for a in made)
 
     def stored_as(self, result: Value) -> Value:
         """What is in memory for a result, or for what PyTorch is given: what it is a view of, or else itself."""
@@ -115,6 +136,15 @@ class Partition:
         if value not in self._stored:
             self._stored[value] = value.memory_strides
 
+    def _chain(self, required: Container[Value]) -> None:
+        """Drop what need not be stored where products are chained, and what was copied for one of them."""
+        self._allowed = self.fusing
+        chained = chain_products(self._stored, required, self._fit, self.patience)
+        self.doubtful = chained.doubtful
+        if chained.read:
+            others = [v for v in self._stored if v not in chained.read]
+            drop_unneeded(self._stored, {*others, *(v for v in chained.read if v in required)}, self._fit)
+
     def _joined(self, reads: Mapping[Value, list[Value]], required: Container[Value], only_alike: bool) -> list[Step]:
         """The steps with kernels joined that are best joined."""
         before = dict(self._stored)
@@ -128,7 +158,7 @@ class Partition:
             return Step(values)
         region = self.kernels.structures.region(values, self._stored)
         name = f"{self.name}_{values[0].name}"
-        assembled = self.kernels.kernel(name, region, self._stored, self.fused_products)
+        assembled = self.kernels.kernel(name, region, self._stored, self._allowed)
         return Step(assembled.values, assembled)
 
     def _read(self, value: Value) -> list[Value]:
@@ -141,7 +171,7 @@ class Partition:
         """The kernel of several values, with some computed that are stored so far; or why there is none."""
         stored = {v: strides for v, strides in self._stored.items() if v not in computed} if computed else self._stored
         region = self.kernels.structures.region(values, stored)
-        return self.kernels.fit(region, stored, self.fused_products)
+        return self.kernels.fit(region, stored, self._allowed)
 
     def _fit(self, value: Value, also: Value | None = None) -> Fit:
         """The kernel of a value, with `also` stored; or why there is none."""
@@ -149,7 +179,7 @@ class Partition:
         if also is not None:
             stored = ChainMap({also: dense_strides(also.shape)}, self._stored)
         region = self.kernels.structures.region([value], stored)
-        return self.kernels.fit(region, stored, self.fused_products)
+        return self.kernels.fit(region, stored, self._allowed)
 
     def _make_computable(self, value: Value) -> None:
         """Store values until one kernel computes this one, if it must, and every one that is stored for that."""
@@ -176,7 +206,7 @@ class Partition:
         """What to store where one kernel cannot compute the value; None where nothing helps."""
         region = self.kernels.structures.region([value], self._stored)
         elsewhere = self._read_elsewhere(region)
-        key = (*self.kernels.key(region, self.fused_products), tuple(elsewhere.values()))
+        key = (*self.kernels.key(region, self._allowed), tuple(elsewhere.values()))
         if key not in self.kernels.chosen:
             found = self._chosen(region, fit, elsewhere)
             self.kernels.chosen[key] = None if found is None else region.members.index(found)
@@ -228,8 +258,24 @@ class Partition:
         return 2 * LAUNCH_BYTES + work(moved, 0.0, dots)
 
 
-def may_fuse_products(results: Sequence[Value]) -> bool:
-    """Whether `fused_products` can make a difference: dots multiply what is computed on the way in 16 bits or tf32."""
+def partitions(name: str, results: Sequence[Value], kernels: RegionKernels) -> list[Partition]:
+    """The ways to cut a function that are worth measuring, the first one with what every device can compute first.
+
+    Raises:
+        NoKernelError: as `Partition`.
+    """
+    computed = (False, True) if _may_compute_operands(results) else (False,)
+    found = [Partition(name, results, Fusing(each, chained=True), kernels) for each in computed]
+    if any(p.doubtful for p in found):
+        found.append(Partition(name, results, Fusing(computed[-1], chained=True), kernels, patience=DOUBT))
+    if any(p.chains for p in found):
+        apart = Partition(name, results, Fusing(computed[-1]), kernels)
+        found += [apart] if apart.cost < DOUBT * min(p.cost for p in found) else []
+    return found
+
+
+def _may_compute_operands(results: Sequence[Value]) -> bool:
+    """Whether `Fusing.computed` can make a difference: dots multiply what is computed on the way in 16 bits or tf32."""
     products = (v for v in below(results) if isinstance(v, Product))
     return any(p.a.dtype != "float32" or p.precision == "tf32" for p in products)
 

@@ -10,7 +10,7 @@ from autosched.backends.spaces import why_no_schedule
 from autosched.tracing.fusion.assembly import Assembled, assemble
 from autosched.tracing.fusion.costs import cost
 from autosched.tracing.fusion.regions import Region, Strides, Structures
-from autosched.tracing.values.elements import NotOneKernelError
+from autosched.tracing.values.elements import Fusing, NotOneKernelError
 from autosched.tracing.values.values import Value
 from search_spaces import Target
 
@@ -25,7 +25,7 @@ class Fit:
     @cached_property
     def cost(self) -> float | None:
         """What its kernel costs; None where there is none."""
-        return cost(self.made.workload) if isinstance(self.made, Assembled) else None
+        return cost(self.made.workload, self.made.chained) if isinstance(self.made, Assembled) else None
 
 
 @dataclass
@@ -39,33 +39,43 @@ class RegionKernels:
     target: Target | None = None
     structures: Structures = field(default_factory=Structures)
     chosen: dict[Hashable, int | None] = field(default_factory=dict)
-    _fits: dict[tuple[tuple[int, ...], bool], Fit] = field(default_factory=dict)
+    _fits: dict[tuple[tuple[int, ...], Fusing], Fit] = field(default_factory=dict)
 
-    def fit(self, region: Region, stored: Mapping[Value, Strides], fused_products: bool) -> Fit:
+    def fit(self, region: Region, stored: Mapping[Value, Strides], fusing: Fusing) -> Fit:
         """The kernel of this region or of one that is computed alike; `stored` is what is in memory."""
-        key = self.key(region, fused_products)
+        key = self.key(region, fusing)
         if key not in self._fits:
-            self._fits[key] = Fit(region, self._made(region, stored, key[1]))
+            self._fits[key] = self._found(region, stored, key[1])
         return self._fits[key]
 
-    def key(self, region: Region, fused_products: bool) -> tuple[tuple[int, ...], bool]:
+    def key(self, region: Region, fusing: Fusing) -> tuple[tuple[int, ...], Fusing]:
         """What regions with one kernel have in common."""
-        return region.signature, fused_products and region.products > 0
+        return region.signature, fusing if region.products else Fusing()
 
-    def kernel(self, name: str, region: Region, stored: Mapping[Value, Strides], fused_products: bool) -> Assembled:
+    def kernel(self, name: str, region: Region, stored: Mapping[Value, Strides], fusing: Fusing) -> Assembled:
         """The kernel of this region itself, which has one."""
-        fit = self.fit(region, stored, fused_products)
+        fit = self.fit(region, stored, fusing)
         assert isinstance(fit.made, Assembled)
         inputs = (replace(v, value=region.same_place(v.value, fit.first)) for v in fit.made.inputs)
         values = tuple(region.same_place(v, fit.first) for v in fit.made.values)
-        return Assembled(values, replace(fit.made.workload, name=name), tuple(inputs))
+        return replace(fit.made, values=values, workload=replace(fit.made.workload, name=name), inputs=tuple(inputs))
 
-    def _made(
-        self, region: Region, stored: Mapping[Value, Strides], fused_products: bool
+    def _found(self, region: Region, stored: Mapping[Value, Strides], fusing: Fusing) -> Fit:
+        """The kernel without a chain, or else with one; or why there is none without."""
+        if not fusing.chained:
+            return Fit(region, self._assembled(region, stored, fusing))
+        plain = self.fit(region, stored, replace(fusing, chained=False))
+        if isinstance(plain.made, Assembled):
+            return plain
+        chain = self._assembled(region, stored, fusing)
+        return Fit(region, chain) if isinstance(chain, Assembled) else plain
+
+    def _assembled(
+        self, region: Region, stored: Mapping[Value, Strides], fusing: Fusing
     ) -> Assembled | NotOneKernelError:
         values, rest = region.members[: region.values], region.members[region.values :]
         try:
-            made = assemble(values, {v: stored[v] for v in rest if v in stored}, values[0].name, fused_products)
+            made = assemble(values, {v: stored[v] for v in rest if v in stored}, values[0].name, fusing)
         except NotOneKernelError as error:
             return error
         reason = why_no_schedule(made.workload, self.target) if self.target else None

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from autosched.tracing.operators.rules import Result, UnsupportedError, converted, copyable, reshape
 from autosched.tracing.operators.view_translation import permute
-from autosched.tracing.values.values import Product, Value
-from search_spaces.workloads.dtypes import is_integer
+from autosched.tracing.values.values import Pointwise, Product, Value, View, placeholder
+from search_spaces.workloads.dtypes import is_float, is_integer
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.expression import Expression, Literal
 from search_spaces.workloads.expressions.kinds import is_integral
 
-_MULTIPLIED = ("float32", "float16", "bfloat16")
+_NARROW = ("float16", "bfloat16")
+_MULTIPLIED = ("float32", *_NARROW)
 
 
 def precision(dtype: str) -> str:
@@ -27,6 +29,10 @@ def _product(result: Result, a: Value, b: Value) -> Value:
     """The sums in float32, before anything is rounded; of integers, in 64 bits."""
     if is_integer(a.dtype) and a.dtype == b.dtype:
         return _of_integers(result, a, b)
+    if a.dtype == b.dtype == "float32":
+        narrow = _as_it_was(a), _as_it_was(b)
+        # Products of 16-bit floats are exact in float32.
+        a, b = narrow if narrow[0].dtype == narrow[1].dtype else (a, b)
     if a.dtype not in _MULTIPLIED or a.dtype != b.dtype:
         raise UnsupportedError(f"a product of {a.dtype} and {b.dtype}; expected two of {', '.join(_MULTIPLIED)}")
     shape = (*a.shape[:-1], b.shape[-1])
@@ -39,6 +45,21 @@ def _product(result: Result, a: Value, b: Value) -> Value:
         b=copyable(b),
         precision=precision(a.dtype),
     )
+
+
+def _as_it_was(value: Value) -> Value:
+    """The value before it was converted from 16 bits to float32, and copied."""
+    match value:
+        case View(argument=argument):
+            narrow = _as_it_was(argument)
+            return value if narrow is argument else replace(value, dtype=narrow.dtype, argument=narrow)
+        case Pointwise(arguments=(argument,), expression=expression) if (
+            argument.shape == value.shape and is_float(value.dtype) and expression == placeholder(0, argument.dtype)
+        ):
+            narrow = argument if argument.dtype in _NARROW else _as_it_was(argument)
+            return narrow if narrow.dtype in _NARROW else value
+        case _:
+            return value
 
 
 def _of_integers(result: Result, a: Value, b: Value) -> Value:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from autosched.tracing.operators.rules import Result, UnsupportedError, converted, copyable, counted, torch_name
-from autosched.tracing.values.elements import Elements, NotOneKernelError
+from autosched.tracing.values.elements import Elements, Fusing, NotOneKernelError
 from autosched.tracing.values.reads import at_its_axes
 from autosched.tracing.values.values import Scanned, ScanOperand, ScanOperation, Value
 from search_spaces.workloads.dtypes import is_float
@@ -106,7 +106,7 @@ def _associative(
 
 def _combination(made: Value, places: Mapping[Value, Access]) -> Expression:
     """An element as an expression of operands, which are all read where it is; nothing is rounded on the way."""
-    pulled = Elements({o: dense_strides(o.shape) for o in places}, {}, False)
+    pulled = Elements({o: dense_strides(o.shape) for o in places}, {}, Fusing())
     own = tuple(pulled.dimension(f"d{d}", size) for d, size in enumerate(made.shape))
     strides = {v: s for i, s in zip(own, dense_strides(made.shape), strict=True) for v, _ in i.terms}
     try:

@@ -249,7 +249,9 @@ class _Translator:
             return constant
         found = rule_of(name, overload)
         if found is None and name not in NAMES:
-            raise UnsupportedError("no rule says what it computes")
+            assert isinstance(node.target, torch._ops.OpOverload)
+            random = torch.Tag.nondeterministic_seeded in node.target.tags
+            raise UnsupportedError("it draws random numbers" if random else "no rule says what it computes")
         assert isinstance(node.target, torch._ops.OpOverload)
         bound = bind(node.target, arguments, keywords)
         if found is None:

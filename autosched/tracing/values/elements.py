@@ -6,6 +6,7 @@ Reductions and products that are met on the way become stages; views only change
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -37,7 +38,7 @@ from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Expression, Literal, Position
 from search_spaces.workloads.expressions.kinds import is_integral
-from search_spaces.workloads.expressions.walking import variables
+from search_spaces.workloads.expressions.walking import accesses, gathers, variables
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.scans import needed_members, unchanging
 
@@ -71,19 +72,32 @@ class NotOneKernelError(Exception):
         return self
 
 
+@dataclass(frozen=True)
+class Fusing:
+    """What of products one kernel may hold, beside what it does with one alone.
+
+    `computed`: what is multiplied may be computed on the way, and there may be several products of one shape.
+    `chained`: what is multiplied may be computed from products and folds, and products may be folded.
+    """
+
+    computed: bool = False
+    chained: bool = False
+
+
 @dataclass
 class Elements:
     """What is known while the elements of one output are pulled from the values that are `stored`, with their strides.
 
     `cuts`: axes that are two, by the positions of the inner one. `output_axes` are those of the output that has most
     elements, in order; `columns` those along what is reduced, one range after the other, whichever dimensions these
-    are. `fused_products`: see `assembly.assemble`. `prefix`: what the names of axes begin with that it makes itself.
-    `factors`: what is pulled for a product at the moment. `reached`: what was looked at; `known`: at which elements.
+    are. `prefix`: what the names of axes begin with that it makes itself. `factors`: what is pulled for products at the
+    moment, one within the other, and `walks` the axes that these sum over; `summed`: how long such axes are.
+    `products`: the stages of products. `reached`: what was looked at; `known`: at which elements.
     """
 
     stored: Mapping[Value, tuple[int, ...]]
     cuts: Mapping[str, int]
-    fused_products: bool
+    fusing: Fusing
     prefix: str = ""
     extents: dict[str, int] = field(default_factory=dict)
     output_axes: tuple[str, ...] = ()
@@ -92,6 +106,9 @@ class Elements:
     precision: str = "ieee"
     multiplies: bool = False
     factors: list[Value] = field(default_factory=list)
+    walks: list[tuple[str, ...]] = field(default_factory=list)
+    summed: dict[str, int] = field(default_factory=dict)
+    products: set[str] = field(default_factory=set)
     reached: set[Value] = field(default_factory=set)
     known: dict[tuple[Value, Index], Expression] = field(default_factory=dict)
     names: Names = field(default_factory=Names)
@@ -120,6 +137,10 @@ class Elements:
             return at
         self.extents[axis] = 1
         return at + axis_index(axis)
+
+    def _units(self, axes: Iterable[str]) -> tuple[str, ...]:
+        """Those of the axes that products were given for dimensions of size 1."""
+        return tuple(a for a in axes if self.extents[a] == 1)
 
     def axes(self, names: Iterable[str]) -> tuple[Axis, ...]:
         return tuple(Axis(n, self.extents[n]) for n in names)
@@ -270,6 +291,8 @@ class Elements:
         folded = axes_in(columns)
         if not folded:
             return body
+        if self.fusing.chained:
+            rows = (*rows, *(a for a in self._units(sorted(variables(body))) if a not in (*rows, *folded)))
         rows = tuple(a for a in self.output_axes if a in rows) + tuple(a for a in rows if a not in self.output_axes)
         if not rows:
             self.extents[ROW] = 1
@@ -290,9 +313,7 @@ class Elements:
         count = math.prod(sizes)
         if count == 1:
             return tuple(Affine() for _ in sizes)
-        free = tuple(a for a in self.output_axes if a not in rows and a != ROW)
-        parts = (free[a:b] for b in range(len(free), 0, -1) for a in range(b))
-        for axes in (*parts, *(c for c in self.columns if not set(c) & set(rows))):
+        for axes in self._known_columns(rows):
             extents = [self.extents[a] for a in axes]
             if axes and math.prod(extents) == count:
                 if axes not in self.columns:
@@ -302,6 +323,13 @@ class Elements:
         index = tuple(self.dimension(f"{self.prefix}r{n}", size) for n, size in enumerate(sizes, first))
         self.columns.append(axes_in(index))
         return index
+
+    def _known_columns(self, rows: Sequence[str]) -> list[tuple[str, ...]]:
+        """The axes that there are for what is reduced in these rows: in chains first those that are walked already."""
+        free = tuple(a for a in self.output_axes if a not in rows and a != ROW)
+        parts = [free[a:b] for b in range(len(free), 0, -1) for a in range(b)]
+        walked = [c for c in (*reversed(self.walks), *self.columns) if not set(c) & set(rows)]
+        return [*walked, *parts] if self.fusing.chained else [*parts, *walked]
 
     def _scanned(self, value: Scanned, index: Index) -> Pulling:
         """A scan: a stage over the axes of its index, and one for every value that it is combined with."""
@@ -333,26 +361,47 @@ class Elements:
         *batch, m, n = index
         if not self.reads.is_inside(index, value.shape):
             raise NotOneKernelError(f"{value.name} is a product, and read at positions that it does not have", value)
-        if self.factors:
+        if len(self.factors) > self.fusing.chained:
             factor = self._missing(self.factors[-1])
             reason = f"{factor.name} is multiplied, and computed from a product"
-            raise NotOneKernelError(reason, factor, needed=not self.fused_products)
-        m, n, along = self._unit(m, "m"), self._unit(n, "n"), f"{self.prefix}k"
-        if self.multiplies and not (self.fused_products and value.a.shape[-1] == self.extents.get(along)):
-            raise NotOneKernelError("there are several products", value)
-        k = self._unit(self.dimension(along, value.a.shape[-1]), along)
+            raise NotOneKernelError(reason, factor, needed=not self.fusing.computed)
+        m, n = self._unit(m, "m"), self._unit(n, "n")
         own = axes_in((*batch, m, n))
-        if self.multiplies and own != self.output_axes:
+        along = self._summed_axis(value, own)
+        k = self._unit(self.dimension(along, value.a.shape[-1]), along)
+        if self.multiplies and not self.fusing.chained and own != self.output_axes:
             raise NotOneKernelError("there are products over different axes", value)
+        self.walks.append(axes_in((k,)))
         a = yield from self._factor(value.a, (*batch, m, k))
         b = yield from self._factor(value.b, (*batch, k, n))
-        if not set(self.output_axes) <= set(own):
+        self.walks.pop()
+        if not set(self.output_axes) <= set(own) and not self.fusing.chained:
             raise NotOneKernelError("a product is read at other axes than it has", value)
-        # With those of size 1 that the output leaves out.
-        self.output_axes = own
-        self.precision, self.multiplies = value.precision, True
+        units = [a for a in self._units(own) if a not in self.output_axes]
+        if not self.fusing.chained or {*own} == {*self.output_axes, *units}:
+            # With those of size 1 that the output leaves out.
+            self.output_axes = own
+        else:
+            self.output_axes = (*self.output_axes, *units)
+        # Those of 16 bits are "ieee" however others are multiplied.
+        self.precision = value.precision if self.precision == "ieee" else self.precision
+        self.multiplies = True
         reduction = Reduction("sum", self.axes(axes_in((k,))))
-        return self._access(Stage(value.name, self.axes(own), ex.mul(a, b), reduction), value)
+        made = self._access(Stage(value.name, self.axes(own), ex.mul(a, b), reduction), value)
+        self.products |= {a.tensor for a in accesses(made)}
+        return made
+
+    def _summed_axis(self, value: Product, own: Sequence[str]) -> str:
+        """The axis that a product sums over: that of another one, if it is as long, and none of the product's own."""
+        first, size = f"{self.prefix}k", value.a.shape[-1]
+        if not self.fusing.chained:
+            if self.multiplies and not (self.fusing.computed and size == self.extents.get(first)):
+                raise NotOneKernelError("there are several products", value)
+            return first
+        names = (f"{first}{number or ''}" for number in itertools.count())
+        # An axis may be cut in two.
+        free = (n for n in names if not {n, f"{n}o", f"{n}i"} & {*own})
+        return next(n for n in free if self.summed.setdefault(n, size) == size)
 
     def _factor(self, value: Value, index: Index) -> Pulling:
         """What a product multiplies: an element in memory, by every axis of its index, if with a stride of 0."""
@@ -363,7 +412,7 @@ class Elements:
             # Dots take integers as they are in memory.
             (read,) = read.arguments
         operand = self.reads.read_by(read)
-        if operand is None and self.fused_products and value.dtype != "float32":
+        if operand is None and self._may_be_computed(read, value):
             return read
         if operand is None:
             raise NotOneKernelError(f"{value.name} is multiplied", self._missing(value), needed=True)
@@ -377,10 +426,16 @@ class Elements:
             raise NotOneKernelError(reason, value, needed=True)
         given = dict(operand.strides)
         repeated = tuple((a, 0) for a in axes_in(index) if a not in given)
-        if not repeated:
+        if not repeated or self.fusing.chained:
             return read
         operand = self.reads.operand(replace(operand, strides=(*repeated, *operand.strides), sizes=()))
         return at_its_axes(operand)
+
+    def _may_be_computed(self, factor: Expression, value: Value) -> bool:
+        """Whether a product may multiply what is no tensor in memory."""
+        stages = {s.name for s in self.stages}
+        folded = any(a.tensor in stages for a in accesses(factor)) or next(iter(gathers(factor)), None)
+        return bool(self.fusing.chained and folded) or (self.fusing.computed and value.dtype != "float32")
 
     def _missing(self, factor: Value) -> Value:
         """What a product needs in memory: what the factor is a view or a copy of, or itself."""

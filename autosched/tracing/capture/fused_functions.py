@@ -1,0 +1,73 @@
+"""PyTorch's fused functions as what they compute, before PyTorch replaces them by operators of some library.
+
+    scaled_dot_product_attention(q, k, v)    →    softmax((q @ kᵀ) * scale) @ v
+
+What is inside is then cut and fused like anything else that was written out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+_NARROW = (torch.float16, torch.bfloat16)
+
+
+class TakenApart(TorchFunctionMode):
+    """A context in which calls of fused functions are those of what they are made of."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        rule = _RULES.get(func)
+        made = None if rule is None else rule(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {})) if made is None else made
+
+
+def _scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor | None:
+    """As its documentation has it; None where it drops at random.
+
+    Scores are float32, as they are in all kernels of it, and what is multiplied with the values is of their type. Rows
+    in which a mask leaves nothing are 0.
+    """
+    if dropout_p > 0:
+        return None
+    if enable_gqa:
+        key, value = (t.repeat_interleave(query.size(-3) // t.size(-3), -3) for t in (key, value))
+    factor = 1 / math.sqrt(query.size(-1)) if scale is None else scale
+    q, k = (t.float() if t.dtype in _NARROW else t for t in (query, key))
+    scores = q @ k.transpose(-2, -1) * factor
+    if is_causal:
+        seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
+        scores = scores.masked_fill(~seen, -math.inf)
+    if attn_mask is None:
+        return torch.softmax(scores, -1).to(value.dtype) @ value
+    masked = scores.masked_fill(~attn_mask, -math.inf) if attn_mask.dtype is torch.bool else scores + attn_mask
+    return _softmax_or_nothing(masked).to(value.dtype) @ value
+
+
+def _softmax_or_nothing(x: Tensor) -> Tensor:
+    """softmax(x, -1), but 0 in rows of nothing but minus infinity."""
+    top = x.amax(-1, keepdim=True)
+    weights = torch.exp(x - top.masked_fill(top == -math.inf, 0.0))
+    total = weights.sum(-1, keepdim=True)
+    return weights / total.masked_fill(total == 0.0, 1.0)
+
+
+_RULES: Mapping[Any, Callable[..., Any]] = {F.scaled_dot_product_attention: _scaled_dot_product_attention}

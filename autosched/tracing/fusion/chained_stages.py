@@ -1,0 +1,239 @@
+"""The stages of a kernel that chains products: what its values are where nothing between two products is in memory.
+
+    s[m, c] = sum over d of q[m, d] * k[c, d]                            is read as
+    top[m]  = max over c of F(s[m, c])                                   F without the roundings of 16-bit tensors
+    out     = sum over c of round(exp(F - top) / total) * v[c, e]        so here, but for what a dot multiplies
+
+What masks compare of positions has one form, so that all ways to write a mask are one workload:
+
+    where(not (j - i <= 0 and True), -inf, F)                            where(j - i <= 0, F, -inf)
+
+A sum of exponentials about a maximum that is 0 where it is infinite, as logsumexp has it, is the one about the maximum
+itself, if there is that too, wherever it is finite.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from autosched.tracing.values.values import Extents
+from search_spaces import Stage
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Literal, Position, call, mul, sub
+from search_spaces.workloads.expressions.operators import ROUNDINGS
+from search_spaces.workloads.expressions.walking import accesses, rewritten
+
+_TRUE, _FALSE, _LEAST = Literal(1.0), Literal(0.0), Literal(-math.inf)
+
+
+def chained(stages: Sequence[Stage], products: Collection[str], extents: Extents) -> list[Stage]:
+    """The stages of a kernel of which these are `products`, as a chain has them."""
+    masks = _Masks(extents)
+    found = [replace(s, expression=rewritten(s.expression, masks.chosen)) for s in stages]
+    return _with_one_sum(_without_roundings(found, products))
+
+
+# Roundings
+
+
+def _without_roundings(stages: Sequence[Stage], products: Collection[str]) -> list[Stage]:
+    """The stages without what 16-bit tensors between a product and a fold of it would round."""
+    folded = {a.tensor for s in stages if s.reduction for a in accesses(s.expression)}
+    depending = folded & {*products}
+    dropped: dict[Expression, None] = {}
+    found = []
+    for stage in stages:
+        if not stage.reduction or not _reads(stage.expression, depending):
+            # What is stored at the points of a fold is what that folds.
+            known = rewritten(stage.expression, lambda e: _without(e, depending) if e in dropped else None)
+            found.append(replace(stage, expression=known))
+            continue
+        multiplied = _multiplied(stage.expression) if stage.name in products else ()
+        depending.add(stage.name)
+
+        def change(e: Expression, multiplied: tuple[Expression, ...] = multiplied) -> Expression | None:
+            if not _rounds(e, depending):
+                return None
+            assert isinstance(e, Apply)
+            if e in multiplied:
+                return Apply(e.operator, (rewritten(e.arguments[0], change),))
+            dropped[e] = None
+            return rewritten(e.arguments[0], change)
+
+        found.append(replace(stage, expression=rewritten(stage.expression, change)))
+    return found
+
+
+def _rounds(e: Expression, depending: Collection[str]) -> bool:
+    return isinstance(e, Apply) and e.operator in ROUNDINGS and _reads(e, depending)
+
+
+def _without(e: Expression, depending: Collection[str]) -> Expression:
+    """The expression without any rounding of what these stages compute."""
+
+    def change(x: Expression) -> Expression | None:
+        return _without(x.arguments[0], depending) if isinstance(x, Apply) and _rounds(x, depending) else None
+
+    return rewritten(e, change)
+
+
+def _multiplied(expression: Expression) -> tuple[Expression, ...]:
+    """What a product multiplies."""
+    return expression.arguments if isinstance(expression, Apply) and expression.operator == "mul" else ()
+
+
+def _reads(expression: Expression, names: Collection[str]) -> bool:
+    return any(a.tensor in names for a in accesses(expression))
+
+
+# Masks
+
+
+@dataclass(frozen=True)
+class _Masks:
+    """Choices by conditions, in one form."""
+
+    extents: Extents
+
+    def chosen(self, e: Expression) -> Expression | None:
+        """A choice whose condition, or a part of it, is known or is better asked the other way round."""
+        match e:
+            case Apply("where", (condition, first, second)):
+                return self._where(self.truth(condition), self._rewritten(first), self._rewritten(second))
+            case _:
+                return None
+
+    def _rewritten(self, e: Expression) -> Expression:
+        return rewritten(e, self.chosen)
+
+    def _where(self, condition: Expression, first: Expression, second: Expression) -> Expression:
+        match condition:
+            case Literal(number):
+                return first if number else second
+            case Apply("eq", (other, Literal(0.0))):
+                return self._where(other, second, first)
+        opposite = self._opposite(condition) if first == _LEAST else None
+        if opposite is not None:
+            return self._where(opposite, second, first)
+        match first:
+            case Apply("where", (within, value, beyond)) if beyond == second == _LEAST:
+                return self._where(_both(condition, within), value, second)
+        return call("where", condition, first, second)
+
+    def truth(self, e: Expression) -> Expression:
+        """What is not 0 where the expression is not, in one form."""
+        match e:
+            case Apply("eq", (condition, Literal(0.0))):
+                inner = self.truth(condition)
+                opposite = self._opposite(inner)
+                return call("eq", inner, _FALSE) if opposite is None else opposite
+            case Apply("mul" | "minimum", (a, b)):
+                return _both(self.truth(a), self.truth(b))
+            case Apply("maximum", (a, b)):
+                return _either(self.truth(a), self.truth(b))
+            case Apply("le" | "lt" as operator, (a, b)):
+                difference = _position(sub(a, b))
+                return e if difference is None else self._at_most(difference, 0 if operator == "le" else -1)
+            case Apply("where", (condition, Literal(first), Literal(0.0))) if first:
+                return self.truth(condition)
+            case Literal(value):
+                return _TRUE if value else _FALSE
+            case _:
+                return e
+
+    def _at_most(self, form: Affine, bound: int) -> Expression:
+        """Whether the form is at most so many."""
+        if form.maximum(self.extents) <= bound:
+            return _TRUE
+        if form.minimum(self.extents) > bound:
+            return _FALSE
+        return call("le", Position(form - Affine(offset=form.offset)), Literal(float(bound - form.offset)))
+
+    def _opposite(self, condition: Expression) -> Expression | None:
+        """What is true where the condition, which is in its form, is not; None where that has no other form."""
+        match condition:
+            case Literal(value):
+                return _FALSE if value else _TRUE
+            case Apply("eq", (other, Literal(0.0))):
+                return other
+            case Apply("le", (Position(form), Literal(bound))):
+                return self._at_most(-form, -int(bound) - 1)
+            case Apply("mul" | "maximum" as operator, (a, b)):
+                not_a, not_b = self._opposite(a), self._opposite(b)
+                if not_a is None or not_b is None:
+                    return None
+                return _either(not_a, not_b) if operator == "mul" else _both(not_a, not_b)
+            case _:
+                return None
+
+
+def _both(a: Expression, b: Expression) -> Expression:
+    if _FALSE in (a, b):
+        return _FALSE
+    return b if a == _TRUE else a if b in (_TRUE, a) else mul(a, b)
+
+
+def _either(a: Expression, b: Expression) -> Expression:
+    if _TRUE in (a, b):
+        return _TRUE
+    return b if a == _FALSE else a if b in (_FALSE, a) else call("maximum", a, b)
+
+
+def _position(e: Expression) -> Affine | None:
+    """An expression of positions as one form."""
+    match e:
+        case Position(index):
+            return index
+        case Literal(value) if value.is_integer():
+            return Affine(offset=int(value))
+        case Apply("add" | "sub" as operator, (a, b)):
+            one, other = _position(a), _position(b)
+            if one is None or other is None:
+                return None
+            return one + other if operator == "add" else one - other
+        case Apply("neg", (a,)):
+            form = _position(a)
+            return None if form is None else -form
+        case _:
+            return None
+
+
+# Sums of exponentials
+
+
+def _with_one_sum(stages: Sequence[Stage]) -> list[Stage]:
+    """The stages without sums that others are wherever the maximum that both are about is finite."""
+    known: dict[str, Expression] = {}
+    found: list[Stage] = []
+    for stage in stages:
+        read = replace(stage, expression=rewritten(stage.expression, lambda e: _known(e, known)))
+        other = _of_the_same_sum(read, found)
+        if other is None:
+            found.append(read)
+        else:
+            known[stage.name] = other
+    return found
+
+
+def _known(e: Expression, known: Mapping[str, Expression]) -> Expression | None:
+    return known.get(e.tensor) if isinstance(e, Access) else None
+
+
+def _of_the_same_sum(stage: Stage, others: Sequence[Stage]) -> Expression | None:
+    """What the stage is, by one of the others."""
+    match stage.expression:
+        case Apply("exp", (Apply("sub", (value, Apply("where", (condition, Literal(0.0), Access() as top)))),)):
+            pass
+        case _:
+            return None
+    if condition != call("eq", call("abs", top), Literal(math.inf)):
+        return None
+    about = replace(stage, expression=call("exp", sub(value, top)))
+    same = next((s for s in others if replace(s, name=stage.name) == about), None)
+    if same is None:
+        return None
+    total = Access(same.name, tuple(axis_index(a.name) for a in same.axes))
+    # Of infinities all is infinite, and of none there is nothing.
+    return call("where", condition, call("maximum", top, _FALSE), total)

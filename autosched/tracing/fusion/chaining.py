@@ -1,0 +1,137 @@
+"""Which products one kernel chains: what is stored between two of them is dropped where kernels cost less without.
+
+s = q @ k.T                                    out = softmax(q @ k.T) @ v
+p = softmax(s)                                 by one kernel, which stores neither s nor p
+out = p @ v                            →
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, MutableMapping, Sequence
+from dataclasses import dataclass, field
+
+from autosched.tracing.fusion.assembly import Assembled
+from autosched.tracing.fusion.region_kernels import Fit
+from autosched.tracing.fusion.regions import Strides, cone
+from autosched.tracing.values.values import Eager, Source, Value
+
+# By what factor the costs of chains may be wrong beside those of other kernels.
+DOUBT = 2.0
+
+
+@dataclass(frozen=True)
+class Chained:
+    """What became of stored values: those that kernels `read` which chain products now; whether there are chains that
+    might cost more than other kernels, or the other way round (`doubtful`).
+    """
+
+    read: tuple[Value, ...]
+    doubtful: bool
+
+
+def chain_products(
+    stored: MutableMapping[Value, Strides], required: Container[Value], fit: Callable[[Value], Fit], patience: float
+) -> Chained:
+    """Take out of `stored` what is between two products where one kernel computes both, at up to `patience` times the
+    cost of the kernels that there are.
+    """
+    chaining = _Chaining(stored, required, fit, patience)
+    read: dict[Value, None] = {}
+    while found := sorted(chaining.gains(), key=lambda gain: -gain.saved):
+        for gain in found:
+            if all(v in stored for v in (*gain.dropped, *gain.readers)) and chaining.gain(gain.dropped) == gain:
+                for value in gain.dropped:
+                    del stored[value]
+                chaining.update()
+                read |= dict.fromkeys(v for r in gain.readers for v in chaining.reads[r])
+    return Chained(tuple(v for v in read if v in stored), chaining.doubtful)
+
+
+@dataclass(frozen=True)
+class _Gain:
+    """What dropping values saves in the kernels of their readers."""
+
+    dropped: tuple[Value, ...]
+    readers: tuple[Value, ...]
+    saved: float
+
+
+@dataclass
+class _Chaining:
+    """`reads`: of every stored value that a kernel computes, what that reads; `readers`: the other way round."""
+
+    stored: MutableMapping[Value, Strides]
+    required: Container[Value]
+    fit: Callable[[Value], Fit]
+    patience: float
+    doubtful: bool = False
+    reads: dict[Value, list[Value]] = field(default_factory=dict)
+    readers: dict[Value, list[Value]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.update()
+
+    def update(self) -> None:
+        """Look again at what reads what."""
+        computed = [v for v in self.stored if not isinstance(v, Source | Eager)]
+        self.reads = {v: [o for o in cone([v], self.stored) if o in self.stored] for v in computed}
+        self.readers = {v: [] for v in self.stored}
+        for value, read in self.reads.items():
+            for other in read:
+                self.readers[other].append(value)
+
+    def gains(self) -> Iterator[_Gain]:
+        """What dropping saves, for all that is between two products."""
+        products = [v for v in self.reads if self._multiplies(v)]
+        groups = dict.fromkeys(self._between(read) for value in products for read in self.reads[value])
+        made = (self.gain(group) for group in groups if group)
+        return (gain for gain in made if gain is not None)
+
+    def gain(self, dropped: tuple[Value, ...]) -> _Gain | None:
+        """What dropping these saves; None where it does not, or their readers have no kernels then."""
+        readers = tuple(dict.fromkeys(r for v in dropped for r in self.readers[v] if r not in dropped))
+        before = _total([self.fit(v) for v in (*dropped, *readers)])
+        kept = {v: self.stored.pop(v) for v in dropped}
+        fits = [self.fit(r) for r in readers]
+        self.stored.update(kept)
+        after = _total(fits)
+        if before is None or after is None or not any(isinstance(f.made, Assembled) and f.made.chained for f in fits):
+            return None
+        self.doubtful |= after < DOUBT * before and before < DOUBT * after
+        saved = self.patience * before - after
+        return _Gain(dropped, readers, saved) if saved > 0 else None
+
+    def _between(self, value: Value) -> tuple[Value, ...]:
+        """What is stored from a value down to the next products that it is computed from."""
+        found: dict[Value, None] = {}
+        rest = [value]
+        while rest:
+            here = rest.pop()
+            if here not in found and self._has_products(here):
+                found[here] = None
+                rest += [] if self._multiplies(here) else self.reads[here]
+        return tuple(found)
+
+    def _has_products(self, value: Value) -> bool:
+        """Whether the value need not be stored, and is computed from a product that need not either."""
+        rest, seen = [value], {value}
+        while rest:
+            here = rest.pop()
+            if here in self.required or here not in self.reads:
+                continue
+            if self._multiplies(here):
+                return True
+            rest += [v for v in self.reads[here] if v not in seen]
+            seen.update(self.reads[here])
+        return False
+
+    def _multiplies(self, value: Value) -> bool:
+        """Whether the kernel of a stored value computes a product."""
+        return self.fit(value).first.products > 0
+
+
+def _total(fits: Sequence[Fit]) -> float | None:
+    """What kernels cost together; None where there is one that is none."""
+    costs = [f.cost for f in fits]
+    known = [c for c in costs if c is not None]
+    return sum(known) if len(known) == len(costs) else None

@@ -1,0 +1,184 @@
+"""Functions with products of products: one kernel, whatever they are written as, and what they compute."""
+
+from __future__ import annotations
+
+import functools
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from autosched import InputError, TracedFunction, trace
+from autosched.backends import spaces
+from autosched.machine.devices import cpu_target
+from autosched.tracing import loaded
+from search_spaces import target_named
+from search_spaces.programs.interpreter import interpret
+from search_spaces.workloads.expressions.expression import Apply
+from search_spaces.workloads.expressions.operators import ROUNDINGS
+from search_spaces.workloads.expressions.walking import walk
+
+sys.path.append(str(Path(__file__).parent))
+from attention_forms import FORMS, R, plain
+from traced_reference import computed
+from untuned import untuned_kernels
+
+H200 = target_named("h200")
+
+
+def as_tuple(made: Any) -> tuple[Tensor, ...]:
+    return (made,) if isinstance(made, Tensor) else tuple(made)
+
+
+def narrow(inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return tuple(x.bfloat16() if x.is_floating_point() else x for x in inputs)
+
+
+def wanted(function: Callable[..., Any], inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """What the function gives in float64."""
+    return as_tuple(function(*(x.double() if x.is_floating_point() else x for x in inputs)))
+
+
+@functools.cache
+def traced(name: str, number: int = 0, dtype: str = "bfloat16") -> TracedFunction:
+    functions, inputs = FORMS[name]
+    return trace(functions[number], *(narrow(inputs) if dtype == "bfloat16" else inputs))
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_form_of_attention_is_one_kernel_that_computes_what_it_does(name: str) -> None:
+    (function, *_), inputs = FORMS[name]
+    made = traced(name, dtype="float32")
+    assert len(made.steps) == 1, str(made)
+    for got, want in zip(computed(made, inputs), wanted(function, inputs), strict=True):
+        # Constants are float32, and so is what the function converts to that itself.
+        torch.testing.assert_close(got.double(), want.double(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", [n for n, (functions, _) in FORMS.items() if len(functions) > 1])
+def test_all_ways_to_write_a_form_of_attention_are_one_workload(name: str) -> None:
+    functions, _ = FORMS[name]
+    keys = {w.key for n in range(len(functions)) for w in traced(name, n).launched}
+    assert len(keys) == 1
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_gpu_has_kernels_for_every_form_of_attention(name: str) -> None:
+    assert [spaces.why_no_schedule(w, H200) for w in traced(name).launched] == [None]
+
+
+def test_between_two_products_only_what_is_multiplied_is_rounded() -> None:
+    (workload,) = traced("causal").launched
+    rounded = [
+        e for s in workload.stages for e in walk(s.expression) if isinstance(e, Apply) and e.operator in ROUNDINGS
+    ]
+    assert len(rounded) == 1
+    assert workload.stages[-1].expression.arguments[0] is rounded[0]  # type: ignore[union-attr]  # a product
+
+
+def test_heads_that_share_keys_and_values_read_them_where_they_lie() -> None:
+    _, (q, k, v) = FORMS["grouped heads"]
+    (workload,) = traced("grouped heads").launched
+    assert sorted(t.bytes for t in workload.inputs) == sorted(2 * x.numel() for x in (q, k, v))
+
+
+@pytest.mark.parametrize("name", ["grouped heads", "window", "pages", "with logarithm"])
+def test_kernels_of_a_form_of_attention_compute_what_it_does(name: str) -> None:
+    (function, *_), inputs = FORMS[name]
+    inputs = tuple(x.half() if x.is_floating_point() else x for x in inputs)
+    (step,) = trace(function, *inputs).steps
+    assert step.assembled is not None
+    schedule = spaces.build(step.assembled.workload, H200).sample(np.random.default_rng(0))
+    memory = {
+        v.name: x.float() if x.is_floating_point() else x for v, x in zip(traced(name).arguments, inputs, strict=True)
+    }
+    views = [memory[v.value.name].as_strided(v.shape, v.strides, v.offset).numpy() for v in step.assembled.inputs]
+    made = interpret(schedule.program, views)
+    for got, want in zip(made, wanted(function, inputs), strict=True):
+        # Weights below 1 and values of a few units, both of 11 bits.
+        torch.testing.assert_close(torch.tensor(got).double().reshape(want.shape), want.double(), rtol=2e-3, atol=2e-3)
+
+
+def test_a_device_without_chains_computes_the_same_by_more_kernels() -> None:
+    (_, _, function), inputs = FORMS["plain"]
+    made = trace(function, *inputs)
+    cut = made.for_target(cpu_target())
+    kernel = loaded(cut, untuned_kernels(cut.workloads, cpu_target()))
+    torch.testing.assert_close(kernel(*inputs), function(*inputs), rtol=1e-5, atol=1e-5)
+
+
+def test_rows_that_a_mask_leaves_nothing_of_are_zero() -> None:
+    _, (q, k, v) = FORMS["plain"]
+    mask = torch.arange(q.shape[-2])[:, None] > torch.arange(k.shape[-2])
+
+    def function(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+    (got,) = computed(trace(function, q, k, v, mask), (q, k, v, mask))
+    torch.testing.assert_close(got, function(q.double(), k.double(), v.double(), mask), rtol=1e-5, atol=1e-5)
+    assert not got[:, :, 0].any()
+
+
+def test_attention_that_drops_at_random_is_refused_with_the_line() -> None:
+    def function(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(q, k, v, dropout_p=0.1)
+
+    with pytest.raises(InputError, match=r"test_traced_chains.py:\d+: return F.scaled_dot.*draws random numbers"):
+        trace(function, *FORMS["plain"][1])
+
+
+def test_scores_of_fused_attention_are_not_rounded_where_they_are_stored() -> None:
+    q, k, v = (torch.empty(1, 1, 64, 512, dtype=torch.bfloat16) for _ in range(3))
+    cut = trace(lambda q, k, v: F.scaled_dot_product_attention(q, k, v), q, k, v).for_target(cpu_target())
+    assert [w.outputs[0].dtype for w in cut.launched] == ["float32", "bfloat16", "bfloat16"]
+
+
+def test_products_of_what_was_16_bits_read_it_as_it_is() -> None:
+    made = trace(lambda a, b: a.float() @ b.transpose(0, 1).float(), *narrow((R(8, 16), R(8, 16))))
+    (workload,) = made.launched
+    assert ([t.dtype for t in workload.inputs], workload.outputs[0].dtype) == (["bfloat16"] * 2, "float32")
+
+
+def test_two_products_whose_middle_fits_are_one_kernel() -> None:
+    inputs = R(64, 96), R(96, 16), R(16, 128)
+    made = trace(lambda x, a, b: F.gelu(x @ a) @ b, *inputs)
+    assert len(made.steps) == 1
+    (got,) = computed(made, inputs)
+    torch.testing.assert_close(got, F.gelu(inputs[0].double() @ inputs[1].double()) @ inputs[2].double())
+
+
+def test_where_a_chain_might_cost_less_both_ways_are_measured() -> None:
+    x, a, b = (torch.empty(shape, dtype=torch.bfloat16) for shape in ((8192, 4096), (4096, 16), (16, 4096)))
+    assert sorted(len(cut.steps) for cut in trace(lambda x, a, b: (x @ a) @ b, x, a, b).cuts) == [1, 2]
+
+
+def test_where_a_chain_pays_there_is_no_other_way() -> None:
+    given = (torch.empty(2, 8, 1024, 64, dtype=torch.bfloat16) for _ in range(3))
+    assert [len(cut.steps) for cut in trace(plain, *given).cuts] == [1]
+
+
+def test_a_product_between_others_is_stored_for_the_chain_after_it() -> None:
+    """q is a product itself: attention is one kernel all the same, which reads it."""
+
+    def function(x: Tensor, wq: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return torch.softmax((x @ wq) @ k.transpose(-1, -2) * 0.125, -1) @ v
+
+    x, w, k = (torch.empty(shape, dtype=torch.bfloat16) for shape in ((2048, 512), (512, 64), (2048, 64)))
+    made = trace(function, x, w, k, k)
+    assert [v.shape for v in made.made] == [(2048, 64), (2048, 64)]
+
+
+def test_a_mask_that_leaves_everything_is_none() -> None:
+    def function(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        s = q @ k.transpose(-1, -2) * 0.25
+        everything = torch.arange(s.shape[-1]) < s.shape[-1]
+        return torch.softmax(s.masked_fill(~everything, -math.inf), -1) @ v
+
+    assert trace(function, *narrow(FORMS["plain"][1])).workloads[0].key == traced("plain").workloads[0].key
