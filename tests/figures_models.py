@@ -25,6 +25,7 @@ from torch.utils._pytree import tree_leaves
 from autosched import TracedFunction, trace
 from autosched.machine.devices import cpu_target
 from autosched.tracing import loaded
+from search_spaces import target_named
 
 sys.path.append(str(Path(__file__).parent))
 from untuned import untuned_kernels
@@ -186,7 +187,7 @@ def measured(name: str) -> Row:
     case.module.eval().requires_grad_(False)
     function = case.function()
     begin = time.perf_counter()
-    traced = trace(function, *case.inputs, allow_fallback=True)
+    traced = trace(function, *case.inputs, allow_fallback=True).for_target(cpu_target())
     tracing_s = time.perf_counter() - begin
     kernel = loaded(traced, untuned_kernels(traced.workloads, cpu_target()))
     with torch.no_grad():
@@ -200,12 +201,13 @@ def measured(name: str) -> Row:
 
 
 def launches(model: Callable[[int], Case], layers: int, dtype: torch.dtype) -> list[int]:
-    """The launches of a model of so many layers, in each of the ways in which it is cut."""
+    """The launches of a model of so many layers on an H200, in each of the ways in which it is cut."""
     torch.manual_seed(0)
     case = model(layers)
     case.module.eval().requires_grad_(False).to(dtype)
     inputs = [x.to(dtype) if x.is_floating_point() else x for x in case.inputs]
-    return [len(cut.launched) for cut in trace(case.function(), *inputs, allow_fallback=True).cuts]
+    traced = trace(case.function(), *inputs, allow_fallback=True).for_target(target_named("h200"))
+    return [len(cut.launched) for cut in traced.cuts]
 
 
 def show_layers() -> None:

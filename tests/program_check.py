@@ -66,7 +66,7 @@ def _checked(program: Program, target: Target, schedules: int, allow_fallback: b
         return Finding(program.seed, "no_program", f"{type(error).__name__}: {error}")
     try:
         backward: Any = {"backward": True} if expected.gradients else {}
-        traced: Any = trace(program.function, *inputs, allow_fallback=allow_fallback, **backward)
+        traced: Any = trace(program.function, *inputs, allow_fallback=allow_fallback, **backward).for_target(target)
     except InputError as error:
         return Finding(program.seed, "refused", str(error))
     kernels: dict[str, Kernel] = {}

@@ -119,6 +119,18 @@ def folded(n: int, m: int, reverse: bool = False) -> Workload:
     return make.workload("folded", out="float32", most="float32")
 
 
+def states(n: int, m: int, state: int = 3) -> Workload:
+    """The sum over states of recurrences: out[r, c] = sum over n of w[n, c] h[r, n, c]."""
+    make = Build(r=n, n=state, c=m)
+    u, x, w = make.input("u", "rc"), make.input("x", "rnc"), make.input("w", "nc")
+    rate = make.input("a", "rn")
+    factor = ex.call("exp", ex.call("neg", ex.call("abs", ex.mul(u, rate))))
+    combine = [ex.add(ex.mul(left(0), right(1)), right(0)), ex.mul(left(1), right(1))]
+    h, _ = scan(make, "hg", "rnc", "c", [x, factor], combine)
+    make.fold("out", "rc", "n", ex.mul(h, w))
+    return make.workload("states", out="float32")
+
+
 def folded_twice(n: int, m: int, along: str = "c") -> Workload:
     """The sum of running sums of what is shared out: folds of scans of folds."""
     make = Build(r=n, c=m)
@@ -182,6 +194,8 @@ SCANS = (
     folded(3, 130, reverse=True),
     twice(4, 200),
     folded_twice(3, 100),
+    states(4, 70),
+    states(3, 200, state=16),
     folded_twice(64, 5, along="r"),
 )
 

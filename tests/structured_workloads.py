@@ -119,6 +119,16 @@ def activation_and_sums(n: int, m: int) -> Workload:
     return make.workload("activation_and_sums", y="float16", total="float32")
 
 
+def sums_of_both(n: int, m: int) -> Workload:
+    """Sums of rows, what is relative to them, and sums of that along the columns."""
+    make = Build(r=n, c=m)
+    x = make.input("x", "rc")
+    left = make.fold("left", "r", "c", x)
+    y = make.stage("y", "rc", ex.call("maximum", x, left))
+    make.fold("top", "c", "r", y)
+    return make.workload("sums_of_both", left="float32", y="float16", top="float32")
+
+
 def folds_of_parts(n: int, g: int, m: int) -> Workload:
     """A fold over all of what is relative to a fold over one axis of something smaller."""
     make = Build(r=n, g=g, c=m)

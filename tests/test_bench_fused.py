@@ -156,11 +156,11 @@ def test_a_function_is_bound_by_what_it_takes_and_returns_or_by_its_dots() -> No
     def mlp(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
         return F.linear(torch.relu(F.linear(x, w)), v)
 
-    wide = traced(mlp, torch.empty(512, 256), torch.empty(1024, 256), torch.empty(256, 1024))
+    wide = traced(mlp, torch.empty(4096, 1024), torch.empty(4096, 1024), torch.empty(1024, 4096))
     assert len(wide.launched) == 2
-    assert dot_flops(wide) == 2 * 2 * 512 * 256 * 1024
+    assert dot_flops(wide) == 2 * 2 * 4096 * 1024 * 4096
     assert dot_dtype(wide) == "float32"
-    assert wide.min_bytes == 4 * (2 * 512 * 256 + 2 * 1024 * 256)
+    assert wide.min_bytes == 4 * 4 * 4096 * 1024
     assert PEAKS.bound_s(wide) == pytest.approx(dot_flops(wide) / 1e12)
     assert PEAKS.bounded_by_dots(wide)
     slow_dots = Peaks((("bfloat16", 1e3),), 10e9)

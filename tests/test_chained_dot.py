@@ -103,6 +103,18 @@ def test_only_tiles_on_the_boundary_of_a_mask_are_masked() -> None:
     assert [masked(loop) for loop in walks(with_tiles(FORMS["plain"], 64, 32))] == [False]
 
 
+def test_a_mask_that_is_data_is_all_that_is_left_of_two_within_the_boundary() -> None:
+    both = attention(2, 130, 130, 32, scores=Scores(causal=True, padding=True))
+    whole, boundary = walks(with_tiles(both, 64, 32))
+    compared = [sum(isinstance(s, Map) and s.operator == "le" for s in loop.body) for loop in (whole, boundary)]
+    assert compared == [0, 1]
+    assert masked(whole)
+    inputs = random_inputs(both, seed=0)
+    inputs[3][:, 0] = True  # The first row sees the first column only.
+    got = interpret(with_tiles(both, 64, 32).program, [x.float().numpy() for x in inputs])
+    assert worst(both, inputs, got) <= 1
+
+
 def test_what_a_mask_rules_out_is_not_walked() -> None:
     for loop in walks(with_tiles(FORMS["causal"], 64, 32)):
         (bound,) = loop.useful
@@ -216,6 +228,14 @@ class TestSpecialized:
         assert TRITON.limits.why_unfit(schedule, H200) is None
         artefact = TRITON.compile(TRITON.render(schedule.program, ""), schedule.program, H200)
         assert artefact.facts.spill_bytes == 0
+
+    @pytest.mark.parametrize("depth", [64, 128])
+    def test_gradients_are_specialised_too(self, depth: int) -> None:
+        space = spaces.build(gradients(2, 512, 512, depth, causal=True), H200)
+        schedule = next(s for s in space.seeds() if s.knobs["specialize"] != "none")
+        artefact = TRITON.compile(TRITON.render(schedule.program, ""), schedule.program, H200)
+        # A pair of registers, where whole tiles and those of the boundary meet.
+        assert artefact.facts.spill_bytes <= 8
 
     def test_what_dots_multiply_is_brought_by_descriptor(self) -> None:
         schedule = self.schedule()

@@ -55,15 +55,15 @@ def test_equal_layers_are_cut_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return assemble(*arguments)  # type: ignore[arg-type]  # handed on as they are
 
     monkeypatch.setattr(region_kernels, "assemble", counted)
-    weights = [R(8, 8) for _ in range(12)]
+    weights = [torch.empty(1024, 1024) for _ in range(12)]
     traced, counts = {}, {}
-    for layers in (6, 12):
+    for layers in (4, 12):
         tried.clear()
-        traced[layers] = trace(residual(layers), R(4, 8), *weights[:layers])
+        traced[layers] = trace(residual(layers), torch.empty(4096, 1024), *weights[:layers])
         counts[layers] = len(tried)
-    assert counts[12] == counts[6]
-    assert [w.key for w in traced[12].workloads] == [w.key for w in traced[6].workloads]
-    assert len(traced[12].steps) == 2 * len(traced[6].steps)
+    assert counts[12] == counts[4]
+    assert [w.key for w in traced[12].workloads] == [w.key for w in traced[4].workloads]
+    assert len(traced[12].steps) == 3 * len(traced[4].steps)
 
 
 def test_equal_layers_compute_each_its_own() -> None:

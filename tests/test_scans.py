@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,7 @@ from autosched.machine import devices
 from autosched.standalone import references
 from cost_models.program_counts import count
 from search_spaces import InputError, Schedule, Workload
-from search_spaces.devices.target import GPUS
+from search_spaces.devices.target import GPUS, cpu
 from search_spaces.programs.interpreter import interpret
 from search_spaces.programs.statements import Map, Scan, Statement, statements
 from search_spaces.workloads.expressions import expression as ex
@@ -201,3 +201,15 @@ def _without_scan(body: tuple[Statement, ...]) -> Iterator[Statement]:
             yield from (Map(d, "abs", (s,)) for d, s in zip(statement.dsts, statement.srcs, strict=True))
         else:
             yield statement
+
+
+@pytest.mark.parametrize("sketch", ["row_whole", "row_looped", "scan_split"])
+def test_scan_for_triton(sketch: str, check_golden: Callable[[str, str], None]) -> None:
+    (found,) = [s for s in spaces.build(recurrence(2, 4096), H200).sketches if s.name == sketch]
+    check_golden("triton", TRITON.render(found.lower(found.seeds[0]), sketch))
+
+
+def test_scan_for_a_cpu(check_golden: Callable[[str, str], None]) -> None:
+    plain = cpu("a CPU", lanes=4, threads=1, l1_bytes=32768, l2_bytes=2**20, fp32_flops=1e11)
+    schedule = next(s for s in spaces.build(recurrence(8, 24), plain) if s.knobs["vectors"] == 2)
+    check_golden("llvm", LLVM.render(schedule.program, schedule.one_line))

@@ -25,7 +25,7 @@ from search_spaces.programs.grid import Grid
 from search_spaces.programs.interpreter import interpret
 from search_spaces.programs.statements import Deinterleave, Interleave, Load, Store, statements
 from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
-from search_spaces.programs.tiles import Slice, Tile
+from search_spaces.programs.tiles import Slice, Tile, reach
 from search_spaces.schedules.knobs import KnobValue
 from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Access, Literal, Position, call
@@ -129,6 +129,15 @@ def test_rows_and_columns_are_walked_as_one_axis(triton_interpreter, name: str, 
     # 17 rows of 76 columns.
     assert schedule.program.kernels[0].grid.programs == 2 * -(-17 * 76 // (256 * width)), str(schedule)
     check(triton_interpreter, workload, schedule)
+
+
+def test_what_is_selected_along_one_axis_needs_no_mask() -> None:
+    space = build(workload_of(SELECTING["reflected"]), TARGET).restricted("pointwise", flat=(256,), selected=(True,))
+    (load, *_) = (
+        s for s in statements(space.sample(np.random.default_rng(1)).program.kernels[0].body) if isinstance(s, Load)
+    )
+    assert reach(load.slices[-1], {"d2.0": 100})[0] >= 0
+    assert reach(load.slices[-1], {"d2.0": 100})[1] < 70
 
 
 def test_a_vector_of_rows_that_are_one_axis_divides_them() -> None:

@@ -182,3 +182,8 @@ def test_a_mask_that_leaves_everything_is_none() -> None:
         return torch.softmax(s.masked_fill(~everything, -math.inf), -1) @ v
 
     assert trace(function, *narrow(FORMS["plain"][1])).workloads[0].key == traced("plain").workloads[0].key
+
+
+def test_scores_that_are_too_many_for_memory_are_no_tensor() -> None:
+    given = (torch.empty(1, 32, 8192, 64, dtype=torch.bfloat16) for _ in range(3))
+    assert [len(cut.steps) for cut in trace(plain, *given).cuts] == [1]

@@ -58,6 +58,18 @@ def complex_products(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     return made[0], made[1]
 
 
+def selective(dt: Tensor, a: Tensor, b: Tensor, c: Tensor, x: Tensor) -> Tensor:
+    """A selective state-space model: states of every channel, weighted and added up at every time."""
+    factor = torch.exp(dt[:, :, None] * a[None, :, :, None])
+
+    def combine(left: tuple[Tensor, Tensor], right: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        return left[0] * right[0], left[1] * right[0] + right[1]
+
+    given = dt[:, :, None] * b[:, None] * x[:, :, None]
+    states = associative_scan(combine, (factor, given), 3, combine_mode="generic")[1]
+    return (states * c[:, None]).sum(2)
+
+
 # name: how many kernels, the function, and its arguments. Each must come out as the function itself does in float64.
 CASES: dict[str, tuple[int, Callable[..., Any], *tuple[Tensor, ...]]] = {
     "rows": (1, lambda x: x.cumsum(-1), R(6, 33)),
@@ -99,6 +111,7 @@ CASES: dict[str, tuple[int, Callable[..., Any], *tuple[Tensor, ...]]] = {
     "logarithms that are not finite": (1, lambda x: x.logcumsumexp(1), NOT_FINITE),
     "recurrence": (1, recurrence, R(6, 33), R(6, 33)),
     "recurrence of states": (1, lambda a, x: recurrence(a, x).softmax(-1), R(2, 3, 33), R(2, 3, 33)),
+    "selective": (1, selective, R(2, 3, 33).abs(), -R(3, 4).abs(), R(2, 4, 33), R(2, 4, 33), R(2, 3, 33)),
     "by name": (1, by_name, R(33, 6), R(33, 6)),
     "moving average": (1, lambda x: recurrence(torch.full_like(x, 2.0), x), R(6, 33)),
     "of a constant": (1, lambda x: recurrence(x, torch.arange(33.0).expand(6, 33)), R(6, 33)),

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from search_spaces.programs.combining import combined, held_as
 from search_spaces.programs.operations import FOLDS, OPERATIONS, Array
 from search_spaces.programs.statements import (
-    Combination,
     Deinterleave,
     Dot,
     Fill,
@@ -51,10 +51,10 @@ def interpret(program: TileProgram, inputs: Sequence[Array]) -> tuple[Array, ...
     memory: dict[str, Array] = {}
     for buffer in program.buffers:
         if buffer.role == "input":
-            memory[buffer.name] = np.asarray(next(given), dtype=_held_as(buffer.dtype)).reshape(buffer.shape)
+            memory[buffer.name] = np.asarray(next(given), dtype=held_as(buffer.dtype)).reshape(buffer.shape)
         else:
             start = 0 if buffer.name in program.zeroed else _unwritten(buffer.dtype)
-            memory[buffer.name] = np.full(buffer.shape, start, dtype=_held_as(buffer.dtype))
+            memory[buffer.name] = np.full(buffer.shape, start, dtype=held_as(buffer.dtype))
     with np.errstate(all="ignore"):
         for kernel in program.kernels:
             _run_kernel(kernel, program, memory)
@@ -62,11 +62,6 @@ def interpret(program: TileProgram, inputs: Sequence[Array]) -> tuple[Array, ...
 
 
 @functools.cache
-def _held_as(dtype: str) -> type[np.float32 | np.int64]:
-    """The NumPy type of tiles and memory of an element type."""
-    return np.int64 if is_integer(dtype) else np.float32
-
-
 def _unwritten(name: str) -> float | int:
     return range_of(name)[0] if is_integer(name) else np.nan
 
@@ -108,7 +103,7 @@ class _Program:
             case View():
                 self._set(s.dst, self._sliced(self.tiles[s.src][1], s.slices, s.dst.axes, 0.0))
             case Fill():
-                self._set(s.dst, np.full(s.dst.shape, s.value, dtype=_held_as(s.dst.dtype)))
+                self._set(s.dst, np.full(s.dst.shape, s.value, dtype=held_as(s.dst.dtype)))
             case Dot():
                 self._dot(s)
             case Map():
@@ -149,13 +144,13 @@ class _Program:
 
     def _set(self, tile: Tile, values: Array) -> None:
         assert values.shape == tile.shape, f"{tile} got shape {values.shape}"
-        self.tiles[tile.name] = (tile, np.asarray(values, dtype=_held_as(tile.dtype)))
+        self.tiles[tile.name] = (tile, np.asarray(values, dtype=held_as(tile.dtype)))
 
     def _within(self, bound: Bound | None) -> bool:
         return bound is None or bound.start.evaluate(self.variables) < bound.size
 
     def _arguments(self, s: Map) -> list[Array]:
-        types = [_held_as(s.computed)] * len(s.arguments)
+        types = [held_as(s.computed)] * len(s.arguments)
         if s.operator == "where":
             types[0] = np.float32
         return [self._operand(a, s.dst).astype(t, copy=False) for a, t in zip(s.arguments, types, strict=True)]
@@ -183,7 +178,7 @@ class _Program:
 
     def _reduce(self, s: Reduce) -> None:
         tile, values = self.tiles[s.src]
-        values = values.astype(_held_as(s.dst.dtype), copy=False)
+        values = values.astype(held_as(s.dst.dtype), copy=False)
         axis = tile.axes.index(s.axis)
         if s.bound is not None:
             positions = self._placed(Slice(s.bound.start, tile.shape[axis], skew=s.bound.skew), (s.axis,), tile.axes)
@@ -198,33 +193,17 @@ class _Program:
         elements: list[Array] = []
         for name, dst in zip(s.srcs, s.dsts, strict=True):
             tile, values = self.tiles[name]
-            elements.append(np.moveaxis(_aligned(values, tile.axes, dst.axes).astype(_held_as(dst.dtype)), axis, 0))
+            elements.append(np.moveaxis(_aligned(values, tile.axes, dst.axes).astype(held_as(dst.dtype)), axis, 0))
         made = [np.empty_like(x) for x in elements]
         order = range(len(elements[0]))
         running: list[Array] = []
         for at in reversed(order) if s.reverse else order:
             right = [x[at] for x in elements]
-            running = self._combined(combine, running, right) if running else right
+            running = combined(combine, running, right) if running else right
             for whole, value in zip(made, running, strict=True):
                 whole[at] = value
         for dst, whole in zip(s.dsts, made, strict=True):
             self._set(dst, np.moveaxis(whole, 0, axis))
-
-    def _combined(self, combine: Combination, left: Sequence[Array], right: Sequence[Array]) -> list[Array]:
-        """The values of the tiles are elements, which may be many at once."""
-        given = zip((*combine.left, *combine.right), (*left, *right), strict=True)
-        values = {tile.name: x.astype(_held_as(tile.dtype)) for tile, x in given}
-        for s in combine.body:
-            types = [_held_as(s.computed)] * len(s.arguments)
-            types[0] = np.float32 if s.operator == "where" else types[0]
-            named = [values[a] if isinstance(a, str) else np.asarray(a) for a in s.arguments]
-            arguments = [x.astype(t) for x, t in zip(named, types, strict=True)]
-            if s.operator == "cast":
-                made = round_to(np.nan_to_num(named[0]) if is_integer(s.dst.dtype) else named[0], s.dst.dtype)
-            else:
-                made = OPERATIONS[s.operator](*arguments)
-            values[s.dst.name] = np.asarray(made, dtype=_held_as(s.dst.dtype))
-        return [values[name] for name in combine.results]
 
     def _positions(self, piece: Slice) -> Array:
         count = np.arange(piece.extent or 1)

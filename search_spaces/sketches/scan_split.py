@@ -147,7 +147,7 @@ class _Parts:
         """Scan this program's part, and store the last values."""
         names = Names({s.name for s in self.rows.workload.stages})
         scanning = Scanning.carried(self.rows, self.scans, names)
-        rows = replace(self.rows, scan=scanning.all)
+        rows = replace(self.rows, scan=scanning.scan_all)
         body = self.walk.over(lambda columns: rows.emitter(columns, names, {}).body)
         stored = rows.emitter(None, names, {})
         for stage in self.scans:
@@ -174,7 +174,7 @@ class _Parts:
         """Scan this program's part, from what all before it are."""
         names = Names({s.name for s in self.rows.workload.stages})
         scanning = Scanning.carried(self.rows, self.scans, names)
-        rows = replace(self.rows, scan=scanning.all)
+        rows = replace(self.rows, scan=scanning.scan_all)
 
         def write(columns: Slice) -> list[Statement]:
             emitter = rows.emitter(columns, names, {})

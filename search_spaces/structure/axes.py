@@ -18,6 +18,7 @@ from search_spaces.errors import UnmatchedError
 from search_spaces.structure.contraction import contraction
 from search_spaces.structure.memory_walks import largest_walk, memory_walks
 from search_spaces.structure.merging import merged_axes
+from search_spaces.structure.scans_apart import scans_apart
 from search_spaces.structure.stages import inline, with_axes_named
 from search_spaces.structure.windows import inlined_reads
 from search_spaces.workloads.dtypes import is_integer
@@ -126,7 +127,7 @@ def structure_of(workload: Workload) -> Structure:
     Raises:
         UnmatchedError: why it has none.
     """
-    workload = inlined_reads(workload)
+    workload = scans_apart(inlined_reads(workload))
     _check_extents(workload)
     folds = [s for s in workload.stages if s.reduction]
     for stage in folds:

@@ -44,8 +44,11 @@ def chain_of(workload: Workload) -> Chain:
     Raises:
         UnmatchedError: why it is none.
     """
-    if contraction(workload) is not None:
+    if sum(s.reduction is not None for s in workload.stages) < 2 or contraction(workload) is not None:
         raise UnmatchedError("nothing is folded of its products")
+    scanned = next((s.name for s in workload.stages if s.scan), None)
+    if scanned:
+        raise UnmatchedError(f"{scanned} is a scan")
     found = classed(_in_one_walk(merged_axes(inlined_reads(workload))))
     named = classed(with_axes_named(found.workload, _names(found)))
     stages, coefficient = in_powers_of_two(named.workload.stages, {p.stage for p in named.inner})

@@ -28,6 +28,7 @@ from search_spaces.workloads.expressions import expression_json
 from search_spaces.workloads.expressions.constants import with_constants_computed
 from search_spaces.workloads.expressions.kinds import check_kinds, is_integral
 from search_spaces.workloads.expressions.walking import accesses, affine_forms, gathers, variables
+from search_spaces.workloads.scanned_stages import check_scans, scan_from_json, scan_text, scan_to_json
 from search_spaces.workloads.scans import Scan
 from search_spaces.workloads.stages import (
     MAX_ELEMENTS,
@@ -97,31 +98,9 @@ class Workload:
             check_axes(stage.name, stage.loops)
             self._check_stage(stage, known)
             known[stage.name] = stage.shape
-        self._check_scans()
+        check_scans(self.stages)
         self._check_outputs()
         self._check_dtypes()
-
-    def _check_scans(self) -> None:
-        """Raise InputError unless the members of every scan are there, alike, and combine to what they are."""
-        stages, names = {s.name: s for s in self.stages}, [s.name for s in self.stages]
-        for stage in self.stages:
-            scan = stage.scan
-            if scan is None:
-                continue
-            others = [stages.get(m) for m in scan.members]
-            first = min(names.index(m) for m in scan.members if m in stages)
-            if {*names[first : first + len(others)]} != {*scan.members} or {*scan.members} & {*stage.read_elements}:
-                raise InputError(f"stages {list(scan.members)} are scanned together; expected one after the other")
-            alike = all(m is not None and m.scan == scan and m.axes == stage.axes for m in others)
-            if stage.name not in scan.members or not alike or stage.reduction:
-                raise InputError(f"stage {stage.name!r} is scanned with {list(scan.members)}; expected equal scans")
-            if scan.axis not in (a.name for a in stage.axes):
-                raise InputError(f"stage {stage.name!r} is scanned along {scan.axis!r}, which is no axis of it")
-            combined = stage.combination
-            assert combined is not None
-            check_kinds(combined)
-            if is_integral(combined) != is_integral(stage.expression):
-                raise InputError(f"stage {stage.name!r} combines to {ex.to_text(combined)}, of another kind")
 
     def _check_outputs(self) -> None:
         """Complete what is said of the outputs; raise InputError where they are no stages, or cannot lie like that."""
@@ -286,10 +265,7 @@ class Workload:
             fold = (
                 f"{s.reduction.operator} over {', '.join(a.name for a in s.reduction.axes)} of " if s.reduction else ""
             )
-            if s.scan and s.combination:
-                others = [f"with {', '.join(m for m in s.scan.members if m != s.name)}"] if s.scan.members[1:] else []
-                how = [f"scan along {s.scan.axis}", *(["backwards"] if s.scan.reverse else []), *others]
-                fold = f"{' '.join(how)} by {ex.to_text(s.combination)} of "
+            fold = scan_text(s) or fold
             where = ", ".join(a.name for a in s.axes)
             stored = ", stored" if len(self.outputs) > 1 and s.name in self.output_names else ""
             lines.append(
@@ -317,7 +293,7 @@ class Workload:
                     "expression": expression_json.to_json(s.expression),
                     "reduction": [s.reduction.operator, axes(s.reduction.axes)] if s.reduction else None,
                     "dtype": s.dtype,
-                    **({"scan": _scan_to_json(s.scan)} if s.scan else {}),
+                    **({"scan": scan_to_json(s.scan)} if s.scan else {}),
                 }
                 for s in self.stages
             ],
@@ -355,7 +331,7 @@ class Workload:
                     expression_json.from_json(s["expression"]),
                     Reduction(s["reduction"][0], axes(s["reduction"][1])) if s["reduction"] else None,
                     s["dtype"],
-                    _scan_from_json(s["scan"]) if "scan" in s else None,
+                    scan_from_json(s["scan"]) if "scan" in s else None,
                 )
                 for s in data["stages"]
             ),
@@ -364,17 +340,3 @@ class Workload:
 
 def _by(extents: Iterable[int]) -> str:
     return "x".join(map(str, extents))
-
-
-def _scan_to_json(scan: Scan) -> dict[str, Any]:
-    return {
-        "axis": scan.axis,
-        "members": list(scan.members),
-        "combine": [expression_json.to_json(c) for c in scan.combine],
-        "reverse": scan.reverse,
-    }
-
-
-def _scan_from_json(data: dict[str, Any]) -> Scan:
-    combine = tuple(map(expression_json.from_json, data["combine"]))
-    return Scan(str(data["axis"]), tuple(map(str, data["members"])), combine, bool(data["reverse"]))

@@ -48,7 +48,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 from chained_workloads import Scores, attention
 from dependent_workloads import IN_ONE_WALK, IN_SEVERAL
 from fused_workloads import gated, prepared, sum_of_products
-from structured_workloads import POINTWISE, REDUCTIONS
+from structured_workloads import POINTWISE, REDUCTIONS, sums_of_both
 
 CPU = cpu("a CPU", lanes=8, threads=1, l1_bytes=32768, l2_bytes=2**20, fp32_flops=1e11)
 TARGETS = {"cpu": CPU, "a100": GPUS["a100"], "h200": GPUS["h200"]}
@@ -82,6 +82,7 @@ GPU_WORKLOADS = (
     gated(17, 64, 99, prologue="relu_scale"),
     sum_of_products(33, 65, 90, "float32"),
     prepared(37, 70, 515, prologue="decayed", computed="ab"),
+    sums_of_both(70, 45),
     attention(2, 40, 70, 48, scores=Scores(causal=True, with_logarithm=True), shared=2, values=16),
     attention(1, 33, 33, 32, "float32", Scores(bias="mc", slopes=True)),
 )

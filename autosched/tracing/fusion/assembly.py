@@ -26,12 +26,16 @@ from search_spaces.errors import UnmatchedError
 from search_spaces.structure.axes import structure_of
 from search_spaces.structure.chains import chain_of
 from search_spaces.structure.contraction import contraction
+from search_spaces.structure.crossed import crossed_of
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Access, Expression, Gather
 from search_spaces.workloads.expressions.operators import ROUNDINGS, WRAPPINGS
 from search_spaces.workloads.expressions.walking import rewritten, walk
 from search_spaces.workloads.strides import dense_strides
+
+# Columns that a tile holds where a chain needs all of a row at once: more are more than the registers of a program.
+_LONGEST_HELD = 1024
 
 
 @dataclass(frozen=True)
@@ -184,7 +188,10 @@ class _Assembly:
         try:
             structure_of(workload)
         except UnmatchedError as why:
-            raise NotOneKernelError(f"no sketch computes {workload}\n{why}") from None
+            try:
+                crossed_of(workload)
+            except UnmatchedError:
+                raise NotOneKernelError(f"no sketch computes {workload}\n{why}") from None
 
 
 def _in_row(operand: TensorRead, extents: Mapping[str, int]) -> TensorRead:
@@ -248,5 +255,5 @@ def _check_chain(workload: Workload) -> None:
         chain = chain_of(workload)
     except UnmatchedError as why:
         raise NotOneKernelError(f"no sketch computes {workload}\n{why}") from None
-    if chain.points:
-        raise NotOneKernelError(f"no sketch stores {', '.join(chain.points)} along the walk of {workload}")
+    if chain.points or (chain.why_held and (len(chain.walked) > 1 or chain.c.extent > _LONGEST_HELD)):
+        raise NotOneKernelError(f"{chain.why_held} in {workload}")

@@ -84,8 +84,17 @@ class _Chaining:
         """What dropping saves, for all that is between two products."""
         products = [v for v in self.reads if self._multiplies(v)]
         groups = dict.fromkeys(self._between(read) for value in products for read in self.reads[value])
-        made = (self.gain(group) for group in groups if group)
+        # A product beside two that are chained needs both at once.
+        deeper = dict.fromkeys(self._below(group) for group in groups)
+        made = (self.gain(group) for group in {**groups, **deeper} if group)
         return (gain for gain in made if gain is not None)
+
+    def _below(self, group: tuple[Value, ...]) -> tuple[Value, ...]:
+        """A group, with what is between its products and those that they are computed from."""
+        found = dict.fromkeys(group)
+        for read in (r for v in group if self._multiplies(v) for r in self.reads[v]):
+            found |= dict.fromkeys(self._between(read))
+        return tuple(found)
 
     def gain(self, dropped: tuple[Value, ...]) -> _Gain | None:
         """What dropping these saves; None where it does not, or their readers have no kernels then."""

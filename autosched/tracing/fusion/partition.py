@@ -8,6 +8,7 @@ twice.
 
 from __future__ import annotations
 
+import contextlib
 from collections import ChainMap, Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,7 @@ from autosched.tracing.fusion.sharing import drop_unneeded, shared
 from autosched.tracing.values.elements import Fusing, NotOneKernelError
 from autosched.tracing.values.tensor_reads import chain, placed
 from autosched.tracing.values.values import Eager, Product, Reduced, Scanned, Source, Value, View
+from search_spaces.workloads.stages import MAX_ELEMENTS
 from search_spaces.workloads.strides import dense_strides
 
 # Costs that differ by no more than this are alike: what is stored at such costs had best be what most others read.
@@ -80,7 +82,9 @@ class Partition:
     def __post_init__(self) -> None:
         """Raises NoKernelError where a value cannot be computed even when all it is computed from is stored."""
         values = list(below(self.results))
-        self._allowed = replace(self.fusing, chained=False)
+        # Where something is too large for memory, only a chain may compute what is after it.
+        too_large = any(v.elements > MAX_ELEMENTS for v in values)
+        self._allowed = self.fusing if too_large else replace(self.fusing, chained=False)
         self._consumers.update(o for v in values for o in set(v.operands))
         for value in values:
             if isinstance(value, Source):
@@ -269,8 +273,9 @@ def partitions(name: str, results: Sequence[Value], kernels: RegionKernels) -> l
     if any(p.doubtful for p in found):
         found.append(Partition(name, results, Fusing(computed[-1], chained=True), kernels, patience=DOUBT))
     if any(p.chains for p in found):
-        apart = Partition(name, results, Fusing(computed[-1]), kernels)
-        found += [apart] if apart.cost < DOUBT * min(p.cost for p in found) else []
+        with contextlib.suppress(NoKernelError):
+            apart = Partition(name, results, Fusing(computed[-1]), kernels)
+            found += [apart] if apart.cost < DOUBT * min(p.cost for p in found) else []
     return found
 
 

@@ -10,7 +10,7 @@ store out_tile = acc / total
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from search_spaces.programs.lowering import Emitter
@@ -44,11 +44,16 @@ def walked(program: ChainProgram) -> list[Statement]:
     body += [program.moved(s, "rows_load", program.chain.row_tensors) for s in before.body]
     known = {f"{name} before": tile for name, tile in program.running.items()}
     parts = parts_of(program.chain, program.mask, program.tile.place, "c.0", program.tile.even)
-    # Dots that overlap need an iteration to begin with; the boundary behind whole tiles always has one.
-    for part in parts[::-1] if program.tile.values.flag("overlap") else parts:
+    # Dots that overlap need an iteration to begin with; a boundary has one where whole tiles may have none.
+    for part in _boundaries_first(parts) if program.tile.values.flag("overlap") else parts:
         body += _loop(program, before, part)
     settling = replace(program.emitter(), tiles=known)
     return [*body, *program.folds.settle(settling, program.running)]
+
+
+def _boundaries_first(parts: Sequence[WalkPart]) -> tuple[WalkPart, ...]:
+    """The parts, the last boundary first, and what needs no mask last."""
+    return (*(p for p in parts[::-1] if not p.known), *(p for p in parts if p.known))
 
 
 def held(program: ChainProgram) -> list[Statement]:

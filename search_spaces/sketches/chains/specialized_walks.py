@@ -55,6 +55,7 @@ _STARTS: dict[int, tuple[_Start, ...]] = {
         _Start(128, "pingpong", True),
         _Start(128, "cooperative", True),
         _Start(128, "cooperative", True, grid="persistent"),
+        _Start(64, "cooperative", False),
     ),
     256: (_Start(64, "cooperative", False, store="pointer"), _Start(64, "pingpong", True, store="pointer")),
 }

@@ -22,7 +22,7 @@ from search_spaces.sketches.rows.contributions import Guards
 from search_spaces.structure.axes import Structure
 from search_spaces.structure.chain import Chain
 from search_spaces.workloads.expressions.affine import Affine
-from search_spaces.workloads.expressions.expression import Access, Apply, Expression
+from search_spaces.workloads.expressions.expression import Access, Apply, Expression, call
 from search_spaces.workloads.expressions.walking import rewritten
 
 
@@ -62,13 +62,29 @@ class Mask:
             if not (isinstance(part, Apply) and part.operator == "where" and known):
                 return None
             condition, first, second = part.arguments
-            holding = self.guards.holding(condition)
-            if holding and holding <= {*known}:
+            left = self._undecided(condition, known)
+            if left is None:
                 return self.unmasked(first, known)
-            failing = {-form + Affine(offset=-1) for form in holding or ()}
-            return self.unmasked(second, known) if len(failing) == 1 and failing <= {*known} else None
+            failing = {-form + Affine(offset=-1) for form in self.guards.holding(condition) or ()}
+            if len(failing) == 1 and failing <= {*known}:
+                return self.unmasked(second, known)
+            return (
+                None if left == condition else call("where", left, *(self.unmasked(x, known) for x in (first, second)))
+            )
 
         return rewritten(e, chosen)
+
+    def _undecided(self, condition: Expression, known: Collection[Affine]) -> Expression | None:
+        """What is left of a condition where none of these forms is negative; None where it then holds."""
+        holding = self.guards.holding(condition)
+        if holding and holding <= {*known}:
+            return None
+        match condition:
+            case Apply("mul" | "minimum", (a, b)):
+                parts = [x for x in (self._undecided(a, known), self._undecided(b, known)) if x is not None]
+                return parts[0] if len(parts) == 1 else call(condition.operator, *parts) if parts else None
+            case _:
+                return condition
 
 
 @lru_cache(256)

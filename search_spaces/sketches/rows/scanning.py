@@ -41,7 +41,7 @@ def scanning(rows: RowTiles, stages: Iterable[Stage], names: Names) -> tuple[Row
     if not scans:
         return rows, []
     carried = Scanning.carried(rows, scans, names)
-    return replace(rows, scan=carried.all), carried.start()
+    return replace(rows, scan=carried.scan_all), carried.start()
 
 
 def in_order(structure: Structure) -> Iterator[tuple[Stage, ...]]:
@@ -98,7 +98,7 @@ class Scanning:
             body += [Position(at, Slice(part)), Map(self.carries[_STARTED], "minimum", (at.name, 1.0))]
         return body
 
-    def all(self, emitter: Emitter, columns: Slice) -> None:
+    def scan_all(self, emitter: Emitter, columns: Slice) -> None:
         """Scan the columns at which the emitter is, so that it knows the results."""
         for group in together(self.scans):
             self.scan(emitter, group, columns)

@@ -1,0 +1,193 @@
+"""Folds of rows and of columns in one walk over memory: programs fold whole rows, and columns over the rows they have.
+
+Before:  for r: for c: left[r] += x[r, c];  for c: for r: top[c] += x[r, c] * left[r]
+After:   kernel 1, grid r.0 in R/(B*H): for b in B: a tile of H whole rows: left = sum of it over c, stored;
+                                        top += sum of it * left over r;  then partial_top[r.0, c] = top
+         kernel 2, grid c.0 in C/64: top = sum of partial_top over r.0
+The tensor is read once instead of twice, for 4 bytes a column of partial results, written and read by every program.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from search_spaces.devices.target import Target
+from search_spaces.devices.warps import WARP
+from search_spaces.errors import UnmatchedError
+from search_spaces.programs.grid import Grid, GridAxis
+from search_spaces.programs.lowering import Emitter, buffers, workspace_name
+from search_spaces.programs.statements import Fill, For, Load, Reduce, Statement, Store
+from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
+from search_spaces.programs.tiles import Bound, Slice, Tile
+from search_spaces.schedules.knobs import Choice, Knob, Values, padded
+from search_spaces.schedules.rules import Rule
+from search_spaces.schedules.space import Sketch
+from search_spaces.sketches.pointwise import launch
+from search_spaces.sketches.row_whole import MAX_ELEMENTS
+from search_spaces.sketches.rows.row_parts import RowTiles, combine_operator, fold_along, folded_in, identity, spread
+from search_spaces.structure.crossed import Crossed, crossed_of
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.names import Names
+from search_spaces.workloads.workload import Stage, Workload
+
+# Rows of a tile, and tiles that a program folds before it writes its part.
+_HEIGHTS = (1, 2, 4, 8, 16, 32)
+_BLOCKS = (1, 2, 4, 8, 16, 32)
+# Parts and columns that a program of the second kernel joins at once.
+_PARTS, _COLUMNS = 64, 64
+_LAST_WARPS = 4
+# (elements a thread, warps) of tiles to start from, and how many programs each multiprocessor then has.
+_SEEDS = ((16, 4), (32, 4), (16, 8), (32, 8))
+_PROGRAMS_PER_SM = (2, 4, 8)
+
+
+def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
+    """One sketch for folds over both axes of what has two, on a GPU."""
+    crossed = crossed_of(workload)
+    if target.kind != "gpu":
+        raise UnmatchedError("a CPU folds rows and columns one after the other")
+    if _width(crossed) > MAX_ELEMENTS:
+        raise UnmatchedError(f"a tile of a row has {_width(crossed)} elements; at most {MAX_ELEMENTS} are allowed")
+    knobs: tuple[Knob, ...] = (
+        Choice("rows", tuple(h for h in _HEIGHTS if h * _width(crossed) <= MAX_ELEMENTS)),
+        Choice("blocks", _BLOCKS),
+        Choice("warps", (1, 2, 4, 8, 16)),
+        Choice("streaming", (False, True)),
+    )
+    return (
+        Sketch(
+            "row_crossed",
+            knobs,
+            lambda values: _lower(crossed, target, values),
+            ("rows", "blocks", "warps"),
+            rules=(Rule(("rows", "blocks"), lambda values: _why_idle(crossed, values)),),
+            seeds=_seeds(crossed, target, knobs),
+        ),
+    )
+
+
+def _width(crossed: Crossed) -> int:
+    return max(16, padded(crossed.column.extent))
+
+
+def _why_idle(crossed: Crossed, values: Values) -> str | None:
+    """A program has no more tiles than there are."""
+    rows, blocks = values.integer("rows"), values.integer("blocks")
+    if rows * (blocks // 2) >= crossed.row.extent and blocks > 1:
+        return f"blocks={blocks} of {rows} rows; only {crossed.row.extent} rows are there"
+    return None
+
+
+def _seeds(crossed: Crossed, target: Target, knobs: tuple[Knob, ...]) -> tuple[Values, ...]:
+    found: dict[tuple[int, int, int], Values] = {}
+    for elements, warps in _SEEDS:
+        rows = max(1, elements * warps * WARP // _width(crossed))
+        for programs in _PROGRAMS_PER_SM:
+            wanted = crossed.row.extent / (rows * programs * target.num_sms)
+            blocks = max(b for b in _BLOCKS if b <= max(1.0, wanted))
+            if rows in knobs[0].values:
+                point = {"rows": rows, "blocks": blocks, "warps": warps, "streaming": False}
+                found[rows, blocks, warps] = Values(point)
+    return tuple(found.values())
+
+
+def _lower(crossed: Crossed, target: Target, values: Values) -> TileProgram:
+    parts = _Parts(crossed, values.integer("rows"), values.integer("blocks"))
+    workload = crossed.workload
+    names = Names({s.name for s in workload.stages})
+    first = Kernel(
+        f"{workload.name}_rows",
+        Grid((GridAxis("r.0", parts.count),)),
+        tuple(parts.folded(names, values.flag("streaming"))),
+        launch(target, values),
+    )
+    second = Kernel(
+        f"{workload.name}_columns",
+        Grid((GridAxis("c.0", -(-crossed.column.extent // _COLUMNS)),)),
+        tuple(parts.joined(names)),
+        launch(target, Values({**values, "warps": _LAST_WARPS})),
+    )
+    return TileProgram(workload.name, buffers(workload, *map(parts.workspace, crossed.folds)), (first, second))
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """The bodies of both kernels, where a program folds so many tiles of so many rows."""
+
+    crossed: Crossed
+    height: int
+    blocks: int
+
+    @property
+    def count(self) -> int:
+        """How many programs fold rows."""
+        return -(-self.crossed.row.extent // (self.height * self.blocks))
+
+    def workspace(self, fold: Stage) -> Buffer:
+        """A partial result for every program and column."""
+        return Buffer(
+            self._workspace_name(fold), (self.count, self.crossed.column.extent), folded_in(fold), "workspace"
+        )
+
+    def _workspace_name(self, fold: Stage) -> str:
+        return workspace_name(self.crossed.workload, f"partial_{fold.name}")
+
+    def _inputs(self) -> dict[str, str]:
+        return {t.name: t.dtype for t in self.crossed.workload.inputs}
+
+    def folded(self, names: Names, streaming: bool) -> list[Statement]:
+        """Tile by tile: folds of its rows, what is stored of them, and folds of its columns added to those before."""
+        crossed = self.crossed
+        start = Affine.of(("r.0", self.height * self.blocks), ("block", self.height))
+        columns = Slice(Affine(), _width(crossed))
+        place = {"r": Slice(start, self.height), "c": columns}
+        rows = RowTiles(crossed.rows, self.height)
+        emitter = Emitter(place, self._inputs(), names)
+        for stage in crossed.rows.folds:
+            emitter.tiles[stage.name] = fold_along(rows, emitter, stage, {crossed.rows.column: columns}, stage.name)
+        rows.store(crossed.outputs, emitter, streaming)
+        shape = (_width(crossed),)
+        running = [Tile(names.fresh(f"running_{s.name}"), ("c",), shape, folded_in(s)) for s in crossed.folds]
+        for stage, tile in zip(crossed.folds, running, strict=True):
+            values = spread(emitter, emitter.tile(crossed.body_of(stage), f"{stage.name}_body"), self._extents(place))
+            part = Tile(names.fresh(f"{stage.name}_part"), ("c",), tile.shape, tile.dtype)
+            assert stage.reduction is not None
+            bound = Bound(start, crossed.row.extent)
+            emitter.body.append(Reduce(part, values.name, "r", stage.reduction.operator, bound))
+            emitter.assign(tile, combine_operator(stage), tile, part)
+        return [
+            *(Fill(t, identity(s)) for s, t in zip(crossed.folds, running, strict=True)),
+            For("block", self.blocks, tuple(emitter.body)),
+            *(
+                Store(self._workspace_name(s), (Slice(Affine.of(("r.0", 1))), columns), t.name)
+                for s, t in zip(crossed.folds, running, strict=True)
+            ),
+        ]
+
+    def _extents(self, place: dict[str, Slice]) -> dict[str, int | None]:
+        return {axis: piece.extent for axis, piece in place.items()}
+
+    def joined(self, names: Names) -> list[Statement]:
+        """The parts of some columns, joined, and what is computed of them."""
+        place = {"c": Slice(Affine.of(("c.0", _COLUMNS)), _COLUMNS)}
+        emitter = Emitter(place, self._inputs(), names)
+        turn = Slice(Affine.of(("turn", _PARTS)), _PARTS)
+        before: list[Statement] = []
+        body: list[Statement] = []
+        for stage in self.crossed.folds:
+            assert stage.reduction is not None
+            dtype, operator = folded_in(stage), stage.reduction.operator
+            total = Tile(names.fresh(stage.name), ("c",), (_COLUMNS,), dtype)
+            parts = Tile(names.fresh(f"{stage.name}_parts"), ("s", "c"), (_PARTS, _COLUMNS), dtype)
+            part = Tile(names.fresh(f"{stage.name}_part"), ("c",), (_COLUMNS,), dtype)
+            before.append(Fill(total, identity(stage)))
+            body.append(Load(parts, self._workspace_name(stage), (turn, place["c"])))
+            body.append(Reduce(part, parts.name, "s", operator, Bound(turn.start, self.count)))
+            step = Emitter(place, {}, names, body=body)
+            step.assign(total, combine_operator(stage), total, part)
+            emitter.tiles[stage.name] = total
+        for output in self.crossed.last:
+            known = emitter.tiles.get(output.name)
+            result = known or emitter.tile(self.crossed.body_of(output), output.name)
+            emitter.store(output.name, ("c",), spread(emitter, result, {"c": _COLUMNS}))
+        return [*before, For("turn", -(-self.count // _PARTS), tuple(body)), *emitter.body]

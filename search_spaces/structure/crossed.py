@@ -1,0 +1,119 @@
+"""Folds of rows and folds of columns over one read: the structure of sums over both, and of gradients of norms.
+
+left[r] = sum over c of x[r, c]                 the part of the rows
+out[r, c] = x[r, c] * left[r]
+top[c] = sum over r of x[r, c] * left[r]        a fold of the columns, which may read those of the rows
+last[c] = top[c] * 2                            what is computed of it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from search_spaces.errors import UnmatchedError
+from search_spaces.structure.axes import Structure, structure_of
+from search_spaces.structure.memory_walks import largest_walk, memory_walks
+from search_spaces.structure.merging import merged_axes
+from search_spaces.structure.stages import inline, with_axes_named
+from search_spaces.structure.windows import inlined_reads
+from search_spaces.workloads.dtypes import is_integer
+from search_spaces.workloads.expressions.expression import Expression
+from search_spaces.workloads.expressions.walking import accesses
+from search_spaces.workloads.workload import Axis, Stage, Workload
+
+
+@dataclass(frozen=True)
+class Crossed:
+    """`rows`: the part that folds columns or none, with axes r and c; `outputs`: those of its outputs that are stored.
+
+    `folds` fold the rows; `last`: the outputs computed of these. `workload` has all stages.
+    """
+
+    workload: Workload
+    rows: Structure
+    outputs: tuple[Stage, ...]
+    folds: tuple[Stage, ...]
+    last: tuple[Stage, ...]
+
+    @property
+    def row(self) -> Axis:
+        return self.rows.parallel[-1]
+
+    @property
+    def column(self) -> Axis:
+        return self.rows.column
+
+    def body_of(self, stage: Stage) -> Expression:
+        """What the stage computes at one point, with everything inlined but folds."""
+        return inline(stage.expression, {s.name: s for s in self.workload.stages if s.is_pointwise})
+
+
+def crossed_of(workload: Workload) -> Crossed:
+    """The structure of the workload, with its axes merged and called r and c.
+
+    Raises:
+        UnmatchedError: why it has none.
+    """
+    workload = merged_axes(inlined_reads(workload))
+    axes = {x.name: x for s in workload.stages for x in s.loops}
+    folds = [s for s in workload.stages if s.reduction]
+    if any(s.scan for s in workload.stages):
+        raise UnmatchedError("scans do not go with folds along rows and columns")
+    if any(s.is_contraction and is_integer(s.dtype) for s in folds):
+        raise UnmatchedError("sums of products of integers are not folded as rows")
+    over = {tuple(x.name for x in s.reduction.axes) for s in folds if s.reduction}
+    if len(axes) != 2 or len(over) != 2 or over != {(name,) for name in axes}:
+        raise UnmatchedError(f"folds are over {sorted(map(list, over))}; expected both of two axes, each by itself")
+    walk = largest_walk(memory_walks(workload), axes.values())
+    column = min(walk, key=lambda x: walk[x], default=None)
+    if column is None:
+        raise UnmatchedError("nothing is walked along both axes")
+    names = {name: "c" if name == column.name else "r" for name in axes}
+    return _divided(with_axes_named(workload, names))
+
+
+def _divided(workload: Workload) -> Crossed:
+    """The part of the rows, and that of the columns, which nothing of the rows reads."""
+    down = [s for s in workload.stages if s.reduction and [x.name for x in s.reduction.axes] == ["r"]]
+    late = _reading(workload, {s.name for s in down})
+    for stage in workload.stages:
+        if stage.name in late and any(x.name == "r" for x in stage.axes):
+            raise UnmatchedError(f"{stage.name} has rows, and is computed from folds of all rows")
+        if stage.name in late and stage.reduction and stage not in down:
+            raise UnmatchedError(f"{stage.name} folds what is computed from folds of all rows")
+    outputs = [s for s in workload.stages if s.name in workload.output_names]
+    first = [s for s in outputs if s.name not in late]
+    across = [s.name for s in workload.stages if s.reduction and s not in down]
+    kept = [s.name for s in first] or across[-1:]
+    strides = dict(zip(workload.output_names, workload.output_strides, strict=True))
+    needed = _needed(workload, {*kept, *across})
+    part = replace(
+        workload,
+        stages=tuple(s for s in workload.stages if s.name in needed),
+        output_names=tuple(kept),
+        output_strides=tuple(strides.get(name) for name in kept),
+    )
+    rows = structure_of(part)
+    if [x.name for x in rows.parallel] != ["r"] or [x.name for x in rows.reduced] != ["c"] or rows.outer:
+        raise UnmatchedError("rows do not lie along memory")
+    last = tuple(s for s in outputs if s.name in late)
+    return Crossed(workload, rows, tuple(first), tuple(down), last)
+
+
+def _reading(workload: Workload, names: Collection[str]) -> set[str]:
+    """The stages of these names, and those that are computed from them."""
+    found = set(names)
+    for stage in workload.stages:
+        if any(a.tensor in found for a in accesses(stage.expression)):
+            found.add(stage.name)
+    return found
+
+
+def _needed(workload: Workload, names: Collection[str]) -> set[str]:
+    """The stages of these names, and those that they are computed from."""
+    found = set(names)
+    for stage in reversed(workload.stages):
+        if stage.name in found:
+            found |= {a.tensor for a in accesses(stage.expression)}
+    return found
