@@ -86,8 +86,8 @@ def _reduced(b: Builder, x: IRValue, lanes: int) -> tuple[IRValue, IRValue, IRVa
 def exp(b: Builder, x: IRValue, lanes: int) -> IRValue:
     """e**x, scaled by two powers of two, the halves of n, so that neither leaves the normal range.
 
-    With AVX-512, whose vectors alone have 16 lanes, one instruction scales by 2**n, right in the whole range. Below that
-    it is masked off: a result that underflows takes a hundred cycles, and masks make rows of exp(-inf).
+    With AVX-512, whose vectors alone have 16 lanes, one instruction scales by 2**n, right in the whole range. Below it
+    lanes are masked off: a result that underflows takes a hundred cycles, and masks make rows of exp(-inf).
     """
     t = vector(F32, lanes)
     x = at_most(b, x, EXP_HI, lanes)
