@@ -187,3 +187,14 @@ def test_a_mask_that_leaves_everything_is_none() -> None:
 def test_scores_that_are_too_many_for_memory_are_no_tensor() -> None:
     given = (torch.empty(1, 32, 8192, 64, dtype=torch.bfloat16) for _ in range(3))
     assert [len(cut.steps) for cut in trace(plain, *given).cuts] == [1]
+
+
+def test_masks_that_are_computed_from_positions_once_are_masks_of_positions() -> None:
+    """As libraries of models build them: positions looked up, and a mask of booleans for the fused function."""
+
+    def function(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        at = torch.arange(k.shape[-2])[torch.arange(k.shape[-2])]
+        seen = at[None, None] <= torch.arange(q.shape[-2])[None, :, None]
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=seen[:, None])
+
+    assert trace(function, *narrow(FORMS["causal"][1])).workloads[0].key == traced("causal").workloads[0].key

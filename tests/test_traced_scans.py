@@ -181,9 +181,9 @@ def test_gradients_of_scans_are_those_of_pytorch(name: str) -> None:
         torch.testing.assert_close(got.grad.double(), wanted.grad, rtol=1e-4, atol=1e-4)
 
 
-def test_the_gradient_of_a_recurrence_is_one_kernel() -> None:
+def test_a_recurrence_and_its_gradient_are_a_kernel_each() -> None:
     traced = trace(recurrence, R(3, 9).requires_grad_(), R(3, 9).requires_grad_(), backward=True)
-    assert len(traced.backward.steps) == 1, str(traced)
+    assert (len(traced.forward.steps), len(traced.backward.steps)) == (1, 1), str(traced)
 
 
 DTYPES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool, torch.bfloat16, torch.float16)

@@ -93,7 +93,10 @@ class _Marked(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *given: Tensor | None) -> tuple[Tensor | None, ...]:
         leaves, made = ctx.saved_tensors[: len(given)], ctx.saved_tensors[len(given) :]
-        by_before, by_element = _slopes(ctx.combine, [_moved(y, 1) for y in made], leaves)
+        # Of a gradient, so that this is no part of the forward graph, which would store it.
+        none_before = torch.zeros_like(next(g for g in given if g is not None)[:1])
+        before = [torch.cat([none_before.to(y.dtype), y[:-1]]) for y in made]
+        by_before, by_element = _slopes(ctx.combine, before, leaves)
         gradients = _accumulated(given, by_before)
         first = torch.arange(len(leaves[0]), device=leaves[0].device).reshape(-1, *(1,) * (leaves[0].ndim - 1)) == 0
         found: list[Tensor | None] = []

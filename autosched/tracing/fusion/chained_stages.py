@@ -8,7 +8,8 @@ What masks compare of positions has one form, so that all ways to write a mask a
 
     where(not (j - i <= 0 and True), -inf, F)                            where(j - i <= 0, F, -inf)
 
-A sum of exponentials about a maximum that is 0 where it is infinite, as logsumexp has it, is the one about the maximum
+A mask of positions that leaves something of every row makes what is chosen for rows without anything unneeded. A sum of
+exponentials about a maximum that is 0 where it is infinite, as logsumexp has it, is the one about the maximum
 itself, if there is that too, wherever it is finite.
 """
 
@@ -32,7 +33,7 @@ def chained(stages: Sequence[Stage], products: Collection[str], extents: Extents
     """The stages of a kernel of which these are `products`, as a chain has them."""
     masks = _Masks(extents)
     found = [replace(s, expression=rewritten(s.expression, masks.chosen)) for s in stages]
-    return _with_one_sum(_without_roundings(found, products))
+    return _without_empty_rows(_with_one_sum(_without_roundings(found, products)), extents)
 
 
 # Roundings
@@ -125,6 +126,8 @@ class _Masks:
     def truth(self, e: Expression) -> Expression:
         """What is not 0 where the expression is not, in one form."""
         match e:
+            case Apply("eq", (Literal(a), Literal(b))):
+                return _TRUE if a == b else _FALSE
             case Apply("eq", (condition, Literal(0.0))):
                 inner = self.truth(condition)
                 opposite = self._opposite(inner)
@@ -237,3 +240,52 @@ def _of_the_same_sum(stage: Stage, others: Sequence[Stage]) -> Expression | None
     total = Access(same.name, tuple(axis_index(a.name) for a in same.axes))
     # Of infinities all is infinite, and of none there is nothing.
     return call("where", condition, call("maximum", top, _FALSE), total)
+
+
+# Rows of nothing
+
+
+def _without_empty_rows(stages: Sequence[Stage], extents: Extents) -> list[Stage]:
+    """The stages without what is chosen where a mask leaves nothing of a row, if it leaves something of every one.
+
+    Before: exp(F - (0 where top == -inf, else top)), total or 1 where that is 0      After: exp(F - top), total
+    """
+    tops = {s.name: s.expression for s in stages if _has_points(s, extents)}
+    found: list[Stage] = []
+    for stage in stages:
+        totals = {s.name for s in found if _is_about(s.expression, tops)}
+
+        def change(e: Expression, totals: Collection[str] = frozenset(totals)) -> Expression | None:
+            match e:
+                case Apply("where", (condition, Literal(0.0), Access(name) as top)) if name in tops:
+                    return top if condition == call("eq", top, _LEAST) else None
+                case Apply("where", (Access(name) as total, other, Literal(1.0))) if name in totals:
+                    return total if other == total else None
+                case _:
+                    return None
+
+        found.append(replace(stage, expression=rewritten(stage.expression, change)))
+    return found
+
+
+def _has_points(stage: Stage, extents: Extents) -> bool:
+    """Whether this is the maximum of what is masked by positions, none of whose rows is masked as a whole."""
+    match stage.expression:
+        case Apply("where", (Apply("le", (Position(form), Literal(bound))), _, beyond)) if beyond == _LEAST:
+            pass
+        case _:
+            return False
+    if stage.reduction is None or stage.reduction.operator != "max":
+        return False
+    walked = {x.name for x in stage.reduction.axes}
+    of_walk = Affine.of(*((v, c) for v, c in form.terms if v in walked))
+    return (form - of_walk).maximum(extents) + of_walk.minimum(extents) <= bound
+
+
+def _is_about(e: Expression, tops: Mapping[str, Expression]) -> bool:
+    """Whether this is 1 at a maximum, and at most that elsewhere."""
+    match e:
+        case Apply("exp", (Apply("sub", (value, Access(name))),)):
+            return tops.get(name) == value
+        case _:
+            return False

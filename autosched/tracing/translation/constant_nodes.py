@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from autosched.tracing.operators.rules import torch_name
-from autosched.tracing.values.values import Eager, EagerOperation, Source
-from search_spaces.workloads.dtypes import DTYPES
+from autosched.tracing.operators.rules import reshape, torch_name
+from autosched.tracing.values.values import Counted, Eager, EagerOperation, Source, Value
+from search_spaces.workloads.dtypes import DTYPES, is_integer
 
 # Operators that read nothing of the tensor which they are given but its shape and element type.
 _LIKE = ("zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full", "new_empty")
@@ -99,3 +99,16 @@ def _like(node: fx.Node) -> Tensor:
     """Memory like that of a tensor of the graph."""
     tensor = node.meta["val"]
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+
+
+def as_positions(constant: Source) -> Value | None:
+    """A constant of integers that are the positions along a dimension, by steps and from a start; None for another."""
+    tensor = constant.tensor
+    if tensor is None or not is_integer(constant.dtype) or max(constant.shape, default=1) != constant.elements:
+        return None
+    line = tensor.reshape(-1).to("cpu", torch.int64)
+    start, step = int(line[0]), int(line[1] - line[0]) if constant.elements > 1 else 0
+    if not torch.equal(line, start + step * torch.arange(constant.elements)):
+        return None
+    counted = Counted(name=constant.name, shape=(constant.elements,), dtype=constant.dtype, start=start, step=step)
+    return reshape(counted, constant.shape)

@@ -29,7 +29,7 @@ from autosched.tracing.operators import (
 from autosched.tracing.operators.binding import bind, check_declared
 from autosched.tracing.operators.pointwise.translation import NAMES, pointwise
 from autosched.tracing.operators.rules import Result, UnsupportedError, constant_number, reshape, torch_name
-from autosched.tracing.translation.constant_nodes import ConstantNodes, filled
+from autosched.tracing.translation.constant_nodes import ConstantNodes, as_positions, filled
 from autosched.tracing.translation.nodes import (
     READ_NUMBER,
     given_to,
@@ -204,6 +204,12 @@ class _Translator:
         self.translation.sources += [] if made is None else [made]
         return made
 
+    def _computed_before(self, node: fx.Node) -> Value | None:
+        """What the node computes where it depends on nothing: positions, which need no memory, or a constant tensor."""
+        made = self._constants.source(node) if node in self._constants else None
+        positions = None if made is None else as_positions(made)
+        return self._in_memory(node) if positions is None else positions
+
     def _as_read(self, node: fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """What an operator is given: what it cannot compute on the way is in memory if it is constant."""
         arguments, keywords = given_to(node, self._known)
@@ -244,7 +250,7 @@ class _Translator:
             return self._eager(node, "a tensor without elements")
         if (name, overload) == ("view", "dtype"):
             raise UnsupportedError("the bits of one element type as those of another")
-        constant = self._in_memory(node) if name in _COMPUTED_ONCE else None
+        constant = self._computed_before(node) if name in _COMPUTED_ONCE else None
         if constant is not None:
             return constant
         found = rule_of(name, overload)
