@@ -217,6 +217,15 @@ def test_an_atomic_store_is_a_compile_error() -> None:
         BACKEND.render(row_program(atomic=True), "")
 
 
+def test_what_underflows_in_wide_vectors_is_masked_off() -> None:
+    """A result that underflows takes a hundred cycles: rows of a mask would take as many times as long as others."""
+    wide = cpu("AVX-512", lanes=16, threads=1, l1_bytes=32768, l2_bytes=2**20, fp32_flops=1e11)
+    schedule = next(iter(spaces.build(ops.softmax(16, 64), wide)))
+    source = BACKEND.render(schedule.program, "")
+    assert source.count("mask.scalef") > 1
+    assert "i16 -1" not in source
+
+
 def test_golden_matmul(check_golden: Callable[[str, str], None]) -> None:
     space = spaces.build(ops.matmul(48, 32, 64, epilogue="bias_relu"), PLAIN)
     values: dict[str, KnobValue] = {

@@ -48,6 +48,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 from chained_workloads import Scores, attention
 from dependent_workloads import IN_ONE_WALK, IN_SEVERAL
 from fused_workloads import gated, prepared, sum_of_products
+from scanned_workloads import recurrence
 from structured_workloads import POINTWISE, REDUCTIONS, sums_of_both
 
 CPU = cpu("a CPU", lanes=8, threads=1, l1_bytes=32768, l2_bytes=2**20, fp32_flops=1e11)
@@ -72,6 +73,7 @@ WORKLOADS = (
     *(ops.matmul(19, 41, 333, dtype=dtype, layout="nn", batch=2) for dtype in ("float16", "tf32", "int8")),
     *(ops.matmul(33, 23, 130, dtype=f, layout="nt", epilogue="rowscale_colscale") for f in ("float16", *FLOAT8)),
     ops.matmul(50, 29, 515, dtype="int8", layout="tt", epilogue="rowscale_colscale", out_dtype="bfloat16"),
+    recurrence(3, 2500),
 )
 
 

@@ -62,10 +62,8 @@ def _extreme_and_place(operator: str) -> Callable[..., tuple[Value, ...]]:
         )
         (left, right), sides = _sides(0, whole), _sides(1, True)
         later = ex.call("le", left, right) if operator == "maximum" else ex.call("le", right, left)
-        if not whole:
-            unordered = ex.call("eq", ex.call("eq", right, right), Literal(0.0))
-            later = ex.call("maximum", later, unordered)
-        combine = [ex.call(operator, left, right), ex.call("where", later, sides[1], sides[0])]
+        earlier = sides[0] if whole else ex.call("where", ex.call("eq", right, right), sides[0], sides[1])
+        combine = [ex.call(operator, left, right), ex.call("where", later, sides[1], earlier)]
         value, place = _scanned(result, [held, places], dim, combine, ["int64" if whole else x.dtype, "int64"])
         return converted(value, x.dtype, f"{result.name}_of_type"), place
 

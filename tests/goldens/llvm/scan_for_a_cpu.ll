@@ -15,9 +15,10 @@ entry:
   %a.before = alloca <4 x float>
   %h.before = alloca <4 x float>
   %a.started = alloca i1
+  %a.lanes = alloca <4 x i32>
   br label %tile
 tile:
-  %tile.1 = phi i64 [0, %entry], [%.139, %c.end]
+  %tile.1 = phi i64 [0, %entry], [%.144, %c.end]
   %.1 = add i64 %first, %tile.1
   ; pass over c: u, t, t2, t3, a_each, x, a, h
   %.2 = mul i64 %.1, 24
@@ -27,155 +28,161 @@ tile:
   store <4 x float> splat (float 0x0000000000000000), ptr %a.before
   store <4 x float> splat (float 0x0000000000000000), ptr %h.before
   store i1 false, ptr %a.started
-  %.6 = mul i64 %.1, 24
-  %.7 = getelementptr inbounds float, ptr %h, i64 %.6
+  store <4 x i32> <i32 0, i32 1, i32 2, i32 3>, ptr %a.lanes
+  %.6 = load volatile <4 x i32>, ptr %a.lanes
+  %.7 = mul i64 %.1, 24
+  %.8 = getelementptr inbounds float, ptr %h, i64 %.7
   br label %c
 c:
-  %c.1 = phi i64 [0, %tile], [%.137, %c]
-  %.8 = getelementptr inbounds float, ptr %.3, i64 %c.1
-  %.9 = load <4 x float>, ptr %.8, align 4
-  %.10 = fneg <4 x float> %.9
-  %.11 = fcmp olt <4 x float> splat (float 0x4056400000000000), %.10
-  %.12 = select <4 x i1> %.11, <4 x float> splat (float 0x4056400000000000), <4 x float> %.10
-  %.13 = fcmp ogt <4 x float> splat (float 0xC05A000000000000), %.12
-  %.14 = select <4 x i1> %.13, <4 x float> splat (float 0xC05A000000000000), <4 x float> %.12
-  %.15 = call <4 x float> @llvm.fma.v4f32(<4 x float> %.14, <4 x float> splat (float 0x3FF7154760000000), <4 x float> splat (float 0x4168000000000000))
-  %.16 = fsub <4 x float> %.15, splat (float 0x4168000000000000)
-  %.17 = call <4 x float> @llvm.fma.v4f32(<4 x float> %.16, <4 x float> splat (float 0xBFE6300000000000), <4 x float> %.14)
-  %.18 = call <4 x float> @llvm.fma.v4f32(<4 x float> %.16, <4 x float> splat (float 0x3F2BD01060000000), <4 x float> %.17)
-  %.19 = call <4 x float> @llvm.fma.v4f32(<4 x float> splat (float 0x3F56A4D600000000), <4 x float> %.18, <4 x float> splat (float 0x3F812398E0000000))
-  %.20 = call <4 x float> @llvm.fma.v4f32(<4 x float> %.19, <4 x float> %.18, <4 x float> splat (float 0x3FA5558B00000000))
-  %.21 = call <4 x float> @llvm.fma.v4f32(<4 x float> %.20, <4 x float> %.18, <4 x float> splat (float 0x3FC5554920000000))
-  %.22 = call <4 x float> @llvm.fma.v4f32(<4 x float> %.21, <4 x float> %.18, <4 x float> splat (float 0x3FDFFFFFC0000000))
-  %.23 = fmul <4 x float> %.18, %.18
-  %.24 = call <4 x float> @llvm.fma.v4f32(<4 x float> %.23, <4 x float> %.22, <4 x float> %.18)
-  %.25 = fadd <4 x float> %.24, splat (float 0x3FF0000000000000)
-  %.26 = bitcast <4 x float> %.15 to <4 x i32>
-  %.27 = sub <4 x i32> %.26, splat (i32 1262485504)
-  %.28 = ashr <4 x i32> %.27, splat (i32 1)
-  %.29 = sub <4 x i32> %.27, %.28
-  %.30 = add <4 x i32> %.28, splat (i32 127)
-  %.31 = shl <4 x i32> %.30, splat (i32 23)
-  %.32 = bitcast <4 x i32> %.31 to <4 x float>
-  %.33 = fmul <4 x float> %.25, %.32
-  %.34 = add <4 x i32> %.29, splat (i32 127)
-  %.35 = shl <4 x i32> %.34, splat (i32 23)
-  %.36 = bitcast <4 x i32> %.35 to <4 x float>
-  %.37 = fmul <4 x float> %.33, %.36
-  %.38 = fadd contract <4 x float> %.37, splat (float 0x3FF0000000000000)
-  %.39 = fdiv <4 x float> splat (float 0x3FF0000000000000), %.38
-  %.40 = getelementptr inbounds float, ptr %.5, i64 %c.1
-  %.41 = load <4 x float>, ptr %.40, align 4
-  %.42 = shufflevector <4 x float> %.39, <4 x float> %.39, <4 x i32> <i32 0, i32 0, i32 1, i32 2>
-  %.43 = shufflevector <4 x float> %.41, <4 x float> %.41, <4 x i32> <i32 0, i32 0, i32 1, i32 2>
-  %.44 = fmul contract <4 x float> %.42, %.39
-  %.45 = fmul contract <4 x float> %.43, %.39
-  %.46 = fadd contract <4 x float> %.45, %.41
-  %.47 = select <4 x i1> <i1 0, i1 1, i1 1, i1 1>, <4 x float> %.44, <4 x float> %.39
-  %.48 = select <4 x i1> <i1 0, i1 1, i1 1, i1 1>, <4 x float> %.46, <4 x float> %.41
-  %.49 = shufflevector <4 x float> %.47, <4 x float> %.47, <4 x i32> <i32 0, i32 0, i32 0, i32 1>
-  %.50 = shufflevector <4 x float> %.48, <4 x float> %.48, <4 x i32> <i32 0, i32 0, i32 0, i32 1>
-  %.51 = fmul contract <4 x float> %.49, %.47
-  %.52 = fmul contract <4 x float> %.50, %.47
-  %.53 = fadd contract <4 x float> %.52, %.48
-  %.54 = select <4 x i1> <i1 0, i1 0, i1 1, i1 1>, <4 x float> %.51, <4 x float> %.47
-  %.55 = select <4 x i1> <i1 0, i1 0, i1 1, i1 1>, <4 x float> %.53, <4 x float> %.48
-  %.56 = shufflevector <4 x float> %.54, <4 x float> %.54, <4 x i32> <i32 3, i32 3, i32 3, i32 3>
-  %.57 = shufflevector <4 x float> %.55, <4 x float> %.55, <4 x i32> <i32 3, i32 3, i32 3, i32 3>
-  %.58 = load <4 x float>, ptr %a.before
-  %.59 = load <4 x float>, ptr %h.before
-  %.60 = load i1, ptr %a.started
-  %.61 = fmul contract <4 x float> %.58, %.54
-  %.62 = fmul contract <4 x float> %.59, %.54
-  %.63 = fadd contract <4 x float> %.62, %.55
-  %.64 = fmul contract <4 x float> %.58, %.56
-  %.65 = fmul contract <4 x float> %.59, %.56
-  %.66 = fadd contract <4 x float> %.65, %.57
-  %.67 = select i1 %.60, <4 x float> %.61, <4 x float> %.54
-  %.68 = select i1 %.60, <4 x float> %.64, <4 x float> %.56
-  store <4 x float> %.68, ptr %a.before
-  %.69 = select i1 %.60, <4 x float> %.63, <4 x float> %.55
-  %.70 = select i1 %.60, <4 x float> %.66, <4 x float> %.57
-  store <4 x float> %.70, ptr %h.before
+  %c.1 = phi i64 [0, %tile], [%.142, %c]
+  %.9 = getelementptr inbounds float, ptr %.3, i64 %c.1
+  %.10 = load <4 x float>, ptr %.9, align 4
+  %.11 = fneg <4 x float> %.10
+  %.12 = fcmp olt <4 x float> splat (float 0x4056400000000000), %.11
+  %.13 = select <4 x i1> %.12, <4 x float> splat (float 0x4056400000000000), <4 x float> %.11
+  %.14 = fcmp ogt <4 x float> splat (float 0xC05A000000000000), %.13
+  %.15 = select <4 x i1> %.14, <4 x float> splat (float 0xC05A000000000000), <4 x float> %.13
+  %.16 = call <4 x float> @llvm.fma.v4f32(<4 x float> %.15, <4 x float> splat (float 0x3FF7154760000000), <4 x float> splat (float 0x4168000000000000))
+  %.17 = fsub <4 x float> %.16, splat (float 0x4168000000000000)
+  %.18 = call <4 x float> @llvm.fma.v4f32(<4 x float> %.17, <4 x float> splat (float 0xBFE6300000000000), <4 x float> %.15)
+  %.19 = call <4 x float> @llvm.fma.v4f32(<4 x float> %.17, <4 x float> splat (float 0x3F2BD01060000000), <4 x float> %.18)
+  %.20 = call <4 x float> @llvm.fma.v4f32(<4 x float> splat (float 0x3F56A4D600000000), <4 x float> %.19, <4 x float> splat (float 0x3F812398E0000000))
+  %.21 = call <4 x float> @llvm.fma.v4f32(<4 x float> %.20, <4 x float> %.19, <4 x float> splat (float 0x3FA5558B00000000))
+  %.22 = call <4 x float> @llvm.fma.v4f32(<4 x float> %.21, <4 x float> %.19, <4 x float> splat (float 0x3FC5554920000000))
+  %.23 = call <4 x float> @llvm.fma.v4f32(<4 x float> %.22, <4 x float> %.19, <4 x float> splat (float 0x3FDFFFFFC0000000))
+  %.24 = fmul <4 x float> %.19, %.19
+  %.25 = call <4 x float> @llvm.fma.v4f32(<4 x float> %.24, <4 x float> %.23, <4 x float> %.19)
+  %.26 = fadd <4 x float> %.25, splat (float 0x3FF0000000000000)
+  %.27 = bitcast <4 x float> %.16 to <4 x i32>
+  %.28 = sub <4 x i32> %.27, splat (i32 1262485504)
+  %.29 = ashr <4 x i32> %.28, splat (i32 1)
+  %.30 = sub <4 x i32> %.28, %.29
+  %.31 = add <4 x i32> %.29, splat (i32 127)
+  %.32 = shl <4 x i32> %.31, splat (i32 23)
+  %.33 = bitcast <4 x i32> %.32 to <4 x float>
+  %.34 = fmul <4 x float> %.26, %.33
+  %.35 = add <4 x i32> %.30, splat (i32 127)
+  %.36 = shl <4 x i32> %.35, splat (i32 23)
+  %.37 = bitcast <4 x i32> %.36 to <4 x float>
+  %.38 = fmul <4 x float> %.34, %.37
+  %.39 = fadd contract <4 x float> %.38, splat (float 0x3FF0000000000000)
+  %.40 = fdiv <4 x float> splat (float 0x3FF0000000000000), %.39
+  %.41 = getelementptr inbounds float, ptr %.5, i64 %c.1
+  %.42 = load <4 x float>, ptr %.41, align 4
+  %.43 = icmp sge <4 x i32> %.6, splat (i32 1)
+  %.44 = shufflevector <4 x float> %.40, <4 x float> %.40, <4 x i32> <i32 0, i32 0, i32 1, i32 2>
+  %.45 = shufflevector <4 x float> %.42, <4 x float> %.42, <4 x i32> <i32 0, i32 0, i32 1, i32 2>
+  %.46 = fmul contract <4 x float> %.44, %.40
+  %.47 = fmul contract <4 x float> %.45, %.40
+  %.48 = fadd contract <4 x float> %.47, %.42
+  %.49 = select <4 x i1> %.43, <4 x float> %.46, <4 x float> %.40
+  %.50 = select <4 x i1> %.43, <4 x float> %.48, <4 x float> %.42
+  %.51 = icmp sge <4 x i32> %.6, splat (i32 2)
+  %.52 = shufflevector <4 x float> %.49, <4 x float> %.49, <4 x i32> <i32 0, i32 0, i32 0, i32 1>
+  %.53 = shufflevector <4 x float> %.50, <4 x float> %.50, <4 x i32> <i32 0, i32 0, i32 0, i32 1>
+  %.54 = fmul contract <4 x float> %.52, %.49
+  %.55 = fmul contract <4 x float> %.53, %.49
+  %.56 = fadd contract <4 x float> %.55, %.50
+  %.57 = select <4 x i1> %.51, <4 x float> %.54, <4 x float> %.49
+  %.58 = select <4 x i1> %.51, <4 x float> %.56, <4 x float> %.50
+  %.59 = shufflevector <4 x float> %.57, <4 x float> %.57, <4 x i32> <i32 3, i32 3, i32 3, i32 3>
+  %.60 = shufflevector <4 x float> %.58, <4 x float> %.58, <4 x i32> <i32 3, i32 3, i32 3, i32 3>
+  %.61 = load <4 x float>, ptr %a.before
+  %.62 = load <4 x float>, ptr %h.before
+  %.63 = load i1, ptr %a.started
+  %.64 = fmul contract <4 x float> %.61, %.57
+  %.65 = fmul contract <4 x float> %.62, %.57
+  %.66 = fadd contract <4 x float> %.65, %.58
+  %.67 = fmul contract <4 x float> %.61, %.59
+  %.68 = fmul contract <4 x float> %.62, %.59
+  %.69 = fadd contract <4 x float> %.68, %.60
+  %.70 = select i1 %.63, <4 x float> %.64, <4 x float> %.57
+  %.71 = select i1 %.63, <4 x float> %.67, <4 x float> %.59
+  store <4 x float> %.71, ptr %a.before
+  %.72 = select i1 %.63, <4 x float> %.66, <4 x float> %.58
+  %.73 = select i1 %.63, <4 x float> %.69, <4 x float> %.60
+  store <4 x float> %.73, ptr %h.before
   store i1 true, ptr %a.started
-  %.71 = getelementptr inbounds float, ptr %.7, i64 %c.1
-  store <4 x float> %.69, ptr %.71, align 4
-  %.72 = add i64 %c.1, 4
-  %.73 = getelementptr inbounds float, ptr %.3, i64 %.72
-  %.74 = load <4 x float>, ptr %.73, align 4
-  %.75 = fneg <4 x float> %.74
-  %.76 = fcmp olt <4 x float> splat (float 0x4056400000000000), %.75
-  %.77 = select <4 x i1> %.76, <4 x float> splat (float 0x4056400000000000), <4 x float> %.75
-  %.78 = fcmp ogt <4 x float> splat (float 0xC05A000000000000), %.77
-  %.79 = select <4 x i1> %.78, <4 x float> splat (float 0xC05A000000000000), <4 x float> %.77
-  %.80 = call <4 x float> @llvm.fma.v4f32(<4 x float> %.79, <4 x float> splat (float 0x3FF7154760000000), <4 x float> splat (float 0x4168000000000000))
-  %.81 = fsub <4 x float> %.80, splat (float 0x4168000000000000)
-  %.82 = call <4 x float> @llvm.fma.v4f32(<4 x float> %.81, <4 x float> splat (float 0xBFE6300000000000), <4 x float> %.79)
-  %.83 = call <4 x float> @llvm.fma.v4f32(<4 x float> %.81, <4 x float> splat (float 0x3F2BD01060000000), <4 x float> %.82)
-  %.84 = call <4 x float> @llvm.fma.v4f32(<4 x float> splat (float 0x3F56A4D600000000), <4 x float> %.83, <4 x float> splat (float 0x3F812398E0000000))
-  %.85 = call <4 x float> @llvm.fma.v4f32(<4 x float> %.84, <4 x float> %.83, <4 x float> splat (float 0x3FA5558B00000000))
-  %.86 = call <4 x float> @llvm.fma.v4f32(<4 x float> %.85, <4 x float> %.83, <4 x float> splat (float 0x3FC5554920000000))
-  %.87 = call <4 x float> @llvm.fma.v4f32(<4 x float> %.86, <4 x float> %.83, <4 x float> splat (float 0x3FDFFFFFC0000000))
-  %.88 = fmul <4 x float> %.83, %.83
-  %.89 = call <4 x float> @llvm.fma.v4f32(<4 x float> %.88, <4 x float> %.87, <4 x float> %.83)
-  %.90 = fadd <4 x float> %.89, splat (float 0x3FF0000000000000)
-  %.91 = bitcast <4 x float> %.80 to <4 x i32>
-  %.92 = sub <4 x i32> %.91, splat (i32 1262485504)
-  %.93 = ashr <4 x i32> %.92, splat (i32 1)
-  %.94 = sub <4 x i32> %.92, %.93
-  %.95 = add <4 x i32> %.93, splat (i32 127)
-  %.96 = shl <4 x i32> %.95, splat (i32 23)
-  %.97 = bitcast <4 x i32> %.96 to <4 x float>
-  %.98 = fmul <4 x float> %.90, %.97
-  %.99 = add <4 x i32> %.94, splat (i32 127)
-  %.100 = shl <4 x i32> %.99, splat (i32 23)
-  %.101 = bitcast <4 x i32> %.100 to <4 x float>
-  %.102 = fmul <4 x float> %.98, %.101
-  %.103 = fadd contract <4 x float> %.102, splat (float 0x3FF0000000000000)
-  %.104 = fdiv <4 x float> splat (float 0x3FF0000000000000), %.103
-  %.105 = getelementptr inbounds float, ptr %.5, i64 %.72
-  %.106 = load <4 x float>, ptr %.105, align 4
-  %.107 = shufflevector <4 x float> %.104, <4 x float> %.104, <4 x i32> <i32 0, i32 0, i32 1, i32 2>
-  %.108 = shufflevector <4 x float> %.106, <4 x float> %.106, <4 x i32> <i32 0, i32 0, i32 1, i32 2>
-  %.109 = fmul contract <4 x float> %.107, %.104
-  %.110 = fmul contract <4 x float> %.108, %.104
-  %.111 = fadd contract <4 x float> %.110, %.106
-  %.112 = select <4 x i1> <i1 0, i1 1, i1 1, i1 1>, <4 x float> %.109, <4 x float> %.104
-  %.113 = select <4 x i1> <i1 0, i1 1, i1 1, i1 1>, <4 x float> %.111, <4 x float> %.106
-  %.114 = shufflevector <4 x float> %.112, <4 x float> %.112, <4 x i32> <i32 0, i32 0, i32 0, i32 1>
-  %.115 = shufflevector <4 x float> %.113, <4 x float> %.113, <4 x i32> <i32 0, i32 0, i32 0, i32 1>
-  %.116 = fmul contract <4 x float> %.114, %.112
-  %.117 = fmul contract <4 x float> %.115, %.112
-  %.118 = fadd contract <4 x float> %.117, %.113
-  %.119 = select <4 x i1> <i1 0, i1 0, i1 1, i1 1>, <4 x float> %.116, <4 x float> %.112
-  %.120 = select <4 x i1> <i1 0, i1 0, i1 1, i1 1>, <4 x float> %.118, <4 x float> %.113
-  %.121 = shufflevector <4 x float> %.119, <4 x float> %.119, <4 x i32> <i32 3, i32 3, i32 3, i32 3>
-  %.122 = shufflevector <4 x float> %.120, <4 x float> %.120, <4 x i32> <i32 3, i32 3, i32 3, i32 3>
-  %.123 = load <4 x float>, ptr %a.before
-  %.124 = load <4 x float>, ptr %h.before
-  %.125 = load i1, ptr %a.started
-  %.126 = fmul contract <4 x float> %.123, %.119
-  %.127 = fmul contract <4 x float> %.124, %.119
-  %.128 = fadd contract <4 x float> %.127, %.120
-  %.129 = fmul contract <4 x float> %.123, %.121
-  %.130 = fmul contract <4 x float> %.124, %.121
-  %.131 = fadd contract <4 x float> %.130, %.122
-  %.132 = select i1 %.125, <4 x float> %.126, <4 x float> %.119
-  %.133 = select i1 %.125, <4 x float> %.129, <4 x float> %.121
-  store <4 x float> %.133, ptr %a.before
-  %.134 = select i1 %.125, <4 x float> %.128, <4 x float> %.120
-  %.135 = select i1 %.125, <4 x float> %.131, <4 x float> %.122
-  store <4 x float> %.135, ptr %h.before
+  %.74 = getelementptr inbounds float, ptr %.8, i64 %c.1
+  store <4 x float> %.72, ptr %.74, align 4
+  %.75 = add i64 %c.1, 4
+  %.76 = getelementptr inbounds float, ptr %.3, i64 %.75
+  %.77 = load <4 x float>, ptr %.76, align 4
+  %.78 = fneg <4 x float> %.77
+  %.79 = fcmp olt <4 x float> splat (float 0x4056400000000000), %.78
+  %.80 = select <4 x i1> %.79, <4 x float> splat (float 0x4056400000000000), <4 x float> %.78
+  %.81 = fcmp ogt <4 x float> splat (float 0xC05A000000000000), %.80
+  %.82 = select <4 x i1> %.81, <4 x float> splat (float 0xC05A000000000000), <4 x float> %.80
+  %.83 = call <4 x float> @llvm.fma.v4f32(<4 x float> %.82, <4 x float> splat (float 0x3FF7154760000000), <4 x float> splat (float 0x4168000000000000))
+  %.84 = fsub <4 x float> %.83, splat (float 0x4168000000000000)
+  %.85 = call <4 x float> @llvm.fma.v4f32(<4 x float> %.84, <4 x float> splat (float 0xBFE6300000000000), <4 x float> %.82)
+  %.86 = call <4 x float> @llvm.fma.v4f32(<4 x float> %.84, <4 x float> splat (float 0x3F2BD01060000000), <4 x float> %.85)
+  %.87 = call <4 x float> @llvm.fma.v4f32(<4 x float> splat (float 0x3F56A4D600000000), <4 x float> %.86, <4 x float> splat (float 0x3F812398E0000000))
+  %.88 = call <4 x float> @llvm.fma.v4f32(<4 x float> %.87, <4 x float> %.86, <4 x float> splat (float 0x3FA5558B00000000))
+  %.89 = call <4 x float> @llvm.fma.v4f32(<4 x float> %.88, <4 x float> %.86, <4 x float> splat (float 0x3FC5554920000000))
+  %.90 = call <4 x float> @llvm.fma.v4f32(<4 x float> %.89, <4 x float> %.86, <4 x float> splat (float 0x3FDFFFFFC0000000))
+  %.91 = fmul <4 x float> %.86, %.86
+  %.92 = call <4 x float> @llvm.fma.v4f32(<4 x float> %.91, <4 x float> %.90, <4 x float> %.86)
+  %.93 = fadd <4 x float> %.92, splat (float 0x3FF0000000000000)
+  %.94 = bitcast <4 x float> %.83 to <4 x i32>
+  %.95 = sub <4 x i32> %.94, splat (i32 1262485504)
+  %.96 = ashr <4 x i32> %.95, splat (i32 1)
+  %.97 = sub <4 x i32> %.95, %.96
+  %.98 = add <4 x i32> %.96, splat (i32 127)
+  %.99 = shl <4 x i32> %.98, splat (i32 23)
+  %.100 = bitcast <4 x i32> %.99 to <4 x float>
+  %.101 = fmul <4 x float> %.93, %.100
+  %.102 = add <4 x i32> %.97, splat (i32 127)
+  %.103 = shl <4 x i32> %.102, splat (i32 23)
+  %.104 = bitcast <4 x i32> %.103 to <4 x float>
+  %.105 = fmul <4 x float> %.101, %.104
+  %.106 = fadd contract <4 x float> %.105, splat (float 0x3FF0000000000000)
+  %.107 = fdiv <4 x float> splat (float 0x3FF0000000000000), %.106
+  %.108 = getelementptr inbounds float, ptr %.5, i64 %.75
+  %.109 = load <4 x float>, ptr %.108, align 4
+  %.110 = icmp sge <4 x i32> %.6, splat (i32 1)
+  %.111 = shufflevector <4 x float> %.107, <4 x float> %.107, <4 x i32> <i32 0, i32 0, i32 1, i32 2>
+  %.112 = shufflevector <4 x float> %.109, <4 x float> %.109, <4 x i32> <i32 0, i32 0, i32 1, i32 2>
+  %.113 = fmul contract <4 x float> %.111, %.107
+  %.114 = fmul contract <4 x float> %.112, %.107
+  %.115 = fadd contract <4 x float> %.114, %.109
+  %.116 = select <4 x i1> %.110, <4 x float> %.113, <4 x float> %.107
+  %.117 = select <4 x i1> %.110, <4 x float> %.115, <4 x float> %.109
+  %.118 = icmp sge <4 x i32> %.6, splat (i32 2)
+  %.119 = shufflevector <4 x float> %.116, <4 x float> %.116, <4 x i32> <i32 0, i32 0, i32 0, i32 1>
+  %.120 = shufflevector <4 x float> %.117, <4 x float> %.117, <4 x i32> <i32 0, i32 0, i32 0, i32 1>
+  %.121 = fmul contract <4 x float> %.119, %.116
+  %.122 = fmul contract <4 x float> %.120, %.116
+  %.123 = fadd contract <4 x float> %.122, %.117
+  %.124 = select <4 x i1> %.118, <4 x float> %.121, <4 x float> %.116
+  %.125 = select <4 x i1> %.118, <4 x float> %.123, <4 x float> %.117
+  %.126 = shufflevector <4 x float> %.124, <4 x float> %.124, <4 x i32> <i32 3, i32 3, i32 3, i32 3>
+  %.127 = shufflevector <4 x float> %.125, <4 x float> %.125, <4 x i32> <i32 3, i32 3, i32 3, i32 3>
+  %.128 = load <4 x float>, ptr %a.before
+  %.129 = load <4 x float>, ptr %h.before
+  %.130 = load i1, ptr %a.started
+  %.131 = fmul contract <4 x float> %.128, %.124
+  %.132 = fmul contract <4 x float> %.129, %.124
+  %.133 = fadd contract <4 x float> %.132, %.125
+  %.134 = fmul contract <4 x float> %.128, %.126
+  %.135 = fmul contract <4 x float> %.129, %.126
+  %.136 = fadd contract <4 x float> %.135, %.127
+  %.137 = select i1 %.130, <4 x float> %.131, <4 x float> %.124
+  %.138 = select i1 %.130, <4 x float> %.134, <4 x float> %.126
+  store <4 x float> %.138, ptr %a.before
+  %.139 = select i1 %.130, <4 x float> %.133, <4 x float> %.125
+  %.140 = select i1 %.130, <4 x float> %.136, <4 x float> %.127
+  store <4 x float> %.140, ptr %h.before
   store i1 true, ptr %a.started
-  %.136 = getelementptr inbounds float, ptr %.7, i64 %.72
-  store <4 x float> %.134, ptr %.136, align 4
-  %.137 = add i64 %c.1, 8
-  %.138 = icmp slt i64 %.137, 24
-  br i1 %.138, label %c, label %c.end
+  %.141 = getelementptr inbounds float, ptr %.8, i64 %.75
+  store <4 x float> %.139, ptr %.141, align 4
+  %.142 = add i64 %c.1, 8
+  %.143 = icmp slt i64 %.142, 24
+  br i1 %.143, label %c, label %c.end
 c.end:
-  %.139 = add i64 %tile.1, 1
-  %.140 = icmp slt i64 %.139, %count
-  br i1 %.140, label %tile, label %tile.end
+  %.144 = add i64 %tile.1, 1
+  %.145 = icmp slt i64 %.144, %count
+  br i1 %.145, label %tile, label %tile.end
 tile.end:
   ret void
 }

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from autosched.backends.llvm.ir.code import Code
 from autosched.backends.llvm.ir.integers import constant, from_float, is_integral, to_float
 from autosched.backends.llvm.ir.operators import mapped
-from autosched.backends.llvm.ir.text import I1, IRValue
-from autosched.backends.llvm.ir.values import both, shuffle, vector
+from autosched.backends.llvm.ir.text import I1, I32, Builder, IRValue
+from autosched.backends.llvm.ir.values import both, int_constant, shuffle, vector
 from search_spaces.programs.statements import Scan
 
-# Whether there was a vector before.
+# Whether there was a vector before; the numbers of lanes.
 _STARTED = "started"
+_LANES = "lanes"
 
 
 @dataclass
@@ -40,6 +41,7 @@ class RunningScan:
             code.b.store(nothing, made.slots[dst.name])
         made.slots[_STARTED] = code.b.stack_slot(I1, f"{statement.dsts[0].name}.started")
         code.b.store(IRValue(I1, "false"), made.slots[_STARTED])
+        made.slots[_LANES] = _unknown_lanes(code.b, code.lanes, f"{statement.dsts[0].name}.lanes")
         return made
 
     def vector(self, given: Sequence[IRValue], mask: IRValue | None) -> dict[str, IRValue]:
@@ -71,14 +73,9 @@ class RunningScan:
         b, lanes, backwards = self.code.b, self.code.lanes, self.statement.reverse
         step = 1
         while step < lanes:
-            if backwards:
-                taken, inside = (
-                    [min(n + step, lanes - 1) for n in range(lanes)],
-                    [n + step < lanes for n in range(lanes)],
-                )
-            else:
-                taken, inside = [max(n - step, 0) for n in range(lanes)], [n >= step for n in range(lanes)]
-            joins = IRValue(vector(I1, lanes), f"<{', '.join(f'i1 {int(i)}' for i in inside)}>")
+            taken = [max(0, min(n + step if backwards else n - step, lanes - 1)) for n in range(lanes)]
+            first = int_constant(lanes - step if backwards else step, lanes)
+            joins = b.icmp_signed("<" if backwards else ">=", self.slots[_LANES], first)
             # From the end on, what is beyond it comes first.
             there = both(b, joins, shuffle(b, mask, mask, taken) if backwards and mask is not None else None)
             assert there is not None
@@ -94,3 +91,15 @@ class RunningScan:
         for s in combine.body:
             known[s.dst.name] = mapped(self.code.b, s, known.__getitem__, self.code.lanes)
         return [known[name] for name in combine.results]
+
+
+def _unknown_lanes(b: Builder, lanes: int, name: str) -> IRValue:
+    """0, 1, 2 …, which LLVM takes for any numbers.
+
+    Where it knows which lanes of a combination are dropped, it computes them of whatever lies in some register: of the
+    indices of a shuffle, which are denormal numbers, and take a hundred times as long to multiply.
+    """
+    of = vector(I32, lanes)
+    slot = b.stack_slot(of, name)
+    b.store(IRValue(of, f"<{', '.join(f'i32 {n}' for n in range(lanes))}>"), slot)
+    return b.instruction(of, f"load volatile {of}, ptr {slot.text}")

@@ -24,7 +24,7 @@ VOID = "void"
 _SIGNED = {"<": "slt", "<=": "sle", ">": "sgt", ">=": "sge", "==": "eq", "!=": "ne"}
 _ORDERED = {"<": "olt", "<=": "ole", ">": "ogt", ">=": "oge", "==": "oeq"}
 _PLAIN_NAME = re.compile(r"[A-Za-z$._][A-Za-z$._0-9]*")
-_UNORDERED = {"<": "ult", ">": "ugt", "!=": "une", "uno": "uno"}
+_UNORDERED = {"<": "ult", ">": "ugt", ">=": "uge", "!=": "une", "uno": "uno"}
 
 
 @dataclass(slots=True, eq=False)
