@@ -83,6 +83,22 @@ def test_a_gradient_of_attention_is_three_kernels_that_compute_it(name: str) -> 
         torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-5)
 
 
+def test_rows_may_be_as_many_as_what_is_walked() -> None:
+    given = tuple(torch.empty(2, 2048, 64, dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
+    made = trace(fused, *given, backward=True)
+    assert isinstance(made, DifferentiableFunction)
+    assert (len(made.forward.steps), len(made.backward.steps)) == (1, 3), str(made)
+
+
+def test_weights_that_are_returned_are_kept() -> None:
+    def function(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        weights = torch.softmax(q @ k.transpose(-1, -2), -1)
+        return weights @ v, weights
+
+    made = trace(function, *inputs(), backward=True)
+    assert any(v.shape == (1, 2, ROWS, WALKED) for v in made.backward.arguments)
+
+
 @pytest.mark.parametrize("name", FORMS)
 def test_nothing_is_kept_of_the_points_between_two_products(name: str) -> None:
     made = traced(name, torch.bfloat16)
