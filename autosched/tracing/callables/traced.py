@@ -59,7 +59,8 @@ def trace(
     something, `allow_fallback` leaves that to PyTorch.
 
     Values are computed in float32, sums too, and are rounded where PyTorch eager rounds: after every operator whose
-    result is narrower. What PyTorch computes in one operator is rounded once, here too.
+    result is narrower. What PyTorch computes in one operator is rounded once, here too; between products that one
+    kernel chains, as in attention, nothing is rounded but what is multiplied.
 
     `backward`: with the gradient for those inputs that require one. `dynamic`: for any size within `sizes` of these
     dimensions, by name of the argument, which are tuned at `points` (four by default): `{"x": 0}` with
