@@ -84,7 +84,7 @@ def test_a_gradient_of_attention_is_three_kernels_that_compute_it(name: str) -> 
 
 
 def test_rows_may_be_as_many_as_what_is_walked() -> None:
-    given = tuple(torch.empty(2, 2048, 64, dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
+    given = tuple(torch.empty(2, 4, 2048, 64, dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
     made = trace(fused, *given, backward=True)
     assert isinstance(made, DifferentiableFunction)
     assert (len(made.forward.steps), len(made.backward.steps)) == (1, 3), str(made)

@@ -101,7 +101,6 @@ class _Assembly:
         stages = narrowed(stages, tensors, set(self.outputs.values()))
         if self.pulled.fusing.chained:
             stages = chained(stages, self.pulled.products, self.pulled.extents)
-            stages = _read_once(stages, operands, self.pulled.extents)
         read = {e.tensor for s in stages for e in walk(s.expression) if isinstance(e, Access | Gather)}
         operands = sorted((o for o in operands if o.name in read), key=_place)
         if ROW in self.pulled.output_axes:
@@ -156,6 +155,8 @@ class _Assembly:
         placed: Mapping[str, Mapping[str, int]],
     ) -> Assembled:
         extents = {a.name: a.extent for s in stages for a in s.loops}
+        if self.pulled.fusing.chained:
+            stages, operands = _read_once(stages, operands, extents)
         views = tuple(view_of(o, extents) for o in operands)
         inputs = enumerate(zip(operands, views, strict=True))
         outputs = [s for s in stages if s.name in placed]
@@ -231,17 +232,20 @@ def _with_common_names(
     }
 
 
-def _read_once(stages: Sequence[Stage], operands: Sequence[TensorRead], extents: Mapping[str, int]) -> list[Stage]:
-    """The stages where what several products read by other axes, but alike, is one operand."""
+def _read_once(
+    stages: Sequence[Stage], operands: Sequence[TensorRead], extents: Mapping[str, int]
+) -> tuple[list[Stage], list[TensorRead]]:
+    """The stages where what several products read by other axes, but alike, is one operand; and the operands left."""
     first: dict[ViewOf, str] = {}
-    same = {o.name: first.setdefault(view_of(o, extents), o.name) for o in operands if o.is_plain}
+    same = {o.name: first.setdefault(view_of(o, extents), o.name) if o.is_plain else o.name for o in operands}
 
     def change(e: Expression) -> Expression | None:
         if isinstance(e, Access) and same.get(e.tensor, e.tensor) != e.tensor:
             return replace(e, tensor=same[e.tensor])
         return None
 
-    return [replace(s, expression=rewritten(s.expression, change)) for s in stages]
+    found = [replace(s, expression=rewritten(s.expression, change)) for s in stages]
+    return found, [o for o in operands if same[o.name] == o.name]
 
 
 def _place(operand: TensorRead) -> int:
