@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -61,3 +62,9 @@ def test_a_fold_over_the_columns_of_a_product_is_a_chain() -> None:
 def test_what_a_product_multiplies_counts_once_for_its_own_axes() -> None:
     products = 2 * 2 * 3 * 64 * 64 * 32
     assert products < attention(3, 64, 64, 32).flops < 2 * products
+
+
+def test_a_maximum_that_is_stored_is_in_the_units_of_its_values() -> None:
+    workload = attention(2, 64, 64, 32)
+    found = chain_of(replace(workload, output_names=("out", "top"), output_strides=()))
+    assert [to_text(e) for _, e in found.results][1:] == ["mul(top_top[b, m], 0.176777)"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import torch
@@ -12,10 +12,13 @@ from autosched import TracedFunction
 from autosched.checking import reference
 from autosched.tracing.values.tensor_reads import lying
 from autosched.tracing.values.values import Eager, Value
+from search_spaces import Workload
 
 # So many functions are traced as one: which of their results share a kernel is decided of every two of them, and that
 # soon takes longer than another capture.
 _AT_ONCE = 6
+# What a workload gives.
+Evaluate = Callable[[Workload, list[Tensor]], list[Tensor]]
 _Function = TypeVar("_Function")
 
 
@@ -26,8 +29,12 @@ def groups(functions: Mapping[str, _Function]) -> Iterator[dict[str, _Function]]
         yield {name: functions[name] for name in names[first : first + _AT_ONCE]}
 
 
-def computed(traced: TracedFunction, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """The results; floating-point ones are float64 and never rounded."""
+def computed(
+    traced: TracedFunction,
+    inputs: tuple[Tensor, ...],
+    evaluate: Evaluate = reference.evaluate,
+) -> tuple[Tensor, ...]:
+    """The results; floating-point ones are float64 and never rounded, but by `evaluate`."""
     memory: dict[Value, Tensor] = {}
     for source in traced.sources:
         given = source.tensor if source.position is None else inputs[source.position]
@@ -41,7 +48,7 @@ def computed(traced: TracedFunction, inputs: tuple[Tensor, ...]) -> tuple[Tensor
             continue
         views = [memory[v.value].as_strided(v.shape, v.strides, v.offset) for v in step.assembled.inputs]
         workload = step.assembled.workload
-        results = reference.evaluate(workload, views)
+        results = evaluate(workload, views)
         for value, output, made in zip(step.values, workload.outputs, results, strict=True):
             whole = torch.empty(value.elements, dtype=made.dtype)
             whole.as_strided(output.shape, output.effective_strides).copy_(made)

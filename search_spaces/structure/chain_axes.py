@@ -114,7 +114,7 @@ def _carried_product(
     factors = _factors(stage.expression)
     columns = [f for f in factors if variables(f) & names]
     rows = [f for f in factors if f not in columns]
-    if stage.reduction.operator != "sum" or not rows or len(carried) > 1:
+    if stage.reduction.operator != "sum" or not rows or not columns or len(carried) > 1:
         raise UnmatchedError(f"{stage.name} is no sum of products that carries one axis; it has {text(carried)}")
     a, b = (_product(x) for x in (rows, columns))
     of_b = variables(b)

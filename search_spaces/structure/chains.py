@@ -30,6 +30,7 @@ from search_spaces.structure.merging import merged_axes
 from search_spaces.structure.powers import in_powers_of_two
 from search_spaces.structure.stages import inline, with_axes_named
 from search_spaces.structure.windows import inlined_reads
+from search_spaces.workloads.expressions.walking import accesses
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Stage, Workload
 
@@ -65,11 +66,19 @@ def _in_one_walk(workload: Workload) -> Workload:
     pointwise = {s.name: s for s in workload.stages if not s.reduction}
     walked = {x.name for x in walked_axes(whole_folds(workload))}
     names = Names({t.name for t in workload.inputs} | {s.name for s in workload.stages})
+    read = {a.tensor for s in workload.stages for a in accesses(s.expression)}
     stages: list[Stage] = []
     for stage in workload.stages:
         whole = replace(stage, expression=inline(stage.expression, pointwise))
         if not stage.reduction:
             stages += [whole] if stage.name in workload.output_names else []
+            continue
+        if stage.reduction.operator == "max" and stage.name in workload.output_names and stage.name in read:
+            # What others are relative to may be kept in other units than what is stored.
+            fold = replace(whole, name=names.fresh(f"{stage.name}_top"))
+            outer = Stage(stage.name, stage.axes, own_access(fold), dtype=stage.dtype)
+            pointwise[stage.name] = outer
+            stages += [fold, outer]
             continue
         rest, outside = whole.expression, None
         if stage.reduction.operator == "sum" and {x.name for x in stage.reduction.axes} == walked:

@@ -24,7 +24,9 @@ from autosched.tracing.callables.kernel import TracedKernel
 from autosched.tracing.capture.capture import Captured, decompositions, name_of, strides_of
 from autosched.tracing.capture.closed_over import named_by_user
 from autosched.tracing.capture.decomposing import has_gradient_operators, one_sided
+from autosched.tracing.capture.fused_functions import TakenApart
 from autosched.tracing.capture.graph_rewriting import read_from_their_memory, without_tokens
+from autosched.tracing.capture.recomputing import fold_products, recompute_points
 from autosched.tracing.capture.scans import scans_kept
 from autosched.tracing.capture.structure import Structure, flattened
 from autosched.tracing.capture.user_lines import why_not_captured
@@ -107,7 +109,8 @@ def trace_with_gradient(
 
     def called(*arguments: Tensor) -> tuple[Tensor, ...]:
         # AOTAutograd wants results that are tensors of their own.
-        made, _ = flattened(function(*arguments))
+        with TakenApart():
+            made, _ = flattened(function(*arguments))
         return tuple(m.clone() if m._base is not None or any(m is a for a in arguments) else m for m in made)
 
     name, names = name_of(function), argument_names(function, len(inputs))
@@ -128,6 +131,8 @@ def trace_with_gradient(
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
     without_tokens(joint.graph)
+    fold_products(joint.graph)
+    recompute_points(joint.graph)
     results = len(_output(joint)) - len(inputs)
     forward, backward = min_cut_rematerialization_partition(joint, (), num_fwd_outputs=results)
     kept = [n.name for n in backward.graph.nodes if n.op == "placeholder"]

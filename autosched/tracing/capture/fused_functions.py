@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -51,8 +51,7 @@ def _scaled_dot_product_attention(
     if enable_gqa:
         key, value = (t.repeat_interleave(query.size(-3) // t.size(-3), -3) for t in (key, value))
     factor = 1 / math.sqrt(query.size(-1)) if scale is None else scale
-    q, k = (t.float() if t.dtype in _NARROW else t for t in (query, key))
-    scores = q @ k.transpose(-2, -1) * factor
+    scores = _scores(query, key) * factor
     if is_causal:
         seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
         scores = scores.masked_fill(~seen, -math.inf)
@@ -62,8 +61,55 @@ def _scaled_dot_product_attention(
     return _softmax_or_nothing(masked).to(value.dtype) @ value
 
 
+def _scores(query: Tensor, key: Tensor) -> Tensor:
+    """query @ keyᵀ, in float32 where they are narrower."""
+    if query.dtype not in _NARROW:
+        return query @ key.transpose(-2, -1)
+    if torch.is_grad_enabled():
+        return cast(Tensor, _WideProduct.apply(query, key))  # type: ignore[no-untyped-call]
+    return query.float() @ key.float().transpose(-2, -1)
+
+
+class _WideProduct(torch.autograd.Function):
+    """The product of narrow tensors in float32, which for its gradient is rounded to what it is multiplied with."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor) -> Tensor:
+        ctx.save_for_backward(query, key)
+        return query.float() @ key.float().transpose(-2, -1)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, Tensor]:
+        query, key = ctx.saved_tensors
+        narrow = slope.to(query.dtype)
+        of_query, of_key = narrow @ key, narrow.transpose(-2, -1) @ query
+        return of_query.sum_to_size(query.shape), of_key.sum_to_size(key.shape)
+
+
 def _softmax_or_nothing(x: Tensor) -> Tensor:
     """softmax(x, -1), but 0 in rows of nothing but minus infinity."""
+    if torch.is_grad_enabled():
+        return cast(Tensor, _SoftmaxOrNothing.apply(x))  # type: ignore[no-untyped-call]
+    return _weights(x)
+
+
+class _SoftmaxOrNothing(torch.autograd.Function):
+    """With the gradient of a softmax, which is 0 where there is nothing."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        weights = _weights(x)
+        ctx.save_for_backward(weights)
+        return weights
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> Tensor:
+        weights: Tensor = ctx.saved_tensors[0]
+        made = slope * weights
+        return made - weights * made.sum(-1, keepdim=True)
+
+
+def _weights(x: Tensor) -> Tensor:
     top = x.amax(-1, keepdim=True)
     weights = torch.exp(x - top.masked_fill(top == -math.inf, 0.0))
     total = weights.sum(-1, keepdim=True)

@@ -101,6 +101,7 @@ class _Assembly:
         stages = narrowed(stages, tensors, set(self.outputs.values()))
         if self.pulled.fusing.chained:
             stages = chained(stages, self.pulled.products, self.pulled.extents)
+            stages = _read_once(stages, operands, self.pulled.extents)
         read = {e.tensor for s in stages for e in walk(s.expression) if isinstance(e, Access | Gather)}
         operands = sorted((o for o in operands if o.name in read), key=_place)
         if ROW in self.pulled.output_axes:
@@ -228,6 +229,19 @@ def _with_common_names(
         s.name: replace(s, name=names[s.name], expression=rewritten(s.expression, change), scan=scan(s.scan))
         for s in stages
     }
+
+
+def _read_once(stages: Sequence[Stage], operands: Sequence[TensorRead], extents: Mapping[str, int]) -> list[Stage]:
+    """The stages where what several products read by other axes, but alike, is one operand."""
+    first: dict[ViewOf, str] = {}
+    same = {o.name: first.setdefault(view_of(o, extents), o.name) for o in operands if o.is_plain}
+
+    def change(e: Expression) -> Expression | None:
+        if isinstance(e, Access) and same.get(e.tensor, e.tensor) != e.tensor:
+            return replace(e, tensor=same[e.tensor])
+        return None
+
+    return [replace(s, expression=rewritten(s.expression, change)) for s in stages]
 
 
 def _place(operand: TensorRead) -> int:

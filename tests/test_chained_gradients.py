@@ -1,0 +1,158 @@
+"""Gradients of products of products: as few kernels as there are walks, which compute what they need again."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from autosched import trace
+from autosched.backends import spaces
+from autosched.backends.triton.backend import TritonBackend
+from autosched.checking import reference
+from autosched.checking.random_inputs import random_inputs
+from autosched.tracing.callables.differentiable import DifferentiableFunction
+from search_spaces import Workload, target_named
+from search_spaces.programs.interpreter import interpret
+
+sys.path.append(str(Path(__file__).parent))
+from attention_forms import R, by_einsum, causal_by_tril, causal_fused, fused, masked, plain, soft_capped
+from chained_workloads import gradients
+from test_chained_dot import worst
+from traced_reference import Evaluate, computed
+
+H200 = target_named("h200")
+TRITON = TritonBackend()
+ROWS, WALKED, SIZE = 64, 80, 16
+FORMS: dict[str, Callable[..., Tensor]] = {
+    "plain": plain,
+    "by einsum": by_einsum,
+    "fused": fused,
+    "causal": causal_by_tril,
+    "causal, fused": causal_fused,
+    "window": masked(lambda m, c: (c <= m) & (m - c < 8)),
+    "soft cap": soft_capped,
+}
+
+
+def inputs(dtype: torch.dtype = torch.float32) -> tuple[Tensor, ...]:
+    return tuple(R(1, 2, n, SIZE).to(dtype).requires_grad_() for n in (ROWS, WALKED, WALKED))
+
+
+@functools.cache
+def traced(name: str, dtype: torch.dtype = torch.float32) -> DifferentiableFunction:
+    made = trace(FORMS[name], *inputs(dtype), backward=True)
+    assert isinstance(made, DifferentiableFunction)
+    return made
+
+
+def wanted(function: Callable[..., Tensor], given: tuple[Tensor, ...], slope: Tensor) -> tuple[Tensor, ...]:
+    """The gradients in float64."""
+    wide = [x.detach().double().requires_grad_() if x.is_floating_point() else x for x in given]
+    return torch.autograd.grad(function(*wide), [x for x in wide if x.requires_grad], slope.double())
+
+
+def graded(
+    made: DifferentiableFunction, given: tuple[Tensor, ...], slope: Tensor, evaluate: Evaluate = reference.evaluate
+) -> list[Tensor]:
+    """The gradients that both graphs give."""
+    kept = computed(made.forward, tuple(x.detach() for x in given), evaluate)[made.results :]
+    found = computed(made.backward, (*kept, slope), evaluate)
+    return [found[place] for place in made.gradients if place is not None]
+
+
+def interpreted(workload: Workload, given: list[Tensor]) -> list[Tensor]:
+    """What some kernel of the workload computes."""
+    program = spaces.build(workload, H200).sample(np.random.default_rng(0)).program
+    made = interpret(program, [x.float().numpy() for x in given])
+    return [torch.tensor(m, dtype=torch.float64).reshape(t.shape) for m, t in zip(made, workload.outputs, strict=True)]
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_gradient_of_attention_is_three_kernels_that_compute_it(name: str) -> None:
+    made, given, slope = traced(name), inputs(), R(1, 2, ROWS, SIZE)
+    assert (len(made.forward.steps), len(made.backward.steps)) == (1, 3), str(made)
+    for got, want in zip(graded(made, given, slope), wanted(FORMS[name], given, slope), strict=True):
+        torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-5)
+
+
+def test_rows_may_be_as_many_as_what_is_walked() -> None:
+    given = tuple(torch.empty(2, 2048, 64, dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
+    made = trace(fused, *given, backward=True)
+    assert isinstance(made, DifferentiableFunction)
+    assert (len(made.forward.steps), len(made.backward.steps)) == (1, 3), str(made)
+
+
+def test_weights_that_are_returned_are_kept() -> None:
+    def function(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        weights = torch.softmax(q @ k.transpose(-1, -2), -1)
+        return weights @ v, weights
+
+    made = trace(function, *inputs(), backward=True)
+    assert any(v.shape == (1, 2, ROWS, WALKED) for v in made.backward.arguments)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_nothing_is_kept_of_the_points_between_two_products(name: str) -> None:
+    made = traced(name, torch.bfloat16)
+    assert all(v.elements <= 2 * WALKED * SIZE for v in made.backward.arguments)
+    assert [spaces.why_no_schedule(w, H200) for w in made.backward.workloads] == [None] * 3
+
+
+def test_what_two_products_read_alike_is_one_operand() -> None:
+    for workload in traced("fused", torch.bfloat16).backward.workloads[1:]:
+        assert sum(t.elements == 2 * WALKED * SIZE for t in workload.inputs) == 2
+
+
+@pytest.mark.parametrize("name", ["plain", "causal, fused", "window"])
+def test_kernels_of_a_gradient_compute_it(name: str) -> None:
+    given, slope, made = inputs(torch.float16), R(1, 2, ROWS, SIZE).half(), traced(name, torch.float16)
+    found = graded(made, given, slope, interpreted)
+    for got, want in zip(found, wanted(FORMS[name], given, slope), strict=True):
+        # Weights below 1 and slopes of a few units, rounded to 11 bits.
+        torch.testing.assert_close(got.double(), want, rtol=4e-3, atol=4e-3)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_triton_computes_several_products_in_one_walk(triton_interpreter, causal: bool) -> None:
+    workload = gradients(1, 48, 80, 32, causal)
+    given = random_inputs(workload, seed=0)
+    given[4] += 5  # As large as logarithms of sums are.
+    space = spaces.build(workload, H200).restricted("chained_dot_gpu", specialize=["none"])
+    program = space.sample(np.random.default_rng(0)).program
+    arrays = {t.name: x.numpy() for t, x in zip(workload.inputs, given, strict=True)}
+    assert worst(workload, given, triton_interpreter.run_all(TRITON.render(program, ""), program, arrays)) <= 1
+
+
+def test_triton_compiles_the_kernels_of_a_gradient_without_a_gpu() -> None:
+    for workload in traced("causal, fused", torch.bfloat16).backward.workloads[1:]:
+        space = spaces.build(workload, H200).restricted("chained_dot_gpu", specialize=["none"])
+        program = space.sample(np.random.default_rng(0)).program
+        assert TRITON.compile(TRITON.render(program, ""), program, H200).binaries
+
+
+def test_rows_that_a_mask_leaves_nothing_of_have_no_gradient() -> None:
+    def function(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+    given = (*inputs(), torch.arange(ROWS)[:, None] > torch.arange(WALKED))
+    slope = R(1, 2, ROWS, SIZE)
+    made = trace(function, *given, backward=True)
+    assert isinstance(made, DifferentiableFunction)
+    found = graded(made, given, slope)
+    assert not found[0][:, :, 0].any()
+    for got, want in zip(found, wanted(function, given, slope), strict=True):
+        torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-5)
+
+
+def test_products_that_are_cheaper_to_keep_are_kept() -> None:
+    given = tuple(R(1, 2, n, SIZE).requires_grad_() for n in (1, WALKED, WALKED))
+    made = trace(plain, *given, backward=True)
+    assert any(v.shape == (1, 2, 1, WALKED) for v in made.backward.arguments)
