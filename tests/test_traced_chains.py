@@ -189,6 +189,12 @@ def test_scores_that_are_too_many_for_memory_are_no_tensor() -> None:
     assert [len(cut.steps) for cut in trace(plain, *given).cuts] == [1]
 
 
+def test_keys_that_are_too_many_for_memory_once_for_every_head_are_no_tensor() -> None:
+    q, k = (torch.empty(shape, dtype=torch.bfloat16) for shape in ((32, 32, 1, 128), (32, 8, 32768, 128)))
+    traced = trace(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True), q, k, k)
+    assert [len(cut.steps) for cut in traced.cuts] == [1]
+
+
 def test_masks_that_are_computed_from_positions_once_are_masks_of_positions() -> None:
     """As libraries of models build them: positions looked up, and a mask of booleans for the fused function."""
 

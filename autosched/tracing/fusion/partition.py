@@ -215,7 +215,8 @@ class Partition:
             found = self._chosen(region, fit, elsewhere)
             self.kernels.chosen[key] = None if found is None else region.members.index(found)
         number = self.kernels.chosen[key]
-        return None if number is None else region.members[number]
+        chosen = None if number is None else region.members[number]
+        return None if chosen is None or chosen.elements > MAX_ELEMENTS else chosen
 
     def _read_elsewhere(self, region: Region) -> dict[Value, int]:
         """How many values outside of the region are computed from each that it computes."""
