@@ -43,7 +43,7 @@ PERSISTENT_PROGRAMS_PER_SM = 4
 _SEEDS = ((8, 4), (16, 4), (16, 8), (32, 4))
 
 # The same of points that share what they read, and so many of their rows and columns that are written out.
-_SHARING_SEEDS = ((4, 4), (8, 4), (8, 8), (16, 4))
+_SHARING_SEEDS = ((4, 4), (8, 4), (8, 8), (16, 4), (16, 1))
 _UNROLLED_SEEDS = ((1, 1), (1, 4), (2, 2), (2, 4))
 
 # (vectors, their width at most, warps) of tiles to start from whose rows and columns are one axis.
