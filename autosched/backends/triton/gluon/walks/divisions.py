@@ -3,8 +3,8 @@
     result = acc / total                    total_inverse = 1 / total
                                             result = acc * total_inverse
 
-A division takes eight instructions. A row whose divisor is denormal has no reciprocal; sums of weights relative to the
-largest are no less than 1.
+A division takes eight instructions. A row whose divisor is denormal has no finite reciprocal; sums of weights relative
+to the largest are no less than 1. Other divisors of rows are taken alike.
 """
 
 from __future__ import annotations
