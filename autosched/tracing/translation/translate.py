@@ -255,8 +255,9 @@ class _Translator:
             return constant
         found = rule_of(name, overload)
         if found is None and name not in NAMES:
-            assert isinstance(node.target, torch._ops.OpOverload)
-            random = torch.Tag.nondeterministic_seeded in node.target.tags
+            # An operator of higher order has no tags.
+            tags = node.target.tags if isinstance(node.target, torch._ops.OpOverload) else ()
+            random = torch.Tag.nondeterministic_seeded in tags
             raise UnsupportedError("it draws random numbers" if random else "no rule says what it computes")
         assert isinstance(node.target, torch._ops.OpOverload)
         bound = bind(node.target, arguments, keywords)
