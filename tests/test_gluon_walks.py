@@ -14,6 +14,7 @@ import torch
 from autosched.backends.backend import CompileError
 from autosched.backends.gpu.cubin import read_cubin
 from autosched.backends.triton.backend import TritonBackend
+from autosched.backends.triton.gluon.walks.divisions import divided_by_rows
 from search_spaces import target_named
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.statements import Dot, Fill, For, Load, Map, Position, Reduce, Statement, Store
@@ -319,3 +320,19 @@ class TestOnGpu:
             later = torch.ones_like(scores, dtype=torch.bool).triu(1)
             scores = scores.masked_fill(later, -math.inf)
         return scores.softmax(-1) @ v, scores.logsumexp(-1)
+
+
+def test_only_sums_of_exponentials_are_divided_by_through_their_reciprocals() -> None:
+    """The reciprocal of a denormal number is infinite, and a divisor of the user's may be one."""
+    rows, points = Tile("given", ("m",), (64,)), Tile("part", ("m",), (64,))
+    total, acc = Tile("total", ("m",), (64,)), Tile("acc", ("m", "e"), (64, 32))
+    weights = Tile("weights", ("m", "c"), (64, 32))
+    walk = (
+        Map(weights, "exp2", ("scores",)),
+        Reduce(points, "weights", "c", "sum"),
+        Map(total, "add", ("total", "part")),
+    )
+    tiles = {t.name: t for t in (rows, points, total, acc, weights)}
+    divided = {n: divided_by_rows([Map(acc, "div", ("acc", n))], walk, tiles, "m") for n in ("given", "total")}
+    assert [s.operator for s in divided["given"] if isinstance(s, Map)] == ["div"]
+    assert [s.operator for s in divided["total"] if isinstance(s, Map)] == ["div", "mul"]

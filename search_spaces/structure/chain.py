@@ -117,6 +117,7 @@ class Chain:
 
 
 def groups_of(chain: Chain) -> list[Group]:
+    """The folds of the chain, divided into as few walks as they take."""
     bodies = {s.name: s.expression for s in chain.folds}
     for name, product in chain.carried.items():
         bodies[name] = mul(product.a, product.b)
@@ -126,4 +127,5 @@ def groups_of(chain: Chain) -> list[Group]:
 
 
 def axes_text(axes: Sequence[Axis] | Collection[Axis]) -> str:
+    """Axes by name, as messages have them."""
     return ", ".join(x.name for x in axes) or "no axis"

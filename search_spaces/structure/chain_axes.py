@@ -23,6 +23,11 @@ _LONG_PAGES = 16
 
 
 def classed(workload: Workload) -> Chain:
+    """The chain that the folds of the workload are, with its axes as they are named there.
+
+    Raises:
+        UnmatchedError: an axis or a fold has no place in one.
+    """
     _check_extents(workload)
     every = whole_folds(workload)
     walked = walked_axes(every)
@@ -76,6 +81,7 @@ def walked_axes(folds: Mapping[str, Stage]) -> tuple[Axis, ...]:
 
 
 def own_access(stage: Stage) -> Access:
+    """The stage, read at its own axes."""
     return Access(stage.name, tuple(axis_index(x.name) for x in stage.axes))
 
 

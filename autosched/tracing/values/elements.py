@@ -404,7 +404,10 @@ class Elements:
         return next(n for n in free if self.summed.setdefault(n, size) == size)
 
     def _factor(self, value: Value, index: Index) -> Pulling:
-        """What a product multiplies: an element in memory, by every axis of its index, if with a stride of 0."""
+        """What a product multiplies: an element in memory, or what is computed where `fusing` allows it.
+
+        What is in memory is read by every axis of the index, with a stride of 0 by those that it does not depend on.
+        """
         self.factors.append(value)
         read = yield value, index
         self.factors.pop()

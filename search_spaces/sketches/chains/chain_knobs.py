@@ -22,11 +22,13 @@ _LONGEST = 256
 _DEPTH_TILES = (32, 64, 128)
 # Points of a row that registers of a program hold, of 16 rows at least.
 _LONGEST_HELD = 1024
-# Positions of the outer axis whose rows are in turn: of a mask that leaves rows unequal work, the longest go first.
+# So many positions of the outer axis take their turn together, tile of rows by tile of rows: where a mask leaves rows
+# unequal work, the longest of all of these go first.
 _GROUPS = (1, 2, 4, 8, 16, 32, 64, 128)
-# The same where a tile holds whole rows: fewer of them, the longer they are.
-_HELD_STARTS = tuple((m, 0, warps, 3) for m, warps in ((128, 8), (64, 4), (64, 8), (32, 4), (32, 8), (16, 4)))
+# What an inner product sums up in one step of its loop, to start from.
 _START_DEPTH = 64
+# (m, any, warps, stages) to start from where a tile holds all that is walked.
+_HELD_STARTS = tuple((m, 0, warps, 3) for m, warps in ((128, 8), (64, 4), (64, 8), (32, 4), (32, 8), (16, 4)))
 # (m, carried, warps, stages) where what is carried is cut among programs.
 _CUT_STARTS = ((128, 256, 8, 3), (256, 128, 8, 3), (128, 128, 8, 4), (128, 128, 4, 3), (64, 128, 4, 4), (64, 256, 4, 3))
 # Rows up to here leave most of a tile empty: (m, c, warps, stages) for these, and programs for each multiprocessor.

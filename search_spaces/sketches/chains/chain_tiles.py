@@ -34,6 +34,7 @@ class ChainTile:
 
     @property
     def width(self) -> int:
+        """How many columns a tile has: positions of the walked axis that tiles lie along."""
         return self.values.tile("c")
 
     @property
@@ -59,6 +60,7 @@ class ChainTile:
 
     @property
     def columns(self) -> Slice:
+        """Where the columns of an iteration lie."""
         if self.held:
             return Slice(Affine(), self.width)
         parts = (("c.split", self.steps * self.width),) if self.splits > 1 and not self.chain.walked[:-1] else ()

@@ -27,7 +27,8 @@ from search_spaces.programs.tiles import Tile
 @dataclass(frozen=True)
 class WalkForm:
     """A kernel taken apart: tiles that are `held` for a whole walk, what is computed before it, its loops, and what
-    follows. `loops` are those of whole tiles; the rest is what one of the `groups` of warps does, with `rows` rows."""
+    follows. `loops` are as the kernel has them, for all rows of a tile; `start`, `walk` (the same loops) and `epilogue`
+    are what one of the `groups` of warps does, which has `rows` of these rows."""
 
     kernel: Kernel
     held: tuple[Load, ...]
@@ -59,7 +60,7 @@ class WalkForm:
         whole = next(t.extent(axis) for t in tiles.values() if axis in t.axes)
         groups = kernel.launch.num_warps // WARP_GROUP
         rows = whole // max(1, groups)
-        after = divided_by_rows(after, tiles, axis)
+        after = divided_by_rows(after, loops, tiles, axis)
         form = WalkForm(kernel, held, start, loops, loops, after, groups, rows)
         if groups == 1:
             return form
@@ -72,7 +73,7 @@ class WalkForm:
 
     @property
     def points_axis(self) -> str:
-        """What lies along with rows where the walk computes: what its first dot sums up."""
+        """What lies along with rows where the walk computes: the columns of its first dot."""
         return self._dots[0].dst.axes[1]
 
     @property
