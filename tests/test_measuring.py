@@ -75,11 +75,14 @@ def test_a_candidate_much_slower_than_the_best_is_abandoned_after_two_repeats(me
 
 
 def test_a_short_candidate_is_judged_by_samples_taken_when_it_is_warm() -> None:
-    with local_measurer() as measurer:
-        warm, warming_up = measurer.measure(
-            DOUBLING, [schedule("warms up in calls:0"), schedule("warms up in calls:3")]
-        )
-    assert warm.ok
+    # What disturbs its few samples makes it slower, too: a busy machine does that now and then, and not every time.
+    for attempt in range(3):
+        candidates = [schedule("warms up in calls:0", attempt), schedule("warms up in calls:3", attempt)]
+        with local_measurer() as measurer:
+            warm, warming_up = measurer.measure(DOUBLING, candidates)
+        assert warm.ok
+        if warming_up.timing == "full":
+            break
     assert warming_up.timing == "full"
     assert warming_up.latencies_s[0] < 0.3e-3
 
