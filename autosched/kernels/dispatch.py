@@ -195,8 +195,9 @@ def _ready_call_of_one(
         if out is None:
             addresses = ready_addresses(tensors, of_inputs, device, alignment)
         else:
-            given = (*tensors, out)  # A tuple is no tensor, and not ready.
-            addresses = ready_addresses(given, of_all, device, alignment)  # type: ignore[arg-type]  # as said above
+            # A tuple is no tensor, and found not ready there; asking here would cost every call.
+            given = (*tensors, out)
+            addresses = ready_addresses(given, of_all, device, alignment)  # type: ignore[arg-type]  # it asks
         if addresses is None:
             return None
         if out is None:

@@ -144,7 +144,7 @@ class Kernel:
     def _given_outputs(self, out: Made) -> tuple[Tensor, ...]:
         """`out`, one for every output. Raise InputError where there are more or fewer."""
         if len(self.outputs) == 1:
-            return (out,)  # type: ignore[return-value]  # a tuple is refused where outputs are checked
+            return (out,)  # type: ignore[return-value]  # `Argument.check` refuses a tuple, with what is expected
         if not isinstance(out, tuple) or len(out) != len(self.outputs):
             names = ", ".join(o.description for o in self.outputs)
             got = f"{len(out)} of them" if isinstance(out, tuple) else f"a {type(out).__name__}"

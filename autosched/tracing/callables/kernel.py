@@ -126,9 +126,9 @@ class TracedKernel:
         return tuple(results) if self._tuple else self.traced.structure.of(results)
 
     # A call breaks the graph of what compiles a caller, which says so instead of looking into it. As
-    # torch.compiler.disable does, which loads the whole compiler first. A function declares no such attributes.
-    __call__._torchdynamo_disable = True  # type: ignore[attr-defined]
-    __call__._torchdynamo_disable_msg = _BREAKS_GRAPHS  # type: ignore[attr-defined]
+    # torch.compiler.disable does, which loads the whole compiler first.
+    __call__._torchdynamo_disable = True  # type: ignore[attr-defined]  # functions declare no such attributes
+    __call__._torchdynamo_disable_msg = _BREAKS_GRAPHS  # type: ignore[attr-defined]  # nor this one
 
     def check_constants(self) -> None:
         """Raise InputError where a tensor that the function closes over would get a gradient."""

@@ -21,23 +21,24 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 LIBRARY = "autosched_scans"
-_LIBRARY = torch.library.Library(LIBRARY, "DEF")  # type: ignore[no-untyped-call]
-# PyTorch leaves what follows without types.
-_LIBRARY.define("operand(Tensor element, int side, int number) -> Tensor")  # type: ignore[no-untyped-call]
-_LIBRARY.define(  # type: ignore[no-untyped-call]
-    "scanned(Tensor[] elements, Tensor[] left, Tensor[] right, Tensor[] combined) -> Tensor[]"
+_OPERATORS = (
+    "operand(Tensor element, int side, int number) -> Tensor",
+    "scanned(Tensor[] elements, Tensor[] left, Tensor[] right, Tensor[] combined) -> Tensor[]",
 )
+_LIBRARY = torch.library.Library(LIBRARY, "DEF")  # type: ignore[no-untyped-call]  # PyTorch's, without types
+for _operator in _OPERATORS:
+    _LIBRARY.define(_operator)  # type: ignore[no-untyped-call]  # PyTorch's, without types
 # Where PyTorch scans along the first dimension: in general, and by functions for its own compiler.
 _MODULE = "torch._higher_order_ops.associative_scan"
 _GENERAL, _COMPILED = "generic_associative_scan", "_maybe_compile_and_run_fn"
 
 
-@torch.library.register_fake("autosched_scans::operand")  # type: ignore[untyped-decorator]
+@torch.library.register_fake(f"{LIBRARY}::operand")  # type: ignore[untyped-decorator]  # PyTorch's, without types
 def _operand(element: Tensor, side: int, number: int) -> Tensor:
     return torch.empty_like(element)
 
 
-@torch.library.register_fake("autosched_scans::scanned")  # type: ignore[untyped-decorator]
+@torch.library.register_fake(f"{LIBRARY}::scanned")  # type: ignore[untyped-decorator]  # PyTorch's, without types
 def _scanned(
     elements: Sequence[Tensor], left: Sequence[Tensor], right: Sequence[Tensor], combined: Sequence[Tensor]
 ) -> list[Tensor]:

@@ -361,14 +361,15 @@ class Elements:
         *batch, m, n = index
         if not self.reads.is_inside(index, value.shape):
             raise NotOneKernelError(f"{value.name} is a product, and read at positions that it does not have", value)
-        if len(self.factors) > self.fusing.chained:
+        within = 1 if self.fusing.chained else 0
+        if len(self.factors) > within:
             factor = self._missing(self.factors[-1])
             reason = f"{factor.name} is multiplied, and computed from a product"
             raise NotOneKernelError(reason, factor, needed=not self.fusing.computed)
         m, n = self._unit(m, "m"), self._unit(n, "n")
         own = axes_in((*batch, m, n))
-        along = self._summed_axis(value, own)
-        k = self._unit(self.dimension(along, value.a.shape[-1]), along)
+        summed = self._summed_axis(value, own)
+        k = self._unit(self.dimension(summed, value.a.shape[-1]), summed)
         if self.multiplies and not self.fusing.chained and own != self.output_axes:
             raise NotOneKernelError("there are products over different axes", value)
         self.walks.append(axes_in((k,)))
