@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 
 from autosched.backends.formulas import FORMULAS
 from autosched.backends.printing.scope import Identifiers
+from autosched.backends.triton.language.scope import python_identifiers
 from autosched.checking.reference import multiplied_factors, outside
 from search_spaces import Scan, Stage, Workload
 from search_spaces.workloads.expressions import expression as ex
