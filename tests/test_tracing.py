@@ -389,6 +389,17 @@ def test_a_decision_by_data_is_refused_at_the_line_of_the_user(
     assert capfd.readouterr().err == ""
 
 
+def test_a_gradient_by_torch_func_is_refused_at_its_line() -> None:
+    # Of what torch.export makes of this one, decompositions would end the process.
+    def pulled_back(x: Tensor, slope: Tensor) -> Tensor:
+        _, pull = torch.func.vjp(lambda x: x.cumsum(1), x)
+        return pull(slope)[0]
+
+    message = r"pulled_back cannot be captured \(test_tracing\.py:\d+: .*torch\.func.*backward=True"
+    with pytest.raises(InputError, match=message):
+        trace(pulled_back, R(3, 4), R(3, 4))
+
+
 @pytest.mark.parametrize("take", [float, int, lambda x: range(9)[x.long()]], ids=["float", "int", "index"])
 def test_a_number_out_of_a_tensor_is_refused_in_the_words_of_the_project(take: Callable[[Tensor], float]) -> None:
     with pytest.raises(InputError, match=r"test_tracing\.py:\d+: .*Python takes a value out of a tensor"):
