@@ -142,7 +142,7 @@ def test_axes_merge_only_where_rows_follow_each_other() -> None:
 
 def run_here(schedule: search_spaces.Schedule, inputs: list[torch.Tensor], out: torch.Tensor) -> None:
     backend, program = LlvmBackend(), schedule.program
-    launcher = backend.load(backend.compile(backend.render(program, ""), program, HERE), program)
+    launcher = backend.load(backend.compile(backend.render(program, "", HERE), program, HERE), program)
     launcher([*inputs, out])
     launcher.unload()
 
@@ -306,7 +306,7 @@ def test_every_layout_and_size_compiles(workload: Workload) -> None:
     sketch = space.sketch("tiled_dot_gpu")
     for values in [s for s in sketch.seeds if sketch.why_illegal(s) is None][:3]:
         program = sketch.lower(values)
-        source = backend.render(program, "")
+        source = backend.render(program, "", H200)
         assert all(b.startswith(b"\x7fELF") for b in backend.compile(source, program, H200).binaries)
 
 
