@@ -178,7 +178,7 @@ class CudaLauncher:
         if status == driver.CUresult.CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
             major, minor = driver_version() // 1000, driver_version() % 1000 // 10
             raise LoadError(
-                f"the driver takes PTX of CUDA {major}.{minor} and older, and this is of a newer NVRTC; expected a newer"
+                f"the driver takes PTX of CUDA {major}.{minor} and older, and this is newer; expected a newer"
                 f' driver, or an NVRTC as old: pip install "nvidia-cuda-nvrtc<={major}.{minor}.999"'
             )
         _loaded((status, module))
