@@ -100,7 +100,11 @@ def filled(name: str, shape: tuple[int, ...], dtype: torch.dtype, number: float)
 
 def _is_empty(node: fx.Node) -> bool:
     made = node.meta.get("val")
-    return isinstance(made, Tensor) and made.layout is torch.strided and any(isinstance(n, int) and n == 0 for n in made.shape)
+    return (
+        isinstance(made, Tensor)
+        and made.layout is torch.strided
+        and any(isinstance(n, int) and n == 0 for n in made.shape)
+    )
 
 
 def _like(node: fx.Node) -> Tensor:
