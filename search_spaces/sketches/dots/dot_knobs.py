@@ -87,11 +87,13 @@ def tilings(form: Contraction, beside: tuple[int, ...] = ()) -> tuple[Tiling, Ti
     """The knobs m, n and k; `beside`: sizes of tiles of m and n that are offered beside the usual ones."""
     m, n, k, element_bytes = form.m, form.n, form.k, dtype(form.dtype).bytes
     least, most = REDUCTION_BYTES
+
+    def sizes(extent: int) -> tuple[int, ...]:
+        return tuple(sorted((*(SHORT_AXIS_TILES if extent <= SHORT_AXIS else TILES), *beside)))
+
     return (
-        *(
-            _tiling(x, size, tuple(sorted((*(SHORT_AXIS_TILES if size <= SHORT_AXIS else TILES), *beside))), "grid")
-            for x, size in (("m", m.extent), ("n", n.extent))
-        ),
+        _tiling("m", m.extent, sizes(m.extent), "grid"),
+        _tiling("n", n.extent, sizes(n.extent), "grid"),
         _tiling("k", k.extent, tuple(s for s in REDUCTION_TILES if least <= s * element_bytes <= most), "loop"),
     )
 

@@ -118,7 +118,8 @@ class DotForm:
     @property
     def block_shape(self) -> tuple[int, int]:
         """Rows and columns of a tile that one block has."""
-        return block_shape(*self.dot.dst.shape, self.blocks)
+        rows, columns = self.dot.dst.shape
+        return block_shape(rows, columns, self.blocks)
 
     @property
     def cut_axis(self) -> str:
