@@ -74,6 +74,23 @@ def resolve(target: str | Target | None) -> Target:
     raise TargetUnavailableError(f"target {target!r} is {known.device}, {_what_is_here()}")
 
 
+def described(target: str | Target | None) -> Target:
+    """The target that is meant, for what no device is needed for: a GPU that is named, or given, need not be here.
+
+    Raises:
+        InputError: no such target.
+        TargetUnavailableError: none is named, or "cuda" is, and there is none that can be used.
+    """
+    if isinstance(target, Target):
+        return target
+    try:
+        return resolve(target)
+    except TargetUnavailableError:
+        if target is None or target.lower() == "cuda":
+            raise
+        return target_named(target)
+
+
 def cpu_target(threads: int = 1) -> Target:
     """The CPU of this machine, for kernels that run on `threads` threads.
 

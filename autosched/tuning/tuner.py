@@ -31,7 +31,7 @@ from autosched.tuning.results import TracedTuneResult, TuneResult
 from autosched.tuning.search import Ending, Search
 from autosched.tuning.warm_start import history
 from cost_models import CostModel
-from search_spaces import EmptySearchSpaceError, Target, Workload
+from search_spaces import EmptySearchSpaceError, Target, TargetUnavailableError, Workload
 from tuning_logs import Provenance, TuningLog
 from tuning_logs.ranking import standing
 
@@ -98,7 +98,7 @@ def tune(
 
     Raises:
         InputError: an argument is not allowed. Nothing was written.
-        TargetUnavailableError: this machine cannot run kernels for the target.
+        TargetUnavailableError: this machine cannot run kernels for the target; the message names the ways on.
         EmptySearchSpaceError: no schedule is legal.
         LogError: the log cannot be read or written, or has no folder.
     """
@@ -166,7 +166,7 @@ def prepare(
     Takes milliseconds, and one to four for every schedule that the log knows of the workload: what was measured counts
     while its schedule prints the same kernel (`autosched.backends.reproduction`).
 
-    With `measured_elsewhere` a `Target` is taken as given, be it on this machine or not.
+    With `measured_elsewhere` the target need not be on this machine.
 
     Raises:
         As `tune`.
@@ -194,7 +194,24 @@ def prepare(
 
 
 def _device(target: str | Target | None, measured_elsewhere: bool) -> Target:
-    return target if isinstance(target, Target) and measured_elsewhere else devices.resolve(target)
+    if measured_elsewhere:
+        return devices.described(target)
+    try:
+        return devices.resolve(target)
+    except TargetUnavailableError as error:
+        if target is None or str(target).lower() == "cuda":
+            raise
+        raise TargetUnavailableError(f"{error}; {_ways_on(target)}") from None
+
+
+def _ways_on(target: str | Target) -> str:
+    """What to do about a device that is known, and not here."""
+    name = f'"{target}"' if isinstance(target, str) else "…"
+    return (
+        f"to have kernels for it: (1) run this on a machine that has it; (2) autosched.predict(op, target={name}), or "
+        f"`autosched predict`, ranks schedules for it by what was measured on other devices, and measures nothing; "
+        f"(3) autosched.tune(op, target={name}, measurer=…) with a measurer that reaches one (autosched.Measurer)"
+    )
 
 
 def run(search: Search, measurer: Measurer | None = None) -> TuneResult:
