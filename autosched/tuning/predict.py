@@ -24,7 +24,7 @@ from autosched.tracing import Traced
 from autosched.tracing.callables.traced import cuts_of
 from autosched.tuning.learning import Errors, basis_text, lessons
 from cost_models.corrected_estimate import CorrectedEstimate
-from search_spaces import EmptySearchSpaceError, Schedule, SearchSpace, Target, Workload
+from search_spaces import EmptySearchSpaceError, InputError, Schedule, SearchSpace, Target, Workload
 from tuning_logs import CompileFacts, Measurement, TuningLog, TuningRecord, shipped_logs
 
 # Batches that the strategy is asked for, told no results: each evolves a population of its own. Twice as many found
@@ -106,7 +106,7 @@ def predict(
     has the device builds the first that is right there. Of a traced function, all kernels are predicted.
 
     Raises:
-        InputError: an argument is not allowed.
+        InputError: an argument is not allowed, or the log holds every schedule, measured.
         TargetUnavailableError: no target is named, and none is here; or compilers do not start.
         EmptySearchSpaceError: no schedule is legal.
         LogError: a log cannot be read, or the predictions not be written.
@@ -155,6 +155,8 @@ def ranked(op: Workload, target: Target, logs: Sequence[Path], policy: Policy, c
     model = CorrectedEstimate(seed, spaces.build)
     known = [r for r in TuningLog(logs[0]).records(op, target, policy) if space.holds(r.schedule)]
     schedules = proposed(space, model, taught.records, known, seed)
+    if not schedules:
+        raise InputError(f"every schedule of {op.label} on {target.label} is measured in {logs[0]}: replay the best")
     errors = Errors.of(model.held_out(space, taught.records, taught.resemble))
     predicted = model.latencies_s(space, schedules)
     fast_first = [(schedules[n], float(predicted[n])) for n in np.argsort(predicted, kind="stable")]
