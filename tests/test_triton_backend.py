@@ -19,12 +19,13 @@ import triton
 from autosched.backends.backend import CompileError
 from autosched.backends.gpu.cubin import read_cubin
 from autosched.backends.gpu.kernel import CudaKernel, kernels_from_json, kernels_to_json
+from autosched.backends.printing.scope import Block, Scope
 from autosched.backends.spaces import build
 from autosched.backends.triton.backend import TritonBackend
 from autosched.backends.triton.compile import count_parameters, reason
 from autosched.backends.triton.language.grid import print_grid
 from autosched.backends.triton.language.index import Indexing
-from autosched.backends.triton.language.scope import Block, Identifiers, Scope
+from autosched.backends.triton.language.scope import python_identifiers
 from autosched.backends.triton.resources import resources
 from autosched.checking.reference import evaluate
 from autosched.machine import devices
@@ -278,7 +279,7 @@ class TestGrid:
         kernel = Kernel("k", grid, ())
         root = Scope()
         block = Block(root)
-        print_grid(kernel, Indexing(loop_extents(kernel), Identifiers(), block), root, block)
+        print_grid(kernel, Indexing(loop_extents(kernel), python_identifiers(), block), root, block)
         for number in range(grid.tiles):
             names = {"tl": _PythonForTriton(number)}
             exec("\n".join(root.text(0)), names)
