@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from autosched.cli.arguments import LogPath, Operator, PolicyName, Sizes, TargetName, console, workload
+from autosched.cli.arguments import BackendName, LogPath, Operator, PolicyName, Sizes, TargetName, console, workload
 from autosched.tuning.predict import predict
 
 
@@ -25,6 +25,7 @@ def predict_command(
     log: LogPath = None,
     policy: PolicyName = "cold",
     seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
+    backend: BackendName = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of a table.")] = False,
 ) -> None:
     """Rank the schedules of an operator for a device that need not be here; nothing is measured.
@@ -40,7 +41,14 @@ def predict_command(
     ```
     """
     found = predict(
-        workload(operator, sizes), target, count=count, history=history or (), log=log, policy=policy, seed=seed
+        workload(operator, sizes),
+        target,
+        count=count,
+        history=history or (),
+        log=log,
+        policy=policy,
+        seed=seed,
+        backend=backend,
     )
     text = json.dumps(found.to_json(), allow_nan=False) if as_json else str(found)
     console().print(Text(text), soft_wrap=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from typing import overload
 
 import numpy as np
 
-from autosched import strategies
+from autosched import backends, strategies
 from autosched.backends import spaces
 from autosched.machine import devices
 from autosched.machine.timing import Policy
@@ -21,10 +22,10 @@ from autosched.replaying.prediction_file import PredictionFile
 from autosched.replaying.predictions import Prediction, Predictions
 from autosched.strategies.strategy import Family, family_of
 from autosched.tracing import Traced
-from autosched.tracing.callables.traced import cuts_of
 from autosched.tuning.learning import Errors, basis_text, lessons
+from autosched.tuning.tuner import of_all_workloads
 from cost_models.corrected_estimate import CorrectedEstimate
-from search_spaces import EmptySearchSpaceError, InputError, Schedule, SearchSpace, Target, Workload
+from search_spaces import InputError, Schedule, SearchSpace, Target, Workload
 from tuning_logs import CompileFacts, Measurement, TuningLog, TuningRecord, shipped_logs
 
 # Batches that the strategy is asked for, told no results: each evolves a population of its own. Twice as many found
@@ -69,6 +70,7 @@ def predict(
     log: str | os.PathLike[str] | None = ...,
     policy: Policy = ...,
     seed: int = ...,
+    backend: str | None = ...,
 ) -> Predictions: ...
 
 
@@ -82,6 +84,7 @@ def predict(
     log: str | os.PathLike[str] | None = ...,
     policy: Policy = ...,
     seed: int = ...,
+    backend: str | None = ...,
 ) -> TracedPredictions: ...
 
 
@@ -94,13 +97,15 @@ def predict(
     log: str | os.PathLike[str] | None = None,
     policy: Policy = "cold",
     seed: int = 0,
+    backend: str | None = None,
 ) -> Predictions | TracedPredictions:
     """The `count` schedules of `op` that should be fastest on `target`, which need not be here; nothing is measured.
 
     A cost model learns from the records of other devices of its kind and of other shapes: in the user's log or `log`,
     in the logs of `history`, and in those that come with autosched. It ranks what an evolutionary search comes upon.
     The best are compiled for the target, so that registers, spills and shared memory are the compiler's figures; what
-    does not compile, or spills badly, falls behind. `policy` is how what is learnt from was timed.
+    does not compile, or spills badly, falls behind. `policy` is how what is learnt from was timed. `backend` names what
+    makes the kernels; by default any that can compile for the target here.
 
     The result is kept in `<log>.predictions`, never in the log: `replay(op, target, predicted=True)` on a machine that
     has the device builds the first that is right there. Of a traced function, all kernels are predicted.
@@ -113,44 +118,34 @@ def predict(
     """
     if isinstance(op, Traced):
         device = devices.described(target)
+        predict_one = functools.partial(
+            predict,
+            target=device,
+            count=count,
+            history=history,
+            log=log,
+            policy=policy,
+            seed=seed,
+            backend=backend,
+        )
         cut = op.for_target(device)
-        return TracedPredictions(cut, _all_predicted(cut, device, count, history, log, policy, seed))
+        return TracedPredictions(cut, of_all_workloads(cut, predict_one))
     check_workload(op)
     check_policy(policy)
     check_integer("count", count, 1)
     check_integer("seed", seed, 0)
     kept = written_log_path(log)
     logs = (kept, *map(log_path, history), *shipped_logs())
-    found = ranked(op, devices.described(target), logs, policy, count, seed)
+    device = devices.described(target)
+    space = spaces.build(op, device, backends.usable(device, backend))
+    found = ranked(space, logs, policy, count, seed)
     PredictionFile(kept).add(found)
     return found
 
 
-def _all_predicted(
-    traced: Traced,
-    target: Target,
-    count: int,
-    history: Sequence[str | os.PathLike[str]],
-    log: str | os.PathLike[str] | None,
-    policy: Policy,
-    seed: int,
-) -> tuple[Predictions, ...]:
-    found: dict[str, Predictions] = {}
-    for number, cut in enumerate(cuts_of(traced)):
-        try:
-            for w in cut.workloads:
-                found[w.key] = found.get(w.key) or predict(
-                    w, target, count=count, history=history, log=log, policy=policy, seed=seed
-                )
-        except EmptySearchSpaceError:
-            if number == 0:
-                raise
-    return tuple(found.values())
-
-
-def ranked(op: Workload, target: Target, logs: Sequence[Path], policy: Policy, count: int, seed: int) -> Predictions:
+def ranked(space: SearchSpace, logs: Sequence[Path], policy: Policy, count: int, seed: int) -> Predictions:
     """What `predict` gives for one workload, learnt from these logs; what the first of them measured is left out."""
-    space = spaces.build(op, target)
+    op, target = space.workload, space.target
     taught = lessons(logs, op, target, policy)
     model = CorrectedEstimate(seed, spaces.build)
     known = [r for r in TuningLog(logs[0]).records(op, target, policy) if space.holds(r.schedule)]

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import overload
+from typing import TypeVar, overload
 
 import numpy as np
 
@@ -34,6 +34,9 @@ from cost_models import CostModel
 from search_spaces import EmptySearchSpaceError, Target, TargetUnavailableError, Workload
 from tuning_logs import Provenance, TuningLog
 from tuning_logs.ranking import standing
+
+# What is found for one workload.
+Found = TypeVar("Found")
 
 
 @overload
@@ -122,7 +125,7 @@ def tune(
             on_progress=on_progress,
         )
         cut = op.for_target(_device(target, measurer is not None))
-        return TracedTuneResult(cut, all_tuned(cut, search_one))
+        return TracedTuneResult(cut, of_all_workloads(cut, search_one))
     search = prepare(
         op,
         target,
@@ -139,13 +142,13 @@ def tune(
     return run(search, measurer)
 
 
-def all_tuned(traced: Traced, search: Callable[[Workload], TuneResult]) -> tuple[TuneResult, ...]:
-    """The results for every workload of everything it was cut into that can be computed on the target.
+def of_all_workloads(traced: Traced, search: Callable[[Workload], Found]) -> tuple[Found, ...]:
+    """What is found for every workload of everything it was cut into that can be computed on the target.
 
     Raises:
         EmptySearchSpaceError: of what is cut as it is on every device, something has no legal schedule.
     """
-    found: dict[str, TuneResult] = {}
+    found: dict[str, Found] = {}
     for number, cut in enumerate(cuts_of(traced)):
         try:
             for workload in cut.workloads:
