@@ -10,6 +10,10 @@ once. (Dao, "FlashAttention-2", 2023, section 3.1.)
 Folds of what is relative to a number of the row that is read, as in the gradient of an attention, are of the same:
 
     exp(s * scale - lse)               →     exp2(s * k - lse * log2(e))
+    exp(where(c <= m, s, -inf) - lse)  →     where(c <= m, exp2(s * k - lse * log2(e)), 0)
+
+The second is no NaN where a row has no points and its number is minus infinity: iterations that are masked are left
+out, as in other folds of products.
 
 The product by k is not rounded before it is subtracted; so a value must not be so large that it would have to be. Where
 one may be, as of tensors that hold masks, exponentials stay what they are.
@@ -22,12 +26,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Literal, Position, call, mul, sub
-from search_spaces.workloads.expressions.walking import accesses, rewritten
+from search_spaces.workloads.expressions.walking import accesses, gathers, rewritten
 from search_spaces.workloads.stages import Stage
 
 _LOG2_E = math.log2(math.e)
 # Constants up to here are no masks.
 _MODERATE = 1e30
+_NEVER, _ZERO = Literal(-math.inf), Literal(0.0)
 
 
 @dataclass(frozen=True)
@@ -88,12 +93,22 @@ def _read_power(e: Expression, products: Collection[str], stages: Collection[str
     match e:
         case Apply("exp", (Apply("sub", (value, relative)),)):
             computed = any(a.tensor in stages for a in accesses(relative))
-            if computed or not _is_moderate(value, products) or {a.tensor for a in accesses(value)}.isdisjoint(products):
-                return None
-            unscaled, factor = _unscaled(value)
-            return call("exp2_normal", sub(mul(unscaled, Literal(factor * _LOG2_E)), mul(relative, Literal(_LOG2_E))))
+            read = any(a.tensor in products for a in accesses(value))
+            return _about(value, relative, products) if read and not computed else None
         case _:
             return None
+
+
+def _about(value: Expression, relative: Expression, products: Collection[str]) -> Expression:
+    """exp(value - relative), which a mask by position makes 0 whatever it is relative to."""
+    unscaled, factor = _unscaled(value)
+    match unscaled:
+        case Apply("where", (condition, a, b)) if not (accesses(condition) or gathers(condition)) and _NEVER in (a, b):
+            scaled = [x if x == _NEVER or factor == 1.0 else mul(x, Literal(factor)) for x in (a, b)]
+            return call("where", condition, *(_ZERO if x == _NEVER else _about(x, relative, products) for x in scaled))
+    if not _is_moderate(value, products):
+        return call("exp", sub(value, relative))
+    return call("exp2_normal", sub(mul(unscaled, Literal(factor * _LOG2_E)), mul(relative, Literal(_LOG2_E))))
 
 
 def _relative(e: Expression, maxima: Mapping[str, _Maximum]) -> tuple[str, Expression]:
