@@ -66,7 +66,7 @@ class FakeBackend:
     def serves(self, target: Target) -> bool:
         return True
 
-    def render(self, program: TileProgram, comment: str) -> str:
+    def render(self, program: TileProgram, comment: str, target: Target) -> str:
         if program.name == "cannot be printed":
             raise CompileError("no such statement\nin this backend")
         return f"{comment.splitlines()[0]}\n{program.name}"

@@ -40,8 +40,8 @@ class FaultyLlvmBackend:
     def __init__(self) -> None:
         self._llvm = LlvmBackend()
 
-    def render(self, program: TileProgram, comment: str) -> str:
-        return self._llvm.render(program, comment)
+    def render(self, program: TileProgram, comment: str, target: Target) -> str:
+        return self._llvm.render(program, comment, target)
 
     def compile(self, source: str, program: TileProgram, target: Target) -> Artefact:
         return self._llvm.compile(source, program, target)

@@ -99,7 +99,7 @@ class FaultyTritonBackend:
     def __init__(self) -> None:
         self._triton = TritonBackend()
 
-    def render(self, program: TileProgram, comment: str) -> str:
+    def render(self, program: TileProgram, comment: str, target: Target) -> str:
         behaviour, _, number = program.name.partition(":")
         right = f"tl.store(y_ptr + offsets, x + x, mask=offsets < {ELEMENTS + int(number or 0)})"
         lines = [

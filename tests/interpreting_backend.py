@@ -54,7 +54,7 @@ class InterpretingBackend:
     def serves(self, target: Target) -> bool:
         return target.kind == "cpu"
 
-    def render(self, program: TileProgram, comment: str) -> str:
+    def render(self, program: TileProgram, comment: str, target: Target) -> str:
         return f"# {comment}\n{to_text(program)}\n"
 
     def compile(self, source: str, program: TileProgram, target: Target) -> Artefact:

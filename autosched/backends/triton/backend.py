@@ -24,8 +24,8 @@ class TritonBackend:
     def serves(self, target: Target) -> bool:
         return target.kind == "gpu"
 
-    def render(self, program: TileProgram, comment: str) -> str:
-        """Triton source: a function per kernel. Raises CompileError for what Triton cannot say."""
+    def render(self, program: TileProgram, comment: str, target: Target) -> str:
+        """Triton source, the same for every GPU: a function per kernel. Raises CompileError for what it cannot say."""
         return print_module(program, comment)
 
     def compile(self, source: str, program: TileProgram, target: Target) -> Artefact:
