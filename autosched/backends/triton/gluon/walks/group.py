@@ -309,7 +309,7 @@ def _runs(loop: For, rings: Collection[str]) -> list[_Run]:
     return runs
 
 
-def _early(points: Sequence[Statement]) -> tuple[Load, ...]:
+def _early(points: Sequence[Statement]) -> tuple[Statement, ...]:
     """What is read for points: on its way while dots run, which it has nothing to do with."""
     return tuple(s for s in points if isinstance(s, Load))
 
