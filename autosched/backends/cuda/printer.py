@@ -29,6 +29,7 @@ from autosched.backends.cuda.registers.reduce import Folds
 from autosched.backends.cuda.registers.scan import Scans
 from autosched.backends.cuda.registers.shared import SharedMemory
 from autosched.backends.cuda.registers.tiles import Tiles
+from autosched.backends.gpu.kernel import CudaKernel
 from autosched.backends.printing.scope import Block, Scope, valid_identifier
 from search_spaces.devices.warps import WARP
 from search_spaces.programs.statements import (
@@ -137,6 +138,20 @@ class KernelPrinter:
             self.exchange,
             self.identifiers,
             self.block,
+        )
+
+    @property
+    def launched(self) -> CudaKernel:
+        """How the printed function is launched."""
+        return CudaKernel(
+            name=function_name(self.kernel),
+            arguments=tuple(b.name for b in self.buffers),
+            programs=self.kernel.grid.programs,
+            num_warps=self.warps,
+            num_ctas=self.kernel.launch.num_ctas,
+            shared_bytes=self.shared.bytes,
+            scratch_bytes=0,
+            hidden_parameters=0,
         )
 
     def text(self) -> str:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autosched.backends.backend import CompileError
+from autosched.backends.cuda.hopper.printer import HopperPrinter
 from autosched.backends.cuda.language import operators, types
 from autosched.backends.cuda.memory import functions
 from autosched.backends.cuda.printer import KernelPrinter, function_name
 from autosched.backends.gpu.kernel import CudaKernel
 from autosched.backends.printing.exponentials import with_cheaper_exponentials
 from search_spaces import Target, TileProgram
+from search_spaces.devices.target import HOPPER
 from search_spaces.programs.statements import Map, Reduce, Scan, Store, produced, statements
 from search_spaces.programs.text import to_text
+from search_spaces.programs.tile_program import Kernel
 
 
 def print_module(program: TileProgram, comment: str, target: Target) -> str:
@@ -34,25 +37,22 @@ def print_module(program: TileProgram, comment: str, target: Target) -> str:
 
 def launched(program: TileProgram, target: Target) -> tuple[CudaKernel, ...]:
     """How each kernel of the printed program is launched: its function's name, parameters, warps and shared memory."""
-    return tuple(
-        CudaKernel(
-            name=function_name(printer.kernel),
-            arguments=tuple(b.name for b in printer.buffers),
-            programs=printer.kernel.grid.programs,
-            num_warps=printer.warps,
-            num_ctas=printer.kernel.launch.num_ctas,
-            shared_bytes=printer.shared.bytes,
-            scratch_bytes=0,
-            hidden_parameters=0,
-        )
-        for printer, _ in _printed(program, target)
-    )
+    return tuple(printer.launched for printer, _ in _printed(program, target))
 
 
-def _printed(program: TileProgram, target: Target) -> list[tuple[KernelPrinter, str]]:
+def _printed(program: TileProgram, target: Target) -> list[tuple[KernelPrinter | HopperPrinter, str]]:
     program = replace(program, kernels=tuple(map(with_cheaper_exponentials, program.kernels)))
-    printers = [KernelPrinter(program, kernel, target.capability) for kernel in program.kernels]
+    printers = [_printer(program, kernel, target) for kernel in program.kernels]
     return [(printer, printer.text()) for printer in printers]
+
+
+def _printer(program: TileProgram, kernel: Kernel, target: Target) -> KernelPrinter | HopperPrinter:
+    if not kernel.launch.producer_warps:
+        return KernelPrinter(program, kernel, target.capability)
+    if target.capability != HOPPER:
+        warps = f"producer_warps={kernel.launch.producer_warps}"
+        raise CompileError(f"{warps} on compute capability {target.capability}; expected {HOPPER}")
+    return HopperPrinter(program, kernel)
 
 
 def _functions(program: TileProgram, text: str, capability: int) -> list[str]:

@@ -17,6 +17,7 @@ class SharedMemory:
     def __init__(self) -> None:
         self._reserved = 0
         self._scratch = 0
+        self._groups, self._group = 1, ""
 
     def reserve(self, size: int, alignment: int = ALIGNMENT) -> int:
         """The first byte of memory that nothing else uses."""
@@ -24,15 +25,22 @@ class SharedMemory:
         self._reserved = first + size
         return first
 
+    def share(self, groups: int, group: str) -> None:
+        """Let each of several groups of threads, of which each is in turn a block of its own, have scratch of its own.
+
+        `group` is a variable of theirs, the group's number.
+        """
+        self._groups, self._group = groups, group
+
     def scratch(self, size: int) -> str:
         """An expression for where so many bytes of scratch begin, for as long as the threads do not meet twice."""
-        self._scratch = max(self._scratch, size)
-        return "shared + scratch"
+        self._scratch = max(self._scratch, -(-size // ALIGNMENT) * ALIGNMENT)
+        return "shared + scratch" + (f" + {self._group} * scratch_bytes" if self._groups > 1 else "")
 
     @property
     def bytes(self) -> int:
         """All that the kernel needs."""
-        return self._scratch_at + self._scratch
+        return self._scratch_at + self._scratch * self._groups
 
     @property
     def _scratch_at(self) -> int:
@@ -43,4 +51,5 @@ class SharedMemory:
         if not self.bytes:
             return []
         lines = ["extern __shared__ __align__(1024) unsigned char shared[];"]
-        return [*lines, f"constexpr int scratch = {self._scratch_at};"] if self._scratch else lines
+        each = f", scratch_bytes = {self._scratch}" if self._groups > 1 else ""
+        return [*lines, f"constexpr int scratch = {self._scratch_at}{each};"] if self._scratch else lines
