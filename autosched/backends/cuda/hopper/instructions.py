@@ -87,7 +87,7 @@ _KINDS = {
     "float8_e4m3fn": ("k32", "f32.e4m3.e4m3", False),
     "float8_e5m2": ("k32", "f32.e5m2.e5m2", False),
 }
-_A_LINE = 8
+_A_LINE = 4
 
 
 def tile_load(rank: int, shared: bool) -> str:
@@ -217,7 +217,7 @@ def dot(element: str, columns: int, a_along_k: bool, b_along_k: bool) -> str:
     signs = "" if element == "int8" else f", 1, 1{ways}"
     numbers = [", ".join(f"%{j}" for j in range(i, min(i + 16, count))) for i in range(0, count, 16)]
     joined = ', "\n        "'.join(numbers)
-    operands = f",\n{INDENT * 4}".join(lines)
+    operands = f",\n{INDENT * 2}  ".join(lines)
     return f"""\
 // sums (64 x {columns}) += a b, or where nothing is there yet = a b
 __device__ __forceinline__ void {dot_name(columns)}({held}* sums, uint64 a, uint64 b, int added) {{

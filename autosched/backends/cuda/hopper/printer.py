@@ -20,6 +20,7 @@ from autosched.backends.cuda.hopper.ring import Ring
 from autosched.backends.cuda.hopper.shared_tiles import ALIGNMENT
 from autosched.backends.cuda.hopper.stores import GroupStores, StoredTile, group_layout
 from autosched.backends.cuda.language.grid import position
+from autosched.backends.cuda.language.index import sum_of
 from autosched.backends.cuda.language.loops import first_and_end
 from autosched.backends.cuda.language.scope import call, open_braces
 from autosched.backends.cuda.printer import KernelPrinter, NoProducts, function_name
@@ -150,10 +151,10 @@ class HopperPrinter:
         printer.root.variables = frozenset()
         block.write("const uint32 base = shared_address(shared);")
         at = {"ring": ring, **places}
-        block.write("const uint32 " + ", ".join(f"{x} = base + {place}" for x, place in at.items()) + ";")
+        block.write("const uint32 " + ", ".join(f"{x} = {sum_of('base', str(n))}" for x, n in at.items()) + ";")
         block.write("const int group = __shfl_sync(0xffffffff, threadIdx.x / 128, 0), thread = threadIdx.x % 128;")
         if form.blocks > 1:
-            block.write(f"const int block = blockIdx.x % {form.blocks};")
+            block.write(f"const int {printer.indexing.variable(BLOCK)} = blockIdx.x % {form.blocks};")
         self._begin(barriers)
         open_braces(block, f"if (group == {form.groups})")
         self._producer()
