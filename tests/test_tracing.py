@@ -323,6 +323,7 @@ TWO_TABLES = (R(9, 4), torch.tensor([8, 7, 1]), torch.tensor([2, 1, 0]))
         (lambda a: a.repeat(2, 3) + 1, (R(2, 3),)),
         (lambda a, b: (a.sum(0) + b, b * 2), (R(0, 4), R(4))),
         (lambda a: a[:, :0].softmax(-1) @ a[:0, :], (R(3, 4),)),
+        (lambda a: torch.cat([torch.zeros(3, 1), a[:, :0]], 1).cumsum(0) + 1, (R(3, 4),)),
         (lambda a: (a, a.t()), (R(3, 4),)),
         (lambda a: a.sort(-1)[0], (R(3, 4),)),
     ],
