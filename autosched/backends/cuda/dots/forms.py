@@ -10,8 +10,8 @@ What no unit takes (float32 as ieee, tiles of odd sizes) is computed by fused mu
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -123,28 +123,36 @@ class DotForm:
         return registers(rows), registers(columns)
 
 
-def dot_form(
-    dot: Dot,
-    tiles: Mapping[str, Tile],
-    warps: int,
-    capability: int,
-    whole_rows: bool = False,
-) -> DotForm:
-    """The form of a dot on a device of this compute capability; `whole_rows`: no warps beside each other in a row,
-    where that leaves none idle."""
-    first, second = dot.dst.axes
-    a, b = (tiles[dot.a], tiles[dot.b]) if first in tiles[dot.a].axes else (tiles[dot.b], tiles[dot.a])
+def dot_forms(dots: Sequence[Dot], tiles: Mapping[str, Tile], warps: int, capability: int) -> list[DotForm]:
+    """The forms of the dots of a kernel on a device of this compute capability.
+
+    Those with the same rows share them among warps in the same way: what they make is computed with together. Where one
+    multiplies what another has made, every warp has rows of its own if that leaves none idle: they then stay in its
+    registers.
+    """
+    alone = [_form(dot, tiles, capability, warps) for dot in dots]
+    found = []
+    for form in alone:
+        beside = [f for f in alone if (f.kind, f.rows, f.m) == (form.kind, form.rows, form.m)]
+        chained = any(f.k in (g.rows, g.columns) for f in beside for g in beside)
+        rows, columns = _arrangement(form.kind, beside, warps, chained)
+        found.append(replace(form, row_warps=rows, column_warps=columns))
+    return found
+
+
+def _form(dot: Dot, tiles: Mapping[str, Tile], capability: int, warps: int) -> DotForm:
+    """The form of a dot whose warps have no part each as yet."""
+    rows, columns = dot.dst.axes
     m, n = dot.dst.shape
-    depth = a.extent(dot.axis)
+    a, b = (tiles[dot.a], tiles[dot.b]) if rows in tiles[dot.a].axes else (tiles[dot.b], tiles[dot.a])
+    depth, element = a.extent(dot.axis), a.dtype
     along_k = (a.axes[-1] == dot.axis, b.axes[-1] == dot.axis)
-    kind = _kind(a.dtype, dot.precision, capability)
-    if kind != "fma" and not _fits(kind, m, n, depth, dtype(a.dtype).bytes):
-        if not _fits(kind, n, m, depth, dtype(a.dtype).bytes):
-            kind = "fma"
-        else:
-            first, second, m, n, along_k = second, first, n, m, along_k[::-1]
-    shared = _arrangement(kind, m, n, warps, whole_rows)
-    return DotForm(kind, first, second, dot.axis, m, n, depth, a.dtype, dot.dst.dtype, warps, *shared, along_k)
+    kind = _kind(element, dot.precision, capability)
+    whole, turned = (_fits(kind, *x, depth, dtype(element).bytes) for x in ((m, n), (n, m)))
+    if not whole and turned:
+        rows, columns, m, n, along_k = columns, rows, n, m, along_k[::-1]
+    kind = kind if whole or turned else "fma"
+    return DotForm(kind, rows, columns, dot.axis, m, n, depth, element, dot.dst.dtype, warps, 1, 1, along_k)
 
 
 def _kind(element: str, precision: str, capability: int) -> Kind:
@@ -162,15 +170,18 @@ def _fits(kind: Kind, m: int, n: int, depth: int, element_bytes: int) -> bool:
     return m % 16 == n % 8 == depth * element_bytes % STEP_BYTES == 0
 
 
-def _arrangement(kind: Kind, m: int, n: int, warps: int, whole_rows: bool) -> tuple[int, int]:
-    """How many warps lie along the rows and along the columns: those that read the least, of those that use the most."""
-    row, column = {"warp": (16, 8), "volta": (16, 16), "fma": (1, 1)}[kind]
+def _arrangement(kind: Kind, forms: Sequence[DotForm], warps: int, whole_rows: bool) -> tuple[int, int]:
+    """How many warps lie along the rows and along the columns: those that read the least, of those that use the most.
+
+    `whole_rows`: none beside each other in a row, where that leaves none idle.
+    """
+    row, column = {"warp": (16, 8), "volta": (16, 16), "fma": (2 * _BLOCK, 2 * _BLOCK)}[kind]
     if kind == "fma":
-        row, column = math.gcd(m, 2 * _BLOCK), math.gcd(n, 2 * _BLOCK)
-    found = [(r, c) for r, c in _factors(warps) if m % (row * r) == n % (column * c) == 0]
+        row, column = (math.gcd(size, *(x for f in forms for x in (f.m, f.n))) for size in (row, column))
+    found = [(r, c) for r, c in _factors(warps) if all(f.m % (row * r) == f.n % (column * c) == 0 for f in forms)]
     if whole_rows and (warps, 1) in found:
         return warps, 1
-    return max(found, key=lambda x: (x[0] * x[1], -(m // x[0] + n // x[1]), x[0]))
+    return max(found, key=lambda x: (x[0] * x[1], -sum(f.m // x[0] + f.n // x[1] for f in forms), x[0]))
 
 
 def _factors(warps: int) -> Iterator[tuple[int, int]]:

@@ -17,12 +17,14 @@ __device__ __forceinline__ void {name}(uint32 (&part)[{count}], uint32 at) {{
 # c += a * b of one instruction (PTX ISA, mma); a thread's four elements of c are of two rows and two columns, which lie
 # `row` and `column` apart.
 _MULTIPLY = """\
-template <int row, int column> __device__ __forceinline__ void {name}({c}* c, const uint32 (&a)[4], const uint32 (&b)[2]) {{
+template <int row, int column>
+__device__ __forceinline__ void {name}({c}* c, const uint32 (&a)[4], const uint32 (&b)[2]) {{
     {c} &c0 = c[0], &c1 = c[column], &c2 = c[row], &c3 = c[row + column];
 {body}
 }}"""
 _SIXTEEN_ROWS = """\
-    asm("mma.sync.aligned.{shape}.row.col.{types} {{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}};"
+    asm("mma.sync.aligned.{shape}.row.col.{types} "
+        "{{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}};"
         : "+{r}"(c0), "+{r}"(c1), "+{r}"(c2), "+{r}"(c3)
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));"""
 _HALF_STEP = """\
@@ -34,7 +36,8 @@ _EIGHT_ROWS = """\
 
 # The same of four products of 8 x 8 (PTX ISA, mma.m8n8k4): a thread has two rows and four columns.
 _VOLTA = """\
-template <int row, int column> __device__ __forceinline__ void {name}(float* c, uint32 a0, uint32 a1, uint32 b0, uint32 b1) {{
+template <int row, int column>
+__device__ __forceinline__ void {name}(float* c, uint32 a0, uint32 a1, uint32 b0, uint32 b1) {{
     asm("mma.sync.aligned.m8n8k4.{a}.{b}.f32.f16.f16.f32 {{%0, %1, %2, %3, %4, %5, %6, %7}}, {{%8, %9}}, {{%10, %11}}, "
         "{{%0, %1, %2, %3, %4, %5, %6, %7}};"
         : "+f"(c[0]), "+f"(c[column]), "+f"(c[row]), "+f"(c[row + column]), "+f"(c[2 * column]), "+f"(c[3 * column]),
@@ -62,7 +65,8 @@ __device__ __forceinline__ uint32 pack_float16(float first, float second) {
 }"""
 _COPY_ASYNC = """\
 __device__ __forceinline__ void copy_async_{bytes}(uint32 to, const void* from, int bytes) {{
-    asm volatile("cp.async.{cache}.shared.global [%0], [%1], {bytes}, %2;" :: "r"(to), "l"(from), "r"(bytes) : "memory");
+    asm volatile("cp.async.{cache}.shared.global [%0], [%1], {bytes}, %2;"
+        :: "r"(to), "l"(from), "r"(bytes) : "memory");
 }}"""
 _COMMIT = """\
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }"""

@@ -9,14 +9,14 @@ from autosched.backends.cuda.dots.stages import Stage
 
 @dataclass(frozen=True)
 class Staged:
-    """An operand in shared memory, from byte `at` on (a C expression)."""
+    """An operand in shared memory, from byte `at` on (a C expression that binds as tightly as a sum)."""
 
     stage: Stage
     at: str
 
 
 @dataclass(frozen=True)
-class Held:
+class Made:
     """Rows of a product in the registers that they were made in, `row` and `k` elements from one to the next.
 
     A thread's columns of an accumulator are then its part of k: two neighbours of every eight (PTX ISA, mma.m16n8k16).
@@ -27,4 +27,4 @@ class Held:
     k: int
 
 
-Source = Staged | Held
+Source = Staged | Made

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from autosched.backends.cuda.dots import functions as fn
 from autosched.backends.cuda.dots.forms import DotForm
 from autosched.backends.cuda.dots.functions import Functions
-from autosched.backends.cuda.dots.sources import Held, Source, Staged
+from autosched.backends.cuda.dots.sources import Made, Source, Staged
 from autosched.backends.cuda.dots.stages import Stage
 from search_spaces.workloads.dtypes import is_promoted
 
@@ -72,7 +72,7 @@ class WarpDot:
         form, a = self.form, self.a
         yield _UNROLL
         yield f"for (int i = 0; i < {form.row_tiles}; i++) {{"
-        if isinstance(a, Held):
+        if isinstance(a, Made):
             yield from _indented(self._held(a))
         elif form.along_k[0]:
             row = f"(i * {16 * form.row_warps} + {self._warp(0, 16)}lane % 16)"
@@ -87,7 +87,7 @@ class WarpDot:
         yield from _indented(self._rounded("a_part[i]", 4))
         yield "}"
 
-    def _held(self, a: Held) -> Iterator[str]:
+    def _held(self, a: Made) -> Iterator[str]:
         """Two neighbours of k each, from registers."""
         name = self.functions.use(*fn.pack(self.form.element, self.capability))
         yield _UNROLL
