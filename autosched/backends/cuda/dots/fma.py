@@ -14,17 +14,17 @@ from autosched.backends.cuda.dots.forms import DotForm
 from autosched.backends.cuda.dots.sources import Staged
 from autosched.backends.cuda.language.types import held_type, memory_type
 from autosched.backends.cuda.registers.layouts import register_offset, thread_offset
+from autosched.backends.cuda.registers.tiles import Held
 
 _UNROLL = "#pragma unroll"
 
 
 @dataclass(frozen=True)
 class FmaDot:
-    """One dot. `strides`: how far rows and columns of the accumulator are apart in its registers."""
+    """One dot, which adds to `acc`."""
 
     form: DotForm
-    acc: str
-    strides: tuple[int, int]
+    acc: Held
     a: Staged
     b: Staged
 
@@ -39,8 +39,8 @@ class FmaDot:
         for depth, (variable, count) in enumerate((("k", form.step), ("i", rows), ("j", columns)), 1):
             yield f"{'    ' * depth}{_UNROLL}"
             yield f"{'    ' * depth}for (int {variable} = 0; {variable} < {count}; {variable}++)"
-        row, column = self.strides
-        yield f"                {self.acc}[i * {row} + j * {column}] += a_part[i][k] * b_part[j][k];"
+        element = self.acc.element({form.rows: "i", form.columns: "j"})
+        yield f"                {element} += a_part[i][k] * b_part[j][k];"
         yield "}"
 
     def _part(self, side: int, part: str, count: int, source: Staged) -> Iterator[str]:

@@ -123,14 +123,17 @@ class DotForm:
         return registers(rows), registers(columns)
 
 
-def dot_forms(dots: Sequence[Dot], tiles: Mapping[str, Tile], warps: int, capability: int) -> list[DotForm]:
-    """The forms of the dots of a kernel on a device of this compute capability.
+def dot_forms(
+    dots: Sequence[Dot], tiles: Mapping[str, Tile], fastest: Mapping[str, str], warps: int, capability: int
+) -> list[DotForm]:
+    """The forms of the dots of a kernel on a device of this compute capability; `fastest`: the axis of every operand
+    along which neighbours are neighbours in memory.
 
     Those with the same rows share them among warps in the same way: what they make is computed with together. Where one
     multiplies what another has made, every warp has rows of its own if that leaves none idle: they then stay in its
     registers.
     """
-    alone = [_form(dot, tiles, capability, warps) for dot in dots]
+    alone = [_form(dot, tiles, fastest, capability, warps) for dot in dots]
     found = []
     for form in alone:
         beside = [f for f in alone if (f.kind, f.rows, f.m) == (form.kind, form.rows, form.m)]
@@ -140,13 +143,13 @@ def dot_forms(dots: Sequence[Dot], tiles: Mapping[str, Tile], warps: int, capabi
     return found
 
 
-def _form(dot: Dot, tiles: Mapping[str, Tile], capability: int, warps: int) -> DotForm:
+def _form(dot: Dot, tiles: Mapping[str, Tile], fastest: Mapping[str, str], capability: int, warps: int) -> DotForm:
     """The form of a dot whose warps have no part each as yet."""
     rows, columns = dot.dst.axes
     m, n = dot.dst.shape
     a, b = (tiles[dot.a], tiles[dot.b]) if rows in tiles[dot.a].axes else (tiles[dot.b], tiles[dot.a])
     depth, element = a.extent(dot.axis), a.dtype
-    along_k = (a.axes[-1] == dot.axis, b.axes[-1] == dot.axis)
+    along_k = (fastest[a.name] == dot.axis, fastest[b.name] == dot.axis)
     kind = _kind(element, dot.precision, capability)
     whole, turned = (_fits(kind, *x, depth, dtype(element).bytes) for x in ((m, n), (n, m)))
     if not whole and turned:

@@ -19,7 +19,7 @@ _BANKS = 8
 
 @dataclass(frozen=True)
 class Stage:
-    """Where the elements of a tile of two axes lie; the last axis is that of the rows' neighbours."""
+    """Where the elements of a tile of two axes lie: rows along the first, their neighbours along the second."""
 
     axes: tuple[str, str]
     shape: tuple[int, int]
@@ -27,9 +27,15 @@ class Stage:
     swizzled: bool
 
     @staticmethod
-    def of(tile: Tile, swizzled: bool) -> Stage:
-        (rows, columns), (m, n) = tile.axes, tile.shape
-        return Stage((rows, columns), (m, n), dtype(tile.dtype).bytes, swizzled)
+    def of(tile: Tile, fastest: str, swizzled: bool) -> Stage:
+        (slower,) = (x for x in tile.axes if x != fastest)
+        shape = (tile.extent(slower), tile.extent(fastest))
+        return Stage((slower, fastest), shape, dtype(tile.dtype).bytes, swizzled)
+
+    @property
+    def vector(self) -> int:
+        """How many neighbours lie together at most."""
+        return CHUNK // self.element_bytes
 
     @property
     def chunks(self) -> int:
