@@ -37,6 +37,9 @@ class FaultyLlvmBackend:
     def serves(self, target: Target) -> bool:
         return self._llvm.serves(target)
 
+    def why_unavailable(self, target: Target) -> str | None:
+        return None
+
     def __init__(self) -> None:
         self._llvm = LlvmBackend()
 

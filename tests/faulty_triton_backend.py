@@ -96,6 +96,9 @@ class FaultyTritonBackend:
     def serves(self, target: Target) -> bool:
         return self._triton.serves(target)
 
+    def why_unavailable(self, target: Target) -> str | None:
+        return None
+
     def __init__(self) -> None:
         self._triton = TritonBackend()
 

@@ -16,8 +16,8 @@ import torch
 import autosched
 import search_spaces
 from autosched.backends import spaces
+from autosched.backends.gpu.arguments import descriptor
 from autosched.backends.llvm.backend import LlvmBackend
-from autosched.backends.triton.arguments import descriptor
 from autosched.baselines import baselines
 from autosched.checking.correctness import error_ratio, expect
 from autosched.checking.operations import torch_dtype

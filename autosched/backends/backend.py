@@ -72,6 +72,10 @@ class Backend(Protocol):
         """Whether it makes kernels for such devices."""
         ...
 
+    def why_unavailable(self, target: Target) -> str | None:
+        """What it lacks on this machine to compile for such a device, with the command that mends it; or None."""
+        ...
+
     def render(self, program: TileProgram, comment: str, target: Target) -> str:
         """The source text for a target; `comment` (the schedule) stands at its top.
 

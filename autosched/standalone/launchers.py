@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from autosched.backends.gpu.arguments import Descriptor
 from autosched.backends.printing.scope import call
-from autosched.backends.triton.arguments import Descriptor
 from autosched.backends.triton.language.scope import python_identifiers
 from autosched.backends.triton.source import is_gluon, kernel_arguments
 from search_spaces import Tensor, TileProgram, Workload

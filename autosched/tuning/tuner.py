@@ -7,12 +7,12 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import overload
+from typing import TypeVar, overload
 
 import numpy as np
 
 import cost_models
-from autosched import strategies
+from autosched import backends, strategies
 from autosched.backends import spaces
 from autosched.backends.generator import generator_hash
 from autosched.backends.reproduction import Reproduction
@@ -31,9 +31,12 @@ from autosched.tuning.results import TracedTuneResult, TuneResult
 from autosched.tuning.search import Ending, Search
 from autosched.tuning.warm_start import history
 from cost_models import CostModel
-from search_spaces import EmptySearchSpaceError, Target, Workload
+from search_spaces import EmptySearchSpaceError, Target, TargetUnavailableError, Workload
 from tuning_logs import Provenance, TuningLog
 from tuning_logs.ranking import standing
+
+# What is found for one workload.
+Found = TypeVar("Found")
 
 
 @overload
@@ -48,6 +51,7 @@ def tune(
     log: str | os.PathLike[str] | None = ...,
     policy: Policy = ...,
     measurer: Measurer | None = ...,
+    backend: str | None = ...,
     on_progress: OnProgress | None = ...,
 ) -> TuneResult: ...
 
@@ -64,6 +68,7 @@ def tune(
     log: str | os.PathLike[str] | None = ...,
     policy: Policy = ...,
     measurer: Measurer | None = ...,
+    backend: str | None = ...,
     on_progress: OnProgress | None = ...,
 ) -> TracedTuneResult: ...
 
@@ -79,6 +84,7 @@ def tune(
     log: str | os.PathLike[str] | None = None,
     policy: Policy = "cold",
     measurer: Measurer | None = None,
+    backend: str | None = None,
     on_progress: OnProgress | None = None,
 ) -> TuneResult | TracedTuneResult:
     """Search for the fastest kernel of `op`, writing every trial to the log; for each of a traced function's kernels.
@@ -92,13 +98,15 @@ def tune(
     `strategy` is a name ("evolutionary", "random", "exhaustive"), or what makes one for every search: the class of a
     strategy of your own, or a function of a search space, a cost model and a random generator. `cost_model` is a name
     ("xgboost", "roofline", "random"), or a model of your own or one that was loaded, which the search then trains.
-    `measurer` stands in for that of this process, whose workers stay for the next call, until the process ends or calls
-    `close`. `on_progress` is called after every trial. Ctrl-C ends the search when what is being measured has ended; a
-    second one, at once.
+    `backend` makes the kernels, "triton", "cuda" or "llvm"; by default all that are here and make any for the target,
+    and which one makes a kernel is a choice of the search. `measurer` stands in for that of this process, whose workers
+    stay for the next call, until the process ends or calls `close`. `on_progress` is called after every trial. Ctrl-C
+    ends the search when what is being measured has ended; a second one, at once.
 
     Raises:
         InputError: an argument is not allowed. Nothing was written.
-        TargetUnavailableError: this machine cannot run kernels for the target.
+        TargetUnavailableError: this machine cannot run kernels for the target, and the message names the ways on; or
+            it cannot compile them.
         EmptySearchSpaceError: no schedule is legal.
         LogError: the log cannot be read or written, or has no folder.
     """
@@ -113,10 +121,11 @@ def tune(
             log=log,
             policy=policy,
             measurer=measurer,
+            backend=backend,
             on_progress=on_progress,
         )
         cut = op.for_target(_device(target, measurer is not None))
-        return TracedTuneResult(cut, all_tuned(cut, search_one))
+        return TracedTuneResult(cut, of_all_workloads(cut, search_one))
     search = prepare(
         op,
         target,
@@ -126,19 +135,20 @@ def tune(
         seed=seed,
         log=log,
         policy=policy,
+        backend=backend,
         measured_elsewhere=measurer is not None,
     )
     search.on_progress = on_progress
     return run(search, measurer)
 
 
-def all_tuned(traced: Traced, search: Callable[[Workload], TuneResult]) -> tuple[TuneResult, ...]:
-    """The results for every workload of everything it was cut into that can be computed on the target.
+def of_all_workloads(traced: Traced, search: Callable[[Workload], Found]) -> tuple[Found, ...]:
+    """What is found for every workload of everything it was cut into that can be computed on the target.
 
     Raises:
         EmptySearchSpaceError: of what is cut as it is on every device, something has no legal schedule.
     """
-    found: dict[str, TuneResult] = {}
+    found: dict[str, Found] = {}
     for number, cut in enumerate(cuts_of(traced)):
         try:
             for workload in cut.workloads:
@@ -159,6 +169,7 @@ def prepare(
     seed: int,
     log: str | os.PathLike[str] | None,
     policy: Policy,
+    backend: str | None = None,
     measured_elsewhere: bool = False,
 ) -> Search:
     """The first part of `tune`: everything that can be refused is checked, and nothing measured.
@@ -166,7 +177,7 @@ def prepare(
     Takes milliseconds, and one to four for every schedule that the log knows of the workload: what was measured counts
     while its schedule prints the same kernel (`autosched.backends.reproduction`).
 
-    With `measured_elsewhere` a `Target` is taken as given, be it on this machine or not.
+    With `measured_elsewhere` the target need not be on this machine.
 
     Raises:
         As `tune`.
@@ -177,7 +188,7 @@ def prepare(
     tuning_log = TuningLog(written_log_path(log))
     device = _device(target, measured_elsewhere)
     check_timing(policy, device)
-    space = spaces.build(op, device)
+    space = spaces.build(op, device, backends.usable(device, backend))
     # Raises where no schedule is legal, whatever the strategy would make of that.
     space.sample(np.random.default_rng(seed))
     model = cost_models.create(cost_model, seed)
@@ -194,7 +205,24 @@ def prepare(
 
 
 def _device(target: str | Target | None, measured_elsewhere: bool) -> Target:
-    return target if isinstance(target, Target) and measured_elsewhere else devices.resolve(target)
+    if measured_elsewhere:
+        return devices.described(target)
+    try:
+        return devices.resolve(target)
+    except TargetUnavailableError as error:
+        if target is None or str(target).lower() == "cuda":
+            raise
+        raise TargetUnavailableError(f"{error}; {_ways_on(target)}") from None
+
+
+def _ways_on(target: str | Target) -> str:
+    """What to do about a device that is known, and not here."""
+    name = f'"{target}"' if isinstance(target, str) else "…"
+    return (
+        f"to have kernels for it: (1) run this on a machine that has it; (2) autosched.predict(op, target={name}), or "
+        f"`autosched predict`, ranks schedules for it by what was measured on other devices, and measures nothing; "
+        f"(3) autosched.tune(op, target={name}, measurer=…) with a measurer that reaches one (autosched.Measurer)"
+    )
 
 
 def run(search: Search, measurer: Measurer | None = None) -> TuneResult:
@@ -223,6 +251,7 @@ def _result(search: Search, ending: Ending, begin: float) -> TuneResult:
         workload=search.space.workload,
         target=search.space.target,
         best=search.best,
+        backends=tuple(search.space.backends),
         trials_done=len(search.trials),
         trials_known=search.known_before,
         failures=search.failures,

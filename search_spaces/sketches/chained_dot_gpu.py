@@ -18,6 +18,7 @@ from search_spaces.devices.target import Target
 from search_spaces.programs.lowering import buffers
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.schedules.knobs import Values
+from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.chains.chain_bodies import finished, held, walked
 from search_spaces.sketches.chains.chain_knobs import chain_knobs, chain_seeds
@@ -31,7 +32,7 @@ from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Workload
 
 
-def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
+def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]:
     """One sketch for folds of products, and products of those, on a GPU."""
     if target.kind != "gpu":
         return ()

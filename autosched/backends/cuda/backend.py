@@ -28,6 +28,9 @@ class CudaBackend:
     def serves(self, target: Target) -> bool:
         return target.kind == "gpu" and target.capability >= _VOLTA
 
+    def why_unavailable(self, target: Target) -> str | None:
+        return nvrtc.why_unavailable(target.capability)
+
     def render(self, program: TileProgram, comment: str, target: Target) -> str:
         """CUDA C++ for the target's compute capability. Raises CompileError for what it cannot say."""
         return print_module(program, comment, target)

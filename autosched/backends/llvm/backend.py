@@ -35,6 +35,9 @@ class LlvmBackend:
     def serves(self, target: Target) -> bool:
         return target.kind == "cpu"
 
+    def why_unavailable(self, target: Target) -> str | None:
+        return None
+
     def render(self, program: TileProgram, comment: str, target: Target) -> str:
         return print_program(program, comment)
 

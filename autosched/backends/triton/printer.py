@@ -1,7 +1,7 @@
 """Tile programs as Triton source: one `@triton.jit` function per kernel, every size a constant.
 
 The text is a pure function of the program and the comment. It runs on Triton 3.6 to 3.9: plain pointers and tensor
-descriptors, no block pointers. Arguments of a kernel are pointers, then descriptors (see `triton.arguments`).
+descriptors, no block pointers. Arguments of a kernel are pointers, then descriptors (see `gpu.arguments`).
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def chain_knobs(chain: Chain, target: Target) -> dict[str, Knob]:
         _tiling("c", chain.c.extent, "loop") if chain.why_held is None else _whole("c", chain),
         Tiling("d", depth.extent, ("loop", "tile"), tuple(cover(depth.extent, (t,)) for t in depths)),
         *cut,
-        Choice("order", ("ascending", "descending") if triangular else ("ascending",)),
+        Choice("order", _orders(chain)),
         Choice("group", tuple(g for g in _GROUPS if g < 2 * neighbours)),
         Choice("grid", ("tiles", "persistent"), ordered=False),
         Choice("per_sm", (1, 2, 3, 4)),
@@ -92,6 +92,14 @@ def chain_knobs(chain: Chain, target: Target) -> dict[str, Knob]:
 def _tiling(name: str, extent: int, level: str) -> Tiling:
     fitting = [s for s in _TILES if s < 2 * extent] or [_TILES[0]]
     return Tiling(name, extent, (level, "tile"), tuple(cover(extent, (s,)) for s in fitting))
+
+
+def _orders(chain: Chain) -> tuple[KnobValue, ...]:
+    """In which order rows can go; last that in which those go first that a mask leaves most work."""
+    grows = [dict(form.terms).get(chain.m.name, 0) for form in mask_of(chain).forms]
+    if not grows:
+        return ("ascending",)
+    return ("ascending", "descending") if max(grows) > 0 else ("descending", "ascending")
 
 
 def _cut(chain: Chain, carried: Sequence[Axis]) -> tuple[Tiling, ...]:

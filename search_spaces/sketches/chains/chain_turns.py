@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from search_spaces.programs.lowering import Emitter, start_of
@@ -52,7 +52,8 @@ class Turn:
 
     def statements(self) -> list[Statement]:
         self._multiply(self.chain.inner)
-        return self.program.folds.add(self.emitter, self.program.running, self._value)
+        body = self.program.folds.add(self.emitter, self.program.running, self._value)
+        return _dots_last(body, self.chain.carried) if len(self.chain.carried) > 1 else body
 
     def fold_all(self) -> Results:
         """Fold the points of all columns, which are those of this iteration; the results as they then are."""
@@ -169,6 +170,16 @@ class Turn:
         self.emitter.body.append(Position(first, Slice(self.program.tile.columns.start)))
         left = self.emitter.map("sub", float(self.chain.c.extent), first)
         return self.emitter.map("minimum", left, float(width), name="number")
+
+
+def _dots_last(body: Sequence[Statement], sums: Collection[str]) -> list[Statement]:
+    """The statements with the dots that add to these sums behind all others, so that they run together.
+
+    Before:  p, acc += dot(p, v), s, other += dot(s, k)
+    After:   p, s, acc += dot(p, v), other += dot(s, k)
+    """
+    last = [s for s in body if isinstance(s, Dot) and s.dst.name in sums]
+    return [*(s for s in body if s not in last), *last]
 
 
 def _unrounded(e: Expression) -> Expression:

@@ -18,8 +18,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TypeVar
 
-from autosched.backends.printing.scope import Block, Scope, call
-from autosched.backends.triton.arguments import (
+from autosched.backends.gpu.arguments import (
     Arguments,
     Descriptor,
     arguments,
@@ -27,10 +26,11 @@ from autosched.backends.triton.arguments import (
     descriptor,
     loading_descriptor,
 )
+from autosched.backends.gpu.specialized.form import DotForm, check_program
+from autosched.backends.gpu.specialized.halves import HALF
+from autosched.backends.printing.scope import Block, Scope, call
 from autosched.backends.triton.gluon.dot_loops import DotLoops
 from autosched.backends.triton.gluon.epilogue_moves import GroupMoves
-from autosched.backends.triton.gluon.form import DotForm, check_program
-from autosched.backends.triton.gluon.halves import HALF
 from autosched.backends.triton.language.grid import position
 from autosched.backends.triton.language.index import Indexing
 from autosched.backends.triton.language.loops import iterations
@@ -66,7 +66,7 @@ def print_kernel(program: TileProgram, kernel: Kernel) -> str:
     """The functions of a kernel that asks for producer warps.
 
     Raises:
-        CompileError: it is no contraction of the form that is printed (see `triton.gluon.form`).
+        CompileError: it is no contraction of the form that is printed (see `gpu.specialized.form`).
     """
     return _Printer(program, DotForm.of(kernel)).text()
 

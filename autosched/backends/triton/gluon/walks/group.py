@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
+from autosched.backends.gpu.specialized.form import k_major
 from autosched.backends.printing.scope import call
-from autosched.backends.triton.gluon.form import k_major
 from autosched.backends.triton.gluon.walks.form import WalkForm, brought, sides
 from autosched.backends.triton.gluon.walks.iteration import Iteration
 from autosched.backends.triton.gluon.walks.layouts import GroupLayouts
@@ -69,14 +69,18 @@ class _Group:
         for run in _runs(loop, rings):
             for s in run.fills:
                 self.printer.print(s)
+            early = _early(run.others) if run.dots else ()
             if run.dots:
-                self._run(run.dots, loop, rings, seen)
+                self._run(run.dots, loop, rings, seen, early)
             for s in run.others:
-                self.printer.print(s)
+                if s not in early:
+                    self.printer.print(s)
         self._write("step += 1")
         self.printer.block.close()
 
-    def _run(self, dots: Sequence[Dot], loop: For, rings: dict[str, Ring], seen: set[str]) -> None:
+    def _run(
+        self, dots: Sequence[Dot], loop: For, rings: dict[str, Ring], seen: set[str], early: Sequence[Statement]
+    ) -> None:
         for number, dot in enumerate(dots):
             self._take(number, dot)
         self._take_turn(dots)
@@ -84,6 +88,8 @@ class _Group:
         for number, dot in enumerate(dots):
             self._begin(number, dot, rings, "step", _starts(dot, loop))
         self._give_turn(dots)
+        for s in early:
+            self.printer.print(s)
         self._wait(dots, 0)
         self._release([d for d in dots if _last(d, loop, rings)], rings, "step")
 
@@ -111,10 +117,14 @@ class _Group:
         scope.definitions.append(f"{indexing.variable(loop.variable)} = {first_and_end(loop, indexing)[0]}")
         self._first_dots(one, rings)
         self._give_turn(one.first)
+        early = _early(one.points)
+        for s in early:
+            self.printer.print(s)
         self._wait(one.first, 0)
         self._release_first(one, rings)
         for s in (*one.points, *one.moves):
-            self.printer.print(s)
+            if s not in early:
+                self.printer.print(s)
         self._take_rows(one)
         self._write("step += 1")
         block.close()
@@ -126,10 +136,14 @@ class _Group:
         self._first_dots(one, rings)
         self._then_dots(one, rings)
         self._give_turn(one.first)
+        early = _early(one.points)
+        for s in early:
+            self.printer.print(s)
         self._wait(one.first, len(one.then))
         self._release_first(one, rings)
         for s in one.points:
-            self.printer.print(s)
+            if s not in early:
+                self.printer.print(s)
         self._wait_then(one, rings)
         for s in one.moves:
             self.printer.print(s)
@@ -293,6 +307,11 @@ def _runs(loop: For, rings: Collection[str]) -> list[_Run]:
         else:
             (runs[-1].fills if starts else runs[-1].others).append(s)
     return runs
+
+
+def _early(points: Sequence[Statement]) -> tuple[Statement, ...]:
+    """What is read for points: on its way while dots run, which it has nothing to do with."""
+    return tuple(s for s in points if isinstance(s, Load))
 
 
 def _starts(dot: Dot, loop: For) -> bool:

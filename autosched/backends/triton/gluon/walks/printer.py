@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 
+from autosched.backends.gpu.arguments import Arguments, arguments, descriptor
+from autosched.backends.gpu.specialized.halves import HALF
 from autosched.backends.printing.scope import Block, Scope
-from autosched.backends.triton.arguments import Arguments, arguments, descriptor
 from autosched.backends.triton.gluon.epilogue_moves import GroupMoves
-from autosched.backends.triton.gluon.halves import HALF
 from autosched.backends.triton.gluon.printer import in_gluon
 from autosched.backends.triton.gluon.walks.checks import check_program, walk_form
 from autosched.backends.triton.gluon.walks.form import WalkForm
