@@ -1,7 +1,7 @@
 """What the dots of a kernel multiply, and where that is: staged in shared memory by a copy, or written there when made.
 
-    a = load …; acc += dot(a, b)          a is staged: copied there, iterations ahead
-    p = cast …; acc += dot(p, v)          p is made: written there before the dot, or multiplied from registers
+a = load …; acc += dot(a, b)          a is staged: copied there, iterations ahead
+p = cast …; acc += dot(p, v)          p is made: written there before the dot, or multiplied from registers
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ class Operands:
         stages = {x: Stage.of(t, fastest[x], swizzled[x]) for x, t in multiplied.items()}
         others = {x for s in body if not isinstance(s, Dot) for x in read(s)}
         layouts = {d.dst.name: forms[id(d)].layout for d in reversed(dots)}
-        return Operands(forms, layouts, stages, frozenset(staged), frozenset(others & staged), frozenset(_first_uses(kernel.body)))
+        return Operands(
+            forms, layouts, stages, frozenset(staged), frozenset(others & staged), frozenset(_first_uses(kernel.body))
+        )
 
     def form(self, dot: Dot) -> DotForm:
         return self.forms[id(dot)]

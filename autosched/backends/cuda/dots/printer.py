@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from autosched.backends.backend import CompileError
 from autosched.backends.cuda.dots.fma import FmaDot
@@ -14,7 +14,6 @@ from autosched.backends.cuda.dots.sources import Made, Source, Staged
 from autosched.backends.cuda.dots.staging import Staging
 from autosched.backends.cuda.dots.volta import VoltaDot
 from autosched.backends.cuda.dots.warp_mma import WarpDot
-from autosched.backends.cuda.language.loops import first_and_end
 from autosched.backends.cuda.printer import KernelPrinter
 from autosched.backends.cuda.registers.layouts import Layout, warp_mma_columns
 from autosched.backends.cuda.registers.tiles import Held
@@ -90,9 +89,7 @@ class Dots:
         for line in self._lines(s, form, acc, rows, self._staged(s, b, printer), printer.capability):
             printer.block.write(line)
 
-    def _lines(
-        self, s: Dot, form: DotForm, acc: Held, rows: Source, columns: Staged, capability: int
-    ) -> Iterator[str]:
+    def _lines(self, s: Dot, form: DotForm, acc: Held, rows: Source, columns: Staged, capability: int) -> Iterator[str]:
         strides = (acc.apart(form.rows), acc.apart(form.columns))
         if form.kind == "warp":
             promoted = is_promoted(form.element, s.precision)

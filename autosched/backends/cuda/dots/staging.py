@@ -1,7 +1,7 @@
-"""Operands on their way to shared memory: copied there asynchronously, by way of registers, or from where they were made.
+"""Operands on their way to shared memory: copied asynchronously, by way of registers, or from where they were made.
 
-    copy_async_16(shared_at + 8192 * slot + …, a_from + …, 16);                   compute capability 8.0 and later
-    a_ahead[i] = …;   (the dots of this iteration)   … = a_ahead[i];              before, and where no copy is aligned
+copy_async_16(shared_at + 8192 * slot + …, a_from + …, 16);                   compute capability 8.0 and later
+a_ahead[i] = …;   (the dots of this iteration)   … = a_ahead[i];              before, and where no copy is aligned
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from search_spaces.programs.statements import Load
 _ASYNC_FROM = 80
 _ASYNC_BYTES = 4
 # What moves so many bytes at once through registers.
-_MOVED = {16: "uint4", 8: "uint2", 4: "uint32", 2: "unsigned short", 1: "unsigned char"}
+_MOVED = {16: "uint4", 8: "uint2", 4: "uint32", 2: "int16", 1: "uint8"}
 
 
 @dataclass(frozen=True)
