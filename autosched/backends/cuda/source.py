@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autosched.backends.backend import CompileError
+from autosched.backends.cuda.dots.printer import Dots
 from autosched.backends.cuda.hopper.printer import HopperPrinter
 from autosched.backends.cuda.language import operators, types
 from autosched.backends.cuda.memory import functions
-from autosched.backends.cuda.printer import KernelPrinter, function_name
+from autosched.backends.cuda.printer import KernelPrinter, Products, function_name
 from autosched.backends.gpu.kernel import CudaKernel
 from autosched.backends.printing.exponentials import with_cheaper_exponentials
 from search_spaces import Target, TileProgram
 from search_spaces.devices.target import HOPPER
-from search_spaces.programs.statements import Map, Reduce, Scan, Store, produced, statements
+from search_spaces.programs.statements import Dot, Map, Reduce, Scan, Store, produced, statements
 from search_spaces.programs.text import to_text
 from search_spaces.programs.tile_program import Kernel
 
@@ -48,11 +49,17 @@ def _printed(program: TileProgram, target: Target) -> list[tuple[KernelPrinter |
 
 def _printer(program: TileProgram, kernel: Kernel, target: Target) -> KernelPrinter | HopperPrinter:
     if not kernel.launch.producer_warps:
-        return KernelPrinter(program, kernel, target.capability)
+        return KernelPrinter(program, kernel, target.capability, _products(program, kernel, target))
     if target.capability != HOPPER:
         warps = f"producer_warps={kernel.launch.producer_warps}"
         raise CompileError(f"{warps} on compute capability {target.capability}; expected {HOPPER}")
     return HopperPrinter(program, kernel)
+
+
+def _products(program: TileProgram, kernel: Kernel, target: Target) -> Products | None:
+    """How the dots of a kernel are computed; None where it has none."""
+    has_dots = any(isinstance(s, Dot) for s in statements(kernel.body))
+    return Dots(program, kernel, target.capability) if has_dots else None
 
 
 def _functions(program: TileProgram, text: str, capability: int) -> list[str]:

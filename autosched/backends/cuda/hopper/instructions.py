@@ -8,7 +8,6 @@ from autosched.backends.printing.scope import INDENT
 # `.release.cluster`, which would be a fence for the whole device in the loop (1.3 to 3 times slower on an H200).
 BASE = """\
 struct __align__(64) TensorMap { unsigned char bytes[128]; };
-__device__ __forceinline__ uint32 shared_address(const void* at) { return (uint32)__cvta_generic_to_shared(at); }
 
 // Barriers: a count of arrivals, and of bytes that copies still bring; a phase ends when both are there.
 __device__ __forceinline__ void barrier_init(uint32 barrier, int count) {

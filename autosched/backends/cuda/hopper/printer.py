@@ -39,7 +39,7 @@ from search_spaces.schedules.limits import Offers
 OFFERS = Offers(tiles=(96, 160, 192, 224, 320, 384, 448, 512), groups=3, sums=192, integer_columns=256, blocks=2)
 # Names that the text uses beside those of every kernel.
 _OWN = (
-    *("ring", "full", "empty", "order", "base", "group", "thread", "slot", "parity", "step", "here", "last", "turn"),
+    *("ring", "full", "empty", "order", "group", "thread", "slot", "parity", "step", "here", "last", "turn"),
     *("to", "x", "piece", "row", "column"),
 )
 _BARRIER_BYTES = 8
@@ -149,9 +149,8 @@ class HopperPrinter:
         places = {x: shared.reserve(_BARRIER_BYTES * n, _BARRIERS_ALIGNMENT) for x, n in barriers.items()}
         shared.share(form.groups, HALF)
         printer.root.variables = frozenset()
-        block.write("const uint32 base = shared_address(shared);")
         at = {"ring": ring, **places}
-        block.write("const uint32 " + ", ".join(f"{x} = {sum_of('base', str(n))}" for x, n in at.items()) + ";")
+        block.write("const uint32 " + ", ".join(f"{x} = {sum_of('shared_at', str(n))}" for x, n in at.items()) + ";")
         block.write("const int group = __shfl_sync(0xffffffff, threadIdx.x / 128, 0), thread = threadIdx.x % 128;")
         if form.blocks > 1:
             block.write(f"const int {printer.indexing.variable(BLOCK)} = blockIdx.x % {form.blocks};")

@@ -152,7 +152,9 @@ class GroupStores:
         block.write("stores_see_shared();")
         block.write("group_meets(half);")
         open_braces(block, "if (thread == 0)")
-        block.write(call("store_tile", map_name, "base + to", *stored.starts(self.program, printer.indexing)) + ";")
+        block.write(
+            call("store_tile", map_name, "shared_at + to", *stored.starts(self.program, printer.indexing)) + ";"
+        )
         block.write("stores_issued();")
         block.close()
         block.close()
@@ -165,7 +167,7 @@ class GroupStores:
             scaled(stored.piece_row, 2 * down) if stored.transposed else "0",
             scaled(stored.piece_column, columns // 4 * across),
         )
-        name, to = ("write_rows", "base + to") if stored.packed else ("write_elements", "shared + to")
+        name, to = ("write_rows", "shared_at + to") if stored.packed else ("write_elements", "shared + to")
         sizes: tuple[int, ...] = (stored.rows, columns, down, across)
         if stored.transposed:
             name, sizes = "write_columns", sizes[1:]
