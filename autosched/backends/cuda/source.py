@@ -32,7 +32,7 @@ def print_module(program: TileProgram, comment: str, target: Target) -> str:
     printers = _printed(program, target)
     kernels = [text for _, text in printers]
     own = list(dict.fromkeys(text for printer, _ in printers for text in printer.functions()))
-    head = _functions(program, "".join(kernels), target.capability)
+    head = _functions(program, "".join([*own, *kernels]), target.capability)
     return "\n".join(["\n".join(lines) + "\n", *head, *own, *kernels])
 
 

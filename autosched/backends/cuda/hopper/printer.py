@@ -11,14 +11,11 @@ What follows the loop of dots is printed as in any other kernel, but for stores 
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
-
 from autosched.backends.cuda.hopper import instructions
 from autosched.backends.cuda.hopper.group_loop import GroupLoop
-from autosched.backends.cuda.hopper.ring import Ring
+from autosched.backends.cuda.hopper.plan import BARRIER_BYTES, BARRIERS_ALIGNMENT, BlockPlan
 from autosched.backends.cuda.hopper.shared_tiles import ALIGNMENT
-from autosched.backends.cuda.hopper.stores import GroupStores, StoredTile, group_layout
+from autosched.backends.cuda.hopper.stores import GroupStores, group_layout
 from autosched.backends.cuda.language.grid import position
 from autosched.backends.cuda.language.index import sum_of
 from autosched.backends.cuda.language.loops import first_and_end
@@ -26,24 +23,16 @@ from autosched.backends.cuda.language.scope import call, open_braces
 from autosched.backends.cuda.printer import KernelPrinter, NoProducts, function_name
 from autosched.backends.cuda.registers.layouts import Layout
 from autosched.backends.gpu.kernel import CudaKernel, TensorMap
-from autosched.backends.gpu.specialized.form import DotForm, check_program
 from autosched.backends.gpu.specialized.halves import BLOCK, HALF
 from search_spaces.devices.target import HOPPER
 from search_spaces.devices.warps import PRODUCER_REGISTERS, WARP, WARP_GROUP, group_registers
-from search_spaces.programs.statements import Fill, Load, Statement, Store, produced
 from search_spaces.programs.tile_program import Kernel, TileProgram
-from search_spaces.schedules.limits import Offers
 
-# What such kernels may be beside what Gluon's may: rows of any number of warp groups, columns in multiples of 32, and
-# twice that for clusters; sums as many as fit beside what else a thread keeps.
-OFFERS = Offers(tiles=(96, 160, 192, 224, 320, 384, 448, 512), groups=3, sums=192, integer_columns=256, blocks=2)
 # Names that the text uses beside those of every kernel.
 _OWN = (
     *("ring", "full", "empty", "order", "group", "thread", "slot", "parity", "step", "here", "last", "turn"),
     *("to", "x", "piece", "row", "column"),
 )
-_BARRIER_BYTES = 8
-_BARRIERS_ALIGNMENT = 16
 
 
 class _Sums(NoProducts):
@@ -58,22 +47,15 @@ class HopperPrinter:
 
     def __init__(self, program: TileProgram, kernel: Kernel) -> None:
         """Raises CompileError: it is no contraction of the form that is printed (see `gpu.specialized.form`)."""
-        form = DotForm.of(kernel, OFFERS)
-        check_program(program, form)
-        self._program, self._form, self.kernel = program, form, kernel
-        sums = form.accumulators
-        tiles = {t.name: t for t in (*sums, *(t for s in form.epilogue for t in produced(s)))}
-        stores = {id(s): self._stored(s, tiles) for s in form.stores}
-        self._stores = {key: stored for key, stored in stores.items() if stored.by_pieces}
-        anchored = {t.name: group_layout(t, t.axes) for t in sums}
-        self._printer = KernelPrinter(program, self._finishing(sums), HOPPER, _Sums(anchored))
+        plan = BlockPlan.of(program, kernel)
+        self._program, self._plan, self._form, self._ring, self.kernel = program, plan, plan.form, plan.ring, kernel
+        anchored = {t.name: group_layout(t, t.axes) for t in plan.form.accumulators}
+        self._printer = KernelPrinter(program, plan.finishing, HOPPER, _Sums(anchored))
         for name in _OWN:
             self._printer.identifiers.of(("own", name), name)
-        indexing = self._printer.indexing
         for name in (HALF, BLOCK):
-            indexing.variable(name)
-        self._ring = Ring.of(program, form, indexing)
-        maps = [o.map for o in self._ring.operands.values()] + [s.map(program) for s in self._stores.values()]
+            self._printer.indexing.variable(name)
+        maps = [o.map for o in self._ring.operands.values()] + [s.map(program) for s in plan.stores.values()]
         self._maps: dict[TensorMap, str] = {}
         for m in maps:
             if m not in self._maps:
@@ -87,8 +69,8 @@ class HopperPrinter:
         """The device functions that the text uses, but for those of element types, operators and memory."""
         form = self._form
         loads = {(len(o.map.box), o.shares > 1) for o in self._ring.operands.values()}
-        stored = {len(s.map(self._program).box) for s in self._stores.values()}
-        packed = sorted({s.element for s in self._stores.values() if s.packed})
+        stored = {len(s.map(self._program).box) for s in self._plan.stores.values()}
+        packed = sorted({s.element for s in self._plan.stores.values() if s.packed})
         named = ((instructions.WRITE_ROWS, "rows"), (instructions.WRITE_COLUMNS, "columns"))
         written = [text for text, name in named if f"write_{name}<" in self._text]
         written += [instructions.WRITE_ELEMENTS] if "write_elements<" in self._text else []
@@ -118,35 +100,16 @@ class HopperPrinter:
             maps=tuple(self._maps),
         )
 
-    def _stored(self, s: Store, tiles: dict) -> StoredTile:
-        tile = tiles[s.src]
-        return StoredTile(s, tile, self._form.dot.dst.axes, self._program.buffer(s.buffer).dtype)
-
-    def _finishing(self, sums: Sequence) -> Kernel:
-        """The epilogue of one warp group as a kernel of its own, without what is printed otherwise."""
-        form = self._form
-        # Its variable is known, and so are the sums; what it does is printed by `GroupLoop`.
-        body: list[Statement] = [dataclasses.replace(form.loop, body=()), *(Fill(t, 0.0) for t in sums)]
-        for s in form.epilogue:
-            if id(s) in self._stores:
-                continue
-            moved = isinstance(s, Load | Store) and s.via == "descriptor"
-            body.append(dataclasses.replace(s, via="pointer") if moved else s)
-        launch = dataclasses.replace(self.kernel.launch, num_warps=WARP_GROUP)
-        return dataclasses.replace(form.finishing, body=tuple(body), launch=launch)
-
     # The text
 
     def _written(self) -> str:
         form, printer, block = self._form, self._printer, self._printer.block
         threads = (form.groups + 1) * WARP_GROUP * WARP
-        slots = 1 if form.alternating else min(2, max((s.pieces for s in self._stores.values()), default=1))
-        slot_bytes = max((s.piece.room for s in self._stores.values()), default=0)
-        shared = printer.shared
+        shared, plan = printer.shared, self._plan
         ring = shared.reserve(self._ring.bytes, ALIGNMENT)
-        staging = shared.reserve(form.groups * slots * slot_bytes, ALIGNMENT)
+        staging = shared.reserve(form.groups * plan.slots * plan.slot_bytes, ALIGNMENT)
         barriers = {"full": form.stages, "empty": form.stages} | ({"order": 2} if form.alternating else {})
-        places = {x: shared.reserve(_BARRIER_BYTES * n, _BARRIERS_ALIGNMENT) for x, n in barriers.items()}
+        places = {x: shared.reserve(BARRIER_BYTES * n, BARRIERS_ALIGNMENT) for x, n in barriers.items()}
         shared.share(form.groups, HALF)
         printer.root.variables = frozenset()
         at = {"ring": ring, **places}
@@ -159,7 +122,7 @@ class HopperPrinter:
         self._producer()
         block.close()
         open_braces(block, "else")
-        self._consumer(GroupStores(self._program, staging, slots, slot_bytes))
+        self._consumer(GroupStores(self._program, staging, plan.slots, plan.slot_bytes))
         block.close()
         maps = [f"const __grid_constant__ TensorMap {name}" for name in self._maps.values()]
         lane = "const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;"
@@ -243,18 +206,17 @@ class HopperPrinter:
             printer.tiles.declare(tile)
         loop.write(self._steps())
         self._finish(stores)
-        if self._stores:
+        if self._plan.stores:
             # Anything behind the loop over tiles would make ptxas forget who has how many registers.
             last = f"tile + {every * grid.programs} >= {grid.tiles}"
             block.write(f"if (thread == 0 && {last}) stores_read<0>();")
         block.close()
 
     def _finish(self, stores: GroupStores) -> None:
-        names = {id(s): stored for s, stored in ((s, self._stores.get(id(s))) for s in self._form.epilogue) if stored}
-        statements = iter(self._printer.kernel.body[1 + len(self._form.accumulators) :])
-        for s in self._form.epilogue:
-            stored = names.get(id(s))
+        others = iter(self._printer.kernel.body[1 + len(self._form.accumulators) :])
+        for number in range(len(self._form.epilogue)):
+            stored = self._plan.stores.get(number)
             if stored:
                 stores.write(stored, self._printer, self._maps[stored.map(self._program)])
             else:
-                self._printer.print(next(statements))
+                self._printer.print(next(others))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from autosched.backends.cuda.hopper.shared_tiles import SharedOperand
@@ -51,8 +51,8 @@ class Ring:
     stages: int
 
     @staticmethod
-    def of(program: TileProgram, form: DotForm, indexing: Indexing) -> Ring:
-        """Lay the operands of a form out.
+    def of(program: TileProgram, form: DotForm, extents: Mapping[str, int]) -> Ring:
+        """Lay the operands of a form out; its variables have these extents.
 
         Raises:
             CompileError: the hardware cannot bring or read one so.
@@ -60,7 +60,7 @@ class Ring:
         place = 0
         operands = {}
         for load in form.loads:
-            found = _operand(program, form, load, place, indexing)
+            found = _operand(program, form, load, place, extents)
             operands[load.dst.name] = found
             place += found.operand.tile.room
         return Ring(operands, place, form.stages)
@@ -75,7 +75,7 @@ class Ring:
         return sum(o.operand.tile.bytes for o in self.operands.values())
 
 
-def _operand(program: TileProgram, form: DotForm, load: Load, place: int, indexing: Indexing) -> RingOperand:
+def _operand(program: TileProgram, form: DotForm, load: Load, place: int, extents: Mapping[str, int]) -> RingOperand:
     dot, buffer = form.dot, program.buffer(load.buffer)
     side = dot.dst.axes.index(next(x for x in load.dst.axes if x != dot.axis))
     positions, depth = form.block_shape[side], load.dst.extent(dot.axis)
@@ -88,15 +88,21 @@ def _operand(program: TileProgram, form: DotForm, load: Load, place: int, indexi
         refuse(form.kernel, f"{load.buffer} does not run along {dot.axis}; {load.dst.dtype} has to")
     own, shares = load, 1
     if form.blocks > 1 and dot.dst.axes[side] == form.cut_axis:
-        (own,) = halved((load,), (), form.cut_axis, form.cut_size, BLOCK)
+        own = _part(load, form.cut_axis, form.cut_size)
     elif form.blocks > 1:
         shares = form.blocks
-        (own,) = halved((load,), (), load.dst.axes[0], tile.lines // shares, BLOCK)
-    assert isinstance(own, Load)
+        own = _part(load, load.dst.axes[0], tile.lines // shares)
     box = dataclasses.replace(own, slices=_boxed(own, tile.row))
-    found = loading_descriptor(buffer, box, indexing.extents)
+    found = loading_descriptor(buffer, box, extents)
     made = TensorMap(buffer.name, buffer.dtype, found.shape, found.strides, found.block, tile.swizzle, False)
     return RingOperand(own, operand, place, shares, made)
+
+
+def _part(load: Load, axis: str, size: int) -> Load:
+    """What one block of a cluster loads: so much along an axis."""
+    (own,) = halved((load,), (), axis, size, BLOCK)
+    assert isinstance(own, Load)
+    return own
 
 
 def _boxed(load: Load, row: int) -> tuple[Slice, ...]:
