@@ -17,6 +17,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from search_spaces.structure.intervals import interval
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Literal, Position, call, mul, sub
 from search_spaces.workloads.expressions.walking import rewritten
 from search_spaces.workloads.stages import Stage
@@ -41,7 +42,8 @@ def in_powers_of_two(stages: Sequence[Stage], products: Collection[str]) -> tupl
     maxima: dict[str, _Maximum] = {}
     kept: list[Stage] = []
     for stage in stages:
-        if stage.reduction and stage.reduction.operator == "max" and _is_moderate(stage.expression, products):
+        extents = {x.name: x.extent for x in stage.loops}
+        if stage.reduction and stage.reduction.operator == "max" and _is_moderate(stage.expression, products, extents):
             unscaled, factor = _unscaled(stage.expression)
             maxima[stage.name] = _Maximum(stage.expression, unscaled, factor)
             kept.append(replace(stage, expression=unscaled))
@@ -106,20 +108,25 @@ def _unscaled(e: Expression) -> tuple[Expression, float]:
             return e, 1.0
 
 
-def _is_moderate(e: Expression, products: Collection[str]) -> bool:
+def _is_moderate(e: Expression, products: Collection[str], extents: Mapping[str, int]) -> bool:
     """Whether a value is made of these products and of numbers that are no masks, where it is not masked."""
-    match e:
-        case Literal(value):
-            return value == -math.inf or abs(value) < _MODERATE
-        case Access(tensor):
-            return tensor in products
-        case Position():
-            return True
-        case Apply("where", (_, a, b)):
-            return _is_moderate(a, products) and _is_moderate(b, products)
-        case Apply("exp" | "exp2" | "div" | "pow"):
-            return False if not isinstance(e.arguments[-1], Literal) else _is_moderate(e.arguments[0], products)
-        case Apply(_, arguments):
-            return all(_is_moderate(a, products) for a in arguments)
-        case _:
-            return False
+
+    def moderate(e: Expression) -> bool:
+        match e:
+            case Literal(value):
+                return value == -math.inf or abs(value) < _MODERATE
+            case Access(tensor):
+                return tensor in products
+            case Position():
+                return True
+            case Apply("where", (_, a, b)):
+                return moderate(a) and moderate(b)
+            case Apply("exp" | "exp2" | "div" | "pow") if not isinstance(e.arguments[-1], Literal):
+                within = interval(e, extents)
+                return within is not None and max(map(abs, within)) < _MODERATE
+            case Apply(_, arguments):
+                return all(map(moderate, arguments))
+            case _:
+                return False
+
+    return moderate(e)
