@@ -50,6 +50,7 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
             remarks=descriptor_remarks(chain.workload, (), target),
             depth_knob="stages",
             decided_first=DECIDED_FIRST,
+            added=(("join", "after"),),
         ),
     )
 
