@@ -31,12 +31,14 @@ class WalkPart:
     """The iterations of one loop: those within all of `until`, without those within all of a group of `since`.
 
     `known`: forms that are negative nowhere in their tiles. `reaches`: whether tiles may reach beyond the walked axis.
+    `between`: they lie between boundaries, and there may be none.
     """
 
     until: tuple[Bound, ...] = ()
     since: tuple[tuple[Bound, ...], ...] = ()
     known: frozenset[Affine] = frozenset()
     reaches: bool = False
+    between: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ def parts_of(chain: Chain, mask: Mask, place: Mapping[str, Slice], variable: str
         return (WalkPart(reaches=not even),)
     before = (beginning,) if beginning else ()
     parts = [WalkPart(until=beginning, known=_beside(lower[0], upper, place), reaches=not even)] if beginning else []
-    parts.append(WalkPart(until=ending, since=before, known=known))
+    parts.append(WalkPart(until=ending, since=before, known=known, between=True))
     if ending:
         far = _beside(upper[0], lower[:1], place) if len(upper) == 1 else frozenset()
         parts.append(WalkPart(since=(*before, ending), known=far, reaches=not even))
