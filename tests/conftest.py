@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autosched.backends.triton.arguments import Arguments, arguments
+from autosched.backends.gpu.arguments import Arguments, arguments
 from autosched.backends.triton.printer import function_name
 from search_spaces import TileProgram
 from search_spaces.programs.tile_program import Buffer

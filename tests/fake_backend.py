@@ -66,7 +66,10 @@ class FakeBackend:
     def serves(self, target: Target) -> bool:
         return True
 
-    def render(self, program: TileProgram, comment: str) -> str:
+    def why_unavailable(self, target: Target) -> str | None:
+        return None
+
+    def render(self, program: TileProgram, comment: str, target: Target) -> str:
         if program.name == "cannot be printed":
             raise CompileError("no such statement\nin this backend")
         return f"{comment.splitlines()[0]}\n{program.name}"

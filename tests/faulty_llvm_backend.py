@@ -37,11 +37,14 @@ class FaultyLlvmBackend:
     def serves(self, target: Target) -> bool:
         return self._llvm.serves(target)
 
+    def why_unavailable(self, target: Target) -> str | None:
+        return None
+
     def __init__(self) -> None:
         self._llvm = LlvmBackend()
 
-    def render(self, program: TileProgram, comment: str) -> str:
-        return self._llvm.render(program, comment)
+    def render(self, program: TileProgram, comment: str, target: Target) -> str:
+        return self._llvm.render(program, comment, target)
 
     def compile(self, source: str, program: TileProgram, target: Target) -> Artefact:
         return self._llvm.compile(source, program, target)

@@ -96,10 +96,13 @@ class FaultyTritonBackend:
     def serves(self, target: Target) -> bool:
         return self._triton.serves(target)
 
+    def why_unavailable(self, target: Target) -> str | None:
+        return None
+
     def __init__(self) -> None:
         self._triton = TritonBackend()
 
-    def render(self, program: TileProgram, comment: str) -> str:
+    def render(self, program: TileProgram, comment: str, target: Target) -> str:
         behaviour, _, number = program.name.partition(":")
         right = f"tl.store(y_ptr + offsets, x + x, mask=offsets < {ELEMENTS + int(number or 0)})"
         lines = [

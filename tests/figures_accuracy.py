@@ -37,7 +37,7 @@ def kernel(operator: str, elements: int, target: Target, device: str) -> Compute
     workload = workload_of(operator, elements)
     program = spaces.build(workload, target).sample(np.random.default_rng(0)).program
     (backend,) = backends.for_target(target)
-    launcher = backend.load(backend.compile(backend.render(program, ""), program, target), program)
+    launcher = backend.load(backend.compile(backend.render(program, "", target), program, target), program)
 
     def computed(*given: torch.Tensor) -> torch.Tensor:
         out = torch.full((elements,), 77.0, device=device)

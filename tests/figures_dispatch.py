@@ -30,7 +30,7 @@ from untuned import untuned_kernel
 import autosched
 from autosched import ops
 from autosched.backends import CompileError, spaces
-from autosched.backends.triton.arguments import arguments
+from autosched.backends.gpu.arguments import arguments
 from autosched.checking.random_inputs import random_inputs
 from autosched.kernels.kernel import Kernel
 from autosched.machine import devices

@@ -39,7 +39,7 @@ def write_known(path: Path, op: Workload, target: Target, count: int) -> None:
                 op,
                 target,
                 schedule,
-                Measurement("ok", (1e-3,), facts=CompileFacts(0.5, source=fingerprint_of(schedule))),
+                Measurement("ok", (1e-3,), facts=CompileFacts(0.5, source=fingerprint_of(schedule, target))),
                 Provenance("another", "cold", 1.0, 0, number),
             )
             for number, schedule in enumerate(list(schedules)[:count])

@@ -54,7 +54,10 @@ class InterpretingBackend:
     def serves(self, target: Target) -> bool:
         return target.kind == "cpu"
 
-    def render(self, program: TileProgram, comment: str) -> str:
+    def why_unavailable(self, target: Target) -> str | None:
+        return None
+
+    def render(self, program: TileProgram, comment: str, target: Target) -> str:
         return f"# {comment}\n{to_text(program)}\n"
 
     def compile(self, source: str, program: TileProgram, target: Target) -> Artefact:

@@ -43,7 +43,7 @@ def program_of(operator: str, elements: int, target: search_spaces.Target) -> Ti
 
 def on_the_cpu(operator: str, given: list[torch.Tensor]) -> torch.Tensor:
     program = program_of(operator, len(given[0]), HERE)
-    launcher = LLVM.load(LLVM.compile(LLVM.render(program, ""), program, HERE), program)
+    launcher = LLVM.load(LLVM.compile(LLVM.render(program, "", HERE), program, HERE), program)
     out = torch.full((len(given[0]),), 77.0)
     launcher([*given, out])
     launcher.unload()
@@ -73,7 +73,7 @@ def test_an_odd_function_of_zero_has_the_sign_of_zero_on_a_cpu(operator: str) ->
 def test_a_hyperbolic_tangent_of_zero_has_the_sign_of_zero_in_triton(triton_interpreter) -> None:
     zeros = np.array([-0.0, 0.0] * 8, dtype=np.float32)
     program = program_of("tanh", len(zeros), H100)
-    got = triton_interpreter.run(TRITON.render(program, ""), program, {"x": zeros})
+    got = triton_interpreter.run(TRITON.render(program, "", H100), program, {"x": zeros})
     assert np.array_equal(np.signbit(got), np.signbit(zeros))
 
 
@@ -81,8 +81,8 @@ def test_zero_negated_in_triton_is_minus_zero(triton_interpreter) -> None:
     zeros = np.array([-0.0, 0.0] * 8, dtype=np.float32)
     program = program_of("neg", len(zeros), H100)
     # The interpreter negates rightly whatever is printed; Triton 3.6 does not.
-    assert "-x" not in TRITON.render(program, "").replace(" ", "")
-    got = triton_interpreter.run(TRITON.render(program, ""), program, {"x": zeros})
+    assert "-x" not in TRITON.render(program, "", H100).replace(" ", "")
+    got = triton_interpreter.run(TRITON.render(program, "", H100), program, {"x": zeros})
     assert np.array_equal(np.signbit(got), ~np.signbit(zeros))
 
 
@@ -92,7 +92,7 @@ def test_printed_functions_are_within_the_stated_accuracy(triton_interpreter, op
     given = arguments(operator, 1500, seed=1)
     program = program_of(operator, len(given[0]), H100)
     named = {n: x.numpy() for n, x in zip("xy", given, strict=False)}
-    got = triton_interpreter.run(TRITON.render(program, ""), program, named)
+    got = triton_interpreter.run(TRITON.render(program, "", H100), program, named)
     worst, where = measured(operator, lambda *_: torch.from_numpy(got), given)
     assert worst <= max(ACCURACY[operator].gpu, 0 if operator in FORMULAS and "exp2" not in operator else 3), where
 
@@ -122,7 +122,7 @@ def test_triton_compiles_every_function_without_a_gpu() -> None:
     stage = Stage("out", axes, sum_of(functions, Access("x", (axis_index("i"),))))
     workload = Workload("all", (Tensor("x", (128,), "float32"),), (stage,))
     program = spaces.build(workload, H100).sample(np.random.default_rng(0)).program
-    assert TRITON.compile(TRITON.render(program, ""), program, H100).binaries
+    assert TRITON.compile(TRITON.render(program, "", H100), program, H100).binaries
 
 
 def test_gluon_kernels_call_the_same_functions() -> None:
@@ -135,7 +135,7 @@ def test_gluon_kernels_call_the_same_functions() -> None:
     rng = np.random.default_rng(0)
     drawn = (space.sample(rng) for _ in range(2000))
     program = next(s for s in drawn if s.knobs.get("specialize", "none") != "none").program
-    assert TRITON.compile(TRITON.render(program, ""), program, H100).binaries
+    assert TRITON.compile(TRITON.render(program, "", H100), program, H100).binaries
 
 
 def test_powers_logarithms_and_exponentials_of_whole_numbers_are_exact() -> None:

@@ -72,14 +72,14 @@ def test_printed_triton_is_right(triton_interpreter, name: str) -> None:
     inputs = random_inputs(workload, seed=4)
     given = {t.name: x.numpy() for t, x in zip(workload.inputs, inputs, strict=True)}
     for schedule in samples(workload, 2):
-        got = triton_interpreter.run_all(backend.render(schedule.program, ""), schedule.program, given)
+        got = triton_interpreter.run_all(backend.render(schedule.program, "", H200), schedule.program, given)
         for output, expected in zip(got, expect(workload, inputs), strict=True):
             assert error_ratio(torch.from_numpy(output), expected) <= 1, str(schedule)
 
 
 def printed(workload: Workload, sketch: str, **allowed) -> str:
     space = spaces.build(workload, H200).restricted(sketch, aligned=(True,), **allowed)
-    return TritonBackend().render(space.sample(np.random.default_rng(0)).program, "")
+    return TritonBackend().render(space.sample(np.random.default_rng(0)).program, "", H200)
 
 
 def test_iterations_within_a_row_are_not_masked() -> None:

@@ -21,7 +21,17 @@ from autosched.machine.devices import cpu_target
 from autosched.measuring import Limits, LocalMeasurer, repro
 from autosched.measuring.local.compiler import Compiler
 from autosched.measuring.local.jobs import CompileFailure, CompileJob
-from search_spaces import InputError, SearchSpace, Target, TileProgram, ops, target_named
+from autosched.tuning.results import TuneResult
+from search_spaces import (
+    AutoschedError,
+    InputError,
+    SearchSpace,
+    Target,
+    TargetUnavailableError,
+    TileProgram,
+    ops,
+    target_named,
+)
 from tuning_logs import Measurement, TuningLog, TuningRecord
 
 sys.path.append(str(Path(__file__).parent))
@@ -38,7 +48,7 @@ BOTH = {"llvm", "interpreter"}
 def foreign() -> TuningRecord:
     """A record of a backend that is not here."""
     record = untuned_record(spaces.build(OP, CPU).sample(np.random.default_rng(0)), OP, CPU)
-    return dataclasses.replace(record, schedule=dataclasses.replace(record.schedule, backend="cuda"))
+    return dataclasses.replace(record, schedule=dataclasses.replace(record.schedule, backend="metal"))
 
 
 @pytest.fixture
@@ -72,19 +82,19 @@ def test_a_backend_of_another_package_comes_after_those_of_autosched_and_takes_t
 
 
 def test_a_backend_that_is_not_installed_is_named_with_those_that_are() -> None:
-    with pytest.raises(InputError, match=r"backend 'cuda' is not installed; expected one of llvm, triton"):
-        backends.named("cuda")
+    with pytest.raises(InputError, match=r"backend 'metal' is not installed; expected one of llvm, triton"):
+        backends.named("metal")
 
 
 def test_a_kernel_of_a_backend_that_is_not_installed_is_not_built_by_another(foreign: TuningRecord) -> None:
-    with pytest.raises(InputError, match="backend 'cuda' is not installed"):
+    with pytest.raises(InputError, match="backend 'metal' is not installed"):
         load_kernel(foreign)
-    assert "backend 'cuda' is not installed" in str(why_not_reproduced(foreign))
+    assert "backend 'metal' is not installed" in str(why_not_reproduced(foreign))
 
 
 def test_replaying_a_log_of_a_backend_that_is_not_installed_names_it(foreign: TuningRecord, tmp_path: Path) -> None:
     TuningLog(tmp_path / "log.jsonl").append(foreign)
-    with pytest.raises(InputError, match="backend 'cuda' is not installed"):
+    with pytest.raises(InputError, match="backend 'metal' is not installed"):
         autosched.replay(OP, CPU, log=tmp_path / "log.jsonl")
 
 
@@ -95,7 +105,7 @@ def test_a_failed_trial_of_a_backend_that_is_not_installed_cannot_be_repeated(
     bound = spaces.build(OP, CPU).bind(dataclasses.replace(foreign.schedule, backend="llvm"))
     folder = repro.keep(tmp_path / "log.jsonl", failed, bound)
     assert folder is not None
-    with pytest.raises(InputError, match="backend 'cuda'"):
+    with pytest.raises(InputError, match="backend 'metal'"):
         repro.repeat(folder)
 
 
@@ -103,7 +113,57 @@ def test_a_schedule_of_a_backend_that_the_workers_do_not_have_fails_by_its_name(
     schedule = foreign.schedule
     reply = Compiler({"llvm": LlvmBackend()}, CPU, 2**33).serve(CompileJob(schedule, TileProgram("none", (), ())))
     assert isinstance(reply, CompileFailure)
-    assert "unknown backend of the workers 'cuda' (allowed: llvm)" in reply.detail
+    assert "unknown backend of the workers 'metal' (allowed: llvm)" in reply.detail
+
+
+# What is installed and lacks something
+
+
+@pytest.fixture
+def lacking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The backend for CPUs cannot compile here."""
+    monkeypatch.setattr(LlvmBackend, "why_unavailable", lambda self, target: "no LLVM; expected it: pip install llvm")
+
+
+def test_a_search_leaves_out_a_backend_that_cannot_compile_here(second: None, lacking: None) -> None:
+    assert [backend.name for backend in backends.usable(CPU)] == ["interpreter"]
+    assert [backend.name for backend in backends.for_target(CPU)] == ["llvm", "interpreter"]
+
+
+@pytest.mark.parametrize("asked", [None, "llvm"])
+def test_a_search_that_nothing_compiles_for_ends_with_what_to_install(
+    lacking: None, asked: str | None, tmp_path: Path
+) -> None:
+    with pytest.raises(TargetUnavailableError, match=r"backend 'llvm': no LLVM; expected it: pip install llvm$"):
+        autosched.tune(OP, CPU, 8, log=tmp_path / "log.jsonl", backend=asked)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_record_of_a_backend_that_cannot_compile_here_is_replayed_by_no_other(
+    tmp_path: Path, second: None, lacking: None
+) -> None:
+    schedule = spaces.build(OP, CPU, [LlvmBackend()]).sample(np.random.default_rng(0))
+    TuningLog(tmp_path / "log.jsonl").append(untuned_record(schedule, OP, CPU))
+    with pytest.raises(AutoschedError, match=r"is of the backend 'llvm': no LLVM; expected it: pip install llvm"):
+        autosched.replay(OP, CPU, log=tmp_path / "log.jsonl", allow_stale=True)
+
+
+# The backend that is asked for
+
+
+def test_a_search_by_one_backend_tries_no_other(second: None, tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    with LocalMeasurer(CPU, limits=Limits(compile_workers=1), backend=interpreting_backend.LOCATION) as measurer:
+        result = autosched.tune(OP, CPU, 4, log=log, measurer=measurer, backend="interpreter")
+    assert result.backends == ("interpreter",)
+    assert {r.backend for r in TuningLog(log)} == {"interpreter"}
+
+
+def test_a_backend_that_makes_no_kernels_for_the_target_is_refused_with_those_that_do() -> None:
+    with pytest.raises(InputError, match=r"backend 'triton' makes no kernels for .*; expected 'llvm'"):
+        autosched.tune(OP, CPU, 8, backend="triton")
+    with pytest.raises(InputError, match=r"backend 'metal' is not installed; expected one of "):
+        autosched.tune(OP, CPU, 8, backend="metal")
 
 
 # One space of several backends
@@ -131,9 +191,12 @@ def test_a_space_has_the_schedules_of_every_backend(space: SearchSpace) -> None:
     assert space.size == len(list(space)) == sum(one.size for one in alone.values())
 
 
-def test_a_search_starts_from_points_of_every_backend(second: None) -> None:
-    starts = spaces.build(ops.matmul(32, 32, 32), CPU).seeds()
+def test_a_search_starts_from_points_of_every_backend_those_of_the_best_first(second: None) -> None:
+    op = ops.matmul(32, 32, 32)
+    starts = spaces.build(op, CPU).seeds()
     assert {s.backend for s in starts} == BOTH
+    alone = spaces.build(op, CPU, [LlvmBackend()]).seeds()
+    assert starts[: len(alone)] == alone
 
 
 def test_drawing_changing_and_stepping_come_to_every_backend(space: SearchSpace) -> None:
@@ -162,12 +225,20 @@ def test_a_schedule_of_a_backend_that_does_not_serve_is_refused(space: SearchSpa
 
 
 @pytest.fixture
-def searched(second: None, tmp_path: Path) -> list[TuningRecord]:
-    """The records of a search in which both backends took part."""
-    log = tmp_path / "log.jsonl"
+def result(second: None, tmp_path: Path) -> TuneResult:
+    """Of a search in which both backends took part."""
     with LocalMeasurer(CPU, limits=Limits(compile_workers=1), backend=interpreting_backend.LOCATION) as measurer:
-        autosched.tune(OP, CPU, 24, log=log, measurer=measurer)
-    return list(TuningLog(log))
+        return autosched.tune(OP, CPU, 24, log=tmp_path / "log.jsonl", measurer=measurer)
+
+
+@pytest.fixture
+def searched(result: TuneResult) -> list[TuningRecord]:
+    return list(TuningLog(result.log))
+
+
+def test_the_result_says_which_backend_was_fastest(result: TuneResult) -> None:
+    assert result.best is not None
+    assert f" by {result.best.backend}, " in str(result)
 
 
 def test_backends_compete_in_one_search_and_each_builds_its_own_kernels_again(searched: list[TuningRecord]) -> None:

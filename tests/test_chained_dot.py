@@ -70,7 +70,7 @@ def test_triton_computes_the_same(triton_interpreter, name: str) -> None:
     space = spaces.build(workload, H200).restricted("chained_dot_gpu", specialize=["none"])
     schedule = space.sample(np.random.default_rng(0))
     given = {t.name: x.numpy() for t, x in zip(workload.inputs, inputs, strict=True)}
-    got = triton_interpreter.run_all(TRITON.render(schedule.program, ""), schedule.program, given)
+    got = triton_interpreter.run_all(TRITON.render(schedule.program, "", H200), schedule.program, given)
     assert worst(workload, inputs, got) <= 1, schedule
 
 
@@ -78,7 +78,7 @@ def test_triton_computes_the_same(triton_interpreter, name: str) -> None:
 def test_triton_compiles_them_without_a_gpu(target: str) -> None:
     device = target_named(target)
     program = spaces.build(FORMS["causal"], device).sample(np.random.default_rng(0)).program
-    assert TRITON.compile(TRITON.render(program, ""), program, device).binaries
+    assert TRITON.compile(TRITON.render(program, "", device), program, device).binaries
 
 
 def with_tiles(workload: Workload, m: int, c: int) -> Schedule:
@@ -227,14 +227,14 @@ class TestSpecialized:
     def test_it_compiles_without_a_gpu(self, kind: str) -> None:
         schedule = self.schedule(specialize=kind, overlap=True)
         assert TRITON.limits.why_unfit(schedule, H200) is None
-        artefact = TRITON.compile(TRITON.render(schedule.program, ""), schedule.program, H200)
+        artefact = TRITON.compile(TRITON.render(schedule.program, "", H200), schedule.program, H200)
         assert artefact.facts.spill_bytes == 0
 
     @pytest.mark.parametrize("depth", [64, 128])
     def test_gradients_are_specialised_too(self, depth: int) -> None:
         space = spaces.build(gradients(2, 512, 512, depth, causal=True), H200)
         schedule = next(s for s in space.seeds() if s.knobs["specialize"] != "none")
-        artefact = TRITON.compile(TRITON.render(schedule.program, ""), schedule.program, H200)
+        artefact = TRITON.compile(TRITON.render(schedule.program, "", H200), schedule.program, H200)
         # A pair of registers, where whole tiles and those of the boundary meet.
         assert artefact.facts.spill_bytes <= 8
 

@@ -128,14 +128,14 @@ def test_triton_computes_several_products_in_one_walk(triton_interpreter, causal
     space = spaces.build(workload, H200).restricted("chained_dot_gpu", specialize=["none"])
     program = space.sample(np.random.default_rng(0)).program
     arrays = {t.name: x.numpy() for t, x in zip(workload.inputs, given, strict=True)}
-    assert worst(workload, given, triton_interpreter.run_all(TRITON.render(program, ""), program, arrays)) <= 1
+    assert worst(workload, given, triton_interpreter.run_all(TRITON.render(program, "", H200), program, arrays)) <= 1
 
 
 def test_triton_compiles_the_kernels_of_a_gradient_without_a_gpu() -> None:
     for workload in traced("causal, fused", torch.bfloat16).backward.workloads[1:]:
         space = spaces.build(workload, H200).restricted("chained_dot_gpu", specialize=["none"])
         program = space.sample(np.random.default_rng(0)).program
-        assert TRITON.compile(TRITON.render(program, ""), program, H200).binaries
+        assert TRITON.compile(TRITON.render(program, "", H200), program, H200).binaries
 
 
 def test_rows_that_a_mask_leaves_nothing_of_have_no_gradient() -> None:

@@ -18,7 +18,7 @@ def schedule_of(function, *tensors: torch.Tensor) -> Schedule:
 
 
 def printed(function, *tensors: torch.Tensor) -> str:
-    return TritonBackend().render(schedule_of(function, *tensors).program, "").split("@triton.jit")[-1]
+    return TritonBackend().render(schedule_of(function, *tensors).program, "", GPUS["h200"]).split("@triton.jit")[-1]
 
 
 def test_a_sigmoid_has_neither_scaled_exponentials_nor_a_division() -> None:
@@ -43,7 +43,7 @@ def test_sigmoids_of_all_sizes_and_special_values_are_right(triton_interpreter) 
     x = torch.cat((torch.linspace(-120, 120, 4091), torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan])))
     schedule = schedule_of(lambda x: torch.sigmoid(x) * 3, x)
     name = schedule.program.buffers[0].name
-    source = TritonBackend().render(schedule.program, "")
+    source = TritonBackend().render(schedule.program, "", GPUS["h200"])
     got = torch.from_numpy(triton_interpreter.run(source, schedule.program, {name: x.numpy()}))
     # Of an exponential 60 units in the last place, as `checking.accuracy` has it.
     expected = (torch.sigmoid(x.double()) * 3).float()

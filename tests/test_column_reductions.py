@@ -141,7 +141,7 @@ def schedules(space: SearchSpace, sketch: str, count: int, seed: int = 7) -> lis
 
 def compute_on_the_cpu(schedule: Schedule, workload: Workload, inputs: list[torch.Tensor]) -> torch.Tensor:
     backend, program = LlvmBackend(), schedule.program
-    launcher = backend.load(backend.compile(backend.render(program, ""), program, HERE), program)
+    launcher = backend.load(backend.compile(backend.render(program, "", HERE), program, HERE), program)
     out = torch.full(workload.outputs[0].shape, torch.nan, dtype=torch_dtype(workload.outputs[0].dtype))
     launcher([*inputs, out])
     launcher.unload()
@@ -201,7 +201,7 @@ def test_printed_kernels_agree_with_the_reference_under_tritons_interpreter(work
     arrays = {t.name: x.numpy() for t, x in zip(workload.inputs, inputs, strict=True)}
     for sketch in space.sketches:
         for schedule in schedules(space, sketch.name, 1)[-2:]:
-            source = TritonBackend().render(schedule.program, "")
+            source = TritonBackend().render(schedule.program, "", H200)
             got = triton_interpreter.run(source, schedule.program, arrays)
             assert error_ratio(torch.from_numpy(got), expected) <= 1, str(schedule)
 
@@ -211,7 +211,7 @@ def test_random_schedules_compile_for_hopper(workload: Workload) -> None:
     space, backend = spaces.build(workload, H200), TritonBackend()
     for sketch in space.sketches:
         for schedule in schedules(space, sketch.name, 2):
-            assert backend.compile(backend.render(schedule.program, ""), schedule.program, H200)
+            assert backend.compile(backend.render(schedule.program, "", H200), schedule.program, H200)
 
 
 def test_infinities_come_out_as_in_pytorch() -> None:

@@ -196,7 +196,7 @@ def test_printed_kernels_compute_the_workload(triton_interpreter: Any, workload:
     named = {t.name: x.numpy() for t, x in zip(workload.inputs, inputs, strict=True)}
     for schedule in [space.sample(rng) for _ in range(2)]:
         program = schedule.program
-        got = triton_interpreter.run_all(BACKEND.render(program, schedule.one_line), program, named)
+        got = triton_interpreter.run_all(BACKEND.render(program, schedule.one_line, H200), program, named)
         for value, expected in zip(got, expect(workload, inputs), strict=True):
             assert error_ratio(torch.from_numpy(value), expected) <= 1, str(schedule)
 
@@ -217,7 +217,7 @@ def test_specialised_kernels_compile(workload: Workload) -> None:
     rng = np.random.default_rng(3)
     for schedule in [space.sample(rng) for _ in range(2)]:
         program = schedule.program
-        facts = BACKEND.compile(BACKEND.render(program, ""), program, H200).facts
+        facts = BACKEND.compile(BACKEND.render(program, "", H200), program, H200).facts
         assert facts.shared_memory_bytes <= H200.shared_memory_bytes, schedule.one_line
 
 

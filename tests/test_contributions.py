@@ -131,7 +131,7 @@ def test_the_interpreter_leaves_out_only_what_changes_nothing(workload: Workload
 def test_triton_leaves_out_only_what_changes_nothing(triton_interpreter, workload: Workload) -> None:
     inputs = drawn(workload)
     for program in looped(workload, H100, 2):
-        got = triton_interpreter.run(TRITON.render(program, ""), program, {"x": inputs[0].numpy()})
+        got = triton_interpreter.run(TRITON.render(program, "", H100), program, {"x": inputs[0].numpy()})
         assert why_wrong(torch.from_numpy(np.array(got)).reshape(ROWS), *expect(workload, inputs)) is None
 
 
@@ -139,7 +139,7 @@ def test_triton_leaves_out_only_what_changes_nothing(triton_interpreter, workloa
 def test_machine_code_leaves_out_only_what_changes_nothing(workload: Workload) -> None:
     inputs = drawn(workload)
     for program in looped(workload, HERE, 3):
-        launcher = LLVM.load(LLVM.compile(LLVM.render(program, ""), program, HERE), program)
+        launcher = LLVM.load(LLVM.compile(LLVM.render(program, "", HERE), program, HERE), program)
         (out,) = (empty(t, "cpu") for t in workload.outputs)
         launcher([*inputs, out])
         launcher.unload()
@@ -149,7 +149,7 @@ def test_machine_code_leaves_out_only_what_changes_nothing(workload: Workload) -
 @pytest.mark.parametrize("name", ["triangle", "band", "padding", "causal_softmax"])
 def test_a_loop_that_begins_late_and_ends_early_compiles_without_a_gpu(name: str) -> None:
     (program,) = looped(WORKLOADS[name], H100, 1)
-    assert TRITON.compile(TRITON.render(program, ""), program, H100).binaries
+    assert TRITON.compile(TRITON.render(program, "", H100), program, H100).binaries
 
 
 def forms(workload: Workload) -> list[list[str]]:

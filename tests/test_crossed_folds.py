@@ -59,7 +59,7 @@ def test_rows_and_columns_are_folded_in_one_walk(triton_interpreter, name: str) 
     rng = np.random.default_rng(3)
     for schedule in dict.fromkeys(space.sample(rng) for _ in range(2)):
         interpreted = interpret(schedule.program, [x.double().numpy() for x in inputs])
-        printed = triton_interpreter.run_all(TRITON.render(schedule.program, ""), schedule.program, given)
+        printed = triton_interpreter.run_all(TRITON.render(schedule.program, "", TARGET), schedule.program, given)
         results = zip(workload.outputs, expect(workload, inputs), interpreted, printed, strict=True)
         for output, expected, got, memory in results:
             steps = [s * memory.itemsize for s in output.effective_strides]

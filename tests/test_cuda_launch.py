@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from search_spaces.programs.tile_program import Buffer, TileProgram
 from search_spaces.workloads.dtypes import DTYPES
 
 cuda_launch = pytest.importorskip("autosched.backends.gpu.launch", reason="needs cuda-bindings")
+parameters = pytest.importorskip("autosched.backends.gpu.parameters", reason="needs cuda-bindings")
 tensor_maps = pytest.importorskip("autosched.backends.gpu.tensor_maps", reason="needs cuda-bindings")
 
 SHARED_MEMORY = 232448
@@ -51,6 +52,7 @@ class FakeDriver:
     launches: list[Launch] = field(default_factory=list)
     cleared: list[tuple[int, int, int]] = field(default_factory=list)
     attributes: list[tuple[str, int]] = field(default_factory=list)
+    loaded: list[bytes] = field(default_factory=list)
     unloaded: list[bytes] = field(default_factory=list)
     stream: int = 0
     device: int = 0
@@ -109,8 +111,12 @@ class FakeDriver:
     def cuDeviceGetAttribute(self, attribute, device):
         return self._ok(SHARED_MEMORY)
 
-    def cuModuleLoadData(self, cubin):
-        return self._ok(cubin) if cubin.startswith(b"\x7fELF") else (self.real.CUresult.CUDA_ERROR_INVALID_IMAGE, None)
+    def cuModuleLoadData(self, image):
+        self.loaded.append(image)
+        if image.startswith(b"\x7fELF"):
+            return self._ok(image)
+        too_new = self.real.CUresult.CUDA_ERROR_UNSUPPORTED_PTX_VERSION
+        return (too_new if b".version" in image else self.real.CUresult.CUDA_ERROR_INVALID_IMAGE, None)
 
     def cuModuleUnload(self, module):
         self.unloaded.append(module)
@@ -272,6 +278,18 @@ def test_what_the_device_refuses_is_a_load_error(driver, kernel, cubin, words):
         cuda_launch.CudaLauncher(PROGRAM, (cubin,), (kernel,))
 
 
+def test_kernels_that_share_their_code_load_it_once(driver):
+    cuda_launch.CudaLauncher(PROGRAM, (CUBINS[0], CUBINS[0]), (FIRST, SECOND))
+    assert driver.loaded == [CUBINS[0]]
+
+
+def test_ptx_that_is_too_new_for_the_driver_is_told_with_the_ways_on(driver):
+    driver.version = 12040
+    ways = r'PTX of CUDA 12\.4 and older.*a newer driver, or an NVRTC as old: pip install "nvidia-cuda-nvrtc<=12\.4'
+    with pytest.raises(LoadError, match=ways):
+        cuda_launch.CudaLauncher(PROGRAM, (b"//\n.version 9.1\0",), (FIRST,))
+
+
 def test_a_failure_to_load_unloads_what_was_loaded(driver):
     with pytest.raises(LoadError):
         cuda_launch.CudaLauncher(PROGRAM, (CUBINS[0], b"not a cubin"), (FIRST, SECOND))
@@ -390,6 +408,12 @@ def test_a_descriptor_is_a_map_of_its_tensor_followed_by_sizes_and_strides(drive
     # Innermost first; strides in bytes, without the one that is always the same.
     half = int(driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT16)
     assert driver.maps == [Encoding(half, [16, 4], [48], [8, 2], 1)]
+
+
+def test_where_no_sizes_follow_a_map_is_all_that_is_passed_of_a_descriptor(driver):
+    kernel = replace(MAPPED, maps=(replace(MAP, sizes_follow=False),), hidden_parameters=0)
+    (slots,) = parameters.ParameterLayout(PROGRAM, (kernel,)).parameters
+    assert len(slots) == len(kernel.arguments) + len(kernel.maps)
 
 
 def test_a_map_is_made_once_for_every_address(driver):

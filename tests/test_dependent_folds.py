@@ -65,7 +65,7 @@ def online(workload: Workload, target: Target, number: int, seed: int = 0) -> li
 def run(schedule: Schedule, workload: Workload, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
     """On this machine, compiled."""
     backend, program = LlvmBackend(), schedule.program
-    launcher = backend.load(backend.compile(backend.render(program, ""), program, HERE), program)
+    launcher = backend.load(backend.compile(backend.render(program, "", HERE), program, HERE), program)
     out = [torch.full(t.shape, 77, dtype=torch_dtype(t.dtype)) for t in workload.outputs]
     launcher([*inputs, *out])
     launcher.unload()
@@ -150,7 +150,9 @@ def test_printed_kernels_agree_with_the_reference_under_tritons_interpreter(work
     expected = expect(workload, inputs)
     arrays = {t.name: x.numpy() for t, x in zip(workload.inputs, inputs, strict=True)}
     for schedule in online(workload, H200, 3):
-        outputs = triton_interpreter.run_all(TritonBackend().render(schedule.program, ""), schedule.program, arrays)
+        outputs = triton_interpreter.run_all(
+            TritonBackend().render(schedule.program, "", H200), schedule.program, arrays
+        )
         for got, right in zip(outputs, expected, strict=True):
             assert error_ratio(torch.from_numpy(got), right) <= 1, str(schedule)
 
@@ -262,4 +264,4 @@ def test_programs_without_a_column_of_their_own_change_nothing() -> None:
 def test_kernels_compile_for_hopper(workload: Workload) -> None:
     backend = TritonBackend()
     for schedule in online(workload, H200, 1):
-        assert backend.compile(backend.render(schedule.program, ""), schedule.program, H200)
+        assert backend.compile(backend.render(schedule.program, "", H200), schedule.program, H200)

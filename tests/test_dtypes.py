@@ -380,7 +380,7 @@ def compiled(workload: Workload, target: str) -> list[bytes]:
     programs = [sketch.lower(s) for s in sketch.seeds if s["split_k"] == 1 and sketch.why_illegal(s) is None]
     program = next(p for p in programs if why_too_large(p, GPUS[target]) is None)
     backend = TritonBackend()
-    return list(backend.compile(backend.render(program, ""), program, GPUS[target]).binaries)
+    return list(backend.compile(backend.render(program, "", GPUS[target]), program, GPUS[target]).binaries)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -184,7 +184,7 @@ def test_triton_computes_what_the_reference_says(triton_interpreter, workload: W
     (expectation,) = expect(workload, inputs)
     named = {t.name: x.numpy() for t, x in zip(workload.inputs, inputs, strict=True)}
     for program in programs(workload)[:2]:
-        got = triton_interpreter.run(BACKEND.render(program, ""), program, named)
+        got = triton_interpreter.run(BACKEND.render(program, "", H100), program, named)
         assert why_wrong(output_of(workload, got), expectation) is None, str(workload)
 
 
@@ -198,7 +198,7 @@ def test_eager_stages_compute_what_the_reference_says(workload: Workload) -> Non
 @each_workload
 def test_triton_compiles_without_a_gpu(workload: Workload, target: str) -> None:
     program = programs(workload)[0]
-    artefact = BACKEND.compile(BACKEND.render(program, ""), program, target_named(target))
+    artefact = BACKEND.compile(BACKEND.render(program, "", target_named(target)), program, target_named(target))
     assert len(artefact.binaries) == len(program.kernels)
 
 
@@ -208,7 +208,7 @@ def test_conversions_compile_for_the_oldest_gpus(read: str, to: str) -> None:
     stage = Stage("out", (Axis("i", 100),), Access("x", (axis_index("i"),)), dtype=to)
     workload = Workload("convert", (Tensor("x", (100,), read),), (stage,))
     program = programs(workload)[0]
-    assert BACKEND.compile(BACKEND.render(program, ""), program, target_named("v100")).binaries
+    assert BACKEND.compile(BACKEND.render(program, "", target_named("v100")), program, target_named("v100")).binaries
 
 
 @each_workload
@@ -233,7 +233,8 @@ def test_every_operator_is_in_a_workload_here_or_as_old_as_the_activations() -> 
 def in_triton(triton_interpreter, workload: Workload, *inputs: torch.Tensor) -> list[torch.Tensor]:
     named = {t.name: x.numpy() for t, x in zip(workload.inputs, inputs, strict=True)}
     return [
-        output_of(workload, triton_interpreter.run(BACKEND.render(p, ""), p, named)) for p in programs(workload)[:3]
+        output_of(workload, triton_interpreter.run(BACKEND.render(p, "", H100), p, named))
+        for p in programs(workload)[:3]
     ]
 
 
@@ -488,4 +489,4 @@ def test_a_program_knows_the_position_of_an_axis_that_it_has_one_index_of(triton
     ):
         torch.testing.assert_close(got, expected, rtol=1e-6, atol=1e-6)
     program = programs(workload)[0]
-    assert BACKEND.compile(BACKEND.render(program, ""), program, H100).binaries
+    assert BACKEND.compile(BACKEND.render(program, "", H100), program, H100).binaries

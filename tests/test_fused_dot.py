@@ -324,7 +324,7 @@ def test_printed_kernels_compute_the_workload(triton_interpreter: Any, name: str
     made = schedule(fused_space(workload), **{"m": 32, "n": 64, **chosen})
     assert fused_space(workload).why_illegal(made) is None
     named = {t.name: x.numpy() for t, x in zip(workload.inputs, inputs_of(workload), strict=True)}
-    got = triton_interpreter.run(BACKEND.render(made.program, made.one_line), made.program, named)
+    got = triton_interpreter.run(BACKEND.render(made.program, made.one_line, H200), made.program, named)
     assert error_ratio(torch.from_numpy(got), expected_of(workload)) <= 1
 
 
@@ -333,7 +333,7 @@ def test_printed_kernels_compute_the_workload(triton_interpreter: Any, name: str
 def test_kernels_compile_at_uneven_sizes(target: Target, prologue: str) -> None:
     workload = gated(1000, 500, 301, "bfloat16", prologue)
     program = schedule(fused_space(workload, target), m=64, n=64, stages=3).program
-    assert BACKEND.compile(BACKEND.render(program, ""), program, target).facts.spill_bytes == 0
+    assert BACKEND.compile(BACKEND.render(program, "", target), program, target).facts.spill_bytes == 0
 
 
 WIDE = {"m": 128, "n": 128, "k": 64, "warps": 8, "stages": 4, "a_load": "descriptor", "b_load": "descriptor"}
@@ -359,7 +359,7 @@ def test_shared_memory_and_registers_are_foreseen(workload: Workload, chosen: di
     space = fused_space(workload, H200)
     made = schedule(space, **chosen)
     assert space.why_illegal(made) is None
-    facts = BACKEND.compile(BACKEND.render(made.program, ""), made.program, H200).facts
+    facts = BACKEND.compile(BACKEND.render(made.program, "", H200), made.program, H200).facts
     foreseen = resources(made.program, made.program.kernels[0], H200)
     assert facts.spill_bytes == 0
     assert abs(foreseen.shared_memory_bytes - facts.shared_memory_bytes) <= 64
@@ -375,7 +375,7 @@ def test_accumulators_that_do_not_fit_the_registers_are_refused() -> None:
 
 def test_large_dots_are_those_of_warp_groups_and_run_while_operands_are_brought(tmp_path: Path) -> None:
     program = schedule(fused_space(LARGE, H200), **WIDE).program
-    binary = BACKEND.compile(BACKEND.render(program, ""), program, H200).binaries[0]
+    binary = BACKEND.compile(BACKEND.render(program, "", H200), program, H200).binaries[0]
     code = machine_code(binary, tmp_path)
     wait = next(at for at, line in enumerate(code) if "WARPGROUP.DEPBAR" in line)
     # Both dots of a turn are in flight while those of the turn before are waited for, and before the next loads.

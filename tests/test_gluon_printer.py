@@ -223,7 +223,7 @@ def compiled(program: TileProgram) -> tuple[str, bytes]:
     patch = pytest.MonkeyPatch()
     patch.setattr(triton_compile, "_described", keep)
     try:
-        artefact = BACKEND.compile(BACKEND.render(program, ""), program, H200)
+        artefact = BACKEND.compile(BACKEND.render(program, "", H200), program, H200)
     finally:
         patch.undo()
     return kept[0], artefact.binaries[0]
@@ -232,15 +232,15 @@ def compiled(program: TileProgram) -> tuple[str, bytes]:
 class TestPrinting:
     def test_two_warp_groups_share_a_tile(self, check_golden):
         check_golden(
-            "triton", BACKEND.render(Product(fused=True, group=8, m=4096, persistent=132).program(), "a schedule")
+            "triton", BACKEND.render(Product(fused=True, group=8, m=4096, persistent=132).program(), "a schedule", H200)
         )
 
     def test_two_warp_groups_alternate(self, check_golden):
         program = Product(tile=SQUARE, launch=TURNS, parts=2, m=8192, persistent=132)
-        check_golden("triton", BACKEND.render(program.program(), "a schedule"))
+        check_golden("triton", BACKEND.render(program.program(), "a schedule", H200))
 
     def test_rows_go_through_registers_where_dots_cannot_read_them(self, check_golden):
-        check_golden("triton", BACKEND.render(PRODUCTS["tf32 nn"].program(), "a schedule"))
+        check_golden("triton", BACKEND.render(PRODUCTS["tf32 nn"].program(), "a schedule", H200))
 
     def test_a_warp_group_stores_its_rows_alone(self):
         program = Product().program()
@@ -283,7 +283,7 @@ class TestCompiling:
 
     def test_the_launch_counts_the_warps_of_every_part(self):
         program = Product().program()
-        artefact = BACKEND.compile(BACKEND.render(program, ""), program, H200)
+        artefact = BACKEND.compile(BACKEND.render(program, "", H200), program, H200)
         (kernel,) = kernels_from_json(artefact.launch)
         # Two warp groups, and a third, of which one warp brings operands.
         assert kernel.num_warps == 12
@@ -291,7 +291,7 @@ class TestCompiling:
     def test_a_device_without_warp_group_dots_is_refused(self):
         program = Product().program()
         with pytest.raises(CompileError, match="producer_warps=1 on compute capability 80; expected 90"):
-            BACKEND.compile(BACKEND.render(program, ""), program, target_named("a100"))
+            BACKEND.compile(BACKEND.render(program, "", target_named("a100")), program, target_named("a100"))
 
 
 class TestRefusing:
@@ -325,7 +325,7 @@ class TestRefusing:
     )
     def test_what_has_no_words_says_what_has(self, product, words):
         with pytest.raises(CompileError, match=words):
-            BACKEND.render(product.program(), "")
+            BACKEND.render(product.program(), "", H200)
 
     def test_loads_by_pointers_are_refused(self):
         fill, loop, *rest = Product().program().kernels[0].body
@@ -347,7 +347,7 @@ class TestRefusing:
     def _refuses(self, body: tuple[Statement, ...], words: str) -> None:
         program = Product().program()
         with pytest.raises(CompileError, match=words):
-            BACKEND.render(replace(program, kernels=(replace(program.kernels[0], body=body),)), "")
+            BACKEND.render(replace(program, kernels=(replace(program.kernels[0], body=body),)), "", H200)
 
 
 @pytest.mark.gpu
@@ -359,7 +359,7 @@ class TestOnGpu:
     def test_it_computes_the_product(self, name):
         product = PRODUCTS[name]
         program = product.program()
-        launcher = BACKEND.load(BACKEND.compile(BACKEND.render(program, ""), program, H200), program)
+        launcher = BACKEND.load(BACKEND.compile(BACKEND.render(program, "", H200), program, H200), program)
         inputs = [self._random(b) for b in program.buffers if b.role == "input"]
         shape = program.buffer("out").shape
         out_type = torch.int32 if product.out_dtype == "int32" else TORCH[product.out_dtype]

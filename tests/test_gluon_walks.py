@@ -171,20 +171,20 @@ ATTENTIONS = {
 
 class TestPrinting:
     def test_dots_overlap_what_follows_on_the_last_ones(self, check_golden):
-        check_golden("triton", BACKEND.render(Attention(causal=True, launch=TURNS).program(), "a schedule"))
+        check_golden("triton", BACKEND.render(Attention(causal=True, launch=TURNS).program(), "a schedule", H200))
 
     def test_dots_in_order_wait_for_each_other(self, check_golden):
-        check_golden("triton", BACKEND.render(ATTENTIONS["in order and turns"].program(), "a schedule"))
+        check_golden("triton", BACKEND.render(ATTENTIONS["in order and turns"].program(), "a schedule", H200))
 
     def test_a_boundary_of_one_tile_has_no_loop(self):
-        text = BACKEND.render(Attention(causal=True).program(), "")
+        text = BACKEND.render(Attention(causal=True).program(), "", H200)
         dots = text[text.index("def attention_dots") :]
         assert dots.count("for c_1 in") == 0
         assert dots.count("for c_0 in") == 1
-        assert BACKEND.render(Attention(causal=True, tile=(128, 64)).program(), "").count("for c_1 in") == 2
+        assert BACKEND.render(Attention(causal=True, tile=(128, 64)).program(), "", H200).count("for c_1 in") == 2
 
     def test_rows_are_divided_by_one_reciprocal_each(self):
-        text = BACKEND.render(Attention().program(), "")
+        text = BACKEND.render(Attention().program(), "", H200)
         assert "total_inverse = 1.0 / total" in text
         assert "acc = acc * total_inverse[:, None]" in text
 
@@ -196,7 +196,7 @@ class TestPrinting:
         body = tuple(
             replace(s, body=(*s.body[:3], *more, *s.body[3:])) if isinstance(s, For) else s for s in kernel.body
         )
-        text = BACKEND.render(replace(program, kernels=(replace(kernel, body=body),)), "")
+        text = BACKEND.render(replace(program, kernels=(replace(kernel, body=body),)), "", H200)
         assert "s, other = hopper.warpgroup_mma_wait(0, deps=(s, other))" in text
 
     @pytest.mark.parametrize("launch", [FREE, IN_ORDER])
@@ -204,7 +204,7 @@ class TestPrinting:
         program = Attention(d=64, e=64, launch=launch).program()
         kernel = program.kernels[0]
         body = tuple(self._of_keys(s) if isinstance(s, For) else s for s in kernel.body)
-        text = BACKEND.render(replace(program, kernels=(replace(kernel, body=body),)), "")
+        text = BACKEND.render(replace(program, kernels=(replace(kernel, body=body),)), "", H200)
         dots = text[text.index("def attention_dots") : text.index("def attention(")]
         # In a loop, and where dots overlap, once more behind it.
         assert dots.count("arrive(k_empty") == (2 if launch.overlapped else 1)
@@ -216,7 +216,7 @@ class TestPrinting:
         return replace(loop, body=tuple(replace(s, b="k") if isinstance(s, Dot) and s.b == "v" else s for s in kept))
 
     def test_the_same_program_prints_the_same_text(self):
-        first, second = (BACKEND.render(Attention(causal=True).program(), "") for _ in range(2))
+        first, second = (BACKEND.render(Attention(causal=True).program(), "", H200) for _ in range(2))
         assert first == second
 
     def test_tensors_may_be_called_what_the_text_uses(self):
@@ -226,7 +226,7 @@ class TestPrinting:
         body = tuple(self._renamed(s, named) for s in kernel.body)
         buffers = tuple(replace(b, name=named.get(b.name, b.name)) for b in program.buffers)
         renamed = replace(program, buffers=buffers, kernels=(replace(kernel, body=body),))
-        BACKEND.compile(BACKEND.render(renamed, ""), renamed, H200)
+        BACKEND.compile(BACKEND.render(renamed, "", H200), renamed, H200)
 
     def _renamed(self, s: Statement, named: dict[str, str]) -> Statement:
         match s:
@@ -245,7 +245,7 @@ class TestCompiling:
     @pytest.mark.parametrize("name", ATTENTIONS)
     def test_nothing_leaves_the_registers_without_a_gpu(self, name):
         program = ATTENTIONS[name].program()
-        artefact = BACKEND.compile(BACKEND.render(program, ""), program, H200)
+        artefact = BACKEND.compile(BACKEND.render(program, "", H200), program, H200)
         assert read_cubin(artefact.binaries[0]).frame_bytes == 0
         need = BACKEND.limits.needs(program, program.kernels[0], H200)
         # What is predicted is within the barriers' bytes of what the compiler takes.
@@ -267,7 +267,7 @@ class TestRefusing:
     )
     def test_what_has_no_words_says_what_has(self, attention, words):
         with pytest.raises(CompileError, match=words):
-            BACKEND.render(attention.program(), "")
+            BACKEND.render(attention.program(), "", H200)
 
     def test_columns_that_are_computed_are_refused(self):
         twice = Map(Tile("k", ("c", "d"), (128, 64), "bfloat16"), "mul", ("k", 2.0))
@@ -284,7 +284,7 @@ class TestRefusing:
             replace(s, body=(*s.body[:at], statement, *s.body[at:])) if isinstance(s, For) else s for s in kernel.body
         )
         with pytest.raises(CompileError, match=words):
-            BACKEND.render(replace(program, kernels=(replace(kernel, body=body),)), "")
+            BACKEND.render(replace(program, kernels=(replace(kernel, body=body),)), "", H200)
 
 
 @pytest.mark.gpu
@@ -296,7 +296,7 @@ class TestOnGpu:
     def test_it_computes_the_attention(self, name):
         attention = ATTENTIONS[name]
         program = attention.program()
-        launcher = BACKEND.load(BACKEND.compile(BACKEND.render(program, ""), program, H200), program)
+        launcher = BACKEND.load(BACKEND.compile(BACKEND.render(program, "", H200), program, H200), program)
         inputs = [self._random(b) for b in program.buffers if b.role == "input"]
         out, log = self._expected(attention, inputs)
         for _ in range(2):

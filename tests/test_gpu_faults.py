@@ -35,20 +35,20 @@ NEEDS_A_GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available()
 @pytest.mark.parametrize("device", ["a100", "h200"])
 def test_every_faulty_kernel_compiles_without_a_gpu(fault: str, device: str) -> None:
     (backend,), program = faulty_triton_backend.create(GPUS[device]), schedule(fault).program
-    artefact = backend.compile(backend.render(program, fault), program, GPUS[device])
+    artefact = backend.compile(backend.render(program, fault, GPUS[device]), program, GPUS[device])
     assert artefact.binaries[0].startswith(b"\x7fELF")
 
 
 def test_the_kernel_that_does_not_compile_does_not() -> None:
     (backend,), program = faulty_triton_backend.create(GPUS["h200"]), schedule("does not compile").program
     with pytest.raises(CompileError, match=FAULTS["does not compile"][1]):
-        backend.compile(backend.render(program, ""), program, GPUS["h200"])
+        backend.compile(backend.render(program, "", GPUS["h200"]), program, GPUS["h200"])
 
 
 def test_right_kernels_have_binaries_of_their_own() -> None:
     (backend,) = faulty_triton_backend.create(GPUS["h200"])
     programs = [schedule(f"is fine:{number}").program for number in range(3)]
-    binaries = {backend.compile(backend.render(p, ""), p, GPUS["h200"]).binaries for p in programs}
+    binaries = {backend.compile(backend.render(p, "", GPUS["h200"]), p, GPUS["h200"]).binaries for p in programs}
     assert len(binaries) == 3
 
 

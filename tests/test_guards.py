@@ -164,18 +164,18 @@ def test_triton_reads_what_the_reference_reads(triton_interpreter, workload: Wor
     named = {t.name: v.numpy() for t, v in zip(workload.inputs, inputs, strict=True)}
     for rows, columns in TILINGS:
         program = lowered(workload, rows, columns)
-        got = triton_interpreter.run(TRITON.render(program, ""), program, named)
+        got = triton_interpreter.run(TRITON.render(program, "", H100), program, named)
         assert why_wrong(output_of(workload, got), *expect(workload, inputs)) is None
 
 
 @each_workload
 def test_triton_compiles_it_without_a_gpu(workload: Workload) -> None:
     program = lowered(workload, 2, 64)
-    assert TRITON.compile(TRITON.render(program, ""), program, H100).binaries
+    assert TRITON.compile(TRITON.render(program, "", H100), program, H100).binaries
 
 
 def run_here(program: TileProgram, buffers: list[torch.Tensor]) -> None:
-    launcher = LLVM.load(LLVM.compile(LLVM.render(program, ""), program, HERE), program)
+    launcher = LLVM.load(LLVM.compile(LLVM.render(program, "", HERE), program, HERE), program)
     launcher(buffers)
     launcher.unload()
 
@@ -233,7 +233,7 @@ def test_schedules_for_this_machine_are_right(workload: Workload) -> None:
 @pytest.mark.parametrize("name", ["concatenated", "padded_by_an_integer", "diagonal", "reversed", "largest_of_windows"])
 def test_a_schedule_for_a_gpu_compiles(name: str) -> None:
     program = build(WORKLOADS[name], H100).sample(np.random.default_rng(1)).program
-    assert TRITON.compile(TRITON.render(program, ""), program, H100).binaries
+    assert TRITON.compile(TRITON.render(program, "", H100), program, H100).binaries
 
 
 def padded(x: torch.Tensor, before: int, after: int, value: float) -> torch.Tensor:
@@ -268,7 +268,7 @@ class TestDescriptors:
         program = by_descriptor(lowered(workload, 2, 16))
         inputs = drawn(workload)
         named = {t.name: v.numpy() for t, v in zip(workload.inputs, inputs, strict=True)}
-        got = triton_interpreter.run(TRITON.render(program, ""), program, named)
+        got = triton_interpreter.run(TRITON.render(program, "", H100), program, named)
         assert why_wrong(output_of(workload, got), *expect(workload, inputs)) is None
 
     @pytest.mark.parametrize(
@@ -281,13 +281,13 @@ class TestDescriptors:
     )
     def test_what_they_cannot_is_refused(self, name: str, words: str) -> None:
         with pytest.raises(CompileError, match=words):
-            TRITON.render(by_descriptor(lowered(wide(WORKLOADS[name]), 2, 16)), "")
+            TRITON.render(by_descriptor(lowered(wide(WORKLOADS[name]), 2, 16)), "", H100)
 
     def test_a_dimension_that_they_leave_out_has_no_end(self) -> None:
         shared = Tensor("x", (ROWS, 32), "float32", (0, 1))
         program = by_descriptor(lowered(elements(x(along("r", 1, -1), c, 0.0), shared), 2, 16))
         with pytest.raises(CompileError, match="no end along a dimension of stride 0; use pointers"):
-            TRITON.render(program, "")
+            TRITON.render(program, "", H100)
 
 
 def wide(workload: Workload) -> Workload:
@@ -306,26 +306,26 @@ def by_descriptor(program: TileProgram) -> TileProgram:
 class TestAddresses:
     def test_no_mask_is_printed_where_nothing_is_outside(self) -> None:
         inside = elements(x(r, along("c", -1, 63), 0.0), tensor(64, rows=4))
-        text = TRITON.render(lowered(inside, 4, 16), "")
+        text = TRITON.render(lowered(inside, 4, 16), "", H100)
         assert "tl.load(x_ptr + offs_r[:, None] * 64 + offs_c[None, :])" in text
 
     def test_a_mask_has_just_the_sides_that_can_be_outside(self) -> None:
-        text = TRITON.render(lowered(elements(x(r, along("c", 1, -3), 0.0), tensor(64, rows=4)), 4, 16), "")
+        text = TRITON.render(lowered(elements(x(r, along("c", 1, -3), 0.0), tensor(64, rows=4)), 4, 16), "", H100)
         assert "mask_c = offs_c >= 0" in text
-        text = TRITON.render(lowered(elements(x(r, along("c", 1, 3), 0.0), tensor(40, rows=4)), 4, 16), "")
+        text = TRITON.render(lowered(elements(x(r, along("c", 1, 3), 0.0), tensor(40, rows=4)), 4, 16), "", H100)
         assert "mask_c = offs_c < 40" in text
 
     def test_offsets_far_below_0_are_in_64_bits_as_those_far_above_are(self) -> None:
         far = Tensor("x", (2**16, 8), "float32", (2**14, 1))
         for row in (along("r", 2**17), along("r", -(2**17), 5)):
-            text = TRITON.render(lowered(elements(x(row, c, 0.0), far), 4, 16), "")
+            text = TRITON.render(lowered(elements(x(row, c, 0.0), far), 4, 16), "", H100)
             assert "offs_r.to(tl.int64)[:, None] * 16384" in text
 
     def test_positions_beyond_32_bits_are_masked_off_though_they_wrap_around(self) -> None:
         long = Tensor("x", (1, 2**31 - 1), "float32")
         third = Stage("out", (Axis("r", 1), Axis("c", (2**31 - 1) // 3)), x(r, along("c", 3)))
         program = build(Workload("thirds", (long,), (third,)), H100).sample(np.random.default_rng(0)).program
-        assert "2147483647) & (" in TRITON.render(program, "")
+        assert "2147483647) & (" in TRITON.render(program, "", H100)
 
     def test_what_is_clamped_is_so_on_both_sides(self) -> None:
         piece = Slice(Affine(offset=-2), 8, clamped=True)
@@ -335,7 +335,7 @@ class TestAddresses:
         program = TileProgram("ends", ends, (Kernel("ends", Grid((GridAxis("p", 1),)), (load, store)),))
         (got,) = interpret(program, [np.arange(4, dtype=np.float32)])
         assert got.tolist() == [0, 0, 0, 1, 2, 3, 3, 3]
-        assert "tl.minimum(tl.maximum(offs_i, 0), 3)" in TRITON.render(program, "")
+        assert "tl.minimum(tl.maximum(offs_i, 0), 3)" in TRITON.render(program, "", H100)
 
 
 class TestSlices:
@@ -367,8 +367,8 @@ class TestFills:
             elements(x(r, c, fill), tensor(COLUMNS, dtype))
 
     def test_a_fill_of_another_kind_is_printed_as_the_tensor_has_it(self) -> None:
-        assert "other=7" in TRITON.render(lowered(WORKLOADS["padded_by_an_integer"], 2, 16), "")
-        assert 'other=-float("inf")' in TRITON.render(lowered(WORKLOADS["padded_by_minus_infinity"], 2, 16), "")
+        assert "other=7" in TRITON.render(lowered(WORKLOADS["padded_by_an_integer"], 2, 16), "", H100)
+        assert 'other=-float("inf")' in TRITON.render(lowered(WORKLOADS["padded_by_minus_infinity"], 2, 16), "", H100)
 
 
 @pytest.mark.parametrize("name", ["padded_by_an_integer", "concatenated", "every_third_and_padded", "reversed"])

@@ -117,7 +117,7 @@ def by_interpreter(program: TileProgram, workload: Workload, inputs: list[torch.
 
 def by_llvm(program: TileProgram, workload: Workload, inputs: list[torch.Tensor]) -> torch.Tensor:
     backend = LlvmBackend()
-    launcher = backend.load(backend.compile(backend.render(program, ""), program, HERE), program)
+    launcher = backend.load(backend.compile(backend.render(program, "", HERE), program, HERE), program)
     out = empty(workload.outputs[0], "cpu").fill_(77)
     launcher([*inputs, out])
     launcher.unload()
@@ -267,7 +267,7 @@ def test_triton_computes_integers_exactly(triton_interpreter, workload: Workload
     space, random = build(workload, H100), np.random.default_rng(1)
     for program in [space.sample(random).program for _ in range(2)]:
         named = {t.name: x.numpy() for t, x in zip(workload.inputs, inputs, strict=True)}
-        got = triton_interpreter.run(TritonBackend().render(program, ""), program, named)
+        got = triton_interpreter.run(TritonBackend().render(program, "", H100), program, named)
         assert why_wrong(output_of(workload, got), exact) is None
 
 
@@ -275,7 +275,7 @@ def test_triton_computes_integers_exactly(triton_interpreter, workload: Workload
 def test_triton_compiles_integers_without_a_gpu(workload: Workload) -> None:
     backend, space, random = TritonBackend(), build(workload, H100), np.random.default_rng(2)
     for program in [space.sample(random).program for _ in range(2)]:
-        assert backend.compile(backend.render(program, ""), program, H100)
+        assert backend.compile(backend.render(program, "", H100), program, H100)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "bool"])

@@ -16,8 +16,8 @@ import torch
 import autosched
 import search_spaces
 from autosched.backends import spaces
+from autosched.backends.gpu.arguments import descriptor
 from autosched.backends.llvm.backend import LlvmBackend
-from autosched.backends.triton.arguments import descriptor
 from autosched.baselines import baselines
 from autosched.checking.correctness import error_ratio, expect
 from autosched.checking.operations import torch_dtype
@@ -142,7 +142,7 @@ def test_axes_merge_only_where_rows_follow_each_other() -> None:
 
 def run_here(schedule: search_spaces.Schedule, inputs: list[torch.Tensor], out: torch.Tensor) -> None:
     backend, program = LlvmBackend(), schedule.program
-    launcher = backend.load(backend.compile(backend.render(program, ""), program, HERE), program)
+    launcher = backend.load(backend.compile(backend.render(program, "", HERE), program, HERE), program)
     launcher([*inputs, out])
     launcher.unload()
 
@@ -232,6 +232,7 @@ def test_the_library_takes_strided_operands(workload: Workload) -> None:
         (Tensor("b", (1, 4093), "bfloat16"), None),
         (Tensor("b", (1, 64, 64), "float8_e4m3fn", (4100, 64, 1)), None),
         (Tensor("b", (64, 64), "float32", (1, 64)), "elements of its last dimension are 64 apart"),
+        (Tensor("b", (), "int64"), "it has no dimensions"),
     ],
 )
 def test_descriptors_need_aligned_strides(tensor: Tensor, reason: str | None) -> None:
@@ -306,7 +307,7 @@ def test_every_layout_and_size_compiles(workload: Workload) -> None:
     sketch = space.sketch("tiled_dot_gpu")
     for values in [s for s in sketch.seeds if sketch.why_illegal(s) is None][:3]:
         program = sketch.lower(values)
-        source = backend.render(program, "")
+        source = backend.render(program, "", H200)
         assert all(b.startswith(b"\x7fELF") for b in backend.compile(source, program, H200).binaries)
 
 

@@ -36,7 +36,9 @@ def run(
     schedule: search_spaces.Schedule, workload: Workload, inputs: list[torch.Tensor], target: Target = HERE
 ) -> torch.Tensor:
     program = schedule.program
-    launcher = BACKEND.load(BACKEND.compile(BACKEND.render(program, str(schedule.one_line)), program, target), program)
+    launcher = BACKEND.load(
+        BACKEND.compile(BACKEND.render(program, str(schedule.one_line), target), program, target), program
+    )
     out = torch.full(workload.outputs[0].shape, torch.nan, dtype=torch_dtype(workload.outputs[0].dtype))
     launcher([*inputs, out])
     launcher.unload()
@@ -148,7 +150,7 @@ def test_nothing_is_written_beside_the_output_and_nothing_of_it_is_left_out() ->
     rng = np.random.default_rng(9)
     for _ in range(6):
         program = space.sample(rng).program
-        launcher = BACKEND.load(BACKEND.compile(BACKEND.render(program, ""), program, HERE), program)
+        launcher = BACKEND.load(BACKEND.compile(BACKEND.render(program, "", HERE), program, HERE), program)
         memory = torch.full((35 * 45 + 256,), 7.0)
         launcher([*inputs, memory[128 : 128 + 35 * 45].view(35, 45)])
         assert bool((memory[:128] == 7.0).all())
@@ -161,7 +163,7 @@ def test_nothing_is_written_beside_the_output_and_nothing_of_it_is_left_out() ->
 def test_a_source_compiles_to_the_same_bytes_whatever_was_compiled_before() -> None:
     rng = np.random.default_rng(0)
     programs = [spaces.build(op, HERE).sample(rng).program for op in ODD]
-    sources = [BACKEND.render(p, "") for p in programs]
+    sources = [BACKEND.render(p, "", HERE) for p in programs]
     first = [BACKEND.compile(s, p, HERE).binaries for s, p in zip(sources, programs, strict=True)]
     again = [BACKEND.compile(s, p, HERE).binaries for s, p in zip(sources[::-1], programs[::-1], strict=True)]
     assert first == again[::-1]
@@ -187,7 +189,7 @@ def test_a_program_for_a_gpu_is_a_compile_error() -> None:
     space = spaces.build(ops.matmul(64, 64, 64), GPUS["h200"])
     schedule = next(s for s in space if s.knobs["grid"] == "persistent")
     with pytest.raises(CompileError, match="grids are for GPUs"):
-        BACKEND.render(schedule.program, "")
+        BACKEND.render(schedule.program, "", HERE)
 
 
 def row_program(*, atomic: bool = False, zeroed: bool = False) -> TileProgram:
@@ -203,7 +205,7 @@ def row_program(*, atomic: bool = False, zeroed: bool = False) -> TileProgram:
 
 def test_a_zeroed_output_is_cleared_before_every_call() -> None:
     program = row_program(zeroed=True)
-    launcher = BACKEND.load(BACKEND.compile(BACKEND.render(program, ""), program, HERE), program)
+    launcher = BACKEND.load(BACKEND.compile(BACKEND.render(program, "", HERE), program, HERE), program)
     x, out = torch.randn(3, 16), torch.full((3, 16), torch.nan)
     for _ in range(2):
         launcher([x, out])
@@ -214,14 +216,14 @@ def test_a_zeroed_output_is_cleared_before_every_call() -> None:
 
 def test_an_atomic_store_is_a_compile_error() -> None:
     with pytest.raises(CompileError, match="atomic stores are not available on a CPU"):
-        BACKEND.render(row_program(atomic=True), "")
+        BACKEND.render(row_program(atomic=True), "", HERE)
 
 
 def test_what_underflows_in_wide_vectors_is_masked_off() -> None:
     """A result that underflows takes a hundred cycles: rows of a mask would take as many times as long as others."""
     wide = cpu("AVX-512", lanes=16, threads=1, l1_bytes=32768, l2_bytes=2**20, fp32_flops=1e11)
     schedule = next(iter(spaces.build(ops.softmax(16, 64), wide)))
-    source = BACKEND.render(schedule.program, "")
+    source = BACKEND.render(schedule.program, "", HERE)
     assert source.count("mask.scalef") > 1
     assert "i16 -1" not in source
 
@@ -238,10 +240,10 @@ def test_golden_matmul(check_golden: Callable[[str, str], None]) -> None:
     }
     values |= {"order": "mn", "inner": "ij", "unroll": 2, "prefetch_b": 8}
     schedule = space.bind(search_spaces.Schedule("tiled_dot_cpu", tuple(values.items())))
-    check_golden("llvm", BACKEND.render(schedule.program, str(schedule.one_line)))
+    check_golden("llvm", BACKEND.render(schedule.program, str(schedule.one_line), HERE))
 
 
 def test_golden_softmax(check_golden: Callable[[str, str], None]) -> None:
     space = spaces.build(ops.softmax(16, 100), PLAIN)
     schedule = next(s for s in space if s.sketch == "row_whole" and s.knobs["vectors"] == 2)
-    check_golden("llvm", BACKEND.render(schedule.program, str(schedule.one_line)))
+    check_golden("llvm", BACKEND.render(schedule.program, str(schedule.one_line), HERE))

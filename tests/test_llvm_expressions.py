@@ -43,7 +43,9 @@ def run(
     schedule: search_spaces.Schedule, workload: Workload, inputs: list[torch.Tensor], target: Target = HERE
 ) -> torch.Tensor:
     program = schedule.program
-    launcher = BACKEND.load(BACKEND.compile(BACKEND.render(program, str(schedule.one_line)), program, target), program)
+    launcher = BACKEND.load(
+        BACKEND.compile(BACKEND.render(program, str(schedule.one_line), target), program, target), program
+    )
     out = empty(workload.outputs[0], "cpu")
     out.fill_(out.dtype == torch.bool or 77)
     launcher([*inputs, out])
@@ -246,7 +248,7 @@ def test_pointwise_work_of_three_axes_is_vectorised_along_the_last(columns: int)
     for got in computed(workload, x, m):
         assert torch.equal(got, (x - m[:, None]) * 2.0)
     program = spaces.build(workload, HERE).sample(np.random.default_rng(0)).program
-    assert f"fsub contract <{HERE.lanes} x float>" in BACKEND.render(program, "")
+    assert f"fsub contract <{HERE.lanes} x float>" in BACKEND.render(program, "", HERE)
 
 
 STRIDED = (
@@ -446,7 +448,7 @@ def test_no_symbol_outside_the_code_is_needed() -> None:
         expression = call(operator, expression)
     workload = reduced("prod", x, expression)
     program = spaces.build(workload, HERE).sample(np.random.default_rng(0)).program
-    text = BACKEND.render(program, "")
+    text = BACKEND.render(program, "", HERE)
     declared = [line.split("@")[1].split("(")[0] for line in text.splitlines() if line.startswith("declare")]
     assert all(name.startswith("llvm.") for name in declared)
     binary = BACKEND.compile(text, program, HERE).binaries[0]

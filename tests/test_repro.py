@@ -53,7 +53,7 @@ def test_a_failed_trial_is_kept_with_its_record_its_source_and_the_command_that_
     assert record == failed(schedule)
     assert record.provenance.seed == 7
     backend = backends.named(schedule.backend)
-    assert (folder / "kernel.ll").read_text() == backend.render(schedule.program, schedule.one_line)
+    assert (folder / "kernel.ll").read_text() == backend.render(schedule.program, schedule.one_line, record.target)
     assert f"autosched repro {folder}" in (folder / "README.txt").read_text()
     assert "wrong_result: made up" in (folder / "README.txt").read_text()
 

@@ -31,7 +31,7 @@ def schedules(workload: Workload, count: int) -> list[Schedule]:
 
 
 def printed(workload: Workload) -> str:
-    return TritonBackend().render(schedules(workload, 1)[0].program, "").split("@triton.jit")[-1]
+    return TritonBackend().render(schedules(workload, 1)[0].program, "", H200).split("@triton.jit")[-1]
 
 
 @pytest.mark.parametrize(
@@ -60,14 +60,14 @@ def test_kernels_with_these_roundings_compile() -> None:
     (schedule,) = schedules(traced(lambda x: torch.tanh(x * 1.7) * x, 4096), 1)
     backend, program = TritonBackend(), schedule.program
     for name in ("a100", "h200"):
-        assert backend.compile(backend.render(program, ""), program, GPUS[name]).binaries
+        assert backend.compile(backend.render(program, "", GPUS[name]), program, GPUS[name]).binaries
 
 
 def test_older_gpus_round_one_by_one() -> None:
     workload = traced(lambda x: torch.tanh(x * 1.7) * x, 4096)
     old = dataclasses.replace(GPUS["a100"], capability=75)
     program = build(workload, old).sample(np.random.default_rng(0)).program
-    assert "_round_" not in TritonBackend().render(program, "")
+    assert "_round_" not in TritonBackend().render(program, "", H200)
 
 
 def test_products_and_sums_of_bfloat16_stay_narrow() -> None:

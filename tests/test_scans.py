@@ -57,7 +57,7 @@ def test_kernels_of_a_cpu_compute_scans(workload: Workload) -> None:
         schedule = space.sample(np.random.default_rng(seed))
         program = schedule.program
         made = [random_inputs.empty(t, "cpu") for t in workload.outputs]
-        LLVM.load(LLVM.compile(LLVM.render(program, ""), program, HERE), program)([*inputs, *made])
+        LLVM.load(LLVM.compile(LLVM.render(program, "", HERE), program, HERE), program)([*inputs, *made])
         for output, expected in zip(made, expect(workload, inputs), strict=True):
             assert error_ratio(output, expected) <= 1, str(schedule)
 
@@ -90,7 +90,7 @@ def test_triton_computes_scans_as_the_interpreter_does(workload: Workload, trito
     arrays = [x.numpy() for x in inputs]
     named = {t.name: x for t, x in zip(workload.inputs, arrays, strict=True)}
     for schedule in (s for sketch in sketches(workload) for s in sampled(workload, sketch, 1)):
-        got = triton_interpreter.run_all(TRITON.render(schedule.program, ""), schedule.program, named)
+        got = triton_interpreter.run_all(TRITON.render(schedule.program, "", H200), schedule.program, named)
         for mine, wanted in zip(got, interpret(schedule.program, arrays), strict=True):
             np.testing.assert_allclose(mine, wanted, rtol=1e-5, atol=1e-5, err_msg=str(schedule))
 
@@ -101,7 +101,7 @@ def test_triton_computes_scans_as_the_interpreter_does(workload: Workload, trito
 def test_scans_compile_without_a_gpu(workload: Workload) -> None:
     for sketch in sketches(workload):
         (schedule,) = sampled(workload, sketch, 1)
-        TRITON.compile(TRITON.render(schedule.program, ""), schedule.program, H200)
+        TRITON.compile(TRITON.render(schedule.program, "", H200), schedule.program, H200)
 
 
 def test_running_sums_are_those_of_numpy() -> None:
@@ -206,10 +206,10 @@ def _without_scan(body: tuple[Statement, ...]) -> Iterator[Statement]:
 @pytest.mark.parametrize("sketch", ["row_whole", "row_looped", "scan_split"])
 def test_scan_for_triton(sketch: str, check_golden: Callable[[str, str], None]) -> None:
     (found,) = [s for s in spaces.build(recurrence(2, 4096), H200).sketches if s.name == sketch]
-    check_golden("triton", TRITON.render(found.lower(found.seeds[0]), sketch))
+    check_golden("triton", TRITON.render(found.lower(found.seeds[0]), sketch, H200))
 
 
 def test_scan_for_a_cpu(check_golden: Callable[[str, str], None]) -> None:
     plain = cpu("a CPU", lanes=4, threads=1, l1_bytes=32768, l2_bytes=2**20, fp32_flops=1e11)
     schedule = next(s for s in spaces.build(recurrence(8, 24), plain) if s.knobs["vectors"] == 2)
-    check_golden("llvm", LLVM.render(schedule.program, schedule.one_line))
+    check_golden("llvm", LLVM.render(schedule.program, schedule.one_line, HERE))

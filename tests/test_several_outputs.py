@@ -63,12 +63,12 @@ def schedule_of(workload: Workload, backend: str) -> Schedule:
 def loaded(workload: Workload) -> Launcher:
     """Machine code of this processor."""
     program = program_of(workload, HERE.lanes)
-    return LLVM.load(LLVM.compile(LLVM.render(program, ""), program, HERE), program)
+    return LLVM.load(LLVM.compile(LLVM.render(program, "", HERE), program, HERE), program)
 
 
 def kernel_of(workload: Workload, target: Target = HERE, backend: str = "llvm") -> Kernel:
     program, schedule = program_of(workload, HERE.lanes), schedule_of(workload, backend)
-    artefact = LLVM.compile(LLVM.render(program, ""), program, HERE)
+    artefact = LLVM.compile(LLVM.render(program, "", HERE), program, HERE)
     return Kernel(record_of(workload, schedule, target), schedule, artefact, LLVM.load(artefact, program))
 
 
@@ -238,7 +238,7 @@ def test_triton_writes_all_outputs(triton_interpreter, workload: Workload) -> No
     inputs = random_inputs(workload, 0)
     given = {t.name: x.numpy() for t, x in zip(workload.inputs, inputs, strict=True)}
     program = program_of(workload)
-    made = triton_interpreter.run_all(TRITON.render(program, ""), program, given)
+    made = triton_interpreter.run_all(TRITON.render(program, "", target_named("h200")), program, given)
     typed = tuple(torch.from_numpy(m).to(torch_dtype(t.dtype)) for m, t in zip(made, workload.outputs, strict=True))
     assert_right(workload, inputs, typed)
 
@@ -246,7 +246,7 @@ def test_triton_writes_all_outputs(triton_interpreter, workload: Workload) -> No
 @workloads
 def test_triton_compiles_kernels_of_several_outputs(workload: Workload) -> None:
     program = program_of(workload)
-    artefact = TRITON.compile(TRITON.render(program, ""), program, target_named("h200"))
+    artefact = TRITON.compile(TRITON.render(program, "", target_named("h200")), program, target_named("h200"))
     names = [*(t.name for t in workload.inputs), *workload.output_names]
     assert all(f'"{name}"' in artefact.launch for name in names)
 
@@ -294,7 +294,7 @@ def test_a_trial_checks_and_times_a_kernel_of_several_outputs() -> None:
 @pytest.mark.parametrize("buffer", ["total", "largest"])
 def test_a_kernel_that_leaves_one_output_out_is_refused_before_its_first_use(buffer: str) -> None:
     program = without(buffer)
-    launcher = LLVM.load(LLVM.compile(LLVM.render(program, ""), program, HERE), program)
+    launcher = LLVM.load(LLVM.compile(LLVM.render(program, "", HERE), program, HERE), program)
     with pytest.raises(Failed, match=f"output {buffer}: .* elements were not written"):
         check_once(added(), torch.device("cpu"), launcher, seed=0)
     check_once(added(), torch.device("cpu"), loaded(added()), seed=0)

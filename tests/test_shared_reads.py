@@ -83,7 +83,7 @@ def check(triton_interpreter, workload: Workload, schedule: Schedule) -> None:
     given = {t.name: x.numpy() for t, x in zip(workload.inputs, inputs, strict=True)}
     program = schedule.program
     interpreted = interpret(program, [x.double().numpy() for x in inputs])
-    printed = triton_interpreter.run_all(TRITON.render(program, ""), program, given)
+    printed = triton_interpreter.run_all(TRITON.render(program, "", TARGET), program, given)
     for expected, *found in zip(expect(workload, inputs), interpreted, printed, strict=True):
         for got in found:
             values = torch.from_numpy(np.ascontiguousarray(got)).half().view(expected.values.shape)
@@ -184,4 +184,4 @@ def test_positions_in_turn_are_taken_apart_and_put_together(triton_interpreter, 
     turned = np.roll(last.reshape(-1, parts), -1, 1).reshape(last.shape)
     wanted = np.moveaxis(turned, -1, along)
     np.testing.assert_array_equal(interpret(program, [x])[0], wanted)
-    np.testing.assert_array_equal(triton_interpreter.run(TRITON.render(program, ""), program, {"x": x}), wanted)
+    np.testing.assert_array_equal(triton_interpreter.run(TRITON.render(program, "", TARGET), program, {"x": x}), wanted)

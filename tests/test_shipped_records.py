@@ -92,10 +92,10 @@ def test_a_fingerprint_depends_on_what_is_compiled_and_launched_and_not_on_the_c
 ) -> None:
     schedule = next(iter(spaces.build(op, target)))
     backend, program = backends.named(schedule.backend), schedule.program
-    source = backend.render(program, "one comment")
+    source = backend.render(program, "one comment", target)
     found = source_fingerprint(source, program)
     assert len(found) == 16
-    assert source_fingerprint(backend.render(program, "another\n\nof three lines"), program) == found
+    assert source_fingerprint(backend.render(program, "another\n\nof three lines", target), program) == found
     assert source_fingerprint(source + " ", program) != found
     launch = dataclasses.replace(program.kernels[0].launch, num_warps=16)
     launched = dataclasses.replace(program.kernels[0], launch=launch)

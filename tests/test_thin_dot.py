@@ -160,7 +160,7 @@ class TestCompiled:
     ) -> None:
         """Barriers would be the sign of a row that changes its layout through shared memory."""
         start = next(s for s in thin_space(workload).seeds() if s.knobs["stages"] == 1)
-        artefact = BACKEND.compile(BACKEND.render(start.program, ""), start.program, H200)
+        artefact = BACKEND.compile(BACKEND.render(start.program, "", H200), start.program, H200)
         assert artefact.facts.spill_bytes == 0
         turn = loop_of(machine_code(artefact.binaries[0], tmp_path))
         assert sum(load in line for line in turn) >= 8

@@ -46,7 +46,9 @@ def test_folds_by_thread_are_right(triton_interpreter, name: str) -> None:
     for number, schedule in enumerate(schedules):
         results = [interpret(schedule.program, [x.double().numpy() for x in inputs])]
         if number < 2:
-            results.append(triton_interpreter.run_all(backend.render(schedule.program, ""), schedule.program, given))
+            results.append(
+                triton_interpreter.run_all(backend.render(schedule.program, "", GPUS["h200"]), schedule.program, given)
+            )
         for got in results:
             for output, expected in zip(got, expect(workload, inputs), strict=True):
                 assert error_ratio(torch.from_numpy(output), expected) <= 1, str(schedule)
@@ -55,6 +57,6 @@ def test_folds_by_thread_are_right(triton_interpreter, name: str) -> None:
 def test_a_thread_rescales_once_for_all_that_it_has_of_a_turn() -> None:
     space = spaces.build(ops.softmax(64, 50000, dtype="float16"), GPUS["h200"])
     chosen = space.restricted("row_looped", accumulate=("thread",), columns=((13, 4096),), warps=(4,), online=(True,))
-    source = TritonBackend().render(chosen.sample(np.random.default_rng(0)).program, "")
+    source = TritonBackend().render(chosen.sample(np.random.default_rng(0)).program, "", GPUS["h200"])
     assert "_regrouped = tl.reshape(" in source
     assert ", 4, 128, 8])" in source

@@ -216,7 +216,7 @@ def test_printed_kernels_compute_the_workload(triton_interpreter: Any, name: str
     made = schedule(tiled_space(workload), **{**FEW_TILES, **chosen})
     assert tiled_space(workload).why_illegal(made) is None
     named = {t.name: x.numpy() for t, x in zip(workload.inputs, inputs_of(workload), strict=True)}
-    got = triton_interpreter.run(BACKEND.render(made.program, made.one_line), made.program, named)
+    got = triton_interpreter.run(BACKEND.render(made.program, made.one_line, H200), made.program, named)
     assert error_ratio(torch.from_numpy(got), expected_of(workload)) <= 1
 
 
@@ -325,7 +325,7 @@ def test_shared_memory_is_foreseen(workload: Workload, chosen: dict[str, KnobVal
     made = schedule(space, **chosen)
     assert space.why_illegal(made) is None
     program = made.program
-    reported = BACKEND.compile(BACKEND.render(program, ""), program, H200).facts.shared_memory_bytes
+    reported = BACKEND.compile(BACKEND.render(program, "", H200), program, H200).facts.shared_memory_bytes
     foreseen = max(resources(program, kernel, H200).shared_memory_bytes for kernel in program.kernels)
     assert abs(foreseen - reported) <= 64
     assert foreseen >= 0.99 * reported
@@ -364,7 +364,7 @@ def test_a_search_has_points_to_start_from(batch: int | None, m: int, n: int, k:
     space = tiled_space(ops.matmul(m, n, k, dtype=dtype, layout=layout, batch=batch), H200)
     starts = space.seeds()
     assert len(starts) >= 4
-    assert all(BACKEND.render(s.program, "") for s in starts[:4])
+    assert all(BACKEND.render(s.program, "", H200) for s in starts[:4])
 
 
 def test_what_a_program_needs_is_looked_at_once_a_candidate_at_most() -> None:
@@ -404,7 +404,7 @@ def test_gpus_with_little_shared_memory_have_points_to_start_from_too(target: st
 def test_the_start_that_is_hungriest_for_shared_memory_fits_a_gpu_with_little() -> None:
     space = tiled_space(ops.matmul(512, 512, 512, dtype="float16"), target_named("rtx4090"))
     hungriest = max(space.seeds(), key=operands_in_flight)
-    artefact = BACKEND.compile(BACKEND.render(hungriest.program, ""), hungriest.program, space.target)
+    artefact = BACKEND.compile(BACKEND.render(hungriest.program, "", space.target), hungriest.program, space.target)
     assert artefact.facts.shared_memory_bytes <= space.target.shared_memory_bytes
 
 

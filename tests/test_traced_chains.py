@@ -126,6 +126,21 @@ def test_rows_that_a_mask_leaves_nothing_of_are_zero() -> None:
     assert not got[:, :, 0].any()
 
 
+@pytest.mark.parametrize("masked", [False, True])
+def test_attention_to_no_keys_is_zero(masked: bool) -> None:
+    q, k, mask = R(2, 3, 5, 8), R(2, 3, 0, 8), torch.ones(5, 0, dtype=torch.bool) if masked else None
+    made = trace(lambda q, k: F.scaled_dot_product_attention(q, k, k, attn_mask=mask), q, k)
+    kernel = loaded(made, untuned_kernels(made.workloads, cpu_target()))
+    torch.testing.assert_close(kernel(q, k), F.scaled_dot_product_attention(q, k, k, attn_mask=mask))
+
+
+def test_attention_of_heads_without_a_size_is_the_mean_of_the_values() -> None:
+    q, v = R(2, 5, 0), R(2, 5, 4)
+    made = trace(lambda q, v: F.scaled_dot_product_attention(q, q, v), q, v)
+    kernel = loaded(made, untuned_kernels(made.workloads, cpu_target()))
+    torch.testing.assert_close(kernel(q, v), v.mean(1, keepdim=True).expand_as(v))
+
+
 def test_attention_that_drops_at_random_is_refused_with_the_line() -> None:
     def function(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return F.scaled_dot_product_attention(q, k, v, dropout_p=0.1)

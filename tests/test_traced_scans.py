@@ -227,6 +227,20 @@ def test_scans_of_few_elements_are_those_of_pytorch(shape: tuple[int, ...]) -> N
     torch.testing.assert_close(kernel(x), function(x))
 
 
+@pytest.mark.parametrize("dim", [0, 1])
+def test_what_is_scanned_together_may_lie_anyhow_in_memory(dim: int) -> None:
+    def function(a: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        def combine(left: tuple[Tensor, Tensor], right: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+            return left[0] * right[0], left[1] * right[0] + right[1]
+
+        a_and_h: tuple[Tensor, Tensor] = associative_scan(combine, (a, x), dim, combine_mode="generic")
+        return a_and_h
+
+    for a, x in ((R(7, 6).t(), R(6, 14)[:, ::2]), (R(7).expand(6, 7), R(8, 9)[1:7, 1:8])):
+        for got, wanted in zip(kernel_of(function, a, x)(a, x), function(a.double(), x.double()), strict=True):
+            torch.testing.assert_close(got.double(), wanted, rtol=1e-5, atol=1e-5)
+
+
 def kernel_of(function: Callable[..., Any], *inputs: Tensor) -> Any:
     traced = trace(function, *inputs)
     return loaded(traced, untuned_kernels(traced.workloads, cpu_target()))

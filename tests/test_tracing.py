@@ -322,6 +322,8 @@ TWO_TABLES = (R(9, 4), torch.tensor([8, 7, 1]), torch.tensor([2, 1, 0]))
         (lambda a: F.group_norm(a, 2, torch.arange(4.0), torch.ones(4)), (R(2, 4, 5),)),
         (lambda a: a.repeat(2, 3) + 1, (R(2, 3),)),
         (lambda a, b: (a.sum(0) + b, b * 2), (R(0, 4), R(4))),
+        (lambda a: a[:, :0].softmax(-1) @ a[:0, :], (R(3, 4),)),
+        (lambda a: torch.cat([torch.zeros(3, 1), a[:, :0]], 1).cumsum(0) + 1, (R(3, 4),)),
         (lambda a: (a, a.t()), (R(3, 4),)),
         (lambda a: a.sort(-1)[0], (R(3, 4),)),
     ],
@@ -387,6 +389,17 @@ def test_a_decision_by_data_is_refused_at_the_line_of_the_user(
         trace(doubled, R(4).requires_grad_(backward), backward=backward)
     assert len(str(raised.value).splitlines()) == 1
     assert capfd.readouterr().err == ""
+
+
+def test_a_gradient_by_torch_func_is_refused_at_its_line() -> None:
+    # Of what torch.export makes of this one, decompositions would end the process.
+    def pulled_back(x: Tensor, slope: Tensor) -> Tensor:
+        _, pull = torch.func.vjp(lambda x: x.cumsum(1), x)
+        return pull(slope)[0]
+
+    message = r"pulled_back cannot be captured \(test_tracing\.py:\d+: .*torch\.func.*backward=True"
+    with pytest.raises(InputError, match=message):
+        trace(pulled_back, R(3, 4), R(3, 4))
 
 
 @pytest.mark.parametrize("take", [float, int, lambda x: range(9)[x.long()]], ids=["float", "int", "index"])

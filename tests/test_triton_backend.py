@@ -19,12 +19,13 @@ import triton
 from autosched.backends.backend import CompileError
 from autosched.backends.gpu.cubin import read_cubin
 from autosched.backends.gpu.kernel import CudaKernel, kernels_from_json, kernels_to_json
+from autosched.backends.printing.scope import Block, Scope
 from autosched.backends.spaces import build
 from autosched.backends.triton.backend import TritonBackend
 from autosched.backends.triton.compile import count_parameters, reason
 from autosched.backends.triton.language.grid import print_grid
 from autosched.backends.triton.language.index import Indexing
-from autosched.backends.triton.language.scope import Block, Identifiers, Scope
+from autosched.backends.triton.language.scope import python_identifiers
 from autosched.backends.triton.resources import resources
 from autosched.checking.reference import evaluate
 from autosched.machine import devices
@@ -36,7 +37,7 @@ from search_spaces.programs.tile_program import Buffer, Kernel, Launch, TileProg
 from search_spaces.programs.tiles import Bound, Slice, Tile
 from search_spaces.workloads.expressions.affine import Affine
 
-BACKEND = TritonBackend()
+BACKEND, H200 = TritonBackend(), target_named("h200")
 
 
 def at(*terms: tuple[str, int], offset: int = 0, extent: int | None = None) -> Slice:
@@ -181,7 +182,7 @@ def random_inputs(program: TileProgram, seed: int = 0) -> dict[str, np.ndarray]:
 def assert_interpreters_agree(triton_interpreter, program: TileProgram, tolerance: float) -> None:
     """Triton's interpreter on the printed source gives what the tile program means."""
     inputs = random_inputs(program)
-    got = triton_interpreter.run(BACKEND.render(program, "test"), program, inputs)
+    got = triton_interpreter.run(BACKEND.render(program, "test", H200), program, inputs)
     np.testing.assert_allclose(got, interpret(program, list(inputs.values()))[0], rtol=tolerance, atol=tolerance)
 
 
@@ -193,29 +194,29 @@ SINGLE_TOLERANCE = 300 * 2.0**-24 * 17
 
 class TestPrinting:
     def test_matmul_with_masks(self, check_golden):
-        check_golden("triton", BACKEND.render(matmul_program(100, 60, 40), "a schedule"))
+        check_golden("triton", BACKEND.render(matmul_program(100, 60, 40), "a schedule", H200))
 
     def test_masks_are_omitted_where_tiles_fit(self):
-        assert "mask" not in BACKEND.render(matmul_program(64, 64, 64), "")
+        assert "mask" not in BACKEND.render(matmul_program(64, 64, 64), "", H200)
 
     def test_persistent_grouped_matmul_by_descriptor(self, check_golden):
         program = matmul_program(
             96, 64, 64, via="descriptor", halves=True, group=2, persistent=4, flatten=True, layout="nt"
         )
-        check_golden("triton", BACKEND.render(program, "a schedule\nof two lines"))
+        check_golden("triton", BACKEND.render(program, "a schedule\nof two lines", H200))
 
     def test_split_matmul_with_atomics(self, check_golden):
-        check_golden("triton", BACKEND.render(split_matmul_program(32, 48, 200, 3), "a schedule"))
+        check_golden("triton", BACKEND.render(split_matmul_program(32, 48, 200, 3), "a schedule", H200))
 
     def test_online_softmax(self, check_golden):
-        check_golden("triton", BACKEND.render(softmax_program(10, 100, 4, 32), "a schedule"))
+        check_golden("triton", BACKEND.render(softmax_program(10, 100, 4, 32), "a schedule", H200))
 
     def test_tanh(self, check_golden):
-        check_golden("triton", BACKEND.render(pointwise_program(100, "tanh"), "a schedule"))
+        check_golden("triton", BACKEND.render(pointwise_program(100, "tanh"), "a schedule", H200))
 
     def test_the_same_program_gives_the_same_text(self):
         program = matmul_program(100, 60, 40, halves=True)
-        assert BACKEND.render(program, "c") == TritonBackend().render(replace(program), "c")
+        assert BACKEND.render(program, "c", H200) == TritonBackend().render(replace(program), "c", H200)
 
     def test_offsets_beyond_32_bits_are_computed_in_64(self):
         where = (at(("s", 1)), at(("i.0", 64), extent=64))
@@ -223,7 +224,7 @@ class TestPrinting:
         grid = Grid((GridAxis("s", 4), GridAxis("i.0", 2**24)))
         buffers = (Buffer("out", (4, 2**30), "float32", "output"),)
         program = TileProgram("big", buffers, (Kernel("big", grid, (Fill(tile, 0.0), Store("out", where, "t"))),))
-        assert "tl.cast(s, tl.int64) * 1073741824 + offs_i.to(tl.int64)" in BACKEND.render(program, "")
+        assert "tl.cast(s, tl.int64) * 1073741824 + offs_i.to(tl.int64)" in BACKEND.render(program, "", H200)
 
     def test_names_that_python_reserves_or_that_clash_are_replaced(self):
         where = (at(("for", 16), extent=16),)
@@ -238,7 +239,7 @@ class TestPrinting:
                 ),
             ),
         )
-        text = BACKEND.render(program, "")
+        text = BACKEND.render(program, "", H200)
         assert "def v_2_kernel(tl_ptr, out_ptr):" in text
         assert "tl_ = tl.load(tl_ptr + offs_i)" in text
 
@@ -251,7 +252,7 @@ class TestPrinting:
     )
     def test_a_descriptor_that_the_hardware_cannot_have_is_refused(self, program, words):
         with pytest.raises(CompileError, match=words):
-            BACKEND.render(program, "")
+            BACKEND.render(program, "", H200)
 
     def test_a_descriptor_with_an_eviction_hint_is_refused(self):
         program = pointwise_program(64, "exp")
@@ -259,14 +260,14 @@ class TestPrinting:
         hinted = replace(load, via="descriptor", eviction="evict_first")
         kernel = replace(program.kernels[0], body=(hinted, *rest))
         with pytest.raises(CompileError, match="cannot have eviction='evict_first'; use pointers"):
-            BACKEND.render(replace(program, kernels=(kernel,)), "")
+            BACKEND.render(replace(program, kernels=(kernel,)), "", H200)
 
     def test_a_part_of_a_tile_is_refused(self):
         program = pointwise_program(64, "exp")
         view = View(Tile("v", ("i",), (32,)), "x", (at(extent=32),))
         kernel = replace(program.kernels[0], body=(*program.kernels[0].body, view))
         with pytest.raises(CompileError, match="cannot slice"):
-            BACKEND.render(replace(program, kernels=(kernel,)), "")
+            BACKEND.render(replace(program, kernels=(kernel,)), "", H200)
 
 
 class TestGrid:
@@ -278,7 +279,7 @@ class TestGrid:
         kernel = Kernel("k", grid, ())
         root = Scope()
         block = Block(root)
-        print_grid(kernel, Indexing(loop_extents(kernel), Identifiers(), block), root, block)
+        print_grid(kernel, Indexing(loop_extents(kernel), python_identifiers(), block), root, block)
         for number in range(grid.tiles):
             names = {"tl": _PythonForTriton(number)}
             exec("\n".join(root.text(0)), names)
@@ -327,7 +328,7 @@ class TestInterpreted:
     def test_operators(self, triton_interpreter, operator):
         program = pointwise_program(1000, operator, *([0.75] if operator in ("add", "div", "minimum") else []))
         x = np.abs(random_inputs(program)["x"]) if operator in ("log", "sqrt", "rsqrt") else random_inputs(program)["x"]
-        got = triton_interpreter.run(BACKEND.render(program, ""), program, {"x": x})
+        got = triton_interpreter.run(BACKEND.render(program, "", H200), program, {"x": x})
         # The error of erf is absolute: it is fitted for sums with 1.
         smallest = 2 * 2.0**-23 if operator == "erf" else 2.0**-149
         np.testing.assert_allclose(got, interpret(program, [x])[0], rtol=8 * 2.0**-23, atol=smallest)
@@ -335,14 +336,14 @@ class TestInterpreted:
     def test_erf_is_within_two_units_of_1_and_keeps_nan(self, triton_interpreter):
         x = np.array([0.0, 1e-30, -1e-3, *np.linspace(-5.0, 5.0, 122), np.inf, -np.inf, np.nan], dtype=np.float32)
         program = pointwise_program(len(x), "erf")
-        got = triton_interpreter.run(BACKEND.render(program, ""), program, {"x": x})
+        got = triton_interpreter.run(BACKEND.render(program, "", H200), program, {"x": x})
         expected = np.array([math.erf(v) for v in x.astype(np.float64)])
         np.testing.assert_allclose(got, expected, rtol=0.0, atol=2 * 2.0**-23)
 
     def test_tanh_is_exact_near_zero_and_far_away(self, triton_interpreter):
         x = np.array([0.0, 1e-30, -1e-6, 0.01, 0.299, 0.301, -2.0, 9.0, 50.0, -1e4], np.float32)
         program = pointwise_program(len(x), "tanh")
-        got = triton_interpreter.run(BACKEND.render(program, ""), program, {"x": x})
+        got = triton_interpreter.run(BACKEND.render(program, "", H200), program, {"x": x})
         np.testing.assert_allclose(got, np.tanh(x.astype(np.float64)), rtol=4 * 2.0**-23)
 
     def test_branches_on_a_loop_variable(self, triton_interpreter):
@@ -353,7 +354,7 @@ class TestInterpreted:
         program = TileProgram(
             "branch", (Buffer("out", (16,), "float32", "output"),), (Kernel("branch", Grid(()), body),)
         )
-        got = triton_interpreter.run(BACKEND.render(program, ""), program, {})
+        got = triton_interpreter.run(BACKEND.render(program, "", H200), program, {})
         assert got.tolist() == [54.0] * 16
 
 
@@ -413,7 +414,7 @@ class TestSketches:
         inputs = {t.name: rng.standard_normal(t.shape).astype(t.dtype) for t in workload.inputs}
         expected = evaluate(workload, [torch.from_numpy(x) for x in inputs.values()])[0].numpy()
         for schedule in sampled(workload, "h200", 2, quick_to_interpret):
-            source = BACKEND.render(schedule.program, schedule.one_line)
+            source = BACKEND.render(schedule.program, schedule.one_line, H200)
             got = triton_interpreter.run(source, schedule.program, inputs)
             tolerance = HALF_TOLERANCE if workload.outputs[0].dtype == "float16" else SINGLE_TOLERANCE
             np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance, err_msg=schedule.one_line)
@@ -421,7 +422,7 @@ class TestSketches:
 
 def machine_code(program: TileProgram, folder: Path) -> str:
     """The instructions of an H200 that a program of one kernel compiles to."""
-    artefact = BACKEND.compile(BACKEND.render(program, ""), program, target_named("h200"))
+    artefact = BACKEND.compile(BACKEND.render(program, "", H200), program, H200)
     cubin = folder / "kernel.cubin"
     cubin.write_bytes(artefact.binaries[0])
     disassembler = str(triton.knobs.nvidia.nvdisasm.path)
@@ -440,7 +441,7 @@ class TestCompiling:
         }[name]
         device = target_named(target)
         for schedule in sampled(workload, target, 1, quick_to_compile):
-            source = BACKEND.render(schedule.program, schedule.one_line)
+            source = BACKEND.render(schedule.program, schedule.one_line, device)
             artefact = BACKEND.compile(source, schedule.program, device)
             assert all(b.startswith(b"\x7fELF") for b in artefact.binaries)
             assert 16 <= artefact.facts.registers <= 255
@@ -448,7 +449,7 @@ class TestCompiling:
 
     def test_a_descriptor_kernel_takes_tensor_maps_and_no_scratch_memory(self):
         program = matmul_program(256, 256, 256, via="descriptor", tile=(64, 64, 64))
-        artefact = BACKEND.compile(BACKEND.render(program, ""), program, target_named("h200"))
+        artefact = BACKEND.compile(BACKEND.render(program, "", H200), program, H200)
         (kernel,) = kernels_from_json(artefact.launch)
         assert kernel.arguments == ()
         assert [m.buffer for m in kernel.maps] == ["a", "b", "out"]
@@ -461,17 +462,17 @@ class TestCompiling:
 
     def test_a_row_fold_that_is_read_twice_compiles(self):
         """Triton's pass OptimizeThreadLocality asserts that the loop's result has a single use."""
-        space = build(ops.softmax(64, 4096, "float32"), target_named("h200"))
+        space = build(ops.softmax(64, 4096, "float32"), H200)
         values = {"rows": (4, 16), "columns": (4, 1024), "online": False, "accumulate": "row"}
         values |= {"warps": 16, "stages": 1, "streaming": False}
         program = space.bind(Schedule("row_looped", tuple(values.items()))).program
-        BACKEND.compile(BACKEND.render(program, ""), program, target_named("h200"))
+        BACKEND.compile(BACKEND.render(program, "", H200), program, H200)
 
     def test_a_register_cap_is_kept(self):
         program = matmul_program(256, 256, 256, tile=(128, 128, 32))
         capped = replace(program.kernels[0], launch=Launch(num_warps=4, num_stages=2, max_registers=64))
         program = replace(program, kernels=(capped,))
-        facts = BACKEND.compile(BACKEND.render(program, ""), program, target_named("a100")).facts
+        facts = BACKEND.compile(BACKEND.render(program, "", target_named("a100")), program, target_named("a100")).facts
         assert facts.registers <= 64
         assert facts.spill_bytes > 0
 
@@ -483,7 +484,7 @@ class TestCompiling:
             program = matmul_program(512, 512, 256, tile=(128, 128, 64), via=via)
             launch = Launch(num_warps=4, num_stages=3, num_ctas=ctas)
             program = replace(program, kernels=(replace(program.kernels[0], launch=launch),))
-            artefact = BACKEND.compile(BACKEND.render(program, ""), program, target_named("h200"))
+            artefact = BACKEND.compile(BACKEND.render(program, "", H200), program, H200)
             facts[ctas] = artefact.facts
             (kernel,) = kernels_from_json(artefact.launch)
             assert (kernel.programs, kernel.num_ctas) == (16, ctas)
@@ -499,15 +500,15 @@ class TestCompiling:
     def test_what_the_compiler_refuses_is_one_line_and_nothing_is_printed(self, capfd):
         program = pointwise_program(96, "exp", width=48)
         with pytest.raises(CompileError, match=r"power of 2") as caught:
-            BACKEND.compile(BACKEND.render(program, ""), program, target_named("h200"))
+            BACKEND.compile(BACKEND.render(program, "", H200), program, H200)
         assert "\n" not in str(caught.value)
         assert capfd.readouterr() == ("", "")
 
     def test_a_cpu_target_is_refused(self):
         program = pointwise_program(64, "exp")
-        cpu = replace(target_named("h200"), kind="cpu", name="cpu")
+        cpu = replace(H200, kind="cpu", name="cpu")
         with pytest.raises(CompileError, match="gpu"):
-            BACKEND.compile(BACKEND.render(program, ""), program, cpu)
+            BACKEND.compile(BACKEND.render(program, "", cpu), program, cpu)
 
 
 class TestReasons:
@@ -564,7 +565,9 @@ class TestOnGpu:
         (expected,) = evaluate(workload, inputs)
         for schedule in sampled(workload, "h200", 4):
             artefact = BACKEND.compile(
-                BACKEND.render(schedule.program, schedule.one_line), schedule.program, target_named("h200")
+                BACKEND.render(schedule.program, schedule.one_line, H200),
+                schedule.program,
+                H200,
             )
             launcher = BACKEND.load(artefact, schedule.program)
             out = torch.full_like(expected, torch.nan, dtype=inputs[0].dtype)
@@ -591,7 +594,8 @@ class TestOnGpu:
 
     def test_a_cuda_graph_captures_a_call_and_repeats_it_on_other_inputs(self):
         program = split_matmul_program(100, 60, 200, 3)
-        launcher = BACKEND.load(BACKEND.compile(BACKEND.render(program, ""), program, devices.gpu_target()), program)
+        here = devices.gpu_target()
+        launcher = BACKEND.load(BACKEND.compile(BACKEND.render(program, "", here), program, here), program)
         first, second = random_inputs(program, seed=1), random_inputs(program, seed=2)
         buffers = [torch.from_numpy(x).cuda() for x in first.values()]
         out = torch.full((100, 60), torch.nan, device="cuda")
@@ -609,7 +613,8 @@ class TestOnGpu:
 
     def _compare(self, program: TileProgram, tolerance: float) -> None:
         """Two calls, the second on what the first left behind, both give what the program means."""
-        launcher = BACKEND.load(BACKEND.compile(BACKEND.render(program, ""), program, devices.gpu_target()), program)
+        here = devices.gpu_target()
+        launcher = BACKEND.load(BACKEND.compile(BACKEND.render(program, "", here), program, here), program)
         inputs = random_inputs(program)
         buffers = [torch.from_numpy(x).cuda() for x in inputs.values()]
         output = next(b for b in program.buffers if b.role == "output")

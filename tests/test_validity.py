@@ -91,8 +91,8 @@ def change_panels(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """From the call on another kernel is printed of every schedule that packs b in panels."""
     original = LlvmBackend.render
 
-    def render(self: LlvmBackend, program: TileProgram, comment: str) -> str:
-        source = original(self, program, comment)
+    def render(self: LlvmBackend, program: TileProgram, comment: str, target: Target) -> str:
+        source = original(self, program, comment, target)
         return f"{source}\n; changed" if "pack_b=panels" in comment else source
 
     return lambda: monkeypatch.setattr(LlvmBackend, "render", render)
@@ -236,10 +236,10 @@ def test_what_does_not_tell_what_was_compiled_is_known_to_the_very_code_that_mea
 def test_what_could_not_be_printed_is_known_while_it_cannot_be(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     original = LlvmBackend.render
 
-    def render(self: LlvmBackend, program: TileProgram, comment: str) -> str:
+    def render(self: LlvmBackend, program: TileProgram, comment: str, target: Target) -> str:
         if "pack_b=panels" in comment:
             raise CompileError("no such statement")
-        return original(self, program, comment)
+        return original(self, program, comment, target)
 
     class Refused(Measurer):
         def submit(
@@ -282,7 +282,9 @@ def test_every_schedule_is_printed_once_however_many_records_it_has(log: Path, m
     records = list(TuningLog(log))
     printed: list[Schedule] = []
     original = reproduction.fingerprint_of
-    monkeypatch.setattr(reproduction, "fingerprint_of", lambda schedule: printed.append(schedule) or original(schedule))
+    monkeypatch.setattr(
+        reproduction, "fingerprint_of", lambda schedule, target: printed.append(schedule) or original(schedule, target)
+    )
     seen = Reproduction()
     assert all(map(seen.is_good, [*records, *records]))
     assert len(printed) == len(set(printed)) == 20 < len(records)

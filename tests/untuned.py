@@ -28,7 +28,7 @@ def untuned_kernel(schedule: Schedule, workload: Workload, target: Target) -> Ke
 def untuned_record(schedule: Schedule, workload: Workload, target: Target) -> TuningRecord:
     """A record as if a trial had found the kernel of a schedule right."""
     program = schedule.program
-    source = backends.named(schedule.backend).render(program, schedule.one_line)
+    source = backends.named(schedule.backend).render(program, schedule.one_line, target)
     facts = CompileFacts(0.0, source=source_fingerprint(source, program))
     provenance = Provenance("untuned", "cold", 0.0, 0, 0)
     return TuningRecord(workload, target, schedule, Measurement("ok", (1e-6,), facts=facts), provenance)

@@ -1,7 +1,7 @@
 """Backends print tile programs, compile what they printed, and load what they compiled.
 
-Two come with autosched. Another package adds one by an entry point of the group `autosched.backends`, from its name to
-its class:
+A few come with autosched. Another package adds one by an entry point of the group `autosched.backends`, from its name
+to its class:
 
     [project.entry-points."autosched.backends"]
     mine = "my_package:MyBackend"
@@ -15,9 +15,9 @@ import functools
 from importlib.metadata import EntryPoint, entry_points
 
 from autosched.backends.backend import Artefact, Backend, CompileError, Launcher, LoadError
-from search_spaces import InputError, Target
+from search_spaces import InputError, Target, TargetUnavailableError
 
-__all__ = ["Artefact", "Backend", "CompileError", "Launcher", "LoadError", "for_target", "named"]
+__all__ = ["Artefact", "Backend", "CompileError", "Launcher", "LoadError", "for_target", "named", "usable"]
 
 _GROUP = "autosched.backends"
 # Best first. Their modules are imported when they are asked for.
@@ -30,6 +30,28 @@ _OWN = (
 def for_target(target: Target) -> tuple[Backend, ...]:
     """All backends that make kernels for a target, best first: those that come with autosched, then others."""
     return tuple(backend for name in _installed() if (backend := named(name)).serves(target))
+
+
+def usable(target: Target, name: str | None = None) -> tuple[Backend, ...]:
+    """The backends, or the one of that name, that make kernels for a target and can compile them on this machine.
+
+    Raises:
+        InputError: the one that is named is not installed, or makes no kernels for such devices.
+        TargetUnavailableError: it, or every one of them, lacks something; the message says what to do.
+    """
+    asked = for_target(target)
+    if name is not None:
+        made_by = [backend.name for backend in asked]
+        if named(name).name not in made_by:
+            expected = " or ".join(map(repr, made_by)) or "another target: none makes them"
+            raise InputError(f"backend {name!r} makes no kernels for {target.label}; expected {expected}")
+        asked = tuple(backend for backend in asked if backend.name == name)
+    lacking = {backend.name: backend.why_unavailable(target) for backend in asked}
+    able = tuple(backend for backend in asked if lacking[backend.name] is None)
+    if asked and not able:
+        reasons = "; ".join(f"backend {name!r}: {reason}" for name, reason in lacking.items())
+        raise TargetUnavailableError(f"nothing here compiles for {target.label}: {reasons}")
+    return able
 
 
 def named(name: str) -> Backend:

@@ -56,7 +56,7 @@ class Launcher(Protocol):
 
 
 class Backend(Protocol):
-    """A printer with its compiler. Stateless: the same program gives the same text, byte for byte."""
+    """A printer with its compiler. Stateless: the same program and target give the same text."""
 
     @property
     def name(self) -> str:
@@ -72,8 +72,15 @@ class Backend(Protocol):
         """Whether it makes kernels for such devices."""
         ...
 
-    def render(self, program: TileProgram, comment: str) -> str:
-        """The source text; `comment` (the schedule) stands at its top. Raises CompileError for what it cannot say."""
+    def why_unavailable(self, target: Target) -> str | None:
+        """What it lacks on this machine to compile for such a device, with the command that mends it; or None."""
+        ...
+
+    def render(self, program: TileProgram, comment: str, target: Target) -> str:
+        """The source text for a target; `comment` (the schedule) stands at its top.
+
+        Raises CompileError for what it cannot say.
+        """
         ...
 
     def compile(self, source: str, program: TileProgram, target: Target) -> Artefact:

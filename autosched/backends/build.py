@@ -23,14 +23,14 @@ def bound(record: TuningRecord) -> Schedule:
     return spaces.build(record.workload, record.target).bind(record.schedule)
 
 
-def render(schedule: Schedule) -> str:
-    """The source that this version generates for a bound schedule; it needs neither a compiler nor the device.
+def render(schedule: Schedule, target: Target) -> str:
+    """The source that this version generates for a bound schedule and a target; needs no compiler and no device.
 
     Raises:
         InputError: its backend is not installed.
         CompileError: its backend cannot print it.
     """
-    return backends.named(schedule.backend).render(schedule.program, schedule.one_line)
+    return backends.named(schedule.backend).render(schedule.program, schedule.one_line, target)
 
 
 def build(schedule: Schedule, target: Target, backend: Backend) -> Artefact:
@@ -40,7 +40,7 @@ def build(schedule: Schedule, target: Target, backend: Backend) -> Artefact:
         CompileError: the printer or the compiler refused it.
     """
     program = schedule.program
-    source = backend.render(program, schedule.one_line)
+    source = backend.render(program, schedule.one_line, target)
     artefact = backend.compile(source, program, target)
     facts = dataclasses.replace(artefact.facts, source=source_fingerprint(source, program))
     return dataclasses.replace(artefact, facts=facts)

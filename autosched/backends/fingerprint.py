@@ -13,9 +13,9 @@ from search_spaces import TileProgram
 from search_spaces.programs.statements import Load, Store, statements
 from search_spaces.programs.tile_program import Buffer, Kernel, Launch
 
-# What the lines of the comment begin with that printers place at the top: Triton's and LLVM's. It shows the schedule
-# and the loop nest, and its wording may change while the code stays.
-_COMMENT = ("#", ";")
+# What the lines of the comment begin with that printers place at the top: Triton's, LLVM's and CUDA's. It shows the
+# schedule and the loop nest, and its wording may change while the code stays.
+_COMMENT = ("#", ";", "//")
 # 64 bits: among a million kernels two share them with a chance of 3e-8.
 _DIGITS = 16
 

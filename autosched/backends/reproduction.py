@@ -28,19 +28,19 @@ def printed(record: TuningRecord) -> str:
     """
     schedule = bound(record)
     try:
-        return render(schedule)
+        return render(schedule, record.target)
     except CompileError as error:
         raise AutoschedError(f"{record.workload.label}: its schedule cannot be printed: {error}") from error
 
 
-def fingerprint_of(schedule: Schedule) -> str:
-    """The fingerprint of what this version prints for a bound schedule.
+def fingerprint_of(schedule: Schedule, target: Target) -> str:
+    """The fingerprint of what this version prints for a bound schedule and its target.
 
     Raises:
         InputError: its backend is not installed.
         CompileError: its backend cannot print it.
     """
-    return source_fingerprint(render(schedule), schedule.program)
+    return source_fingerprint(render(schedule, target), schedule.program)
 
 
 def why_not_reproduced(record: TuningRecord) -> str | None:
@@ -106,7 +106,7 @@ class Reproduction:
             schedule = space.bind(record.schedule)
             if reason := space.why_illegal(schedule):
                 return _Made(why_not=f"its schedule is no longer legal: {reason}")
-            return _Made(fingerprint_of(schedule))
+            return _Made(fingerprint_of(schedule, record.target))
         except InputError as error:
             return _Made(why_not=f"its schedule is no longer in the search space: {error}")
         except (AutoschedError, CompileError) as error:

@@ -1,26 +1,30 @@
-"""Search spaces of the backends that serve a target, each with its own limits."""
+"""Search spaces of backends that serve a target, each with its own limits."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import search_spaces
 from autosched import backends
+from autosched.backends.backend import Backend
 from search_spaces import SearchSpace, Target, Workload
 from search_spaces.schedules.limits import Limits
 
 
-def build(workload: Workload, target: Target) -> SearchSpace:
-    """The space of every schedule of the workload that some backend makes a kernel of.
+def build(workload: Workload, target: Target, makers: Iterable[Backend] | None = None) -> SearchSpace:
+    """The space of every schedule of the workload that a backend makes a kernel of: any that serves the target, or
+    those that are given.
 
     Raises:
         EmptySearchSpaceError: as `search_spaces.build`.
     """
-    return search_spaces.build(workload, target, _limits(target))
+    return search_spaces.build(workload, target, _limits(backends.for_target(target) if makers is None else makers))
 
 
 def why_no_schedule(workload: Workload, target: Target) -> str | None:
     """Why no kernel for the target can be made of the workload, or None: `search_spaces.why_no_schedule`."""
-    return search_spaces.why_no_schedule(workload, target, _limits(target))
+    return search_spaces.why_no_schedule(workload, target, _limits(backends.for_target(target)))
 
 
-def _limits(target: Target) -> dict[str, Limits]:
-    return {backend.name: backend.limits for backend in backends.for_target(target)}
+def _limits(makers: Iterable[Backend]) -> dict[str, Limits]:
+    return {backend.name: backend.limits for backend in makers}

@@ -17,6 +17,7 @@ from autosched.cli import bench, logs
 from autosched.cli.arguments import (
     INTERRUPTED,
     OPERATORS_EPILOG,
+    BackendName,
     Baselines,
     Commands,
     LogPath,
@@ -107,6 +108,7 @@ def tune_command(
     seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
     log: LogPath = None,
     policy: PolicyName = "cold",
+    backend: BackendName = None,
 ) -> None:
     """Search for the fastest kernel of an operator and write every trial to the log.
 
@@ -120,7 +122,17 @@ def tune_command(
     out = console()
     op = workload(operator, sizes)
     device = chosen_target(target, threads)
-    search = prepare(op, device, trials, strategy=strategy, cost_model=cost_model, seed=seed, log=log, policy=policy)
+    search = prepare(
+        op,
+        device,
+        trials,
+        strategy=strategy,
+        cost_model=cost_model,
+        seed=seed,
+        log=log,
+        policy=policy,
+        backend=backend,
+    )
     for remark in search.space.remarks:
         out.print(Text(remark), soft_wrap=True)
     try:
@@ -258,5 +270,5 @@ def print_result(result: TuneResult) -> None:
         for line in result.report.splitlines():
             out.print(Text(f"  {line}"), soft_wrap=True)
     if result.best:
-        out.print(Text(f"  {result.best.schedule.one_line}"), soft_wrap=True)
+        out.print(Text(f"  {result.best.backend}: {result.best.schedule.one_line}"), soft_wrap=True)
     out.print(Text(f"  log {result.log}"), soft_wrap=True)

@@ -75,6 +75,10 @@ LogPath = Annotated[
         "--log", help="The tuning log; by default autosched/tuning.jsonl under XDG_DATA_HOME, or else ~/.local/share."
     ),
 ]
+BackendName = Annotated[
+    str | None,
+    typer.Option("--backend", help="What makes the kernels: triton, cuda or llvm; by default all that can be used."),
+]
 PolicyName = Annotated[
     Policy,
     typer.Option(

@@ -31,7 +31,7 @@ from autosched.machine.timing import Policy
 from autosched.measuring import Limits, LocalMeasurer
 from autosched.measuring.local.kernel_check import check_once
 from autosched.measuring.worker_setups import DEFAULT_BACKEND
-from search_spaces import AutoschedError, OutOfMemoryError, Schedule, SearchSpace
+from search_spaces import AutoschedError, OutOfMemoryError, Schedule, SearchSpace, Target
 from tuning_logs import Measurement, TuningRecord
 
 _SEED = 0
@@ -77,7 +77,7 @@ def first_right(space: SearchSpace, schedules: Sequence[Schedule], like: TuningR
     """
     like = replace(like, workload=space.workload)
     for schedule in schedules:
-        source = _printed(schedule)
+        source = _printed(schedule, space.target)
         latency_s = None if source is None else checked_kernels().latency_s(_key(like, source))
         if latency_s is not None:
             return replace(like, schedule=schedule, measurement=Measurement("ok", (latency_s,)))
@@ -123,10 +123,10 @@ def _put_to_trial(measurer: LocalMeasurer, like: TuningRecord, schedule: Schedul
     return found
 
 
-def _printed(schedule: Schedule) -> str | None:
+def _printed(schedule: Schedule, target: Target) -> str | None:
     """The fingerprint of what this version prints for a schedule; None where it cannot."""
     try:
-        return fingerprint_of(schedule)
+        return fingerprint_of(schedule, target)
     except CompileError:
         return None
 

@@ -223,12 +223,15 @@ def load_kernel(record: TuningRecord, workload: Workload | None = None) -> Kerne
     Raises:
         InputError: its backend is not installed, or the schedule is not of the search space that this version derives
             for the workload.
-        AutoschedError: it cannot be compiled or loaded here, and the message is the compiler's or the driver's; or it
-            does not pass the check before its first use.
+        AutoschedError: its backend lacks something here, and the message says what; it cannot be compiled or loaded
+            here, and the message is the compiler's or the driver's; or it does not pass the check before its first use.
         OutOfMemoryError: there is no memory for the check.
     """
     schedule = bound(record)
     backend = backends.named(record.backend)
+    if reason := backend.why_unavailable(record.target):
+        label = f"{record.workload.label} on {record.target.label}"
+        raise AutoschedError(f"{label}: the kernel is of the backend {record.backend!r}: {reason}")
     try:
         artefact = build(schedule, record.target, backend)
         launcher = backend.load(artefact, schedule.program)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
-import importlib.util
 import os
 import platform
 import re
@@ -61,15 +60,15 @@ def resolve(target: str | Target | None) -> Target:
         TargetUnavailableError: the device is not here or cannot be used; the message says what is here.
     """
     if target is None:
-        return _usable(detect())
+        return detect()
     if isinstance(target, Target):
         return _same_device(target)
     if isinstance(target, str) and target.lower() == "cpu":
         return cpu_target()
     if isinstance(target, str) and target.lower() == "cuda":
-        return _usable(gpu_target())
+        return gpu_target()
     if isinstance(target, str) and torch.cuda.is_available() and _is_called(target, torch.cuda.get_device_name()):
-        return _usable(gpu_target())
+        return gpu_target()
     known = target_named(target)
     raise TargetUnavailableError(f"target {target!r} is {known.device}, {_what_is_here()}")
 
@@ -142,14 +141,6 @@ def _same_device(target: Target) -> Target:
         return target
     if not torch.cuda.is_available() or torch.cuda.get_device_name() != target.device:
         raise TargetUnavailableError(f"target {target.name!r} is {target.device}, {_what_is_here()}")
-    return _usable(target)
-
-
-def _usable(target: Target) -> Target:
-    if target.kind == "gpu" and importlib.util.find_spec("triton") is None:
-        raise TargetUnavailableError(
-            f"target {target.name!r} needs Triton, which is not installed (pip install triton)"
-        )
     return target
 
 

@@ -25,7 +25,7 @@ from autosched.backends.build import bound, render
 from autosched.machine import devices
 from autosched.machine.timing import POLICIES
 from autosched.measuring.local_measurer import LocalMeasurer
-from search_spaces import InputError, Schedule
+from search_spaces import InputError, Schedule, Target
 from tuning_logs import CHECK_FAILURES, Measurement, Status, TuningRecord
 
 # The statuses of candidates that should have worked. The others say no to a candidate in good order.
@@ -35,7 +35,7 @@ GUILTY: frozenset[Status] = frozenset(
 # The first so many of each status are kept: one shows the fault, a few show what they have in common, and the rarest
 # fault is not crowded out by the most frequent one.
 MOST_PER_STATUS = 5
-_SUFFIXES = {"triton": ".py", "llvm": ".ll"}
+_SUFFIXES = {"triton": ".py", "llvm": ".ll", "cuda": ".cu"}
 _RECORD = "record.json"
 _HASH_DIGITS = 12
 
@@ -92,7 +92,7 @@ def repeat(folder: str | os.PathLike[str]) -> Repeated:
     """
     record = _read(Path(folder))
     schedule = bound(dataclasses.replace(record, target=devices.resolve(record.target)))
-    source = _source(schedule)
+    source = _source(schedule, record.target)
     kept = next((path.read_text(encoding="utf-8") for path in Path(folder).glob("kernel.*")), "")
     policy = next(p for p in POLICIES if p == record.provenance.policy)
     with LocalMeasurer(record.target) as measurer:
@@ -106,7 +106,7 @@ def _write(place: Path, record: TuningRecord, schedule: Schedule) -> None:
     try:
         (draft / _RECORD).write_text(json.dumps(record.to_json(), indent=1), encoding="utf-8")
         kernel = draft / f"kernel{_SUFFIXES.get(record.backend, '.txt')}"
-        kernel.write_text(_source(schedule), encoding="utf-8")
+        kernel.write_text(_source(schedule, record.target), encoding="utf-8")
         (draft / "README.txt").write_text(_explanation(record, place), encoding="utf-8")
         draft.rename(place)
     except BaseException:
@@ -114,9 +114,9 @@ def _write(place: Path, record: TuningRecord, schedule: Schedule) -> None:
         raise
 
 
-def _source(schedule: Schedule) -> str:
+def _source(schedule: Schedule, target: Target) -> str:
     try:
-        return render(schedule)
+        return render(schedule, target)
     except (CompileError, InputError) as error:
         return f"{schedule.one_line}\ncannot be printed: {error}\n"
 

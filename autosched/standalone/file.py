@@ -19,7 +19,8 @@ from pathlib import Path
 
 import torch
 
-from autosched.backends.triton.language.scope import Identifiers
+from autosched.backends.printing.scope import Identifiers
+from autosched.backends.triton.language.scope import python_identifiers
 from autosched.backends.triton.source import is_gluon
 from autosched.checking.random_inputs import indexed_sizes
 from autosched.kernels.kernel import Kernel
@@ -201,7 +202,7 @@ def _compared(outputs: int) -> list[str]:
 
 
 def _names() -> Identifiers:
-    names = Identifiers()
+    names = python_identifiers()
     for name in _RESERVED:
         names.of(("reserved", name), name)
     return names

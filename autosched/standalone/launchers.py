@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from autosched.backends.triton.arguments import Descriptor
-from autosched.backends.triton.language.scope import Identifiers, call
+from autosched.backends.gpu.arguments import Descriptor
+from autosched.backends.printing.scope import call
+from autosched.backends.triton.language.scope import python_identifiers
 from autosched.backends.triton.source import is_gluon, kernel_arguments
 from search_spaces import Tensor, TileProgram, Workload
 from search_spaces.devices.warps import WARP_GROUP
@@ -46,7 +47,7 @@ def launcher(function: str, workload: Workload, made: Workload, program: TilePro
 
     The program is one of `made`, of the same key. `reserved`: names of the file that it uses.
     """
-    names = Identifiers()
+    names = python_identifiers()
     for name in (*reserved, ALLOCATE):
         names.of(("reserved", name), name)
     variables = {b.name: names.of(b.name, b.name) for b in program.buffers}
@@ -69,7 +70,7 @@ def launcher(function: str, workload: Workload, made: Workload, program: TilePro
 
 def entry(function: str, launched: str, workload: Workload, reserved: tuple[str, ...]) -> str:
     """The function that a file is for: it looks at its arguments, and calls `launched` once that has been checked."""
-    names = Identifiers()
+    names = python_identifiers()
     for name in reserved:
         names.of(("reserved", name), name)
     taken = [names.of(t.name, t.name) for t in workload.inputs]

@@ -19,7 +19,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from autosched.backends.formulas import FORMULAS
-from autosched.backends.triton.language.scope import Identifiers
+from autosched.backends.printing.scope import Identifiers
+from autosched.backends.triton.language.scope import python_identifiers
 from autosched.checking.reference import multiplied_factors, outside
 from search_spaces import Scan, Stage, Workload
 from search_spaces.workloads.expressions import expression as ex
@@ -103,7 +104,7 @@ def reference(function: str, workload: Workload) -> str:
 class _Reference:
     function: str
     workload: Workload
-    names: Identifiers = field(default_factory=Identifiers)
+    names: Identifiers = field(default_factory=python_identifiers)
     lines: list[str] = field(default_factory=list)
     axes: str = ""  # the line that the variables of axes were last defined by
 

@@ -22,7 +22,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from autosched.backends.triton.language.scope import Identifiers, call
+from autosched.backends.printing.scope import Identifiers, call
+from autosched.backends.triton.language.scope import python_identifiers
 from autosched.checking.random_inputs import indexed_sizes
 from autosched.standalone.aten import call_text, value_text
 from autosched.standalone.launchers import ALLOCATE, FIRST_CALL, Call, call_of, check, function_text
@@ -66,7 +67,7 @@ class TracedText:
     function: str
     launchers: Mapping[Call, str]
     reserved: tuple[str, ...]
-    names: Identifiers = field(default_factory=Identifiers)
+    names: Identifiers = field(default_factory=python_identifiers)
 
     def __post_init__(self) -> None:
         if not self.traced.arguments:
@@ -199,7 +200,7 @@ class TracedText:
         """The function's own graph, captured anew: it has never seen a kernel."""
         examples = [torch.empty_strided(s.shape, s.strides, dtype=_dtype(s)) for s in self.traced.arguments]
         captured = capture(self.traced.function, examples, scans=False)
-        names = Identifiers()
+        names = python_identifiers()
         for name in ("torch", "math", "operator", "exact", "device"):
             names.of(("reserved", name), name)
         placeholders = [n for n in captured.graph.nodes if n.op == "placeholder"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from autosched import backends
 from autosched.backends import spaces
-from autosched.backends.triton.language.scope import Identifiers
+from autosched.backends.printing.scope import Identifiers
 from autosched.backends.triton.source import print_module
 from autosched.machine import devices
 from autosched.machine.timing import Policy

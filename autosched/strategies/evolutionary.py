@@ -198,8 +198,8 @@ class _Selection:
 
 
 def _family(schedule: Schedule) -> Family:
-    """What schedules of one shape have in common: the sketch and the tiles."""
-    return (schedule.sketch, *(value for _, value in schedule.values if isinstance(value, tuple)))
+    """What schedules of one shape have in common: the backend, the sketch and the tiles."""
+    return (schedule.backend, schedule.sketch, *(value for _, value in schedule.values if isinstance(value, tuple)))
 
 
 def _differences(a: Schedule, b: Schedule) -> int:

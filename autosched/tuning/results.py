@@ -21,17 +21,18 @@ from tuning_logs.text import duration_text, ratio_text
 class TuneResult:
     """What a search found.
 
-    `best` is None when every trial failed. `trials_done` schedules were measured now, `trials_known` came from the log.
-    `failures` counts this run's failed trials by status, `all_failures` those of earlier runs too. `ladder` says how
-    many candidates each rung stopped, `work` where the time went, `wall_s` how long it took, the start of the workers
-    included; `disturbed` says what slowed the machine down meanwhile, if anything did. `ending` says why it stopped:
-    all was "known" before, the wanted number of "trials" was reached, the search space was "exhausted", or Ctrl-C
-    "interrupted" it.
+    `best` is None when every trial failed; `backends` are those whose kernels were tried. `trials_done` schedules were
+    measured now, `trials_known` came from the log. `failures` counts this run's failed trials by status, `all_failures`
+    those of earlier runs too. `ladder` says how many candidates each rung stopped, `work` where the time went, `wall_s`
+    how long it took, the start of the workers included; `disturbed` says what slowed the machine down meanwhile, if
+    anything did. `ending` says why it stopped: all was "known" before, the wanted number of "trials" was reached, the
+    search space was "exhausted", or Ctrl-C "interrupted" it.
     """
 
     workload: Workload
     target: Target
     best: TuningRecord | None
+    backends: tuple[str, ...]
     trials_done: int
     trials_known: int
     failures: tuple[tuple[str, int], ...]
@@ -78,6 +79,7 @@ class TuneResult:
 
     def __str__(self) -> str:
         best = duration_text(self.best.measurement.latency_s) if self.best else "no kernel"
+        maker = f" by {self.best.backend}" if self.best and len(self.backends) > 1 else ""
         against = f", {ratio_text(self.speedup, self.speedup_interval)} the library" if self.speedup else ""
         failed = "".join(f", {n} {status}" for status, n in self.failures)
         why: dict[Ending, str] = {
@@ -87,7 +89,7 @@ class TuneResult:
             "interrupted": f"interrupted after {self.trials_done} trials, {self.trials_known} known before; "
             "run it again to go on",
         }
-        return f"{self.workload.label} on {self.target.label}: {best}{against} ({why[self.ending]}{failed})"
+        return f"{self.workload.label} on {self.target.label}: {best}{maker}{against} ({why[self.ending]}{failed})"
 
 
 @dataclass(frozen=True, repr=False)

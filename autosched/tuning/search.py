@@ -20,7 +20,7 @@ from autosched.measuring import Measurer, repro
 from autosched.strategies import Strategy
 from autosched.tuning.interruption import Interruption
 from autosched.tuning.progress import OnProgress, Phase, Progress
-from search_spaces import InputError, Schedule, SearchSpace
+from search_spaces import InputError, Schedule, SearchSpace, Target
 from tuning_logs import CompileFacts, Measurement, Provenance, TuningLog, TuningRecord
 from tuning_logs.ranking import best_of, standing
 
@@ -245,7 +245,7 @@ class Search:
         provenance = dataclasses.replace(
             self.provenance, unix_s=time.time(), trial=trial, finals=finals, propose_s=propose_s
         )
-        told = _telling_source(measurement, schedule)
+        told = _telling_source(measurement, schedule, self.space.target)
         return TuningRecord(self.space.workload, self.space.target, schedule, told, provenance)
 
     def _log(self, records: Sequence[TuningRecord]) -> None:
@@ -286,7 +286,7 @@ class Search:
         return (now - self._first_trial_s) / (done - 1) * (self.wanted - self.known) if done > 1 else None
 
 
-def _telling_source(measurement: Measurement, schedule: Schedule) -> Measurement:
+def _telling_source(measurement: Measurement, schedule: Schedule, target: Target) -> Measurement:
     """The measurement with the fingerprint of what was compiled, which a compiler that failed does not tell.
 
     It is that of what is printed here. What cannot be printed stays without, and so does what only the workers can.
@@ -294,7 +294,7 @@ def _telling_source(measurement: Measurement, schedule: Schedule) -> Measurement
     if measurement.source is not None:
         return measurement
     try:
-        source = fingerprint_of(schedule)
+        source = fingerprint_of(schedule, target)
     except (CompileError, InputError):
         return measurement
     facts = measurement.facts or CompileFacts(seconds=0.0)

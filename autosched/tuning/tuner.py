@@ -12,7 +12,7 @@ from typing import overload
 import numpy as np
 
 import cost_models
-from autosched import strategies
+from autosched import backends, strategies
 from autosched.backends import spaces
 from autosched.backends.generator import generator_hash
 from autosched.backends.reproduction import Reproduction
@@ -48,6 +48,7 @@ def tune(
     log: str | os.PathLike[str] | None = ...,
     policy: Policy = ...,
     measurer: Measurer | None = ...,
+    backend: str | None = ...,
     on_progress: OnProgress | None = ...,
 ) -> TuneResult: ...
 
@@ -64,6 +65,7 @@ def tune(
     log: str | os.PathLike[str] | None = ...,
     policy: Policy = ...,
     measurer: Measurer | None = ...,
+    backend: str | None = ...,
     on_progress: OnProgress | None = ...,
 ) -> TracedTuneResult: ...
 
@@ -79,6 +81,7 @@ def tune(
     log: str | os.PathLike[str] | None = None,
     policy: Policy = "cold",
     measurer: Measurer | None = None,
+    backend: str | None = None,
     on_progress: OnProgress | None = None,
 ) -> TuneResult | TracedTuneResult:
     """Search for the fastest kernel of `op`, writing every trial to the log; for each of a traced function's kernels.
@@ -92,13 +95,14 @@ def tune(
     `strategy` is a name ("evolutionary", "random", "exhaustive"), or what makes one for every search: the class of a
     strategy of your own, or a function of a search space, a cost model and a random generator. `cost_model` is a name
     ("xgboost", "roofline", "random"), or a model of your own or one that was loaded, which the search then trains.
-    `measurer` stands in for that of this process, whose workers stay for the next call, until the process ends or calls
-    `close`. `on_progress` is called after every trial. Ctrl-C ends the search when what is being measured has ended; a
-    second one, at once.
+    `backend` makes the kernels, "triton", "cuda" or "llvm"; by default all that are here and make any for the target,
+    and which one makes a kernel is a choice of the search. `measurer` stands in for that of this process, whose workers
+    stay for the next call, until the process ends or calls `close`. `on_progress` is called after every trial. Ctrl-C
+    ends the search when what is being measured has ended; a second one, at once.
 
     Raises:
         InputError: an argument is not allowed. Nothing was written.
-        TargetUnavailableError: this machine cannot run kernels for the target.
+        TargetUnavailableError: this machine cannot run kernels for the target, or not compile them.
         EmptySearchSpaceError: no schedule is legal.
         LogError: the log cannot be read or written, or has no folder.
     """
@@ -113,6 +117,7 @@ def tune(
             log=log,
             policy=policy,
             measurer=measurer,
+            backend=backend,
             on_progress=on_progress,
         )
         cut = op.for_target(_device(target, measurer is not None))
@@ -126,6 +131,7 @@ def tune(
         seed=seed,
         log=log,
         policy=policy,
+        backend=backend,
         measured_elsewhere=measurer is not None,
     )
     search.on_progress = on_progress
@@ -159,6 +165,7 @@ def prepare(
     seed: int,
     log: str | os.PathLike[str] | None,
     policy: Policy,
+    backend: str | None = None,
     measured_elsewhere: bool = False,
 ) -> Search:
     """The first part of `tune`: everything that can be refused is checked, and nothing measured.
@@ -177,7 +184,7 @@ def prepare(
     tuning_log = TuningLog(written_log_path(log))
     device = _device(target, measured_elsewhere)
     check_timing(policy, device)
-    space = spaces.build(op, device)
+    space = spaces.build(op, device, backends.usable(device, backend))
     # Raises where no schedule is legal, whatever the strategy would make of that.
     space.sample(np.random.default_rng(seed))
     model = cost_models.create(cost_model, seed)
@@ -223,6 +230,7 @@ def _result(search: Search, ending: Ending, begin: float) -> TuneResult:
         workload=search.space.workload,
         target=search.space.target,
         best=search.best,
+        backends=tuple(search.space.backends),
         trials_done=len(search.trials),
         trials_known=search.known_before,
         failures=search.failures,

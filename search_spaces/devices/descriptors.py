@@ -21,6 +21,8 @@ DESCRIPTOR_ALIGNMENT_BYTES = 16
 
 def why_not_describable(tensor: Tensor | Buffer) -> str | None:
     """Why no descriptor describes the tensor, or None when one does."""
+    if not tensor.shape:
+        return "it has no dimensions; descriptors need one"
     strides = tensor.effective_strides if isinstance(tensor, Tensor) else tensor.strides
     size = dtype(tensor.dtype).bytes
     *outer, inner = zip(tensor.shape, strides, strict=True)
@@ -42,9 +44,11 @@ def why_not_storable(tensor: Tensor | Buffer) -> str | None:
     What is read beyond the end of a row is 0, but what is written of it is whole pieces of 16 bytes: seen on an H200,
     where a row of 31 float16 was written with the element behind it, and one of 17 int8 with fifteen.
     """
-    row = tensor.shape[-1] * dtype(tensor.dtype).bytes
-    if (reason := why_not_describable(tensor)) or row % DESCRIPTOR_ALIGNMENT_BYTES == 0:
+    if reason := why_not_describable(tensor):
         return reason
+    row = tensor.shape[-1] * dtype(tensor.dtype).bytes
+    if row % DESCRIPTOR_ALIGNMENT_BYTES == 0:
+        return None
     return (
         f"a row of {tensor.shape[-1]} {tensor.dtype} has {row} bytes; "
         f"descriptors write multiples of {DESCRIPTOR_ALIGNMENT_BYTES}"

@@ -238,9 +238,12 @@ class SearchSpace:
         return a
 
     def seeds(self) -> list[Schedule]:
-        """The legal ones of the points that sketches propose to try first, by every backend."""
+        """The legal ones of the points that sketches propose to try first, those of the best backend before others.
+
+        So a search of few trials finds by several backends what it finds by the first alone.
+        """
         proposed = [(sketch, values) for sketch in self.sketches for values in sketch.seeds]
-        found = [self._as_deep_as_fits(*point, name) for point in proposed for name in self.backends]
+        found = [self._as_deep_as_fits(*point, name) for name in self.backends for point in proposed]
         return [s for s in dict.fromkeys(found) if self.why_illegal(s) is None]
 
     def _as_deep_as_fits(self, sketch: Sketch, values: Values, backend: str) -> Schedule:

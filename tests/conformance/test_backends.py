@@ -56,7 +56,7 @@ def test_every_backend_serves_a_target() -> None:
 @pytest.mark.parametrize(("backend", "target", "workload"), CASES)
 def test_the_same_schedule_prints_the_same_text(backend: Backend, target: Target, workload: Workload) -> None:
     for schedule in drawn(backend, target, workload):
-        assert backend.render(schedule.program, "c") == type(backend)().render(schedule.program, "c")
+        assert backend.render(schedule.program, "c", target) == type(backend)().render(schedule.program, "c", target)
 
 
 @pytest.mark.parametrize(("backend", "target", "workload"), CASES)
@@ -64,7 +64,7 @@ def test_the_comment_stands_in_the_text_and_not_in_its_fingerprint(
     backend: Backend, target: Target, workload: Workload
 ) -> None:
     program = drawn(backend, target, workload)[0].program
-    texts = [backend.render(program, comment) for comment in ("the schedule", "its other name")]
+    texts = [backend.render(program, comment, target) for comment in ("the schedule", "its other name")]
     assert "the schedule" in texts[0].splitlines()[0]
     assert len({source_fingerprint(text, program) for text in texts}) == 1 < len(set(texts))
 
@@ -72,7 +72,7 @@ def test_the_comment_stands_in_the_text_and_not_in_its_fingerprint(
 @pytest.mark.parametrize(("backend", "target", "workload"), CASES)
 def test_what_is_compiled_names_its_backend_and_travels(backend: Backend, target: Target, workload: Workload) -> None:
     program = drawn(backend, target, workload)[-1].program
-    source = backend.render(program, "c")
+    source = backend.render(program, "c", target)
     artefact = backend.compile(source, program, target)
     assert (artefact.backend, artefact.source) == (backend.name, source)
     assert pickle.loads(pickle.dumps(artefact)) == artefact
@@ -84,7 +84,7 @@ def test_what_is_loaded_computes_the_workload(backend: Backend, target: Target, 
     expected = expect(workload, inputs)
     for schedule in drawn(backend, target, workload):
         program = schedule.program
-        launcher = backend.load(backend.compile(backend.render(program, ""), program, target), program)
+        launcher = backend.load(backend.compile(backend.render(program, "", target), program, target), program)
         called, launched = ([empty(t, "cpu").fill_(torch.nan) for t in workload.outputs] for _ in range(2))
         launcher([*inputs, *called])
         launcher.launch([t.data_ptr() for t in (*inputs, *launched)])

@@ -154,7 +154,7 @@ def test_every_structure_is_computed_by_machine_code(workload: Workload) -> None
     for sketch in space.sketches:
         for schedule in samples(space, sketch.name, 2):
             program = schedule.program
-            launcher = backend.load(backend.compile(backend.render(program, ""), program, target), program)
+            launcher = backend.load(backend.compile(backend.render(program, "", target), program, target), program)
             got = [torch.full(o.shape, 7, dtype=torch_dtype(o.dtype)) for o in workload.outputs]
             launcher([*inputs, *got])
             launcher.unload()
@@ -173,7 +173,7 @@ def test_every_structure_is_computed_by_printed_triton(triton_interpreter, workl
     given = {t.name: x.numpy() for t, x in zip(workload.inputs, inputs, strict=True)}
     for sketch in space.sketches:
         for schedule in samples(space, sketch.name, 2):
-            source = backend.render(schedule.program, "")
+            source = backend.render(schedule.program, "", TARGETS["h200"])
             check(workload, inputs, triton_interpreter.run_all(source, schedule.program, given), schedule)
 
 

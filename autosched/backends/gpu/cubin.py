@@ -1,4 +1,4 @@
-"""What a cubin says of its kernels: registers and stack frame. Read from the ELF, no tool needed."""
+"""What a cubin says of its kernels: registers, stack frame, shared memory. Read from the ELF, no tool needed."""
 
 from __future__ import annotations
 
@@ -13,14 +13,23 @@ _ATTRIBUTE_FRAME_SIZE = 0x11
 _SVAL_HEADER = struct.Struct("<BBH")
 _PAIR = struct.Struct("<II")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
+# Shared memory that a kernel declares has a section of its size and without contents. From compute capability 9.0 on
+# that includes what CUDA reserves of every block, 1 KiB, and a section of this name says so.
+_SHARED, _RESERVED = ".nv.shared.", ".nv.shared.reserved.0"
+_RESERVED_BYTES = 1024
 
 
 @dataclass(frozen=True)
 class CubinFacts:
-    """The largest figures of the kernels in a cubin; `frame_bytes` is local memory per thread, where spills go."""
+    """The largest figures of the kernels in a cubin.
+
+    `frame_bytes` is local memory per thread, where spills go; `shared_bytes` is the shared memory that is declared with
+    a size, beside which a launch may ask for more.
+    """
 
     registers: int
     frame_bytes: int
+    shared_bytes: int
 
 
 def read_cubin(cubin: bytes) -> CubinFacts:
@@ -29,15 +38,19 @@ def read_cubin(cubin: bytes) -> CubinFacts:
     Raises:
         ValueError: not a 64-bit little-endian ELF file.
     """
-    facts = _attributes(b"".join(body for name, body in _sections(cubin) if name == ".nv.info"))
+    sections = _sections(cubin)
+    facts = _attributes(b"".join(cubin[at : at + size] for name, at, size in sections if name == ".nv.info"))
+    shared = [size for name, _, size in sections if name.startswith(_SHARED) and name != _RESERVED]
+    reserved = _RESERVED_BYTES if any(name == _RESERVED for name, _, _ in sections) else 0
     return CubinFacts(
         registers=max(facts.get(_ATTRIBUTE_REGISTERS, [0])),
         frame_bytes=max(facts.get(_ATTRIBUTE_FRAME_SIZE, [0])),
+        shared_bytes=max(max(shared, default=0) - reserved, 0),
     )
 
 
-def _sections(elf: bytes) -> list[tuple[str, bytes]]:
-    """Name and contents of every section."""
+def _sections(elf: bytes) -> list[tuple[str, int, int]]:
+    """Name, place and size of every section."""
     if elf[:6] != b"\x7fELF\x02\x01":
         raise ValueError(f"expected a 64-bit little-endian ELF file, got one that starts with {elf[:6]!r}")
     (table,) = struct.unpack_from("<Q", elf, 0x28)
@@ -48,7 +61,7 @@ def _sections(elf: bytes) -> list[tuple[str, bytes]]:
     for name, _, _, _, offset, size, *_ in headers:
         start = names + name
         text = elf[start : elf.index(b"\0", start)].decode()
-        found.append((text, elf[offset : offset + size]))
+        found.append((text, offset, size))
     return found
 
 

@@ -14,8 +14,8 @@ class TensorMap:
     """A tensor descriptor that a kernel takes: a map of a buffer whose tiles have `box` elements.
 
     `shape` and `strides` in elements, the last stride being 1; `swizzle`: the driver's CUtensorMapSwizzle, by number.
-    The kernel's parameters are the map itself, 128 bytes by value, then the shape, 32 bits each, then the strides, 64
-    bits each.
+    The kernel's parameters are the map itself, 128 bytes by value, and, with `sizes_follow` (Triton's), the shape, 32
+    bits each, then the strides, 64 bits each.
     """
 
     buffer: str
@@ -24,6 +24,7 @@ class TensorMap:
     strides: tuple[int, ...]
     box: tuple[int, ...]
     swizzle: int
+    sizes_follow: bool = True
 
 
 @dataclass(frozen=True)
@@ -62,4 +63,6 @@ def _kernel(data: dict[str, Any]) -> CudaKernel:
 
 def _map(data: dict[str, Any]) -> TensorMap:
     tuples = {name: tuple(data[name]) for name in ("shape", "strides", "box")}
-    return TensorMap(data["buffer"], data["dtype"], swizzle=data["swizzle"], **tuples)
+    return TensorMap(
+        data["buffer"], data["dtype"], swizzle=data["swizzle"], sizes_follow=data["sizes_follow"], **tuples
+    )

@@ -24,6 +24,7 @@ from cuda.bindings import driver
 from autosched.backends.backend import LoadError
 from autosched.backends.gpu.kernel import CudaKernel
 from autosched.backends.gpu.parameters import CallMemory, ParameterLayout
+from autosched.backends.gpu.tensor_maps import driver_version
 from autosched.machine.torch_internals import allocator, current_device, current_stream
 from search_spaces import OutOfMemoryError, TileProgram
 from search_spaces.devices.warps import WARP
@@ -65,11 +66,11 @@ class CudaLauncher:
     it. The launcher, whose code the graph then runs, must outlive it. Threads may call it at the same time.
     """
 
-    def __init__(self, program: TileProgram, cubins: Sequence[bytes], kernels: Sequence[CudaKernel]) -> None:
-        """Load the cubins.
+    def __init__(self, program: TileProgram, images: Sequence[bytes], kernels: Sequence[CudaKernel]) -> None:
+        """Load the code of every kernel, a cubin or PTX that ends with a zero byte; several may share one.
 
         Raises:
-            LoadError: the device refuses a cubin.
+            LoadError: the device refuses it.
             OutOfMemoryError: it has too little memory for the workspaces of a call.
         """
         # Any call of torch's runtime makes the device's primary context current in this thread.
@@ -81,7 +82,8 @@ class CudaLauncher:
         self._idle: list[_Call] = []
         self._kernels = tuple(kernels)
         try:
-            self._functions = [self._load_function(c, k) for c, k in zip(cubins, kernels, strict=True)]
+            modules = {image: self._load_module(image) for image in dict.fromkeys(images)}
+            self._functions = [_function_of(modules[i], k) for i, k in zip(images, kernels, strict=True)]
             self._layout = ParameterLayout(program, kernels)
             size = (self._layout.workspace_bytes,)
             self._allocate = allocator(size, (1,), torch.uint8, torch.device("cuda", self._device))
@@ -171,27 +173,39 @@ class CudaLauncher:
             raise RuntimeError("this launcher was unloaded; load the artefact again")
         return _Call(self._layout, self._kernels, self._functions)
 
-    def _load_function(self, cubin: bytes, kernel: CudaKernel) -> Any:
-        (device,) = _loaded(driver.cuCtxGetDevice())
-        optin = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
-        (limit,) = _loaded(driver.cuDeviceGetAttribute(optin, device))
-        if kernel.shared_bytes > limit:
-            raise LoadError(f"{kernel.name} needs {kernel.shared_bytes} bytes of shared memory; the device has {limit}")
-        (module,) = _loaded(driver.cuModuleLoadData(cubin))
+    def _load_module(self, image: bytes) -> Any:
+        status, module = driver.cuModuleLoadData(image)
+        if status == driver.CUresult.CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
+            major, minor = driver_version() // 1000, driver_version() % 1000 // 10
+            raise LoadError(
+                f"the driver takes PTX of CUDA {major}.{minor} and older, and this is newer; expected a newer"
+                f' driver, or an NVRTC as old: pip install "nvidia-cuda-nvrtc<={major}.{minor}.999"'
+            )
+        _loaded((status, module))
         self._modules.append(module)
-        (function,) = _loaded(driver.cuModuleGetFunction(module, kernel.name.encode()))
-        attribute = driver.CUfunction_attribute
-        threads = kernel.num_warps * WARP
-        (most,) = _loaded(driver.cuFuncGetAttribute(attribute.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, function))
-        if threads > most:
-            raise LoadError(f"{kernel.name} needs {threads} threads per block; its registers allow {most}")
-        if kernel.shared_bytes > _SHARED_WITHOUT_ASKING:
-            dynamic = attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            _loaded(driver.cuFuncSetAttribute(function, dynamic, kernel.shared_bytes))
-        if kernel.num_ctas > _PORTABLE_CLUSTER:
-            large = attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
-            _loaded(driver.cuFuncSetAttribute(function, large, 1))
-        return function
+        return module
+
+
+def _function_of(module: Any, kernel: CudaKernel) -> Any:
+    """A kernel of loaded code, allowed what its launch needs."""
+    (device,) = _loaded(driver.cuCtxGetDevice())
+    optin = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+    (limit,) = _loaded(driver.cuDeviceGetAttribute(optin, device))
+    if kernel.shared_bytes > limit:
+        raise LoadError(f"{kernel.name} needs {kernel.shared_bytes} bytes of shared memory; the device has {limit}")
+    (function,) = _loaded(driver.cuModuleGetFunction(module, kernel.name.encode()))
+    attribute = driver.CUfunction_attribute
+    threads = kernel.num_warps * WARP
+    (most,) = _loaded(driver.cuFuncGetAttribute(attribute.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, function))
+    if threads > most:
+        raise LoadError(f"{kernel.name} needs {threads} threads per block; its registers allow {most}")
+    if kernel.shared_bytes > _SHARED_WITHOUT_ASKING:
+        dynamic = attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        _loaded(driver.cuFuncSetAttribute(function, dynamic, kernel.shared_bytes))
+    if kernel.num_ctas > _PORTABLE_CLUSTER:
+        large = attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+        _loaded(driver.cuFuncSetAttribute(function, large, 1))
+    return function
 
 
 def _launch_of(kernel: CudaKernel) -> Any:

@@ -58,7 +58,7 @@ class ParameterLayout:
         for described in kernel.maps:
             self.maps.append(_MapParameter(number, len(slots), self._slot[described.buffer], EncodedMaps(described)))
             first = len(self.values)
-            self.values += [*described.shape, *described.strides]
+            self.values += [*described.shape, *described.strides] if described.sizes_follow else []
             # A call puts the map in the place of null.
             slots += [self._null, *range(first, len(self.values))]
         hidden = [self._null + 1 + number, *[self._null] * kernel.hidden_parameters]

@@ -74,7 +74,7 @@ class EncodedMaps:
         self._steps = (ctypes.c_uint32 * rank)(*[1] * rank)
         self._described, self._rank = described, rank
         reach = size + sum((n - 1) * stride for n, stride in zip(described.shape, strides, strict=True))
-        self._wrong_bit = reach < _SMALL_BYTES and _driver_version() <= _LAST_WRONG_DRIVER
+        self._wrong_bit = reach < _SMALL_BYTES and driver_version() <= _LAST_WRONG_DRIVER
         self._known: dict[int, EncodedMap] = {}
 
     def at(self, address: int) -> EncodedMap:
@@ -122,7 +122,8 @@ def _function(name: str) -> Any:
     return ctypes.CFUNCTYPE(number, *kinds)(int(address))
 
 
-def _driver_version() -> int:
+def driver_version() -> int:
+    """The CUDA that the driver is of: 13000 for 13.0."""
     status, version = driver.cuDriverGetVersion()
     # An unknown one is treated like an old one: without the bit a map is right, too.
     return int(version) if status == driver.CUresult.CUDA_SUCCESS else 0

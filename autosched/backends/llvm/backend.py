@@ -35,7 +35,10 @@ class LlvmBackend:
     def serves(self, target: Target) -> bool:
         return target.kind == "cpu"
 
-    def render(self, program: TileProgram, comment: str) -> str:
+    def why_unavailable(self, target: Target) -> str | None:
+        return None
+
+    def render(self, program: TileProgram, comment: str, target: Target) -> str:
         return print_program(program, comment)
 
     def compile(self, source: str, program: TileProgram, target: Target) -> Artefact:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from collections.abc import Sequence
 
@@ -24,8 +25,12 @@ class TritonBackend:
     def serves(self, target: Target) -> bool:
         return target.kind == "gpu"
 
-    def render(self, program: TileProgram, comment: str) -> str:
-        """Triton source: a function per kernel. Raises CompileError for what Triton cannot say."""
+    def why_unavailable(self, target: Target) -> str | None:
+        found = importlib.util.find_spec("triton") is not None
+        return None if found else "Triton is not installed; expected it: pip install triton"
+
+    def render(self, program: TileProgram, comment: str, target: Target) -> str:
+        """Triton source, the same for every GPU: a function per kernel. Raises CompileError for what it cannot say."""
         return print_module(program, comment)
 
     def compile(self, source: str, program: TileProgram, target: Target) -> Artefact:

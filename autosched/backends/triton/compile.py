@@ -19,7 +19,7 @@ from triton.compiler import ASTSource
 from triton.experimental.gluon._runtime import GluonASTSource
 
 from autosched.backends.backend import CompileError
-from autosched.backends.triton.arguments import Arguments, Descriptor
+from autosched.backends.gpu.arguments import Arguments, Descriptor
 from autosched.backends.triton.gluon.compile import descriptor_type, first_warps
 from search_spaces.devices.target import Target
 from search_spaces.devices.warps import WARP

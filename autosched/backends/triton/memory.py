@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from autosched.backends.triton.arguments import Descriptor, arguments, described, descriptor, loading_descriptor
+from autosched.backends.gpu.arguments import Descriptor, arguments, described, descriptor, loading_descriptor
+from autosched.backends.printing.scope import Block, Identifiers, call
 from autosched.backends.triton.language import operators
 from autosched.backends.triton.language.index import Indexing
-from autosched.backends.triton.language.scope import Block, Identifiers, call
 from autosched.backends.triton.language.tiles import TRITON_TYPES, Tiles
 from search_spaces.programs.statements import Gather, Load, Store
 from search_spaces.programs.tile_program import Kernel, TileProgram

@@ -1,7 +1,7 @@
 """Tile programs as Triton source: one `@triton.jit` function per kernel, every size a constant.
 
 The text is a pure function of the program and the comment. It runs on Triton 3.6 to 3.9: plain pointers and tensor
-descriptors, no block pointers. Arguments of a kernel are pointers, then descriptors (see `triton.arguments`).
+descriptors, no block pointers. Arguments of a kernel are pointers, then descriptors (see `gpu.arguments`).
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from autosched.backends.backend import CompileError
+from autosched.backends.printing.scope import Block, Scope, call
 from autosched.backends.triton.language import operators
 from autosched.backends.triton.language.folds import folded_tiles
 from autosched.backends.triton.language.grid import print_grid, stream_iterations
 from autosched.backends.triton.language.index import Along, Indexing, expand
 from autosched.backends.triton.language.loops import turns
-from autosched.backends.triton.language.scope import Block, Identifiers, Scope, call, identifier
+from autosched.backends.triton.language.scope import identifier, python_identifiers
 from autosched.backends.triton.language.tiles import TRITON_LAYOUTS, TRITON_TYPES, Layouts, Tiles, constant
 from autosched.backends.triton.memory import TRITON_MOVES, MemoryPrinter, Parameters, TileMoves
 from search_spaces.programs.statements import (
@@ -71,7 +72,7 @@ class KernelPrinter:
         self._extents = loop_extents(kernel)
         self.root = Scope(variables=frozenset())
         self.block = Block(self.root)
-        identifiers = Identifiers()
+        identifiers = python_identifiers()
         for name in own:
             # It may be a variable of the grid too.
             identifiers.of(("variable", name), name)

@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autosched.backends.backend import CompileError
-from autosched.backends.triton.arguments import Arguments, arguments
+from autosched.backends.gpu.arguments import Arguments, arguments
+from autosched.backends.printing.exponentials import with_cheaper_exponentials
 from autosched.backends.triton.gluon import printer as products
 from autosched.backends.triton.gluon.walks import printer as walks
 from autosched.backends.triton.language import operators
-from autosched.backends.triton.language.exponentials import with_cheaper_exponentials
 from autosched.backends.triton.printer import KernelPrinter, function_name
 from autosched.backends.triton.specialized_walks import is_specialized_walk
 from search_spaces.programs.statements import Map, Reduce, Scan, statements

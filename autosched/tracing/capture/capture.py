@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch._C._functorch import is_functorch_wrapped_tensor
 from torch._decomp import core_aten_decompositions, get_decompositions
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.export import exported_program
@@ -32,7 +33,7 @@ from autosched.tracing.capture.graph_rewriting import (
 )
 from autosched.tracing.capture.scans import scans_kept
 from autosched.tracing.capture.structure import Structure, flattened
-from autosched.tracing.capture.user_lines import why_not_captured
+from autosched.tracing.capture.user_lines import user_line, why_not_captured
 from search_spaces import InputError
 
 _aten = torch.ops.aten
@@ -115,11 +116,14 @@ def capture(function: Callable[..., Any], inputs: Sequence[Tensor], scans: bool 
             # What is given twice, or is a parameter of the module as well, would become one input of the graph.
             apart = tuple(t.detach() for t in inputs)
             exported = torch.export.export(_module(function, records), apart, strict=False)
+            _check_followed(exported, function)
             # Decompositions keep elements, not always their order in memory.
             strides = [strides_of(n.meta["val"]) for n in _returned(exported.graph) if isinstance(n, fx.Node)]
             reshape_instead_of_view(exported.graph)
             padded_with_signs(exported.graph)
             exported = decomposed(exported)
+        except InputError:
+            raise
         except Exception as error:
             # torch.export raises whatever the function, or one of its own layers, does.
             raise InputError(f"{name_of(function)} cannot be captured{why_not_captured(error)}") from error
@@ -142,6 +146,23 @@ def capture(function: Callable[..., Any], inputs: Sequence[Tensor], scans: bool 
     tensors = {node: tensor for node, (_, tensor) in named.items()}
     names = {node: name for node, (name, _) in named.items()}
     return Captured(exported.graph, {**tensors, **modules}, structure, laid_out, tuple(strides), names)
+
+
+def _check_followed(exported: torch.export.ExportedProgram, function: Callable[..., Any]) -> None:
+    """Raise InputError where a gradient is taken by `torch.func`: torch.export takes what that wraps for constants,
+    which are gone, and decompositions of these may end the process.
+    """
+    gone = {name for name, held in exported.constants.items() if is_functorch_wrapped_tensor(held)}
+    given = {s.arg.name for s in exported.graph_signature.input_specs if s.target in gone}
+    using = [n for n in exported.graph.nodes if given & {x.name for x in n.all_input_nodes}]
+    if using:
+        called = modules_of(exported.graph_module, exported.graph).values()
+        within = (n for m in called if isinstance(m, fx.GraphModule) for n in m.graph.nodes)
+        line = next(filter(None, map(user_line, (*using, *within))), "")
+        raise InputError(
+            f"{name_of(function)} cannot be captured{f' ({line})' if line else ''}: it takes a gradient by torch.func, "
+            "which torch.export does not follow; expected a function without it (backward=True traces its gradient)"
+        )
 
 
 def modules_of(owner: torch.nn.Module, graph: fx.Graph) -> dict[str, torch.nn.Module]:

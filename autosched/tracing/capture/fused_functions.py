@@ -50,8 +50,12 @@ def _scaled_dot_product_attention(
         return None
     if enable_gqa:
         key, value = (t.repeat_interleave(query.size(-3) // t.size(-3), -3) for t in (key, value))
-    factor = 1 / math.sqrt(query.size(-1)) if scale is None else scale
+    # Heads of no size have scores of 0, however they are scaled.
+    factor = 1 / math.sqrt(query.size(-1) or 1) if scale is None else scale
     scores = _scores(query, key) * factor
+    if not key.size(-2):
+        # Sums of nothing, as without a mask: a softmax has no largest score to begin with.
+        attn_mask, is_causal = None, False
     if is_causal:
         seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
         scores = scores.masked_fill(~seen, -math.inf)

@@ -1,6 +1,6 @@
 """One kernel of a traced function: from values to a workload.
 
-Elements are pulled from the output: its element at index (i, j) is an expression of elements of what it is computed
+Pulled are pulled from the output: its element at index (i, j) is an expression of elements of what it is computed
 from, and so on down to tensors that are in memory. Views only change the index on the way. What is in memory is read
 through strided views of its own, by plain axes where its strides allow that and the index is never outside; axes that
 all tensors walk alike become one.
@@ -15,8 +15,9 @@ from autosched.tracing.fusion.axis_merging import merged_axes, reading
 from autosched.tracing.fusion.chained_stages import chained
 from autosched.tracing.fusion.common_axes import index_among
 from autosched.tracing.fusion.shared_reads import with_shared_reads
-from autosched.tracing.values.elements import ROW, Elements, Fusing, NotOneKernelError, axes_in
+from autosched.tracing.values.elements import element
 from autosched.tracing.values.narrowing import narrowed
+from autosched.tracing.values.pulled import ROW, Fusing, NotOneKernelError, Pulled, axes_in
 from autosched.tracing.values.reads import at_its_axes
 from autosched.tracing.values.tensor_reads import TensorRead, ViewOf, view_of
 from autosched.tracing.values.values import Index, Source, Value
@@ -60,7 +61,7 @@ def assemble(values: Sequence[Value], stored: Mapping[Value, tuple[int, ...]], n
     cuts: dict[str, int] = {}
     reached: set[Value] = set()
     while True:
-        pulled = Elements(stored, cuts, fusing)
+        pulled = Pulled(stored, cuts, fusing)
         try:
             return _Assembly(tuple(values), pulled).assembled(name)
         except AxisCutError as cut:
@@ -82,7 +83,7 @@ class _Assembly:
     """
 
     values: tuple[Value, ...]
-    pulled: Elements
+    pulled: Pulled
     indices: dict[Value, Index] = field(default_factory=dict)
     outputs: dict[Value, str] = field(default_factory=dict)
 
@@ -114,10 +115,10 @@ class _Assembly:
         first = max(self.values, key=lambda v: v.elements)
         self.indices[first] = tuple(self.pulled.dimension(f"d{d}", size) for d, size in enumerate(first.shape))
         self.pulled.output_axes = axes_in(self.indices[first])
-        found = {first: self.pulled.element(first, self.indices[first])}
+        found = {first: element(self.pulled, first, self.indices[first])}
         for number, value in enumerate((v for v in self.values if v is not first), 1):
             self.indices[value] = index_among(value, self.pulled, number)
-            found[value] = self.pulled.element(value, self.indices[value])
+            found[value] = element(self.pulled, value, self.indices[value])
         return {v: _without_rounding(e, v.dtype) for v, e in found.items()}
 
     def _store(self, value: Value, result: Expression) -> None:

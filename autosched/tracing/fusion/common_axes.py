@@ -12,7 +12,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from autosched.tracing.values.elements import Elements, NotOneKernelError, axes_in
+from autosched.tracing.values.elements import element
+from autosched.tracing.values.pulled import NotOneKernelError, Pulled, axes_in
 from autosched.tracing.values.values import Extents, Index, Value
 from autosched.tracing.values.views import AxisCutError
 from search_spaces.workloads.expressions.affine import Affine, axis_index
@@ -22,7 +23,7 @@ from search_spaces.workloads.strides import dense_strides
 Walk = Mapping[str, int]
 
 
-def index_among(value: Value, kernel: Elements, number: int) -> Index:
+def index_among(value: Value, kernel: Pulled, number: int) -> Index:
     """The index of an element of the value by the axes of the kernel, as far as it has these.
 
     `number`: how many values were pulled before.
@@ -34,10 +35,10 @@ def index_among(value: Value, kernel: Elements, number: int) -> Index:
     for met, at in kernel.known:
         if met is value and _covers(at, value.shape, kernel.extents):
             return at
-    alone = Elements(kernel.stored, kernel.cuts, kernel.fusing, prefix=f"v{number}")
+    alone = Pulled(kernel.stored, kernel.cuts, kernel.fusing, prefix=f"v{number}")
     index = tuple(alone.dimension(f"v{number}d{d}", size) for d, size in enumerate(value.shape))
     own = alone.output_axes = axes_in(index)
-    alone.element(value, index)
+    element(alone, value, index)
     mine, theirs = _walks(alone), _walks(kernel)
     common = [v for v in mine if v in theirs]
     known = _known_axes(own, [(a, b) for v in common for a in mine[v] for b in theirs[v]], alone, kernel)
@@ -64,7 +65,7 @@ def _renamed(at: object, names: Mapping[str, str]) -> Affine:
 
 
 def _known_axes(
-    own: Sequence[str], walks: Sequence[tuple[Walk, Walk]], alone: Elements, kernel: Elements
+    own: Sequence[str], walks: Sequence[tuple[Walk, Walk]], alone: Pulled, kernel: Pulled
 ) -> dict[str, str]:
     """Which axis of the kernel each of the value's own axes is, by what both walk; the longest walks say it first."""
     found: dict[str, str] = {}
@@ -76,9 +77,7 @@ def _known_axes(
     return found and _with_equal_extents(found, own, alone, kernel)
 
 
-def _with_equal_extents(
-    found: Mapping[str, str], own: Sequence[str], alone: Elements, kernel: Elements
-) -> dict[str, str]:
+def _with_equal_extents(found: Mapping[str, str], own: Sequence[str], alone: Pulled, kernel: Pulled) -> dict[str, str]:
     """Axes that nothing is walked by together are the same where they have as many positions, in order."""
     known = dict(found)
     for axis in own:
@@ -89,7 +88,7 @@ def _with_equal_extents(
     return known
 
 
-def _walks(pulled: Elements) -> dict[Value, list[Walk]]:
+def _walks(pulled: Pulled) -> dict[Value, list[Walk]]:
     """How every value that was looked at is walked: as it lies in memory, or would."""
     addresses = list(pulled.reads.addresses)
     for value, index in pulled.known:
@@ -103,9 +102,7 @@ def _walks(pulled: Elements) -> dict[Value, list[Walk]]:
     return found
 
 
-def _same_axes(
-    own: Sequence[str], mine: Walk, other: Walk, alone: Elements, kernel: Elements
-) -> Iterator[tuple[str, str]]:
+def _same_axes(own: Sequence[str], mine: Walk, other: Walk, alone: Pulled, kernel: Pulled) -> Iterator[tuple[str, str]]:
     """The value's own axes that walk as axes of the kernel do, and as far.
 
     Raises:

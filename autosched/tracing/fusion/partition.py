@@ -20,7 +20,7 @@ from autosched.tracing.fusion.joining import Group, joined
 from autosched.tracing.fusion.region_kernels import Fit, RegionKernels
 from autosched.tracing.fusion.regions import Region, Strides, cone
 from autosched.tracing.fusion.sharing import drop_unneeded, shared
-from autosched.tracing.values.elements import Fusing, NotOneKernelError
+from autosched.tracing.values.pulled import Fusing, NotOneKernelError
 from autosched.tracing.values.tensor_reads import chain, placed
 from autosched.tracing.values.values import Eager, Product, Reduced, Scanned, Source, Value, View
 from search_spaces.workloads.stages import MAX_ELEMENTS

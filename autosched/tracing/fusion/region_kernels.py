@@ -10,7 +10,7 @@ from autosched.backends.spaces import why_no_schedule
 from autosched.tracing.fusion.assembly import Assembled, assemble
 from autosched.tracing.fusion.costs import cost
 from autosched.tracing.fusion.regions import Region, Strides, Structures
-from autosched.tracing.values.elements import Fusing, NotOneKernelError
+from autosched.tracing.values.pulled import Fusing, NotOneKernelError
 from autosched.tracing.values.values import Value
 from search_spaces import Target
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from autosched.tracing.values.elements import Elements
 from autosched.tracing.values.positions import within
+from autosched.tracing.values.pulled import Pulled
 from autosched.tracing.values.tensor_reads import TensorRead, in_order, view_of, whole_of
 from autosched.tracing.values.values import Extents
 from search_spaces import InputError, Stage
@@ -25,7 +25,7 @@ from search_spaces.workloads.strides import check_strides
 _Forms = tuple[Affine, ...]
 
 
-def with_shared_reads(pulled: Elements) -> tuple[list[Stage], list[TensorRead]]:
+def with_shared_reads(pulled: Pulled) -> tuple[list[Stage], list[TensorRead]]:
     """The stages and operands of a kernel with as few inputs as such tensors need."""
     stages, operands = list(pulled.stages), list(pulled.reads.operands.values())
     looked_up = {g.tensor for s in stages for g in gathers(s.expression)}
@@ -74,7 +74,7 @@ class _Shared:
         return tuple(axis_index(v) if size is None else forms[next(own)] for (v, _), size in named)
 
 
-def _shared(whole: TensorRead, reads: Sequence[_Forms], pulled: Elements) -> _Shared | None:
+def _shared(whole: TensorRead, reads: Sequence[_Forms], pulled: Pulled) -> _Shared | None:
     """The operand for all these reads; None where the tensor is better left as it is."""
     sizes = [n for n in whole.sizes if n is not None]
     first, rank, extents = reads[0], range(len(sizes)), pulled.extents

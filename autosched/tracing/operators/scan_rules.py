@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from autosched.tracing.operators.rules import Result, UnsupportedError, converted, copyable, counted, torch_name
-from autosched.tracing.values.elements import Elements, Fusing, NotOneKernelError
+from autosched.tracing.values.elements import element
+from autosched.tracing.values.pulled import Fusing, NotOneKernelError, Pulled
 from autosched.tracing.values.reads import at_its_axes
 from autosched.tracing.values.values import Scanned, ScanOperand, ScanOperation, Value
 from search_spaces.workloads.dtypes import is_float
@@ -104,11 +105,11 @@ def _associative(
 
 def _combination(made: Value, places: Mapping[Value, Access]) -> Expression:
     """An element as an expression of operands, which are all read where it is; nothing is rounded on the way."""
-    pulled = Elements({o: dense_strides(o.shape) for o in places}, {}, Fusing())
+    pulled = Pulled({o: dense_strides(o.shape) for o in places}, {}, Fusing())
     own = tuple(pulled.dimension(f"d{d}", size) for d, size in enumerate(made.shape))
     strides = {v: s for i, s in zip(own, dense_strides(made.shape), strict=True) for v, _ in i.terms}
     try:
-        whole = pulled.element(made, own)
+        whole = element(pulled, made, own)
     except NotOneKernelError as error:
         raise UnsupportedError(f"what the scan combines is not pointwise: {error}") from None
     reads = {r.name: r for r in pulled.reads.operands.values()}

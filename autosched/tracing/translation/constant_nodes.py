@@ -21,7 +21,10 @@ _WHY = "it reads nothing from memory"
 
 
 class ConstantNodes:
-    """The nodes of a graph that depend on none of its arguments, nor on tensors that the function closes over."""
+    """The nodes of a graph that depend on none of its arguments, nor on tensors that the function closes over.
+
+    On tensors without elements nothing depends.
+    """
 
     def __init__(self, graph: fx.Graph) -> None:
         self._nodes: set[fx.Node] = set()
@@ -69,14 +72,14 @@ class ConstantNodes:
             return node.target is operator.getitem and node.args[0] in self._nodes
         if torch.Tag.nondeterministic_seeded in node.target.tags:
             return False
-        read = node.all_input_nodes
+        read = [n for n in node.all_input_nodes if not _is_empty(n)]
         if node.target in _OF_A_SHAPE:
             read = [n for n in read if n is not node.args[0]]
         return node.target.namespace in _KNOWN and all(n in self._nodes for n in read)
 
     def _value(self, node: fx.Node) -> Any:
         if node not in self._computed:
-            self._computed[node] = self._called(node)
+            self._computed[node] = _like(node) if _is_empty(node) else self._called(node)
         return self._computed[node]
 
     def _called(self, node: fx.Node) -> Any:
@@ -93,6 +96,15 @@ def filled(name: str, shape: tuple[int, ...], dtype: torch.dtype, number: float)
     keywords = (("dtype", dtype), ("device", torch.device("cpu")))
     operation = EagerOperation(torch.ops.aten.full.default, (list(shape), number), keywords, _WHY)
     return Eager(name=name, shape=shape, dtype=torch_name(dtype), operation=operation)
+
+
+def _is_empty(node: fx.Node) -> bool:
+    made = node.meta.get("val")
+    return (
+        isinstance(made, Tensor)
+        and made.layout is torch.strided
+        and any(isinstance(n, int) and n == 0 for n in made.shape)
+    )
 
 
 def _like(node: fx.Node) -> Tensor:

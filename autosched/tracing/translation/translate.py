@@ -48,6 +48,7 @@ from search_spaces.workloads.dtypes import DTYPES
 _FROM_MEMORY = {**dict.fromkeys(product_rules.RULES, range(3)), **dict.fromkeys(lookup_rules.RULES, range(1))}
 # Operators of which a constant is computed once, and kept in memory.
 _COMPUTED_ONCE = {*_FROM_MEMORY, *reduction_rules.RULES, *scan_rules.RULES}
+_EMPTY = torch.ops.aten.empty_strided.default
 _TABLES = (
     creation_rules.RULES,
     view_translation.RULES,
@@ -246,6 +247,8 @@ class _Translator:
         first = results[0]
         if first.dtype not in DTYPES:
             raise UnsupportedError(f"its result is {first.dtype}; expected one of {', '.join(DTYPES)}")
+        if 0 in first.shape and len(results) == 1:
+            return self._without_elements(node, first)
         if 0 in first.shape or any(0 in v.shape for v in arguments if isinstance(v, Value)):
             return self._eager(node, "a tensor without elements")
         if (name, overload) == ("view", "dtype"):
@@ -265,6 +268,13 @@ class _Translator:
             return pointwise(first, name, bound)
         check_declared(found, bound, own=1)
         return found(first, *bound.required, **bound.options)
+
+    def _without_elements(self, node: fx.Node, result: Result) -> Value:
+        """A tensor that has no elements, made of nothing: what it would be computed from needs no memory."""
+        made = node.meta["val"]
+        how = (("dtype", made.dtype), ("device", made.device))
+        operation = EagerOperation(_EMPTY, (result.shape, tuple(made.stride())), how, "a tensor without elements")
+        return result.of(Eager, operation=operation, strides=result.strides)
 
     def _eager(self, node: fx.Node, why: str) -> Any:
         """A call of PyTorch with exactly what the graph gives it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autosched.backends.backend import CompileError
-from autosched.backends.triton.arguments import Descriptor
+from autosched.backends.gpu.arguments import Descriptor
 from search_spaces.devices.target import Target
 from search_spaces.devices.warps import WARP_GROUP
 from search_spaces.programs.tile_program import Launch

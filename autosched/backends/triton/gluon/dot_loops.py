@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from autosched.backends.triton.gluon.form import DotForm, k_major
+from autosched.backends.gpu.specialized.form import DotForm, k_major
+from autosched.backends.printing.scope import Block, call
 from autosched.backends.triton.language.index import Indexing
-from autosched.backends.triton.language.scope import Block, call
 from search_spaces.programs.statements import Dot, Load
 
 

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TypeVar
 
-from autosched.backends.triton.arguments import (
+from autosched.backends.gpu.arguments import (
     Arguments,
     Descriptor,
     arguments,
@@ -26,14 +26,15 @@ from autosched.backends.triton.arguments import (
     descriptor,
     loading_descriptor,
 )
+from autosched.backends.gpu.specialized.form import DotForm, check_program
+from autosched.backends.gpu.specialized.halves import HALF
+from autosched.backends.printing.scope import Block, Scope, call
 from autosched.backends.triton.gluon.dot_loops import DotLoops
 from autosched.backends.triton.gluon.epilogue_moves import GroupMoves
-from autosched.backends.triton.gluon.form import DotForm, check_program
-from autosched.backends.triton.gluon.halves import HALF
 from autosched.backends.triton.language.grid import position
 from autosched.backends.triton.language.index import Indexing
 from autosched.backends.triton.language.loops import iterations
-from autosched.backends.triton.language.scope import Block, Identifiers, Scope, call
+from autosched.backends.triton.language.scope import python_identifiers
 from autosched.backends.triton.printer import KernelPrinter, function_name
 from search_spaces.devices.warps import WARP_GROUP
 from search_spaces.programs.statements import Load
@@ -65,7 +66,7 @@ def print_kernel(program: TileProgram, kernel: Kernel) -> str:
     """The functions of a kernel that asks for producer warps.
 
     Raises:
-        CompileError: it is no contraction of the form that is printed (see `triton.gluon.form`).
+        CompileError: it is no contraction of the form that is printed (see `gpu.specialized.form`).
     """
     return _Printer(program, DotForm.of(kernel)).text()
 
@@ -83,7 +84,7 @@ class _Printer:
         self._program, self._form = program, form
         self._name = function_name(form.kernel)
         taken = arguments(program, form.moving)
-        names = Identifiers()
+        names = python_identifiers()
         self._pointers = [names.of(("buffer", b.name), f"{b.name}_ptr") for b in taken.pointers]
         self._descriptors = {d: names.of(d, f"{d.buffer.name}_desc") for d in taken.descriptors}
         stored = {descriptor(program.buffer(s.buffer), s.slices) for s in form.stores}
@@ -253,7 +254,7 @@ class _Printer:
     def _scope(self) -> tuple[Scope, Block, Indexing]:
         root = Scope()
         block = Block(root)
-        return root, block, Indexing(self._extents(), Identifiers(), block)
+        return root, block, Indexing(self._extents(), python_identifiers(), block)
 
     def _open_tiles(self, indexing: Indexing, block: Block, first: str, every: int) -> None:
         """Begin the loop over the tiles of a program, `every` so many of them, and say which they are."""

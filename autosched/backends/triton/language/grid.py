@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from autosched.backends.printing.scope import Block, Scope
 from autosched.backends.triton.language.index import Indexing
-from autosched.backends.triton.language.scope import Block, Scope
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.statements import For
 from search_spaces.programs.tile_program import Kernel

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from autosched.backends.triton.language.scope import Block, Identifiers
+from autosched.backends.printing.scope import Block, Identifiers
 from search_spaces.programs.tile_program import Buffer
 from search_spaces.programs.tiles import Flat, Skew, Slice, may_exceed, may_precede, reach, sliced_axes
 from search_spaces.workloads.expressions.affine import Affine
@@ -100,7 +100,7 @@ class Indexing:
         axes = (*piece.skew.axes, axis)
         name = self._identifiers.of(("moved", axis, piece), f"at_{axis}")
         text = f"{along}{expand((axis,), axes)} - {back}{expand(piece.skew.axes, axes)}"
-        self._block.define(name, text, self.variables(piece.start) | self._skewed_by(piece.skew))
+        self._block.define(name, f"{name} = {text}", self.variables(piece.start) | self._skewed_by(piece.skew))
         return Along(name, axes)
 
     def inside(self, axis: str, piece: Slice, size: int) -> Along | None:
@@ -115,7 +115,7 @@ class Indexing:
         at = self.positions(axis, piece)
         name = self._identifiers.of(("inside", axis, piece, size), f"in_{axis}")
         text = " & ".join(f"({at.name} {t})" for t in tests)
-        self._block.define(name, text, self.variables(piece.start) | self._skewed_by(piece.skew))
+        self._block.define(name, f"{name} = {text}", self.variables(piece.start) | self._skewed_by(piece.skew))
         return Along(name, at.axes)
 
     def place(
@@ -205,7 +205,7 @@ class Indexing:
                 end = self._identifiers.of(("end", axis, piece.skew, size), f"end_{axis}")
                 # Whole vectors, or loads would not be.
                 text = f"({back} + {size + vector - 1}) // {vector} * {vector}"
-                self._block.define(end, text, self._skewed_by(piece.skew))
+                self._block.define(end, f"{end} = {text}", self._skewed_by(piece.skew))
                 masks.append(f"({columns} < {end}{expand(piece.skew.axes, axes)})")
         begin = f"({' + '.join(rows)}) // {vector} * {vector}" if rows else "0"
         return Place(f"{pointer} + {begin} + {columns}", " & ".join(filter(None, masks)))
@@ -220,7 +220,7 @@ class Indexing:
             else:
                 along = self._along(x, piece) + expand((x,), skew.axes)
                 parts.append(along if apart == 1 else f"{along} * {apart}")
-        self._block.define(name, f"({' + '.join(parts)}) % {skew.vector}", self._skewed_by(skew))
+        self._block.define(name, f"{name} = ({' + '.join(parts)}) % {skew.vector}", self._skewed_by(skew))
         return name
 
     def _skewed_by(self, skew: Skew) -> frozenset[str]:
@@ -269,7 +269,7 @@ class Indexing:
         """The identifier of positions that are counted along an axis of two dimensions."""
         count = self._identifiers.of(("count", flat, extent), f"{'first' if flat.first else 'second'}_{flat.axis}")
         text = f"{self.offsets(flat.axis, flat.start, extent)} {'//' if flat.first else '%'} {flat.size}"
-        self._block.define(count, text, self.variables(flat.start))
+        self._block.define(count, f"{count} = {text}", self.variables(flat.start))
         begin, along = self.affine(piece.start), count if piece.step == 1 else f"{count} * {piece.step}"
         if begin == "0" and piece.step == 1:
             return count
@@ -292,7 +292,7 @@ class Indexing:
         return self._define(name, positions, piece)
 
     def _define(self, name: str, text: str, piece: Slice) -> str:
-        self._block.define(name, text, self._variables_of(piece))
+        self._block.define(name, f"{name} = {text}", self._variables_of(piece))
         return name
 
     def _variables_of(self, piece: Slice) -> frozenset[str]:

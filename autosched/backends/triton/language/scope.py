@@ -1,14 +1,11 @@
-"""Python text under construction: valid and unique identifiers, and nested blocks that definitions rise out of."""
+"""Names of generated Python text: what an identifier may not be."""
 
 from __future__ import annotations
 
 import keyword
-import re
-from collections.abc import Hashable
-from dataclasses import dataclass, field
 
-LINE_LENGTH = 110
-_INDENT = "    "
+from autosched.backends.printing.scope import Identifiers, valid_identifier
+
 # Names that generated functions use themselves.
 _RESERVED = frozenset(
     {*keyword.kwlist, "tl", "gl", "triton", "gluon", "hopper", "load_tile", "store_tile", "float", "range"}
@@ -16,93 +13,11 @@ _RESERVED = frozenset(
 )
 
 
-class Identifiers:
-    """Gives every thing an identifier of its own, the same each time it is asked for."""
-
-    def __init__(self) -> None:
-        self._taken: set[str] = set()
-        self._names: dict[Hashable, str] = {}
-
-    def of(self, thing: Hashable, wanted: str) -> str:
-        """The identifier of `thing`: `wanted` made valid, with a number behind it if another thing has that name."""
-        if thing not in self._names:
-            base = identifier(wanted)
-            name, number = base, 1
-            while name in self._taken:
-                name, number = f"{base}_{number}", number + 1
-            self._taken.add(name)
-            self._names[thing] = name
-        return self._names[thing]
+def python_identifiers() -> Identifiers:
+    """Those of a function, none given yet."""
+    return Identifiers(_RESERVED)
 
 
 def identifier(text: str) -> str:
     """`text` as an identifier that begins with a letter and means nothing else: `m.0` becomes `m_0`, `for` `for_`."""
-    name = re.sub(r"[^0-9A-Za-z_]", "_", text)
-    if not name[:1].isalpha():
-        name = f"v_{name.lstrip('_')}"
-    return f"{name}_" if name in _RESERVED else name
-
-
-@dataclass
-class Scope:
-    """A block of statements. Definitions stand before everything else in it, in the order they were made."""
-
-    header: str = ""
-    variables: frozenset[str] = frozenset()
-    definitions: list[str] = field(default_factory=list)
-    defined: set[str] = field(default_factory=set)
-    body: list[str | Scope] = field(default_factory=list)
-
-    def text(self, depth: int) -> list[str]:
-        """The lines of the block, its header at `depth` levels of indentation."""
-        inner = depth + 1 if self.header else depth
-        lines = [_INDENT * depth + self.header] if self.header else []
-        lines += [_INDENT * inner + line for d in self.definitions for line in d.split("\n")]
-        for part in self.body:
-            if isinstance(part, Scope):
-                lines += part.text(inner)
-            else:
-                lines += [_INDENT * inner + line for line in part.split("\n")]
-        if self.header and not (self.definitions or self.body):
-            lines.append(_INDENT * inner + "pass")
-        return lines
-
-
-class Block:
-    """The nest of scopes that statements are being written into."""
-
-    def __init__(self, outermost: Scope) -> None:
-        self._scopes = [outermost]
-
-    def write(self, line: str) -> None:
-        self._scopes[-1].body.append(line)
-
-    def define(self, name: str, text: str, variables: frozenset[str]) -> None:
-        """Write `name = text` into the outermost block where all these variables are known, unless it is there."""
-        known: frozenset[str] = frozenset()
-        for scope in self._scopes:
-            known |= scope.variables
-            if variables <= known:
-                if name not in scope.defined:
-                    scope.defined.add(name)
-                    scope.definitions.append(f"{name} = {text}")
-                return
-        raise AssertionError(f"variables {sorted(variables)} are not all among {sorted(known)}")
-
-    def open(self, header: str, *variables: str) -> Scope:
-        """Start a nested block in which these variables are known; what follows is written into it."""
-        scope = Scope(header, frozenset(variables))
-        self._scopes[-1].body.append(scope)
-        self._scopes.append(scope)
-        return scope
-
-    def close(self) -> None:
-        self._scopes.pop()
-
-
-def call(function: str, *arguments: str, before: str = "") -> str:
-    """`before + function(arguments)`, one argument a line where it would be longer than a line should be."""
-    line = f"{before}{function}({', '.join(arguments)})"
-    if len(line) <= LINE_LENGTH:
-        return line
-    return "\n".join([f"{before}{function}(", *(f"{_INDENT}{a}," for a in arguments), ")"])
+    return valid_identifier(text, _RESERVED)

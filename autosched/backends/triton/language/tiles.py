@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from autosched.backends.backend import CompileError
+from autosched.backends.printing.scope import Block, Identifiers
 from autosched.backends.triton.language import operators
 from autosched.backends.triton.language.index import Along, expand
-from autosched.backends.triton.language.scope import Block, Identifiers
 from search_spaces.programs.statements import Deinterleave, Interleave
 from search_spaces.programs.tiles import Tile
 from search_spaces.workloads.dtypes import is_float

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from autosched.backends.triton.arguments import descriptor
-from autosched.backends.triton.gluon.form import refuse
+from autosched.backends.gpu.arguments import descriptor
+from autosched.backends.gpu.specialized.form import refuse
 from autosched.backends.triton.gluon.walks.form import WalkForm, brought, sides
 from autosched.backends.triton.gluon.walks.iteration import Iteration
 from autosched.backends.triton.gluon.walks.trip_counts import fewest_iterations

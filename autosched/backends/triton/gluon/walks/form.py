@@ -14,8 +14,8 @@ import dataclasses
 from dataclasses import dataclass
 from functools import cached_property
 
-from autosched.backends.triton.gluon.form import refuse
-from autosched.backends.triton.gluon.halves import HALF, halved
+from autosched.backends.gpu.specialized.form import refuse
+from autosched.backends.gpu.specialized.halves import HALF, halved
 from autosched.backends.triton.gluon.walks.divisions import divided_by_rows
 from search_spaces.devices.warps import WARP_GROUP
 from search_spaces.programs.grid import GridAxis

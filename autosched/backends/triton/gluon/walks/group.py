@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from autosched.backends.triton.gluon.form import k_major
+from autosched.backends.gpu.specialized.form import k_major
+from autosched.backends.printing.scope import call
 from autosched.backends.triton.gluon.walks.form import WalkForm, brought, sides
 from autosched.backends.triton.gluon.walks.iteration import Iteration
 from autosched.backends.triton.gluon.walks.layouts import GroupLayouts
@@ -13,7 +14,6 @@ from autosched.backends.triton.gluon.walks.places import Places, Ring
 from autosched.backends.triton.gluon.walks.tiles import open_tiles
 from autosched.backends.triton.gluon.walks.trip_counts import most_iterations
 from autosched.backends.triton.language.loops import first_and_end, turns
-from autosched.backends.triton.language.scope import call
 from autosched.backends.triton.printer import KernelPrinter
 from search_spaces.programs.statements import Dot, Fill, For, Load, Statement
 

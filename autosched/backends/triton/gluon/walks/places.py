@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from autosched.backends.triton.arguments import Descriptor, described, loading_descriptor
-from autosched.backends.triton.gluon.halves import HALF
+from autosched.backends.gpu.arguments import Descriptor, described, loading_descriptor
+from autosched.backends.gpu.specialized.halves import HALF
 from autosched.backends.triton.gluon.walks.form import WalkForm
 from autosched.backends.triton.language.index import Indexing
 from autosched.backends.triton.language.scope import identifier

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from autosched.backends.triton.arguments import Arguments, arguments, descriptor
+from autosched.backends.gpu.arguments import Arguments, arguments, descriptor
+from autosched.backends.gpu.specialized.halves import HALF
+from autosched.backends.printing.scope import Block, Scope
 from autosched.backends.triton.gluon.epilogue_moves import GroupMoves
-from autosched.backends.triton.gluon.halves import HALF
 from autosched.backends.triton.gluon.printer import in_gluon
 from autosched.backends.triton.gluon.walks.checks import check_program, walk_form
 from autosched.backends.triton.gluon.walks.form import WalkForm
@@ -19,7 +20,7 @@ from autosched.backends.triton.gluon.walks.group import group
 from autosched.backends.triton.gluon.walks.layouts import GroupLayouts
 from autosched.backends.triton.gluon.walks.places import OWN, Places
 from autosched.backends.triton.gluon.walks.producer import producer
-from autosched.backends.triton.language.scope import Block, Identifiers, Scope
+from autosched.backends.triton.language.scope import python_identifiers
 from autosched.backends.triton.memory import Parameters
 from autosched.backends.triton.printer import KernelPrinter, function_name
 from search_spaces.devices.warps import PRODUCER_REGISTERS, WARP_GROUP, group_registers
@@ -48,7 +49,7 @@ class _Printer:
     def __init__(self, program: TileProgram, form: WalkForm) -> None:
         self._program, self._form = program, form
         self._name = function_name(form.kernel)
-        self._parameters = Parameters.of(program, form.moving, Identifiers())
+        self._parameters = Parameters.of(program, form.moving, python_identifiers())
         self._places = Places(program, form, self._parameters.descriptors)
         stored = {descriptor(program.buffer(s.buffer), s.slices) for s in form.stores}
         self._stored = [text for d, text in self._parameters.descriptors.items() if d in stored]
@@ -81,7 +82,7 @@ class _Printer:
     def _dots(self) -> str:
         form = self._form
         printer = KernelPrinter(self._program, form.moving, layouts=self._layouts, own=OWN)
-        finishing = Parameters.of(self._program, form.finishing, Identifiers())
+        finishing = Parameters.of(self._program, form.finishing, python_identifiers())
         given = [
             *(printer.tiles.name(t.name) for t in form.finished),
             *finishing.pointers.values(),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from autosched.backends.printing.scope import Block, Scope, call
 from autosched.backends.triton.gluon.walks.form import WalkForm, brought
 from autosched.backends.triton.gluon.walks.places import Places
 from autosched.backends.triton.gluon.walks.tiles import open_tiles
 from autosched.backends.triton.language.index import Indexing
 from autosched.backends.triton.language.loops import turns
-from autosched.backends.triton.language.scope import Block, Identifiers, Scope, call
+from autosched.backends.triton.language.scope import python_identifiers
 from search_spaces.programs.statements import For
 from search_spaces.programs.tile_program import loop_extents
 
@@ -16,7 +17,7 @@ def producer(form: WalkForm, places: Places) -> list[str]:
     """The lines of its function."""
     root = Scope()
     block = Block(root)
-    indexing = Indexing(loop_extents(form.moving), Identifiers(), block)
+    indexing = Indexing(loop_extents(form.moving), python_identifiers(), block)
     block.write("step = 0")
     if form.held:
         block.write("turn = 0")

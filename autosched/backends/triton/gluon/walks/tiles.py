@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from autosched.backends.printing.scope import Block, Scope
 from autosched.backends.triton.gluon.walks.form import WalkForm
 from autosched.backends.triton.language.grid import position
 from autosched.backends.triton.language.index import Indexing
-from autosched.backends.triton.language.scope import Block, Scope
 
 
 def open_tiles(form: WalkForm, indexing: Indexing, root: Scope, block: Block) -> None:

@@ -1,4 +1,4 @@
-"""What the Gluon printer prints: contractions whose operands a producer brings through a ring in shared memory.
+"""Contractions of warp groups: kernels whose operands a producer brings through a ring in shared memory.
 
     acc, acc2 = 0, 0
     for k.0: load a, b and b2 by descriptor; acc += dot(a, b); acc2 += dot(a, b2)
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from autosched.backends.backend import CompileError
-from autosched.backends.triton.gluon.halves import HALF, halved
+from autosched.backends.gpu.specialized.halves import HALF, halved
 from search_spaces.devices.warps import WARP_GROUP
 from search_spaces.programs.grid import GridAxis
 from search_spaces.programs.statements import (

@@ -1,4 +1,4 @@
-"""What a printed Triton kernel takes: pointers to buffers first, then tensor descriptors of them.
+"""What a printed kernel takes: pointers to buffers first, then tensor descriptors of them.
 
 Descriptors are arguments, made by whoever launches the kernel: one that the kernel makes itself costs it 1.5 to 2 µs
 (an H200, Triton 3.6), since it has to be written to memory and fetched through the descriptor cache.

@@ -1,0 +1,31 @@
+"""Names and blocks of generated C++ text."""
+
+from __future__ import annotations
+
+from autosched.backends.printing.scope import Block, Identifiers, Scope
+
+_KEYWORDS = """
+    alignas alignof and asm auto bool break case catch char class const constexpr const_cast continue decltype default
+    delete do double dynamic_cast else enum explicit export extern false float for friend goto if inline int long
+    mutable namespace new noexcept not nullptr operator or private protected public register reinterpret_cast return
+    short signed sizeof static static_assert static_cast struct switch template this throw true try typedef typeid
+    typename union unsigned using virtual void volatile while xor
+"""
+# Names that the text uses itself: of built-in variables, types and functions, and of what every kernel defines.
+_OWN = """
+    threadIdx blockIdx blockDim gridDim warpSize lane warp block tile shared int64 uint64 uint32 float16 bfloat16
+    float8_e4m3fn float8_e5m2 truth int8 int16 uint8 load store widened narrowed pair pair_end turn turn_end first
+    height min max abs exp log sqrt sin cos tan pow floor ceil fma erf erfc y0 y1 yn j0 j1 jn gamma lgamma div
+    signal index printf assert malloc free memcpy memset clock logb signbit isnan isinf round remainder hypot select
+"""
+RESERVED = frozenset((*_KEYWORDS.split(), *_OWN.split()))
+
+
+def cpp_identifiers() -> Identifiers:
+    """Those of a kernel, none given yet."""
+    return Identifiers(RESERVED)
+
+
+def open_braces(block: Block, header: str, *variables: str) -> Scope:
+    """Start a block between braces; `header` is what stands before them."""
+    return block.open(f"{header} {{" if header else "{", *variables, footer="}")

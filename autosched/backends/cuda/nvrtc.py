@@ -1,0 +1,175 @@
+"""CUDA C++ to cubins by NVRTC: without nvcc, headers, a driver or a GPU.
+
+Two libraries may be here: the one that cuda-bindings finds (of a wheel, of PyTorch's, or of an installed toolkit), and
+one of CUDA 12, the last that knows Volta. They are asked what they compile for; both can serve one process. `ctypes`
+lets go of Python's lock while they compile.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from autosched.backends.backend import CompileError
+
+# Whose instructions beyond those of their family (wgmma, TMA, tcgen05) are only there under a name of their own, with
+# "a": code for them runs on no other device, older or newer (PTX ISA, ".target").
+_SPECIFIC = (90, 100, 103, 120, 121)
+# The last CUDA whose NVRTC compiles for these ends with version 12 (CUDA 13.0 release notes, "deprecated features").
+_LAST_WITH_VOLTA = 12
+_VOLTA = (70, 72)
+_VOLTA_LIBRARY = f"libnvrtc.so.{_LAST_WITH_VOLTA}"
+_INSTALL = 'pip install -e ".[cuda]"'
+_INSTALL_VOLTA = 'pip install -e ".[volta]"'
+# What it calls the text in its messages. Always the same: it may go into the cubin.
+_FILE_NAME = b"kernel.cu"
+_REASON_LENGTH = 300
+_SUCCESS, _COMPILATION_FAILED = 0, 6
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """The binary of one architecture with all kernels of a text, the PTX that it was assembled from, and remarks."""
+
+    cubin: bytes
+    ptx: bytes
+    log: str
+
+
+def architecture(capability: int) -> str:
+    """What compilers call it: sm_80, and sm_90a."""
+    return f"sm_{capability}{'a' * (capability in _SPECIFIC)}"
+
+
+def compile_text(text: str, capability: int) -> Compiled:
+    """Compile CUDA C++ for devices of a compute capability, 70 for 7.0.
+
+    Raises:
+        CompileError: there is no NVRTC for them, or it refused the text; the message is its first error.
+    """
+    if reason := why_unavailable(capability):
+        raise CompileError(reason)
+    return _library_for(capability).compile(text, architecture(capability))
+
+
+def why_unavailable(capability: int) -> str | None:
+    """Why nothing here compiles for such devices, and the command that mends it; or None."""
+    if any(capability in library.capabilities for library in _libraries()):
+        return None
+    install = _INSTALL_VOLTA if capability in _VOLTA else _INSTALL
+    here = "; ".join(
+        f"NVRTC {library.version} has no {architecture(capability)}, but {_ranges(library.capabilities)}"
+        for library in _libraries()
+    )
+    return f"{here or 'NVRTC, which compiles CUDA C++, is not installed'}; expected one with it: {install}"
+
+
+def version_for(capability: int) -> str:
+    """The version of what compiles for such devices, "13.0"; "" where nothing does."""
+    return "" if why_unavailable(capability) else _library_for(capability).version
+
+
+class Library:
+    """One libnvrtc (NVRTC documentation, "User Interface")."""
+
+    def __init__(self, functions: ctypes.CDLL) -> None:
+        self._functions = functions
+        major, minor, count = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+        self._call("nvrtcVersion", ctypes.byref(major), ctypes.byref(minor))
+        self._call("nvrtcGetNumSupportedArchs", ctypes.byref(count))
+        known = (ctypes.c_int * count.value)()
+        self._call("nvrtcGetSupportedArchs", known)
+        self.version = f"{major.value}.{minor.value}"
+        self.capabilities = tuple(known)
+
+    def compile(self, text: str, architecture: str) -> Compiled:
+        """Raises CompileError with the compiler's first error."""
+        program = ctypes.c_void_p()
+        self._call("nvrtcCreateProgram", ctypes.byref(program), text.encode(), _FILE_NAME, 0, None, None)
+        try:
+            options = [f"--gpu-architecture={architecture}".encode(), b"--std=c++17"]
+            status = self._functions.nvrtcCompileProgram(
+                program, len(options), (ctypes.c_char_p * len(options))(*options)
+            )
+            log = self._read("ProgramLog", program).decode(errors="replace").rstrip("\0\n")
+            if status != _SUCCESS:
+                raise CompileError(first_error(log) or self._name(status))
+            return Compiled(self._read("CUBIN", program), self._read("PTX", program), log)
+        finally:
+            self._call("nvrtcDestroyProgram", ctypes.byref(program))
+
+    def _read(self, what: str, program: ctypes.c_void_p) -> bytes:
+        size = ctypes.c_size_t()
+        self._call(f"nvrtcGet{what}Size", program, ctypes.byref(size))
+        content = ctypes.create_string_buffer(size.value)
+        self._call(f"nvrtcGet{what}", program, content)
+        return content.raw
+
+    def _call(self, function: str, *arguments: object) -> None:
+        status = getattr(self._functions, function)(*arguments)
+        if status != _SUCCESS:
+            raise CompileError(f"{function}: {self._name(status)}")
+
+    def _name(self, status: int) -> str:
+        self._functions.nvrtcGetErrorString.restype = ctypes.c_char_p
+        return str(self._functions.nvrtcGetErrorString(status).decode())
+
+
+def first_error(log: str) -> str:
+    """The first line of a log that tells of an error, in the compiler's own words; "" where none does."""
+    lines = (" ".join(line.split()) for line in log.splitlines())
+    return next((line for line in lines if "error" in line or "fatal" in line), "")[:_REASON_LENGTH]
+
+
+def _library_for(capability: int) -> Library:
+    return next(library for library in _libraries() if capability in library.capabilities)
+
+
+# Loading them takes 30 ms, and what is installed stays the same as long as a process lives.
+@functools.cache
+def _libraries() -> tuple[Library, ...]:
+    """Those that are here, each once, the usual one first."""
+    found = [Library(functions) for functions in (_usual(), _of_cuda_12()) if functions is not None]
+    return tuple({library.version: library for library in reversed(found)}.values())[::-1]
+
+
+def _usual() -> ctypes.CDLL | None:
+    """The one that cuda-bindings finds."""
+    try:
+        from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
+    except ImportError:
+        return None
+    try:
+        return ctypes.CDLL(load_nvidia_dynamic_lib("nvrtc").abs_path)
+    except (DynamicLibNotFoundError, OSError):
+        return None
+
+
+def _of_cuda_12() -> ctypes.CDLL | None:
+    if sys.platform != "linux":
+        return None
+    for path in _places_of_cuda_12():
+        try:
+            # Its own functions before those of the same name that the other library has made known to everyone.
+            return ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL | os.RTLD_DEEPBIND)
+        except OSError:
+            continue
+    return None
+
+
+def _places_of_cuda_12() -> Iterator[str]:
+    """Where the wheel nvidia-cuda-nvrtc-cu12 puts it, then wherever the system looks for libraries."""
+    for folder in sys.path:
+        path = Path(folder, "nvidia/cuda_nvrtc/lib", _VOLTA_LIBRARY)
+        if path.is_file():
+            yield str(path)
+    yield _VOLTA_LIBRARY
+
+
+def _ranges(capabilities: tuple[int, ...]) -> str:
+    return f"sm_{min(capabilities)} to sm_{max(capabilities)}"

@@ -1,0 +1,4 @@
+"""What printers share: names and nested blocks of text, and what programs are rewritten to before they are printed.
+
+Knows nothing of the languages that are printed.
+"""

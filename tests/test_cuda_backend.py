@@ -1,0 +1,81 @@
+"""What the CUDA backend makes of printed text, and which of it a device is given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from autosched.backends.backend import CompileError
+from autosched.backends.cuda import backend as cuda_backend
+from autosched.backends.cuda.backend import CudaBackend
+from autosched.backends.fingerprint import source_fingerprint
+from autosched.backends.gpu.kernel import CudaKernel
+from search_spaces import Target, TileProgram, ops, target_named
+from search_spaces.build import build
+
+BACKEND = CudaBackend()
+DYNAMIC_BYTES, STATIC_BYTES = 2048, 512
+
+# By hand, and not what a program says: only to be compiled.
+TEXT = """\
+// a schedule
+extern "C" __global__ void __launch_bounds__(128) doubled(const float* __restrict__ x, float* __restrict__ y) {
+  extern __shared__ float asked_for[];
+  __shared__ float declared[128];
+  const int i = blockIdx.x * 128 + threadIdx.x;
+  declared[threadIdx.x] = asked_for[threadIdx.x] = x[i];
+  __syncthreads();
+  y[i] = declared[127 - threadIdx.x] + asked_for[126 - threadIdx.x];
+}
+"""
+
+
+@pytest.fixture
+def program(monkeypatch: pytest.MonkeyPatch) -> TileProgram:
+    kernel = CudaKernel("doubled", ("x", "y"), 8, 4, 1, DYNAMIC_BYTES, 0, 0)
+    monkeypatch.setattr(cuda_backend, "launched", lambda program, target: (kernel, kernel))
+    space = build(ops.softmax(64, 128), target_named("v100"))
+    return space.lower(next(iter(space)))
+
+
+@pytest.mark.parametrize("target", ["v100", "t4", "a100", "h200", "b200"])
+def test_facts_are_those_of_the_cubin(program: TileProgram, target: str) -> None:
+    artefact = BACKEND.compile(TEXT, program, target_named(target))
+    cubin, ptx = artefact.binaries
+    assert cubin.startswith(b"\x7fELF")
+    assert b".entry doubled" in ptx
+    assert 0 < (artefact.facts.registers or 0) < 64
+    assert artefact.facts.spill_bytes == 0
+    assert artefact.facts.shared_memory_bytes == DYNAMIC_BYTES + STATIC_BYTES
+
+
+@pytest.mark.parametrize(("capability", "is_cubin"), [((7, 0), True), ((9, 0), False)])
+def test_a_device_of_another_kind_gets_the_ptx(
+    program: TileProgram, monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], is_cubin: bool
+) -> None:
+    """Loaded once for both kernels, since they are one text."""
+    launch = pytest.importorskip("autosched.backends.gpu.launch", reason="needs cuda-bindings")
+    loaded: list[Any] = []
+    monkeypatch.setattr(launch, "CudaLauncher", lambda program, images, kernels: loaded.append((images, kernels)))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    artefact = BACKEND.compile(TEXT, program, target_named("v100"))
+    BACKEND.load(artefact, program)
+    ((images, kernels),) = loaded
+    assert images == [artefact.binaries[0 if is_cubin else 1]] * 2
+    assert [k.name for k in kernels] == ["doubled", "doubled"]
+
+
+def test_it_serves_gpus_from_volta_on(program: TileProgram) -> None:
+    pascal = Target.from_json(target_named("v100").to_json() | {"name": "p100", "capability": 60})
+    assert BACKEND.serves(target_named("v100"))
+    assert not BACKEND.serves(pascal)
+    with pytest.raises(CompileError, match=r"target p100 is no GPU of compute capability 7\.0 or later"):
+        BACKEND.compile(TEXT, program, pascal)
+
+
+def test_a_fingerprint_leaves_out_the_comment_at_the_top(program: TileProgram) -> None:
+    found = source_fingerprint(TEXT, program)
+    assert found == source_fingerprint(TEXT.replace("a schedule", "another\n// in other words"), program)
+    assert found != source_fingerprint(TEXT.replace("127", "125"), program)
