@@ -256,16 +256,16 @@ class TestJoinedAhead:
 
     def test_it_waits_for_the_parts_first_of_all(self) -> None:
         program = self.schedule("ahead").program
-        parts, join = TRITON.render(program, "").split("@triton.jit\ndef attention_")[1:]
+        parts, join = TRITON.render(program, "", H200).split("@triton.jit\ndef attention_")[1:]
         assert "gdc_launch_dependents()" in parts
         assert "gdc_wait()" in join
         assert join.index("gdc_wait()") < join.index("tl.load")
-        artefact = TRITON.compile(TRITON.render(program, ""), program, H200)
+        artefact = TRITON.compile(TRITON.render(program, "", H200), program, H200)
         assert [k.dependent for k in kernels_from_json(artefact.launch)] == [False, True]
 
     def test_else_it_follows_on_them(self) -> None:
         program = self.schedule("after").program
-        assert "gdc" not in TRITON.render(program, "")
+        assert "gdc" not in TRITON.render(program, "", H200)
         assert not any(k.launch.dependent for k in program.kernels)
 
     def test_records_of_before_follow_on_them(self) -> None:

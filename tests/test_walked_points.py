@@ -89,7 +89,7 @@ def test_a_specialised_kernel_with_such_a_bias_compiles() -> None:
     tensors = [torch.empty(1, 4, 512, 64, dtype=torch.bfloat16)] * 3
     (workload,) = autosched.trace(biased, *tensors).workloads
     schedule = next(s for s in spaces.build(workload, H200).seeds() if s.knobs["specialize"] == "pingpong")
-    artefact = TRITON.compile(TRITON.render(schedule.program, ""), schedule.program, H200)
+    artefact = TRITON.compile(TRITON.render(schedule.program, "", H200), schedule.program, H200)
     assert artefact.facts.spill_bytes == 0
 
 
