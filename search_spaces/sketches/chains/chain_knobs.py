@@ -158,7 +158,7 @@ def chain_seeds(chain: Chain, target: Target, knobs: Mapping[str, Knob]) -> tupl
             for name in ("rows_load", "walked_load", "store"):
                 values[name] = knobs[name].values[-1] if descriptors else "pointer"
             if values["split"] != 1:
-                values["store"] = "pointer"
+                values |= {"store": "pointer", "join": knobs["join"].values[-1]}
             seeds.append(Values(values))
     return tuple(seeds)
 
