@@ -1,10 +1,18 @@
-"""Tile programs as CUDA C++: a function per kernel, below the comment that names its schedule."""
+"""The source of a CUDA program: what it is on top, then the device functions that it uses, then every kernel."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from autosched.backends.backend import CompileError
+from autosched.backends.cuda.language import operators, types
+from autosched.backends.cuda.memory import functions
+from autosched.backends.cuda.printer import KernelPrinter, function_name
 from autosched.backends.gpu.kernel import CudaKernel
+from autosched.backends.printing.exponentials import with_cheaper_exponentials
 from search_spaces import Target, TileProgram
+from search_spaces.programs.statements import Map, Reduce, Scan, Store, produced, statements
+from search_spaces.programs.text import to_text
 
 
 def print_module(program: TileProgram, comment: str, target: Target) -> str:
@@ -13,9 +21,55 @@ def print_module(program: TileProgram, comment: str, target: Target) -> str:
     Raises:
         CompileError: a statement cannot be said; the message names it.
     """
-    raise CompileError(f"{program.name}: no statement can be said yet")
+    lines = [f"// {line}".rstrip() for line in [*comment.splitlines(), "", *to_text(program).splitlines()]]
+    names = [function_name(kernel) for kernel in program.kernels]
+    if len(set(names)) < len(names):
+        raise CompileError(f"kernels of {program.name} are called {names}; expected different names")
+    printers = _printed(program, target)
+    kernels = [text for _, text in printers]
+    own = list(dict.fromkeys(text for printer, _ in printers for text in printer.functions()))
+    head = _functions(program, "".join(kernels), target.capability)
+    return "\n".join(["\n".join(lines) + "\n", *head, *own, *kernels])
 
 
 def launched(program: TileProgram, target: Target) -> tuple[CudaKernel, ...]:
     """How each kernel of the printed program is launched: its function's name, parameters, warps and shared memory."""
-    raise CompileError(f"{program.name}: no statement can be said yet")
+    return tuple(
+        CudaKernel(
+            name=function_name(printer.kernel),
+            arguments=tuple(b.name for b in printer.buffers),
+            programs=printer.kernel.grid.programs,
+            num_warps=printer.warps,
+            num_ctas=printer.kernel.launch.num_ctas,
+            shared_bytes=printer.shared.bytes,
+            scratch_bytes=0,
+            hidden_parameters=0,
+        )
+        for printer, _ in _printed(program, target)
+    )
+
+
+def _printed(program: TileProgram, target: Target) -> list[tuple[KernelPrinter, str]]:
+    program = replace(program, kernels=tuple(map(with_cheaper_exponentials, program.kernels)))
+    printers = [KernelPrinter(program, kernel, target.capability) for kernel in program.kernels]
+    return [(printer, printer.text()) for printer in printers]
+
+
+def _functions(program: TileProgram, text: str, capability: int) -> list[str]:
+    """The device functions of operators, element types and memory that a program uses."""
+    program = replace(program, kernels=tuple(map(with_cheaper_exponentials, program.kernels)))
+    body = [s for k in program.kernels for s in statements(k.body)]
+    maps = [*body, *(s for scan in body if isinstance(scan, Scan) for s in scan.combine.body)]
+    used = {s.operator for s in maps if isinstance(s, Map)} | {s.operator for s in body if isinstance(s, Reduce)}
+    used |= {"cast"} if "rounded<" in text else set()
+    stored = [s for s in body if isinstance(s, Store)]
+    names = {b.dtype for b in program.buffers} | {t.dtype for s in maps for t in produced(s)}
+    for name in sorted(names):
+        if why := types.why_not_converted(name, capability):
+            raise CompileError(why)
+    added = sorted({program.buffer(s.buffer).dtype for s in stored if s.atomic})
+    return [
+        *types.definitions(names, capability),
+        *functions.definitions(text, added, capability),
+        *operators.functions(used, capability),
+    ]

@@ -78,6 +78,10 @@ class Block:
     def innermost(self) -> Scope:
         return self._scopes[-1]
 
+    @property
+    def outermost(self) -> Scope:
+        return self._scopes[0]
+
     def write(self, line: str) -> None:
         self._scopes[-1].body.append(line)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autosched.backends.printing.scope import Block, Identifiers, Scope
+from autosched.backends.printing.scope import INDENT, LINE_LENGTH, Block, Identifiers, Scope
 
 _KEYWORDS = """
     alignas alignof and asm auto bool break case catch char class const constexpr const_cast continue decltype default
@@ -24,6 +24,14 @@ RESERVED = frozenset((*_KEYWORDS.split(), *_OWN.split()))
 def cpp_identifiers() -> Identifiers:
     """Those of a kernel, none given yet."""
     return Identifiers(RESERVED)
+
+
+def call(function: str, *arguments: str) -> str:
+    """`function(arguments)`, one argument a line where it would be longer than a line should be."""
+    line = f"{function}({', '.join(arguments)})"
+    if len(line) <= LINE_LENGTH:
+        return line
+    return f"{function}(\n{INDENT}" + f",\n{INDENT}".join(arguments) + ")"
 
 
 def open_braces(block: Block, header: str, *variables: str) -> Scope:

@@ -1,0 +1,134 @@
+"""Device functions that move neighbouring elements between memory and registers at once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from autosched.backends.backend import CompileError
+
+_VECTORS = """\
+// What is moved at once.
+template <int bytes> struct Words;
+template <> struct Words<1> { using type = unsigned char; };
+template <> struct Words<2> { using type = unsigned short; };
+template <> struct Words<4> { using type = unsigned int; };
+template <> struct Words<8> { using type = uint2; };
+template <> struct Words<16> { using type = uint4; };
+template <typename T, int count> union Vector {
+    using Type = typename Words<sizeof(T) * count>::type;
+    Type words;
+    T at[count];
+    __device__ Vector() {}
+};
+"""
+
+_LOAD = """\
+// Neighbours in memory to registers that are so far apart.
+template <int count, int apart, typename T, typename H>
+__device__ __forceinline__ void load(H* to, const T* from) {
+    Vector<T, count> v;
+    v.words = *reinterpret_cast<const typename Vector<T, count>::Type*>(from);
+    #pragma unroll
+    for (int i = 0; i < count; ++i) to[i * apart] = widened(v.at[i]);
+}
+template <int count, int apart, typename T, typename H>
+__device__ __forceinline__ void load(H* to, const T* from, bool inside, H otherwise) {
+    Vector<T, count> v;
+    if (inside) v.words = *reinterpret_cast<const typename Vector<T, count>::Type*>(from);
+    #pragma unroll
+    for (int i = 0; i < count; ++i) to[i * apart] = inside ? widened(v.at[i]) : otherwise;
+}
+"""
+
+_LOAD_STREAMING = """\
+// The same of what is not read again.
+template <int count, int apart, typename T, typename H>
+__device__ __forceinline__ void load_streaming(H* to, const T* from) {
+    Vector<T, count> v;
+    v.words = __ldcs(reinterpret_cast<const typename Vector<T, count>::Type*>(from));
+    #pragma unroll
+    for (int i = 0; i < count; ++i) to[i * apart] = widened(v.at[i]);
+}
+template <int count, int apart, typename T, typename H>
+__device__ __forceinline__ void load_streaming(H* to, const T* from, bool inside, H otherwise) {
+    Vector<T, count> v;
+    if (inside) v.words = __ldcs(reinterpret_cast<const typename Vector<T, count>::Type*>(from));
+    #pragma unroll
+    for (int i = 0; i < count; ++i) to[i * apart] = inside ? widened(v.at[i]) : otherwise;
+}
+"""
+
+_STORE = """\
+template <int count, int apart, typename T, typename H>
+__device__ __forceinline__ void store(T* to, const H* from) {
+    Vector<T, count> v;
+    #pragma unroll
+    for (int i = 0; i < count; ++i) narrowed(from[i * apart], v.at[i]);
+    *reinterpret_cast<typename Vector<T, count>::Type*>(to) = v.words;
+}
+"""
+
+_STORE_STREAMING = """\
+template <int count, int apart, typename T, typename H>
+__device__ __forceinline__ void store_streaming(T* to, const H* from) {
+    Vector<T, count> v;
+    #pragma unroll
+    for (int i = 0; i < count; ++i) narrowed(from[i * apart], v.at[i]);
+    __stcs(reinterpret_cast<typename Vector<T, count>::Type*>(to), v.words);
+}
+"""
+
+_TEXTS = {
+    "load": _LOAD,
+    "load_streaming": _LOAD_STREAMING,
+    "store": _STORE,
+    "store_streaming": _STORE_STREAMING,
+}
+
+_ADDED = {
+    "float32": """\
+__device__ __forceinline__ void add_atomically(float* to, float x) {
+    asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" ::"l"(to), "f"(x) : "memory");
+}
+""",
+    "float16": """\
+__device__ __forceinline__ void add_atomically(float16* to, float x) {
+    float16 y;
+    narrowed(x, y);
+    asm volatile("red.relaxed.gpu.global.add.noftz.f16 [%0], %1;" ::"l"(to), "h"(y.bits) : "memory");
+}
+""",
+    "bfloat16": """\
+__device__ __forceinline__ void add_atomically(bfloat16* to, float x) {
+    bfloat16 y;
+    narrowed(x, y);
+    asm volatile("red.relaxed.gpu.global.add.noftz.bf16 [%0], %1;" ::"l"(to), "h"(y.bits) : "memory");
+}
+""",
+    "int32": """\
+__device__ __forceinline__ void add_atomically(int* to, int x) { atomicAdd(to, x); }
+""",
+    "int64": """\
+__device__ __forceinline__ void add_atomically(int64* to, int64 x) {
+    atomicAdd(reinterpret_cast<unsigned long long*>(to), (unsigned long long)x);
+}
+""",
+}
+# The first compute capability that adds to numbers of 16 bits in memory (PTX ISA, red).
+_BFLOAT16_SUMS = 90
+
+
+def definitions(text: str, added: Collection[str], capability: int) -> list[str]:
+    """The functions that this text uses. `added`: the element types of buffers that are added to.
+
+    Raises:
+        CompileError: nothing adds to elements of such a type on devices of this compute capability.
+    """
+    for name in added:
+        if name not in _ADDED or (name == "bfloat16" and capability < _BFLOAT16_SUMS):
+            raise CompileError(f"store to {name}: nothing is added to it in memory on compute capability {capability}")
+    return [
+        _VECTORS,
+        *(function for name, function in _TEXTS.items() if f"{name}<" in text),
+        *(function for name, function in _ADDED.items() if name in added),
+    ]

@@ -1,0 +1,157 @@
+"""The statements that move tiles between memory and registers, by pointers, in vectors of up to 16 bytes.
+
+    const float* const x_from = x_ptr + (m_0 * 16 + own_m) * 4096 + own_n;
+    #pragma unroll
+    for (int r_n = 0; r_n < 32; r_n += 4)
+        load<4, 1>(x + r_n, x_from + r_n / 4 * 512);
+
+A tile whose layout would move less than a sector of memory at once is moved in another layout, through shared memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from autosched.backends.cuda.language.index import sum_of
+from autosched.backends.cuda.language.operators import converted
+from autosched.backends.cuda.language.scope import call
+from autosched.backends.cuda.language.types import constant, held_dtype, memory_type
+from autosched.backends.cuda.memory.assignment import moving_layout
+from autosched.backends.cuda.memory.places import Along, Place, Places, along_slices
+from autosched.backends.cuda.registers.exchange import Exchange
+from autosched.backends.cuda.registers.layouts import Layout, copies, thread_digit
+from autosched.backends.cuda.registers.tiles import Held, Tiles
+from autosched.backends.printing.scope import Block, Identifiers
+from search_spaces.programs.statements import Gather, Load, Store
+from search_spaces.programs.tile_program import TileProgram
+from search_spaces.programs.tiles import Tile
+from search_spaces.workloads.dtypes import is_float
+
+# Above every index (`search_spaces.workloads.workload.MAX_ELEMENTS`), in float32.
+_MAX_INDEX = "2147483648.0f"
+
+
+@dataclass(frozen=True)
+class MemoryPrinter:
+    """Prints the statements of one kernel that read and write memory.
+
+    `parameters`: what buffers are called; `written`: those that it writes.
+    """
+
+    program: TileProgram
+    parameters: Mapping[str, str]
+    written: Collection[str]
+    warps: int
+    tiles: Tiles
+    places: Places
+    exchange: Exchange
+    identifiers: Identifiers
+    block: Block
+    _count: list[str] = field(default_factory=list)
+
+    def load(self, s: Load) -> None:
+        buffer = self.program.buffer(s.buffer)
+        self._load(s.dst, s.buffer, along_slices(buffer, s.slices, s.dst.axes), s.fill, s.eviction)
+
+    def gather(self, s: Gather) -> None:
+        buffer = self.program.buffer(s.buffer)
+        layout = self.tiles.layout(s.dst.name)
+        names = iter(s.axes)
+        along = []
+        for at, stride, size in zip(s.index, buffer.strides, buffer.shape, strict=True):
+            if isinstance(at, str):
+                along.append(Along(stride, size, self._as_index(at, layout)))
+            else:
+                along.append(Along(stride, size, at, next(names) if at.extent is not None else ""))
+        self._load(s.dst, s.buffer, along, s.outside(buffer.dtype), "", fixed=True)
+
+    def _as_index(self, name: str, layout: Layout) -> Held:
+        """The tile's values as integers of 64 bits; what cannot be an index, NaN say, as -1."""
+        held = self.exchange.as_in(self.tiles[name], layout)
+        if held.tile.dtype == "int64":
+            return held
+        tile = Tile(held.tile.name, held.tile.axes, held.tile.shape, "int64")
+        index = self.tiles.temporary(tile, f"{held.name}_at", held.layout)
+        at = self.tiles.at(tile.axes, held.layout)
+        value = held.element(at)
+        if is_float(held.tile.dtype):
+            value = f"{value} >= 0.0f && {value} < {_MAX_INDEX} ? int64({value}) : -1"
+        self.tiles.each(held.layout, tile.axes, [f"{index.element(at)} = {value};"])
+        return index
+
+    def _load(
+        self, dst: Tile, name: str, along: Sequence[Along], fill: float | int, eviction: str, fixed: bool = False
+    ) -> None:
+        buffer = self.program.buffer(name)
+        made = held = self.tiles.declare(dst)
+        layout = held.layout
+        if not fixed:
+            layout = moving_layout(dst, layout, buffer, along, self.places.indexing, self.warps)
+        if layout != held.layout or dst.dtype != buffer.dtype:
+            made = self.tiles.temporary(replace(dst, dtype=buffer.dtype), f"{held.name}_loaded", layout)
+        place = self.places.place(buffer, along, layout, stored=False)
+        at = self.tiles.at(dst.axes, layout)
+        arguments = [made.address(at), self._pointer(name, made, place)]
+        if place.tests:
+            arguments += [" && ".join(place.tests), constant(fill, buffer.dtype)]
+        function = "load_streaming" if eviction == "evict_first" and name not in self.written else "load"
+        apart = made.apart(place.axis) if place.axis else 1
+        steps = {place.axis: place.vector} if place.axis else {}
+        self.tiles.each(layout, dst.axes, [call(f"{function}<{place.vector}, {apart}>", *arguments) + ";"], steps)
+        self._converted(made, held)
+
+    def _converted(self, made: Held, held: Held) -> None:
+        """Give a tile what was loaded for it, in its own type and layout."""
+        if made is held:
+            return
+        made = self.exchange.as_in(made, held.layout)
+        at = self.tiles.at(held.tile.axes, held.layout)
+        value = converted(made.element(at), made.tile.dtype, held.tile.dtype)
+        self.tiles.each(held.layout, held.tile.axes, [f"{held.element(at)} = {value};"])
+
+    def store(self, s: Store) -> None:
+        buffer, held = self.program.buffer(s.buffer), self.tiles[s.src]
+        along = along_slices(buffer, s.slices, s.axes or held.tile.axes)
+        layout = moving_layout(held.tile, held.layout, buffer, along, self.places.indexing, self.warps)
+        if held_dtype(held.tile.dtype) != held_dtype(buffer.dtype) or layout != held.layout:
+            # What is exchanged is rounded before.
+            tile = replace(held.tile, dtype=buffer.dtype)
+            rounded = self.tiles.temporary(tile, f"{held.name}_stored", held.layout)
+            at = self.tiles.at(tile.axes, held.layout)
+            value = converted(held.element(at), held.tile.dtype, buffer.dtype)
+            self.tiles.each(held.layout, tile.axes, [f"{rounded.element(at)} = {value};"])
+            held = self.exchange.as_in(rounded, layout)
+        place = self.places.place(buffer, along, layout, stored=True)
+        at = self.tiles.at(held.tile.axes, layout)
+        pointer = self._pointer(s.buffer, held, place)
+        tests = [*place.tests, *self._first_copy(held)]
+        if s.atomic:
+            lines, steps = [f"add_atomically({pointer}, {held.element(at)});"], dict[str, int]()
+        else:
+            apart = held.apart(place.axis) if place.axis else 1
+            function = f"{'store_streaming' if s.streaming else 'store'}<{place.vector}, {apart}>"
+            lines = [call(function, pointer, held.address(at)) + ";"]
+            steps = {place.axis: place.vector} if place.axis else {}
+        if tests:
+            lines = [f"if ({' && '.join(tests)})\n    " + lines[0].replace("\n", "\n    ")]
+        self.tiles.each(layout, held.tile.axes, lines, steps)
+
+    def _first_copy(self, held: Held) -> list[str]:
+        """The condition that a thread is the first of those that hold the same elements."""
+        own = {x: held.layout[x] for x in held.tile.axes}
+        return [f"{thread_digit(d, self.warps)} == 0" for d in copies(own, self.warps)]
+
+    def _pointer(self, buffer: str, held: Held, place: Place) -> str:
+        """Where an element is; the part that is the same for all of a thread's elements is defined before the loop."""
+        name = self.parameters[buffer]
+        if place.start == "0":
+            return sum_of(name, place.offset)
+        if place.offset == "0":
+            return sum_of(name, place.start)
+        element = memory_type(self.program.buffer(buffer).dtype)
+        constant = "" if buffer in self.written else "const "
+        self._count.append(name)
+        start = self.identifiers.of(("start", len(self._count)), f"{held.name}_at")
+        self.block.write(f"{constant}{element}* const {start} = {name} + {place.start};")
+        return sum_of(start, place.offset)

@@ -1,0 +1,337 @@
+"""Tile programs as CUDA C++: one function per kernel, every size a constant, every tile in registers.
+
+The text is a pure function of the kernel and the target's compute capability. How dots are computed is not said here:
+`Products` says it, and which layouts accumulators have.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+from autosched.backends.backend import CompileError
+from autosched.backends.cuda.language import operators
+from autosched.backends.cuda.language.grid import print_grid, stream_iterations
+from autosched.backends.cuda.language.index import Indexing
+from autosched.backends.cuda.language.loops import first_and_end
+from autosched.backends.cuda.language.operators import converted
+from autosched.backends.cuda.language.scope import RESERVED, call, cpp_identifiers, open_braces
+from autosched.backends.cuda.language.types import constant, held_dtype, memory_type
+from autosched.backends.cuda.memory.assignment import assigned
+from autosched.backends.cuda.memory.moves import MemoryPrinter
+from autosched.backends.cuda.memory.places import Places
+from autosched.backends.cuda.registers.exchange import Exchange
+from autosched.backends.cuda.registers.layouts import Layout
+from autosched.backends.cuda.registers.positions import Positions
+from autosched.backends.cuda.registers.rearrange import Rearranging
+from autosched.backends.cuda.registers.reduce import Folds
+from autosched.backends.cuda.registers.scan import Scans
+from autosched.backends.cuda.registers.shared import SharedMemory
+from autosched.backends.cuda.registers.tiles import Tiles
+from autosched.backends.printing.scope import Block, Scope, valid_identifier
+from search_spaces.devices.warps import WARP
+from search_spaces.programs.statements import (
+    Deinterleave,
+    Dot,
+    Fill,
+    For,
+    Gather,
+    If,
+    Interleave,
+    Load,
+    Map,
+    Position,
+    Prefetch,
+    Reduce,
+    Regroup,
+    Scan,
+    Split,
+    Statement,
+    Store,
+    View,
+    children,
+    fold_identity,
+    produced,
+    read,
+    statements,
+)
+from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram, loop_extents
+from search_spaces.programs.tiles import Slice, Tile
+from search_spaces.workloads.dtypes import is_integer
+
+_REGISTERS = 64 * 1024
+
+
+def function_name(kernel: Kernel) -> str:
+    return valid_identifier(kernel.name, RESERVED)
+
+
+class Products(Protocol):
+    """How the dots of one kernel are computed."""
+
+    @property
+    def anchored(self) -> Mapping[str, Layout]:
+        """The layouts of tiles that dots decide: of accumulators, of operands that are multiplied from registers."""
+        ...
+
+    @property
+    def staged(self) -> frozenset[str]:
+        """The tiles that are never in registers: what loads them is left out, wherever it stands."""
+        ...
+
+    def loop(self, s: For, printer: KernelPrinter) -> bool:
+        """Print a loop with dots, and how its operands are brought; False where it is printed as any other."""
+        ...
+
+    def dot(self, s: Dot, printer: KernelPrinter) -> None:
+        """Print a dot that is in no such loop."""
+        ...
+
+
+class NoProducts:
+    """Of kernels without dots."""
+
+    anchored: Mapping[str, Layout] = {}
+    staged: frozenset[str] = frozenset()
+
+    def loop(self, s: For, printer: KernelPrinter) -> bool:
+        return False
+
+    def dot(self, s: Dot, printer: KernelPrinter) -> None:
+        raise CompileError(f"dot of {s.a} and {s.b}: this kernel has no products")
+
+
+class KernelPrinter:
+    """Prints one kernel, or the statements of one that somebody else prints the rest of.
+
+    `tiles` are tiles in registers, `shared` the block's shared memory, `indexing` and `positions` what variables and
+    positions are called, `exchange` moves a tile from one layout to another; all write into `block`.
+    """
+
+    def __init__(self, program: TileProgram, kernel: Kernel, capability: int, products: Products | None = None) -> None:
+        self.program, self.kernel, self.capability = program, kernel, capability
+        self.products: Products = NoProducts() if products is None else products
+        self.root = Scope(variables=frozenset())
+        self.block = Block(self.root)
+        self.identifiers = cpp_identifiers()
+        self.warps = kernel.launch.num_warps
+        self.buffers = _taken(program, kernel)
+        self.parameters = {b.name: self.identifiers.of(("buffer", b.name), f"{b.name}_ptr") for b in self.buffers}
+        self.indexing = Indexing(loop_extents(kernel), self.identifiers)
+        layouts = assigned(program, kernel, self.indexing, self.products.anchored)
+        self.tiles = Tiles(layouts, _local(kernel.body), self.identifiers, self.block)
+        self.positions = Positions(self.indexing, self.tiles, self.identifiers, self.block, self.warps)
+        self.shared = SharedMemory()
+        self.exchange = Exchange(self.tiles, self.positions, self.shared, self.block)
+        self.folds = Folds(self.tiles, self.positions, self.shared, self.block, self.warps)
+        self._scans = Scans(self.tiles, self.positions, self.shared, self.block, self.warps)
+        self._rearranging = Rearranging(self.tiles, self.positions, self.exchange)
+        self._memory = MemoryPrinter(
+            program,
+            self.parameters,
+            _written(kernel),
+            self.warps,
+            self.tiles,
+            Places(self.positions),
+            self.exchange,
+            self.identifiers,
+            self.block,
+        )
+
+    def text(self) -> str:
+        """The function. Print nothing else with this printer."""
+        print_grid(self.kernel.grid, self.indexing, self.root, self.block)
+        self.body(self.kernel.body)
+        return self.function(["const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;"])
+
+    def function(self, first: Sequence[str], threads: int = 0, more: Sequence[str] = ()) -> str:
+        """What was printed as a function of so many threads, `first` on top; `more` parameters follow the buffers."""
+        launch = self.kernel.launch
+        threads = threads or WARP * self.warps
+        blocks = max(1, _REGISTERS // (launch.max_registers * threads)) if launch.max_registers else 1
+        head = f'extern "C" __global__ void __launch_bounds__({threads}, {blocks})\n{function_name(self.kernel)}'
+        written = _written(self.kernel)
+        parameters = []
+        for b in self.buffers:
+            constant = "" if b.name in written else "const "
+            parameters.append(f"{constant}{memory_type(b.dtype)}* __restrict__ {self.parameters[b.name]}")
+        own = ["    " + line for line in (*self.shared.definitions(), *first)]
+        return "\n".join([call(head, *parameters, *more) + " {", *own, *self.root.text(1), "}"]) + "\n"
+
+    def functions(self) -> list[str]:
+        """The device functions that the printed text uses, but for those of operators, element types and memory."""
+        return [*self.folds.functions(), *self._scans.functions]
+
+    def body(self, body: Sequence[Statement]) -> None:
+        for statement in body:
+            self.print(statement)
+
+    def print(self, statement: Statement) -> None:
+        """Print a statement with what is nested in it."""
+        match statement:
+            case Load(dst=dst) | Gather(dst=dst) if dst.name in self.products.staged:
+                pass
+            case Load():
+                self._memory.load(statement)
+            case Gather():
+                self._memory.gather(statement)
+            case Position():
+                self._position(statement)
+            case View():
+                self._rearranging.view(statement)
+            case Fill():
+                self._fill(statement)
+            case Dot():
+                self.products.dot(statement, self)
+            case Map():
+                self._map(statement)
+            case Reduce():
+                self._reduce(statement)
+            case Regroup():
+                self._rearranging.regroup(statement)
+            case Scan():
+                given = [
+                    self.exchange.as_in(self.tiles[x], self.tiles.layout(d.name))
+                    for x, d in zip(statement.srcs, statement.dsts, strict=True)
+                ]
+                self._scans.scan(statement, given)
+            case Split():
+                self._rearranging.split(statement)
+            case Deinterleave():
+                self._rearranging.take_apart(statement)
+            case Interleave():
+                self._rearranging.put_together(statement)
+            case Store():
+                self._memory.store(statement)
+            case Prefetch():
+                pass  # A GPU hides the latency of stores by itself.
+            case For():
+                self._for(statement)
+            case If():
+                self._if(statement)
+
+    def _position(self, s: Position) -> None:
+        dst = self.tiles.declare(s.dst)
+        axis = s.dst.axes[-1] if s.piece.extent is not None else ""
+        value = self.positions.position(axis, s.piece, dst.layout)
+        at = self.tiles.at(s.dst.axes, dst.layout)
+        kind = {"float32": "float", "int64": "int64", "int32": "int", "float64": "double"}[held_dtype(s.dst.dtype)]
+        self.tiles.each(dst.layout, s.dst.axes, [f"{dst.element(at)} = {kind}({value});"])
+
+    def _fill(self, s: Fill) -> None:
+        dst = self.tiles.declare(s.dst)
+        at = self.tiles.at(s.dst.axes, dst.layout)
+        self.tiles.each(dst.layout, s.dst.axes, [f"{dst.element(at)} = {constant(s.value, s.dst.dtype)};"])
+
+    def _map(self, s: Map) -> None:
+        computed = s.dst.dtype if s.operator == "cast" else s.computed
+        layout = self.tiles.layout(s.dst.name)
+        arguments = []
+        at = self.tiles.at(s.dst.axes, layout)
+        for number, argument in enumerate(s.arguments):
+            if not isinstance(argument, str):
+                arguments.append(operators.number(argument, computed))
+                continue
+            held = self.exchange.as_in(self.tiles[argument], layout)
+            is_condition = s.operator == "where" and number == 0
+            wanted = held_dtype(held.tile.dtype) if is_condition else computed
+            arguments.append(_argument(converted(held.element(at), held.tile.dtype, wanted)))
+        if s.operator == "cast":
+            value = arguments[0]
+        else:
+            value = operators.apply(s.operator, arguments, computed)
+            if s.dst.dtype != computed:
+                value = converted(_argument(value), computed, s.dst.dtype)
+        dst = self.tiles.declare(s.dst)
+        self.tiles.each(layout, s.dst.axes, [f"{dst.element(at)} = {value};"])
+
+    def _reduce(self, s: Reduce) -> None:
+        source = self.tiles[s.src]
+        rest = tuple(a for a in source.tile.axes if a != s.axis)
+        if s.dst.axes != rest:
+            raise CompileError(f"{s.operator} of {s.src} over {s.axis} has axes {list(rest)}, not {list(s.dst.axes)}")
+        at = self.tiles.at(source.tile.axes, source.layout)
+        value = converted(source.element(at), source.tile.dtype, s.dst.dtype)
+        if s.bound is not None:
+            piece = Slice(s.bound.start, source.tile.extent(s.axis), skew=s.bound.skew)
+            tests = self._tests(s.axis, piece, s.bound.size, source.layout)
+            if tests:
+                left_out = constant(fold_identity(s.operator, is_integer(s.dst.dtype)), s.dst.dtype)
+                value = f"{tests} ? {value} : {left_out}"
+        if value != source.element(at):
+            tile = Tile(s.src, source.tile.axes, source.tile.shape, s.dst.dtype)
+            folded = self.tiles.temporary(tile, f"{source.name}_folded", source.layout)
+            self.tiles.each(source.layout, tile.axes, [f"{folded.element(at)} = {value};"])
+            source = folded
+        dst = self.tiles.declare(s.dst)
+        own = {x: source.layout[x] for x in rest}
+        made = dst if dst.layout == own else self.tiles.temporary(s.dst, f"{dst.name}_made", own)
+        self.folds.fold(s.operator, source, s.axis, made)
+        if made is not dst:
+            self.exchange.move(made, dst)
+
+    def _tests(self, axis: str, piece: Slice, size: int, layout: Layout) -> str:
+        at = self.positions.position(axis, piece, layout)
+        tests = [f"{at} >= 0"] if self.indexing.precedes(piece) else []
+        tests += [f"{at} < {size}"] if self.indexing.exceeds(piece, size) else []
+        return " && ".join(tests)
+
+    def _for(self, s: For) -> None:
+        if self.products.loop(s, self):
+            return
+        streamed = stream_iterations(self.kernel.grid, s.variable)
+        if s.extent == 1 and s.bound is None and not (s.until or s.since):
+            self.body(s.body)
+            return
+        first, end = streamed or first_and_end(s, self.indexing)
+        variable = self.indexing.variable(s.variable)
+        # Unrolled, what it does would be there several times over.
+        header = f"#pragma unroll 1\nfor (int {variable} = {first}; {variable} < {end}; ++{variable})"
+        open_braces(self.block, header, s.variable)
+        self.body(s.body)
+        self.block.close()
+
+    def _if(self, s: If) -> None:
+        if self.indexing.extents[s.variable] == 1:
+            self.body(s.then if s.value == 0 else s.otherwise)
+            return
+        open_braces(self.block, f"if ({self.indexing.variable(s.variable)} == {s.value})")
+        self.body(s.then)
+        self.block.close()
+        if s.otherwise:
+            open_braces(self.block, "else")
+            self.body(s.otherwise)
+            self.block.close()
+
+
+def _argument(text: str) -> str:
+    """As an operand of any operator."""
+    return f"({text})" if "?" in text and not text.startswith("(") else text
+
+
+def _taken(program: TileProgram, kernel: Kernel) -> tuple[Buffer, ...]:
+    """The buffers that the kernel takes pointers to, in the program's order."""
+    names = {s.buffer for s in statements(kernel.body) if isinstance(s, Load | Gather | Store)}
+    return tuple(b for b in program.buffers if b.name in names)
+
+
+def _written(kernel: Kernel) -> frozenset[str]:
+    return frozenset(s.buffer for s in statements(kernel.body) if isinstance(s, Store))
+
+
+def _local(body: tuple[Statement, ...]) -> set[str]:
+    """The tiles that the statements of one body alone mention."""
+    mentioned: dict[str, set[int]] = defaultdict(set)
+    for number, part in enumerate(_bodies(body)):
+        for s in part:
+            for name in (*(t.name for t in produced(s)), *read(s)):
+                mentioned[name].add(number)
+    return {name for name, numbers in mentioned.items() if len(numbers) == 1}
+
+
+def _bodies(body: tuple[Statement, ...]) -> Iterator[tuple[Statement, ...]]:
+    yield body
+    for s in body:
+        for inner in children(s):
+            yield from _bodies(inner)

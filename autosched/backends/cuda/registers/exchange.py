@@ -1,0 +1,111 @@
+"""From one layout to another: threads write what they hold to shared memory, and read what they are to hold.
+
+__syncthreads();
+store<2>(scratch + own_m * 136 + own_n …)           rows are padded by 16 bytes, so that columns are in other banks
+__syncthreads();
+load<8>(…)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from autosched.backends.cuda.language.index import scaled, sum_of
+from autosched.backends.cuda.language.types import VECTOR_BYTES, element_bytes, memory_type
+from autosched.backends.cuda.registers.layouts import Layout, vector
+from autosched.backends.cuda.registers.positions import Positions
+from autosched.backends.cuda.registers.shared import SharedMemory
+from autosched.backends.cuda.registers.tiles import Held, Tiles
+from autosched.backends.printing.scope import Block
+from search_spaces.programs.tiles import Tile
+
+
+class Exchange:
+    """Prints the exchanges of one kernel."""
+
+    def __init__(self, tiles: Tiles, positions: Positions, shared: SharedMemory, block: Block) -> None:
+        self._tiles = tiles
+        self._positions = positions
+        self._shared = shared
+        self._block = block
+        self.types: set[str] = set()  # element types that were exchanged
+
+    def as_in(self, held: Held, layout: Layout) -> Held:
+        """The tile in this layout, which may have more axes: itself, or a copy."""
+        wanted = {x: layout[x] for x in held.tile.axes}
+        if all(held.layout[x] == spread for x, spread in wanted.items()):
+            return held
+        moved = self._tiles.temporary(held.tile, f"{held.name}_moved", wanted)
+        self.move(held, moved)
+        return moved
+
+    def move(self, source: Held, target: Held) -> None:
+        """Write the elements of the source to the target, a tile of the same axes."""
+        axes = source.tile.axes
+        positions = {x: self._positions.within(x, target.layout[x]) for x in axes}
+        self.read(target, self.written(source, _fastest(source, target)), positions)
+
+    def written(self, source: Held, fastest: str) -> Scratch:
+        """The tile in scratch memory, where all threads may read it until they meet again."""
+        scratch = Scratch(source.tile, fastest)
+        self.types.add(source.tile.dtype)
+        self._block.write("__syncthreads();")
+        count = math.gcd(vector(source.layout[fastest]), scratch.most) if fastest else 1
+        positions = {x: self._positions.within(x, source.layout[x]) for x in source.tile.axes}
+        at = self._tiles.at(source.tile.axes, source.layout)
+        apart = source.apart(fastest) if fastest else 1
+        pointer = f"{scratch.pointer(self._shared)} + {scratch.index(positions)}"
+        line = f"store<{count}, {apart}>({pointer}, {source.address(at)});"
+        self._tiles.each(source.layout, source.tile.axes, [line], {fastest: count})
+        self._block.write("__syncthreads();")
+        return scratch
+
+    def read(self, target: Held, scratch: Scratch, positions: Mapping[str, str]) -> None:
+        """Set every element of the target to the one of the scratch memory at these positions along its tile's axes.
+
+        Where the positions along the fastest axis are those of the target, neighbours are read together.
+        """
+        fastest = scratch.fastest
+        together = bool(fastest) and positions[fastest] == self._own(target, fastest)
+        count = math.gcd(vector(target.layout[fastest]), scratch.most) if together else 1
+        at = self._tiles.at(target.tile.axes, target.layout)
+        apart = target.apart(fastest) if together else 1
+        pointer = f"{scratch.pointer(self._shared)} + {scratch.index(positions)}"
+        line = f"load<{count}, {apart}>({target.address(at)}, {pointer});"
+        self._tiles.each(target.layout, target.tile.axes, [line], {fastest: count} if together else {})
+
+    def _own(self, target: Held, axis: str) -> str:
+        return self._positions.within(axis, target.layout[axis]) if axis in target.tile.axes else ""
+
+
+class Scratch:
+    """A tile in scratch memory: rows of the fastest axis, padded, the other axes row-major."""
+
+    def __init__(self, tile: Tile, fastest: str) -> None:
+        self._tile = tile
+        self.fastest = fastest
+        size = element_bytes(tile.dtype)
+        self.most = VECTOR_BYTES // size
+        self._pitch: dict[str, int] = {}
+        apart = 1
+        for axis in [fastest, *(x for x in reversed(tile.axes) if x != fastest)] if tile.axes else []:
+            self._pitch[axis] = apart
+            apart *= tile.extent(axis)
+            if axis == fastest and len(tile.axes) > 1:
+                apart = (-(-apart // self.most) + 1) * self.most
+        self.bytes = apart * size
+
+    def index(self, positions: Mapping[str, str]) -> str:
+        return sum_of(*(scaled(positions[x], self._pitch[x]) for x in self._tile.axes))
+
+    def pointer(self, shared: SharedMemory) -> str:
+        return f"reinterpret_cast<{memory_type(self._tile.dtype)}*>({shared.scratch(self.bytes)})"
+
+
+def _fastest(source: Held, target: Held) -> str:
+    """The axis along which most neighbours are together in registers, on either side."""
+    axes: Sequence[str] = source.tile.axes
+    if not axes:
+        return ""
+    return max(axes, key=lambda x: vector(source.layout[x]) * vector(target.layout[x]))

@@ -1,0 +1,78 @@
+"""Where a thread's elements lie along the axes of a tile, as C++ text of the variables that count them.
+
+A thread's part of an axis is defined once, the part of its registers is constant where loops over these are unrolled:
+
+    const int own_n = lane * 4 + warp * 128;
+    n_0 * 1024 + own_n + (r_n % 4 + r_n / 4 * 512)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from autosched.backends.cuda.language.index import Indexing, grouped, scaled, sum_of
+from autosched.backends.cuda.registers.layouts import Layout, Spread, register_offset, simplified, thread_offset
+from autosched.backends.cuda.registers.tiles import Tiles
+from autosched.backends.printing.scope import Block, Identifiers
+from search_spaces.programs.tiles import Skew, Slice
+
+
+class Positions:
+    """Prints the positions of one kernel's tiles; definitions go into its block."""
+
+    def __init__(self, indexing: Indexing, tiles: Tiles, identifiers: Identifiers, block: Block, warps: int) -> None:
+        self.indexing = indexing
+        self._tiles = tiles
+        self._identifiers = identifiers
+        self._block = block
+        self._warps = warps
+
+    def own(self, axis: str, spread: Spread) -> str:
+        """Where along an axis the thread's first element is."""
+        text = thread_offset(spread, self._warps)
+        if text == "0":
+            return text
+        digits = tuple(d for d in simplified(spread))
+        name = self._identifiers.of(("own", axis, digits), f"own_{axis}")
+        self._block.define(name, f"const int {name} = {text};", frozenset())
+        return name
+
+    def register(self, axis: str, spread: Spread) -> str:
+        """How far from its first one of the thread's elements is."""
+        return register_offset(spread, self._tiles.at([axis], {axis: spread})[axis])
+
+    def counting(self, layout: Layout) -> Mapping[str, str]:
+        """The variables that count a thread's elements along the axes of a layout."""
+        return self._tiles.at(layout, layout)
+
+    def within(self, axis: str, spread: Spread) -> str:
+        """Where one of the thread's elements is along an axis."""
+        return sum_of(self.own(axis, spread), grouped(self.register(axis, spread)))
+
+    def position(self, axis: str, piece: Slice, layout: Layout) -> str:
+        """The position of one of the thread's elements in a dimension, along this axis of a tile."""
+        found = self._counted(axis, replace(piece, before=()), layout)
+        for b in reversed(piece.before):
+            at, then = (self.position(axis, s, layout) for s in (b.at, b.then))
+            found = f"({at} < {b.size} ? {then} : {found})"
+        if piece.skew is not None:
+            found = f"{found} - {self.behind(piece.skew, layout)}"
+        return found
+
+    def _counted(self, axis: str, piece: Slice, layout: Layout) -> str:
+        start = self.indexing.affine(piece.start)
+        if piece.extent is None:
+            return start
+        if piece.flat is not None:
+            along = self.within(piece.flat.axis, layout[piece.flat.axis])
+            count = grouped(sum_of(self.indexing.affine(piece.flat.start), along))
+            count = f"({count} {'/' if piece.flat.first else '%'} {piece.flat.size})"
+        else:
+            count = self.within(axis, layout[axis])
+        return sum_of(start, count if piece.step == 1 else scaled(count, piece.step))
+
+    def behind(self, skew: Skew, layout: Layout) -> str:
+        """How far the positions of a row are moved back."""
+        parts = [scaled(self.position(axis, piece, layout), apart) for axis, piece, apart in skew.terms]
+        return f"{grouped(sum_of(*parts))} % {skew.vector}"
