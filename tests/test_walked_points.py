@@ -10,11 +10,11 @@ import pytest
 import torch
 
 sys.path.append(str(Path(__file__).parent))
+import best_spaces
 from chained_workloads import Scores, attention
 from test_chained_dot import H200, TRITON, masked, walks, with_tiles, worst
 
 import autosched
-from autosched.backends import spaces
 from autosched.checking.random_inputs import random_inputs
 from search_spaces import Schedule, Workload
 from search_spaces.programs.interpreter import interpret
@@ -42,7 +42,7 @@ def workload() -> Workload:
 
 
 def unspecialised(workload: Workload) -> Schedule:
-    part = spaces.build(workload, H200).restricted("chained_dot_gpu", specialize=["none"], c=[(2, 32)])
+    part = best_spaces.build(workload, H200).restricted("chained_dot_gpu", specialize=["none"], c=[(2, 32)])
     return part.sample(np.random.default_rng(0))
 
 
@@ -88,7 +88,7 @@ def test_a_bias_of_positions_is_right(workload: Workload) -> None:
 def test_a_specialised_kernel_with_such_a_bias_compiles() -> None:
     tensors = [torch.empty(1, 4, 512, 64, dtype=torch.bfloat16)] * 3
     (workload,) = autosched.trace(biased, *tensors).workloads
-    schedule = next(s for s in spaces.build(workload, H200).seeds() if s.knobs["specialize"] == "pingpong")
+    schedule = next(s for s in best_spaces.build(workload, H200).seeds() if s.knobs["specialize"] == "pingpong")
     artefact = TRITON.compile(TRITON.render(schedule.program, "", H200), schedule.program, H200)
     assert artefact.facts.spill_bytes == 0
 

@@ -191,11 +191,9 @@ class KernelPrinter:
             case Regroup():
                 self._rearranging.regroup(statement)
             case Scan():
-                given = [
-                    self.exchange.as_in(self.tiles[x], self.tiles.layout(d.name))
-                    for x, d in zip(statement.srcs, statement.dsts, strict=True)
-                ]
-                self._scans.scan(statement, given)
+                layout = self.tiles.layout(statement.dsts[0].name)
+                given = [self.exchange.as_in(self.tiles[x], layout) for x in statement.srcs]
+                self._scans.scan(statement, given, function_name(self.kernel))
             case Split():
                 self._rearranging.split(statement)
             case Deinterleave():
@@ -225,26 +223,17 @@ class KernelPrinter:
         self.tiles.each(dst.layout, s.dst.axes, [f"{dst.element(at)} = {constant(s.value, s.dst.dtype)};"])
 
     def _map(self, s: Map) -> None:
-        computed = s.dst.dtype if s.operator == "cast" else s.computed
         layout = self.tiles.layout(s.dst.name)
-        arguments = []
         at = self.tiles.at(s.dst.axes, layout)
-        for number, argument in enumerate(s.arguments):
-            if not isinstance(argument, str):
-                arguments.append(operators.number(argument, computed))
-                continue
-            held = self.exchange.as_in(self.tiles[argument], layout)
-            is_condition = s.operator == "where" and number == 0
-            wanted = held_dtype(held.tile.dtype) if is_condition else computed
-            arguments.append(_argument(converted(held.element(at), held.tile.dtype, wanted)))
-        if s.operator == "cast":
-            value = arguments[0]
-        else:
-            value = operators.apply(s.operator, arguments, computed)
-            if s.dst.dtype != computed:
-                value = converted(_argument(value), computed, s.dst.dtype)
+        arguments: list[tuple[str, str] | float | int] = []
+        for argument in s.arguments:
+            if isinstance(argument, str):
+                held = self.exchange.as_in(self.tiles[argument], layout)
+                arguments.append((held.element(at), held.tile.dtype))
+            else:
+                arguments.append(argument)
         dst = self.tiles.declare(s.dst)
-        self.tiles.each(layout, s.dst.axes, [f"{dst.element(at)} = {value};"])
+        self.tiles.each(layout, s.dst.axes, [f"{dst.element(at)} = {operators.mapped(s, arguments)};"])
 
     def _reduce(self, s: Reduce) -> None:
         source = self.tiles[s.src]
@@ -303,11 +292,6 @@ class KernelPrinter:
             open_braces(self.block, "else")
             self.body(s.otherwise)
             self.block.close()
-
-
-def _argument(text: str) -> str:
-    """As an operand of any operator."""
-    return f"({text})" if "?" in text and not text.startswith("(") else text
 
 
 def _taken(program: TileProgram, kernel: Kernel) -> tuple[Buffer, ...]:
