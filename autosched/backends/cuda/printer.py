@@ -76,8 +76,12 @@ class Products(Protocol):
         ...
 
     @property
-    def staged(self) -> frozenset[str]:
-        """The tiles that are never in registers: what loads them is left out, wherever it stands."""
+    def functions(self) -> Sequence[str]:
+        """The device functions that the printed text uses."""
+        ...
+
+    def load(self, s: Load, printer: KernelPrinter) -> bool:
+        """Bring a tile that dots read from shared memory; False where the tile is loaded as any other."""
         ...
 
     def loop(self, s: For, printer: KernelPrinter) -> bool:
@@ -93,7 +97,10 @@ class NoProducts:
     """Of kernels without dots."""
 
     anchored: Mapping[str, Layout] = {}
-    staged: frozenset[str] = frozenset()
+    functions: Sequence[str] = ()
+
+    def load(self, s: Load, printer: KernelPrinter) -> bool:
+        return False
 
     def loop(self, s: For, printer: KernelPrinter) -> bool:
         return False
@@ -122,6 +129,7 @@ class KernelPrinter:
         layouts = assigned(program, kernel, self.indexing, self.products.anchored)
         self.tiles = Tiles(layouts, _local(kernel.body), self.identifiers, self.block)
         self.positions = Positions(self.indexing, self.tiles, self.identifiers, self.block, self.warps)
+        self.places = Places(self.positions)
         self.shared = SharedMemory()
         self.exchange = Exchange(self.tiles, self.positions, self.shared, self.block)
         self.folds = Folds(self.tiles, self.positions, self.shared, self.block, self.warps)
@@ -133,7 +141,7 @@ class KernelPrinter:
             _written(kernel),
             self.warps,
             self.tiles,
-            Places(self.positions),
+            self.places,
             self.exchange,
             self.identifiers,
             self.block,
@@ -161,7 +169,7 @@ class KernelPrinter:
 
     def functions(self) -> list[str]:
         """The device functions that the printed text uses, but for those of operators, element types and memory."""
-        return [*self.folds.functions(), *self._scans.functions]
+        return [*self.folds.functions(), *self._scans.functions, *self.products.functions]
 
     def body(self, body: Sequence[Statement]) -> None:
         for statement in body:
@@ -170,10 +178,9 @@ class KernelPrinter:
     def print(self, statement: Statement) -> None:
         """Print a statement with what is nested in it."""
         match statement:
-            case Load(dst=dst) | Gather(dst=dst) if dst.name in self.products.staged:
-                pass
             case Load():
-                self._memory.load(statement)
+                if not self.products.load(statement, self):
+                    self._memory.load(statement)
             case Gather():
                 self._memory.gather(statement)
             case Position():
@@ -269,17 +276,20 @@ class KernelPrinter:
     def _for(self, s: For) -> None:
         if self.products.loop(s, self):
             return
-        streamed = stream_iterations(self.kernel.grid, s.variable)
         if s.extent == 1 and s.bound is None and not (s.until or s.since):
             self.body(s.body)
             return
-        first, end = streamed or first_and_end(s, self.indexing)
+        first, end = self.iterations(s)
         variable = self.indexing.variable(s.variable)
         # Unrolled, what it does would be there several times over.
         header = f"#pragma unroll 1\nfor (int {variable} = {first}; {variable} < {end}; ++{variable})"
         open_braces(self.block, header, s.variable)
         self.body(s.body)
         self.block.close()
+
+    def iterations(self, s: For) -> tuple[str, str]:
+        """The first iteration of a loop that a block makes, and the one behind the last."""
+        return stream_iterations(self.kernel.grid, s.variable) or first_and_end(s, self.indexing)
 
     def _if(self, s: If) -> None:
         if self.indexing.extents[s.variable] == 1:
