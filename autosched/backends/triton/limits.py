@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from autosched.backends.triton.product_loops import why_spilling
 from autosched.backends.triton.resources import resources, why_too_large
-from autosched.backends.triton.specialized_walks import is_specialized_walk
+from autosched.backends.triton.walk_resources import is_specialized_walk
 from search_spaces import Schedule, Target, TileProgram, Workload
 from search_spaces.devices.warps import WARP_GROUP
 from search_spaces.programs.statements import Dot, statements
