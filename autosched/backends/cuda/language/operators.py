@@ -137,6 +137,7 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
     "shift_left": ("shift_left",),
     "shift_right": ("shift_right",),
     "cast": ("rounded",),
+    "round_bfloat16": ("rounded",),
 }
 _FUNCTIONS: Mapping[str, str] = {
     "power_of_2": _POWER_OF_2,
@@ -178,6 +179,7 @@ _OF_FLOATS: Mapping[str, Callable[..., str]] = {
     "sin": lambda a: f"sinf({a})",
     "cos": lambda a: f"cosf({a})",
     "floor": lambda a: f"floorf({a})",
+    "round_bfloat16": lambda a: f"rounded<bfloat16>({a})",
     "lt": lambda a, b: f"{a} < {b} ? 1.0f : 0.0f",
     "le": lambda a, b: f"{a} <= {b} ? 1.0f : 0.0f",
     "eq": lambda a, b: f"{a} == {b} ? 1.0f : 0.0f",
