@@ -12,7 +12,6 @@ from autosched.backends.cuda.printer import KernelPrinter
 from autosched.backends.gpu.specialized.form import DotForm
 from autosched.backends.gpu.specialized.halves import HALF
 from search_spaces.devices.warps import GROUP_ROWS
-from search_spaces.programs.statements import Dot
 
 
 @dataclass(frozen=True)
@@ -118,27 +117,23 @@ class GroupLoop:
         block.write("dots_begin();")
         cleared = form.loop.bound is not None
         for dot, acc in zip(form.dots, sums, strict=True):
-            a, b = (self.ring.operands[x] for x in self._sides(dot))
+            a, b = (self.ring.operands[x] for x in form.sides(dot))
             share = a.operand.offset(0, form.rows) if form.shares_tile else 0
             at = [scaled(HALF, share)] if share else []
+            name = dot_name(form.columns, a.operand.along_k, b.operand.along_k)
             places = {"a": (sum_of("here", str(a.place), *at), a), "b": (sum_of("here", str(b.place)), b)}
             open_braces(block, "")
-            for name, (place, operand) in places.items():
-                block.write(f"const uint64 {name} = matrix({place}, {operand.operand.descriptor:#x}ull);")
+            for side, (place, operand) in places.items():
+                block.write(f"const uint64 {side} = matrix({place}, {operand.operand.descriptor:#x}ull);")
             for step in range(a.operand.steps):
                 for row in range(0, form.rows, GROUP_ROWS):
                     held = sum_of(acc, str(row * form.columns // 128))
                     added = "1" if step or cleared else "0" if form.promotes else f"{variable} > 0"
                     rows = sum_of("a", str(a.operand.offset(step, row) // 16))
                     columns = sum_of("b", str(b.operand.offset(step) // 16))
-                    block.write(call(dot_name(form.columns), held, rows, columns, added) + ";")
+                    block.write(call(name, held, rows, columns, added) + ";")
             block.close()
         block.write("dots_issued();")
-
-    def _sides(self, dot: Dot) -> tuple[str, str]:
-        """The tiles of rows and columns of a dot, whichever was written first."""
-        rows = {load.dst.name for load in self.form.rows_read}
-        return (dot.a, dot.b) if dot.a in rows else (dot.b, dot.a)
 
     def _release(self, slot: str) -> str:
         """Let the slot be filled again: in every block of the cluster, since all bring parts of what is in it."""

@@ -197,8 +197,9 @@ __device__ __forceinline__ void write_elements(unsigned char* to, const H* x, in
 """
 
 
-def dot_name(columns: int) -> str:
-    return f"dot_{columns}"
+def dot_name(columns: int, a_along_k: bool, b_along_k: bool) -> str:
+    """`dot_256_kn`: of so many columns, the memory of a running along k and that of b along columns."""
+    return f"dot_{columns}_{'k' if a_along_k else 'm'}{'k' if b_along_k else 'n'}"
 
 
 def dot(element: str, columns: int, a_along_k: bool, b_along_k: bool) -> str:
@@ -219,7 +220,7 @@ def dot(element: str, columns: int, a_along_k: bool, b_along_k: bool) -> str:
     operands = f",\n{INDENT * 2}  ".join(lines)
     return f"""\
 // sums (64 x {columns}) += a b, or where nothing is there yet = a b
-__device__ __forceinline__ void {dot_name(columns)}({held}* sums, uint64 a, uint64 b, int added) {{
+__device__ __forceinline__ void {dot_name(columns, a_along_k, b_along_k)}({held}* sums, uint64 a, uint64 b, int added) {{
     asm volatile(
         "{{ .reg .pred p; setp.ne.b32 p, %{count + 2}, 0;"
         "wgmma.mma_async.sync.aligned.m64n{columns}{products}.{kinds} {{"

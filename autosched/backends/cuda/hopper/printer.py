@@ -74,14 +74,14 @@ class HopperPrinter:
         named = ((instructions.WRITE_ROWS, "rows"), (instructions.WRITE_COLUMNS, "columns"))
         written = [text for text, name in named if f"write_{name}<" in self._text]
         written += [instructions.WRITE_ELEMENTS] if "write_elements<" in self._text else []
-        a, b = (self._ring.operands[x.dst.name].operand for x in (form.a, form.b))
+        ways = {tuple(self._ring.operands[x].operand.along_k for x in form.sides(d)) for d in form.dots}
         return [
             instructions.BASE,
             *(instructions.tile_load(rank, shared) for rank, shared in sorted(loads)),
             *(instructions.tile_store(rank) for rank in sorted(stored)),
             *(instructions.write_pairs(name) for name in packed),
             *written,
-            instructions.dot(form.a.dst.dtype, form.columns, a.along_k, b.along_k),
+            *(instructions.dot(form.a.dst.dtype, form.columns, a, b) for a, b in sorted(ways)),
         ]
 
     @property

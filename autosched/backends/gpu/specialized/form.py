@@ -105,6 +105,11 @@ class DotForm:
         """The first one; all have tiles of the same shape."""
         return self.dots[0]
 
+    def sides(self, dot: Dot) -> tuple[str, str]:
+        """The tiles of rows and columns of a dot, whichever was written first."""
+        rows = {load.dst.name for load in self.rows_read}
+        return (dot.a, dot.b) if dot.a in rows else (dot.b, dot.a)
+
     @property
     def shares_tile(self) -> bool:
         """Whether a tile's rows are divided among the warp groups."""
