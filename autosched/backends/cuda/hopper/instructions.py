@@ -218,9 +218,10 @@ def dot(element: str, columns: int, a_along_k: bool, b_along_k: bool) -> str:
     numbers = [", ".join(f"%{j}" for j in range(i, min(i + 16, count))) for i in range(0, count, 16)]
     joined = ', "\n        "'.join(numbers)
     operands = f",\n{INDENT * 2}  ".join(lines)
+    name = dot_name(columns, a_along_k, b_along_k)
     return f"""\
 // sums (64 x {columns}) += a b, or where nothing is there yet = a b
-__device__ __forceinline__ void {dot_name(columns, a_along_k, b_along_k)}({held}* sums, uint64 a, uint64 b, int added) {{
+__device__ __forceinline__ void {name}({held}* sums, uint64 a, uint64 b, int added) {{
     asm volatile(
         "{{ .reg .pred p; setp.ne.b32 p, %{count + 2}, 0;"
         "wgmma.mma_async.sync.aligned.m64n{columns}{products}.{kinds} {{"
