@@ -15,6 +15,7 @@ from autosched.kernels.custom_op import register
 from autosched.kernels.kernel import Kernel
 from autosched.machine.devices import cpu_target
 from autosched.measuring import LocalMeasurer, Measurer, close
+from autosched.replaying.predictions import Prediction, Predictions
 from autosched.replaying.replay import replay
 from autosched.standalone import export
 from autosched.tracing import (
@@ -26,6 +27,7 @@ from autosched.tracing import (
     TracedKernel,
     trace,
 )
+from autosched.tuning.predict import TracedPredictions, predict
 from autosched.tuning.progress import Progress
 from autosched.tuning.results import TracedTuneResult, TuneResult
 from autosched.tuning.tuner import tune
@@ -58,6 +60,8 @@ __all__ = [
     "LogError",
     "Measurement",
     "Measurer",
+    "Prediction",
+    "Predictions",
     "Progress",
     "Row",
     "Schedule",
@@ -65,6 +69,7 @@ __all__ = [
     "TargetUnavailableError",
     "TracedFunction",
     "TracedKernel",
+    "TracedPredictions",
     "TracedTuneResult",
     "TuneResult",
     "TuningLog",
@@ -76,6 +81,7 @@ __all__ = [
     "cpu_target",
     "export",
     "ops",
+    "predict",
     "register",
     "replay",
     "trace",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 import search_spaces
 from cost_models.features import FEATURE_NAMES, amounts, scaled
 from cost_models.trees import Floats
-from search_spaces import AutoschedError, InputError, Schedule, SearchSpace, Workload
+from search_spaces import AutoschedError, InputError, Schedule, SearchSpace, Target, Workload
 from search_spaces.schedules.limits import Limits
 from tuning_logs import TuningRecord
 
@@ -20,7 +20,9 @@ Key = tuple[Workload, str]
 class FeatureRows:
     """One row per schedule, `FEATURE_NAMES` columns; kept for as long as this object lives, 600 bytes each."""
 
-    def __init__(self) -> None:
+    def __init__(self, build: Callable[[Workload, Target], SearchSpace] | None = None) -> None:
+        """`build` gives the spaces of records; by default they have the backends of the space that is asked for."""
+        self._build = build
         self._rows: dict[Key, dict[Schedule, Floats | None]] = {}
         self._spaces: dict[Key, SearchSpace | None] = {}
 
@@ -37,7 +39,7 @@ class FeatureRows:
     def of_records(self, space: SearchSpace, records: Sequence[TuningRecord]) -> tuple[list[TuningRecord], Floats]:
         """The records whose schedules their spaces still have, and a row for each; `space` is one of those spaces.
 
-        What another backend made than those of `space` is left out.
+        What another backend made than those of its space is left out.
         """
         self._spaces[key_of(space)] = space
         kept: list[TuningRecord] = []
@@ -68,7 +70,11 @@ class FeatureRows:
         key = record.workload, record.target.key
         if key not in self._spaces:
             try:
-                self._spaces[key] = search_spaces.build(record.workload, record.target, backends)
+                self._spaces[key] = (
+                    self._build(record.workload, record.target)
+                    if self._build
+                    else search_spaces.build(record.workload, record.target, backends)
+                )
             except AutoschedError:
                 self._spaces[key] = None
         return self._spaces[key]

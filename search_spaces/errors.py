@@ -49,6 +49,7 @@ def unknown_name(kind: str, got: str, allowed: Iterable[str]) -> InputError:
     import difflib
 
     names = sorted(allowed)
-    close = difflib.get_close_matches(str(got), names, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
+    spelled = {name.lower(): name for name in names}
+    close = difflib.get_close_matches(str(got).lower(), spelled, n=1)
+    hint = f"; did you mean {spelled[close[0]]!r}?" if close else ""
     return InputError(f"unknown {kind} {got!r}{hint} (allowed: {', '.join(names)})")

@@ -48,7 +48,7 @@ def test_the_cpu_resolves_by_name_and_by_target() -> None:
 
 @pytest.mark.parametrize("name", ["h20", "", "cuda:0", 7])
 def test_an_unknown_name_is_refused_with_the_known_ones(name: object) -> None:
-    with pytest.raises(InputError, match=r"unknown target .*allowed: a100, b200, cpu, cuda, h100"):
+    with pytest.raises(InputError, match=r"unknown target .*allowed: a10, a100, .*b200, cpu, cuda, h100"):
         devices.resolve(name)  # type: ignore[arg-type]
 
 
@@ -91,9 +91,9 @@ def insert_card(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 @pytest.mark.parametrize(
     ("name", "device"),
     [
-        ("v100", "Tesla V100-SXM2-32GB"),
-        ("V100", "Tesla V100-PCIE-16GB"),
-        ("a100", "NVIDIA A100-PCIE-40GB"),
+        ("v100", "Tesla V100-DGXS-32GB"),
+        ("V100", "Tesla V100-FHHL-16GB"),
+        ("a100", "NVIDIA A100-PG509-200"),
         ("h100", "NVIDIA H100 NVL"),
         ("rtx4090", "NVIDIA GeForce RTX 4090 D"),
         ("t1000", "NVIDIA T1000"),
@@ -132,6 +132,22 @@ def test_a_listed_card_keeps_the_figures_of_its_datasheet(insert_card: Callable[
     assert devices.resolve("v100") == target_named("v100")
 
 
+@pytest.mark.parametrize("name", ["v100", "V-100", "v100-32gb", "V100 PCIe", "Tesla V100-PCIE-32GB", None])
+def test_a_variant_goes_by_the_name_of_its_family_and_by_its_own(
+    name: str | None, insert_card: Callable[[str], None]
+) -> None:
+    insert_card("Tesla V100-PCIE-32GB")
+    assert devices.resolve(name) == target_named("v100-pcie-32gb")
+
+
+def test_the_name_of_another_variant_is_not_that_of_the_card_that_is_here(insert_card: Callable[[str], None]) -> None:
+    insert_card("NVIDIA A100-SXM4-40GB")
+    with pytest.raises(
+        TargetUnavailableError, match=r"target 'A100 80GB' is NVIDIA A100-SXM4-80GB.*has NVIDIA A100-SXM4-40GB"
+    ):
+        devices.resolve("A100 80GB")
+
+
 def test_another_cpu_than_this_one_is_unavailable() -> None:
     other = dataclasses.replace(devices.cpu_target(), device="Cray-1")
     with pytest.raises(TargetUnavailableError, match="'Cray-1', but"):
@@ -142,3 +158,4 @@ def test_the_environment_names_every_version_that_matters() -> None:
     versions = dict(devices.environment(devices.cpu_target()))
     assert versions["torch"] == torch.__version__
     assert {"python", "llvmlite", "device"} <= set(versions)
+    assert {"python", "triton", "nvrtc", "nvrtc12", "device"} <= set(dict(devices.environment(target_named("v100"))))

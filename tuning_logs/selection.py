@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from search_spaces import Target, Workload
+from search_spaces.workloads.dtypes import DTYPES
 from tuning_logs.reading import Filter
 from tuning_logs.record import TuningRecord
 from tuning_logs.shape_distance import shape_distance
@@ -27,6 +28,11 @@ def nearest(records: Iterable[TuningRecord], workload: Workload, target: Target,
 def are_alike(a: Workload, b: Workload) -> bool:
     """Whether a schedule of one may say something of the other: the same kinds of reductions, and output type."""
     return a.family == b.family
+
+
+def reductions(workload: Workload) -> tuple[str, ...]:
+    """The kinds of its reductions: what workloads have in common that differ in shape and element types only."""
+    return tuple(kind for kind in workload.family.split() if kind not in DTYPES)
 
 
 def distance(record: TuningRecord, workload: Workload, target: Target) -> tuple[float, bool]:

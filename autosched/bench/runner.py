@@ -30,7 +30,7 @@ from autosched.replaying.replay import replay, why_wrong_now
 from autosched.tracing import TracedFunction
 from autosched.tuning.progress import progress_display
 from autosched.tuning.results import TuneResult
-from autosched.tuning.tuner import all_tuned, prepare, run
+from autosched.tuning.tuner import of_all_workloads, prepare, run
 from search_spaces import AutoschedError, InputError, LogError, Target, Workload
 from tuning_logs import TuningLog, TuningRecord
 from tuning_logs.text import first_line
@@ -130,7 +130,7 @@ def _tune_case(op: Workload | TracedFunction, plan: BenchPlan, console: Console)
     search = partial(_tune_workload, plan=plan, console=console)
     cut = op if isinstance(op, Workload) else op.for_target(plan.target)
     needed = (cut,) if isinstance(cut, Workload) else cut.workloads
-    results = (search(cut),) if isinstance(cut, Workload) else all_tuned(cut, search)
+    results = (search(cut),) if isinstance(cut, Workload) else of_all_workloads(cut, search)
     failed = (r.all_failures for r in results if r.best is None and r.workload in needed)
     counted = (", ".join(f"{n} {status}" for status, n in failures) for failures in failed)
     return next((f"no trial succeeded ({counts})" for counts in counted), None)

@@ -33,17 +33,20 @@ from autosched.cli.arguments import (
     workload,
 )
 from autosched.cli.demo import run_demo
+from autosched.cli.predict import predict_command
 from autosched.cli.targets import target_lines
 from autosched.comparing.compare import compare
 from autosched.comparing.contenders import USUAL_BASELINES
-from autosched.machine.timing import policy_text
+from autosched.machine.timing import Policy, policy_text
 from autosched.measuring.repro import repeat
 from autosched.replaying.arguments import log_path
+from autosched.replaying.predicted_kernel import predicted_source
 from autosched.replaying.replay import find_best, log_paths, replay, why_wrong_now
 from autosched.standalone import export
 from autosched.tuning.progress import progress_display
 from autosched.tuning.results import TuneResult
 from autosched.tuning.tuner import prepare, run
+from search_spaces import Target, Workload
 from tuning_logs.text import duration_text
 
 _EPILOG = f"""{OPERATORS_EPILOG}
@@ -121,7 +124,7 @@ def tune_command(
     """
     out = console()
     op = workload(operator, sizes)
-    device = chosen_target(target, threads)
+    device = chosen_target(target, threads) if threads is not None else target
     search = prepare(
         op,
         device,
@@ -148,6 +151,9 @@ def tune_command(
         raise typer.Exit(1)
 
 
+app.command("predict", epilog=OPERATORS_EPILOG)(predict_command)
+
+
 @app.command("replay", epilog=OPERATORS_EPILOG)
 def replay_command(
     operator: Operator,
@@ -160,6 +166,9 @@ def replay_command(
     allow_stale: Annotated[
         bool, typer.Option("--allow-stale", help="Also when this version makes another kernel of its schedule.")
     ] = False,
+    predicted: Annotated[
+        bool, typer.Option("--predicted", help="What `autosched predict` ranked first, instead of what was measured.")
+    ] = False,
 ) -> None:
     """Rebuild the best kernel of an operator from the log, without searching, and check its results.
 
@@ -171,19 +180,28 @@ def replay_command(
     """
     out, op = console(), workload(operator, sizes)
     if source:
-        record = find_best(op, printed_target(target, threads), log_paths(log), policy, allow_stale)
-        out.print(Text(printed(record)), soft_wrap=True)
+        out.print(
+            Text(_source(op, printed_target(target, threads), log, policy, allow_stale, predicted)), soft_wrap=True
+        )
         return
-    kernel = replay(op, chosen_target(target, threads), log=log, policy=policy, allow_stale=allow_stale)
-    tuned = kernel.record.measurement.latency_s
+    device = chosen_target(target, threads)
+    kernel = replay(op, device, log=log, policy=policy, allow_stale=allow_stale, predicted=predicted)
+    taken = duration_text(kernel.record.measurement.latency_s)
     out.print(Text(f"{kernel.workload.label} on {kernel.target.label}"), soft_wrap=True)
-    out.print(Text(f"tuned to {duration_text(tuned)} with {policy_text(policy)}", style="bold"))
+    how = "predicted, not tuned; its trial here took" if predicted else "tuned to"
+    out.print(Text(f"{how} {taken} with {policy_text(policy)}", style="bold"))
     out.print(Text(str(kernel.schedule)), soft_wrap=True)
     wrong = why_wrong_now(kernel, seed=secrets.randbits(32))
     if wrong:
         out.print(Text(f"wrong results: {wrong}", style="red"))
         raise typer.Exit(1)
     out.print(Text("results agree with the float64 reference on fresh inputs", style="green"))
+
+
+def _source(op: Workload, target: Target, log: Path | None, policy: Policy, allow_stale: bool, predicted: bool) -> str:
+    if predicted:
+        return predicted_source(op, target, log_path(log), policy)
+    return printed(find_best(op, target, log_paths(log), policy, allow_stale))
 
 
 @app.command("export", epilog=OPERATORS_EPILOG)
@@ -198,7 +216,7 @@ def export_command(
         bool, typer.Option("--allow-stale", help="Also when this version makes another kernel of its schedule.")
     ] = False,
 ) -> None:
-    """Write the best GPU kernel of an operator to a Python file that needs PyTorch and Triton, and not autosched.
+    """Write the best GPU kernel of an operator to a Python file that needs PyTorch, and not autosched.
 
     ```
     autosched export matmul m=4096 n=4096 k=4096 dtype=bfloat16 --target h200 --to matmul_4096.py

@@ -17,7 +17,6 @@ takes some 100 bytes of memory for every element of the largest tensor while it 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import cast
 
 import torch
@@ -31,8 +30,8 @@ from autosched.machine.timing import Policy
 from autosched.measuring import Limits, LocalMeasurer
 from autosched.measuring.local.kernel_check import check_once
 from autosched.measuring.worker_setups import DEFAULT_BACKEND
-from search_spaces import AutoschedError, OutOfMemoryError, Schedule, SearchSpace, Target
-from tuning_logs import Measurement, TuningRecord
+from search_spaces import AutoschedError, OutOfMemoryError, Schedule, SearchSpace, Target, Workload
+from tuning_logs import Measurement, Provenance, TuningRecord
 
 _SEED = 0
 # So many reasons say enough.
@@ -60,33 +59,33 @@ def ensure_right(record: TuningRecord, schedule: Schedule, artefact: Artefact, l
         _check_here(record, launcher)
         found = record.measurement
     else:
-        with _measurer(record) as measurer:
-            found = _put_to_trial(measurer, record, schedule)
+        with _measurer(record.target) as measurer:
+            found = _put_to_trial(measurer, record.workload, schedule, record.provenance.policy)
         if not found.ok:
             raise AutoschedError(_why_refused(record, f"{found.status}: {found.detail}"))
     _remember(record, made, found)
 
 
-def first_right(space: SearchSpace, schedules: Sequence[Schedule], like: TuningRecord) -> TuningRecord:
+def first_right(space: SearchSpace, schedules: Sequence[Schedule], origin: Provenance) -> TuningRecord:
     """A record of the first of these schedules whose kernel is right: one that is known to be, else by a trial apart.
 
-    What the record does not say of its workload and schedule is as in `like`.
+    `origin` is the provenance that the record has; its policy is how the trial is timed.
 
     Raises:
         AutoschedError: none is; the message says what was found.
     """
-    like = replace(like, workload=space.workload)
+    op, target = space.workload, space.target
     for schedule in schedules:
-        source = _printed(schedule, space.target)
-        latency_s = None if source is None else checked_kernels().latency_s(_key(like, source))
+        source = _printed(schedule, target)
+        latency_s = None if source is None else checked_kernels().latency_s(key_of(op, target, source))
         if latency_s is not None:
-            return replace(like, schedule=schedule, measurement=Measurement("ok", (latency_s,)))
+            return TuningRecord(op, target, schedule, Measurement("ok", (latency_s,)), origin)
     reasons = []
-    with _measurer(like) as measurer:
+    with _measurer(target) as measurer:
         for schedule in schedules:
-            found = _put_to_trial(measurer, like, schedule)
+            found = _put_to_trial(measurer, op, schedule, origin.policy)
             if found.ok:
-                record = replace(like, schedule=schedule, measurement=found)
+                record = TuningRecord(op, target, schedule, found, origin)
                 remember(record)
                 return record
             reasons.append(f"{schedule.one_line}: {found.status}: {found.detail}")
@@ -113,13 +112,13 @@ def _check_here(record: TuningRecord, launcher: Launcher) -> None:
         raise
 
 
-def _measurer(record: TuningRecord) -> LocalMeasurer:
+def _measurer(target: Target) -> LocalMeasurer:
     """What puts single schedules to trial, in processes apart."""
-    return LocalMeasurer(record.target, limits=Limits(compile_workers=1), backend=DEFAULT_BACKEND)
+    return LocalMeasurer(target, limits=Limits(compile_workers=1), backend=DEFAULT_BACKEND)
 
 
-def _put_to_trial(measurer: LocalMeasurer, like: TuningRecord, schedule: Schedule) -> Measurement:
-    (found,) = measurer.measure(like.workload, [schedule], policy=cast(Policy, like.provenance.policy))
+def _put_to_trial(measurer: LocalMeasurer, op: Workload, schedule: Schedule, policy: str) -> Measurement:
+    (found,) = measurer.measure(op, [schedule], policy=cast(Policy, policy))
     return found
 
 

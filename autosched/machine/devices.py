@@ -14,11 +14,15 @@ import llvmlite.binding
 import torch
 
 from search_spaces import Target, TargetUnavailableError, target_named
-from search_spaces.devices.target import GPUS, cpu
+from search_spaces.devices.spelling import means, slug
+from search_spaces.devices.target import GPUS, cpu, family_of, is_called
 from search_spaces.errors import InputError
 from tuning_logs import Versions
 
 _SYS_CPU = Path("/sys/devices/system/cpu/cpu0")
+
+# What compiles for GPUs, as it is called here and as it is installed.
+_COMPILERS = {"triton": "triton", "nvrtc": "nvidia-cuda-nvrtc", "nvrtc12": "nvidia-cuda-nvrtc-cu12"}
 
 # float32 operations of one core per cycle and vector lane: two units that multiply and add (Agner Fog, "The
 # microarchitecture of Intel, AMD and VIA CPUs"; Arm's software optimisation guides).
@@ -52,8 +56,8 @@ def detect() -> Target:
 def resolve(target: str | Target | None) -> Target:
     """The target that is meant, sure to be on this machine: by name, as given, or (None) the one that is here.
 
-    The name of a GPU stands for its family: "a100" is any A100, and the target describes the card that is here. "cuda"
-    is the GPU that is here, whatever it is called.
+    The name of a GPU stands for its family: "a100" is any A100, and the target describes the card that is here; "A100
+    40GB" is one of these alone. "cuda" is the GPU that is here, whatever it is called.
 
     Raises:
         InputError: no such target.
@@ -71,6 +75,23 @@ def resolve(target: str | Target | None) -> Target:
         return gpu_target()
     known = target_named(target)
     raise TargetUnavailableError(f"target {target!r} is {known.device}, {_what_is_here()}")
+
+
+def described(target: str | Target | None) -> Target:
+    """The target that is meant, for what no device is needed for: a GPU that is named, or given, need not be here.
+
+    Raises:
+        InputError: no such target.
+        TargetUnavailableError: none is named, or "cuda" is, and there is none that can be used.
+    """
+    if isinstance(target, Target):
+        return target
+    try:
+        return resolve(target)
+    except TargetUnavailableError:
+        if target is None or target.lower() == "cuda":
+            raise
+        return target_named(target)
 
 
 def cpu_target(threads: int = 1) -> Target:
@@ -126,7 +147,8 @@ def usable_cores() -> list[int]:
 def environment(target: Target) -> Versions:
     """Versions of everything on this machine that a measurement on the target depends on, as (name, version)."""
     if target.kind == "gpu":
-        own = [("triton", _version("triton")), ("cuda", torch.version.cuda or ""), ("driver", _driver())]
+        compilers = [(short, _version(name)) for short, name in _COMPILERS.items()]
+        own = [*compilers, ("cuda", torch.version.cuda or ""), ("driver", _driver())]
     else:
         own = [("llvmlite", _version("llvmlite"))]
     common = [("python", platform.python_version()), ("torch", str(torch.__version__))]
@@ -171,7 +193,7 @@ def _described(device: str) -> Target:
     fp32, dense = cycles * lanes * 2, cycles * matrix
     shared = int(getattr(seen, "shared_memory_per_block_optin", 48 * 2**10))
     return Target(
-        name=next((name for name in GPUS if _is_called(name, device)), _slug(device)),
+        name=next((name for name in GPUS if _is_called(name, device)), slug(device)),
         device=device,
         kind="gpu",
         capability=capability,
@@ -190,15 +212,11 @@ def _described(device: str) -> Target:
 
 
 def _is_called(name: str, device: str) -> bool:
-    """Whether a device goes by that name: "v100" is any "Tesla V100-…", but "t4" is no "NVIDIA T400"."""
-    words = [w for w in re.split(r"[^a-z0-9]+", device.lower()) if w]
-    runs = {"".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, len(words) + 1)}
-    return name.lower() == _slug(device) or (name.lower() in GPUS and name.lower() in runs)
-
-
-def _slug(device: str) -> str:
-    words = re.sub(r"^(nvidia|tesla)\s+", "", device.lower())
-    return re.sub(r"[^a-z0-9]+", "", words.removeprefix("geforce "))
+    """Whether a device goes by that name, be it listed or not."""
+    listed = next((gpu for gpu in GPUS.values() if gpu.device == device), None)
+    if listed is not None:
+        return is_called(name, listed)
+    return slug(name) == slug(device) or any(means(name, device, family) for family in map(family_of, GPUS))
 
 
 @functools.cache

@@ -16,6 +16,7 @@ from autosched.kernels.kernel import Kernel, load_kernel
 from autosched.machine import devices
 from autosched.machine.timing import Policy, policy_text
 from autosched.replaying.arguments import check_policy, check_workload, log_path
+from autosched.replaying.predicted_kernel import predicted_kernel
 from autosched.tracing import LoadedFunction, Traced, TracedFunction, TracedKernel
 from autosched.tracing.callables.traced import cuts_of, loaded
 from search_spaces import AutoschedError, EmptySearchSpaceError, InputError, Target, Workload
@@ -35,6 +36,7 @@ def replay(
     log: str | os.PathLike[str] | None = ...,
     policy: Policy = ...,
     allow_stale: bool = ...,
+    predicted: bool = ...,
 ) -> Kernel: ...
 
 
@@ -46,6 +48,7 @@ def replay(
     log: str | os.PathLike[str] | None = ...,
     policy: Policy = ...,
     allow_stale: bool = ...,
+    predicted: bool = ...,
 ) -> TracedKernel: ...
 
 
@@ -57,6 +60,7 @@ def replay(
     log: str | os.PathLike[str] | None = ...,
     policy: Policy = ...,
     allow_stale: bool = ...,
+    predicted: bool = ...,
 ) -> LoadedFunction: ...
 
 
@@ -67,6 +71,7 @@ def replay(
     log: str | os.PathLike[str] | None = None,
     policy: Policy = "cold",
     allow_stale: bool = False,
+    predicted: bool = False,
 ) -> Kernel | LoadedFunction:
     """The kernel of the best record of `op` on `target`, built anew; for a traced function, all of its kernels.
 
@@ -74,6 +79,9 @@ def replay(
     counts while this version prints for its schedule the source that was measured, whichever version that was. When it
     prints another one, the record is stale: `allow_stale` takes its schedule anyway, and what comes of it may be faster
     or slower than the record says.
+
+    `predicted` builds what `predict` has ranked first for the target, and left beside the log, instead of a record:
+    the first of these schedules whose kernel is right. It gets one trial here; its record says what that measured.
 
     A kernel that this machine has not checked with these versions of everything is checked now, as in a trial: on
     inputs of its own, between guard bands, against the reference (`autosched.kernels.first_use` says what that takes).
@@ -87,11 +95,13 @@ def replay(
     """
     if isinstance(op, Traced):
         cut = op.for_target(devices.resolve(target))
-        return loaded(cut, _replayed(cut, target, log, policy, allow_stale))
+        return loaded(cut, _replayed(cut, target, log, policy, allow_stale, predicted))
     check_workload(op)
     check_policy(policy)
     paths = log_paths(log)
     device = devices.resolve(target)
+    if predicted:
+        return predicted_kernel(op, device, paths[0], policy)
     return load_kernel(find_best(op, device, paths, policy, allow_stale), op)
 
 
@@ -101,6 +111,7 @@ def _replayed(
     log: str | os.PathLike[str] | None,
     policy: Policy,
     allow_stale: bool,
+    predicted: bool,
 ) -> dict[str, Kernel]:
     """The kernels of everything traced: of all ways in which it was cut, as far as the logs have them."""
     known: dict[str, Kernel] = {}
@@ -108,7 +119,9 @@ def _replayed(
     for cut in cuts_of(op):
         try:
             for w in cut.workloads:
-                known[w.key] = known.get(w.key) or replay(w, target, log=log, policy=policy, allow_stale=allow_stale)
+                known[w.key] = known.get(w.key) or replay(
+                    w, target, log=log, policy=policy, allow_stale=allow_stale, predicted=predicted
+                )
         except (InputError, EmptySearchSpaceError) as error:
             missing.append(error)
     if len(missing) == len(cuts_of(op)):

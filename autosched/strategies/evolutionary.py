@@ -12,7 +12,7 @@ from itertools import islice
 
 import numpy as np
 
-from autosched.strategies.strategy import Stopped, draw, schedules_of
+from autosched.strategies.strategy import Family, Stopped, draw, family_of, schedules_of
 from autosched.strategies.transfer import transferred
 from cost_models import CostModel
 from search_spaces import InputError, Schedule, SearchSpace
@@ -53,9 +53,6 @@ _HOPELESS = 0.8
 # The cost model is refitted when this part more is known here: at every batch at first, at every second one from 512
 # records on, where one batch more changes little and a fit takes longer.
 _GROWTH = 1 / 8
-
-
-Family = tuple[str | tuple[int, ...], ...]
 
 
 class Evolutionary:
@@ -121,8 +118,8 @@ class Evolutionary:
             self._model.fit(self._space, records)
 
     def _neighbours(self, centres: int) -> list[Schedule]:
-        best_of_family = dict.fromkeys(_family(s) for s in self._elite)
-        first = [next(s for s in self._elite if _family(s) == family) for family in islice(best_of_family, centres)]
+        best_of_family = dict.fromkeys(family_of(s) for s in self._elite)
+        first = [next(s for s in self._elite if family_of(s) == family) for family in islice(best_of_family, centres)]
         found = (n for centre in first for n in self._space.neighbours(centre))
         return list(dict.fromkeys(n for n in found if n not in self._known))
 
@@ -188,18 +185,13 @@ class _Selection:
             self._choose(schedule)
 
     def _crowds(self, schedule: Schedule) -> bool:
-        if self._families[_family(schedule)] >= self._per_family:
+        if self._families[family_of(schedule)] >= self._per_family:
             return True
         return sum(_differences(schedule, other) <= 1 for other in self.chosen) >= _CROWD
 
     def _choose(self, schedule: Schedule) -> None:
         self.chosen[schedule] = None
-        self._families[_family(schedule)] += 1
-
-
-def _family(schedule: Schedule) -> Family:
-    """What schedules of one shape have in common: the backend, the sketch and the tiles."""
-    return (schedule.backend, schedule.sketch, *(value for _, value in schedule.values if isinstance(value, tuple)))
+        self._families[family_of(schedule)] += 1
 
 
 def _differences(a: Schedule, b: Schedule) -> int:
@@ -221,8 +213,8 @@ def _spread(schedules: Iterable[Schedule]) -> Iterator[Schedule]:
     """The schedules in order, but of every family only the first few."""
     families: Counter[Family] = Counter()
     for schedule in schedules:
-        families[_family(schedule)] += 1
-        if families[_family(schedule)] <= _PER_FAMILY:
+        families[family_of(schedule)] += 1
+        if families[family_of(schedule)] <= _PER_FAMILY:
             yield schedule
 
 

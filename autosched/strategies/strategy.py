@@ -16,6 +16,15 @@ from tuning_logs import TuningRecord
 _FRUITLESS_DRAWS = 64
 
 
+# What schedules of one family have in common: the backend, the sketch and the tiles.
+Family = tuple[str | tuple[int, ...], ...]
+
+
+def family_of(schedule: Schedule) -> Family:
+    """The family of a schedule: its backend, its sketch and its tiles."""
+    return (schedule.backend, schedule.sketch, *(value for _, value in schedule.values if isinstance(value, tuple)))
+
+
 @dataclass(frozen=True)
 class Stopped:
     """Candidates that a strategy came upon and did not propose, by the rung of the ladder of cost that stopped them.

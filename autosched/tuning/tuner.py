@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import overload
+from typing import TypeVar, overload
 
 import numpy as np
 
@@ -31,9 +31,12 @@ from autosched.tuning.results import TracedTuneResult, TuneResult
 from autosched.tuning.search import Ending, Search
 from autosched.tuning.warm_start import history
 from cost_models import CostModel
-from search_spaces import EmptySearchSpaceError, Target, Workload
+from search_spaces import EmptySearchSpaceError, Target, TargetUnavailableError, Workload
 from tuning_logs import Provenance, TuningLog
 from tuning_logs.ranking import standing
+
+# What is found for one workload.
+Found = TypeVar("Found")
 
 
 @overload
@@ -102,7 +105,8 @@ def tune(
 
     Raises:
         InputError: an argument is not allowed. Nothing was written.
-        TargetUnavailableError: this machine cannot run kernels for the target, or not compile them.
+        TargetUnavailableError: this machine cannot run kernels for the target, and the message names the ways on; or
+            it cannot compile them.
         EmptySearchSpaceError: no schedule is legal.
         LogError: the log cannot be read or written, or has no folder.
     """
@@ -121,7 +125,7 @@ def tune(
             on_progress=on_progress,
         )
         cut = op.for_target(_device(target, measurer is not None))
-        return TracedTuneResult(cut, all_tuned(cut, search_one))
+        return TracedTuneResult(cut, of_all_workloads(cut, search_one))
     search = prepare(
         op,
         target,
@@ -138,13 +142,13 @@ def tune(
     return run(search, measurer)
 
 
-def all_tuned(traced: Traced, search: Callable[[Workload], TuneResult]) -> tuple[TuneResult, ...]:
-    """The results for every workload of everything it was cut into that can be computed on the target.
+def of_all_workloads(traced: Traced, search: Callable[[Workload], Found]) -> tuple[Found, ...]:
+    """What is found for every workload of everything it was cut into that can be computed on the target.
 
     Raises:
         EmptySearchSpaceError: of what is cut as it is on every device, something has no legal schedule.
     """
-    found: dict[str, TuneResult] = {}
+    found: dict[str, Found] = {}
     for number, cut in enumerate(cuts_of(traced)):
         try:
             for workload in cut.workloads:
@@ -173,7 +177,7 @@ def prepare(
     Takes milliseconds, and one to four for every schedule that the log knows of the workload: what was measured counts
     while its schedule prints the same kernel (`autosched.backends.reproduction`).
 
-    With `measured_elsewhere` a `Target` is taken as given, be it on this machine or not.
+    With `measured_elsewhere` the target need not be on this machine.
 
     Raises:
         As `tune`.
@@ -201,7 +205,24 @@ def prepare(
 
 
 def _device(target: str | Target | None, measured_elsewhere: bool) -> Target:
-    return target if isinstance(target, Target) and measured_elsewhere else devices.resolve(target)
+    if measured_elsewhere:
+        return devices.described(target)
+    try:
+        return devices.resolve(target)
+    except TargetUnavailableError as error:
+        if target is None or str(target).lower() == "cuda":
+            raise
+        raise TargetUnavailableError(f"{error}; {_ways_on(target)}") from None
+
+
+def _ways_on(target: str | Target) -> str:
+    """What to do about a device that is known, and not here."""
+    name = f'"{target}"' if isinstance(target, str) else "…"
+    return (
+        f"to have kernels for it: (1) run this on a machine that has it; (2) autosched.predict(op, target={name}), or "
+        f"`autosched predict`, ranks schedules for it by what was measured on other devices, and measures nothing; "
+        f"(3) autosched.tune(op, target={name}, measurer=…) with a measurer that reaches one (autosched.Measurer)"
+    )
 
 
 def run(search: Search, measurer: Measurer | None = None) -> TuneResult:

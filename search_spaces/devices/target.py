@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from search_spaces.devices.spelling import means
 from search_spaces.errors import unknown_name
 from search_spaces.workloads.dtypes import FLOAT8
 
@@ -87,7 +88,7 @@ def _gpu(
     capability: int,
     num_sms: int,
     shared_kib: int,
-    l2_mib: int,
+    l2_mib: float,
     tb_per_s: float,
     tflops: tuple[float, float, float],
 ) -> Target:
@@ -102,7 +103,7 @@ def _gpu(
         shared_memory_bytes=shared_kib * 1024,
         registers_per_sm=65536,
         l1_bytes=shared_kib * 1024,
-        l2_bytes=l2_mib * 2**20,
+        l2_bytes=int(l2_mib * 2**20),
         memory_bytes_per_s=tb_per_s * 1e12,
         fp32_flops=fp32,
         tf32_flops=tf32,
@@ -110,22 +111,39 @@ def _gpu(
     )
 
 
-# Vendor datasheets and the CUDA programming guide's table of compute capabilities. Shared memory is what one block may
-# use. Volta and Turing matrix rates are those of float16; the tf32 rate where there is none is that of float32.
+# Dense rates and memory: NVIDIA's data sheets. Multiprocessors and L2: its architecture white papers (Volta, Turing,
+# Ampere GA100 and GA102, Ada, Hopper, Blackwell). Shared memory that one block may use: CUDA programming guide, table
+# of compute capabilities. 16-bit matrix rates are those with float32 accumulation, which cards for the desktop have at
+# half the rate; those of Volta and Turing are of float16; the tf32 rate where there is none is that of float32. Devices
+# are called as PyTorch calls them, and the first of a family is what its bare name means. Cards that differ in nothing
+# but the size of their memory stand apart, since records are filed by device.
 GPUS: dict[str, Target] = {
     t.name: t
     for t in (
         _gpu("v100", "Tesla V100-SXM2-16GB", 70, 80, 96, 6, 0.9, (15.7, 15.7, 125.0)),
+        _gpu("v100-32gb", "Tesla V100-SXM2-32GB", 70, 80, 96, 6, 0.9, (15.7, 15.7, 125.0)),
+        _gpu("v100-pcie", "Tesla V100-PCIE-16GB", 70, 80, 96, 6, 0.9, (14.0, 14.0, 112.0)),
+        _gpu("v100-pcie-32gb", "Tesla V100-PCIE-32GB", 70, 80, 96, 6, 0.9, (14.0, 14.0, 112.0)),
         _gpu("t4", "Tesla T4", 75, 40, 64, 4, 0.32, (8.1, 8.1, 65.0)),
+        _gpu("rtx2080ti", "NVIDIA GeForce RTX 2080 Ti", 75, 68, 64, 5.5, 0.616, (13.4, 13.4, 53.8)),
         _gpu("a100", "NVIDIA A100-SXM4-80GB", 80, 108, 163, 40, 2.04, (19.5, 156.0, 312.0)),
+        _gpu("a100-40gb", "NVIDIA A100-SXM4-40GB", 80, 108, 163, 40, 1.555, (19.5, 156.0, 312.0)),
+        _gpu("a100-pcie", "NVIDIA A100 80GB PCIe", 80, 108, 163, 40, 1.935, (19.5, 156.0, 312.0)),
+        _gpu("a100-pcie-40gb", "NVIDIA A100-PCIE-40GB", 80, 108, 163, 40, 1.555, (19.5, 156.0, 312.0)),
+        _gpu("a10", "NVIDIA A10", 86, 72, 99, 6, 0.6, (31.2, 62.5, 125.0)),
         _gpu("rtx3090", "NVIDIA GeForce RTX 3090", 86, 82, 99, 6, 0.936, (35.6, 35.6, 71.0)),
+        _gpu("l4", "NVIDIA L4", 89, 58, 99, 48, 0.3, (30.3, 60.0, 121.0)),
         _gpu("l40s", "NVIDIA L40S", 89, 142, 99, 96, 0.864, (91.6, 183.0, 362.0)),
         _gpu("rtx4090", "NVIDIA GeForce RTX 4090", 89, 128, 99, 72, 1.008, (82.6, 82.6, 165.2)),
         _gpu("h100", "NVIDIA H100 80GB HBM3", 90, 132, 227, 50, 3.35, (66.9, 494.0, 989.0)),
+        _gpu("h100-pcie", "NVIDIA H100 PCIe", 90, 114, 227, 50, 2.0, (51.2, 378.0, 756.0)),
         _gpu("h200", "NVIDIA H200", 90, 132, 227, 60, 4.8, (66.9, 494.0, 989.0)),
         _gpu("b200", "NVIDIA B200", 100, 148, 227, 126, 8.0, (80.0, 1100.0, 2250.0)),
+        _gpu("rtx5090", "NVIDIA GeForce RTX 5090", 120, 170, 99, 96, 1.792, (104.8, 104.8, 209.5)),
     )
 }
+# What else some are called, beside their name and what PyTorch calls them.
+_ALSO = {"h100": "SXM5", "h200": "SXM5 141GB", "t4": "16GB", "h100-pcie": "80GB"}
 
 
 def cpu(device: str, lanes: int, threads: int, l1_bytes: int, l2_bytes: int, fp32_flops: float) -> Target:
@@ -150,12 +168,26 @@ def cpu(device: str, lanes: int, threads: int, l1_bytes: int, l2_bytes: int, fp3
 
 
 def target_named(name: str) -> Target:
-    """The GPU called `name` as its datasheet has it. The CPU is described by the machine it is on, not here.
+    """The GPU called `name` as its datasheet has it: "v100", or "V-100 32GB", or "Tesla V100-SXM2-32GB".
+
+    Of several that go by the name, the first that is listed. The CPU is described by the machine it is on, not here.
 
     Raises:
         InputError: no such target.
     """
-    try:
-        return GPUS[name.lower()]
-    except (KeyError, AttributeError):
-        raise unknown_name("target", name, [*GPUS, "cpu", "cuda"]) from None
+    if isinstance(name, str):
+        exact = GPUS.get(name.lower())
+        called = (exact,) if exact else (gpu for gpu in GPUS.values() if is_called(name, gpu))
+        for gpu in called:
+            return gpu
+    raise unknown_name("target", name, [*GPUS, "cpu", "cuda"])
+
+
+def is_called(name: str, gpu: Target) -> bool:
+    """Whether a listed GPU goes by that name."""
+    return means(name, f"{gpu.device} {gpu.name} {_ALSO.get(gpu.name, '')}", family_of(gpu.name))
+
+
+def family_of(name: str) -> str:
+    """The first part of a name, which all its variants have: that of "v100-pcie" is "v100"."""
+    return name.partition("-")[0]

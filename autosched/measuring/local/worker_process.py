@@ -175,10 +175,10 @@ class WorkerProcess:
         return how, ": ".join(filter(None, (ended, words)))
 
 
-def wait_for(workers: Sequence[WorkerProcess], woken: Connection[None, None]) -> list[object]:
+def wait_for(workers: Sequence[WorkerProcess], *woken: Connection[None, None]) -> list[object]:
     """The connections with a reply, as soon as there is one, a worker is late, or something was sent to `woken`."""
     busy = [w for w in workers if w.deadline < math.inf]
     deadline = min((w.deadline for w in busy), default=None)
     # A little longer than to the deadline, so that it is over on return.
     timeout_s = None if deadline is None else max(0.0, deadline - time.monotonic()) + 1e-3
-    return list(wait([woken, *(w.connection for w in busy)], timeout_s))
+    return list(wait([*woken, *(w.connection for w in busy)], timeout_s))

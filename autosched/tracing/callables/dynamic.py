@@ -222,7 +222,7 @@ class DynamicKernel:
         """
         space = spaces.build(workload, self._any_record.target)
         schedules = islice(dict.fromkeys(self._schedules(space, number, nearest)), _MOST_TRIED)
-        return load_kernel(first_use.first_right(space, list(schedules), self._any_record))
+        return load_kernel(first_use.first_right(space, list(schedules), self._any_record.provenance))
 
     def _schedules(self, space: SearchSpace, number: int, nearest: Sequence[int]) -> Iterator[Schedule]:
         """Those of the same step at the nearest sizes, where there are such; then any: right, if not fast."""

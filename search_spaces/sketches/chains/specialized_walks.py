@@ -76,7 +76,7 @@ def is_specialized(chain: Chain, target: Target) -> bool:
         target.capability == CAPABILITY
         and len(chain.walked) == 1
         and bool(chain.carried)
-        and chain.why_held is None
+        and chain.why_at_once is None
         and all(isinstance(x, Access) for x in brought)
         and all(dtype(p.dtype).bytes == 2 for p in products)
         and all(x.extent % _DEPTH == 0 and x.extent & (x.extent - 1) == 0 for x in chain.depths)

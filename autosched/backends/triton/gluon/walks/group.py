@@ -15,6 +15,7 @@ from autosched.backends.triton.gluon.walks.tiles import open_tiles
 from autosched.backends.triton.gluon.walks.trip_counts import most_iterations
 from autosched.backends.triton.language.loops import first_and_end, turns
 from autosched.backends.triton.printer import KernelPrinter
+from autosched.backends.triton.walk_resources import starts_anew
 from search_spaces.programs.statements import Dot, Fill, For, Load, Statement
 
 
@@ -86,7 +87,7 @@ class _Group:
         self._take_turn(dots)
         self._wait_full(dots, rings, "step", seen)
         for number, dot in enumerate(dots):
-            self._begin(number, dot, rings, "step", _starts(dot, loop))
+            self._begin(number, dot, rings, "step", starts_anew(dot, loop))
         self._give_turn(dots)
         for s in early:
             self.printer.print(s)
@@ -312,12 +313,6 @@ def _runs(loop: For, rings: Collection[str]) -> list[_Run]:
 def _early(points: Sequence[Statement]) -> tuple[Statement, ...]:
     """What is read for points: on its way while dots run, which it has nothing to do with."""
     return tuple(s for s in points if isinstance(s, Load))
-
-
-def _starts(dot: Dot, loop: For) -> bool:
-    """Whether its sums start from the 0 that stands before it in the loop."""
-    before = loop.body[: loop.body.index(dot)]
-    return any(isinstance(s, Fill) and s.dst.name == dot.dst.name and s.value == 0.0 for s in before)
 
 
 def _last(dot: Dot, loop: For, rings: Collection[str]) -> bool:

@@ -1,0 +1,54 @@
+"""`autosched predict`: schedules for a device that need not be here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from autosched.cli.arguments import BackendName, LogPath, Operator, PolicyName, Sizes, TargetName, console, workload
+from autosched.tuning.predict import predict
+
+
+def predict_command(
+    operator: Operator,
+    sizes: Sizes,
+    target: TargetName = None,
+    count: Annotated[int, typer.Option("--count", help="How many schedules to show and keep.")] = 10,
+    history: Annotated[
+        list[Path] | None,
+        typer.Option("--history", help="A further tuning log to learn from; may be given several times."),
+    ] = None,
+    log: LogPath = None,
+    policy: PolicyName = "cold",
+    seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
+    backend: BackendName = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of a table.")] = False,
+) -> None:
+    """Rank the schedules of an operator for a device that need not be here; nothing is measured.
+
+    A cost model learns from the logs of other devices and shapes: the user's, those of --history, and those that come
+    with autosched. The best schedules are compiled for the target: registers, spills and shared memory are the
+    compiler's figures; times are predicted, and nine of ten held-out kernels of such predictions lay within what stands
+    beside them. The result is kept beside the log, in LOG.predictions; `autosched replay … --predicted` builds it where
+    the device is.
+
+    ```
+    autosched predict matmul m=4096 n=4096 k=4096 dtype=float16 --target a100
+    ```
+    """
+    found = predict(
+        workload(operator, sizes),
+        target,
+        count=count,
+        history=history or (),
+        log=log,
+        policy=policy,
+        seed=seed,
+        backend=backend,
+    )
+    text = json.dumps(found.to_json(), allow_nan=False) if as_json else str(found)
+    console().print(Text(text), soft_wrap=True)

@@ -1,0 +1,67 @@
+"""Where predictions are kept: beside a tuning log, in a file of their own that is none, `<log>.predictions`.
+
+A line of JSON for every call of `predict`, only ever appended. A line that cannot be read is skipped; the file may be
+deleted at any time, and taken to the machine that has the device.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from autosched.replaying.predictions import FORM, Predictions
+from search_spaces import LogError, Target, Workload
+
+# Everything that reading a foreign line can raise.
+_FOREIGN = (ValueError, LookupError, TypeError, AttributeError)
+
+
+class PredictionFile:
+    """The predictions kept beside a tuning log."""
+
+    def __init__(self, log: Path) -> None:
+        self.path = log.with_name(f"{log.name}.{FORM}")
+
+    def add(self, predictions: Predictions) -> None:
+        """Keep them; they take the place of earlier ones of their workload, target and policy.
+
+        Raises:
+            LogError: the file cannot be written.
+        """
+        line = json.dumps(predictions.to_json(), allow_nan=False).encode() + b"\n"
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            # One write at the end of the file: lines of several processes do not mix.
+            file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            try:
+                os.write(file, line)
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise LogError(f"cannot write {self.path}: {error.strerror or error}") from error
+
+    def latest(self, workload: Workload, target: Target, policy: str) -> Predictions | None:
+        """The last that were added for these three."""
+        wanted = (workload.key, target.key, policy)
+        found = [p for p in self if (p.workload.key, p.target.key, p.policy) == wanted]
+        return found[-1] if found else None
+
+    def __iter__(self) -> Iterator[Predictions]:
+        """All that were added, oldest first.
+
+        Raises:
+            LogError: the file exists but cannot be read.
+        """
+        try:
+            lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise LogError(f"cannot read {self.path}: {error.strerror or error}") from error
+        for line in lines:
+            try:
+                yield Predictions.from_json(json.loads(line))
+            except _FOREIGN:
+                continue

@@ -1,0 +1,132 @@
+"""Predictions: schedules that a model ranked for a device, and what it expects of them. None of it was measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from autosched.backends.build import render
+from search_spaces import Schedule, Target, Workload
+from tuning_logs import CompileFacts
+from tuning_logs.text import duration_text, table_lines
+
+# The name tells their file from a tuning log. The number is raised when what was written before means something else.
+FORM = "predictions"
+_VERSION = 1
+_COLUMNS = ("", "predicted", "nine of ten within", "registers", "spills", "shared memory", "schedule")
+_PAST_SCHEDULE = 6
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A schedule, and how long its kernel is predicted to take: predicted, never measured.
+
+    `within_s`: nine of ten held-out kernels of such a prediction took between these; None where nothing could be held
+    out. `facts` is what the compiler says of the kernel for this very target; `drawback` why it stands behind others
+    that are predicted to be slower: it does not compile, or spills.
+    """
+
+    schedule: Schedule
+    predicted_s: float
+    within_s: tuple[float, float] | None
+    facts: CompileFacts | None
+    drawback: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "backend": self.schedule.backend,
+            "schedule": self.schedule.to_json(),
+            "predicted_s": float(f"{self.predicted_s:.4g}"),
+            "within_s": [float(f"{s:.4g}") for s in self.within_s] if self.within_s else None,
+            "facts": self.facts.to_json() if self.facts else None,
+            "drawback": self.drawback,
+        }
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Prediction:
+        return Prediction(
+            schedule=Schedule.from_json(data["schedule"], data["backend"]),
+            predicted_s=float(data["predicted_s"]),
+            within_s=(float(data["within_s"][0]), float(data["within_s"][1])) if data["within_s"] else None,
+            facts=CompileFacts.from_json(data["facts"]) if data["facts"] else None,
+            drawback=str(data["drawback"]),
+        )
+
+
+@dataclass(frozen=True, repr=False)
+class Predictions:
+    """The schedules of a workload that are predicted to be fastest on a target, the most promising first.
+
+    `basis` says what was learnt from, and what the intervals come from. `policy` is how what was learnt from was timed.
+    """
+
+    workload: Workload
+    target: Target
+    policy: str
+    ranked: tuple[Prediction, ...]
+    basis: str
+
+    @property
+    def best(self) -> Prediction:
+        return self.ranked[0]
+
+    @property
+    def source(self) -> str:
+        """The generated source text of the first; it needs neither a compiler nor the device.
+
+        Raises:
+            InputError: it was read from a file, and is not bound to a search space.
+        """
+        return render(self.best.schedule, self.target)
+
+    def __repr__(self) -> str:
+        expected = duration_text(self.best.predicted_s)
+        return f"<Predictions {self.workload.label} on {self.target.label}: {expected} predicted, never measured>"
+
+    def __str__(self) -> str:
+        head = f"{self.workload.label} on {self.target.label}: predicted, never measured"
+        rows = [_COLUMNS, *(_row(number, p) for number, p in enumerate(self.ranked, 1))]
+        return "\n".join([head, *(f"  {line}" for line in table_lines(rows, right=range(_PAST_SCHEDULE))), self.basis])
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything; `"measured": false` stands in it for whoever reads the figures alone."""
+        return {
+            FORM: _VERSION,
+            "measured": False,
+            "workload": self.workload.to_json(),
+            "target": self.target.to_json(),
+            "policy": self.policy,
+            "ranked": [p.to_json() for p in self.ranked],
+            "basis": self.basis,
+        }
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Predictions:
+        """What `to_json` gave, its schedules unbound. Raises ValueError, LookupError, TypeError for something else."""
+        if data.get(FORM) != _VERSION:
+            raise ValueError(f"{FORM} {data.get(FORM)!r}, expected {_VERSION}")
+        return Predictions(
+            workload=Workload.from_json(data["workload"]),
+            target=Target.from_json(data["target"]),
+            policy=str(data["policy"]),
+            ranked=tuple(map(Prediction.from_json, data["ranked"])),
+            basis=str(data["basis"]),
+        )
+
+
+def _row(number: int, prediction: Prediction) -> tuple[str, ...]:
+    facts, schedule = prediction.facts or CompileFacts(0.0), prediction.schedule
+    behind = f" (behind: {prediction.drawback})" if prediction.drawback else ""
+    return (
+        str(number),
+        duration_text(prediction.predicted_s),
+        " – ".join(map(duration_text, prediction.within_s)) if prediction.within_s else "unknown",
+        _amount(facts.registers),
+        _amount(facts.spill_bytes, " B"),
+        _amount(facts.shared_memory_bytes, " B"),
+        f"{schedule.backend}: {schedule.one_line}{behind}",
+    )
+
+
+def _amount(amount: int | None, unit: str = "") -> str:
+    return "–" if amount is None else f"{amount}{unit}"

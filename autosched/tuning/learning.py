@@ -1,0 +1,143 @@
+"""What a prediction is learnt from: records of other devices and shapes, and which of them resemble what is asked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from cost_models.corrected_estimate import Group, HeldOut
+from search_spaces import Target, Workload
+from tuning_logs import TuningLog, TuningRecord
+from tuning_logs.export import worth_shipping
+from tuning_logs.log import INDEX_FROM_BYTES
+from tuning_logs.packing import is_packed, may_hold
+from tuning_logs.ranking import standing
+from tuning_logs.selection import reductions
+from tuning_logs.shape_distance import shape_distance
+
+# Workloads on devices, nearest shapes first, and schedules of each: some thousand records, which are lowered in three
+# seconds. More shapes did not rank others better.
+_MOST_GROUPS = 48
+_MOST_OF_GROUP = 200
+# Of a log too large to be read whole, what is looked up.
+_MOST_LOOKED_UP = 4096
+
+# What is unknown of that which is asked: its shape alone, its device, or such reductions altogether.
+Novelty = Literal["shape", "device", "operator"]
+_WITHOUT: dict[Novelty, str] = {
+    "shape": "without its own records",
+    "device": "without any record of its device",
+    "operator": "without any record of its operator",
+}
+_WITHOUT_OTHERS = "; no other device could be held out, so what one adds is not in them"
+# Of what was held out, the schedules of a group that count, and the part of them that an interval leaves out.
+_FIRST = 10
+_NINE_OF_TEN = (0.05, 0.95)
+
+
+@dataclass(frozen=True)
+class Lessons:
+    """Successful records to learn from, of workloads nearest in shape first, and what of the asked is new to them."""
+
+    records: tuple[TuningRecord, ...]
+    novelty: Novelty
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """The workloads and devices that they are of."""
+        return tuple(dict.fromkeys((r.workload, r.target) for r in self.records))
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(r.target.label for r in self.records))
+
+    def resemble(self, group: Group, other: Group) -> bool:
+        """Whether to predict the first as what is asked will be predicted, nothing may be learnt from the other."""
+        (workload, target), (other_workload, other_target) = group, other
+        match self.novelty:
+            case "shape":
+                return (workload.key, target.key) == (other_workload.key, other_target.key)
+            case "device":
+                return target.key == other_target.key
+            case "operator":
+                return reductions(workload) == reductions(other_workload)
+
+
+def lessons(logs: Iterable[Path], op: Workload, target: Target, policy: str) -> Lessons:
+    """What these logs teach of a workload on a target: from devices of its kind, and shapes like its own if there are.
+
+    Raises:
+        LogError: a log cannot be read.
+    """
+    groups: dict[tuple[str, str], list[TuningRecord]] = {}
+    for record in _timed_alike(logs, op, target, policy):
+        groups.setdefault(record.key, []).append(record)
+    alike = {k: g for k, g in groups.items() if reductions(g[0].workload) == reductions(op)}
+    # Of one group alone nothing could be held out.
+    taken = alike if len(alike) > 1 else groups
+    nearest = sorted(taken.values(), key=lambda g: shape_distance(g[0].workload, op))[:_MOST_GROUPS]
+    records = tuple(r for group in nearest for r in worth_shipping(standing(group), _MOST_OF_GROUP))
+    return Lessons(records, _novelty(records, target, known_operator=len(alike) > 1))
+
+
+def _novelty(records: Iterable[TuningRecord], target: Target, known_operator: bool) -> Novelty:
+    devices = {r.target.key for r in records}
+    if not known_operator:
+        return "operator"
+    # Of one device alone nothing would be left to learn from.
+    return "shape" if target.key in devices or len(devices) < 2 else "device"
+
+
+def _timed_alike(logs: Iterable[Path], op: Workload, target: Target, policy: str) -> Iterator[TuningRecord]:
+    for log in (TuningLog(path) for path in logs if may_hold(path, None, policy)):
+        for record in _held(log, op, target):
+            timed_alike = record.provenance.policy == policy and record.measurement.ok
+            if timed_alike and record.target.kind == target.kind:
+                yield record
+
+
+def _held(log: TuningLog, op: Workload, target: Target) -> Iterable[TuningRecord]:
+    """The records of a log; of a large one, which is indexed, those of the nearest shapes."""
+    large = not is_packed(log.path) and log.path.is_file() and log.path.stat().st_size >= INDEX_FROM_BYTES
+    return log.nearest(op, target, _MOST_LOOKED_UP) if large else log
+
+
+@dataclass(frozen=True)
+class Errors:
+    """How wrong predictions were of what was held out: nine of ten took between `low` and `high` times as long.
+
+    Of every one of so many `groups`, what was predicted to be the fastest few counts: only such schedules are proposed.
+    """
+
+    low: float
+    high: float
+    groups: int
+
+    @staticmethod
+    def of(held_out: Sequence[HeldOut]) -> Errors:
+        if not held_out:
+            return Errors(0.0, math.inf, 0)
+        errors = np.concatenate([h.errors(_FIRST) for h in held_out])
+        low, high = np.exp2(np.quantile(errors, _NINE_OF_TEN))
+        return Errors(float(low), float(high), len(held_out))
+
+
+def basis_text(taught: Lessons, errors: Errors, target: Target) -> str:
+    """What predictions for a target were learnt from and what their intervals mean, for people."""
+    if not taught.records:
+        return f"learnt from nothing: the logs hold no record of a {target.kind}; the analytic estimate alone"
+    learnt = (
+        f"learnt from {len(taught.records)} records of {len(taught.groups)} (device, shape) groups "
+        f"on {', '.join(taught.devices)}"
+    )
+    if not errors.groups:
+        return f"{learnt}; no interval: nothing can be held out"
+    found = f"{_FIRST} first choices took {errors.low:.2f} to {errors.high:.2f} times what was predicted"
+    how = f"of each of {errors.groups} groups, predicted {_WITHOUT[taught.novelty]}, nine of ten of the {found}"
+    other = taught.novelty != "device" and all(t.key != target.key for _, t in taught.groups)
+    return f"{learnt}\nintervals: {how}{_WITHOUT_OTHERS if other else ''}"

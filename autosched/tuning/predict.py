@@ -1,0 +1,215 @@
+"""`predict`: which schedules would be fast on a device that is not here. Nothing is measured."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import overload
+
+import numpy as np
+
+from autosched import backends, strategies
+from autosched.backends import spaces
+from autosched.machine import devices
+from autosched.machine.timing import Policy
+from autosched.measuring.compiling import compile_all
+from autosched.replaying.arguments import check_integer, check_policy, check_workload, log_path, written_log_path
+from autosched.replaying.prediction_file import PredictionFile
+from autosched.replaying.predictions import Prediction, Predictions
+from autosched.strategies.strategy import Family, family_of
+from autosched.tracing import Traced
+from autosched.tuning.learning import Errors, basis_text, lessons
+from autosched.tuning.tuner import of_all_workloads
+from cost_models.corrected_estimate import CorrectedEstimate
+from search_spaces import InputError, Schedule, SearchSpace, Target, Workload
+from tuning_logs import CompileFacts, Measurement, TuningLog, TuningRecord, shipped_logs
+
+# Batches that the strategy is asked for, told no results: each evolves a population of its own. Twice as many found
+# schedules that are predicted to be 1 % faster at most.
+_BATCHES = 4
+_BATCH = 64
+# Of a family, schedules of equal tiles, so many are compiled before all others: what is wrong about one, such as
+# registers that do not suffice, is mostly wrong about all.
+_PER_FAMILY = 3
+# At most so many are compiled, and at least twice those that are wanted, if not enough of them come out well.
+_MOST_COMPILED = 40
+# Of records of an H200, those that spilled as much for every thread took 1.2 to 1.3 times what was predicted.
+_SPILLS_BADLY_BYTES = 128
+
+# A schedule, and what it is predicted to take.
+_Predicted = tuple[Schedule, float]
+
+
+@dataclass(frozen=True, repr=False)
+class TracedPredictions:
+    """The predictions for every workload of `traced`, of one way to cut it after the other, each once."""
+
+    traced: Traced
+    results: tuple[Predictions, ...]
+
+    def __repr__(self) -> str:
+        return f"<TracedPredictions {self.traced.label}: {len(self.results)} kernels predicted, never measured>"
+
+    def __str__(self) -> str:
+        if not self.results:
+            return f"{self.traced.label}: nothing to predict, PyTorch computes all of it"
+        return "\n\n".join([self.traced.label, *map(str, self.results)])
+
+
+@overload
+def predict(
+    op: Workload,
+    target: str | Target | None = None,
+    *,
+    count: int = ...,
+    history: Sequence[str | os.PathLike[str]] = ...,
+    log: str | os.PathLike[str] | None = ...,
+    policy: Policy = ...,
+    seed: int = ...,
+    backend: str | None = ...,
+) -> Predictions: ...
+
+
+@overload
+def predict(
+    op: Traced,
+    target: str | Target | None = None,
+    *,
+    count: int = ...,
+    history: Sequence[str | os.PathLike[str]] = ...,
+    log: str | os.PathLike[str] | None = ...,
+    policy: Policy = ...,
+    seed: int = ...,
+    backend: str | None = ...,
+) -> TracedPredictions: ...
+
+
+def predict(
+    op: Workload | Traced,
+    target: str | Target | None = None,
+    *,
+    count: int = 10,
+    history: Sequence[str | os.PathLike[str]] = (),
+    log: str | os.PathLike[str] | None = None,
+    policy: Policy = "cold",
+    seed: int = 0,
+    backend: str | None = None,
+) -> Predictions | TracedPredictions:
+    """The `count` schedules of `op` that should be fastest on `target`, which need not be here; nothing is measured.
+
+    A cost model learns from the records of other devices of its kind and of other shapes: in the user's log or `log`,
+    in the logs of `history`, and in those that come with autosched. It ranks what an evolutionary search comes upon.
+    The best are compiled for the target, so that registers, spills and shared memory are the compiler's figures; what
+    does not compile, or spills badly, falls behind. `policy` is how what is learnt from was timed. `backend` names what
+    makes the kernels; by default any that can compile for the target here.
+
+    The result is kept in `<log>.predictions`, never in the log: `replay(op, target, predicted=True)` on a machine that
+    has the device builds the first that is right there. Of a traced function, all kernels are predicted.
+
+    Raises:
+        InputError: an argument is not allowed, or the log holds every schedule, measured.
+        TargetUnavailableError: no target is named, and none is here; or compilers do not start.
+        EmptySearchSpaceError: no schedule is legal.
+        LogError: a log cannot be read, or the predictions not be written.
+    """
+    if isinstance(op, Traced):
+        device = devices.described(target)
+        predict_one = functools.partial(
+            predict,
+            target=device,
+            count=count,
+            history=history,
+            log=log,
+            policy=policy,
+            seed=seed,
+            backend=backend,
+        )
+        cut = op.for_target(device)
+        return TracedPredictions(cut, of_all_workloads(cut, predict_one))
+    check_workload(op)
+    check_policy(policy)
+    check_integer("count", count, 1)
+    check_integer("seed", seed, 0)
+    kept = written_log_path(log)
+    logs = (kept, *map(log_path, history), *shipped_logs())
+    device = devices.described(target)
+    space = spaces.build(op, device, backends.usable(device, backend))
+    found = ranked(space, logs, policy, count, seed)
+    PredictionFile(kept).add(found)
+    return found
+
+
+def ranked(space: SearchSpace, logs: Sequence[Path], policy: Policy, count: int, seed: int) -> Predictions:
+    """What `predict` gives for one workload, learnt from these logs; what the first of them measured is left out."""
+    op, target = space.workload, space.target
+    taught = lessons(logs, op, target, policy)
+    model = CorrectedEstimate(seed, spaces.build)
+    known = [r for r in TuningLog(logs[0]).records(op, target, policy) if space.holds(r.schedule)]
+    schedules = proposed(space, model, taught.records, known, seed)
+    if not schedules:
+        raise InputError(f"every schedule of {op.label} on {target.label} is measured in {logs[0]}: replay the best")
+    errors = Errors.of(model.held_out(space, taught.records, taught.resemble))
+    predicted = model.latencies_s(space, schedules)
+    fast_first = [(schedules[n], float(predicted[n])) for n in np.argsort(predicted, kind="stable")]
+    compiled = _compiled(_varied(fast_first), target, errors, count)
+    best = sorted(compiled, key=lambda p: (bool(p.drawback), p.predicted_s))[:count]
+    return Predictions(op, target, policy, tuple(best), basis_text(taught, errors, target))
+
+
+def proposed(
+    space: SearchSpace,
+    model: CorrectedEstimate,
+    taught: Sequence[TuningRecord],
+    known: Sequence[TuningRecord],
+    seed: int,
+) -> list[Schedule]:
+    """What the strategy asks for, told what was measured elsewhere and what is known; the model learns it too."""
+    searcher = strategies.create("evolutionary", space, model, np.random.default_rng(seed))
+    searcher.tell(taught, elsewhere=True)
+    searcher.tell(known)
+    return [schedule for _ in range(_BATCHES) for schedule in searcher.ask(_BATCH)]
+
+
+def _varied(fast_first: Sequence[_Predicted]) -> list[_Predicted]:
+    """In this order the first few of every family, then the others."""
+    families: Counter[Family] = Counter()
+    first: list[_Predicted] = []
+    others: list[_Predicted] = []
+    for schedule, predicted_s in fast_first:
+        family = family_of(schedule)
+        families[family] += 1
+        (first if families[family] <= _PER_FAMILY else others).append((schedule, predicted_s))
+    return [*first, *others]
+
+
+def _compiled(candidates: Sequence[_Predicted], target: Target, errors: Errors, count: int) -> list[Prediction]:
+    """From the front, as many as it takes until so many come out well, or too many do not."""
+    found: list[Prediction] = []
+    for begin in range(0, min(len(candidates), max(_MOST_COMPILED, 2 * count)), count):
+        part = candidates[begin : begin + count]
+        outcomes = compile_all(target, [schedule for schedule, _ in part])
+        found += [_prediction(*each, errors, outcome, target) for each, outcome in zip(part, outcomes, strict=True)]
+        if sum(not p.drawback for p in found) >= count:
+            break
+    return found
+
+
+def _prediction(
+    schedule: Schedule, predicted_s: float, errors: Errors, outcome: CompileFacts | Measurement, target: Target
+) -> Prediction:
+    within = (errors.low * predicted_s, errors.high * predicted_s) if errors.groups else None
+    if isinstance(outcome, Measurement):
+        return Prediction(schedule, predicted_s, within, None, f"{outcome.status}: {outcome.detail}")
+    return Prediction(schedule, predicted_s, within, outcome, why_behind(outcome, target))
+
+
+def why_behind(facts: CompileFacts, target: Target) -> str:
+    """What the compiler's figures hold against a kernel; nothing where it is empty."""
+    shared, spilled = facts.shared_memory_bytes or 0, facts.spill_bytes or 0
+    if target.kind == "gpu" and shared > target.shared_memory_bytes:
+        return f"needs {shared} bytes of shared memory, {target.name} has {target.shared_memory_bytes}"
+    return f"spills {spilled} bytes per thread" if spilled >= _SPILLS_BADLY_BYTES else ""
