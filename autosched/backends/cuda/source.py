@@ -13,6 +13,7 @@ from autosched.backends.printing.exponentials import with_cheaper_exponentials
 from search_spaces import Target, TileProgram
 from search_spaces.programs.statements import Map, Reduce, Scan, Store, produced, statements
 from search_spaces.programs.text import to_text
+from search_spaces.workloads.dtypes import DTYPES
 
 
 def print_module(program: TileProgram, comment: str, target: Target) -> str:
@@ -64,6 +65,7 @@ def _functions(program: TileProgram, text: str, capability: int) -> list[str]:
     used |= {"cast"} if "rounded<" in text else set()
     stored = [s for s in body if isinstance(s, Store)]
     names = {b.dtype for b in program.buffers} | {t.dtype for s in maps for t in produced(s)}
+    names |= {name for name in DTYPES if f"rounded<{types.memory_type(name)}>" in text}
     for name in sorted(names):
         if why := types.why_not_converted(name, capability):
             raise CompileError(why)

@@ -9,7 +9,7 @@ from autosched.backends.cuda.language.types import constant, held_dtype, memory_
 from autosched.backends.formulas import FORMULAS
 from search_spaces.programs.statements import Map
 from search_spaces.workloads.dtypes import is_float, is_integer
-from search_spaces.workloads.expressions.operators import OPERATORS
+from search_spaces.workloads.expressions.operators import OPERATORS, ROUNDINGS
 
 # The first compute capability with an instruction for the larger of two numbers that keeps NaN (PTX ISA, max).
 _NAN_KEEPING = 80
@@ -182,6 +182,7 @@ _OF_FLOATS: Mapping[str, Callable[..., str]] = {
     "le": lambda a, b: f"{a} <= {b} ? 1.0f : 0.0f",
     "eq": lambda a, b: f"{a} == {b} ? 1.0f : 0.0f",
     "where": lambda c, a, b: f"{c} != 0 ? {a} : {b}",
+    **{name: lambda a, to=to: f"rounded<{to}>({a})" for name, to in ROUNDINGS.items()},
 }
 _OF_DOUBLES: Mapping[str, Callable[..., str]] = {
     "div": lambda a, b: f"{a} / {b}",
