@@ -74,7 +74,7 @@ def graded(
 
 def interpreted(workload: Workload, given: list[Tensor]) -> list[Tensor]:
     """What some kernel of the workload computes."""
-    program = spaces.build(workload, H200).sample(np.random.default_rng(0)).program
+    program = spaces.build(workload, H200, [TRITON]).sample(np.random.default_rng(0)).program
     made = interpret(program, [x.float().numpy() for x in given])
     return [torch.tensor(m, dtype=torch.float64).reshape(t.shape) for m, t in zip(made, workload.outputs, strict=True)]
 
@@ -203,7 +203,7 @@ def test_triton_computes_several_products_in_one_walk(triton_interpreter, causal
     workload = gradients(1, 48, 80, 32, causal)
     given = random_inputs(workload, seed=0)
     given[4] += 5  # As large as logarithms of sums are.
-    space = spaces.build(workload, H200).restricted("chained_dot_gpu", specialize=["none"])
+    space = spaces.build(workload, H200, [TRITON]).restricted("chained_dot_gpu", specialize=["none"])
     program = space.sample(np.random.default_rng(0)).program
     arrays = {t.name: x.numpy() for t, x in zip(workload.inputs, given, strict=True)}
     assert worst(workload, given, triton_interpreter.run_all(TRITON.render(program, "", H200), program, arrays)) <= 1
@@ -211,7 +211,7 @@ def test_triton_computes_several_products_in_one_walk(triton_interpreter, causal
 
 def test_triton_compiles_the_kernels_of_a_gradient_without_a_gpu() -> None:
     for workload in traced("causal, fused", torch.bfloat16).backward.workloads[1:]:
-        space = spaces.build(workload, H200).restricted("chained_dot_gpu", specialize=["none"])
+        space = spaces.build(workload, H200, [TRITON]).restricted("chained_dot_gpu", specialize=["none"])
         program = space.sample(np.random.default_rng(0)).program
         assert TRITON.compile(TRITON.render(program, "", H200), program, H200).binaries
 

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 import autosched
-from autosched.backends.spaces import build
+from autosched.backends.cuda.backend import CudaBackend
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.correctness import error_ratio, expect
 from autosched.checking.random_inputs import random_inputs
 from search_spaces import Schedule, Workload
 from search_spaces.devices.target import GPUS
 from search_spaces.programs.interpreter import interpret
+
+sys.path.append(str(Path(__file__).parent))
+from best_spaces import build
 
 H200 = GPUS["h200"]
 
@@ -73,3 +78,8 @@ def test_older_gpus_round_one_by_one() -> None:
 def test_products_and_sums_of_bfloat16_stay_narrow() -> None:
     """Their roundings cost nothing: two are computed and rounded by one instruction."""
     assert "_round_" not in printed(traced(lambda x: (x * x + x) * x, 4096))
+
+
+def test_cuda_says_them_too() -> None:
+    (schedule,) = schedules(traced(lambda x: torch.tanh(x * 1.7), 4096), 1)
+    assert "rounded<bfloat16>(" in CudaBackend().render(schedule.program, "", H200)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from autosched import InputError, TracedFunction, trace
 from autosched.backends import spaces
+from autosched.backends.triton.backend import TritonBackend
 from autosched.machine.devices import cpu_target
 from autosched.tracing import loaded
 from search_spaces import target_named
@@ -26,7 +27,7 @@ from search_spaces.workloads.expressions.operators import ROUNDINGS
 from search_spaces.workloads.expressions.walking import walk
 
 sys.path.append(str(Path(__file__).parent))
-from attention_forms import FORMS, R, plain
+from attention_forms import FORMS, R, paged, plain
 from traced_reference import computed
 from untuned import untuned_kernels
 
@@ -74,6 +75,13 @@ def test_a_gpu_has_kernels_for_every_form_of_attention(name: str) -> None:
     assert [spaces.why_no_schedule(w, H200) for w in traced(name).launched] == [None]
 
 
+def test_a_gpu_has_kernels_for_attention_over_a_single_page() -> None:
+    # The table of blocks is then one number.
+    keys = R(3, 16, 2, 16)
+    made = trace(paged, *narrow((R(1, 2, 8, 16), keys, keys, torch.tensor([[1]]))))
+    assert [spaces.why_no_schedule(w, H200) for w in made.launched] == [None]
+
+
 def test_between_two_products_only_what_is_multiplied_is_rounded() -> None:
     (workload,) = traced("causal").launched
     rounded = [
@@ -95,7 +103,7 @@ def test_kernels_of_a_form_of_attention_compute_what_it_does(name: str) -> None:
     inputs = tuple(x.half() if x.is_floating_point() else x for x in inputs)
     (step,) = trace(function, *inputs).steps
     assert step.assembled is not None
-    schedule = spaces.build(step.assembled.workload, H200).sample(np.random.default_rng(0))
+    schedule = spaces.build(step.assembled.workload, H200, [TritonBackend()]).sample(np.random.default_rng(0))
     memory = {
         v.name: x.float() if x.is_floating_point() else x for v, x in zip(traced(name).arguments, inputs, strict=True)
     }
