@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from search_spaces.devices.descriptors import why_not_describable, why_not_storable
-from search_spaces.devices.target import Target
+from search_spaces.devices.target import HOPPER, Target
 from search_spaces.errors import UnmatchedError
 from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest, padded
 from search_spaces.sketches.chains.specialized_walks import is_specialized, specialized_seeds
@@ -75,6 +75,7 @@ def chain_knobs(chain: Chain, target: Target) -> dict[str, Knob]:
         Choice("grid", ("tiles", "persistent"), ordered=False),
         Choice("per_sm", (1, 2, 3, 4)),
         Choice("split", tuple(s for s in _SPLITS if s == 1 or (shared and s * _LEAST_PART <= points))),
+        Choice("join", ("after", "ahead") if shared and target.capability >= HOPPER else ("after",), ordered=False),
         Choice("rows_load", _addressing(chain, chain.row_tensors, target)),
         Choice("walked_load", _addressing(chain, chain.walked_tensors, target)),
         Choice("store", _store_addressing(chain, target)),
@@ -163,7 +164,7 @@ def chain_seeds(chain: Chain, target: Target, knobs: Mapping[str, Knob]) -> tupl
             for name in ("rows_load", "walked_load", "store"):
                 values[name] = knobs[name].values[-1] if descriptors else "pointer"
             if values["split"] != 1:
-                values["store"] = "pointer"
+                values |= {"store": "pointer", "join": knobs["join"].values[-1]}
             seeds.append(Values(values))
     return tuple(seeds)
 
