@@ -15,8 +15,7 @@ from autosched.machine import devices
 from autosched.machine.timing import Policy
 from autosched.replaying.arguments import check_policy, check_workload
 from autosched.replaying.replay import find_best, log_paths
-from search_spaces import InputError, Schedule, Target, TileProgram, Workload, target_named
-from search_spaces.devices.target import GPUS
+from search_spaces import InputError, Schedule, Target, TileProgram, Workload
 from tuning_logs import TuningRecord
 
 # How `print_module` sets its parts apart: comment and imports, then functions.
@@ -54,7 +53,7 @@ def look_up(
     """
     check_workload(op)
     check_policy(policy)
-    device = target_of(target)
+    device = devices.described(target)
     makers = [backend.name for backend in backends.for_target(device)]
     if "triton" not in makers:
         raise InputError(
@@ -64,14 +63,6 @@ def look_up(
         )
     record = find_best(op, device, log_paths(log), policy, allow_stale)
     return Tuned(record, spaces.build(record.workload, record.target).bind(record.schedule), op)
-
-
-def target_of(target: str | Target | None) -> Target:
-    if isinstance(target, Target) and target.kind == "gpu":
-        return target
-    if isinstance(target, str) and target.lower() in GPUS:
-        return target_named(target)
-    return devices.resolve(target)
 
 
 def named_kernels(program: TileProgram, names: Identifiers) -> TileProgram:
