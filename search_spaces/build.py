@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Mapping
 
 import numpy as np
@@ -9,7 +11,7 @@ import numpy as np
 from search_spaces import sketches
 from search_spaces.devices.target import Target
 from search_spaces.errors import EmptySearchSpaceError, UnmatchedError
-from search_spaces.schedules.limits import NO_BACKEND, Limits
+from search_spaces.schedules.limits import NO_BACKEND, USUAL, Limits
 from search_spaces.schedules.space import SearchSpace, Sketch
 from search_spaces.workloads.workload import Workload
 
@@ -29,11 +31,12 @@ def build(workload: Workload, target: Target, backends: Mapping[str, Limits] = N
     if not able:
         reasons = "; ".join(dict.fromkeys(reason for reason in refusals.values() if reason)) or "no backend serves it"
         raise EmptySearchSpaceError(f"{workload.label} on {target.name}: {reasons}")
+    offers = functools.reduce(operator.or_, (limits.offers(target) for limits in able.values()), USUAL)
     found: list[Sketch] = []
     tried: dict[str, str] = {}
     for name, rule in sketches.rules():
         try:
-            found += rule.derive(workload, target)
+            found += rule.derive(workload, target, offers)
             tried[name] = ""
         except UnmatchedError as why:
             tried[name] = str(why)

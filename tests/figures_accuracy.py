@@ -20,10 +20,10 @@ import numpy as np
 import torch
 
 sys.path.append(str(Path(__file__).parent))
+import best_spaces
 from function_accuracy import arguments, units_off, workload_of
 
 from autosched import backends
-from autosched.backends import spaces
 from autosched.checking.accuracy import ACCURACY
 from autosched.checking.operations import OPERATIONS
 from autosched.machine import devices
@@ -35,7 +35,7 @@ Computed = Callable[..., torch.Tensor]
 def kernel(operator: str, elements: int, target: Target, device: str) -> Computed:
     """The function by a kernel with any schedule, of tensors of the CPU."""
     workload = workload_of(operator, elements)
-    program = spaces.build(workload, target).sample(np.random.default_rng(0)).program
+    program = best_spaces.build(workload, target).sample(np.random.default_rng(0)).program
     (backend,) = backends.for_target(target)
     launcher = backend.load(backend.compile(backend.render(program, "", target), program, target), program)
 

@@ -103,6 +103,14 @@ def alibi(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return torch.softmax(scores + (slopes[:, None, None] * (columns - rows)).to(q.dtype), -1) @ v
 
 
+def alibi_as_flex(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """The bias in float32, as `flex_attention` adds it."""
+    rows, columns = torch.arange(q.shape[-2], device=q.device)[:, None], torch.arange(k.shape[-2], device=q.device)
+    slopes = torch.exp2(-(torch.arange(q.shape[1], device=q.device) + 1) * 8 / q.shape[1])
+    scores = (q @ k.transpose(-1, -2)) * q.shape[-1] ** -0.5
+    return torch.softmax(scores + slopes[:, None, None] * (columns - rows), -1).to(q.dtype) @ v
+
+
 def _long(length: int, kept: int) -> float:
     """Which part of all pairs a causal window of so many positions leaves."""
     return (kept * length - kept * (kept - 1) / 2) / length**2
@@ -127,6 +135,12 @@ CASES: Mapping[str, Case] = {
     ),
     "4x16x2048x64 ALiBi": Case(
         alibi,
+        (4, 16, 2048, 64),
+        backends=False,
+        scores=lambda s, b, h, i, j: s + torch.exp2(-(h + 1) * 8 / 16) * (j - i),
+    ),
+    "4x16x2048x64 ALiBi in float32": Case(
+        alibi_as_flex,
         (4, 16, 2048, 64),
         backends=False,
         scores=lambda s, b, h, i, j: s + torch.exp2(-(h + 1) * 8 / 16) * (j - i),

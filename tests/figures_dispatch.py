@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 
+import best_spaces
 import numpy as np
 import torch
 from several_outputs import added
@@ -29,7 +30,7 @@ from untuned import untuned_kernel
 
 import autosched
 from autosched import ops
-from autosched.backends import CompileError, spaces
+from autosched.backends import CompileError
 from autosched.backends.gpu.arguments import arguments
 from autosched.checking.random_inputs import random_inputs
 from autosched.kernels.kernel import Kernel
@@ -103,7 +104,7 @@ def ours(name: str, kernel: Kernel, a: torch.Tensor, b: torch.Tensor, out: torch
 
 def of_two_outputs(target: Target) -> dict[str, Call]:
     op = added("float16")
-    schedule = spaces.build(op, target).sample(np.random.default_rng(0))
+    schedule = best_spaces.build(op, target).sample(np.random.default_rng(0))
     kernel = untuned_kernel(schedule, op, target)
     inputs = random_inputs(op, 0, kernel.device)
     return {
@@ -153,7 +154,7 @@ def microseconds(calls: Mapping[str, Call], rounds: int, wait: Callable[[], None
 def contenders() -> tuple[dict[str, Call], Callable[[], None]]:
     gpu = torch.cuda.is_available()
     op, target = (GPU_OP, devices.gpu_target()) if gpu else (CPU_OP, devices.cpu_target())
-    space = spaces.build(op, target)
+    space = best_spaces.build(op, target)
     dtype = getattr(torch, op.outputs[0].dtype)
     a, b = (torch.randn(t.shape, device="cuda" if gpu else "cpu").to(dtype) for t in op.inputs)
     out = torch.mm(a, b)

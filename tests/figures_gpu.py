@@ -17,12 +17,12 @@ import sys
 import time
 from pathlib import Path
 
+import best_spaces
 import numpy as np
 from figures_search import TABLE, table_space
 
 import autosched
 from autosched import ops
-from autosched.backends import spaces
 from autosched.backends.generator import generator_hash
 from autosched.machine import devices
 from autosched.measuring import LocalMeasurer
@@ -47,7 +47,7 @@ def smoke(samples: int = 12) -> int:
     """Measure random schedules of every operator; returns how many failed otherwise than by not compiling."""
     target, bad = devices.detect(), 0
     for workload in SMOKE:
-        space = spaces.build(workload, target)
+        space = best_spaces.build(workload, target)
         rng = np.random.default_rng(0)
         schedules = list(dict.fromkeys(space.sample(rng) for _ in range(samples)))
         started = time.perf_counter()

@@ -18,11 +18,11 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from autosched.backends.spaces import build
 from search_spaces import Schedule, SearchSpace, ops, target_named
 from tuning_logs import CompileFacts, Measurement, Provenance, TuningLog, TuningRecord
 
 sys.path.append(str(Path(__file__).parent))
+from best_spaces import build
 from log_records import WRITER, run_python
 
 TARGETS = tuple(map(target_named, ("h200", "h100", "a100", "rtx4090")))

@@ -20,11 +20,11 @@ from contextlib import contextmanager
 from functools import partial
 from unittest.mock import patch
 
+import best_spaces
 import numpy as np
 
 import cost_models
 from autosched import ops, strategies
-from autosched.backends import spaces
 from cost_models import CostModel, feature_rows
 from cost_models.features import FEATURE_NAMES, features
 from search_spaces import Schedule, SearchSpace, Target, TileProgram, target_named
@@ -153,7 +153,7 @@ def main() -> int:
     head = "".join(f"{part:>10}" for part in (*PARTS, "total"))
     print(f"CPU ms per trial over {arguments.trials} trials{'':22}{head}")
     for workload, target in SPACES:
-        seconds = propose(spaces.build(workload, target), arguments.trials, arguments.lag).seconds
+        seconds = propose(best_spaces.build(workload, target), arguments.trials, arguments.lag).seconds
         row = "".join(f"{1e3 * t / arguments.trials:>10.2f}" for t in (*(seconds[p] for p in PARTS), seconds.total()))
         print(f"{workload.label + ' on ' + target.name:54}{row}")
     return 0

@@ -11,10 +11,10 @@ import tempfile
 import time
 from pathlib import Path
 
+import best_spaces
 import numpy as np
 
 from autosched import cpu_target
-from autosched.backends import spaces
 from autosched.backends.reproduction import fingerprint_of
 from autosched.tuning.tuner import prepare
 from search_spaces import Target, Workload, ops, target_named
@@ -31,7 +31,7 @@ WORKLOADS = (
 
 def write_known(path: Path, op: Workload, target: Target, count: int) -> None:
     """A log of so many distinct schedules, or of all that there are, as if this version had measured them."""
-    space, rng = spaces.build(op, target), np.random.default_rng(0)
+    space, rng = best_spaces.build(op, target), np.random.default_rng(0)
     schedules = dict.fromkeys(space.sample(rng) for _ in range(count + count // 4))
     TuningLog(path).append(
         *(

@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import best_spaces
 import numpy as np
 
 import cost_models
 import search_spaces
 from autosched import ops, strategies
-from autosched.backends import spaces
 from autosched.machine import devices
 from autosched.measuring import Measurer, RecordedMeasurer, local_measurer
 from search_spaces import SearchSpace, Workload, target_named
@@ -36,7 +36,7 @@ CONTENDERS = (("evolutionary", "xgboost"), ("evolutionary", "roofline"), ("rando
 
 def table_space(workload: Workload = TABLE_WORKLOAD) -> SearchSpace:
     """The part of the H200's matmul space that is recorded whole."""
-    whole = spaces.build(workload, target_named("h200"))
+    whole = best_spaces.build(workload, target_named("h200"))
     tiles = {name: [v for v in _values(whole, name) if v[-1] in sizes] for name, sizes in _TABLE_TILES.items()}
     return whole.restricted(
         "tiled_dot_gpu",
@@ -116,7 +116,7 @@ def main() -> int:
     )
     arguments = parser.parse_args()
     if arguments.live:
-        space = spaces.build(ops.matmul(512, 512, 512), devices.cpu_target())
+        space = best_spaces.build(ops.matmul(512, 512, 512), devices.cpu_target())
         print(f"{space.workload.label} on {space.target.device}, {space.size} schedules, every trial measured")
         contenders, optimum = CONTENDERS[::2], None
     else:

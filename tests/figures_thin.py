@@ -15,10 +15,10 @@ import argparse
 import collections
 from collections.abc import Sequence
 
+import best_spaces
 import numpy as np
 
 from autosched import ops
-from autosched.backends import spaces
 from autosched.machine import devices
 from autosched.measuring import LocalMeasurer
 from search_spaces import Schedule, SearchSpace, Workload
@@ -87,7 +87,7 @@ def main() -> int:
     target, rows = devices.detect(), [HEAD]
     for shape in arguments.shape:
         for m in arguments.m:
-            space = spaces.build(workload(m, shape), target).restricted(arguments.sketch)
+            space = best_spaces.build(workload(m, shape), target).restricted(arguments.sketch)
             rows.append(figures(space, arguments.samples, arguments.seed, arguments.all))
     print("\n".join(table_lines(rows, right=range(1, len(HEAD)))))
     return 0

@@ -18,7 +18,7 @@ from search_spaces import Schedule, Target, TileProgram, Workload
 from search_spaces.programs.interpreter import interpret
 from search_spaces.programs.text import to_text
 from search_spaces.programs.tile_program import Buffer, Kernel
-from search_spaces.schedules.limits import Resources
+from search_spaces.schedules.limits import USUAL, Offers, Resources
 from tuning_logs import CompileFacts
 
 CLASS = "interpreting_backend:InterpretingBackend"
@@ -34,6 +34,9 @@ def both(target: Target) -> tuple[Backend, ...]:
 
 class FewTiles:
     """It takes what has few tiles, in float32."""
+
+    def offers(self, target: Target) -> Offers:
+        return USUAL
 
     def why_unsupported(self, workload: Workload, target: Target) -> str | None:
         other = {t.dtype for t in (*workload.inputs, *workload.outputs)} - {"float32"}

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import best_spaces
 import numpy as np
 import torch
 from random_programs import Program
@@ -22,7 +23,6 @@ from torch import Tensor
 from untuned import untuned_kernel
 
 from autosched import InputError, Kernel, Target, Workload, trace
-from autosched.backends import spaces
 from autosched.checking.trial_data import TrialData
 from autosched.tracing import loaded
 from search_spaces import EmptySearchSpaceError
@@ -106,7 +106,7 @@ def try_schedules(workload: Workload, target: Target, wanted: int, seed: int) ->
     Raises:
         EmptySearchSpaceError: there are none.
     """
-    space = spaces.build(workload, target)
+    space = best_spaces.build(workload, target)
     rng = np.random.default_rng(seed)
     data = TrialData.drawn(workload, seed % 2**31, device_of(target))
     starts = space.seeds()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import best_spaces
 import numpy as np
 import torch
 
 from autosched import backends
-from autosched.backends import spaces
 from autosched.backends.backend import CompileError, LoadError
 from autosched.backends.build import build
 from autosched.checking.trial_data import Failed, TrialData
@@ -21,7 +21,7 @@ HERE = devices.cpu_target()
 
 def faults(workload: Workload, samples: int, seed: int = 0, target: Target = HERE) -> list[str]:
     """What is wrong with every starting point and so many sampled schedules: status, detail and schedule of each."""
-    space = spaces.build(workload, target)
+    space = best_spaces.build(workload, target)
     data = TrialData.drawn(workload, seed, torch.device("cuda" if target.kind == "gpu" else "cpu"))
     return [found for s in tried(space, samples, seed) if (found := fault(s, data, target))]
 

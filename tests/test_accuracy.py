@@ -13,10 +13,10 @@ import pytest
 import torch
 
 sys.path.append(str(Path(__file__).parent))
+import best_spaces
 from function_accuracy import arguments, measured, units_off, workload_of
 
 import search_spaces
-from autosched.backends import spaces
 from autosched.backends.formulas import FORMULAS
 from autosched.backends.llvm.backend import LlvmBackend
 from autosched.backends.triton.backend import TritonBackend
@@ -38,7 +38,7 @@ MEASURED = [name for name in OPERATORS if name not in CHOOSING | OF_INTEGERS]
 
 
 def program_of(operator: str, elements: int, target: search_spaces.Target) -> TileProgram:
-    return spaces.build(workload_of(operator, elements), target).sample(np.random.default_rng(0)).program
+    return best_spaces.build(workload_of(operator, elements), target).sample(np.random.default_rng(0)).program
 
 
 def on_the_cpu(operator: str, given: list[torch.Tensor]) -> torch.Tensor:
@@ -121,7 +121,7 @@ def test_triton_compiles_every_function_without_a_gpu() -> None:
     functions = (*FORMULAS, "erf_relative", "rsqrt", "log")
     stage = Stage("out", axes, sum_of(functions, Access("x", (axis_index("i"),))))
     workload = Workload("all", (Tensor("x", (128,), "float32"),), (stage,))
-    program = spaces.build(workload, H100).sample(np.random.default_rng(0)).program
+    program = best_spaces.build(workload, H100).sample(np.random.default_rng(0)).program
     assert TRITON.compile(TRITON.render(program, "", H100), program, H100).binaries
 
 
@@ -131,7 +131,7 @@ def test_gluon_kernels_call_the_same_functions() -> None:
     acc = dataclasses.replace(stage, name="acc", dtype="float32")
     here = Access("acc", tuple(axis_index(a.name) for a in stage.axes))
     out = Stage("out", stage.axes, sum_of(("pow",), here), dtype="bfloat16")
-    space = spaces.build(dataclasses.replace(product, stages=(acc, out)), H100)
+    space = best_spaces.build(dataclasses.replace(product, stages=(acc, out)), H100)
     rng = np.random.default_rng(0)
     drawn = (space.sample(rng) for _ in range(2000))
     program = next(s for s in drawn if s.knobs.get("specialize", "none") != "none").program

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,13 +12,15 @@ import torch
 
 import autosched
 from autosched import ops
-from autosched.backends import spaces
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.correctness import error_ratio, expect
 from autosched.checking.random_inputs import random_inputs
 from search_spaces import Schedule, SearchSpace, Workload
 from search_spaces.devices.target import GPUS
 from search_spaces.programs.interpreter import interpret
+
+sys.path.append(str(Path(__file__).parent))
+import best_spaces
 
 H200 = GPUS["h200"]
 
@@ -44,7 +48,7 @@ WORKLOADS = {
 
 
 def aligned(workload: Workload) -> list[tuple[SearchSpace, str]]:
-    space = spaces.build(workload, H200)
+    space = best_spaces.build(workload, H200)
     names = [s.name for s in space.sketches if any(k.name == "aligned" for k in s.knobs)]
     return [(space.restricted(name, aligned=(True,)), name) for name in names]
 
@@ -78,7 +82,7 @@ def test_printed_triton_is_right(triton_interpreter, name: str) -> None:
 
 
 def printed(workload: Workload, sketch: str, **allowed) -> str:
-    space = spaces.build(workload, H200).restricted(sketch, aligned=(True,), **allowed)
+    space = best_spaces.build(workload, H200).restricted(sketch, aligned=(True,), **allowed)
     return TritonBackend().render(space.sample(np.random.default_rng(0)).program, "", H200)
 
 
@@ -101,7 +105,7 @@ def test_rows_that_begin_at_vectors_leave_no_choice() -> None:
 
 
 def test_records_from_before_say_that_rows_are_read_as_they_begin() -> None:
-    space = spaces.build(WORKLOADS["softmax"], H200)
+    space = best_spaces.build(WORKLOADS["softmax"], H200)
     schedule = space.restricted("row_whole", aligned=(False,)).sample(np.random.default_rng(0))
     old = {name: value for name, value in schedule.knobs.items() if name != "aligned"}
     assert space.bind(Schedule("row_whole", old)).program == schedule.program

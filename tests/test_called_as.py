@@ -13,11 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 sys.path.append(str(Path(__file__).parent))
+import best_spaces
 from untuned import untuned_kernels, untuned_record
 
 import autosched
 from autosched import ops
-from autosched.backends import spaces
 from autosched.kernels import custom_op
 from autosched.kernels.kernel import load_kernel
 from autosched.standalone.file import traced_text, workload_text
@@ -32,7 +32,7 @@ BIASED = ops.matmul(24, 40, 56, layout="nt", epilogue="bias")
 
 def first(workload: Workload) -> TuningRecord:
     """As if the first schedule of the space were the best."""
-    return untuned_record(next(iter(spaces.build(workload, CPU))), workload, CPU)
+    return untuned_record(next(iter(best_spaces.build(workload, CPU))), workload, CPU)
 
 
 def logged(path: Path, *records: TuningRecord) -> Path:
@@ -107,7 +107,7 @@ def test_two_steps_of_one_key_share_a_kernel_though_their_inputs_are_exchanged()
 def sampled(workload: Workload) -> Tuned:
     """A kernel for a GPU, by the first point that its sketches would try."""
     target = target_named("h200")
-    found = spaces.build(workload, target).seeds()[0]
+    found = best_spaces.build(workload, target).seeds()[0]
     return Tuned(untuned_record(found, workload, target), found, workload)
 
 

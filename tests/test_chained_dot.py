@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from autosched.backends import spaces
+from autosched.backends.gpu.kernel import kernels_from_json
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.correctness import error_ratio, expect
 from autosched.checking.operations import torch_dtype
@@ -22,6 +22,7 @@ from search_spaces.programs.statements import For, Map, statements
 from search_spaces.schedules.knobs import KnobValue, cover
 
 sys.path.append(str(Path(__file__).parent))
+import best_spaces
 from chained_workloads import Scores, adapter, attention, folded_product, gradients, paged_attention
 
 H200 = target_named("h200")
@@ -40,7 +41,7 @@ FORMS = {
 
 
 def schedules(workload: Workload, count: int) -> list[Schedule]:
-    space, rng = spaces.build(workload, H200), np.random.default_rng(0)
+    space, rng = best_spaces.build(workload, H200), np.random.default_rng(0)
     return [space.sample(rng) for _ in range(count)]
 
 
@@ -66,7 +67,7 @@ def test_triton_computes_the_same(triton_interpreter, name: str) -> None:
     workload = FORMS[name]
     inputs = random_inputs(workload, seed=0)
     # Gluon has no interpreter.
-    space = spaces.build(workload, H200).restricted("chained_dot_gpu", specialize=["none"])
+    space = best_spaces.build(workload, H200).restricted("chained_dot_gpu", specialize=["none"])
     schedule = space.sample(np.random.default_rng(0))
     given = {t.name: x.numpy() for t, x in zip(workload.inputs, inputs, strict=True)}
     got = triton_interpreter.run_all(TRITON.render(schedule.program, "", H200), schedule.program, given)
@@ -76,13 +77,13 @@ def test_triton_computes_the_same(triton_interpreter, name: str) -> None:
 @pytest.mark.parametrize("target", ["a100", "h200"])
 def test_triton_compiles_them_without_a_gpu(target: str) -> None:
     device = target_named(target)
-    program = spaces.build(FORMS["causal"], device).sample(np.random.default_rng(0)).program
+    program = best_spaces.build(FORMS["causal"], device).sample(np.random.default_rng(0)).program
     assert TRITON.compile(TRITON.render(program, "", device), program, device).binaries
 
 
 def with_tiles(workload: Workload, m: int, c: int) -> Schedule:
     """A schedule with such tiles."""
-    space = spaces.build(workload, H200)
+    space = best_spaces.build(workload, H200)
     extents = {a.name: a.extent for s in workload.stages for a in s.loops}
     allowed = {"m": [cover(extents["m"], (m,))], "c": [cover(extents["c"], (c,))], "order": ["ascending"], "split": [1]}
     return space.restricted("chained_dot_gpu", **allowed).sample(np.random.default_rng(0))
@@ -131,7 +132,7 @@ def test_a_row_that_sees_nothing_is_no_number_as_written() -> None:
 
 def shared_walks(workload: Workload, count: int) -> list[Schedule]:
     """Schedules in which several programs walk the same rows."""
-    space = spaces.build(workload, H200)
+    space = best_spaces.build(workload, H200)
     splits = [v for k in space.sketch("chained_dot_gpu").knobs if k.name == "split" for v in k.values if v != 1]
     part, rng = space.restricted("chained_dot_gpu", split=splits), np.random.default_rng(0)
     return [part.sample(rng) for _ in range(count)]
@@ -148,7 +149,7 @@ def test_parts_of_a_walk_are_joined_by_the_rule_by_which_folds_move(scores: Scor
 
 
 def test_few_rows_start_with_walks_that_are_shared() -> None:
-    space = spaces.build(attention(8, 1, 8192, 128, "bfloat16", shared=4), H200)
+    space = best_spaces.build(attention(8, 1, 8192, 128, "bfloat16", shared=4), H200)
     assert all(seed["split"] != 1 for seed in space.sketch("chained_dot_gpu").seeds)
 
 
@@ -156,7 +157,7 @@ def test_few_rows_start_with_walks_that_are_shared() -> None:
 def test_rows_of_a_product_are_folded_where_they_are_made(then: str) -> None:
     workload = folded_product(40, 100, 300, then)
     inputs = random_inputs(workload, seed=0)
-    part, rng = spaces.build(workload, H200).restricted("chained_dot_gpu"), np.random.default_rng(0)
+    part, rng = best_spaces.build(workload, H200).restricted("chained_dot_gpu"), np.random.default_rng(0)
     for schedule in [part.sample(rng) for _ in range(3)]:
         got = interpret(schedule.program, [x.float().numpy() for x in inputs])
         assert worst(workload, inputs, got) <= 1, schedule
@@ -184,7 +185,7 @@ def test_what_is_walked_may_lie_in_pages(depth: int) -> None:
 def test_two_products_whose_middle_fits_are_one_kernel(base: bool) -> None:
     workload = adapter(50, 300, 200, 20, base=base)
     inputs = random_inputs(workload, seed=0)
-    part, rng = spaces.build(workload, H200).restricted("chained_dot_gpu"), np.random.default_rng(0)
+    part, rng = best_spaces.build(workload, H200).restricted("chained_dot_gpu"), np.random.default_rng(0)
     for schedule in [part.sample(rng) for _ in range(3)]:
         assert len(schedule.program.kernels) == 1
         got = interpret(schedule.program, [x.float().numpy() for x in inputs])
@@ -209,12 +210,12 @@ class TestSpecialized:
     def schedule(self, **knobs: KnobValue) -> Schedule:
         loads = {name: ["descriptor"] for name in ("rows_load", "walked_load")}
         tiles = {"m": [cover(512, (128,))], "c": [cover(512, (64,))], "warps": [8]}
-        space = spaces.build(self.workload, H200)
+        space = best_spaces.build(self.workload, H200)
         allowed = {"split": [1], "specialize": ["cooperative"], **{name: [value] for name, value in knobs.items()}}
         return space.restricted("chained_dot_gpu", **tiles, **loads, **allowed).sample(np.random.default_rng(0))
 
     def test_the_search_starts_from_such_kernels_where_there_are_some(self) -> None:
-        on = {name: spaces.build(self.workload, target_named(name)).seeds() for name in ("h200", "a100")}
+        on = {name: best_spaces.build(self.workload, target_named(name)).seeds() for name in ("h200", "a100")}
         assert on["h200"][0].program.kernels[0].launch.producer_warps == 1
         assert not any(s.program.kernels[0].launch.producer_warps for s in on["a100"])
 
@@ -231,7 +232,7 @@ class TestSpecialized:
 
     @pytest.mark.parametrize("depth", [64, 128])
     def test_gradients_are_specialised_too(self, depth: int) -> None:
-        space = spaces.build(gradients(2, 512, 512, depth, causal=True), H200)
+        space = best_spaces.build(gradients(2, 512, 512, depth, causal=True), H200)
         schedule = next(s for s in space.seeds() if s.knobs["specialize"] != "none")
         artefact = TRITON.compile(TRITON.render(schedule.program, "", H200), schedule.program, H200)
         # A pair of registers, where whole tiles and those of the boundary meet.
@@ -239,6 +240,44 @@ class TestSpecialized:
 
     def test_what_dots_multiply_is_brought_by_descriptor(self) -> None:
         schedule = self.schedule()
-        space = spaces.build(self.workload, H200)
+        space = best_spaces.build(self.workload, H200)
         other = replace(schedule, values=tuple({**schedule.knobs, "walked_load": "pointer"}.items()))
         assert "brings tiles by descriptor, not by pointers" in str(space.why_illegal(other))
+
+
+class TestJoinedAhead:
+    """The kernel that joins parts of a walk is launched while they are made."""
+
+    workload = attention(8, 1, 512, 64, "bfloat16", shared=4)
+
+    def schedule(self, join: str) -> Schedule:
+        part = best_spaces.build(self.workload, H200).restricted("chained_dot_gpu", split=[4], join=[join])
+        return part.sample(np.random.default_rng(0))
+
+    def test_it_waits_for_the_parts_first_of_all(self) -> None:
+        program = self.schedule("ahead").program
+        parts, join = TRITON.render(program, "", H200).split("@triton.jit\ndef attention_")[1:]
+        assert "gdc_launch_dependents()" in parts
+        assert "gdc_wait()" in join
+        assert join.index("gdc_wait()") < join.index("tl.load")
+        artefact = TRITON.compile(TRITON.render(program, "", H200), program, H200)
+        assert [k.dependent for k in kernels_from_json(artefact.launch)] == [False, True]
+
+    def test_else_it_follows_on_them(self) -> None:
+        program = self.schedule("after").program
+        assert "gdc" not in TRITON.render(program, "", H200)
+        assert not any(k.launch.dependent for k in program.kernels)
+
+    def test_records_of_before_follow_on_them(self) -> None:
+        schedule = self.schedule("after")
+        before = replace(schedule, values=tuple((n, v) for n, v in schedule.values if n != "join"))
+        assert best_spaces.build(self.workload, H200).bind(before).values == schedule.values
+
+    def test_only_walks_that_are_shared_are_joined(self) -> None:
+        space, schedule = best_spaces.build(self.workload, H200), self.schedule("ahead")
+        whole = replace(schedule, values=tuple({**schedule.knobs, "split": 1}.items()))
+        assert "that programs share" in str(space.why_illegal(whole))
+
+    def test_older_gpus_launch_one_after_the_other(self) -> None:
+        (sketch,) = (s for s in best_spaces.build(self.workload, target_named("a100")).sketches if "chained" in s.name)
+        assert next(k.values for k in sketch.knobs if k.name == "join") == ("after",)

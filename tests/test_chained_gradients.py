@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +19,12 @@ from autosched.backends.triton.backend import TritonBackend
 from autosched.checking import reference
 from autosched.checking.random_inputs import random_inputs
 from autosched.tracing.callables.differentiable import DifferentiableFunction
-from search_spaces import Workload, target_named
+from search_spaces import SearchSpace, Workload, target_named
 from search_spaces.programs.interpreter import interpret
+from search_spaces.programs.statements import For, Load, Map
+from search_spaces.schedules.knobs import nearest
+from search_spaces.workloads.expressions.expression import Apply, Expression
+from search_spaces.workloads.expressions.walking import walk
 
 sys.path.append(str(Path(__file__).parent))
 from attention_forms import R, by_einsum, causal_by_tril, causal_fused, fused, masked, plain, soft_capped
@@ -70,9 +74,30 @@ def graded(
 
 def interpreted(workload: Workload, given: list[Tensor]) -> list[Tensor]:
     """What some kernel of the workload computes."""
-    program = spaces.build(workload, H200).sample(np.random.default_rng(0)).program
+    program = spaces.build(workload, H200, [TRITON]).sample(np.random.default_rng(0)).program
     made = interpret(program, [x.float().numpy() for x in given])
     return [torch.tensor(m, dtype=torch.float64).reshape(t.shape) for m, t in zip(made, workload.outputs, strict=True)]
+
+
+def spaces_of(name: str) -> list[SearchSpace]:
+    """Those of dq, and of dk and dv."""
+    return [spaces.build(w, H200) for w in traced(name, torch.bfloat16).backward.workloads[1:]]
+
+
+def loops(name: str) -> Iterator[For]:
+    """Those of kernels of these, with tiles of 16."""
+    for space in spaces_of(name):
+        tiles = {k.name: [nearest(k, 16)] for k in space.sketch("chained_dot_gpu").knobs if k.name in ("m", "c")}
+        part = space.restricted("chained_dot_gpu", split=[1], specialize=["none"], grid=["tiles"], **tiles)
+        (kernel,) = part.sample(np.random.default_rng(0)).program.kernels
+        yield from (s for s in kernel.body if isinstance(s, For))
+
+
+@functools.cache
+def specialized_source() -> str:
+    space = spaces.build(gradients(2, 512, 512, 64), H200)
+    schedule = next(s for s in space.seeds() if s.knobs["specialize"] != "none" and not s.knobs["overlap"])
+    return TRITON.render(schedule.program, "", H200)
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -106,9 +131,62 @@ def test_nothing_is_kept_of_the_points_between_two_products(name: str) -> None:
     assert [spaces.why_no_schedule(w, H200) for w in made.backward.workloads] == [None] * 3
 
 
+@pytest.mark.parametrize("name", FORMS)
+def test_a_row_keeps_one_number(name: str) -> None:
+    made = traced(name, torch.bfloat16)
+    assert [v.elements for v in made.backward.arguments].count(2 * ROWS) == 1
+
+
+def test_one_factor_of_a_difference_is_taken_out_of_it() -> None:
+    def is_of_products(e: Expression) -> bool:
+        return isinstance(e, Apply) and e.operator == "mul"
+
+    for workload in traced("fused", torch.bfloat16).backward.workloads[1:]:
+        parts = [e for s in workload.stages for e in walk(s.expression) if isinstance(e, Apply)]
+        assert not any(all(map(is_of_products, e.arguments)) for e in parts if e.operator == "sub")
+
+
 def test_what_two_products_read_alike_is_one_operand() -> None:
     for workload in traced("fused", torch.bfloat16).backward.workloads[1:]:
         assert sum(t.elements == 2 * WALKED * SIZE for t in workload.inputs) == 2
+
+
+@pytest.mark.parametrize("name", ["fused", "causal, fused"])
+def test_an_iteration_reads_a_tile_once_whatever_multiplies_it(name: str) -> None:
+    for loop in loops(name):
+        read = [s.buffer for s in loop.body if isinstance(s, Load)]
+        assert len(read) == len({*read})
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_exponentials_of_gradients_are_powers_of_two(name: str) -> None:
+    operators = [s.operator for loop in loops(name) for s in loop.body if isinstance(s, Map)]
+    assert "exp2_normal" in operators
+    assert "exp" not in operators
+
+
+@pytest.mark.parametrize("name", ["causal", "causal, fused", "window"])
+def test_iterations_that_a_mask_rules_out_are_left_out_of_gradients(name: str) -> None:
+    assert all(loop.useful for loop in loops(name))
+
+
+def test_rows_that_a_mask_leaves_most_work_go_first() -> None:
+    """Of dq those are the last queries, of dk and dv the first keys."""
+    orders = [space.seeds()[0].knobs["order"] for space in spaces_of("causal, fused")]
+    assert orders == ["descending", "ascending"]
+
+
+def test_numbers_of_a_column_are_read_while_dots_run() -> None:
+    """So are they in Gluon, where nothing else moves a load."""
+    source = specialized_source()
+    loop = source[source.index("for c_0", source.index("_dots(")) :]
+    assert 0 < loop.index("= gl.load(") < loop.index("warpgroup_mma_wait")
+
+
+def test_dots_that_follow_on_the_same_points_run_together() -> None:
+    source = specialized_source()
+    loop = source[source.index("for c_0", source.index("_dots(")) : source.index("step += 1", source.index("_dots("))]
+    assert loop.count("warpgroup_mma_wait") == 2
 
 
 @pytest.mark.parametrize("name", ["plain", "causal, fused", "window"])
@@ -125,7 +203,7 @@ def test_triton_computes_several_products_in_one_walk(triton_interpreter, causal
     workload = gradients(1, 48, 80, 32, causal)
     given = random_inputs(workload, seed=0)
     given[4] += 5  # As large as logarithms of sums are.
-    space = spaces.build(workload, H200).restricted("chained_dot_gpu", specialize=["none"])
+    space = spaces.build(workload, H200, [TRITON]).restricted("chained_dot_gpu", specialize=["none"])
     program = space.sample(np.random.default_rng(0)).program
     arrays = {t.name: x.numpy() for t, x in zip(workload.inputs, given, strict=True)}
     assert worst(workload, given, triton_interpreter.run_all(TRITON.render(program, "", H200), program, arrays)) <= 1
@@ -133,7 +211,7 @@ def test_triton_computes_several_products_in_one_walk(triton_interpreter, causal
 
 def test_triton_compiles_the_kernels_of_a_gradient_without_a_gpu() -> None:
     for workload in traced("causal, fused", torch.bfloat16).backward.workloads[1:]:
-        space = spaces.build(workload, H200).restricted("chained_dot_gpu", specialize=["none"])
+        space = spaces.build(workload, H200, [TRITON]).restricted("chained_dot_gpu", specialize=["none"])
         program = space.sample(np.random.default_rng(0)).program
         assert TRITON.compile(TRITON.render(program, "", H200), program, H200).binaries
 

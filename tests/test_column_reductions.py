@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from autosched.backends import spaces
 from autosched.backends.llvm.backend import LlvmBackend
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.correctness import error_ratio, expect
@@ -23,6 +24,9 @@ from search_spaces.structure.axes import structure_of
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Access, Expression, Literal
+
+sys.path.append(str(Path(__file__).parent))
+import best_spaces
 
 H200 = GPUS["h200"]
 HERE = devices.cpu_target()
@@ -150,7 +154,7 @@ def compute_on_the_cpu(schedule: Schedule, workload: Workload, inputs: list[torc
 
 @pytest.mark.parametrize("workload", [*ODD, *UNEVEN, TURNED], ids=name_of)
 def test_programs_for_a_gpu_compute_the_reference(workload: Workload) -> None:
-    space = spaces.build(workload, H200)
+    space = best_spaces.build(workload, H200)
     inputs = random_inputs(workload, seed=3)
     (expected,) = expect(workload, inputs)
     for sketch in space.sketches:
@@ -161,7 +165,7 @@ def test_programs_for_a_gpu_compute_the_reference(workload: Workload) -> None:
 
 @pytest.mark.parametrize("workload", [*ODD, transposed_softmax(70, 90)], ids=name_of)
 def test_programs_for_a_cpu_compute_the_reference_interpreted_and_compiled(workload: Workload) -> None:
-    space = spaces.build(workload, HERE)
+    space = best_spaces.build(workload, HERE)
     inputs = random_inputs(workload, seed=3)
     (expected,) = expect(workload, inputs)
     for sketch in space.sketches:
@@ -174,7 +178,7 @@ def test_programs_for_a_cpu_compute_the_reference_interpreted_and_compiled(workl
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_narrow_columns_are_summed_in_float32_on_a_cpu(dtype: str) -> None:
     workload = column_fold(1000, 300, dtype=dtype)
-    space, rng = spaces.build(workload, HERE), np.random.default_rng(0)
+    space, rng = best_spaces.build(workload, HERE), np.random.default_rng(0)
     x = torch.randn(1000, 300).to(torch_dtype(dtype))
     for _ in range(4):
         got = compute_on_the_cpu(space.sample(rng), workload, [x])
@@ -195,7 +199,7 @@ SMALL = (
 @pytest.mark.parametrize("workload", SMALL, ids=name_of)
 def test_printed_kernels_agree_with_the_reference_under_tritons_interpreter(workload, triton_interpreter) -> None:  # type: ignore[no-untyped-def]
     # Without a type: the fixture is a class of conftest, which cannot be imported here.
-    space = spaces.build(workload, H200)
+    space = best_spaces.build(workload, H200)
     inputs = random_inputs(workload, seed=3)
     (expected,) = expect(workload, inputs)
     arrays = {t.name: x.numpy() for t, x in zip(workload.inputs, inputs, strict=True)}
@@ -208,7 +212,7 @@ def test_printed_kernels_agree_with_the_reference_under_tritons_interpreter(work
 
 @pytest.mark.parametrize("workload", [softmax_over_rows(1000, 70), column_fold(5000, 1021)], ids=name_of)
 def test_random_schedules_compile_for_hopper(workload: Workload) -> None:
-    space, backend = spaces.build(workload, H200), TritonBackend()
+    space, backend = best_spaces.build(workload, H200), TritonBackend()
     for sketch in space.sketches:
         for schedule in schedules(space, sketch.name, 2):
             assert backend.compile(backend.render(schedule.program, "", H200), schedule.program, H200)
@@ -220,7 +224,7 @@ def test_infinities_come_out_as_in_pytorch() -> None:
     x[:400, 0] = -torch.inf
     x[5, 1] = 80.0
     x[:, 2] = -1e30
-    space = spaces.build(workload, H200)
+    space = best_spaces.build(workload, H200)
     for sketch in space.sketches:
         for schedule in schedules(space, sketch.name, 6):
             got = interpret(schedule.program, [x.numpy(), weight.numpy()])[0]
@@ -229,7 +233,7 @@ def test_infinities_come_out_as_in_pytorch() -> None:
 
 def test_long_columns_are_shared_by_enough_programs_of_rows_that_are_neighbours_in_memory() -> None:
     workload = column_fold(65536, 1024, dtype="bfloat16")
-    space = spaces.build(workload, H200)
+    space = best_spaces.build(workload, H200)
     shared = [s for s in space.seeds() if s.sketch == "row_split"]
     assert max(s.program.kernels[0].grid.programs for s in shared) >= 4 * H200.num_sms
     for schedule in shared:
@@ -243,7 +247,7 @@ def test_long_columns_are_shared_by_enough_programs_of_rows_that_are_neighbours_
 
 @pytest.mark.parametrize("outer", [True, False])
 def test_reductions_that_do_not_need_each_other_share_a_walk(outer: bool) -> None:
-    space = spaces.build(cosine(3000, 3000, outer), H200)
+    space = best_spaces.build(cosine(3000, 3000, outer), H200)
     for sketch in ("row_looped", "row_split"):
         for schedule in schedules(space, sketch, 3):
             bodies = [s.body for s in statements(schedule.program.kernels[0].body) if isinstance(s, For)]

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-from autosched.backends import spaces
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.correctness import error_ratio, expect
 from autosched.checking.random_inputs import random_inputs
@@ -26,6 +25,7 @@ from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.expression import Access, Literal
 
 sys.path.append(str(Path(__file__).parent))
+import best_spaces
 from fused_workloads import at, gated
 from schedule_checks import faults
 
@@ -92,7 +92,7 @@ every_workload = pytest.mark.parametrize("workload", WORKLOADS.values(), ids=lis
 
 @lru_cache
 def space_of(workload: Workload) -> SearchSpace:
-    whole = spaces.build(workload, SMALL)
+    whole = best_spaces.build(workload, SMALL)
     return whole.restricted(next(s.name for s in whole.sketches if s.name in ("tiled_dot_gpu", "fused_dot_gpu")))
 
 
@@ -212,7 +212,7 @@ def test_printed_kernels_compute_the_workload(triton_interpreter: Any, workload:
     ids=["two dots", "two outputs", "two of both", "several reduced"],
 )
 def test_specialised_kernels_compile(workload: Workload) -> None:
-    whole = spaces.build(workload, H200)
+    whole = best_spaces.build(workload, H200)
     space = whole.restricted(whole.sketches[0].name, specialize=["cooperative", "pingpong"])
     rng = np.random.default_rng(3)
     for schedule in [space.sample(rng) for _ in range(2)]:
@@ -223,7 +223,7 @@ def test_specialised_kernels_compile(workload: Workload) -> None:
 
 @every_workload
 def test_a_cpu_computes_them_too(workload: Workload) -> None:
-    space, rng = spaces.build(workload, CPU), np.random.default_rng(4)
+    space, rng = best_spaces.build(workload, CPU), np.random.default_rng(4)
     for schedule in [space.sample(rng) for _ in range(2)]:
         assert_computes(workload, schedule)
     assert not faults(workload, 3)
@@ -231,4 +231,4 @@ def test_a_cpu_computes_them_too(workload: Workload) -> None:
 
 @pytest.mark.parametrize("name", ["several reduced", "several reduced, uneven", "two outputs"])
 def test_one_dot_of_two_tensors_is_tiled_on_a_cpu_whatever_its_axes(name: str) -> None:
-    assert [s.name for s in spaces.build(WORKLOADS[name], CPU).sketches] == ["tiled_dot_cpu"]
+    assert [s.name for s in best_spaces.build(WORKLOADS[name], CPU).sketches] == ["tiled_dot_cpu"]

@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from autosched.backends.llvm.backend import LlvmBackend
-from autosched.backends.spaces import build
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.correctness import expect, why_wrong
 from autosched.checking.random_inputs import empty, random_inputs
@@ -38,6 +37,7 @@ from search_spaces.workloads.expressions.expression import (
 )
 
 sys.path.append(str(Path(__file__).parent))
+from best_spaces import build
 
 TRITON, LLVM = TritonBackend(), LlvmBackend()
 H100, HERE = target_named("h100"), devices.cpu_target()

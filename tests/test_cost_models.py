@@ -14,7 +14,6 @@ import pytest
 
 import cost_models
 import search_spaces
-from autosched.backends import spaces
 from autosched.backends.triton.limits import TritonLimits
 from cost_models import bound_s
 from cost_models.features import FEATURE_NAMES, features
@@ -31,6 +30,9 @@ from search_spaces.schedules.knobs import Values
 from search_spaces.schedules.limits import UNLIMITED
 from search_spaces.workloads.expressions.affine import Affine
 from tuning_logs import Measurement, Provenance, TuningRecord
+
+sys.path.append(str(Path(__file__).parent))
+import best_spaces
 
 H200 = target_named("h200")
 LIMITS = TritonLimits()
@@ -191,7 +193,7 @@ def test_features_tell_packing_grouping_and_pipelining_apart() -> None:
 def test_features_of_any_program_are_finite_and_of_fixed_length(
     workload: search_spaces.Workload, target: search_spaces.Target
 ) -> None:
-    space = spaces.build(workload, target)
+    space = best_spaces.build(workload, target)
     rng = np.random.default_rng(0)
     for _ in range(20):
         schedule = space.sample(rng)
@@ -232,7 +234,7 @@ def test_the_bound_of_float32_dots_follows_their_precision() -> None:
 @pytest.mark.parametrize("target", [CPU, H200], ids=lambda t: t.name)
 def test_no_estimate_is_below_the_bound(target: search_spaces.Target) -> None:
     for workload in (ops.matmul(512, 512, 512), ops.softmax(4096, 4096), ops.gelu_scale(2**22)):
-        space = spaces.build(workload, target)
+        space = best_spaces.build(workload, target)
         rng = np.random.default_rng(0)
         for _ in range(30):
             schedule = space.sample(rng)
@@ -286,14 +288,14 @@ def held_out_correlation(name: str, space: SearchSpace, records: list[TuningReco
 
 
 def test_trees_learn_what_the_estimate_misses() -> None:
-    space = spaces.build(ops.softmax(4096, 4096), CPU)
+    space = best_spaces.build(ops.softmax(4096, 4096), CPU)
     learnt = held_out_correlation("xgboost", space, records_of(space, 100))
     assert learnt > 0.85
     assert learnt > held_out_correlation("roofline", space, []) + 0.1
 
 
 def test_trees_start_from_the_estimate_when_there_is_little_data() -> None:
-    space = spaces.build(ops.matmul(256, 256, 256), CPU)
+    space = best_spaces.build(ops.matmul(256, 256, 256), CPU)
     schedules = [space.bind(r.schedule) for r in records_of(space, 20)]
     prior, model = cost_models.create("roofline", 0), cost_models.create("xgboost", 0)
     expected = prior.predict(space, schedules)
@@ -304,8 +306,8 @@ def test_trees_start_from_the_estimate_when_there_is_little_data() -> None:
 
 def test_latencies_of_another_device_are_not_compared_with_ours() -> None:
     """A device ten thousand times faster does not make our schedules look like failures, and teaches their order."""
-    space = spaces.build(ops.softmax(2048, 2048), CPU)
-    other = spaces.build(ops.softmax(4096, 4096), FASTER_CPU)
+    space = best_spaces.build(ops.softmax(2048, 2048), CPU)
+    other = best_spaces.build(ops.softmax(4096, 4096), FASTER_CPU)
     records = records_of(other, 100, speed=1e4)
     assert held_out_correlation("xgboost", space, records) > 0.8
     assert held_out_correlation("xgboost", space, [*records, *records_of(space, 40)]) > 0.8
@@ -327,7 +329,7 @@ def test_a_backend_that_is_slower_is_learnt() -> None:
 
 
 def test_failures_are_learnt() -> None:
-    space = spaces.build(ops.softmax(4096, 4096), CPU)
+    space = best_spaces.build(ops.softmax(4096, 4096), CPU)
 
     def fails(schedule: search_spaces.Schedule) -> bool:
         return schedule.knobs["vectors"] == 4
@@ -351,7 +353,7 @@ def failing(records: list[TuningRecord], knob: str, value: int) -> list[TuningRe
 
 
 def test_what_failed_is_predicted_to_fail_and_nothing_else() -> None:
-    space = spaces.build(ops.softmax(4096, 4096), CPU)
+    space = best_spaces.build(ops.softmax(4096, 4096), CPU)
     model = cost_models.create("xgboost", 0)
     model.fit(space, failing(records_of(space, 60), "vectors", 4))
     unseen = [space.bind(r.schedule) for r in records_of(space, 100, seed=99)]
@@ -362,7 +364,7 @@ def test_what_failed_is_predicted_to_fail_and_nothing_else() -> None:
 
 
 def test_three_failures_tell_nothing() -> None:
-    space = spaces.build(ops.softmax(4096, 4096), CPU)
+    space = best_spaces.build(ops.softmax(4096, 4096), CPU)
     model = cost_models.create("xgboost", 0)
     records = failing(records_of(space, 60), "vectors", 4)
     failed = [r for r in records if not r.measurement.ok]
@@ -371,15 +373,15 @@ def test_three_failures_tell_nothing() -> None:
 
 
 def test_what_fails_on_another_device_may_work_here() -> None:
-    space = spaces.build(ops.softmax(4096, 4096), CPU)
-    other = spaces.build(ops.softmax(4096, 4096), FASTER_CPU)
+    space = best_spaces.build(ops.softmax(4096, 4096), CPU)
+    other = best_spaces.build(ops.softmax(4096, 4096), FASTER_CPU)
     model = cost_models.create("xgboost", 0)
     model.fit(space, failing(records_of(other, 60), "vectors", 4))
     assert not model.failure_chance(space, [space.bind(r.schedule) for r in records_of(space, 60)]).any()
 
 
 def test_features_are_read_once_however_often_a_schedule_is_asked_for() -> None:
-    space = spaces.build(ops.softmax(4096, 4096), CPU)
+    space = best_spaces.build(ops.softmax(4096, 4096), CPU)
     lowered: list[Values] = []
 
     def lower(original: Callable[[Values], TileProgram], values: Values) -> TileProgram:
@@ -399,7 +401,7 @@ def test_features_are_read_once_however_often_a_schedule_is_asked_for() -> None:
 
 
 def test_a_thousand_records_are_learnt_in_seconds() -> None:
-    space = spaces.build(ops.softmax(4096, 4096), CPU)
+    space = best_spaces.build(ops.softmax(4096, 4096), CPU)
     records = records_of(space, 1000)
     model = cost_models.create("xgboost", 0)
     model.fit(space, records)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +13,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from autosched import trace
-from autosched.backends.spaces import build
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.correctness import expect, why_wrong
 from autosched.checking.operations import torch_dtype
@@ -21,6 +22,9 @@ from search_spaces import Workload, target_named
 from search_spaces.errors import UnmatchedError
 from search_spaces.programs.interpreter import interpret
 from search_spaces.structure.crossed import crossed_of
+
+sys.path.append(str(Path(__file__).parent))
+from best_spaces import build
 
 TRITON, TARGET = TritonBackend(), target_named("h200")
 ROWS, COLUMNS = 70, 50

@@ -16,12 +16,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import autosched
 import search_spaces
 from autosched import ops
-from autosched.backends import spaces
 from autosched.kernels.kernel import Kernel
 from autosched.machine import devices
 from search_spaces import InputError
 
 sys.path.append(str(Path(__file__).parent))
+import best_spaces
 from untuned import untuned_kernel
 
 NEEDS_A_GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
@@ -38,7 +38,7 @@ def kernel(request: pytest.FixtureRequest) -> Kernel:
 
 def kernel_for(target: search_spaces.Target, epilogue: str) -> Kernel:
     op = ops.matmul(32, 48, 64, epilogue=epilogue)
-    schedule = spaces.build(op, target).sample(np.random.default_rng(0))
+    schedule = best_spaces.build(op, target).sample(np.random.default_rng(0))
     return untuned_kernel(schedule, op, target)
 
 

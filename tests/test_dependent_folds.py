@@ -13,6 +13,7 @@ import pytest
 import torch
 
 sys.path.append(str(Path(__file__).parent))
+import best_spaces
 from dependent_workloads import (
     IN_ONE_WALK,
     IN_SEVERAL,
@@ -26,7 +27,6 @@ from schedule_checks import HERE
 from structured_workloads import normalised
 
 from autosched import Schedule, Target, Workload, ops, trace
-from autosched.backends import spaces
 from autosched.backends.llvm.backend import LlvmBackend
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.correctness import error_ratio, expect
@@ -50,7 +50,7 @@ def walks(workload: Workload, online: bool = True) -> int:
 
 def online(workload: Workload, target: Target, number: int, seed: int = 0) -> list[Schedule]:
     """So many schedules of every sketch, in which dependent folds share a walk."""
-    space, rng = spaces.build(workload, target), np.random.default_rng(seed)
+    space, rng = best_spaces.build(workload, target), np.random.default_rng(seed)
     found: dict[str, dict[Schedule, None]] = {}
     for _ in range(2000):
         schedule = space.sample(rng)
@@ -226,7 +226,7 @@ def test_a_variance_in_one_walk_is_as_right_as_in_two_however_far_the_mean_is_fr
     x = mean + torch.randn(shape, generator=torch.Generator().manual_seed(0))
     exact = x.double().var(axes.index("c"))
     for target, computed in ((H200, interpreted), (HERE, lambda s, i: run(s, workload, i))):
-        space = spaces.build(workload, target)
+        space = best_spaces.build(workload, target)
         for schedule in online(workload, target, 4, seed=1):
             apart = space.bind(replace(schedule, values=tuple({**dict(schedule.values), "online": False}.items())))
             ours, theirs = (relative_error(computed(s, [x])[0], exact) for s in (schedule, apart))
@@ -254,7 +254,7 @@ def test_programs_without_a_column_of_their_own_change_nothing() -> None:
         (log_sum_exp(2, 5120), x.logsumexp(1)),
         (place_of_extreme(2, 5120), x.argmax(1)),
     ):
-        space = spaces.build(workload, H200)
+        space = best_spaces.build(workload, H200)
         shared = space.restricted("row_split", split=(4,), online=(True,), columns=((5, 1024),))
         schedule = shared.sample(np.random.default_rng(0))
         torch.testing.assert_close(interpreted(schedule, [x])[0].to(right), right)

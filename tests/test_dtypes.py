@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,6 @@ import torch
 
 import autosched
 import search_spaces
-from autosched.backends import spaces
 from autosched.backends.triton.resources import why_too_large
 from autosched.baselines import baselines
 from autosched.checking import reference
@@ -31,6 +31,9 @@ from search_spaces.workloads.dtypes import FLOAT8, FLOAT8_CHAIN, dtype, round_to
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import axis_index
 from search_spaces.workloads.expressions.expression import Access
+
+sys.path.append(str(Path(__file__).parent))
+import best_spaces
 
 CPU = cpu("a CPU", lanes=8, threads=1, l1_bytes=32768, l2_bytes=2**20, fp32_flops=1e11)
 LARGEST = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
@@ -188,11 +191,11 @@ def test_the_label_says_what_is_read_and_what_is_made() -> None:
 )
 def test_a_target_without_the_type_says_which_it_takes(workload: Workload, target: str, message: str) -> None:
     with pytest.raises(EmptySearchSpaceError, match=message):
-        spaces.build(workload, CPU if target == "cpu" else GPUS[target])
+        best_spaces.build(workload, CPU if target == "cpu" else GPUS[target])
 
 
 def test_fast_sums_need_no_promotion() -> None:
-    assert spaces.build(ops.matmul(64, 64, 64, dtype="float8_e4m3fn", fast_accum=True), GPUS["l40s"]).sketches
+    assert best_spaces.build(ops.matmul(64, 64, 64, dtype="float8_e4m3fn", fast_accum=True), GPUS["l40s"]).sketches
 
 
 # Data and its check
@@ -284,7 +287,7 @@ def test_lowered_programs_compute_narrow_types(workload: Workload) -> None:
     inputs = random_inputs(workload, seed=3)
     expectation, space, rng = (
         *expect(workload, inputs),
-        spaces.build(workload, GPUS["h200"]),
+        best_spaces.build(workload, GPUS["h200"]),
         np.random.default_rng(7),
     )
     for sketch in space.sketches:
@@ -302,7 +305,7 @@ def test_large_integer_sums_stay_integers_in_every_sketch(layout: str) -> None:
     inputs[0].view(-1)[5] = 126
     expected = reference.evaluate(workload, inputs)[0].numpy()
     assert expected.max() > 2**24
-    space, rng = spaces.build(workload, GPUS["h200"]), np.random.default_rng(7)
+    space, rng = best_spaces.build(workload, GPUS["h200"]), np.random.default_rng(7)
     for schedule in dict.fromkeys(space.sample(rng) for _ in range(20)):
         np.testing.assert_array_equal(interpret(schedule.program, [x.numpy() for x in inputs])[0], expected)
 
@@ -375,7 +378,7 @@ def compiled(workload: Workload, target: str) -> list[bytes]:
     pytest.importorskip("triton")
     from autosched.backends.triton.backend import TritonBackend
 
-    space = spaces.build(workload, GPUS[target])
+    space = best_spaces.build(workload, GPUS[target])
     sketch = space.sketch("tiled_dot_gpu")
     programs = [sketch.lower(s) for s in sketch.seeds if s["split_k"] == 1 and sketch.why_illegal(s) is None]
     program = next(p for p in programs if why_too_large(p, GPUS[target]) is None)

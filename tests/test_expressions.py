@@ -6,13 +6,14 @@ Triton's kernels run under its own interpreter here, and compile for two generat
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from autosched.backends.spaces import build
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.correctness import error_ratio, expect, why_not_finite, why_wrong
 from autosched.checking.guarded_memory import GuardedInputs, GuardedOutput
@@ -37,6 +38,9 @@ from search_spaces.workloads.expressions.expression import (
     sub,
 )
 from search_spaces.workloads.expressions.operators import OPERATORS
+
+sys.path.append(str(Path(__file__).parent))
+from best_spaces import build
 
 BACKEND = TritonBackend()
 H100 = target_named("h100")

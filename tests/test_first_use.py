@@ -16,7 +16,6 @@ from torch import Tensor
 
 import autosched
 from autosched import DynamicFunction, backends, ops, trace
-from autosched.backends import spaces
 from autosched.kernels import checked_kernels, first_use
 from autosched.kernels.checked_kernels import CheckedKernels
 from autosched.kernels.kernel import load_kernel
@@ -28,6 +27,7 @@ from search_spaces import AutoschedError, Target
 from tuning_logs import TuningLog, TuningRecord
 
 sys.path.append(str(Path(__file__).parent))
+import best_spaces
 import faulty_llvm_backend as faulty
 from untuned import untuned_kernels, untuned_record
 
@@ -68,7 +68,7 @@ def checks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def record_of(rows: int) -> TuningRecord:
     """As if a trial had found a kernel of so many rows right."""
     op, target = ops.softmax(rows, COLUMNS), cpu_target()
-    schedule = spaces.build(op, target).sample(np.random.default_rng(0))
+    schedule = best_spaces.build(op, target).sample(np.random.default_rng(0))
     return untuned_record(schedule, op, target)
 
 
@@ -91,7 +91,7 @@ def test_replay_refuses_a_kernel_that_writes_past_its_output(tmp_path: Path) -> 
 @pytest.mark.usefixtures("planted")
 def test_a_traced_function_with_a_kernel_that_writes_past_its_output_is_refused(tmp_path: Path) -> None:
     traced = trace(lambda x: torch.softmax(x, 1), torch.randn(faulty.WRITES_PAST_ITS_OUTPUT, COLUMNS))
-    space = spaces.build(traced.workloads[0], cpu_target())
+    space = best_spaces.build(traced.workloads[0], cpu_target())
     TuningLog(tmp_path / "t.jsonl").append(
         untuned_record(space.sample(np.random.default_rng(0)), space.workload, space.target)
     )
@@ -206,7 +206,7 @@ def test_of_several_schedules_the_first_right_one_serves_a_size(monkeypatch: pyt
     kernel, x = function.at(rows), torch.randn(rows, COLUMNS)
     assert isinstance(kernel, TracedKernel)
     torch.testing.assert_close(kernel(x), torch.softmax(x, 1))
-    space = spaces.build(kernel.kernels[0].workload, cpu_target())
+    space = best_spaces.build(kernel.kernels[0].workload, cpu_target())
     first, second, *_ = dict.fromkeys(function._schedules(space, 0, (8, 64)))
     assert kernel.kernels[0].schedule == second != first
 

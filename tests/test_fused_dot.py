@@ -15,7 +15,6 @@ import pytest
 import torch
 import triton
 
-from autosched.backends import spaces
 from autosched.backends.triton.backend import TritonBackend
 from autosched.backends.triton.resources import resources
 from autosched.checking.correctness import Expectation, error_ratio, expect
@@ -31,6 +30,7 @@ from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.expression import Access, Literal
 
 sys.path.append(str(Path(__file__).parent))
+import best_spaces
 from fused_workloads import at, gated, prepared, sum_of_products
 
 H200, A100 = target_named("h200"), target_named("a100")
@@ -64,7 +64,7 @@ ALIGNED = {
 
 @lru_cache
 def fused_space(workload: Workload, target: Target = SMALL) -> SearchSpace:
-    return spaces.build(workload, target).restricted("fused_dot_gpu")
+    return best_spaces.build(workload, target).restricted("fused_dot_gpu")
 
 
 def schedule(space: SearchSpace, **chosen: KnobValue) -> Schedule:
@@ -170,7 +170,7 @@ class TestMatching:
         assert form.dtype == "float16"
 
     def test_rows_of_such_workloads_are_not_reduced_on_a_gpu_unless_they_are_thin(self) -> None:
-        names = [{s.name for s in spaces.build(gated(m, 64, 128), H200).sketches} for m in (64, 16)]
+        names = [{s.name for s in best_spaces.build(gated(m, 64, 128), H200).sketches} for m in (64, 16)]
         assert names[0] == {"fused_dot_gpu"} < names[1]
 
 

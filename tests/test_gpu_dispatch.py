@@ -14,12 +14,12 @@ import torch
 
 import search_spaces
 from autosched import ops
-from autosched.backends import spaces
 from autosched.kernels.kernel import Kernel
 from autosched.machine import devices
 from search_spaces import Schedule, SearchSpace
 
 sys.path.append(str(Path(__file__).parent))
+import best_spaces
 from untuned import untuned_kernel
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
@@ -41,7 +41,7 @@ def _with_workspace(space: SearchSpace) -> Schedule:
 @pytest.fixture(scope="module", params=["one kernel", "with a workspace"])
 def kernel(request: pytest.FixtureRequest) -> Kernel:
     op, target = ops.matmul(M, N, K, dtype="float16"), devices.gpu_target()
-    space = spaces.build(op, target)
+    space = best_spaces.build(op, target)
     schedule = space.seeds()[0] if request.param == "one kernel" else _with_workspace(space)
     return untuned_kernel(schedule, op, target)
 

@@ -23,7 +23,6 @@ import torch
 
 from autosched.backends.backend import CompileError
 from autosched.backends.llvm.backend import LlvmBackend
-from autosched.backends.spaces import build
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.correctness import expect, why_wrong
 from autosched.checking.operations import torch_dtype
@@ -46,6 +45,7 @@ from search_spaces.workloads.expressions.walking import accesses
 from search_spaces.workloads.names import Names
 
 sys.path.append(str(Path(__file__).parent))
+from best_spaces import build
 from schedule_checks import faults
 
 TRITON, LLVM, LAUNCH = TritonBackend(), LlvmBackend(), Launch()

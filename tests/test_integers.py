@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from autosched.backends.llvm.backend import LlvmBackend
-from autosched.backends.spaces import build
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.correctness import error_ratio, expect, why_wrong
 from autosched.checking.guarded_memory import PATTERNS
@@ -27,6 +26,7 @@ from search_spaces.workloads.expressions.expression import Access, Expression, G
 from search_spaces.workloads.expressions.kinds import is_integral
 
 sys.path.append(str(Path(__file__).parent))
+from best_spaces import build
 from schedule_checks import faults
 
 HERE, H100 = devices.cpu_target(), target_named("h100")

@@ -15,7 +15,6 @@ import torch
 
 import autosched
 import search_spaces
-from autosched.backends import spaces
 from autosched.backends.gpu.arguments import descriptor
 from autosched.backends.llvm.backend import LlvmBackend
 from autosched.baselines import baselines
@@ -35,6 +34,7 @@ from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Access
 
 sys.path.append(str(Path(__file__).parent))
+import best_spaces
 from schedule_checks import faults
 
 HERE = devices.cpu_target()
@@ -159,7 +159,7 @@ def run_here(schedule: search_spaces.Schedule, inputs: list[torch.Tensor], out: 
 )
 def test_kernels_of_a_cpu_read_and_write_strided_tensors(workload: Workload) -> None:
     inputs, rng = random_inputs(workload, 2), np.random.default_rng(5)
-    expectation, space = expect(workload, inputs)[0], spaces.build(workload, HERE)
+    expectation, space = expect(workload, inputs)[0], best_spaces.build(workload, HERE)
     for schedule in dict.fromkeys(space.sample(rng) for _ in range(5)):
         out = empty(workload.outputs[0], "cpu")
         memory = out.as_strided((workload.outputs[0].span,), (1,))
@@ -174,7 +174,7 @@ def test_kernels_of_a_cpu_read_and_write_strided_tensors(workload: Workload) -> 
 @pytest.mark.parametrize("workload", STRIDED, ids=label)
 def test_lowered_programs_compute_strided_tensors(workload: Workload, target: Target) -> None:
     inputs, rng = random_inputs(workload, 2), np.random.default_rng(5)
-    expectation, space = expect(workload, inputs)[0], spaces.build(workload, target)
+    expectation, space = expect(workload, inputs)[0], best_spaces.build(workload, target)
     for schedule in dict.fromkeys(space.sample(rng) for _ in range(6)):
         program = schedule.program
         strides = {t.name: t.effective_strides for t in (*workload.inputs, *workload.outputs)}
@@ -188,7 +188,7 @@ def test_no_descriptor_moves_tiles_whose_rows_are_one_in_memory() -> None:
     dense = ops.matmul(64, 64, 64, dtype="float16", batch=2)
     for strides, ways in (((64, 0, 1), ("pointer", "copied")), ((0, 64, 1), ("pointer", "descriptor"))):
         a = dataclasses.replace(dense.inputs[0], strides=strides)
-        space = spaces.build(dataclasses.replace(dense, inputs=(a, dense.inputs[1])), H200)
+        space = best_spaces.build(dataclasses.replace(dense, inputs=(a, dense.inputs[1])), H200)
         knobs = {k.name: k.values for k in space.sketch("tiled_dot_gpu").knobs}
         assert knobs["a_load"] == ways
 
@@ -246,7 +246,7 @@ def test_a_descriptor_writes_no_row_that_ends_within_a_piece_of_it(columns: int,
     # The only row of a matrix has no stride that would say so, nor have padded rows.
     assert (why_not_storable(Tensor("out", (1, columns), "float16")) is None) == possible
     assert (why_not_storable(Tensor("out", (64, columns), "float16", (64, 1))) is None) == possible
-    space = spaces.build(ops.matmul(1, columns, 512, dtype="float16"), H200)
+    space = best_spaces.build(ops.matmul(1, columns, 512, dtype="float16"), H200)
     stores = [k.values for s in space.sketches if s.name == "tiled_dot_gpu" for k in s.knobs if k.name == "store"]
     assert [("descriptor" in values) for values in stores] == [possible]
 
@@ -257,7 +257,7 @@ def test_a_batch_that_is_innermost_in_memory_has_schedules_that_compute_it() -> 
     a, b = (Access(name, tuple(map(axis_index, index))) for name, index in (("a", "kmz"), ("b", "zkn")))
     stage = Stage("out", axes, ex.mul(a, b), Reduction("sum", (Axis("k", 65),)), "float16")
     inputs = (Tensor("a", (65, 13, 5), "float16"), Tensor("b", (5, 65, 13), "float16"))
-    space = spaces.build(Workload("batch_innermost", inputs, (stage,)), H200)
+    space = best_spaces.build(Workload("batch_innermost", inputs, (stage,)), H200)
     assert space.seeds()
     rng = np.random.default_rng(0)
     drawn = random_inputs(space.workload, seed=1)
@@ -303,7 +303,7 @@ def test_every_layout_and_size_compiles(workload: Workload) -> None:
     pytest.importorskip("triton")
     from autosched.backends.triton.backend import TritonBackend
 
-    backend, space = TritonBackend(), spaces.build(workload, H200)
+    backend, space = TritonBackend(), best_spaces.build(workload, H200)
     sketch = space.sketch("tiled_dot_gpu")
     for values in [s for s in sketch.seeds if sketch.why_illegal(s) is None][:3]:
         program = sketch.lower(values)

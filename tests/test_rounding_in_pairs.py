@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 import autosched
-from autosched.backends.spaces import build
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.correctness import error_ratio, expect
 from autosched.checking.random_inputs import random_inputs
 from search_spaces import Schedule, Workload
 from search_spaces.devices.target import GPUS
 from search_spaces.programs.interpreter import interpret
+
+sys.path.append(str(Path(__file__).parent))
+from best_spaces import build
 
 H200 = GPUS["h200"]
 

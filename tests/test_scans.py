@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-from autosched.backends import spaces
 from autosched.backends.llvm.backend import LlvmBackend
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking import random_inputs, reference
@@ -28,6 +27,7 @@ from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.walking import accesses
 
 sys.path.append(str(Path(__file__).parent))
+import best_spaces
 from scanned_workloads import LONG, SCANS, counted, left, recurrence, renamed, right, running, running_place, scan
 from structured_workloads import Build
 
@@ -36,13 +36,13 @@ TRITON = TritonBackend()
 
 
 def sampled(workload: Workload, sketch: str, count: int) -> list[Schedule]:
-    space = spaces.build(workload, H200)
+    space = best_spaces.build(workload, H200)
     only = dataclasses.replace(space, sketches=tuple(s for s in space.sketches if s.name == sketch))
     return [only.sample(np.random.default_rng(seed)) for seed in range(count)]
 
 
 def sketches(workload: Workload) -> tuple[str, ...]:
-    return tuple(s.name for s in spaces.build(workload, H200).sketches)
+    return tuple(s.name for s in best_spaces.build(workload, H200).sketches)
 
 
 HERE = devices.cpu_target()
@@ -52,7 +52,7 @@ LLVM = LlvmBackend()
 @pytest.mark.parametrize("workload", SCANS, ids=lambda w: w.label)
 def test_kernels_of_a_cpu_compute_scans(workload: Workload) -> None:
     inputs = random_inputs.random_inputs(workload, seed=3)
-    space = spaces.build(workload, HERE)
+    space = best_spaces.build(workload, HERE)
     for seed in range(4):
         schedule = space.sample(np.random.default_rng(seed))
         program = schedule.program
@@ -205,11 +205,11 @@ def _without_scan(body: tuple[Statement, ...]) -> Iterator[Statement]:
 
 @pytest.mark.parametrize("sketch", ["row_whole", "row_looped", "scan_split"])
 def test_scan_for_triton(sketch: str, check_golden: Callable[[str, str], None]) -> None:
-    (found,) = [s for s in spaces.build(recurrence(2, 4096), H200).sketches if s.name == sketch]
+    (found,) = [s for s in best_spaces.build(recurrence(2, 4096), H200).sketches if s.name == sketch]
     check_golden("triton", TRITON.render(found.lower(found.seeds[0]), sketch, H200))
 
 
 def test_scan_for_a_cpu(check_golden: Callable[[str, str], None]) -> None:
     plain = cpu("a CPU", lanes=4, threads=1, l1_bytes=32768, l2_bytes=2**20, fp32_flops=1e11)
-    schedule = next(s for s in spaces.build(recurrence(8, 24), plain) if s.knobs["vectors"] == 2)
+    schedule = next(s for s in best_spaces.build(recurrence(8, 24), plain) if s.knobs["vectors"] == 2)
     check_golden("llvm", LLVM.render(schedule.program, schedule.one_line, HERE))

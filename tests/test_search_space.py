@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import search_spaces
-from autosched.backends import spaces
 from search_spaces import InputError, Schedule, SearchSpace, ops
 from search_spaces.devices.target import GPUS, cpu
 from search_spaces.schedules.knobs import Choice, Tiling, cover
 
 sys.path.append(str(Path(__file__).parent))
+import best_spaces
 from fused_workloads import gated, prepared
 
 CPU = cpu("a CPU", lanes=16, threads=1, l1_bytes=32768, l2_bytes=2**20, fp32_flops=1e11)
@@ -33,41 +33,41 @@ def plain_start(space: search_spaces.SearchSpace) -> Schedule:
 
 
 def test_a_4096_cubed_matmul_has_at_least_a_million_legal_schedules_on_hopper() -> None:
-    assert spaces.build(ops.matmul(4096, 4096, 4096, dtype="bfloat16"), H200).size >= 10**6
+    assert best_spaces.build(ops.matmul(4096, 4096, 4096, dtype="bfloat16"), H200).size >= 10**6
 
 
 @pytest.mark.parametrize("target", [CPU, H200])
 def test_size_is_the_number_of_schedules_that_iteration_yields(target: search_spaces.Target) -> None:
-    space = spaces.build(ops.softmax(12, 100), target)
+    space = best_spaces.build(ops.softmax(12, 100), target)
     assert space.size == sum(1 for _ in space) == len(set(space))
 
 
 def test_too_much_shared_memory_is_named_before_anything_compiles() -> None:
-    space = spaces.build(ops.matmul(4096, 4096, 4096, dtype="bfloat16"), H200)
+    space = best_spaces.build(ops.matmul(4096, 4096, 4096, dtype="bfloat16"), H200)
     large = changed(space, plain_start(space), m=(16, 256), n=(16, 256), k=(32, 128), stages=4)
     assert "bytes of shared memory; h200 allows" in str(space.why_illegal(large))
 
 
 def test_too_many_registers_are_named() -> None:
-    space = spaces.build(ops.matmul(4096, 4096, 4096, dtype="bfloat16"), H200)
+    space = best_spaces.build(ops.matmul(4096, 4096, 4096, dtype="bfloat16"), H200)
     large = changed(space, plain_start(space), m=(16, 256), n=(16, 256), k=(128, 32), stages=1, warps=4)
     assert "registers per thread" in str(space.why_illegal(large))
 
 
 def test_a_register_tile_that_does_not_fit_a_cpu_is_named() -> None:
-    space = spaces.build(ops.matmul(512, 512, 512), CPU)
+    space = best_spaces.build(ops.matmul(512, 512, 512), CPU)
     large = changed(space, space.sample(np.random.default_rng(0)), register=(14, 48))
     assert "vector registers; cpu has 32" in str(space.why_illegal(large))
 
 
 def test_the_same_generator_state_draws_the_same_schedules() -> None:
-    space = spaces.build(ops.matmul(512, 512, 512), CPU)
+    space = best_spaces.build(ops.matmul(512, 512, 512), CPU)
     first, second = ([space.sample(np.random.default_rng(s)) for _ in range(5)] for s in (3, 3))
     assert first == second
 
 
 def test_a_schedule_prints_as_its_loop_nest() -> None:
-    space = spaces.build(ops.matmul(512, 512, 512, epilogue="bias_relu"), H200)
+    space = best_spaces.build(ops.matmul(512, 512, 512, epilogue="bias_relu"), H200)
     text = str(changed(space, space.sample(np.random.default_rng(0)), split_k=1))
     for part in (
         "tiled_dot_gpu",
@@ -81,7 +81,7 @@ def test_a_schedule_prints_as_its_loop_nest() -> None:
 
 
 def test_a_schedule_of_another_space_is_refused_with_what_is_allowed() -> None:
-    space = spaces.build(ops.matmul(512, 512, 512), CPU)
+    space = best_spaces.build(ops.matmul(512, 512, 512), CPU)
     schedule = space.sample(np.random.default_rng(0))
     with pytest.raises(InputError, match=r"unknown sketch 'tiled_dot_gp'.*allowed: tiled_dot_cpu"):
         space.bind(Schedule("tiled_dot_gp", schedule.values))
@@ -114,8 +114,8 @@ def test_mutation_changes_the_value_whenever_there_is_another() -> None:
 
 
 def test_descriptors_are_offered_only_where_strides_are_aligned() -> None:
-    aligned = spaces.build(ops.matmul(512, 512, 512, dtype="float16"), H200)
-    odd = spaces.build(ops.matmul(512, 333, 512, dtype="float16"), H200)
+    aligned = best_spaces.build(ops.matmul(512, 512, 512, dtype="float16"), H200)
+    odd = best_spaces.build(ops.matmul(512, 333, 512, dtype="float16"), H200)
     knobs = {k.name: k.values for k in aligned.sketches[0].knobs}
     assert knobs["b_load"] == ("pointer", "descriptor")
     knobs = {k.name: k.values for k in odd.sketches[0].knobs}
@@ -130,7 +130,7 @@ def test_descriptors_are_offered_only_where_strides_are_aligned() -> None:
 
 
 def test_candidates_that_are_not_legal_are_counted() -> None:
-    space = spaces.build(ops.matmul(4096, 4096, 4096, dtype="bfloat16"), H200)
+    space = best_spaces.build(ops.matmul(4096, 4096, 4096, dtype="bfloat16"), H200)
     assert space.rejected == 0
     found = space.sample(np.random.default_rng(0))
     drawn = space.rejected
@@ -157,7 +157,7 @@ def test_candidates_that_are_not_legal_are_counted() -> None:
 )
 def test_most_of_what_is_drawn_is_legal(workload: search_spaces.Workload) -> None:
     """A draw of a float16 product came upon 25 illegal candidates for each legal one when knobs were independent."""
-    whole = spaces.build(workload, H200)
+    whole = best_spaces.build(workload, H200)
     for sketch in whole.sketches:
         space, rng = whole.restricted(sketch.name), np.random.default_rng(0)
         for _ in range(100):
@@ -166,7 +166,7 @@ def test_most_of_what_is_drawn_is_legal(workload: search_spaces.Workload) -> Non
 
 
 def test_a_knob_that_means_nothing_keeps_its_neutral_value() -> None:
-    space = spaces.build(ops.matmul(4096, 4096, 4096, dtype="float16"), H200)
+    space = best_spaces.build(ops.matmul(4096, 4096, 4096, dtype="float16"), H200)
     rng = np.random.default_rng(0)
     drawn = [space.sample(rng) for _ in range(40)]
     found = [*drawn, *(space.mutate(s, rng) for s in drawn), *space.neighbours(drawn[0])]
@@ -177,7 +177,7 @@ def test_a_knob_that_means_nothing_keeps_its_neutral_value() -> None:
 
 
 def test_a_change_takes_along_what_it_leaves_without_meaning() -> None:
-    space = spaces.build(ops.matmul(4096, 4096, 4096, dtype="float16"), H200)
+    space = best_spaces.build(ops.matmul(4096, 4096, 4096, dtype="float16"), H200)
     walked = changed(space, plain_start(space), grid="persistent", per_sm=2, split_k=1)
     assert space.why_illegal(walked) is None
     whole = next(s for s in space.neighbours(walked) if s.knobs["grid"] == "tiles")
@@ -185,7 +185,7 @@ def test_a_change_takes_along_what_it_leaves_without_meaning() -> None:
 
 
 def test_a_space_can_be_restricted_to_some_values() -> None:
-    space = spaces.build(ops.softmax(12, 100), H200)
+    space = best_spaces.build(ops.softmax(12, 100), H200)
     part = space.restricted("row_whole", warps=[4, 8, 99], persistent=[False])
     assert {s.sketch for s in part} == {"row_whole"}
     assert {s.knobs["warps"] for s in part} == {4, 8}
@@ -200,7 +200,7 @@ def test_a_space_can_be_restricted_to_some_values() -> None:
 def test_a_matmul_on_several_threads_starts_from_points_that_keep_each_busy(m: int) -> None:
     threads = 4
     target = cpu("a CPU", lanes=16, threads=threads, l1_bytes=32768, l2_bytes=2**20, fp32_flops=1e11)
-    space = spaces.build(ops.matmul(m, 1536, 512), target)
+    space = best_spaces.build(ops.matmul(m, 1536, 512), target)
     starts = space.seeds()
     assert starts
     assert all(kernel.grid.tiles >= threads for s in starts for kernel in space.bind(s).program.kernels)

@@ -6,7 +6,9 @@ Every program runs in the interpreter, and printed in Triton's own.
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +17,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from autosched import trace
-from autosched.backends.spaces import build
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.correctness import expect, why_wrong
 from autosched.checking.random_inputs import random_inputs
@@ -29,6 +30,9 @@ from search_spaces.programs.tiles import Slice, Tile, reach
 from search_spaces.schedules.knobs import KnobValue
 from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Access, Literal, Position, call
+
+sys.path.append(str(Path(__file__).parent))
+from best_spaces import build
 
 TRITON, TARGET = TritonBackend(), target_named("h200")
 

@@ -23,7 +23,6 @@ from torch import Tensor
 from torch._higher_order_ops.associative_scan import associative_scan
 
 import autosched
-from autosched.backends.spaces import build
 from autosched.checking.correctness import expect, why_wrong
 from autosched.checking.random_inputs import random_inputs
 from autosched.machine import devices
@@ -42,6 +41,7 @@ from search_spaces.workloads.expressions.operators import OF_INTEGERS, OPERATORS
 from tuning_logs import Measurement, Provenance, TuningRecord
 
 sys.path.append(str(Path(__file__).parent))
+from best_spaces import build
 from isolated_python import IsolatedPython
 
 H200 = target_named("h200")

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 import cost_models
 import search_spaces
 from autosched import strategies
-from autosched.backends import spaces
 from autosched.strategies import Strategy
 from autosched.strategies.strategy import draw
 from autosched.strategies.transfer import adapted
@@ -28,7 +27,7 @@ from search_spaces.schedules.space import Sketch
 from tuning_logs import Measurement, Provenance, TuningRecord
 
 sys.path.append(str(Path(__file__).parent))
-
+import best_spaces
 from figures_search import read_table, table_space
 
 H200 = target_named("h200")
@@ -113,13 +112,13 @@ def test_evolution_with_trees_beats_random_search(
     batches = [16, 16, 16, 16]
     ratios = []
     for seed in range(3):
-        space = spaces.build(workload, target)
+        space = best_spaces.build(workload, target)
         ratios.append(best_after("evolutionary", space, seed, batches) / best_after("random", space, seed, batches))
     assert np.median(ratios) < 0.85
 
 
 def test_before_any_data_half_of_a_batch_is_what_the_prior_ranks_first() -> None:
-    whole = spaces.build(ops.softmax(512, 3000), target_named("h200"))
+    whole = best_spaces.build(ops.softmax(512, 3000), target_named("h200"))
     space = replace(whole, sketches=tuple(replace(s, seeds=()) for s in whole.sketches))
     asked = create("evolutionary", space).ask(16)
     estimates = [latency_s(space.lower(s), space.target, space.backends[s.backend]) for s in asked]
@@ -133,7 +132,7 @@ def test_what_is_proposed_first_is_lowered_once_for_its_limits_its_features_and_
         lowered.append((sketch.name, values))
         return sketch.lower(values)
 
-    whole = spaces.build(ops.matmul(1024, 1024, 1024, dtype="bfloat16"), H200)
+    whole = best_spaces.build(ops.matmul(1024, 1024, 1024, dtype="bfloat16"), H200)
     space = replace(whole, sketches=tuple(replace(s, lower=partial(lower, s)) for s in whole.sketches))
     for schedule in create("evolutionary", space).ask(4):
         assert schedule.program
@@ -142,12 +141,12 @@ def test_what_is_proposed_first_is_lowered_once_for_its_limits_its_features_and_
 
 
 def test_the_first_batch_begins_with_the_points_that_sketches_propose() -> None:
-    space = spaces.build(ops.matmul(512, 512, 512), CPU)
+    space = best_spaces.build(ops.matmul(512, 512, 512), CPU)
     assert set(create("evolutionary", space).ask(16)[: len(space.seeds())]) == set(space.seeds())
 
 
 def test_after_a_good_trial_its_neighbours_are_tried_without_crowding_the_batch() -> None:
-    space = spaces.build(ops.matmul(512, 512, 512), CPU)
+    space = best_spaces.build(ops.matmul(512, 512, 512), CPU)
     rng = np.random.default_rng(0)
     centre = space.sample(rng)
     strategy = create("evolutionary", space)
@@ -159,7 +158,7 @@ def test_after_a_good_trial_its_neighbours_are_tried_without_crowding_the_batch(
 
 
 def test_a_large_batch_is_spread_over_the_space() -> None:
-    space = spaces.build(ops.matmul(1024, 1024, 1024, dtype="bfloat16"), H200)
+    space = best_spaces.build(ops.matmul(1024, 1024, 1024, dtype="bfloat16"), H200)
     device, strategy = Device(space, 0), create("evolutionary", space)
     strategy.tell(device.measure(strategy.ask(32), 0))
     asked = strategy.ask(32)
@@ -169,8 +168,8 @@ def test_a_large_batch_is_spread_over_the_space() -> None:
 
 
 def test_the_best_of_another_shape_are_where_a_search_starts() -> None:
-    small = spaces.build(ops.matmul(512, 512, 512), CPU)
-    large = spaces.build(ops.matmul(1024, 1024, 1024), CPU)
+    small = best_spaces.build(ops.matmul(512, 512, 512), CPU)
+    large = best_spaces.build(ops.matmul(1024, 1024, 1024), CPU)
     ratios = []
     for seed in range(3):
         device, first = Device(small, seed), create("evolutionary", small)
@@ -184,7 +183,7 @@ def test_the_best_of_another_shape_are_where_a_search_starts() -> None:
 
 
 def test_a_schedule_is_adapted_by_its_inner_tiles() -> None:
-    small, large = (spaces.build(ops.gelu_scale(n), CPU) for n in (2**16, 2**20))
+    small, large = (best_spaces.build(ops.gelu_scale(n), CPU) for n in (2**16, 2**20))
     rng = np.random.default_rng(0)
     for _ in range(20):
         schedule = small.sample(rng)
@@ -199,12 +198,12 @@ def test_a_schedule_is_adapted_by_its_inner_tiles() -> None:
 
 
 def test_a_schedule_of_an_unknown_sketch_cannot_be_adapted() -> None:
-    space = spaces.build(ops.gelu_scale(2**16), CPU)
+    space = best_spaces.build(ops.gelu_scale(2**16), CPU)
     assert adapted(space, Schedule("gone", ())) is None
 
 
 def test_a_draw_from_a_nearly_known_space_finds_what_is_left() -> None:
-    space = spaces.build(ops.gelu_scale(4096), CPU)
+    space = best_spaces.build(ops.gelu_scale(4096), CPU)
     everything = list(space)
     known = set(everything[:-3])
     assert set(draw(space, 10, known, np.random.default_rng(0))) == set(everything[-3:])
@@ -213,13 +212,13 @@ def test_a_draw_from_a_nearly_known_space_finds_what_is_left() -> None:
 
 
 def test_exhaustive_search_follows_the_order_of_the_space() -> None:
-    space = spaces.build(ops.gelu_scale(4096), CPU)
+    space = best_spaces.build(ops.gelu_scale(4096), CPU)
     strategy = create("exhaustive", space)
     assert [*strategy.ask(5), *strategy.ask(5)] == list(space)[:10]
 
 
 def test_different_seeds_give_different_proposals() -> None:
-    space = spaces.build(ops.matmul(512, 512, 512), CPU)
+    space = best_spaces.build(ops.matmul(512, 512, 512), CPU)
     assert create("random", space, seed=0).ask(8) != create("random", space, seed=1).ask(8)
 
 
@@ -264,7 +263,7 @@ def test_schedules_that_fail_by_a_planted_rule_are_soon_left_out() -> None:
 
 
 def test_without_failures_predicting_them_changes_nothing() -> None:
-    space = spaces.build(ops.matmul(256, 256, 256), CPU)
+    space = best_spaces.build(ops.matmul(256, 256, 256), CPU)
 
     def answer(schedule: Schedule) -> TuningRecord:
         return record(space, schedule, latency_s(space.lower(schedule), space.target))
@@ -275,7 +274,7 @@ def test_without_failures_predicting_them_changes_nothing() -> None:
 
 
 def test_a_model_that_expects_every_schedule_to_fail_does_not_starve_the_search() -> None:
-    space = spaces.build(ops.matmul(256, 256, 256), CPU)
+    space = best_spaces.build(ops.matmul(256, 256, 256), CPU)
     pessimist = Warned(cost_models.create("roofline", 0), 1.0)
     strategy = strategies.create("evolutionary", space, pessimist, np.random.default_rng(0))
     for _ in range(3):
@@ -286,7 +285,7 @@ def test_a_model_that_expects_every_schedule_to_fail_does_not_starve_the_search(
 
 
 def test_an_unknown_strategy_is_refused_with_the_known_ones() -> None:
-    space = spaces.build(ops.gelu_scale(4096), CPU)
+    space = best_spaces.build(ops.gelu_scale(4096), CPU)
     with pytest.raises(InputError, match=r"unknown strategy 'evolution'.*\(allowed: evolutionary, exhaustive, random"):
         create("evolution", space)
 

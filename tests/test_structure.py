@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from autosched.backends import spaces
 from autosched.checking.trial_data import TrialData
 from search_spaces import Axis, EmptySearchSpaceError, Reduction, Schedule, Stage, Target, Tensor, Workload
 from search_spaces.devices.target import GPUS, cpu
@@ -20,6 +19,7 @@ from search_spaces.workloads.expressions.affine import axis_index
 from search_spaces.workloads.expressions.expression import Access
 
 sys.path.append(str(Path(__file__).parent))
+import best_spaces
 from schedule_checks import HERE, fault, faults, tried
 from structured_workloads import Build, activation_and_sums, folded
 
@@ -39,7 +39,7 @@ def test_reductions_over_different_axes_are_refused_with_the_rules_tried(target:
     )
     workload = Workload("both_sums", (Tensor("x", (64, 8, 50), "float32"),), both)
     with pytest.raises(EmptySearchSpaceError, match=r"no sketch rule matches both_sums .*row_whole"):
-        spaces.build(workload, target)
+        best_spaces.build(workload, target)
 
 
 def test_reductions_over_both_of_two_axes_are_one_walk_on_a_gpu() -> None:
@@ -50,9 +50,9 @@ def test_reductions_over_both_of_two_axes_are_one_walk_on_a_gpu() -> None:
         Stage("out", (c,), ex.mul(x, Access("rows", (axis_index("r"),))), Reduction("sum", (r,))),
     )
     workload = Workload("both_sums", (Tensor("x", (64, 50), "float32"),), both)
-    assert [s.name for s in spaces.build(workload, GPUS["h200"]).sketches] == ["row_crossed"]
+    assert [s.name for s in best_spaces.build(workload, GPUS["h200"]).sketches] == ["row_crossed"]
     with pytest.raises(EmptySearchSpaceError, match="row_crossed"):
-        spaces.build(workload, TARGETS[0])
+        best_spaces.build(workload, TARGETS[0])
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
@@ -62,11 +62,11 @@ def test_rows_may_be_indexed_in_any_order_as_long_as_columns_come_last(target: T
     row_sum = Workload(
         "row_sum_of_swapped", (Tensor("x", (6, 4, 50), "float32"),), (Stage("out", (a, b), x, Reduction("sum", (c,))),)
     )
-    assert spaces.build(row_sum, target).size > 0
+    assert best_spaces.build(row_sum, target).size > 0
 
 
 def test_tiles_of_short_rows_have_a_third_axis_and_older_schedules_print_what_they_did() -> None:
-    space = spaces.build(interleaved_rows(), TARGETS[1])
+    space = best_spaces.build(interleaved_rows(), TARGETS[1])
     values = {"rows": [8, 8], "columns": [1, 64], "warps": 4, "persistent": False, "streaming": False}
     older = space.bind(Schedule.from_json({"sketch": "pointwise", "values": values}))
     newer = space.bind(Schedule.from_json({"sketch": "pointwise", "values": {"planes": [2, 16], **values}}))
@@ -89,7 +89,7 @@ def stored(schedule: Schedule) -> str:
 
 
 def test_vectors_run_across_rows_that_are_shorter_than_they() -> None:
-    space = spaces.build(interleaved_rows(), TARGETS[0]).restricted("pointwise", across=[True])
+    space = best_spaces.build(interleaved_rows(), TARGETS[0]).restricted("pointwise", across=[True])
     text = stored(space.sample(np.random.default_rng(0)))
     assert "j.0]" in text
 
@@ -103,11 +103,11 @@ def test_what_is_refused_is_refused_by_what_it_is() -> None:
     )
     workload = Workload("both", (Tensor("x", (40, 30), "float32"),), folds, output_names=("rows", "columns"))
     with pytest.raises(EmptySearchSpaceError, match=r"rows keeps i, which columns folds, and columns keeps j"):
-        spaces.build(workload, TARGETS[0])
+        best_spaces.build(workload, TARGETS[0])
 
 
 def test_what_needs_no_fold_is_written_while_the_first_fold_reads() -> None:
-    space = spaces.build(activation_and_sums(64, 50_000), TARGETS[1])
+    space = best_spaces.build(activation_and_sums(64, 50_000), TARGETS[1])
     for sketch in ("row_looped", "row_split"):
         program = space.restricted(sketch).sample(np.random.default_rng(0)).program
         loops = [s for kernel in program.kernels for s in statements(kernel.body) if isinstance(s, For)]
@@ -118,7 +118,7 @@ def test_what_needs_no_fold_is_written_while_the_first_fold_reads() -> None:
 def test_threads_of_a_cpu_share_rows_that_are_fewer_than_they() -> None:
     target = dataclasses.replace(HERE, threads=3, num_sms=3)
     workload = folded({"i": 31, "j": 700}, "", "ij", "ij", ("sum", "max"))
-    space = spaces.build(workload, target).restricted("row_split")
+    space = best_spaces.build(workload, target).restricted("row_split")
     data = TrialData.drawn(workload, 1, torch.device("cpu"))
     assert not [found for s in tried(space, 4, 0) if (found := fault(s, data, target))]
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import triton
 
-from autosched.backends import spaces
 from autosched.backends.triton.backend import TritonBackend
 from search_spaces import Schedule, SearchSpace, Workload, ops, target_named
 from search_spaces.programs.interpreter import interpret
@@ -17,6 +17,9 @@ from search_spaces.programs.statements import For, Reduce, Store, statements
 from search_spaces.schedules.knobs import KnobValue
 from search_spaces.schedules.space import EmptySearchSpaceError
 from search_spaces.sketches.dots.thin_form import ThinForm, thin_form, threads_of
+
+sys.path.append(str(Path(__file__).parent))
+import best_spaces
 
 H200 = target_named("h200")
 BACKEND = TritonBackend()
@@ -28,7 +31,7 @@ CASES = pytest.mark.parametrize("workload", [ALONG_K, ALONG_N, UNALIGNED], ids=[
 
 
 def thin_space(workload: Workload) -> SearchSpace:
-    return spaces.build(workload, H200).restricted("thin_dot_gpu")
+    return best_spaces.build(workload, H200).restricted("thin_dot_gpu")
 
 
 def form_of(workload: Workload) -> ThinForm:
@@ -38,7 +41,7 @@ def form_of(workload: Workload) -> ThinForm:
 
 
 def has_thin_sketch(workload: Workload) -> bool:
-    return "thin_dot_gpu" in {s.name for s in spaces.build(workload, H200).sketches}
+    return "thin_dot_gpu" in {s.name for s in best_spaces.build(workload, H200).sketches}
 
 
 def changed(schedule: Schedule, **values: KnobValue) -> Schedule:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
 import autosched
 from autosched import ops
-from autosched.backends import spaces
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.correctness import error_ratio, expect
 from autosched.checking.random_inputs import random_inputs
 from search_spaces import Schedule, Workload
 from search_spaces.devices.target import GPUS
 from search_spaces.programs.interpreter import interpret
+
+sys.path.append(str(Path(__file__).parent))
+import best_spaces
 
 
 def traced(function, *tensors: torch.Tensor) -> Workload:
@@ -32,7 +37,7 @@ WORKLOADS = {
 
 
 def samples(workload: Workload, sketch: str, count: int) -> list[Schedule]:
-    space = spaces.build(workload, GPUS["h200"]).restricted(sketch, accumulate=("thread",))
+    space = best_spaces.build(workload, GPUS["h200"]).restricted(sketch, accumulate=("thread",))
     rng = np.random.default_rng(1)
     return [space.sample(rng) for _ in range(count)]
 
@@ -55,7 +60,7 @@ def test_folds_by_thread_are_right(triton_interpreter, name: str) -> None:
 
 
 def test_a_thread_rescales_once_for_all_that_it_has_of_a_turn() -> None:
-    space = spaces.build(ops.softmax(64, 50000, dtype="float16"), GPUS["h200"])
+    space = best_spaces.build(ops.softmax(64, 50000, dtype="float16"), GPUS["h200"])
     chosen = space.restricted("row_looped", accumulate=("thread",), columns=((13, 4096),), warps=(4,), online=(True,))
     source = TritonBackend().render(chosen.sample(np.random.default_rng(0)).program, "", GPUS["h200"])
     assert "_regrouped = tl.reshape(" in source

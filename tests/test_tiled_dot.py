@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autosched.backends import spaces
 from autosched.backends.triton.backend import TritonBackend
 from autosched.backends.triton.resources import resources
 from autosched.checking.correctness import Expectation, error_ratio, expect
@@ -25,6 +26,9 @@ from search_spaces.programs.statements import statements
 from search_spaces.programs.tiles import Slice
 from search_spaces.schedules.knobs import KnobValue, Values
 
+sys.path.append(str(Path(__file__).parent))
+import best_spaces
+
 H200 = target_named("h200")
 # So few units that persistent programs have several tiles of a small product each.
 SMALL = replace(H200, num_sms=4)
@@ -33,7 +37,7 @@ BACKEND = TritonBackend()
 
 @lru_cache
 def tiled_space(workload: Workload, target: Target = SMALL) -> SearchSpace:
-    return spaces.build(workload, target).restricted("tiled_dot_gpu")
+    return best_spaces.build(workload, target).restricted("tiled_dot_gpu")
 
 
 def schedule(space: SearchSpace, **chosen: KnobValue) -> Schedule:

@@ -16,7 +16,6 @@ import pytest
 import torch
 
 import autosched
-from autosched.backends import spaces
 from autosched.machine.devices import cpu_target, gpu_target
 from autosched.machine.timing import (
     CpuTimer,
@@ -34,6 +33,9 @@ from autosched.machine.timing import (
 )
 from autosched.measuring import LocalMeasurer
 from search_spaces import InputError, ops, target_named
+
+sys.path.append(str(Path(__file__).parent))
+import best_spaces
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -218,7 +220,7 @@ def allowed_cores(pid: int | str) -> set[str]:
 @needs_affinity
 def test_every_thread_of_the_measuring_worker_stays_on_the_core_that_is_measured() -> None:
     op = ops.softmax(32, 32)
-    space = spaces.build(op, cpu_target())
+    space = best_spaces.build(op, cpu_target())
     with LocalMeasurer(cpu_target()) as measurer:
         (measurement,) = measurer.measure(op, [space.sample(np.random.default_rng(0))])
         worker = measurer.pids[0]
@@ -232,13 +234,12 @@ import dataclasses, os, sys
 from pathlib import Path
 os.sched_setaffinity(0, {int(sys.argv[1])})
 import torch
-from autosched.backends import spaces
 from autosched import backends
 from autosched.backends.build import build
 from autosched.machine.devices import cpu_target
 from search_spaces import ops
 target = dataclasses.replace(cpu_target(), threads=3)
-space = spaces.build(ops.gelu_scale(2**16), target)
+space = best_spaces.build(ops.gelu_scale(2**16), target)
 schedule = next(s for s in space if s.program.kernels[0].grid.tiles >= 3)
 (backend,) = backends.for_target(target)
 launcher = backend.load(build(schedule, target, backend), schedule.program)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from autosched import InputError, TracedFunction, trace
 from autosched.backends import spaces
+from autosched.backends.triton.backend import TritonBackend
 from autosched.machine.devices import cpu_target
 from autosched.tracing import loaded
 from search_spaces import target_named
@@ -95,7 +96,7 @@ def test_kernels_of_a_form_of_attention_compute_what_it_does(name: str) -> None:
     inputs = tuple(x.half() if x.is_floating_point() else x for x in inputs)
     (step,) = trace(function, *inputs).steps
     assert step.assembled is not None
-    schedule = spaces.build(step.assembled.workload, H200).sample(np.random.default_rng(0))
+    schedule = spaces.build(step.assembled.workload, H200, [TritonBackend()]).sample(np.random.default_rng(0))
     memory = {
         v.name: x.float() if x.is_floating_point() else x for v, x in zip(traced(name).arguments, inputs, strict=True)
     }

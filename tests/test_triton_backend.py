@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,6 @@ from autosched.backends.backend import CompileError
 from autosched.backends.gpu.cubin import read_cubin
 from autosched.backends.gpu.kernel import CudaKernel, kernels_from_json, kernels_to_json
 from autosched.backends.printing.scope import Block, Scope
-from autosched.backends.spaces import build
 from autosched.backends.triton.backend import TritonBackend
 from autosched.backends.triton.compile import count_parameters, reason
 from autosched.backends.triton.language.grid import print_grid
@@ -36,6 +36,9 @@ from search_spaces.programs.statements import Dot, Fill, For, If, Load, Map, Red
 from search_spaces.programs.tile_program import Buffer, Kernel, Launch, TileProgram, loop_extents
 from search_spaces.programs.tiles import Bound, Slice, Tile
 from search_spaces.workloads.expressions.affine import Affine
+
+sys.path.append(str(Path(__file__).parent))
+from best_spaces import build
 
 BACKEND, H200 = TritonBackend(), target_named("h200")
 

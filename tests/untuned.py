@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import best_spaces
 import numpy as np
 
 from autosched import backends
-from autosched.backends import spaces
 from autosched.backends.fingerprint import source_fingerprint
 from autosched.kernels.kernel import Kernel, load_kernel
 from search_spaces import Schedule, Target, Workload
@@ -17,7 +17,7 @@ from tuning_logs import CompileFacts, Measurement, Provenance, TuningRecord
 def untuned_kernels(workloads: Iterable[Workload], target: Target, seed: int = 0) -> dict[str, Kernel]:
     """A kernel for every workload, by its key; which one depends on the seed."""
     rng = np.random.default_rng(seed)
-    return {w.key: untuned_kernel(spaces.build(w, target).sample(rng), w, target) for w in workloads}
+    return {w.key: untuned_kernel(best_spaces.build(w, target).sample(rng), w, target) for w in workloads}
 
 
 def untuned_kernel(schedule: Schedule, workload: Workload, target: Target) -> Kernel:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from search_spaces.devices.target import Target
+from search_spaces.devices.warps import group_registers
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.schedules.schedule import Schedule
 from search_spaces.workloads.workload import Workload
@@ -28,8 +29,51 @@ class Resources:
     threads: int
 
 
+# Registers of a thread of a warp group that computes, beside its sums.
+_BESIDE_SUMS = 48
+
+
+@dataclass(frozen=True)
+class Offers:
+    """What dots of warp groups may be that a producer brings operands to; without more, what every backend has words
+    for that has any.
+
+    `tiles`: sizes of tiles along an axis, beside powers of two up to 256; `groups`: the most warp groups that compute;
+    `sums`: the most sums of one thread; `integer_columns`: the most columns of an integer dot; `blocks`: the most
+    blocks of a cluster, which have parts of a tile each and share what they load.
+    """
+
+    tiles: tuple[int, ...] = ()
+    groups: int = 2
+    sums: int = 128
+    integer_columns: int = 128
+    blocks: int = 1
+
+    def most_sums(self, groups: int) -> int:
+        """The most sums of a thread of one of so many warp groups."""
+        return min(self.sums, group_registers(groups) - _BESIDE_SUMS)
+
+    def __or__(self, other: Offers) -> Offers:
+        """What one or the other offers."""
+        return Offers(
+            tuple(sorted({*self.tiles, *other.tiles})),
+            max(self.groups, other.groups),
+            max(self.sums, other.sums),
+            max(self.integer_columns, other.integer_columns),
+            max(self.blocks, other.blocks),
+        )
+
+
+# What all of them have that have any.
+USUAL = Offers()
+
+
 class Limits(Protocol):
     """What a backend can make, told before anything is compiled."""
+
+    def offers(self, target: Target) -> Offers:
+        """What spaces may hold for it on the target that others do not; it refuses what it cannot make itself."""
+        ...
 
     def why_unsupported(self, workload: Workload, target: Target) -> str | None:
         """Why no schedule can compute the workload on the target, with what is allowed; or None."""
@@ -50,6 +94,9 @@ class Limits(Protocol):
 
 class Unlimited:
     """The limits of no backend: what sketches allow is allowed."""
+
+    def offers(self, target: Target) -> Offers:
+        return USUAL
 
     def why_unsupported(self, workload: Workload, target: Target) -> str | None:
         return None

@@ -1,7 +1,8 @@
 """Sketch rules: each module derives a family of schedules from the structure of a workload.
 
-A module here offers `derive(workload, target) -> tuple[Sketch, ...]`; where the structure does not match, it is empty,
-or an `UnmatchedError` says why. Modules are found by listing this folder: adding a rule is adding a file.
+A module here offers `derive(workload, target, offers) -> tuple[Sketch, ...]`; where the structure does not match, it is
+empty, or an `UnmatchedError` says why. `offers`: what backends have words for beside what all have. Modules are found
+by listing this folder: adding a rule is adding a file.
 
 Imports every other room; only `search_spaces.build` imports it.
 """
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from typing import Protocol, cast
 
 from search_spaces.devices.target import Target
+from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.space import Sketch
 from search_spaces.workloads.workload import Workload
 
@@ -21,7 +23,7 @@ from search_spaces.workloads.workload import Workload
 class SketchRule(Protocol):
     """What a module of this package offers."""
 
-    def derive(self, workload: Workload, target: Target) -> tuple[Sketch, ...]: ...
+    def derive(self, workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]: ...
 
 
 def rules() -> Iterator[tuple[str, SketchRule]]:

@@ -18,20 +18,23 @@ from search_spaces.devices.target import Target
 from search_spaces.programs.lowering import buffers
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.schedules.knobs import Values
+from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.space import Sketch
-from search_spaces.sketches.chains.chain_bodies import finished, held, walked
+from search_spaces.sketches.chains.chain_bodies import at_once, by_walk, finished
 from search_spaces.sketches.chains.chain_knobs import chain_knobs, chain_seeds
 from search_spaces.sketches.chains.chain_program import ChainProgram
 from search_spaces.sketches.chains.chain_rules import DECIDED_FIRST, chain_rules
 from search_spaces.sketches.chains.chain_tiles import ChainTile
 from search_spaces.sketches.chains.shared_walk import joining, store_parts, workspaces
+from search_spaces.sketches.chains.walked_positions import integral_differences
+from search_spaces.sketches.points.rounding_in_pairs import rounding_in_pairs
 from search_spaces.structure.chain import Chain
 from search_spaces.structure.chains import chain_of
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Workload
 
 
-def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
+def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]:
     """One sketch for folds of products, and products of those, on a GPU."""
     if target.kind != "gpu":
         return ()
@@ -41,13 +44,14 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
         Sketch(
             "chained_dot_gpu",
             tuple(knobs.values()),
-            lambda values: _lower(chain, target, values),
+            lambda values: rounding_in_pairs(integral_differences(_lower(chain, target, values)), target),
             tuple(x for x in knobs if x not in ("order", "group")),
             chain_rules(chain, target, knobs),
             chain_seeds(chain, target, knobs),
             remarks=descriptor_remarks(chain.workload, (), target),
             depth_knob="stages",
             decided_first=DECIDED_FIRST,
+            added=(("join", "after"),),
         ),
     )
 
@@ -58,9 +62,9 @@ def _lower(chain: Chain, target: Target, values: Values) -> TileProgram:
     program = ChainProgram(tile, names)
     grid, name = tile.grid(target.num_sms), chain.workload.name
     if tile.splits == 1:
-        statements = held(program) if tile.held else [*walked(program), *finished(program)]
+        statements = at_once(program) if tile.at_once else [*by_walk(program), *finished(program)]
         kernel = Kernel(name, grid, tuple(statements), tile.launch())
         return TileProgram(name, buffers(chain.workload), (kernel,))
-    first = Kernel(f"{name}_parts", grid, (*walked(program), *store_parts(program)), tile.launch())
+    first = Kernel(f"{name}_parts", grid, (*by_walk(program), *store_parts(program)), tile.launch())
     parts = workspaces(chain, tile.splits)
     return TileProgram(name, buffers(chain.workload, *parts), (first, joining(chain, values)))

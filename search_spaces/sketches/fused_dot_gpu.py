@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from search_spaces.devices.descriptors import descriptor_remarks
 from search_spaces.devices.target import Target
 from search_spaces.schedules.knobs import Knob, KnobValue, Values, nearest
+from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.dots.contraction_kernels import lower
 from search_spaces.sketches.dots.dot_knobs import MIN_ROWS, decisions, fastest, tiles_in
@@ -64,13 +65,13 @@ _ADDED: dict[str, KnobValue] = {
 }
 
 
-def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
+def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]:
     """One sketch for dots over the same axes, with what is computed before and after them, on a GPU."""
     form = contraction(workload) if target.kind == "gpu" else None
     if form is None or form.is_tiled_dot:
         return ()
     workload = form.workload
-    knobs = _knobs(workload, form, target)
+    knobs = _knobs(workload, form, target, offers)
     moved = dict.fromkeys(a.tensor for side in form.operands for e in side for a in whole_tiles(e, form))
     return (
         Sketch(
@@ -78,7 +79,7 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
             tuple(knobs.values()),
             lambda values: lower(workload, form, target, values),
             tuple(x for x in knobs if x not in _ORDER_KNOBS),
-            dot_rules(workload, form, target, knobs),
+            dot_rules(workload, form, target, knobs, offers),
             _seeds(form, target, knobs),
             resource_knobs=tuple(x for x in knobs if x not in _NEEDLESS_KNOBS),
             remarks=descriptor_remarks(workload, (*moved, *workload.output_names), target, "read by pointers"),
@@ -89,9 +90,9 @@ def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     )
 
 
-def _knobs(workload: Workload, form: Contraction, target: Target) -> dict[str, Knob]:
+def _knobs(workload: Workload, form: Contraction, target: Target, offers: Offers) -> dict[str, Knob]:
     """The decisions that records have always named, in their order, and then the others."""
-    every = decisions(workload, form, target)
+    every = decisions(workload, form, target, offers)
     return {x: every[x] for x in (*(x for x in every if x not in _ADDED), *_ADDED)}
 
 

@@ -21,6 +21,7 @@ from search_spaces.programs.statements import Statement
 from search_spaces.programs.tile_program import Kernel, Launch, TileProgram
 from search_spaces.programs.tiles import Slice
 from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest, padded
+from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.points.flat_rows import SIZES, FlatRows, why_not_flat
@@ -66,7 +67,7 @@ UNROLLED = {"unrolled_rows": "rows", "unrolled_columns": "columns"}
 PREFETCH_BYTES = (0, 1024, 4096)
 
 
-def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
+def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]:
     """One sketch for a workload without reductions."""
     structure = structure_of(workload)
     if structure.reduced:

@@ -20,6 +20,7 @@ from search_spaces.programs.statements import Fill, For, Load, Reduce, Statement
 from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
 from search_spaces.programs.tiles import Bound, Slice, Tile
 from search_spaces.schedules.knobs import Choice, Knob, Values, padded
+from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.pointwise import launch
@@ -41,7 +42,7 @@ _SEEDS = ((16, 4), (32, 4), (16, 8), (32, 8))
 _PROGRAMS_PER_SM = (2, 4, 8)
 
 
-def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
+def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]:
     """One sketch for folds over both axes of what has two, on a GPU."""
     crossed = crossed_of(workload)
     if target.kind != "gpu":

@@ -24,6 +24,7 @@ from search_spaces.programs.statements import Statement
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest, padded
+from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.points.rounding_in_pairs import rounding_in_pairs
@@ -67,7 +68,7 @@ _SEEDS_SCANNED = ((16, 128, 4, 3), (32, 128, 8, 3), (16, 128, 4, 2), (32, 64, 4,
 _START_ROWS_CPU = 4096
 
 
-def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
+def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]:
     """One sketch for reductions."""
     structure = rows_on(workload, target)
     if structure.folds_scans_of_folds:

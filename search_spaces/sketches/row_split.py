@@ -22,6 +22,7 @@ from search_spaces.programs.statements import If, Load, Statement, Store
 from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.schedules.knobs import Choice, Knob, Values, nearest
+from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.points.rounding_in_pairs import rounding_in_pairs
@@ -62,7 +63,7 @@ _SEEDS_OUTER = ((128, 32, 4, 1), (64, 64, 4, 1), (256, 32, 8, 1), (128, 32, 4, 3
 _PROGRAMS_PER_SM = (4, 8)
 
 
-def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
+def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]:
     """One sketch for reductions of rows long enough to share; on a CPU, where there are fewer rows than threads."""
     structure = rows_on(workload, target)
     if target.kind != "gpu":

@@ -19,6 +19,7 @@ from search_spaces.programs.lowering import buffers
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.schedules.knobs import Choice, Knob, Values, nearest, padded
+from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.points.rounding_in_pairs import rounding_in_pairs
@@ -42,7 +43,7 @@ _MOST_STARTS = 6
 _NEARLY = 0.7
 
 
-def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
+def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]:
     """One sketch for reductions of rows that fit a tile; on a CPU, of rows that lie along memory."""
     structure = rows_on(workload, target)
     _check_size(structure, target)

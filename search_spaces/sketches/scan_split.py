@@ -20,6 +20,7 @@ from search_spaces.programs.statements import Load, Statement, Store
 from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.schedules.knobs import Choice, Knob, Values, nearest
+from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.pointwise import launch
 from search_spaces.sketches.row_looped import column_tiling
@@ -38,7 +39,7 @@ _SEEDS_OUTER = ((32, 128, 8, 1), (64, 64, 4, 2), (128, 32, 4, 1))
 _PROGRAMS_PER_SM = (4, 8)
 
 
-def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
+def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]:
     """One sketch for scans of rows long enough to share."""
     structure = rows_on(workload, target)
     if target.kind != "gpu" or not structure.scans:

@@ -30,6 +30,7 @@ from search_spaces.programs.statements import Fill, For, Load, Map, Reduce, Stat
 from search_spaces.programs.tile_program import Kernel, Launch, TileProgram
 from search_spaces.programs.tiles import Bound, Slice, Tile
 from search_spaces.schedules.knobs import Choice, Knob, Tiling, Values, cover, nearest, padded
+from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.dots.split_reduction import combine, partial_sums
 from search_spaces.sketches.dots.thin_form import MAX_PRODUCTS, ThinForm, thin_form, thin_rules, threads_of, turns_of
@@ -55,7 +56,7 @@ _WARPS_PER_SM = 16
 _SUMS = 64
 
 
-def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
+def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]:
     """One sketch for a contraction in floating point with a thin side and a pointwise epilogue, on a GPU."""
     form = thin_form(workload) if target.kind == "gpu" else None
     if form is None:

@@ -27,6 +27,7 @@ from search_spaces.programs.statements import Dot, Fill, For, If, Load, Map, Pre
 from search_spaces.programs.tile_program import Buffer, Kernel, Launch, TileProgram
 from search_spaces.programs.tiles import Bound, Panels, Slice, Tile
 from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest
+from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
 from search_spaces.structure.contraction import Contraction, contraction
@@ -53,7 +54,7 @@ MAX_LOOP_BODY = 112
 MAX_CACHE_TILE = 4096
 
 
-def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
+def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]:
     """One sketch for a contraction with a pointwise epilogue on a CPU, computed in float32."""
     form = contraction(workload) if target.kind == "cpu" else None
     if form is None or not (form.multiplies_tensors and form.is_row_major):

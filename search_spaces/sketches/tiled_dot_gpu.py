@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from search_spaces.devices.descriptors import descriptor_remarks
 from search_spaces.devices.target import Target
 from search_spaces.schedules.knobs import Knob, KnobValue, Values, nearest
+from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.dots.contraction_kernels import lower
 from search_spaces.sketches.dots.dot_knobs import decisions, fastest, tiles_in
@@ -90,20 +91,20 @@ _ORDER_KNOBS = ("order", "group")
 _KNOBS_BESIDE_NEEDS = (*_ORDER_KNOBS, "tail", "partials", "a_load", "b_load")
 
 
-def derive(workload: Workload, target: Target) -> tuple[Sketch, ...]:
+def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]:
     """One sketch for a dot of two tensors with pointwise epilogues on a GPU."""
     form = contraction(workload) if target.kind == "gpu" else None
     if form is None or not form.is_tiled_dot:
         return ()
     workload = form.workload
-    knobs = decisions(workload, form, target)
+    knobs = decisions(workload, form, target, offers)
     return (
         Sketch(
             "tiled_dot_gpu",
             tuple(knobs.values()),
             lambda values: lower(workload, form, target, values),
             tuple(x for x in knobs if x not in _ORDER_KNOBS),
-            dot_rules(workload, form, target, knobs),
+            dot_rules(workload, form, target, knobs, offers),
             _seeds(workload, form, target, knobs),
             resource_knobs=tuple(x for x in knobs if x not in _KNOBS_BESIDE_NEEDS),
             remarks=descriptor_remarks(workload, (x.tensor for x in form.tensors), target),

@@ -14,6 +14,8 @@ from search_spaces.workloads.workload import Axis, Stage, Workload
 
 # Sums of a row that stay in registers while what they are sums over is walked.
 LONGEST_CARRIED = 256
+# Points of a row that registers of a program hold, of 16 rows at least, where all that is walked is in a tile at once.
+LONGEST_AT_ONCE = 1024
 
 
 @dataclass(frozen=True)
@@ -95,8 +97,8 @@ class Chain:
         return len(groups_of(self))
 
     @property
-    def why_held(self) -> str | None:
-        """Why a tile has to hold all that is walked, or None where it need not."""
+    def why_at_once(self) -> str | None:
+        """Why all that is walked has to be in a tile at once, or None where it need not."""
         if self.points:
             return f"{self.points[0]} has {axes_text(self.walked)}, and needs whole folds over it"
         if self.beside:

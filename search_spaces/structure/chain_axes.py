@@ -31,34 +31,67 @@ def classed(workload: Workload) -> Chain:
     _check_extents(workload)
     every = whole_folds(workload)
     walked = walked_axes(every)
+    inner, beside, folds = _divided(every, walked)
+    dtypes = {t.name: t.dtype for t in workload.inputs}
+    products = tuple(_inner_product(s, walked, dtypes) for s in inner)
+    kept = _kept_axes(inner, walked)
+    carried = {s.name: _carried_product(s, kept, walked, dtypes) for s in _carrying(folds, kept)}
+    others = tuple(_carried_product(s, kept, tuple(_summed_by(inner)), dtypes) for s in beside)
+    rows = _row_axes(kept, (*products, *carried.values(), *others))
+    _check_outputs(workload, kept, walked)
+    batch = tuple(x for x in kept if x not in rows)
+    last = _tiled_last(walked, _LONG_PAGES)
+    return Chain(workload, batch, rows, last, products, tuple(folds), carried, _results(workload), others)
+
+
+def _divided(
+    every: Mapping[str, Stage], walked: Collection[Axis]
+) -> tuple[Sequence[Stage], Sequence[Stage], Sequence[Stage]]:
+    """The folds that have walked axes, those beside them over the same axes, and those over the walked ones."""
     inner = [s for s in every.values() if not {*s.axes}.isdisjoint(walked)]
-    summed = {x for s in inner if s.reduction for x in s.reduction.axes}
-    own = [s for s in every.values() if s not in inner and s.reduction and {*s.reduction.axes} == summed]
-    folds = [s for s in every.values() if s not in (*inner, *own)]
+    summed = _summed_by(inner)
+    beside = [s for s in every.values() if s not in inner and s.reduction and {*s.reduction.axes} == summed]
+    folds = [s for s in every.values() if s not in (*inner, *beside)]
     for fold in folds:
         if fold.reduction is None or {*fold.reduction.axes} != {*walked}:
             raise UnmatchedError(f"{fold.name} is not over {text(walked)}, as the other folds of what products make")
-    dtypes = {t.name: t.dtype for t in workload.inputs}
-    products = tuple(_inner_product(s, walked, dtypes) for s in inner)
+    return inner, beside, folds
+
+
+def _summed_by(folds: Collection[Stage]) -> set[Axis]:
+    return {x for s in folds if s.reduction for x in s.reduction.axes}
+
+
+def _kept_axes(inner: Collection[Stage], walked: Collection[Axis]) -> Sequence[Axis]:
+    """The axes that all inner products have, but those that are walked."""
     kept = list(dict.fromkeys(x for s in inner for x in s.axes if x not in walked))
     for stage in inner:
         if not {*kept} <= {*stage.axes}:
             raise UnmatchedError(f"{stage.name} has axes {text(stage.axes)}; expected {text(kept)} of every product")
-    carried_axes = {x for s in folds for x in s.axes} - {*kept}
-    carried = {s.name: _carried_product(s, kept, walked, dtypes) for s in folds if not carried_axes.isdisjoint(s.axes)}
-    beside = tuple(_carried_product(s, kept, tuple(summed), dtypes) for s in own)
-    of_columns = frozenset[str]().union(*(variables(p.b) for p in (*products, *carried.values(), *beside)))
+    return kept
+
+
+def _carrying(folds: Collection[Stage], kept: Collection[Axis]) -> Sequence[Stage]:
+    """The folds that have axes which others of them have not."""
+    carried = {x for s in folds for x in s.axes} - {*kept}
+    return [s for s in folds if not carried.isdisjoint(s.axes)]
+
+
+def _row_axes(kept: Sequence[Axis], products: Collection[ChainedProduct]) -> tuple[Axis, ...]:
+    """Those of the kept axes that no product has in what rows are multiplied with."""
+    of_columns = frozenset[str]().union(*(variables(p.b) for p in products))
     rows = _tiled_last([x for x in kept if x.name not in of_columns], _LONG_ROWS)
     if not rows:
         raise UnmatchedError(f"{text(kept)} are all of both operands: no rows share what is walked")
+    return rows
+
+
+def _results(workload: Workload) -> tuple[tuple[str, Expression], ...]:
+    """The outputs, with everything inlined but folds."""
     rest = {s.name: s for s in workload.stages if not s.reduction}
     stages = {s.name: s for s in workload.stages}
     outputs = (stages[n] for n in workload.output_names)
-    results = tuple((s.name, own_access(s) if s.reduction else inline(s.expression, rest)) for s in outputs)
-    _check_outputs(workload, kept, walked)
-    batch = tuple(x for x in kept if x not in rows)
-    last = _tiled_last(walked, _LONG_PAGES)
-    return Chain(workload, batch, rows, last, products, tuple(folds), carried, results, beside)
+    return tuple((s.name, own_access(s) if s.reduction else inline(s.expression, rest)) for s in outputs)
 
 
 def whole_folds(workload: Workload) -> dict[str, Stage]:

@@ -18,6 +18,7 @@ Operands of a dot are rounded to its element type, and nothing between two produ
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from functools import lru_cache
 
@@ -30,9 +31,11 @@ from search_spaces.structure.merging import merged_axes
 from search_spaces.structure.powers import in_powers_of_two
 from search_spaces.structure.stages import inline, with_axes_named
 from search_spaces.structure.windows import inlined_reads
-from search_spaces.workloads.expressions.walking import accesses
+from search_spaces.workloads.expressions.affine import axis_index
+from search_spaces.workloads.expressions.expression import Expression
+from search_spaces.workloads.expressions.walking import accesses, reindexed, variables
 from search_spaces.workloads.names import Names
-from search_spaces.workloads.workload import Stage, Workload
+from search_spaces.workloads.workload import Axis, Stage, Workload
 
 # Names of the axes that products sum over or carry, one after the other.
 _DEPTHS = ("d", "e", "f", "g", "h")
@@ -100,10 +103,32 @@ def _names(chain: Chain) -> dict[str, str]:
         names |= {x.name: f"{letter}{i}" for i, x in enumerate(others) if x}
         if last:
             names[last.name] = f"{letter}{len(others)}" if letter == "b" and others else letter
+    alike = _alike(chain)
     depths = [*_DEPTHS, *(f"d{i}" for i in range(len(chain.depths)))]
-    names |= {x.name: depth for x, depth in zip(chain.depths, depths, strict=False)}
+    names |= {x.name: d for x, d in zip((x for x in chain.depths if x.name not in alike), depths, strict=False)}
+    names |= {carried: names[summed] for carried, summed in alike.items()}
     every = {x.name for s in chain.workload.stages for x in s.loops}
     beside = every - names.keys()
     if beside:
         raise UnmatchedError(f"{', '.join(sorted(beside))} is an axis of no product")
     return names
+
+
+def _alike(chain: Chain) -> dict[str, str]:
+    """Carried axes by which columns are read that inner products read as well, and what these sum over there.
+
+    Under one name they are one tile, which both multiply: of the gradient of an attention, q in dk = sᵀ q and s = q kᵀ.
+    """
+    summed = [(x, p) for p in chain.inner for x in p.summed]
+    found: dict[str, str] = {}
+    for product in chain.carried.values():
+        for axis, (over, inner) in itertools.product(product.carried, summed):
+            if axis != over and over.extent == axis.extent and _at(product.b, axis, over) == inner.b:
+                found.setdefault(axis.name, over.name)
+    return found
+
+
+def _at(e: Expression, axis: Axis, other: Axis) -> Expression:
+    """The expression with the other axis in place of one."""
+    forms = {**{v: axis_index(v) for v in variables(e)}, axis.name: axis_index(other.name)}
+    return reindexed(e, lambda index: index.substituted(forms))

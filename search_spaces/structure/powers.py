@@ -7,6 +7,14 @@ What multiplies all values by a positive number multiplies their maximum by the 
 of the fold, and is one number with what makes a power of two of an exponential. A processor multiplies and subtracts at
 once. (Dao, "FlashAttention-2", 2023, section 3.1.)
 
+Folds of what is relative to a number of the row that is read, as in the gradient of an attention, are of the same:
+
+    exp(s * scale - lse)               →     exp2(s * k - lse * log2(e))
+    exp(where(c <= m, s, -inf) - lse)  →     where(c <= m, exp2(s * k - lse * log2(e)), 0)
+
+The second is no NaN where a row has no points and its number is minus infinity: iterations that are masked are left
+out, as in other folds of products.
+
 The product by k is not rounded before it is subtracted; so a value must not be so large that it would have to be. Where
 one may be, as of tensors that hold masks, exponentials stay what they are.
 """
@@ -16,14 +24,17 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
+from search_spaces.structure.intervals import interval
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Literal, Position, call, mul, sub
-from search_spaces.workloads.expressions.walking import rewritten
+from search_spaces.workloads.expressions.walking import accesses, gathers, rewritten
 from search_spaces.workloads.stages import Stage
 
 _LOG2_E = math.log2(math.e)
 # Constants up to here are no masks.
 _MODERATE = 1e30
+_NEVER, _ZERO = Literal(-math.inf), Literal(0.0)
 
 
 @dataclass(frozen=True)
@@ -35,18 +46,51 @@ class _Maximum:
     factor: float
 
 
+@dataclass(frozen=True)
+class _Values:
+    """What is computed in a stage of these `extents`, of these products."""
+
+    products: Collection[str]
+    extents: Mapping[str, int]
+
+    def is_moderate(self, e: Expression) -> bool:
+        """Whether a value is made of the products and of numbers that are no masks, where it is not masked."""
+        match e:
+            case Literal(value):
+                return value == -math.inf or abs(value) < _MODERATE
+            case Access(tensor):
+                return tensor in self.products
+            case Position():
+                return True
+            case Apply("where", (_, a, b)):
+                return self.is_moderate(a) and self.is_moderate(b)
+            case Apply("exp" | "exp2" | "div" | "pow", (*_, last)):
+                if isinstance(last, Literal):
+                    return self.is_moderate(e.arguments[0])
+                within = interval(e, self.extents)
+                return within is not None and max(map(abs, within)) < _MODERATE
+            case Apply(_, arguments):
+                return all(map(self.is_moderate, arguments))
+            case _:
+                return False
+
+
 def in_powers_of_two(stages: Sequence[Stage], products: Collection[str]) -> tuple[tuple[Stage, ...], float]:
     """The stages with maxima of unscaled values of these products, and with powers of two of what is relative to them;
     and the largest factor of an exponent."""
     maxima: dict[str, _Maximum] = {}
+    made_here = {s.name for s in stages}
     kept: list[Stage] = []
     for stage in stages:
-        if stage.reduction and stage.reduction.operator == "max" and _is_moderate(stage.expression, products):
+        values = _Values(products, stage.extents)
+        if stage.reduction and stage.reduction.operator == "max" and values.is_moderate(stage.expression):
             unscaled, factor = _unscaled(stage.expression)
             maxima[stage.name] = _Maximum(stage.expression, unscaled, factor)
             kept.append(replace(stage, expression=unscaled))
             continue
         made = rewritten(stage.expression, lambda e: _power(e, maxima))
+        if stage.reduction:
+            made = rewritten(made, partial(_read_power, values=values, stages=made_here))
         made = rewritten(made, lambda e: _scaled(e, maxima))
         kept.append(replace(stage, expression=made))
     return tuple(kept), max((m.factor * _LOG2_E for m in maxima.values()), default=1.0)
@@ -74,6 +118,29 @@ def _power(e: Expression, maxima: Mapping[str, _Maximum]) -> Expression | None:
             return call("exp2_normal", sub(mul(known.unscaled, by), mul(unscaled, by)))
         case _:
             return None
+
+
+def _read_power(e: Expression, values: _Values, stages: Collection[str]) -> Expression | None:
+    """Of what is relative to numbers that are read and to nothing of these stages."""
+    match e:
+        case Apply("exp", (Apply("sub", (value, relative)),)):
+            computed = any(a.tensor in stages for a in accesses(relative))
+            read = any(a.tensor in values.products for a in accesses(value))
+            return _about(value, relative, values) if read and not computed else None
+        case _:
+            return None
+
+
+def _about(value: Expression, relative: Expression, values: _Values) -> Expression:
+    """exp(value - relative), which a mask by position makes 0 whatever it is relative to."""
+    unscaled, factor = _unscaled(value)
+    match unscaled:
+        case Apply("where", (condition, a, b)) if not (accesses(condition) or gathers(condition)) and _NEVER in (a, b):
+            scaled = [x if x == _NEVER or factor == 1.0 else mul(x, Literal(factor)) for x in (a, b)]
+            return call("where", condition, *(_ZERO if x == _NEVER else _about(x, relative, values) for x in scaled))
+    if not values.is_moderate(value):
+        return call("exp", sub(value, relative))
+    return call("exp2_normal", sub(mul(unscaled, Literal(factor * _LOG2_E)), mul(relative, Literal(_LOG2_E))))
 
 
 def _relative(e: Expression, maxima: Mapping[str, _Maximum]) -> tuple[str, Expression]:
@@ -104,22 +171,3 @@ def _unscaled(e: Expression) -> tuple[Expression, float]:
             return call("where", condition, Literal(value), inner), factor
         case _:
             return e, 1.0
-
-
-def _is_moderate(e: Expression, products: Collection[str]) -> bool:
-    """Whether a value is made of these products and of numbers that are no masks, where it is not masked."""
-    match e:
-        case Literal(value):
-            return value == -math.inf or abs(value) < _MODERATE
-        case Access(tensor):
-            return tensor in products
-        case Position():
-            return True
-        case Apply("where", (_, a, b)):
-            return _is_moderate(a, products) and _is_moderate(b, products)
-        case Apply("exp" | "exp2" | "div" | "pow"):
-            return False if not isinstance(e.arguments[-1], Literal) else _is_moderate(e.arguments[0], products)
-        case Apply(_, arguments):
-            return all(_is_moderate(a, products) for a in arguments)
-        case _:
-            return False

@@ -15,7 +15,6 @@ import torch
 import search_spaces
 from autosched.backends import for_target
 from autosched.backends.llvm.backend import LlvmBackend
-from autosched.backends.spaces import build
 from autosched.backends.triton.backend import TritonBackend
 from autosched.backends.triton.resources import why_too_large
 from autosched.checking import reference
@@ -45,6 +44,7 @@ from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Access
 
 sys.path.append(str(Path(__file__).parents[1]))
+from best_spaces import build
 from chained_workloads import Scores, attention
 from dependent_workloads import IN_ONE_WALK, IN_SEVERAL
 from fused_workloads import gated, prepared, sum_of_products

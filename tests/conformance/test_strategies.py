@@ -15,7 +15,7 @@ from search_spaces.devices.target import cpu
 from search_spaces.programs.grid import Grid
 from search_spaces.programs.tile_program import Kernel
 from search_spaces.schedules.knobs import Choice
-from search_spaces.schedules.limits import Resources
+from search_spaces.schedules.limits import USUAL, Offers, Resources
 from search_spaces.schedules.space import Sketch, Values
 from tuning_logs import Measurement, Provenance, TuningRecord
 
@@ -30,6 +30,9 @@ every_pair = pytest.mark.parametrize(
 
 class NoZeros:
     """The limits of a backend that cannot make what has x = 0."""
+
+    def offers(self, target: Target) -> Offers:
+        return USUAL
 
     def why_unsupported(self, workload: Workload, target: Target) -> str | None:
         return None

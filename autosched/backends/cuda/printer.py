@@ -76,8 +76,12 @@ class Products(Protocol):
         ...
 
     @property
-    def staged(self) -> frozenset[str]:
-        """The tiles that are never in registers: what loads them is left out, wherever it stands."""
+    def functions(self) -> Sequence[str]:
+        """The device functions that the printed text uses."""
+        ...
+
+    def load(self, s: Load, printer: KernelPrinter) -> bool:
+        """Bring a tile that dots read from shared memory; False where the tile is loaded as any other."""
         ...
 
     def loop(self, s: For, printer: KernelPrinter) -> bool:
@@ -93,7 +97,10 @@ class NoProducts:
     """Of kernels without dots."""
 
     anchored: Mapping[str, Layout] = {}
-    staged: frozenset[str] = frozenset()
+    functions: Sequence[str] = ()
+
+    def load(self, s: Load, printer: KernelPrinter) -> bool:
+        return False
 
     def loop(self, s: For, printer: KernelPrinter) -> bool:
         return False
@@ -122,6 +129,7 @@ class KernelPrinter:
         layouts = assigned(program, kernel, self.indexing, self.products.anchored)
         self.tiles = Tiles(layouts, _local(kernel.body), self.identifiers, self.block)
         self.positions = Positions(self.indexing, self.tiles, self.identifiers, self.block, self.warps)
+        self.places = Places(self.positions)
         self.shared = SharedMemory()
         self.exchange = Exchange(self.tiles, self.positions, self.shared, self.block)
         self.folds = Folds(self.tiles, self.positions, self.shared, self.block, self.warps)
@@ -133,7 +141,7 @@ class KernelPrinter:
             _written(kernel),
             self.warps,
             self.tiles,
-            Places(self.positions),
+            self.places,
             self.exchange,
             self.identifiers,
             self.block,
@@ -161,7 +169,7 @@ class KernelPrinter:
 
     def functions(self) -> list[str]:
         """The device functions that the printed text uses, but for those of operators, element types and memory."""
-        return [*self.folds.functions(), *self._scans.functions]
+        return [*self.folds.functions(), *self._scans.functions, *self.products.functions]
 
     def body(self, body: Sequence[Statement]) -> None:
         for statement in body:
@@ -170,10 +178,9 @@ class KernelPrinter:
     def print(self, statement: Statement) -> None:
         """Print a statement with what is nested in it."""
         match statement:
-            case Load(dst=dst) | Gather(dst=dst) if dst.name in self.products.staged:
-                pass
             case Load():
-                self._memory.load(statement)
+                if not self.products.load(statement, self):
+                    self._memory.load(statement)
             case Gather():
                 self._memory.gather(statement)
             case Position():
@@ -191,11 +198,9 @@ class KernelPrinter:
             case Regroup():
                 self._rearranging.regroup(statement)
             case Scan():
-                given = [
-                    self.exchange.as_in(self.tiles[x], self.tiles.layout(d.name))
-                    for x, d in zip(statement.srcs, statement.dsts, strict=True)
-                ]
-                self._scans.scan(statement, given)
+                layout = self.tiles.layout(statement.dsts[0].name)
+                given = [self.exchange.as_in(self.tiles[x], layout) for x in statement.srcs]
+                self._scans.scan(statement, given, function_name(self.kernel))
             case Split():
                 self._rearranging.split(statement)
             case Deinterleave():
@@ -225,26 +230,17 @@ class KernelPrinter:
         self.tiles.each(dst.layout, s.dst.axes, [f"{dst.element(at)} = {constant(s.value, s.dst.dtype)};"])
 
     def _map(self, s: Map) -> None:
-        computed = s.dst.dtype if s.operator == "cast" else s.computed
         layout = self.tiles.layout(s.dst.name)
-        arguments = []
         at = self.tiles.at(s.dst.axes, layout)
-        for number, argument in enumerate(s.arguments):
-            if not isinstance(argument, str):
-                arguments.append(operators.number(argument, computed))
-                continue
-            held = self.exchange.as_in(self.tiles[argument], layout)
-            is_condition = s.operator == "where" and number == 0
-            wanted = held_dtype(held.tile.dtype) if is_condition else computed
-            arguments.append(_argument(converted(held.element(at), held.tile.dtype, wanted)))
-        if s.operator == "cast":
-            value = arguments[0]
-        else:
-            value = operators.apply(s.operator, arguments, computed)
-            if s.dst.dtype != computed:
-                value = converted(_argument(value), computed, s.dst.dtype)
+        arguments: list[tuple[str, str] | float | int] = []
+        for argument in s.arguments:
+            if isinstance(argument, str):
+                held = self.exchange.as_in(self.tiles[argument], layout)
+                arguments.append((held.element(at), held.tile.dtype))
+            else:
+                arguments.append(argument)
         dst = self.tiles.declare(s.dst)
-        self.tiles.each(layout, s.dst.axes, [f"{dst.element(at)} = {value};"])
+        self.tiles.each(layout, s.dst.axes, [f"{dst.element(at)} = {operators.mapped(s, arguments)};"])
 
     def _reduce(self, s: Reduce) -> None:
         source = self.tiles[s.src]
@@ -280,17 +276,20 @@ class KernelPrinter:
     def _for(self, s: For) -> None:
         if self.products.loop(s, self):
             return
-        streamed = stream_iterations(self.kernel.grid, s.variable)
         if s.extent == 1 and s.bound is None and not (s.until or s.since):
             self.body(s.body)
             return
-        first, end = streamed or first_and_end(s, self.indexing)
+        first, end = self.iterations(s)
         variable = self.indexing.variable(s.variable)
         # Unrolled, what it does would be there several times over.
         header = f"#pragma unroll 1\nfor (int {variable} = {first}; {variable} < {end}; ++{variable})"
         open_braces(self.block, header, s.variable)
         self.body(s.body)
         self.block.close()
+
+    def iterations(self, s: For) -> tuple[str, str]:
+        """The first iteration of a loop that a block makes, and the one behind the last."""
+        return stream_iterations(self.kernel.grid, s.variable) or first_and_end(s, self.indexing)
 
     def _if(self, s: If) -> None:
         if self.indexing.extents[s.variable] == 1:
@@ -303,11 +302,6 @@ class KernelPrinter:
             open_braces(self.block, "else")
             self.body(s.otherwise)
             self.block.close()
-
-
-def _argument(text: str) -> str:
-    """As an operand of any operator."""
-    return f"({text})" if "?" in text and not text.startswith("(") else text
 
 
 def _taken(program: TileProgram, kernel: Kernel) -> tuple[Buffer, ...]:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autosched.backends.backend import CompileError
+from autosched.backends.cuda.dots.printer import Dots
 from autosched.backends.cuda.language import operators, types
 from autosched.backends.cuda.memory import functions
-from autosched.backends.cuda.printer import KernelPrinter, function_name
+from autosched.backends.cuda.printer import KernelPrinter, Products, function_name
 from autosched.backends.gpu.kernel import CudaKernel
 from autosched.backends.printing.exponentials import with_cheaper_exponentials
 from search_spaces import Target, TileProgram
-from search_spaces.programs.statements import Map, Reduce, Scan, Store, produced, statements
+from search_spaces.programs.statements import Dot, Map, Reduce, Scan, Store, produced, statements
 from search_spaces.programs.text import to_text
+from search_spaces.programs.tile_program import Kernel
 
 
 def print_module(program: TileProgram, comment: str, target: Target) -> str:
@@ -51,8 +53,14 @@ def launched(program: TileProgram, target: Target) -> tuple[CudaKernel, ...]:
 
 def _printed(program: TileProgram, target: Target) -> list[tuple[KernelPrinter, str]]:
     program = replace(program, kernels=tuple(map(with_cheaper_exponentials, program.kernels)))
-    printers = [KernelPrinter(program, kernel, target.capability) for kernel in program.kernels]
+    printers = [KernelPrinter(program, k, target.capability, _products(program, k, target)) for k in program.kernels]
     return [(printer, printer.text()) for printer in printers]
+
+
+def _products(program: TileProgram, kernel: Kernel, target: Target) -> Products | None:
+    """How the dots of a kernel are computed; None where it has none."""
+    has_dots = any(isinstance(s, Dot) for s in statements(kernel.body))
+    return Dots(program, kernel, target.capability) if has_dots else None
 
 
 def _functions(program: TileProgram, text: str, capability: int) -> list[str]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from search_spaces import Schedule, Target, TileProgram, Workload
 from search_spaces.programs.tile_program import Kernel
-from search_spaces.schedules.limits import Resources
+from search_spaces.schedules.limits import USUAL, Offers, Resources
 from search_spaces.structure.contraction import contraction
 from search_spaces.workloads.dtypes import DTYPES, FLOAT8, is_float
 
 
 class LlvmLimits:
     """Which element types there are. What fits a CPU's registers and caches is the sketches' choice."""
+
+    def offers(self, target: Target) -> Offers:
+        return USUAL
 
     def why_unsupported(self, workload: Workload, target: Target) -> str | None:
         allowed = [name for name in DTYPES if is_float(name) and name not in FLOAT8]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from autosched.backends.triton.chained_loops import held_bytes, is_chained, live_sums, staged_bytes
-from autosched.backends.triton.specialized_walks import is_specialized_walk, registers_allowed, walk_resources
+from autosched.backends.triton.walk_resources import is_specialized_walk, registers_allowed, walk_resources
 from search_spaces.devices.target import HOPPER, Target
 from search_spaces.devices.warps import GROUP_ROWS, MAX_REGISTERS, MAX_THREADS, WARP, WARP_GROUP
 from search_spaces.programs.statements import Dot, For, Gather, Load, Split, Statement, Store, produced, statements

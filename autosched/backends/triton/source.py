@@ -14,7 +14,7 @@ from autosched.backends.triton.gluon import printer as products
 from autosched.backends.triton.gluon.walks import printer as walks
 from autosched.backends.triton.language import operators
 from autosched.backends.triton.printer import KernelPrinter, function_name
-from autosched.backends.triton.specialized_walks import is_specialized_walk
+from autosched.backends.triton.walk_resources import is_specialized_walk
 from search_spaces.programs.statements import Map, Reduce, Scan, statements
 from search_spaces.programs.text import to_text
 from search_spaces.programs.tile_program import Kernel, TileProgram

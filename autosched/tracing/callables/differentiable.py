@@ -127,14 +127,11 @@ def trace_with_gradient(
         except Exception as error:
             # PyTorch raises whatever the function, or one of its own layers, does.
             raise InputError(f"{name} cannot be captured with its gradient{why_not_captured(error)}") from error
-    # As in `_joint`.
-    from torch._functorch.partitioners import min_cut_rematerialization_partition
-
     without_tokens(joint.graph)
     fold_products(joint.graph)
-    recompute_points(joint.graph)
+    wanted = recompute_points(joint.graph)
     results = len(_output(joint)) - len(inputs)
-    forward, backward = min_cut_rematerialization_partition(joint, (), num_fwd_outputs=results)
+    forward, backward = _partitioned(joint, results, wanted)
     kept = [n.name for n in backward.graph.nodes if n.op == "placeholder"]
     gradients = _output(backward)
     places = iter(range(len(gradients)))
@@ -162,6 +159,22 @@ def _joint(function: Callable[..., Any], fake: tuple[Tensor, ...]) -> Any:
             table = {operator: rule for operator, rule in table.items() if operator not in kept}
             made = aot_export_joint_simple(function, fake, trace_joint=True, decompositions=table)
     return made
+
+
+def _partitioned(
+    joint: fx.GraphModule, results: int, wanted: Sequence[fx.Node]
+) -> tuple[fx.GraphModule, fx.GraphModule]:
+    """The forward and the backward graph of a joint one; what is `wanted` of the first is computed there, and kept."""
+    # As in `_joint`.
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+    # It computes again what no result of the first needs: so this is one for a while.
+    made, last = _output(joint), results + len(wanted)
+    _return(joint, [*made[:results], *wanted, *made[results:]])
+    forward, backward = min_cut_rematerialization_partition(joint, (), num_fwd_outputs=last)
+    returned = _output(forward)
+    _return(forward, [*returned[:results], *returned[last:]])
+    return forward, backward
 
 
 class DifferentiableKernel:
@@ -234,5 +247,11 @@ def _captured(module: fx.GraphModule, function: Callable[..., Any]) -> Captured:
 
 
 def _output(module: fx.GraphModule) -> list[Any]:
-    (node,) = (n for n in module.graph.nodes if n.op == "output")
-    return list(node.args[0])
+    return list(module.graph.output_node().args[0])  # type: ignore[arg-type]  # a graph's output has a tuple
+
+
+def _return(module: fx.GraphModule, made: Sequence[Any]) -> None:
+    """Let the graph return these. What PyTorch says of each result is of the old ones."""
+    node = module.graph.output_node()
+    node.args = (tuple(made),)
+    node.meta.pop("desc", None)

@@ -7,7 +7,9 @@ cheaper than storing and reading a value for every row and column. And what it s
 
     dp = dout @ vᵀ;  sum over c of p * dp        =        sum over e of (p @ v) * dout
 
-(Dao et al., "FlashAttention", 2022, appendix B.2.)
+(Dao et al., "FlashAttention", 2022, appendix B.2.) So it is one number of a row that all of a row's points are less:
+
+    p * dp - p * delta        =        p * (dp - delta)
 """
 
 from __future__ import annotations
@@ -31,11 +33,14 @@ _SAME = (
 _DEEPEST = 256
 
 
-def recompute_points(graph: fx.Graph) -> None:
+def recompute_points(graph: fx.Graph) -> tuple[fx.Node, ...]:
     """Mark what a joint graph's partition is to compute again: points of products that are folded and then multiplied.
 
     Those are products with more elements than both operands, and pointwise work on them, unless they are returned.
+
+    Returns what is to be kept instead, of which the forward graph needs nothing: a number of each row.
     """
+    kept: list[fx.Node] = []
     tangents = _after(graph, (n for n in graph.nodes if _is_tangent(n)))
     forward = [n for n in graph.nodes if n.op != "output" and n not in tangents]
     constants = _constants(forward)
@@ -47,10 +52,13 @@ def recompute_points(graph: fx.Graph) -> None:
         multiplied = [n for n in forward if n not in points and _is_product(n) and points & {*n.all_input_nodes}]
         returned = any(user.op == "output" for p in points for user in p.users)
         if about and multiplied and not returned:
-            again = points | _logarithms(graph, points, tangents)
-            for node in again | _moved([*points, *multiplied], constants):
+            logarithms, shares = _logarithms(graph, points, tangents)
+            kept += logarithms
+            given = _given(graph, points | shares, tangents)
+            for node in given | _moved([*points, *multiplied], constants) - points:
                 node.meta["recompute"] = CheckpointPolicy.MUST_RECOMPUTE
     graph.eliminate_dead_code()
+    return tuple(node for node in kept if node.users)
 
 
 def fold_products(graph: fx.Graph) -> None:
@@ -93,6 +101,25 @@ def _replace(graph: fx.Graph, node: fx.Node, product: fx.Node, g: fx.Node) -> No
     for new in (alike, *wide, multiplied, total, made):
         new.meta = {**node.meta, "val": new.meta["val"]}
     node.replace_all_uses_with(made)
+    for multiplied in [*made.users]:
+        _take_out_factor(graph, multiplied, made)
+
+
+def _take_out_factor(graph: fx.Graph, multiplied: fx.Node, delta: fx.Node) -> None:
+    """Of differences p * dp - p * delta, with the second product given, make p * (dp - delta)."""
+    if multiplied.target is not _aten.mul.Tensor:
+        return
+    (p,) = (a for a in _arguments(multiplied) if a is not delta)
+    for difference in [u for u in multiplied.users if u.target is _aten.sub.Tensor and u.args[1] is multiplied]:
+        slope = _arguments(difference)[0]
+        others = [a for a in slope.args if a is not p] if getattr(slope, "target", None) is _aten.mul.Tensor else []
+        if len(others) == 1:
+            with graph.inserting_before(difference):
+                about = _call(graph, _aten.sub.Tensor, (others[0], delta))
+                made = _call(graph, _aten.mul.Tensor, (p, about))
+            for new in (about, made):
+                new.meta = {**difference.meta, "val": new.meta["val"]}
+            difference.replace_all_uses_with(made)
 
 
 def _returned(graph: fx.Graph, product: fx.Node) -> fx.Node:
@@ -161,14 +188,17 @@ def _pays(product: fx.Node) -> bool:
     return _shape(a)[-1] <= _DEEPEST and _elements(product) > _elements(a) + _elements(b)
 
 
-def _logarithms(graph: fx.Graph, points: Collection[fx.Node], tangents: Collection[fx.Node]) -> set[fx.Node]:
+def _logarithms(
+    graph: fx.Graph, points: Collection[fx.Node], tangents: Collection[fx.Node]
+) -> tuple[list[fx.Node], set[fx.Node]]:
     """Of exponentials about a number of a row, divided by another, those of the gradient about one number.
 
     Before:  p = exp(s - top) / total
     After:   p = exp(s - lse);  lse = top + log(total)
 
-    Returns what is computed of the points for that.
+    Returns these numbers, and what is computed of the points with them.
     """
+    kept: list[fx.Node] = []
     made: set[fx.Node] = set()
     for quotient in [n for n in points if n.target is _aten.div.Tensor]:
         power, total = _arguments(quotient)
@@ -182,9 +212,9 @@ def _logarithms(graph: fx.Graph, points: Collection[fx.Node], tangents: Collecti
             lse = _call(graph, _aten.add.Tensor, (top, _call(graph, _aten.log.default, (total,))))
             away = _call(graph, _aten.sub.Tensor, (value, lse))
             share = _call(graph, _aten.exp.default, (away,))
-        made |= {away, share}
-        made |= _used_instead(graph, {quotient: share}, points, tangents)
-    return made
+        kept.append(lse)
+        made |= {away, share} | _used_instead(graph, {quotient: share}, points, tangents)
+    return kept, made
 
 
 def _used_instead(
@@ -248,6 +278,15 @@ def _after(graph: fx.Graph, first: Iterable[fx.Node]) -> set[fx.Node]:
     found = {*first}
     for node in graph.nodes:
         if found & {*node.all_input_nodes}:
+            found.add(node)
+    return found
+
+
+def _given(graph: fx.Graph, nodes: Collection[fx.Node], last: Collection[fx.Node]) -> set[fx.Node]:
+    """Those of the nodes that are given to the last ones, or to others of them that are."""
+    found: set[fx.Node] = set()
+    for node in reversed(graph.nodes):
+        if node in nodes and any(user in last or user in found for user in node.users):
             found.add(node)
     return found
 

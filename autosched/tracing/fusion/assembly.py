@@ -25,6 +25,7 @@ from autosched.tracing.values.views import AxisCutError, NotAffineError
 from search_spaces import InputError, Scan, Stage, Tensor, Workload
 from search_spaces.errors import UnmatchedError
 from search_spaces.structure.axes import structure_of
+from search_spaces.structure.chain import LONGEST_AT_ONCE
 from search_spaces.structure.chains import chain_of
 from search_spaces.structure.contraction import contraction
 from search_spaces.structure.crossed import crossed_of
@@ -34,9 +35,6 @@ from search_spaces.workloads.expressions.expression import Access, Expression, G
 from search_spaces.workloads.expressions.operators import ROUNDINGS, WRAPPINGS
 from search_spaces.workloads.expressions.walking import rewritten, walk
 from search_spaces.workloads.strides import dense_strides
-
-# Columns that a tile holds where a chain needs all of a row at once: more are more than the registers of a program.
-_LONGEST_HELD = 1024
 
 
 @dataclass(frozen=True)
@@ -274,5 +272,5 @@ def _check_chain(workload: Workload) -> None:
         chain = chain_of(workload)
     except UnmatchedError as why:
         raise NotOneKernelError(f"no sketch computes {workload}\n{why}") from None
-    if chain.points or (chain.why_held and (len(chain.walked) > 1 or chain.c.extent > _LONGEST_HELD)):
-        raise NotOneKernelError(f"{chain.why_held} in {workload}")
+    if chain.points or (chain.why_at_once and (len(chain.walked) > 1 or chain.c.extent > LONGEST_AT_ONCE)):
+        raise NotOneKernelError(f"{chain.why_at_once} in {workload}")

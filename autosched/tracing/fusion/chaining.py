@@ -7,6 +7,7 @@ out = p @ v                            →
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Container, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field
 
@@ -35,25 +36,40 @@ def chain_products(
     """Take out of `stored` what is between two products where one kernel computes both, at up to `patience` times the
     cost of the kernels that there are.
     """
-    chaining = _Chaining(stored, required, fit, patience)
+    chaining = _Chaining(stored, required, fit)
     read: dict[Value, None] = {}
-    while found := sorted(chaining.gains(), key=lambda gain: -gain.saved):
-        for gain in found:
-            if all(v in stored for v in (*gain.dropped, *gain.readers)) and chaining.gain(gain.dropped) == gain:
+    doubtful = False
+    while True:
+        changes = list(chaining.changes())
+        doubtful |= any(c.doubtful for c in changes)
+        gains = [c for c in changes if c.saved(patience) > 0]
+        if not gains:
+            return Chained(tuple(v for v in read if v in stored), doubtful)
+        for gain in sorted(gains, key=lambda change: -change.saved(patience)):
+            if all(v in stored for v in (*gain.dropped, *gain.readers)) and chaining.change(gain.dropped) == gain:
                 for value in gain.dropped:
                     del stored[value]
                 chaining.update()
                 read |= dict.fromkeys(v for r in gain.readers for v in chaining.reads[r])
-    return Chained(tuple(v for v in read if v in stored), chaining.doubtful)
 
 
 @dataclass(frozen=True)
-class _Gain:
-    """What dropping values saves in the kernels of their readers."""
+class _Change:
+    """What the kernels of values and of their readers cost `before`, and those of the readers `after` these are
+    dropped.
+    """
 
     dropped: tuple[Value, ...]
     readers: tuple[Value, ...]
-    saved: float
+    before: float
+    after: float
+
+    @property
+    def doubtful(self) -> bool:
+        return self.after < DOUBT * self.before and self.before < DOUBT * self.after
+
+    def saved(self, patience: float) -> float:
+        return patience * self.before - self.after
 
 
 @dataclass
@@ -63,8 +79,6 @@ class _Chaining:
     stored: MutableMapping[Value, Strides]
     required: Container[Value]
     fit: Callable[[Value], Fit]
-    patience: float
-    doubtful: bool = False
     reads: dict[Value, list[Value]] = field(default_factory=dict)
     readers: dict[Value, list[Value]] = field(default_factory=dict)
 
@@ -80,14 +94,14 @@ class _Chaining:
             for other in read:
                 self.readers[other].append(value)
 
-    def gains(self) -> Iterator[_Gain]:
-        """What dropping saves, for all that is between two products."""
+    def changes(self) -> Iterator[_Change]:
+        """What dropping changes, for all that is between two products."""
         products = [v for v in self.reads if self._multiplies(v)]
         groups = dict.fromkeys(self._between(read) for value in products for read in self.reads[value])
         # A product beside two that are chained needs both at once.
         deeper = dict.fromkeys(self._below(group) for group in groups)
-        made = (self.gain(group) for group in {**groups, **deeper} if group)
-        return (gain for gain in made if gain is not None)
+        made = (self.change(group) for group in {**groups, **deeper} if group)
+        return (change for change in made if change is not None)
 
     def _below(self, group: tuple[Value, ...]) -> tuple[Value, ...]:
         """A group, with what is between its products and those that they are computed from."""
@@ -96,19 +110,25 @@ class _Chaining:
             found |= dict.fromkeys(self._between(read))
         return tuple(found)
 
-    def gain(self, dropped: tuple[Value, ...]) -> _Gain | None:
-        """What dropping these saves; None where it does not, or their readers have no kernels then."""
+    def change(self, dropped: tuple[Value, ...]) -> _Change | None:
+        """What dropping these would change; None where their readers have no kernels then, or none that chains."""
         readers = tuple(dict.fromkeys(r for v in dropped for r in self.readers[v] if r not in dropped))
         before = _total([self.fit(v) for v in (*dropped, *readers)])
-        kept = {v: self.stored.pop(v) for v in dropped}
-        fits = [self.fit(r) for r in readers]
-        self.stored.update(kept)
+        with self._without(dropped):
+            fits = [self.fit(r) for r in readers]
         after = _total(fits)
         if before is None or after is None or not any(isinstance(f.made, Assembled) and f.made.chained for f in fits):
             return None
-        self.doubtful |= after < DOUBT * before and before < DOUBT * after
-        saved = self.patience * before - after
-        return _Gain(dropped, readers, saved) if saved > 0 else None
+        return _Change(dropped, readers, before, after)
+
+    @contextlib.contextmanager
+    def _without(self, dropped: Sequence[Value]) -> Iterator[None]:
+        """A context in which these are not stored."""
+        kept = {v: self.stored.pop(v) for v in dropped}
+        try:
+            yield
+        finally:
+            self.stored.update(kept)
 
     def _between(self, value: Value) -> tuple[Value, ...]:
         """What is stored from a value down to the next products that it is computed from."""

@@ -35,7 +35,7 @@ from search_spaces.workloads.expressions.walking import accesses, variables
 from search_spaces.workloads.workload import Axis
 
 
-def walked(program: ChainProgram) -> list[Statement]:
+def by_walk(program: ChainProgram) -> list[Statement]:
     """Fold all columns of the program into the running values."""
     before = program.emitter()
     body = [*program.folds.start(program.running)]
@@ -53,14 +53,14 @@ def walked(program: ChainProgram) -> list[Statement]:
 
 def _boundaries_first(parts: Sequence[WalkPart]) -> tuple[WalkPart, ...]:
     """The parts, the last boundary first, and what needs no mask last."""
-    return (*(p for p in parts[::-1] if not p.known), *(p for p in parts if p.known))
+    return (*(p for p in parts[::-1] if not p.between), *(p for p in parts if p.between))
 
 
-def held(program: ChainProgram) -> list[Statement]:
+def at_once(program: ChainProgram) -> list[Statement]:
     """Fold all columns at once, one fold after the other, and store the outputs."""
     emitter = program.emitter()
     turn = Turn(program, emitter, WalkPart(reaches=not program.tile.even))
-    results = turn.fold_all()
+    results = turn.fold_at_once()
     tensors = program.chain.row_tensors
     loads = dict.fromkeys(tensors, "rows_load") | dict.fromkeys(program.chain.walked_tensors, "walked_load")
     body = [program.moved(s, loads.get(s.buffer, "store"), loads) if isinstance(s, Load) else s for s in emitter.body]

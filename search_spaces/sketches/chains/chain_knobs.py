@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from search_spaces.devices.descriptors import why_not_describable, why_not_storable
-from search_spaces.devices.target import Target
+from search_spaces.devices.target import HOPPER, Target
 from search_spaces.errors import UnmatchedError
 from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest, padded
 from search_spaces.sketches.chains.specialized_walks import is_specialized, specialized_seeds
 from search_spaces.sketches.chains.walk_parts import mask_of
 from search_spaces.sketches.dots.specialization import KINDS
-from search_spaces.structure.chain import LONGEST_CARRIED, Chain
+from search_spaces.structure.chain import LONGEST_AT_ONCE, LONGEST_CARRIED, Chain
 from search_spaces.workloads.workload import Axis, Tensor
 
 # Rows and columns of a dot (PTX ISA, shapes of mma and wgmma).
@@ -20,15 +20,13 @@ _TILES = (16, 32, 64, 128, 256)
 # Tiles hold so much of what is summed or carried at most; longer sums have a loop.
 _LONGEST = 256
 _DEPTH_TILES = (32, 64, 128)
-# Points of a row that registers of a program hold, of 16 rows at least.
-_LONGEST_HELD = 1024
 # So many positions of the outer axis take their turn together, tile of rows by tile of rows: where a mask leaves rows
 # unequal work, the longest of all of these go first.
 _GROUPS = (1, 2, 4, 8, 16, 32, 64, 128)
 # What an inner product sums up in one step of its loop, to start from.
 _START_DEPTH = 64
 # (m, any, warps, stages) to start from where a tile holds all that is walked.
-_HELD_STARTS = tuple((m, 0, warps, 3) for m, warps in ((128, 8), (64, 4), (64, 8), (32, 4), (32, 8), (16, 4)))
+_AT_ONCE_STARTS = tuple((m, 0, warps, 3) for m, warps in ((128, 8), (64, 4), (64, 8), (32, 4), (32, 8), (16, 4)))
 # (m, carried, warps, stages) where what is carried is cut among programs.
 _CUT_STARTS = ((128, 256, 8, 3), (256, 128, 8, 3), (128, 128, 8, 4), (128, 128, 4, 3), (64, 128, 4, 4), (64, 256, 4, 3))
 # Rows up to here leave most of a tile empty: (m, c, warps, stages) for these, and programs for each multiprocessor.
@@ -58,25 +56,26 @@ def chain_knobs(chain: Chain, target: Target) -> dict[str, Knob]:
     depth = max((x for p in chain.inner for x in p.summed), key=lambda x: x.extent)
     whole = (padded(max(16, depth.extent)),)
     looped = tuple(t for t in _DEPTH_TILES if t < depth.extent)
-    if depth in carried or (chain.why_held is None and depth.extent <= _LONGEST):
+    if depth in carried or (chain.why_at_once is None and depth.extent <= _LONGEST):
         looped = ()
     depths = (*looped, *(whole if depth.extent <= _LONGEST or not looped else ()))
     triangular = bool(mask_of(chain).forms)
     neighbours = chain.outer[-1].extent if triangular and chain.outer else 1
     neighbours = chain.m.extent // _TILES[0] if cut else neighbours
     # Points are counted for all rows of a program together.
-    shared = chain.why_held is None and not any(f.counts for f in chain.walk.folds)
+    shared = chain.why_at_once is None and not any(f.counts for f in chain.walk.folds)
     points = math.prod(x.extent for x in chain.walked)
     knobs: tuple[Knob, ...] = (
         _tiling("m", chain.m.extent, "grid"),
-        _tiling("c", chain.c.extent, "loop") if chain.why_held is None else _whole("c", chain),
+        _tiling("c", chain.c.extent, "loop") if chain.why_at_once is None else _whole("c", chain),
         Tiling("d", depth.extent, ("loop", "tile"), tuple(cover(depth.extent, (t,)) for t in depths)),
         *cut,
-        Choice("order", ("ascending", "descending") if triangular else ("ascending",)),
+        Choice("order", _orders(chain)),
         Choice("group", tuple(g for g in _GROUPS if g < 2 * neighbours)),
         Choice("grid", ("tiles", "persistent"), ordered=False),
         Choice("per_sm", (1, 2, 3, 4)),
         Choice("split", tuple(s for s in _SPLITS if s == 1 or (shared and s * _LEAST_PART <= points))),
+        Choice("join", ("after", "ahead") if shared and target.capability >= HOPPER else ("after",), ordered=False),
         Choice("rows_load", _addressing(chain, chain.row_tensors, target)),
         Choice("walked_load", _addressing(chain, chain.walked_tensors, target)),
         Choice("store", _store_addressing(chain, target)),
@@ -92,6 +91,14 @@ def chain_knobs(chain: Chain, target: Target) -> dict[str, Knob]:
 def _tiling(name: str, extent: int, level: str) -> Tiling:
     fitting = [s for s in _TILES if s < 2 * extent] or [_TILES[0]]
     return Tiling(name, extent, (level, "tile"), tuple(cover(extent, (s,)) for s in fitting))
+
+
+def _orders(chain: Chain) -> tuple[KnobValue, ...]:
+    """In which order rows can go; last that in which those go first that a mask leaves most work."""
+    grows = [dict(form.terms).get(chain.m.name, 0) for form in mask_of(chain).forms]
+    if not grows:
+        return ("ascending",)
+    return ("ascending", "descending") if max(grows) > 0 else ("descending", "ascending")
 
 
 def _cut(chain: Chain, carried: Sequence[Axis]) -> tuple[Tiling, ...]:
@@ -110,8 +117,8 @@ def _cut(chain: Chain, carried: Sequence[Axis]) -> tuple[Tiling, ...]:
 def _whole(name: str, chain: Chain) -> Tiling:
     """One tile of all that is walked."""
     size = padded(max(chain.c.extent, _TILES[0]))
-    if size > _LONGEST_HELD or len(chain.walked) > 1:
-        raise UnmatchedError(f"{chain.why_held}; tiles hold at most {_LONGEST_HELD} along one axis")
+    if size > LONGEST_AT_ONCE or len(chain.walked) > 1:
+        raise UnmatchedError(f"{chain.why_at_once}; tiles hold at most {LONGEST_AT_ONCE} along one axis")
     return Tiling(name, chain.c.extent, ("loop", "tile"), (cover(chain.c.extent, (size,)),))
 
 
@@ -139,9 +146,9 @@ def chain_seeds(chain: Chain, target: Target, knobs: Mapping[str, Knob]) -> tupl
     longest = max((padded(x.extent) for x in chain.depths), default=64)
     few = chain.m.extent <= _FEW_ROWS
     starts = _FEW_STARTS if few else next(s for size, s in _STARTS.items() if min(longest, _LONGEST) <= size)
-    if chain.why_held:
-        starts = _HELD_STARTS
-    seeds = [] if few or chain.why_held else list(specialized_seeds(chain, knobs))
+    if chain.why_at_once:
+        starts = _AT_ONCE_STARTS
+    seeds = [] if few or chain.why_at_once else list(specialized_seeds(chain, knobs))
     for descriptors in (True, False) if "descriptor" in knobs["walked_load"].values else (False,):
         for m, c, warps, stages in starts if "e" not in knobs else _CUT_STARTS:
             values: dict[str, KnobValue] = {name: k.values[0] for name, k in knobs.items()}
@@ -157,7 +164,7 @@ def chain_seeds(chain: Chain, target: Target, knobs: Mapping[str, Knob]) -> tupl
             for name in ("rows_load", "walked_load", "store"):
                 values[name] = knobs[name].values[-1] if descriptors else "pointer"
             if values["split"] != 1:
-                values["store"] = "pointer"
+                values |= {"store": "pointer", "join": knobs["join"].values[-1]}
             seeds.append(Values(values))
     return tuple(seeds)
 

@@ -17,8 +17,8 @@ from search_spaces.structure.chain import Chain
 _PROGRAMS_PER_SM = 8
 # The order in which knobs are decided: from the tiles outward.
 DECIDED_FIRST = (
-    *("m", "c", "e", "d", "warps", "split", "grid", "per_sm", "order", "group", "rows_load", "walked_load", "store"),
-    *("specialize", "overlap", "max_registers", "stages"),
+    *("m", "c", "e", "d", "warps", "split", "join", "grid", "per_sm", "order", "group", "rows_load", "walked_load"),
+    *("store", "specialize", "overlap", "max_registers", "stages"),
 )
 
 
@@ -27,10 +27,11 @@ def chain_rules(chain: Chain, target: Target, knobs: Mapping[str, Knob]) -> tupl
     rules = _ChainRules(chain, target)
     return (
         Rule(("grid", "per_sm"), _why_not_walked),
-        Rule(("m", "c", *(("e",) if "e" in knobs else ()), "warps"), rules.why_too_many_sums),
+        Rule(("m", "c", *(("e",) if "e" in knobs else ()), "warps"), rules.why_too_many_registers),
         Rule(("m", "c", "split"), rules.why_not_split),
         Rule(("split", "group"), _why_not_in_turn),
         Rule(("split", "store"), _why_not_stored),
+        Rule(("split", "join"), _why_not_joined),
         *specialization_rules(),
     )
 
@@ -40,7 +41,7 @@ class _ChainRules:
     chain: Chain
     target: Target
 
-    def why_too_many_sums(self, values: Values) -> str | None:
+    def why_too_many_registers(self, values: Values) -> str | None:
         """Sums and points stay in registers; what a compiler needs beside them its backend says."""
         threads = WARP * values.integer("warps")
         # What is added to sums beside the inner ones goes to their registers.
@@ -49,7 +50,7 @@ class _ChainRules:
         need = values.tile("m") * (values.tile("c") * len(self.chain.inner) + carried) // threads
         if need < MAX_REGISTERS:
             return None
-        return f"at least {need} registers per thread for sums; allowed are {MAX_REGISTERS}"
+        return f"points and sums take at least {need} registers of every thread; expected less than {MAX_REGISTERS}"
 
     def why_not_split(self, values: Values) -> str | None:
         split, around = values.integer("split"), self.chain.walked[:-1]
@@ -70,6 +71,10 @@ def _why_not_in_turn(values: Values) -> str | None:
 
 def _why_not_stored(values: Values) -> str | None:
     return "parts of a walk are stored by pointers" if values["split"] != 1 and values["store"] != "pointer" else None
+
+
+def _why_not_joined(values: Values) -> str | None:
+    return "join=ahead is of walks that programs share" if values["split"] == 1 and values["join"] != "after" else None
 
 
 def _why_not_walked(values: Values) -> str | None:

@@ -48,8 +48,8 @@ class ChainTile:
         return self.chain.c.extent % self.width == 0 or mask_of(self.chain).ends
 
     @property
-    def held(self) -> bool:
-        """Whether a tile holds all that is walked, and nothing is brought by a warp of its own."""
+    def at_once(self) -> bool:
+        """Whether all that is walked is in a tile at once, and nothing is brought by a warp of its own."""
         whole = self.values.tiling("c")[0] == 1 and len(self.chain.walked) == 1
         return whole and self.values["specialize"] == "none"
 
@@ -61,7 +61,7 @@ class ChainTile:
     @property
     def columns(self) -> Slice:
         """Where the columns of an iteration lie."""
-        if self.held:
+        if self.at_once:
             return Slice(Affine(), self.width)
         parts = (("c.split", self.steps * self.width),) if self.splits > 1 and not self.chain.walked[:-1] else ()
         return Slice(start_of(("c.0", self.width), *parts), self.width)

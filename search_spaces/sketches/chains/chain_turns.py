@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from search_spaces.programs.lowering import Emitter, start_of
@@ -52,24 +52,28 @@ class Turn:
 
     def statements(self) -> list[Statement]:
         self._multiply(self.chain.inner)
-        return self.program.folds.add(self.emitter, self.program.running, self._value)
+        body = self.program.folds.add(self.emitter, self.program.running, self._value)
+        return _dots_last(body, self.chain.carried) if len(self.chain.carried) > 1 else body
 
-    def fold_all(self) -> Results:
+    def fold_at_once(self) -> Results:
         """Fold the points of all columns, which are those of this iteration; the results as they then are."""
         onto, results = self._joined()
         self._multiply((*self.chain.inner, *self.chain.beside))
         for stage in self.chain.folds:
-            carried = self.chain.carried.get(stage.name)
-            if carried is None:
-                self.emitter.tiles[stage.name] = self._folded(stage, stage.name)
-                continue
-            sums = (
-                self.emitter.tiles[onto[stage.name]] if stage.name in onto else self.program.tile.statistic(stage.name)
-            )
-            self.emitter.body += [] if stage.name in onto else [Fill(sums, 0.0)]
-            self.emitter.body.append(self._dot(self.emitter, carried, sums, self.chain.c))
-            self.emitter.tiles[stage.name] = sums
+            product = self.chain.carried.get(stage.name)
+            made = self._carried(product, onto.get(stage.name)) if product else self._folded(stage, stage.name)
+            self.emitter.tiles[stage.name] = made
         return results
+
+    def _carried(self, product: ChainedProduct, onto: str | None) -> Tile:
+        """The sums of a carried product over all columns, from 0 on, or onto those of another product."""
+        if onto is None:
+            sums = self.program.tile.statistic(product.stage)
+            self.emitter.body.append(Fill(sums, 0.0))
+        else:
+            sums = self.emitter.tiles[onto]
+        self.emitter.body.append(self._dot(self.emitter, product, sums, self.chain.c))
+        return sums
 
     def _joined(self) -> tuple[dict[str, str], Results]:
         """Carried products that are added to products beside the inner ones, and so to the same sums; and the results.
@@ -169,6 +173,16 @@ class Turn:
         self.emitter.body.append(Position(first, Slice(self.program.tile.columns.start)))
         left = self.emitter.map("sub", float(self.chain.c.extent), first)
         return self.emitter.map("minimum", left, float(width), name="number")
+
+
+def _dots_last(body: Sequence[Statement], sums: Collection[str]) -> list[Statement]:
+    """The statements with the dots that add to these sums behind all others, so that they run together.
+
+    Before:  p, acc += dot(p, v), s, other += dot(s, k)
+    After:   p, s, acc += dot(p, v), other += dot(s, k)
+    """
+    last = [s for s in body if isinstance(s, Dot) and s.dst.name in sums]
+    return [*(s for s in body if s not in last), *last]
 
 
 def _unrounded(e: Expression) -> Expression:

@@ -67,8 +67,8 @@ def joining(chain: Chain, values: Values) -> Kernel:
     splits = values.integer("split")
     carried = {x for p in chain.carried.values() for x in p.carried}
     portion = _PORTION if len(carried) == 1 and max(x.extent for x in carried) > _PORTION else 0
-    held = portion or max((padded(max(x.extent, 16)) for x in carried), default=1)
-    height = max(1, min(values.tile("m"), padded(chain.m.extent), _JOINED // (splits * held)))
+    width = portion or max((padded(max(x.extent, 16)) for x in carried), default=1)
+    height = max(1, min(values.tile("m"), padded(chain.m.extent), _JOINED // (splits * width)))
     own = Values({**values, "m": cover(chain.m.extent, (height,)), "order": "ascending", "group": 1, "split": 1})
     own.update({"grid": "tiles", "rows_load": "pointer", "store": "pointer"})
     tile = ChainTile(chain, own, portion)
@@ -83,4 +83,5 @@ def joining(chain: Chain, values: Values) -> Kernel:
         loads.append(Load(part, _workspace(chain, fold, splits).name, place))
         parts[fold.name] = part
     statements = (*loads, *program.folds.join(parts, running, "s"), *finished(program))
-    return Kernel(f"{chain.workload.name}_join", tile.grid(1), statements, Launch(num_warps=_WARPS))
+    launch = Launch(num_warps=_WARPS, dependent=values["join"] == "ahead")
+    return Kernel(f"{chain.workload.name}_join", tile.grid(1), statements, launch)

@@ -59,6 +59,21 @@ _STARTS: dict[int, tuple[_Start, ...]] = {
     ),
     256: (_Start(64, "cooperative", False, store="pointer"), _Start(64, "pingpong", True, store="pointer")),
 }
+# Of several inner or several carried products, as gradients have, whose sums leave fewer registers for points.
+_SEVERAL_STARTS: dict[int, tuple[_Start, ...]] = {
+    64: (
+        _Start(64, "cooperative", False, grid="persistent"),
+        _Start(64, "pingpong", True, grid="persistent"),
+        _Start(64, "cooperative", True),
+        _Start(128, "cooperative", False),
+    ),
+    128: (
+        _Start(32, "cooperative", False, stages=3),
+        _Start(64, "cooperative", False),
+        _Start(64, "pingpong", False, grid="persistent"),
+        _Start(32, "cooperative", True, stages=3),
+    ),
+}
 
 
 def is_specialized(chain: Chain, target: Target) -> bool:
@@ -69,7 +84,7 @@ def is_specialized(chain: Chain, target: Target) -> bool:
         target.capability == CAPABILITY
         and len(chain.walked) == 1
         and bool(chain.carried)
-        and chain.why_held is None
+        and chain.why_at_once is None
         and all(isinstance(x, Access) for x in brought)
         and all(dtype(p.dtype).bytes == 2 for p in products)
         and all(x.extent % _DEPTH == 0 and x.extent & (x.extent - 1) == 0 for x in chain.depths)
@@ -92,7 +107,8 @@ def specialized_seeds(chain: Chain, knobs: Mapping[str, Knob]) -> Iterator[Value
     if len(knobs["specialize"].values) == 1 or "descriptor" not in knobs["walked_load"].values:
         return
     longest = max(x.extent for x in chain.depths)
-    for start in next((s for n, s in _STARTS.items() if longest <= n), ()):
+    several = len(chain.inner) > 1 or len(chain.carried) > 1
+    for start in next((s for n, s in (_SEVERAL_STARTS if several else _STARTS).items() if longest <= n), ()):
         values: dict[str, KnobValue] = {name: k.values[0] for name, k in knobs.items()}
         values |= {name: knobs[name].values[-1] for name in ("d", "order", "rows_load", "walked_load")}
         values |= {"m": nearest(knobs["m"], _ROWS), "group": nearest(knobs["group"], 8), "warps": 2 * WARP_GROUP}

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping
 from search_spaces.devices.descriptors import DESCRIPTOR_ALIGNMENT_BYTES, why_not_describable, why_not_storable
 from search_spaces.devices.target import Target
 from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, cover
+from search_spaces.schedules.limits import Offers
 from search_spaces.sketches.dots.operand_copies import operand
 from search_spaces.sketches.dots.operand_tiles import LOADS, whole_tiles
-from search_spaces.sketches.dots.specialization import CAPABILITY, KINDS
+from search_spaces.sketches.dots.specialization import CAPABILITY, KINDS, WARPS
 from search_spaces.structure.contraction import Contraction, is_computed
 from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.expressions.expression import Access
@@ -21,7 +22,6 @@ from search_spaces.workloads.workload import Tensor, Workload
 TILES = (16, 32, 64, 128, 256)
 SHORT_AXIS_TILES = (8, *TILES)
 MIN_ROWS = 16
-WARPS = (2, 4, 8)
 # Tiles along the reduction, and the bytes that their rows may have: two dot instructions at least, up to the sixteen
 # that are in flight anyway.
 REDUCTION_TILES = (16, 32, 64, 128, 256)
@@ -35,7 +35,7 @@ MIN_SPLIT = 128
 SHORT_AXIS = 16
 
 
-def decisions(workload: Workload, form: Contraction, target: Target) -> dict[str, Knob]:
+def decisions(workload: Workload, form: Contraction, target: Target, offers: Offers) -> dict[str, Knob]:
     """Every decision of a contraction on dot units, by its name."""
     computed = any(is_computed(e) for side in form.operands for e in side)
     loops = len(form.reduced) > 1
@@ -43,7 +43,7 @@ def decisions(workload: Workload, form: Contraction, target: Target) -> dict[str
     specialized = target.capability == CAPABILITY and not computed and len(form.reduced) <= 2
     loads = (Choice(name, ways_to_load(workload, form, name, target), ordered=False) for name in LOADS)
     knobs: tuple[Knob, ...] = (
-        *tilings(form),
+        *tilings(form, offers.tiles if specialized else ()),
         Choice("tail", ("masked", "peeled") if form.k.extent % REDUCTION_TILES[-1] and not loops else ("masked",)),
         Choice("swap", (False, True)),
         Choice("split_k", tuple(s for s in SPLITS if s == 1 or s * MIN_SPLIT <= form.k.extent)),
@@ -60,7 +60,7 @@ def decisions(workload: Workload, form: Contraction, target: Target) -> dict[str
         # Triton 3.9 stops at clusters whose loop has several dots.
         Choice("ctas", (1, 2) if target.has_clusters and len(form.dots) == 1 else (1,)),
         Choice("max_registers", (0, 64, 96, 128, 168)),
-        Choice("warps", WARPS),
+        Choice("warps", (*WARPS, 12) if specialized and offers.groups > 2 else WARPS),
         Choice("stages", (1, 2, 3, 4, 5, 6, 8)),
     )
     return {k.name: k for k in knobs}
@@ -83,13 +83,17 @@ def ways_to_load(workload: Workload, form: Contraction, knob: str, target: Targe
     return ways if "descriptor" in ways else (*ways, "copied")
 
 
-def tilings(form: Contraction) -> tuple[Tiling, Tiling, Tiling]:
-    """The knobs m, n and k."""
+def tilings(form: Contraction, beside: tuple[int, ...] = ()) -> tuple[Tiling, Tiling, Tiling]:
+    """The knobs m, n and k; `beside`: sizes of tiles of m and n that are offered beside the usual ones."""
     m, n, k, element_bytes = form.m, form.n, form.k, dtype(form.dtype).bytes
     least, most = REDUCTION_BYTES
+
+    def sizes(extent: int) -> tuple[int, ...]:
+        return tuple(sorted((*(SHORT_AXIS_TILES if extent <= SHORT_AXIS else TILES), *beside)))
+
     return (
-        _tiling("m", m.extent, SHORT_AXIS_TILES if m.extent <= SHORT_AXIS else TILES, "grid"),
-        _tiling("n", n.extent, SHORT_AXIS_TILES if n.extent <= SHORT_AXIS else TILES, "grid"),
+        _tiling("m", m.extent, sizes(m.extent), "grid"),
+        _tiling("n", n.extent, sizes(n.extent), "grid"),
         _tiling("k", k.extent, tuple(s for s in REDUCTION_TILES if least <= s * element_bytes <= most), "loop"),
     )
 

@@ -6,19 +6,21 @@ does it, how operands come, and then how deep the pipeline is that shared memory
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from search_spaces.devices.target import Target
-from search_spaces.devices.warps import GROUP_ROWS, MAX_REGISTERS, WARP
+from search_spaces.devices.warps import GROUP_ROWS, MAX_REGISTERS, WARP, WARP_GROUP
 from search_spaces.schedules.knobs import Knob, Values
+from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
-from search_spaces.sketches.dots.dot_knobs import MIN_ROWS, WARPS, why_too_narrow
+from search_spaces.sketches.dots.dot_knobs import MIN_ROWS, why_too_narrow
 from search_spaces.sketches.dots.dot_tiles import DotTile
 from search_spaces.sketches.dots.operand_copies import Operand, operand, operand_copy
 from search_spaces.sketches.dots.operand_tiles import LOADS, whole_tiles
-from search_spaces.sketches.dots.specialization import specialization_rules
+from search_spaces.sketches.dots.specialization import WARPS, block_shape, specialization_rules
 from search_spaces.structure.contraction import Contraction
 from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.expressions.expression import Access, Expression
@@ -31,14 +33,16 @@ DECIDED_FIRST = (
 )
 
 
-def dot_rules(workload: Workload, form: Contraction, target: Target, knobs: Mapping[str, Knob]) -> tuple[Rule, ...]:
+def dot_rules(
+    workload: Workload, form: Contraction, target: Target, knobs: Mapping[str, Knob], offers: Offers
+) -> tuple[Rule, ...]:
     """In the order in which they are told."""
     brought = {
         (name, str(how)): tuple(_brought(workload, x, str(how)) for x in _moved(form, side))
         for name, side in zip(LOADS, form.operands, strict=True)
         for how in dict.fromkeys(("pointer", *knobs[name].values))
     }
-    return _DotRules(workload, form, target, brought).all()
+    return _DotRules(workload, form, target, offers, brought).all()
 
 
 def _moved(form: Contraction, side: Sequence[Expression]) -> tuple[Access, ...]:
@@ -62,6 +66,7 @@ class _DotRules:
     workload: Workload
     form: Contraction
     target: Target
+    offers: Offers
     brought: Mapping[tuple[str, str], Sequence[Operand]]
 
     def all(self) -> tuple[Rule, ...]:
@@ -76,20 +81,35 @@ class _DotRules:
             Rule(("grid", "per_sm"), _why_not_walked),
             *(Rule(("k", "split_k", knob), self._why_not_one_loop(knob, value)) for knob, value in _ONE_LOOP),
             Rule(("m", "n", "k", "grid", "split_k", "per_sm", "order", "group"), self._why_idle),
-            Rule(("swap", "m", "n", "ctas"), self._why_no_cluster),
-            Rule(("ctas", "subtiles"), _why_no_cluster_of_subtiles),
+            Rule(("swap", "m", "n", "specialize", "ctas"), self._why_no_cluster),
+            Rule(("specialize", "ctas", "subtiles"), _why_no_cluster_of_subtiles),
             *(Rule(("m", "n", "k", "swap", side), self._why_too_narrow(side)) for side in ("a_load", "b_load")),
             Rule(("m", "n", "swap", "store"), self._why_not_stored),
-            *specialization_rules(self.workload, self.form, self.target.num_sms, self.brought),
-            *(Rule(("m", "n", "k", *others), self._why_too_much_in_flight) for others in ((), ("stages",))),
+            *specialization_rules(self.workload, self.form, self.target.num_sms, self.brought, self.offers),
+            *(
+                Rule(("m", "n", "k", *others), self._why_too_much_in_flight)
+                for others in ((), ("stages",), *self._shared(("stages",)))
+            ),
             *(
                 Rule(("m", "n", *others), self._why_too_many_sums)
-                for others in ((), ("warps",), ("warps", "max_registers"))
+                for others in ((), ("warps",), ("warps", "max_registers"), *self._shared(("warps", "max_registers")))
             ),
         )
 
     def _tile(self, values: Values) -> DotTile:
         return DotTile(self.workload, self.form, values)
+
+    def _shared(self, knobs: tuple[str, ...]) -> Sequence[tuple[str, ...]]:
+        """The same knobs and those that say how a tile is shared by the blocks of a cluster, where it may be."""
+        return [(*knobs, "specialize", "ctas")] if self.offers.blocks > 1 else []
+
+    def _block(self, values: Values) -> tuple[int, int]:
+        """Rows and columns of a tile that a block has; at least so many of those of a cluster that is not decided."""
+        m, n = values.tile("m"), values.tile("n")
+        blocks = values.integer("ctas", self.offers.blocks)
+        if self.offers.blocks > 1 and values.get("specialize", "") != "none" and blocks > 1:
+            return block_shape(m, n, blocks)
+        return m, n
 
     def _why_few_rows(self, values: Values) -> str | None:
         rows, _ = self._tile(values).shape
@@ -143,7 +163,7 @@ class _DotRules:
         return None
 
     def _why_no_cluster(self, values: Values) -> str | None:
-        if values["ctas"] == 1:
+        if values["ctas"] == 1 or values["specialize"] != "none":
             return None
         rows, columns = self._tile(values).shape
         if columns <= rows:
@@ -178,15 +198,16 @@ class _DotRules:
 
     def _why_too_many_sums(self, values: Values) -> str | None:
         """Sums stay in registers; what a compiler needs beside them its backend says."""
-        threads = WARP * values.integer("warps", WARPS[-1])
+        threads = WARP * values.integer("warps", max(WARPS[-1], WARP_GROUP * self.offers.groups))
         allowed = values.integer("max_registers", 0) or MAX_REGISTERS
-        need = len(self.form.dots) * values.tile("m") * values.tile("n") // threads
+        need = len(self.form.dots) * math.prod(self._block(values)) // threads
         return f"at least {need} registers per thread for sums; allowed are {allowed}" if need >= allowed else None
 
     def _why_too_much_in_flight(self, values: Values) -> str | None:
         """Tiles of operands that come ahead of their dot wait in shared memory; again, the least that it takes."""
-        sides = (("m", self.brought["a_load", "pointer"]), ("n", self.brought["b_load", "pointer"]))
-        turn = values.tile("k") * sum(values.tile(x) * dtype(o.dtype).bytes for x, moved in sides for o in moved)
+        loads = (self.brought["a_load", "pointer"], self.brought["b_load", "pointer"])
+        sides = zip(self._block(values), loads, strict=True)
+        turn = values.tile("k") * sum(size * dtype(o.dtype).bytes for size, moved in sides for o in moved)
         need = turn * max(1, values.integer("stages", 1) - 1)
         most = self.target.shared_memory_bytes
         return f"at least {need} bytes of shared memory; {self.target.name} allows {most}" if need > most else None
@@ -204,6 +225,6 @@ def _why_not_walked(values: Values) -> str | None:
 
 
 def _why_no_cluster_of_subtiles(values: Values) -> str | None:
-    if values["ctas"] != 1 and values["subtiles"] != 1:
+    if values["ctas"] != 1 and values["subtiles"] != 1 and values["specialize"] == "none":
         return f"ctas=2 compiles with subtiles=1 and {GROUP_ROWS} rows at least; got subtiles={values['subtiles']}"
     return None

@@ -101,9 +101,15 @@ class DotTile:
         values = self.values
         return self.output.grid(
             [GridAxis("k.split", self.splits)] if self.splits > 1 else [],
-            persistent=None if values["grid"] == "tiles" else num_sms * values.integer("per_sm"),
+            persistent=None if values["grid"] == "tiles" else self._walks(num_sms),
             stream=("k.0", values.tiling("k")[0]) if self.streamed else None,
         )
+
+    def _walks(self, num_sms: int) -> int:
+        """How many programs walk the tiles; a block of a cluster that is specialised has a multiprocessor to itself."""
+        values = self.values
+        blocks = values.integer("ctas", 1) if values["specialize"] != "none" else 1
+        return num_sms // blocks * values.integer("per_sm")
 
     def launch(self) -> Launch:
         return Launch(

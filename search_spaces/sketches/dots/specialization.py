@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from search_spaces.devices.target import HOPPER
 from search_spaces.devices.warps import GROUP_ROWS, WARP, WARP_GROUP
 from search_spaces.schedules.knobs import KnobValue, Values
+from search_spaces.schedules.limits import USUAL, Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.sketches.dots.dot_tiles import DotTile
 from search_spaces.sketches.dots.operand_copies import Operand
@@ -22,17 +23,25 @@ from search_spaces.structure.contraction import Contraction
 from search_spaces.workloads.dtypes import FLOAT8_CHAIN, dtype, is_integer, is_promoted
 from search_spaces.workloads.workload import Workload
 
+# Warps of a program that is not specialised.
+WARPS = (2, 4, 8)
 KINDS = ("none", "cooperative", "pingpong")
 # The only compute capability whose warp groups issue dots themselves (PTX ISA, wgmma: sm_90a).
 CAPABILITY = HOPPER
 # Columns of one dot instruction of a warp group (the same, shapes of wgmma).
 MAX_COLUMNS = 256
-# Triton 3.6 knows the shapes of integer dots up to 224 columns, of which the largest power of two is left.
-MAX_INTEGER_COLUMNS = 128
 # The narrowest swizzled row of shared memory: what the dot units and tensor descriptors agree on.
 MIN_ROW_BYTES = 32
-# Of the 232 registers that a thread of a warp group has, the epilogue needs the rest.
-MAX_ACCUMULATOR_REGISTERS = 128
+# Columns of tiles, where they are no power of two, come in multiples of what 32 bytes hold of the widest type but one.
+COLUMN_STEP = 16
+
+
+def block_shape(rows: int, columns: int, blocks: int) -> tuple[int, int]:
+    """What each of one or two blocks of a cluster has of a tile: they divide its longer side, columns of a square one.
+
+    What lies along the other side they share: each loads a part for both.
+    """
+    return (rows // blocks, columns) if rows > columns else (rows, columns // blocks)
 
 
 @dataclass(frozen=True)
@@ -48,7 +57,7 @@ class LoadedTile:
 class GroupDots:
     """What one warp group does in an iteration: `count` times `rows` by `columns` sums of `depth` products each.
 
-    `a` has the rows of the sums, `b` their columns, whichever was written first.
+    `a` has the rows of the sums, `b` their columns, whichever was written first. There are `groups` warp groups.
     """
 
     dtype: str
@@ -59,6 +68,8 @@ class GroupDots:
     a: LoadedTile
     b: LoadedTile
     count: int = 1
+    groups: int = 2
+    offers: Offers = USUAL
 
     def why_impossible(self) -> str | None:
         """Why the dot units cannot do that, or None when they can."""
@@ -67,8 +78,8 @@ class GroupDots:
     def why_too_large(self) -> str | None:
         """Why they cannot, wherever the operands are."""
         promoted = is_promoted(self.dtype, self.precision)
-        most = MAX_ACCUMULATOR_REGISTERS * WARP * WARP_GROUP // (1 + promoted)
-        widest = MAX_INTEGER_COLUMNS if is_integer(self.dtype) else MAX_COLUMNS
+        most = self.offers.most_sums(self.groups) * WARP * WARP_GROUP // (1 + promoted)
+        widest = self.offers.integer_columns if is_integer(self.dtype) else MAX_COLUMNS
         if self.dtype == "float32" and self.precision != "tf32":
             return "warp groups have no dots of float32 as ieee"
         if promoted and self.depth > FLOAT8_CHAIN:
@@ -105,6 +116,7 @@ class _Specialization:
     form: Contraction
     num_sms: int
     brought: Mapping[tuple[str, str], Sequence[Operand]]
+    offers: Offers
 
     def tile(self, values: Values) -> DotTile:
         return DotTile(self.workload, self.form, values)
@@ -141,7 +153,7 @@ class _Specialization:
     def _dots(self, values: Values, a_load: str, b_load: str) -> Iterator[GroupDots]:
         """What a warp group does, with each pair of operands."""
         tile, groups = self.tile(values), values.integer("warps") // WARP_GROUP
-        rows, columns = tile.shape
+        rows, columns = block_shape(*tile.shape, values.integer("ctas", 1))
         group_rows = rows if values["specialize"] == "pingpong" or groups < 2 else rows // groups
         depth, count = values.tile("k"), len(self.form.dots)
         for read in itertools.product(self.brought["a_load", a_load], self.brought["b_load", b_load]):
@@ -149,7 +161,21 @@ class _Specialization:
                 LoadedTile(x.buffer, tile.extents.get(x.axes[-1], 1), self._along_k(x))
                 for x in (reversed(read) if values.flag("swap") else read)
             )
-            yield GroupDots(self.form.dtype, self.workload.precision, group_rows, columns, depth, a, b, count)
+            precision, offers = self.workload.precision, self.offers
+            yield GroupDots(self.form.dtype, precision, group_rows, columns, depth, a, b, count, groups, offers)
+
+    def why_not_offered(self, values: Values) -> str | None:
+        """Why a tile of a size that is no power of two is none of warp groups."""
+        sizes = [values.tile(x) for x in "mn" if values.tile(x) in self.offers.tiles]
+        if not sizes:
+            return None
+        if values["specialize"] == "none":
+            return f"tiles of {sizes[0]} are for specialised kernels; expected a power of two up to {MAX_COLUMNS}"
+        rows, columns = block_shape(*self.tile(values).shape, values.integer("ctas"))
+        if rows > MAX_COLUMNS:
+            return f"{rows} rows of a block; expected at most {MAX_COLUMNS}"
+        step = COLUMN_STEP * values.integer("subtiles")
+        return f"{columns} columns of a block; expected a multiple of {step}" if columns % step else None
 
     def _along_k(self, x: Operand) -> bool:
         """Whether neighbours in memory are neighbours along the reduction."""
@@ -160,30 +186,38 @@ _ALTERNATING = "specialize=pingpong needs two warp groups, more tiles than progr
 
 
 def specialization_rules(
-    workload: Workload, form: Contraction, num_sms: int, brought: Mapping[tuple[str, str], Sequence[Operand]]
+    workload: Workload,
+    form: Contraction,
+    num_sms: int,
+    brought: Mapping[tuple[str, str], Sequence[Operand]],
+    offers: Offers,
 ) -> tuple[Rule, ...]:
     """What has to be so for the specialised kernel that a schedule asks for."""
-    asked = _Specialization(workload, form, num_sms, brought)
+    asked = _Specialization(workload, form, num_sms, brought, offers)
     own = ("specialize", "swap", "m", "n", "k")
+    # Where a tile may be shared by the blocks of a cluster, what each has of it depends on that.
+    shared = ("ctas",) if offers.blocks > 1 else ()
     return (
         *(Rule(("specialize", side), _why_by_pointers(side)) for side in ("a_load", "b_load")),
-        *(Rule(("specialize", knob), _why_not_beside(knob)) for knob in _BESIDE),
+        *(Rule(("specialize", knob), _why_not_beside(knob, allowed)) for knob, allowed in _beside(offers).items()),
         Rule(("specialize", "warps"), _why_no_groups),
         Rule(("specialize", "warps", "max_registers"), _why_capped),
-        Rule((*own, "split_k", "grid", "per_sm", "order", "group"), asked.why_not_walked),
+        Rule((*own, "split_k", "grid", "per_sm", "order", "group", *shared), asked.why_not_walked),
         Rule(("specialize", "stages"), _why_no_stages),
         Rule(("specialize", "swap", "k", "split_k", "a_load", "b_load"), asked.why_not_through_registers),
-        Rule((*own, "warps"), asked.why_no_dots),
-        Rule((*own, "warps", "a_load", "b_load"), asked.why_not_read),
+        Rule((*own, "warps", *shared), asked.why_no_dots),
+        Rule((*own, "warps", "a_load", "b_load", *shared), asked.why_not_read),
+        *([Rule((*own, "subtiles", "ctas"), asked.why_not_offered)] if offers.tiles else []),
     )
 
 
 # What else a schedule may have that is specialised.
-_BESIDE: dict[str, tuple[KnobValue, ...]] = {
-    "grid": ("tiles", "persistent"),
-    "ctas": (1,),
-    "partials": ("workspace",),
-}
+def _beside(offers: Offers) -> dict[str, tuple[KnobValue, ...]]:
+    return {
+        "grid": ("tiles", "persistent"),
+        "ctas": tuple(range(1, offers.blocks + 1)),
+        "partials": ("workspace",),
+    }
 
 
 def _why_by_pointers(side: str) -> Callable[[Values], str | None]:
@@ -195,9 +229,9 @@ def _why_by_pointers(side: str) -> Callable[[Values], str | None]:
     return why
 
 
-def _why_not_beside(knob: str) -> Callable[[Values], str | None]:
+def _why_not_beside(knob: str, allowed: tuple[KnobValue, ...]) -> Callable[[Values], str | None]:
     def why(values: Values) -> str | None:
-        if values["specialize"] != "none" and values[knob] not in _BESIDE[knob]:
+        if values["specialize"] != "none" and values[knob] not in allowed:
             kind = values["specialize"]
             return f"specialize={kind} needs grid=tiles or grid=persistent, ctas=1 and partials=workspace"
         return None
@@ -209,6 +243,8 @@ def _why_no_groups(values: Values) -> str | None:
     kind, warps = values["specialize"], values.integer("warps")
     if kind != "none" and warps % WARP_GROUP:
         return f"specialize={kind} needs whole warp groups without a cap on registers, got {warps} warps"
+    if kind == "none" and warps not in WARPS:
+        return f"{warps} warps are for specialised kernels; expected one of {', '.join(map(str, WARPS))}"
     return _ALTERNATING if kind == "pingpong" and warps != 2 * WARP_GROUP else None
 
 

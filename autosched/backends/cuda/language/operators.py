@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from autosched.backends.cuda.language import formulas
 from autosched.backends.cuda.language.types import constant, held_dtype, memory_type
 from autosched.backends.formulas import FORMULAS
+from search_spaces.programs.statements import Map
 from search_spaces.workloads.dtypes import is_float, is_integer
 from search_spaces.workloads.expressions.operators import OPERATORS
 
@@ -258,6 +259,27 @@ def converted(text: str, source: str, wanted: str) -> str:
 def rounds(source: str, wanted: str) -> bool:
     """Whether `converted` rounds to a floating-point type that registers hold in a wider one."""
     return source != wanted and wanted not in ("float32", "float64") and is_float(wanted)
+
+
+def mapped(s: Map, arguments: Sequence[tuple[str, str] | float | int]) -> str:
+    """The value of a pointwise statement of one element, given as text and type, or as a number."""
+    computed = s.dst.dtype if s.operator == "cast" else s.computed
+    values = []
+    for place, argument in enumerate(arguments):
+        if not isinstance(argument, tuple):
+            values.append(number(argument, computed))
+            continue
+        text, dtype = argument
+        is_condition = s.operator == "where" and place == 0
+        values.append(_operand(converted(text, dtype, held_dtype(dtype) if is_condition else computed)))
+    if s.operator == "cast":
+        return values[0]
+    return converted(_operand(apply(s.operator, values, computed)), computed, s.dst.dtype)
+
+
+def _operand(text: str) -> str:
+    """As an operand of any operator."""
+    return f"({text})" if "?" in text and not text.startswith("(") else text
 
 
 def number(value: float | int, dtype: str) -> str:

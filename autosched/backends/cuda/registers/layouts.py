@@ -201,15 +201,17 @@ def warp_mma_columns(columns: int, warps: int = 1, place: int = 1) -> Spread:
 def volta_rows(rows: int, quads: Spread = (), warps: int = 1, place: int = 1) -> Spread:
     """Rows of float32 accumulators of m8n8k4 products (PTX ISA, mma.m8n8k4), of which a warp makes four at once.
 
-    `quads`: the lane digits that count these four (places 4 and 8) along rows; the others count along columns.
+    `quads`: the lane digits that count these four (places 4 and 8) along rows; the others count along columns. They
+    stand within the eight rows of a product, of which each then takes every other four: neighbouring lanes read
+    neighbouring rows of operands.
     """
-    product = (Digit("lane", 2), Digit("register", 2), Digit("lane", 2, 16))
+    product = (Digit("lane", 2), Digit("register", 2), *quads, Digit("lane", 2, 16))
     most = rows // (8 * extent(quads) * warps)
-    return simplified((*product, *quads, Digit("warp", warps, place), Digit("register", most)))
+    return simplified((*product, Digit("warp", warps, place), Digit("register", most)))
 
 
 def volta_columns(columns: int, quads: Spread = (), warps: int = 1, place: int = 1) -> Spread:
     """Columns of the same accumulators."""
-    product = (Digit("register", 2), Digit("lane", 2, 2), Digit("register", 2))
+    product = (Digit("register", 2), Digit("lane", 2, 2), *quads, Digit("register", 2))
     most = columns // (8 * extent(quads) * warps)
-    return simplified((*product, *quads, Digit("warp", warps, place), Digit("register", most)))
+    return simplified((*product, Digit("warp", warps, place), Digit("register", most)))

@@ -50,6 +50,10 @@ class Positions:
         """Where one of the thread's elements is along an axis."""
         return sum_of(self.own(axis, spread), grouped(self.register(axis, spread)))
 
+    def within_at(self, axis: str, spread: Spread, number: str) -> str:
+        """Where the thread's element of this number is along an axis."""
+        return sum_of(self.own(axis, spread), grouped(register_offset(spread, grouped(number))))
+
     def position(self, axis: str, piece: Slice, layout: Layout) -> str:
         """The position of one of the thread's elements in a dimension, along this axis of a tile."""
         found = self._counted(axis, replace(piece, before=()), layout)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from autosched.backends.backend import CompileError
-from autosched.backends.gpu.specialized.halves import HALF, halved
+from autosched.backends.gpu.specialized.halves import BLOCK, HALF, halved
 from search_spaces.devices.warps import WARP_GROUP
 from search_spaces.programs.grid import GridAxis
 from search_spaces.programs.statements import (
@@ -33,7 +33,8 @@ from search_spaces.programs.statements import (
 )
 from search_spaces.programs.tile_program import Kernel, TileProgram, loop_extents
 from search_spaces.programs.tiles import Tile
-from search_spaces.sketches.dots.specialization import GroupDots, LoadedTile
+from search_spaces.schedules.limits import USUAL, Offers
+from search_spaces.sketches.dots.specialization import GroupDots, LoadedTile, block_shape
 from search_spaces.workloads.dtypes import dtype, is_promoted
 from search_spaces.workloads.expressions.affine import Affine
 
@@ -43,8 +44,9 @@ class DotForm:
     """A kernel taken apart. Tiles of `rows_read` have the rows of the accumulators, those of `columns_read` their
     columns, whichever were written first.
 
-    `groups` warp groups of four warps compute. Two of them have half the rows of every tile each, or, `alternating`,
-    every other tile. `epilogue` is that of one warp group: in the first case of `half` the rows.
+    `groups` warp groups of four warps compute. Several have equal parts of the rows of every tile, or two of them,
+    `alternating`, every other tile. Before that, the blocks of a cluster have a part of every tile each. `epilogue` is
+    that of one warp group of a block, of its part.
     """
 
     kernel: Kernel
@@ -55,10 +57,11 @@ class DotForm:
     groups: int
     alternating: bool
     epilogue: tuple[Statement, ...]
+    offers: Offers = USUAL
 
     @staticmethod
-    def of(kernel: Kernel) -> DotForm:
-        """Take a kernel apart.
+    def of(kernel: Kernel, offers: Offers = USUAL) -> DotForm:
+        """Take a kernel apart that a printer with these offers is to print.
 
         Raises:
             CompileError: it is not of this form.
@@ -72,14 +75,15 @@ class DotForm:
             refuse(kernel, f"the accumulator {dots[0].dst.name} starts as something else than 0")
         launch = kernel.launch
         groups = launch.num_warps // WARP_GROUP
-        form = DotForm(kernel, loop, rows_read, columns_read, dots, groups, launch.alternating, epilogue)
+        form = DotForm(kernel, loop, rows_read, columns_read, dots, groups, launch.alternating, epilogue, offers)
         _check_launch(form)
         _check_operands(form)
-        accumulators = [d.dst for d in dots]
-        if not form.shares_tile:
-            return form
-        tiles = (*accumulators, *(t for s in epilogue for t in produced(s)))
-        return dataclasses.replace(form, epilogue=halved(epilogue, tiles, accumulators[0].axes[0], form.rows))
+        tiles = (*(d.dst for d in dots), *(t for s in epilogue for t in produced(s)))
+        if form.blocks > 1:
+            epilogue = halved(epilogue, tiles, form.cut_axis, form.cut_size, BLOCK)
+        if form.shares_tile:
+            epilogue = halved(epilogue, tiles, row, form.rows)
+        return dataclasses.replace(form, epilogue=epilogue)
 
     @property
     def loads(self) -> tuple[Load, ...]:
@@ -107,13 +111,34 @@ class DotForm:
         return self.groups > 1 and not self.alternating
 
     @property
+    def blocks(self) -> int:
+        """Of a cluster, which have a part of a tile each."""
+        return self.kernel.launch.num_ctas
+
+    @property
+    def block_shape(self) -> tuple[int, int]:
+        """Rows and columns of a tile that one block has."""
+        rows, columns = self.dot.dst.shape
+        return block_shape(rows, columns, self.blocks)
+
+    @property
+    def cut_axis(self) -> str:
+        """The axis along which the blocks of a cluster have parts of a tile."""
+        return self.dot.dst.axes[self.block_shape[0] == self.dot.dst.shape[0]]
+
+    @property
+    def cut_size(self) -> int:
+        """How much of it one block has."""
+        return self.dot.dst.extent(self.cut_axis) // self.blocks
+
+    @property
     def rows(self) -> int:
         """Rows of a tile that one warp group computes."""
-        return self.dot.dst.shape[0] // (self.groups if self.shares_tile else 1)
+        return self.block_shape[0] // (self.groups if self.shares_tile else 1)
 
     @property
     def columns(self) -> int:
-        return self.dot.dst.shape[1]
+        return self.block_shape[1]
 
     @property
     def accumulators(self) -> tuple[Tile, ...]:
@@ -139,7 +164,8 @@ class DotForm:
     @property
     def finishing(self) -> Kernel:
         """The epilogue as a kernel of its own: its arguments, and the extents of its variables."""
-        grid = dataclasses.replace(self.kernel.grid, axes=(*self.kernel.grid.axes, GridAxis(HALF, 2)))
+        parts = (GridAxis(HALF, max(2, self.groups)), GridAxis(BLOCK, self.blocks))
+        grid = dataclasses.replace(self.kernel.grid, axes=(*self.kernel.grid.axes, *parts))
         return dataclasses.replace(self.kernel, grid=grid, body=self.epilogue)
 
     @property
@@ -217,12 +243,13 @@ def _check_brought(kernel: Kernel, load: Load) -> None:
 
 def _check_launch(form: DotForm) -> None:
     kernel, launch = form.kernel, form.kernel.launch
-    if launch.num_warps not in (WARP_GROUP, 2 * WARP_GROUP):
-        refuse(kernel, f"num_warps={launch.num_warps}; expected {WARP_GROUP} or {2 * WARP_GROUP}")
+    allowed = [WARP_GROUP * n for n in range(1, form.offers.groups + 1)]
+    if launch.num_warps not in allowed:
+        refuse(kernel, f"num_warps={launch.num_warps}; expected {' or '.join(map(str, allowed))}")
     if launch.producer_warps != 1:
         refuse(kernel, f"producer_warps={launch.producer_warps}; expected 1")
-    if launch.num_ctas != 1:
-        refuse(kernel, f"num_ctas={launch.num_ctas}; expected 1")
+    if launch.num_ctas > form.offers.blocks:
+        refuse(kernel, f"num_ctas={launch.num_ctas}; expected {form.offers.blocks}")
     if launch.max_registers and form.groups > 1:
         refuse(kernel, f"max_registers={launch.max_registers}; expected 0 with {launch.num_warps} warps")
     if form.stages < 2:
@@ -253,7 +280,8 @@ def _check_operands(form: DotForm) -> None:
     for loads in itertools.product(form.rows_read, form.columns_read):
         a, b = (LoadedTile(load.buffer, load.dst.shape[-1], k_major(load, dot)) for load in loads)
         depth, count = loads[0].dst.extent(dot.axis), len(form.dots)
-        dots = GroupDots(operand, dot.precision, form.rows, form.columns, depth, a, b, count)
+        each = (form.rows, form.columns, depth, a, b, count, form.groups, form.offers)
+        dots = GroupDots(operand, dot.precision, *each)
         if reason := dots.why_impossible():
             refuse(kernel, reason)
     if form.a_through_registers and _fewest_iterations(form) < 1:

@@ -1,4 +1,4 @@
-"""A kernel's statements as one of several warp groups does them, which have equal parts of the rows of its tiles."""
+"""A kernel's statements as one of several warp groups or blocks does them, which have equal parts of its tiles."""
 
 from __future__ import annotations
 
@@ -21,34 +21,39 @@ from search_spaces.programs.statements import (
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.workloads.expressions.affine import Affine
 
-# Which part of a tile's rows a warp group has, as a variable.
+# Which part of a tile's rows a warp group has, and which part of a tile a block of a cluster, as variables.
 HALF = "half"
+BLOCK = "block"
 
 
-def halved(body: tuple[Statement, ...], tiles: Iterable[Tile], axis: str, rows: int) -> tuple[Statement, ...]:
-    """The statements for `rows` rows of the axis, from `half * rows` on; `tiles` are what they store, whole.
+def halved(
+    body: tuple[Statement, ...], tiles: Iterable[Tile], axis: str, rows: int, part: str = HALF
+) -> tuple[Statement, ...]:
+    """The statements for `rows` positions of the axis, from `part * rows` on; `tiles` are what they store, whole.
 
     Before: store out[m.0*128 : +128, …] = acc          After: store out[half*64 + m.0*128 : +64, …] = acc
     """
     known = {t.name: t for t in tiles}
-    return tuple(_halved(s, axis, rows, known) for s in body)
+    return tuple(_halved(s, axis, rows, known, part) for s in body)
 
 
-def _halved(s: Statement, axis: str, rows: int, tiles: dict[str, Tile]) -> Statement:
+def _halved(s: Statement, axis: str, rows: int, tiles: dict[str, Tile], part: str) -> Statement:
     match s:
         case Load(dst=dst, slices=slices):
-            return dataclasses.replace(s, dst=_tile(dst, axis, rows), slices=_slices(slices, dst.axes, axis, rows))
+            return dataclasses.replace(
+                s, dst=_tile(dst, axis, rows), slices=_slices(slices, dst.axes, axis, rows, part)
+            )
         case Gather(dst=dst, index=index, axes=axes):
-            sliced = iter(_slices(tuple(i for i in index if isinstance(i, Slice)), axes, axis, rows))
-            moved = tuple(i if isinstance(i, str) else next(sliced) for i in index)
-            return dataclasses.replace(s, dst=_tile(dst, axis, rows), index=moved)
+            sliced = iter(_slices(tuple(i for i in index if isinstance(i, Slice)), axes, axis, rows, part))
+            looked_up = tuple(i if isinstance(i, str) else next(sliced) for i in index)
+            return dataclasses.replace(s, dst=_tile(dst, axis, rows), index=looked_up)
         case Position(dst=dst, piece=piece):
-            (piece,) = _slices((piece,), dst.axes, axis, rows)
+            (piece,) = _slices((piece,), dst.axes, axis, rows, part)
             return dataclasses.replace(s, dst=_tile(dst, axis, rows), piece=piece)
         case Store(src=src, slices=slices, axes=axes):
-            return dataclasses.replace(s, slices=_slices(slices, axes or tiles[src].axes, axis, rows))
+            return dataclasses.replace(s, slices=_slices(slices, axes or tiles[src].axes, axis, rows, part))
         case For(body=body):
-            return dataclasses.replace(s, body=tuple(_halved(inner, axis, rows, tiles) for inner in body))
+            return dataclasses.replace(s, body=tuple(_halved(inner, axis, rows, tiles, part) for inner in body))
         case Map(dst=dst) | Fill(dst=dst) | Dot(dst=dst) | Reduce(dst=dst):
             return dataclasses.replace(s, dst=_tile(dst, axis, rows))
         case Split(first=first, second=second):
@@ -62,10 +67,10 @@ def _tile(tile: Tile, axis: str, rows: int) -> Tile:
     return dataclasses.replace(tile, shape=shape)
 
 
-def _slices(slices: tuple[Slice, ...], axes: tuple[str, ...], axis: str, rows: int) -> tuple[Slice, ...]:
+def _slices(slices: tuple[Slice, ...], axes: tuple[str, ...], axis: str, rows: int, part: str) -> tuple[Slice, ...]:
     names = iter(axes)
     return tuple(
-        dataclasses.replace(p, start=p.start + Affine.of((HALF, p.step * rows)), extent=rows)
+        dataclasses.replace(p, start=p.start + Affine.of((part, p.step * rows)), extent=rows)
         if p.extent is not None and next(names) == axis
         else p
         for p in slices

@@ -17,6 +17,7 @@ from functools import cached_property
 from autosched.backends.gpu.specialized.form import refuse
 from autosched.backends.gpu.specialized.halves import HALF, halved
 from autosched.backends.triton.gluon.walks.divisions import divided_by_rows
+from autosched.backends.triton.walk_resources import loads_by_descriptor
 from search_spaces.devices.warps import WARP_GROUP
 from search_spaces.programs.grid import GridAxis
 from search_spaces.programs.statements import Dot, For, Load, Statement, Store, produced, read, statements
@@ -53,7 +54,7 @@ class WalkForm:
         if kernel.body[first : first + len(loops)] != loops:
             refuse(kernel, "expected nothing between loops")
         before, after = kernel.body[:first], kernel.body[first + len(loops) :]
-        held = tuple(s for s in before if isinstance(s, Load) and s.via == "descriptor")
+        held = loads_by_descriptor(before)
         start = tuple(s for s in before if s not in held)
         axis = next(s for s in loops[0].body if isinstance(s, Dot)).dst.axes[0]
         tiles = {t.name: t for s in statements(kernel.body) for t in produced(s)}
@@ -138,7 +139,7 @@ class WalkForm:
 
 def brought(loop: For) -> tuple[Load, ...]:
     """The tiles that the producer brings in an iteration."""
-    return tuple(s for s in loop.body if isinstance(s, Load) and s.via == "descriptor")
+    return loads_by_descriptor(loop.body)
 
 
 def _loops(walk: tuple[Statement, ...]) -> tuple[For, ...]:

@@ -15,6 +15,7 @@ from autosched.backends.triton.gluon.walks.tiles import open_tiles
 from autosched.backends.triton.gluon.walks.trip_counts import most_iterations
 from autosched.backends.triton.language.loops import first_and_end, turns
 from autosched.backends.triton.printer import KernelPrinter
+from autosched.backends.triton.walk_resources import starts_anew
 from search_spaces.programs.statements import Dot, Fill, For, Load, Statement
 
 
@@ -69,21 +70,27 @@ class _Group:
         for run in _runs(loop, rings):
             for s in run.fills:
                 self.printer.print(s)
+            early = _early(run.others) if run.dots else ()
             if run.dots:
-                self._run(run.dots, loop, rings, seen)
+                self._run(run.dots, loop, rings, seen, early)
             for s in run.others:
-                self.printer.print(s)
+                if s not in early:
+                    self.printer.print(s)
         self._write("step += 1")
         self.printer.block.close()
 
-    def _run(self, dots: Sequence[Dot], loop: For, rings: dict[str, Ring], seen: set[str]) -> None:
+    def _run(
+        self, dots: Sequence[Dot], loop: For, rings: dict[str, Ring], seen: set[str], early: Sequence[Statement]
+    ) -> None:
         for number, dot in enumerate(dots):
             self._take(number, dot)
         self._take_turn(dots)
         self._wait_full(dots, rings, "step", seen)
         for number, dot in enumerate(dots):
-            self._begin(number, dot, rings, "step", _starts(dot, loop))
+            self._begin(number, dot, rings, "step", starts_anew(dot, loop))
         self._give_turn(dots)
+        for s in early:
+            self.printer.print(s)
         self._wait(dots, 0)
         self._release([d for d in dots if _last(d, loop, rings)], rings, "step")
 
@@ -111,10 +118,14 @@ class _Group:
         scope.definitions.append(f"{indexing.variable(loop.variable)} = {first_and_end(loop, indexing)[0]}")
         self._first_dots(one, rings)
         self._give_turn(one.first)
+        early = _early(one.points)
+        for s in early:
+            self.printer.print(s)
         self._wait(one.first, 0)
         self._release_first(one, rings)
         for s in (*one.points, *one.moves):
-            self.printer.print(s)
+            if s not in early:
+                self.printer.print(s)
         self._take_rows(one)
         self._write("step += 1")
         block.close()
@@ -126,10 +137,14 @@ class _Group:
         self._first_dots(one, rings)
         self._then_dots(one, rings)
         self._give_turn(one.first)
+        early = _early(one.points)
+        for s in early:
+            self.printer.print(s)
         self._wait(one.first, len(one.then))
         self._release_first(one, rings)
         for s in one.points:
-            self.printer.print(s)
+            if s not in early:
+                self.printer.print(s)
         self._wait_then(one, rings)
         for s in one.moves:
             self.printer.print(s)
@@ -295,10 +310,9 @@ def _runs(loop: For, rings: Collection[str]) -> list[_Run]:
     return runs
 
 
-def _starts(dot: Dot, loop: For) -> bool:
-    """Whether its sums start from the 0 that stands before it in the loop."""
-    before = loop.body[: loop.body.index(dot)]
-    return any(isinstance(s, Fill) and s.dst.name == dot.dst.name and s.value == 0.0 for s in before)
+def _early(points: Sequence[Statement]) -> tuple[Statement, ...]:
+    """What is read for points: on its way while dots run, which it has nothing to do with."""
+    return tuple(s for s in points if isinstance(s, Load))
 
 
 def _last(dot: Dot, loop: For, rings: Collection[str]) -> bool:

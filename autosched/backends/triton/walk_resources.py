@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from search_spaces.devices.warps import WARP, WARP_GROUP, group_registers
-from search_spaces.programs.statements import Dot, Fill, For, Load, Store, produced, statements
+from search_spaces.programs.statements import Dot, Fill, For, Load, Statement, Store, produced, statements
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.schedules.limits import Resources
 from search_spaces.workloads.dtypes import dtype
@@ -25,10 +27,9 @@ def is_specialized_walk(kernel: Kernel) -> bool:
 def walk_resources(program: TileProgram, kernel: Kernel) -> Resources:
     """Tiles that are held, rings, and what is stored, in shared memory; points, sums and operands in registers."""
     launch, loops = kernel.launch, _loops(kernel)
-    held = sum(s.dst.bytes for s in kernel.body if isinstance(s, Load) and s.via == "descriptor")
-    rings = [[s for s in loop.body if isinstance(s, Load) and s.via == "descriptor"] for loop in loops]
+    held = sum(s.dst.bytes for s in loads_by_descriptor(kernel.body))
     stages = max((s.pipeline_stages for s in loops), default=0) or launch.num_stages
-    ring = max(sum(s.dst.bytes + _SLOT_BYTES for s in loads) for loads in rings) * stages
+    ring = max(sum(s.dst.bytes + _SLOT_BYTES for s in loads_by_descriptor(x.body)) for x in loops) * stages
     tiles = {t.name: t for s in statements(kernel.body) for t in produced(s)}
     out = sum(
         tiles[s.src].elements * dtype(program.buffer(s.buffer).dtype).bytes
@@ -45,10 +46,21 @@ def registers_allowed(kernel: Kernel) -> int:
     return group_registers(max(1, kernel.launch.num_warps // WARP_GROUP), kernel.launch.max_registers)
 
 
+def loads_by_descriptor(body: Sequence[Statement]) -> tuple[Load, ...]:
+    """The tiles that a producer brings, of those that these statements load."""
+    return tuple(s for s in body if isinstance(s, Load) and s.via == "descriptor")
+
+
+def starts_anew(dot: Dot, loop: For) -> bool:
+    """Whether its sums start from the 0 that stands before it in the loop."""
+    before = loop.body[: loop.body.index(dot)]
+    return any(isinstance(s, Fill) and s.dst.name == dot.dst.name and s.value == 0.0 for s in before)
+
+
 def _live_bytes(kernel: Kernel, loop: For) -> int:
     """Sums that are kept, those of an iteration, and operands that are computed, while dots run with others of them."""
     tiles = {t.name: t for s in statements(kernel.body) for t in produced(s)}
-    kept = {s.dst.name: s.dst for x in _loops(kernel) for s in x.body if isinstance(s, Dot) and not _starts(s, x)}
+    kept = {s.dst.name: s.dst for x in _loops(kernel) for s in x.body if isinstance(s, Dot) and not starts_anew(s, x)}
     own = {s.dst.name: s.dst for s in loop.body if isinstance(s, Dot)}
     made = {x for s in loop.body if isinstance(s, Dot) for x in (s.a, s.b)} - _loaded(kernel, loop)
     operands = sum(tiles[x].bytes for x in made) if kernel.launch.overlapped else 0
@@ -62,11 +74,6 @@ def _follows(kernel: Kernel, loop: For) -> bool:
 
 def _loaded(kernel: Kernel, loop: For) -> set[str]:
     return {s.dst.name for s in (*kernel.body, *loop.body) if isinstance(s, Load)}
-
-
-def _starts(dot: Dot, loop: For) -> bool:
-    """Whether its sums begin anew in every iteration."""
-    return any(isinstance(s, Fill) and s.dst.name == dot.dst.name for s in loop.body)
 
 
 def _loops(kernel: Kernel) -> list[For]:

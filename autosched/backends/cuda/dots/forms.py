@@ -1,0 +1,221 @@
+"""How a dot is computed: by which units, which warp makes what of it, and how its accumulator lies in registers.
+
+    volta   mma.m8n8k4: a warp makes 16 x 16, four products of 8 x 8 side by side (compute capability 7.0 and 7.2)
+    warp    mma.m16n8: a warp makes 16 x 8 at once (7.5 and later)
+    fma     every thread multiplies a block of rows by a block of columns
+
+What no unit takes (float32 as ieee, tiles of odd sizes) is computed by fused multiply-adds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+from autosched.backends.cuda.registers.layouts import (
+    Digit,
+    Layout,
+    Spread,
+    registers,
+    simplified,
+    thread_digit,
+    volta_columns,
+    volta_rows,
+    warp_mma_columns,
+    warp_mma_rows,
+)
+from search_spaces.devices.warps import WARP
+from search_spaces.programs.statements import Dot
+from search_spaces.programs.tiles import Tile
+from search_spaces.workloads.dtypes import FLOAT8, dtype
+
+# Bytes along k of the operands of one m16n8 product (PTX ISA, shapes of mma), and of what is read for it at once.
+STEP_BYTES = 32
+# Products of m8n8k4 along k for which one load of 16 bytes brings operands.
+VOLTA_STEP = 8
+# The first compute capability whose warps multiply elements of a type.
+_WARP_FROM: Mapping[str, int] = {"float16": 75, "int8": 75, "bfloat16": 80, **dict.fromkeys(FLOAT8, 89)}
+_TF32_FROM = 80
+_VOLTA = range(70, 75)
+# Lane digits of the four products that a warp of Volta makes at once.
+_FIRST_QUAD, _SECOND_QUAD = Digit("lane", 2, 4), Digit("lane", 2, 8)
+# Neighbours of a block of the accumulator that a thread has by fused multiply-adds: one load of 16 bytes brings them.
+_BLOCK = 4
+
+Kind = Literal["warp", "volta", "fma"]
+
+
+@dataclass(frozen=True)
+class DotForm:
+    """A dot: its axes, where `rows` are those of the instruction, their extents, and how warps share the result.
+
+    `along_k`: of the operands with the rows and with the columns, whether neighbours along k are neighbours in memory.
+    """
+
+    kind: Kind
+    rows: str
+    columns: str
+    k: str
+    m: int
+    n: int
+    depth: int
+    element: str
+    accumulated: str
+    warps: int
+    row_warps: int
+    column_warps: int
+    along_k: tuple[bool, bool]
+
+    @property
+    def element_bytes(self) -> int:
+        return dtype(self.element).bytes
+
+    @property
+    def step(self) -> int:
+        """How many products along k are made of what is loaded at once."""
+        if self.kind == "fma":
+            return math.gcd(self.depth, _BLOCK)
+        return VOLTA_STEP if self.kind == "volta" else STEP_BYTES // self.element_bytes
+
+    @property
+    def row_tiles(self) -> int:
+        """How many instructions along the rows a warp issues for one step."""
+        return self.m // (16 * self.row_warps)
+
+    @property
+    def column_tiles(self) -> int:
+        return self.n // ((8 if self.kind == "warp" else 16) * self.column_warps)
+
+    @cached_property
+    def spreads(self) -> tuple[Spread, Spread]:
+        """Of the rows and columns of the accumulator."""
+        second = self.row_warps
+        match self.kind:
+            case "warp":
+                return (
+                    warp_mma_rows(self.m, self.row_warps),
+                    warp_mma_columns(self.n, self.column_warps, second),
+                )
+            case "volta":
+                return (
+                    volta_rows(self.m, (_FIRST_QUAD,), self.row_warps),
+                    volta_columns(self.n, (_SECOND_QUAD,), self.column_warps, second),
+                )
+            case "fma":
+                return _blocks((self.m, self.n), self.along_k, (self.row_warps, self.column_warps))
+
+    @property
+    def layout(self) -> Layout:
+        """Of the accumulator."""
+        return dict(zip((self.rows, self.columns), self.spreads, strict=True))
+
+    def warp_digits(self, side: int) -> list[str]:
+        """The place of a warp along the rows or the columns: at most one C expression."""
+        return [thread_digit(d, self.warps) for d in self.spreads[side] if d.kind == "warp"]
+
+    @property
+    def registers(self) -> tuple[int, int]:
+        """How many elements of rows and columns of the accumulator a thread has."""
+        rows, columns = self.spreads
+        return registers(rows), registers(columns)
+
+
+def dot_forms(
+    dots: Sequence[Dot], tiles: Mapping[str, Tile], fastest: Mapping[str, str], warps: int, capability: int
+) -> list[DotForm]:
+    """The forms of the dots of a kernel on a device of this compute capability; `fastest`: the axis of every operand
+    along which neighbours are neighbours in memory.
+
+    Those with the same rows share them among warps in the same way: what they make is computed with together. Where one
+    multiplies what another has made, every warp has rows of its own if that leaves none idle: they then stay in its
+    registers.
+    """
+    alone = [_form(dot, tiles, fastest, capability, warps) for dot in dots]
+    found = []
+    for form in alone:
+        beside = [f for f in alone if (f.kind, f.rows, f.m) == (form.kind, form.rows, form.m)]
+        chained = any(f.k in (g.rows, g.columns) for f in beside for g in beside)
+        rows, columns = _arrangement(form.kind, beside, warps, chained)
+        found.append(replace(form, row_warps=rows, column_warps=columns))
+    return found
+
+
+def _form(dot: Dot, tiles: Mapping[str, Tile], fastest: Mapping[str, str], capability: int, warps: int) -> DotForm:
+    """The form of a dot whose warps have no part each as yet."""
+    rows, columns = dot.dst.axes
+    m, n = dot.dst.shape
+    a, b = (tiles[dot.a], tiles[dot.b]) if rows in tiles[dot.a].axes else (tiles[dot.b], tiles[dot.a])
+    depth, element = a.extent(dot.axis), a.dtype
+    along_k = (fastest[a.name] == dot.axis, fastest[b.name] == dot.axis)
+    kind = _kind(element, dot.precision, capability)
+    whole, turned = (_fits(kind, *x, depth, dtype(element).bytes) for x in ((m, n), (n, m)))
+    if not whole and turned:
+        rows, columns, m, n, along_k = columns, rows, n, m, along_k[::-1]
+    kind = kind if whole or turned else "fma"
+    return DotForm(kind, rows, columns, dot.axis, m, n, depth, element, dot.dst.dtype, warps, 1, 1, along_k)
+
+
+def _kind(element: str, precision: str, capability: int) -> Kind:
+    if element == "float16" and capability in _VOLTA:
+        return "volta"
+    if capability >= _WARP_FROM.get(element, _TF32_FROM if precision == "tf32" else capability + 1):
+        return "warp"
+    return "fma"
+
+
+def _fits(kind: Kind, m: int, n: int, depth: int, element_bytes: int) -> bool:
+    """Whether tiles of these extents are whole instructions."""
+    if kind == "volta":
+        return m % 16 == n % 16 == depth % VOLTA_STEP == 0
+    return m % 16 == n % 8 == depth * element_bytes % STEP_BYTES == 0
+
+
+def _arrangement(kind: Kind, forms: Sequence[DotForm], warps: int, whole_rows: bool) -> tuple[int, int]:
+    """How many warps lie along the rows and along the columns: those that read the least, of those that use the most.
+
+    `whole_rows`: none beside each other in a row, where that leaves none idle.
+    """
+    row, column = {"warp": (16, 8), "volta": (16, 16), "fma": (2 * _BLOCK, 2 * _BLOCK)}[kind]
+    if kind == "fma":
+        row, column = (math.gcd(size, *(x for f in forms for x in (f.m, f.n))) for size in (row, column))
+    found = [(r, c) for r, c in _factors(warps) if all(f.m % (row * r) == f.n % (column * c) == 0 for f in forms)]
+    if whole_rows and (warps, 1) in found:
+        return warps, 1
+    return max(found, key=lambda x: (x[0] * x[1], -sum(f.m // x[0] + f.n // x[1] for f in forms), x[0]))
+
+
+def _factors(warps: int) -> Iterator[tuple[int, int]]:
+    """All pairs of numbers whose product divides the number of warps."""
+    for rows in range(1, warps + 1):
+        for columns in range(1, warps // rows + 1):
+            if warps % (rows * columns) == 0:
+                yield rows, columns
+
+
+def _blocks(extents: tuple[int, int], along_k: tuple[bool, bool], warps: tuple[int, int]) -> tuple[Spread, Spread]:
+    """Blocks of rows by columns for threads that multiply them by themselves.
+
+    Neighbours in memory are neighbours in registers, so that they come in vectors; of what is read along k, neighbours
+    are in neighbouring lanes, which then read from different banks.
+    """
+    left = [extents[0] // warps[0], extents[1] // warps[1]]
+    blocks = [1 if k else math.gcd(size, _BLOCK) for size, k in zip(left, along_k, strict=True)]
+    lanes = [math.gcd(left[0] // blocks[0], 4), 1]
+    lanes[1] = math.gcd(left[1] // blocks[1], WARP // lanes[0])
+    lanes[0] = math.gcd(left[0] // blocks[0], WARP // lanes[1])
+    places = ((1, 1), (lanes[0], warps[0]))
+    rows, columns = (
+        simplified(
+            (
+                Digit("register", blocks[i]),
+                Digit("lane", lanes[i], places[i][0]),
+                Digit("warp", warps[i], places[i][1]),
+                Digit("register", left[i] // (blocks[i] * lanes[i])),
+            )
+        )
+        for i in range(2)
+    )
+    return rows, columns

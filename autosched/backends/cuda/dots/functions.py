@@ -1,0 +1,163 @@
+"""Device functions of dots: what one warp does at once, as inline PTX."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from autosched.backends.cuda.dots.forms import DotForm
+from search_spaces.workloads.dtypes import dtype, is_integer
+
+# Loads of eight rows of 16 bytes, one row a lane, four or two times (PTX ISA, ldmatrix); `across`: transposed.
+_MATRICES = """\
+__device__ __forceinline__ void {name}(uint32 (&part)[{count}], uint32 at) {{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x{count}{across}.shared.b16 {{{places}}}, [%{count}];"
+        : {outputs} : "r"(at) : "memory");
+}}"""
+
+# c += a * b of one instruction (PTX ISA, mma); a thread's four elements of c are of two rows and two columns, which lie
+# `row` and `column` apart.
+_MULTIPLY = """\
+template <int row, int column>
+__device__ __forceinline__ void {name}({c}* c, const uint32 (&a)[4], const uint32 (&b)[2]) {{
+    {c} &c0 = c[0], &c1 = c[column], &c2 = c[row], &c3 = c[row + column];
+{body}
+}}"""
+_SIXTEEN_ROWS = """\
+    asm("mma.sync.aligned.{shape}.row.col.{types} "
+        "{{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}};"
+        : "+{r}"(c0), "+{r}"(c1), "+{r}"(c2), "+{r}"(c3)
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));"""
+_HALF_STEP = """\
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {{%0, %1, %2, %3}}, {{%4, %5}}, {{%6}}, {{%0, %1, %2, %3}};"
+        : "+f"(c0), "+f"(c1), "+f"(c2), "+f"(c3) : "r"(a[{0}]), "r"(a[{1}]), "r"(b[{2}]));"""
+_EIGHT_ROWS = """\
+    asm("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {{%0, %1}}, {{%2}}, {{%3}}, {{%0, %1}};"
+        : "+r"({0}), "+r"({1}) : "r"(a[{2}]), "r"(b[{3}]));"""
+
+# The same of four products of 8 x 8 (PTX ISA, mma.m8n8k4): a thread has two rows and four columns.
+_VOLTA = """\
+template <int row, int column>
+__device__ __forceinline__ void {name}(float* c, uint32 a0, uint32 a1, uint32 b0, uint32 b1) {{
+    asm("mma.sync.aligned.m8n8k4.{a}.{b}.f32.f16.f16.f32 {{%0, %1, %2, %3, %4, %5, %6, %7}}, {{%8, %9}}, {{%10, %11}}, "
+        "{{%0, %1, %2, %3, %4, %5, %6, %7}};"
+        : "+f"(c[0]), "+f"(c[column]), "+f"(c[row]), "+f"(c[row + column]), "+f"(c[2 * column]), "+f"(c[3 * column]),
+          "+f"(c[row + 2 * column]), "+f"(c[row + 3 * column])
+        : "r"(a0), "r"(a1), "r"(b0), "r"(b1));
+}}"""
+_ROUND_TF32 = """\
+__device__ __forceinline__ uint32 round_tf32(uint32 bits) {
+    asm("cvt.rna.tf32.f32 %0, %0;" : "+r"(bits));
+    return bits;
+}"""
+_PACK = """\
+__device__ __forceinline__ uint32 pack_{element}(float first, float second) {{
+    uint32 both;
+    asm("cvt.rn.{short}x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
+    return both;
+}}"""
+# Before compute capability 8.0.
+_PACK_ONE_BY_ONE = """\
+__device__ __forceinline__ uint32 pack_float16(float first, float second) {
+    uint32 both;
+    asm("{.reg .f16 low, high; cvt.rn.f16.f32 low, %1; cvt.rn.f16.f32 high, %2; mov.b32 %0, {low, high};}"
+        : "=r"(both) : "f"(first), "f"(second));
+    return both;
+}"""
+_COPY_ASYNC = """\
+__device__ __forceinline__ void copy_async_{bytes}(uint32 to, const void* from, int bytes) {{
+    asm volatile("cp.async.{cache}.shared.global [%0], [%1], {bytes}, %2;"
+        :: "r"(to), "l"(from), "r"(bytes) : "memory");
+}}"""
+_COMMIT = """\
+__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }"""
+_AWAIT = """\
+template <int in_flight> __device__ __forceinline__ void await_copies() {
+    asm volatile("cp.async.wait_group %0;" :: "n"(in_flight) : "memory");
+}"""
+_COLUMN = """\
+template <int pitch> __device__ __forceinline__ uint32 four_of_a_column(const unsigned char* at) {
+    return at[0] | at[pitch] << 8 | at[2 * pitch] << 16 | (uint32)at[3 * pitch] << 24;
+}"""
+
+_TYPES: Mapping[str, tuple[str, str]] = {
+    "float16": ("m16n8k16", "f32.f16.f16.f32"),
+    "bfloat16": ("m16n8k16", "f32.bf16.bf16.f32"),
+    "float32": ("m16n8k8", "f32.tf32.tf32.f32"),
+    "int8": ("m16n8k32", "s32.s8.s8.s32"),
+    "float8_e4m3fn": ("m16n8k32", "f32.e4m3.e4m3.f32"),
+    "float8_e5m2": ("m16n8k32", "f32.e5m2.e5m2.f32"),
+}
+
+
+def multiply_name(form: DotForm) -> str:
+    """What the function is called that issues the instruction of a dot."""
+    if form.kind == "volta":
+        return f"multiply_{'_'.join('row' if k else 'column' for k in form.along_k)}"
+    return f"multiply_{form.element}" if form.element != "float32" else "multiply_tf32"
+
+
+def multiply(form: DotForm, capability: int) -> str:
+    """The text of that function."""
+    name = multiply_name(form)
+    if form.kind == "volta":
+        a, b = form.along_k
+        return _VOLTA.format(name=name, a="row" if a else "col", b="col" if b else "row")
+    integral = is_integer(form.element)
+    if capability >= 80:
+        shape, types = _TYPES[form.element]
+        body = _SIXTEEN_ROWS.format(shape=shape, types=types, r="r" if integral else "f")
+    elif integral:
+        halves = (("c0", "c1", 0, 0), ("c2", "c3", 1, 0), ("c0", "c1", 2, 1), ("c2", "c3", 3, 1))
+        body = "\n".join(_EIGHT_ROWS.format(*x) for x in halves)
+    else:
+        body = "\n".join(_HALF_STEP.format(*x) for x in ((0, 1, 0), (2, 3, 1)))
+    return _MULTIPLY.format(name=name, c="int" if integral else "float", body=body)
+
+
+def matrices_name(count: int, across: bool) -> str:
+    return f"load_{ {4: 'four', 2: 'two'}[count] }{'_across' if across else ''}"
+
+
+def matrices(count: int, across: bool) -> str:
+    """The function that loads so many matrices of eight rows, or of eight columns."""
+    return _MATRICES.format(
+        name=matrices_name(count, across),
+        count=count,
+        across=".trans" if across else "",
+        places=", ".join(f"%{i}" for i in range(count)),
+        outputs=", ".join(f'"=r"(part[{i}])' for i in range(count)),
+    )
+
+
+def pack(element: str, capability: int) -> tuple[str, str]:
+    """Name and text of the function that makes one register of two neighbours of 16 bits."""
+    text = _PACK.format(element=element, short=dtype(element).short) if capability >= 80 else _PACK_ONE_BY_ONE
+    return f"pack_{element}", text
+
+
+def copy_async(bytes_: int) -> str:
+    """The function that copies so many bytes to shared memory, of which the last may be zeros."""
+    return _COPY_ASYNC.format(bytes=bytes_, cache="cg" if bytes_ == 16 else "ca")
+
+
+COMMON: Mapping[str, str] = {
+    "round_tf32": _ROUND_TF32,
+    "commit_copies": _COMMIT,
+    "await_copies": _AWAIT,
+    "four_of_a_column": _COLUMN,
+}
+
+
+class Functions:
+    """The device functions that a module needs, each once, in the order in which they were first needed."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, str] = {}
+
+    def use(self, name: str, text: str) -> str:
+        """The name."""
+        self.texts.setdefault(name, text)
+        return name
+
+    def common(self, name: str) -> str:
+        return self.use(name, COMMON[name])

@@ -1,0 +1,90 @@
+"""What the dots of a kernel multiply, and where that is: staged in shared memory by a copy, or written there when made.
+
+a = load …; acc += dot(a, b)          a is staged: copied there, iterations ahead
+p = cast …; acc += dot(p, v)          p is made: written there before the dot, or multiplied from registers
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from autosched.backends.cuda.dots.forms import DotForm, dot_forms
+from autosched.backends.cuda.dots.stages import Stage
+from autosched.backends.cuda.memory.places import along_slices
+from autosched.backends.cuda.registers.layouts import Layout
+from search_spaces.programs.statements import Dot, Load, Statement, children, produced, read, statements
+from search_spaces.programs.tile_program import Kernel, TileProgram
+from search_spaces.programs.tiles import Slice, Tile
+
+
+@dataclass(frozen=True)
+class Operands:
+    """Of a kernel with dots: the form of each, by its identity; the layouts of what they add to, by its name; how every
+    operand lies in shared memory; the names of those that are staged; of those among them that other statements read
+    too; and of the others, which dots multiply them first after they were made, by identity and name."""
+
+    forms: Mapping[int, DotForm]
+    layouts: Mapping[str, Layout]
+    stages: Mapping[str, Stage]
+    staged: frozenset[str]
+    read_back: frozenset[str]
+    first_uses: frozenset[tuple[int, str]]
+
+    @staticmethod
+    def of(program: TileProgram, kernel: Kernel, capability: int) -> Operands:
+        body = list(statements(kernel.body))
+        dots = [s for s in body if isinstance(s, Dot)]
+        tiles = {t.name: t for s in body for t in produced(s)}
+        multiplied = {x: tiles[x] for d in dots for x in (d.a, d.b)}
+        makers = {x: [s for s in body if any(t.name == x for t in produced(s))] for x in multiplied}
+        staged = {x for x, made in makers.items() if all(isinstance(s, Load) and _is_copied(program, s) for s in made)}
+        fastest = {x: _fastest(program, t, makers[x][0]) for x, t in multiplied.items()}
+        found = dot_forms(dots, tiles, fastest, kernel.launch.num_warps, capability)
+        forms = {id(d): form for d, form in zip(dots, found, strict=True)}
+        swizzled = {x: all(_takes_chunks(forms[id(d)], fastest[x]) for d in _users(dots, x)) for x in multiplied}
+        stages = {x: Stage.of(t, fastest[x], swizzled[x]) for x, t in multiplied.items()}
+        others = {x for s in body if not isinstance(s, Dot) for x in read(s)}
+        layouts = {d.dst.name: forms[id(d)].layout for d in reversed(dots)}
+        return Operands(
+            forms, layouts, stages, frozenset(staged), frozenset(others & staged), frozenset(_first_uses(kernel.body))
+        )
+
+    def form(self, dot: Dot) -> DotForm:
+        return self.forms[id(dot)]
+
+
+def _first_uses(body: Sequence[Statement]) -> Iterator[tuple[int, str]]:
+    """Every dot that multiplies a tile first after it was made, or at the beginning of a body."""
+    used: set[str] = set()
+    for s in body:
+        used -= {t.name for inner in statements((s,)) for t in produced(inner)}
+        if isinstance(s, Dot):
+            yield from ((id(s), x) for x in dict.fromkeys((s.a, s.b)) if x not in used)
+            used |= {s.a, s.b}
+        for nested in children(s):
+            yield from _first_uses(nested)
+
+
+def _users(dots: Iterable[Dot], tile: str) -> list[Dot]:
+    return [d for d in dots if tile in (d.a, d.b)]
+
+
+def _takes_chunks(form: DotForm, fastest: str) -> bool:
+    """Whether a dot reads such an operand in whole chunks alone."""
+    return form.kind == "warp" and (form.element_bytes == 2 or fastest == form.k)
+
+
+def _is_copied(program: TileProgram, load: Load) -> bool:
+    """Whether bytes are copied as they are: not converted, nor filled up with anything but zeros."""
+    same = program.buffer(load.buffer).dtype == load.dst.dtype
+    return same and load.fill == 0 and len(load.dst.axes) == 2 and not any(p.skew for p in load.slices)
+
+
+def _fastest(program: TileProgram, tile: Tile, maker: Statement) -> str:
+    """The axis of an operand along which neighbours are neighbours in memory."""
+    if not isinstance(maker, Load):
+        return tile.axes[-1]
+    along = along_slices(program.buffer(maker.buffer), maker.slices, tile.axes)
+    near = [d.axis for d in along if isinstance(d.piece, Slice) and d.axis and d.stride * d.piece.step == 1]
+    return near[-1] if near else tile.axes[-1]

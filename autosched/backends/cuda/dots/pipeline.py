@@ -1,0 +1,148 @@
+"""Loops that stage what their dots multiply, iterations ahead, as C++ text.
+
+    for (int k_0 = 0; k_0 < 2; ++k_0) bring_k_0(k_0);
+    for (int k_0 = 0; k_0 < 64; ++k_0) {
+        await_copies<1>();                        what this iteration multiplies is there, of this thread's copies
+        __syncthreads();                          and of all; and nobody reads what the copies below overwrite
+        if (k_0 + 2 < 64) bring_k_0(k_0 + 2);
+        …                                         the dots
+    }
+
+Operands that no asynchronous copy can bring go through registers: loaded there before the dots of the iteration before,
+and stored behind them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from autosched.backends.cuda.dots.staging import Copy, Staging
+from autosched.backends.cuda.language.scope import open_braces
+from autosched.backends.cuda.registers.shared import SharedMemory
+from autosched.backends.printing.scope import Block
+
+# Iterations that operands which come through registers have in shared memory: one is read, the next is written.
+_BY_REGISTERS = 2
+
+
+@dataclass(frozen=True)
+class Turns:
+    """Iterations of a loop: the loop's variable, by its name in the program and as it is printed, the first iteration
+    and the one behind the last, and how many are in shared memory at most."""
+
+    name: str
+    variable: str
+    first: str
+    end: str
+    depth: int
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Prints one such loop."""
+
+    turns: Turns
+    copies: Sequence[Copy]
+    staging: Staging
+    shared: SharedMemory
+
+    def print(self, print_body: Callable[[Mapping[str, str]], None]) -> None:
+        """Print the loop; its body is given where every tile is that it stages."""
+        rings = {c.load.dst.name: self._place(c) for c in self.copies}
+        open_braces(self._block, "")
+        if self.turns.depth == 1:
+            self._at_once(rings, print_body)
+        else:
+            self._ahead(rings, print_body)
+        self._block.close()
+
+    @property
+    def _block(self) -> Block:
+        return self.staging.block
+
+    def _place(self, copy: Copy) -> str:
+        """Where a tile is in shared memory, in the iteration of the loop's variable."""
+        slots = min(self.turns.depth, self.turns.depth if copy.asynchronous else _BY_REGISTERS)
+        first = self.shared.place(slots * copy.stage.bytes)
+        return first if slots == 1 else f"{first} + {self.turns.variable} % {slots} * {copy.stage.bytes}"
+
+    def _open(self, first: str, end: str) -> None:
+        variable = self.turns.variable
+        open_braces(self._block, f"for (int {variable} = {first}; {variable} < {end}; ++{variable})", self.turns.name)
+
+    def _at_once(self, rings: Mapping[str, str], print_body: Callable[[Mapping[str, str]], None]) -> None:
+        """Every iteration waits for its own operands."""
+        self._open(self.turns.first, self.turns.end)
+        self._block.write("__syncthreads();")
+        bring_now(self.staging, self.copies, rings)
+        self._block.write("__syncthreads();")
+        print_body(rings)
+        self._block.close()
+
+    def _ahead(self, rings: Mapping[str, str], print_body: Callable[[Mapping[str, str]], None]) -> None:
+        turns, block = self.turns, self._block
+        ahead = turns.depth - 1
+        asynchronous = [c for c in self.copies if c.asynchronous]
+        others = [c for c in self.copies if not c.asynchronous]
+        block.write("__syncthreads();")
+        self._define("bring", asynchronous, lambda c: self.staging.bring(c, rings[c.load.dst.name]))
+        for c in others:
+            block.write(self.staging.registers(c))
+        self._define("load", others, self.staging.load)
+        self._define("put", others, lambda c: self.staging.put(c, rings[c.load.dst.name]))
+        if asynchronous:
+            self._open(turns.first, f"{turns.first} + {ahead}" if turns.first != "0" else str(ahead))
+            self._call("bring", turns.variable)
+            block.write(f"{self._common('commit_copies')}();")
+            block.close()
+        if others:
+            self._call("load", turns.first)
+            self._call("put", turns.first)
+        self._open(turns.first, turns.end)
+        if asynchronous:
+            block.write(f"{self._common('await_copies')}<{ahead - 1}>();")
+        block.write("__syncthreads();")
+        if asynchronous:
+            self._call("bring", f"{turns.variable} + {ahead}")
+            block.write(f"{self._common('commit_copies')}();")
+        if others:
+            self._call("load", f"{turns.variable} + 1")
+        print_body(rings)
+        if others:
+            self._call("put", f"{turns.variable} + 1")
+        block.close()
+
+    def _define(self, what: str, copies: Sequence[Copy], print_copy: Callable[[Copy], None]) -> None:
+        """Define what brings operands of any iteration."""
+        if not copies:
+            return
+        header = f"const auto {what}_{self.turns.variable} = [&](const int {self.turns.variable}) {{"
+        self._block.open(header, self.turns.name, footer="};")
+        for copy in copies:
+            print_copy(copy)
+        self._block.close()
+
+    def _call(self, what: str, iteration: str) -> None:
+        self._block.write(f"if ({iteration} < {self.turns.end}) {what}_{self.turns.variable}({iteration});")
+
+    def _common(self, name: str) -> str:
+        return self.staging.functions.common(name)
+
+
+def bring_now(staging: Staging, copies: Sequence[Copy], places: Mapping[str, str]) -> None:
+    """Bring operands, and wait for what this thread brings."""
+    block = staging.block
+    for copy in copies:
+        at = places[copy.load.dst.name]
+        if copy.asynchronous:
+            staging.bring(copy, at)
+            continue
+        open_braces(block, "")
+        block.write(staging.registers(copy))
+        staging.load(copy)
+        staging.put(copy, at)
+        block.close()
+    if any(copy.asynchronous for copy in copies):
+        block.write(f"{staging.functions.common('commit_copies')}();")
+        block.write(f"{staging.functions.common('await_copies')}<0>();")

@@ -1,0 +1,120 @@
+"""Dots as C++ text, and what brings their operands to where they read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from autosched.backends.backend import CompileError
+from autosched.backends.cuda.dots.fma import FmaDot
+from autosched.backends.cuda.dots.forms import DotForm
+from autosched.backends.cuda.dots.functions import Functions
+from autosched.backends.cuda.dots.operands import Operands
+from autosched.backends.cuda.dots.pipeline import Pipeline, Turns, bring_now
+from autosched.backends.cuda.dots.sources import Made, Source, Staged
+from autosched.backends.cuda.dots.staging import Staging
+from autosched.backends.cuda.dots.volta import VoltaDot
+from autosched.backends.cuda.dots.warp_mma import WarpDot
+from autosched.backends.cuda.printer import KernelPrinter
+from autosched.backends.cuda.registers.layouts import Layout, warp_mma_columns
+from autosched.backends.cuda.registers.tiles import Held
+from search_spaces.programs.statements import Dot, For, Load, Statement
+from search_spaces.programs.tile_program import Kernel, TileProgram
+from search_spaces.workloads.dtypes import is_promoted
+
+
+class Dots:
+    """The `Products` of one kernel, by whatever units its device has."""
+
+    def __init__(self, program: TileProgram, kernel: Kernel, capability: int) -> None:
+        self._operands = Operands.of(program, kernel, capability)
+        self._functions = Functions()
+        # Where the operands lie that are in shared memory, at the statement that is being printed.
+        self._at: dict[str, str] = {}
+
+    @property
+    def anchored(self) -> Mapping[str, Layout]:
+        return self._operands.layouts
+
+    @property
+    def functions(self) -> list[str]:
+        return [*self._functions.texts.values()]
+
+    def load(self, s: Load, printer: KernelPrinter) -> bool:
+        name = s.dst.name
+        if name not in self._operands.staged:
+            return False
+        staging = self._staging(printer)
+        if name not in self._at:
+            copy = staging.copy(s)
+            self._at[name] = printer.shared.place(copy.stage.bytes)
+            printer.block.write("__syncthreads();")
+            bring_now(staging, [copy], self._at)
+            printer.block.write("__syncthreads();")
+        if name in self._operands.read_back:
+            staging.read(printer.tiles.declare(s.dst), self._at[name])
+        return True
+
+    def loop(self, s: For, printer: KernelPrinter) -> bool:
+        loads = [x for x in s.body if self._is_staged(x)]
+        if not loads:
+            return False
+        staging, outside = self._staging(printer), dict(self._at)
+        first, end = printer.iterations(s)
+        depth = min(max(1, s.pipeline_stages), s.extent)
+        turns = Turns(s.variable, printer.indexing.variable(s.variable), first, end, depth)
+
+        def body(places: Mapping[str, str]) -> None:
+            self._at |= places
+            printer.body(s.body)
+
+        with printer.shared.taken():
+            copies = [staging.copy(x) for x in loads if isinstance(x, Load)]
+            Pipeline(turns, copies, staging, printer.shared).print(body)
+        self._at = outside
+        return True
+
+    def _is_staged(self, s: Statement) -> bool:
+        return isinstance(s, Load) and s.dst.name in self._operands.staged
+
+    def _staging(self, printer: KernelPrinter) -> Staging:
+        return Staging(self._operands, self._functions, printer)
+
+    def dot(self, s: Dot, printer: KernelPrinter) -> None:
+        form = self._operands.form(s)
+        acc = printer.tiles[s.dst.name]
+        if any(acc.layout[x] != spread for x, spread in form.layout.items()):
+            raise CompileError(f"{s.dst.name} += dot({s.a}, {s.b}): its sums lie as another statement needs them")
+        a, b = (s.a, s.b) if form.rows in self._operands.stages[s.a].axes else (s.b, s.a)
+        rows = self._made(s, a, form, printer) or self._staged(s, a, printer)
+        for line in self._lines(s, form, acc, rows, self._staged(s, b, printer), printer.capability):
+            printer.block.write(line)
+
+    def _lines(self, s: Dot, form: DotForm, acc: Held, rows: Source, columns: Staged, capability: int) -> Iterator[str]:
+        strides = (acc.apart(form.rows), acc.apart(form.columns))
+        if form.kind == "warp":
+            promoted = is_promoted(form.element, s.precision)
+            return WarpDot(form, acc.name, strides, rows, columns, promoted, self._functions, capability).lines()
+        assert isinstance(rows, Staged)
+        if form.kind == "volta":
+            return VoltaDot(form, acc.name, strides, rows, columns, self._functions).lines()
+        return FmaDot(form, acc, rows, columns).lines()
+
+    def _made(self, s: Dot, name: str, form: DotForm, printer: KernelPrinter) -> Made | None:
+        """Rows of a dot where they lie in registers as it multiplies them."""
+        if name in self._operands.staged or form.kind != "warp" or form.element_bytes != 2:
+            return None
+        held = printer.tiles[name]
+        if held.layout[form.rows] != form.spreads[0] or held.layout[form.k] != warp_mma_columns(form.depth):
+            return None
+        return Made(held.name, held.apart(form.rows), held.apart(form.k))
+
+    def _staged(self, s: Dot, name: str, printer: KernelPrinter) -> Staged:
+        """An operand in shared memory, written there if it was made since."""
+        stage = self._operands.stages[name]
+        if name not in self._operands.staged and (id(s), name) in self._operands.first_uses:
+            if name not in self._at:
+                self._at[name] = printer.shared.place(stage.bytes)
+            printer.block.write("__syncthreads();")
+            self._staging(printer).write(printer.tiles[name], self._at[name])
+            printer.block.write("__syncthreads();")
+        return Staged(stage, self._at[name])

@@ -1,0 +1,30 @@
+"""Where dots find their operands: in shared memory, or, of what another dot has made, in registers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autosched.backends.cuda.dots.stages import Stage
+
+
+@dataclass(frozen=True)
+class Staged:
+    """An operand in shared memory, from byte `at` on (a C expression that binds as tightly as a sum)."""
+
+    stage: Stage
+    at: str
+
+
+@dataclass(frozen=True)
+class Made:
+    """Rows of a product in the registers that they were made in, `row` and `k` elements from one to the next.
+
+    A thread's columns of an accumulator are then its part of k: two neighbours of every eight (PTX ISA, mma.m16n8k16).
+    """
+
+    name: str
+    row: int
+    k: int
+
+
+Source = Staged | Made

@@ -1,0 +1,69 @@
+"""Tiles in shared memory as dots read them: rows of 16-byte chunks, so placed that eight neighbours are in all banks.
+
+swizzled    chunk c of row r lies at c ^ (r % 8), for rows of 128 bytes      ldmatrix reads eight rows at once
+padded      rows are an odd number of chunks                                 single elements and vectors are read
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from search_spaces.programs.tiles import Tile
+from search_spaces.workloads.dtypes import dtype
+
+CHUNK = 16
+# Chunks that lie in all banks together (CUDA programming guide, shared memory: 32 banks of four bytes).
+_BANKS = 8
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Where the elements of a tile of two axes lie: rows along the first, their neighbours along the second."""
+
+    axes: tuple[str, str]
+    shape: tuple[int, int]
+    element_bytes: int
+    swizzled: bool
+
+    @staticmethod
+    def of(tile: Tile, fastest: str, swizzled: bool) -> Stage:
+        (slower,) = (x for x in tile.axes if x != fastest)
+        shape = (tile.extent(slower), tile.extent(fastest))
+        return Stage((slower, fastest), shape, dtype(tile.dtype).bytes, swizzled)
+
+    @property
+    def vector(self) -> int:
+        """How many neighbours lie together at most."""
+        return CHUNK // self.element_bytes
+
+    @property
+    def chunks(self) -> int:
+        """How many chunks of a row hold elements."""
+        return -(-self.shape[1] * self.element_bytes // CHUNK)
+
+    @property
+    def pitch(self) -> int:
+        """Bytes from one row to the next."""
+        return CHUNK * (self.chunks if self.swizzled else self.chunks | 1)
+
+    @property
+    def bytes(self) -> int:
+        return self.shape[0] * self.pitch
+
+    def chunk(self, row: str, chunk: str) -> str:
+        """Where a chunk of a row is, in bytes; both are given as C expressions that bind as tightly as a product."""
+        turned = math.gcd(self.chunks, _BANKS)
+        if not self.swizzled or turned == 1:
+            return f"{row} * {self.pitch} + {chunk} * {CHUNK}"
+        turn = row if turned == _BANKS else f"{row} / {_BANKS // turned}"
+        return f"{row} * {self.pitch} + ({chunk} ^ {turn} % {turned}) * {CHUNK}"
+
+    def element(self, row: str, column: str) -> str:
+        """Where an element is, in bytes."""
+        size = self.element_bytes
+        if not self.swizzled or math.gcd(self.chunks, _BANKS) == 1:
+            return f"{row} * {self.pitch} + {column} * {size}" if size > 1 else f"{row} * {self.pitch} + {column}"
+        held = CHUNK // size
+        inner = f"{column} % {held} * {size}" if size > 1 else f"{column} % {held}"
+        return f"{self.chunk(row, f'({column} / {held})')} + {inner}"

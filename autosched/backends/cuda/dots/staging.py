@@ -1,0 +1,162 @@
+"""Operands on their way to shared memory: copied asynchronously, by way of registers, or from where they were made.
+
+copy_async_16(shared_at + 8192 * slot + …, a_from + …, 16);                   compute capability 8.0 and later
+a_ahead[i] = …;   (the dots of this iteration)   … = a_ahead[i];              before, and where no copy is aligned
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from autosched.backends.cuda.dots import functions as fn
+from autosched.backends.cuda.dots.functions import Functions
+from autosched.backends.cuda.dots.operands import Operands
+from autosched.backends.cuda.dots.stages import CHUNK, Stage
+from autosched.backends.cuda.language.index import grouped, sum_of
+from autosched.backends.cuda.language.types import memory_type
+from autosched.backends.cuda.memory.places import Place, along_slices, vectors
+from autosched.backends.cuda.printer import KernelPrinter
+from autosched.backends.cuda.registers.layouts import Layout, blocked, registers
+from autosched.backends.cuda.registers.layouts import vector as neighbours
+from autosched.backends.cuda.registers.tiles import Held
+from autosched.backends.printing.scope import Block
+from search_spaces.programs.statements import Load
+
+# The first compute capability with asynchronous copies, and the fewest bytes of one (PTX ISA, cp.async).
+_ASYNC_FROM = 80
+_ASYNC_BYTES = 4
+# What moves so many bytes at once through registers.
+_MOVED = {16: "uint4", 8: "uint2", 4: "uint32", 2: "int16", 1: "uint8"}
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A load that is staged: how threads share its tile, and how many bytes each moves at once."""
+
+    load: Load
+    stage: Stage
+    layout: Layout
+    place: Place
+    bytes: int
+    asynchronous: bool
+
+    @property
+    def count(self) -> int:
+        """How many moves a thread makes."""
+        elements = 1
+        for axis in self.load.dst.axes:
+            elements *= registers(self.layout[axis])
+        return elements * self.stage.element_bytes // self.bytes
+
+
+@dataclass(frozen=True)
+class Staging:
+    """Prints what brings operands of one kernel to shared memory."""
+
+    operands: Operands
+    functions: Functions
+    printer: KernelPrinter
+
+    @property
+    def block(self) -> Block:
+        return self.printer.block
+
+    def copy(self, load: Load) -> Copy:
+        """How a load is staged."""
+        buffer, stage = self.printer.program.buffer(load.buffer), self.operands.stages[load.dst.name]
+        along = along_slices(buffer, load.slices, load.dst.axes)
+        slower, fastest = stage.axes
+        most = vectors(buffer, along, self.printer.indexing).get(fastest, 1)
+        extents = {x: load.dst.extent(x) for x in (fastest, slower)}
+        layout = blocked(extents, self.printer.warps, most)
+        place = self.printer.places.place(buffer, along, layout, stored=False)
+        size = stage.element_bytes * (place.vector if place.axis == fastest else 1)
+        return Copy(load, stage, layout, place, size, self.printer.capability >= _ASYNC_FROM and size >= _ASYNC_BYTES)
+
+    def bring(self, copy: Copy, at: str) -> None:
+        """Copy asynchronously, to `at` in shared memory."""
+        name = self.functions.use(f"copy_async_{copy.bytes}", fn.copy_async(copy.bytes))
+        size = f"{grouped(self._tests(copy))} ? {copy.bytes} : 0" if copy.place.tests else str(copy.bytes)
+        to = sum_of("shared_at", at, self._within(copy))
+        self._each(copy, [f"{name}({to}, {self._from(copy)}, {size});"])
+
+    def load(self, copy: Copy) -> None:
+        """Load to registers of the copy."""
+        kind, to = _MOVED[copy.bytes], f"{self._ahead(copy)}[{self._number(copy)}]"
+        source = f"*reinterpret_cast<const {kind}*>({self._from(copy)})"
+        if copy.place.tests:
+            lines = [f"{to} = {kind}{{}};", f"if ({self._tests(copy)})", f"    {to} = {source};"]
+        else:
+            lines = [f"{to} = {source};"]
+        self._each(copy, lines)
+
+    def put(self, copy: Copy, at: str) -> None:
+        """Store from these registers, to `at` in shared memory."""
+        to = f"shared + {sum_of(at, self._within(copy))}"
+        source = f"{self._ahead(copy)}[{self._number(copy)}]"
+        self._each(copy, [f"*reinterpret_cast<{_MOVED[copy.bytes]}*>({to}) = {source};"])
+
+    def registers(self, copy: Copy) -> str:
+        """The definition of these registers."""
+        return f"{_MOVED[copy.bytes]} {self._ahead(copy)}[{copy.count}];"
+
+    def write(self, held: Held, at: str) -> None:
+        """Store an operand that is in registers, to `at` in shared memory."""
+        stage = self.operands.stages[held.tile.name]
+        slower, fastest = stage.axes
+        count = _together(held, stage)
+        place = stage.element(*(grouped(self.printer.positions.within(x, held.layout[x])) for x in stage.axes))
+        pointer = f"reinterpret_cast<{memory_type(held.tile.dtype)}*>(shared + {sum_of(at, place)})"
+        counting = self.printer.tiles.at(held.tile.axes, held.layout)
+        line = f"store<{count}, {held.apart(fastest)}>({pointer}, {held.address(counting)});"
+        self.printer.tiles.each(held.layout, (slower, fastest), [line], {fastest: count})
+
+    def read(self, held: Held, at: str) -> None:
+        """Load a tile that is staged `at` so in shared memory to registers."""
+        stage = self.operands.stages[held.tile.name]
+        slower, fastest = stage.axes
+        count = _together(held, stage)
+        place = stage.element(*(grouped(self.printer.positions.within(x, held.layout[x])) for x in stage.axes))
+        pointer = f"reinterpret_cast<const {memory_type(held.tile.dtype)}*>(shared + {sum_of(at, place)})"
+        counting = self.printer.tiles.at(held.tile.axes, held.layout)
+        line = f"load<{count}, {held.apart(fastest)}>({held.address(counting)}, {pointer});"
+        self.printer.tiles.each(held.layout, (slower, fastest), [line], {fastest: count})
+
+    # Text
+
+    def _ahead(self, copy: Copy) -> str:
+        return f"{self.printer.tiles.name(copy.load.dst.name)}_ahead"
+
+    def _from(self, copy: Copy) -> str:
+        buffer = self.printer.parameters[copy.load.buffer]
+        return sum_of(buffer, copy.place.start, grouped(copy.place.offset))
+
+    def _tests(self, copy: Copy) -> str:
+        return " && ".join(copy.place.tests)
+
+    def _within(self, copy: Copy) -> str:
+        return copy.stage.element(*(grouped(self.printer.positions.within(x, copy.layout[x])) for x in copy.stage.axes))
+
+    def _number(self, copy: Copy) -> str:
+        """Which of a thread's moves it is."""
+        slower, fastest = copy.stage.axes
+        at = self.printer.tiles.at((slower, fastest), copy.layout)
+        vector = copy.bytes // copy.stage.element_bytes
+        row = registers(copy.layout[fastest]) // vector
+        column = at[fastest] if vector == 1 else f"{at[fastest]} / {vector}"
+        terms = [f"{at[slower]} * {row}" if row > 1 else at[slower]] if at[slower] != "0" else []
+        return sum_of(*terms, column if at[fastest] != "0" else "0")
+
+    def _each(self, copy: Copy, lines: list[str]) -> None:
+        slower, fastest = copy.stage.axes
+        steps: Mapping[str, int] = {fastest: copy.bytes // copy.stage.element_bytes}
+        self.printer.tiles.each(copy.layout, (slower, fastest), lines, steps)
+
+
+def _together(held: Held, stage: Stage) -> int:
+    """How many neighbours a thread holds together that are together in shared memory."""
+    count = neighbours(held.layout[stage.axes[1]])
+    while count > 1 and (CHUNK // stage.element_bytes) % count:
+        count -= 1
+    return count

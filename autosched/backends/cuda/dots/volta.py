@@ -1,0 +1,75 @@
+"""Dots by m8n8k4 products of warps of Volta, four side by side: 16 rows by 16 columns.
+
+    for step in 4:                       8 products along k
+      a_part, b_part = what a lane multiplies: a row and a column of eight k, or four neighbours at two of them
+      for h in 2, i, j: acc[i, j] += a_part[i][h] * b_part[j][h]
+
+A lane brings the row, and the column, `lane % 4 + quad * 4 + lane / 16 * 8` of 16; of what does not lie along k, four
+neighbours at `k = lane % 4`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from autosched.backends.cuda.dots import functions as fn
+from autosched.backends.cuda.dots.forms import DotForm
+from autosched.backends.cuda.dots.functions import Functions
+from autosched.backends.cuda.dots.sources import Staged
+
+_UNROLL = "#pragma unroll"
+# The quad of a lane along the rows and along the columns (see `forms`).
+_QUADS = ("lane / 4 % 2", "lane / 8 % 2")
+
+
+@dataclass(frozen=True)
+class VoltaDot:
+    """One dot. `strides`: how far rows and columns of the accumulator are apart in its registers."""
+
+    form: DotForm
+    acc: str
+    strides: tuple[int, int]
+    a: Staged
+    b: Staged
+    functions: Functions
+
+    def lines(self) -> Iterator[str]:
+        form = self.form
+        name = self.functions.use(fn.multiply_name(form), fn.multiply(form, 70))
+        row, column = self.strides
+        yield _UNROLL
+        yield f"for (int step = 0; step < {form.depth // form.step}; step++) {{"
+        yield f"    alignas(16) uint32 a_part[{form.row_tiles}][4], b_part[{form.column_tiles}][4];"
+        yield from self._part(0, "a_part[i]", "i", form.row_tiles, form.row_warps, self.a)
+        yield from self._part(1, "b_part[j]", "j", form.column_tiles, form.column_warps, self.b)
+        yield f"    {_UNROLL}"
+        yield "    for (int h = 0; h < 4; h += 2) {"
+        for depth, (variable, count) in enumerate((("i", form.row_tiles), ("j", form.column_tiles)), 2):
+            yield f"{'    ' * depth}{_UNROLL}"
+            yield f"{'    ' * depth}for (int {variable} = 0; {variable} < {count}; {variable}++)"
+        at = f"{self.acc} + i * {2 * row} + j * {4 * column}"
+        parts = ", ".join(f"{x}[h{more}]" for x in ("a_part[i]", "b_part[j]") for more in ("", " + 1"))
+        yield f"                {name}<{row}, {column}>({at}, {parts});"
+        yield "    }"
+        yield "}"
+
+    def _part(self, side: int, part: str, tile: str, count: int, warps: int, source: Staged) -> Iterator[str]:
+        """Bring the rows or columns of one operand."""
+        warp = "".join(f"{text} * 16 + " for text in self.form.warp_digits(side))
+        free = f"{tile} * {16 * warps} + {warp}{_QUADS[side]} * 4 + lane / 16 * 8"
+        yield f"    {_UNROLL}"
+        yield f"    for (int {tile} = 0; {tile} < {count}; {tile}++) {{"
+        if self.form.along_k[side]:
+            yield f"        const int row = {free} + lane % 4;"
+            place = source.stage.element("row", "step * 8")
+            yield f"        *(uint4*){part} = *(const uint4*)(shared + {source.at} + {place});"
+        else:
+            yield f"        const int column = {free};"
+            yield f"        {_UNROLL}"
+            yield "        for (int h = 0; h < 2; h++) {"
+            yield "            const int row = step * 8 + h * 4 + lane % 4;"
+            place = source.stage.element("row", "column")
+            yield f"            *(uint2*)({part} + 2 * h) = *(const uint2*)(shared + {source.at} + {place});"
+            yield "        }"
+        yield "    }"

@@ -1,0 +1,182 @@
+"""Dots by m16n8 products of warps: operands through ldmatrix, or element by element where that cannot turn them.
+
+for step in 4:                       32 bytes along k
+  a_part, b_part = what the warp multiplies: 16 rows each, 8 columns each
+  for i, j: acc[i, j] += a_part[i] * b_part[j]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from autosched.backends.cuda.dots import functions as fn
+from autosched.backends.cuda.dots.forms import DotForm
+from autosched.backends.cuda.dots.functions import Functions
+from autosched.backends.cuda.dots.sources import Made, Source, Staged
+from autosched.backends.cuda.dots.stages import Stage
+from search_spaces.workloads.dtypes import is_promoted
+
+_UNROLL = "#pragma unroll"
+
+
+@dataclass(frozen=True)
+class WarpDot:
+    """One dot. `strides`: how far rows and columns of the accumulator are apart in its registers; `promoted`: products
+    of every step are summed apart, and then added in float32."""
+
+    form: DotForm
+    acc: str
+    strides: tuple[int, int]
+    a: Source
+    b: Staged
+    promoted: bool
+    functions: Functions
+    capability: int
+
+    def lines(self) -> Iterator[str]:
+        form = self.form
+        steps = form.depth // form.step
+        yield _UNROLL
+        yield f"for (int step = 0; step < {steps}; step++) {{"
+        for line in self._step():
+            yield f"    {line}"
+        yield "}"
+
+    def _step(self) -> Iterator[str]:
+        form = self.form
+        yield f"uint32 a_part[{form.row_tiles}][4], b_part[{form.column_tiles}][2];"
+        yield from self._rows()
+        yield from self._columns()
+        row, column = self.strides
+        name = fn.multiply_name(form)
+        self.functions.use(name, fn.multiply(form, self.capability))
+        yield _UNROLL
+        yield f"for (int i = 0; i < {form.row_tiles}; i++) {{"
+        yield f"    {_UNROLL}"
+        yield f"    for (int j = 0; j < {form.column_tiles}; j++) {{"
+        at = f"{self.acc} + i * {2 * row} + j * {2 * column}"
+        if self.promoted:
+            yield "        float part[4] = {};"
+            yield f"        {name}<2, 1>(part, a_part[i], b_part[j]);"
+            for n, place in enumerate(("0", str(column), str(row), str(row + column))):
+                yield f"        ({at})[{place}] += part[{n}];"
+        else:
+            yield f"        {name}<{row}, {column}>({at}, a_part[i], b_part[j]);"
+        yield "    }"
+        yield "}"
+
+    # Rows: four matrices of a_part are rows 0 and 8 of the first half of the step, then of the second.
+
+    def _rows(self) -> Iterator[str]:
+        form, a = self.form, self.a
+        yield _UNROLL
+        yield f"for (int i = 0; i < {form.row_tiles}; i++) {{"
+        if isinstance(a, Made):
+            yield from _indented(self._held(a))
+        elif form.along_k[0]:
+            row = f"(i * {16 * form.row_warps} + {self._warp(0, 16)}lane % 16)"
+            yield from self._matrices(a, 4, False, "a_part[i]", row, "(step * 2 + lane / 16)")
+        elif form.element_bytes == 2:
+            row = f"(step * {form.step} + lane % 8 + lane / 16 * 8)"
+            chunk = f"(i * {2 * form.row_warps} + {self._warp(0, 2)}lane / 8 % 2)"
+            yield from self._matrices(a, 4, True, "a_part[i]", row, chunk)
+        else:
+            row = f"i * {16 * form.row_warps} + {self._warp(0, 16)}lane / 4 + h % 2 * 8"
+            yield from _indented(self._elements(a.stage, a.at, "a_part[i]", 4, row, "h / 2"))
+        yield from _indented(self._rounded("a_part[i]", 4))
+        yield "}"
+
+    def _held(self, a: Made) -> Iterator[str]:
+        """Two neighbours of k each, from registers."""
+        name = self.functions.use(*fn.pack(self.form.element, self.capability))
+        yield _UNROLL
+        yield "for (int h = 0; h < 4; h++) {"
+        at = f"(2 * i + h % 2) * {a.row} + (4 * step + h / 2 * 2) * {a.k}"
+        yield f"    a_part[i][h] = {name}({a.name}[{at}], {a.name}[{at} + {a.k}]);"
+        yield "}"
+
+    # Columns: two matrices of b_part are the two halves of the step.
+
+    def _columns(self) -> Iterator[str]:
+        form, b = self.form, self.b
+        if not form.along_k[1] and form.element_bytes != 2:
+            yield _UNROLL
+            yield f"for (int j = 0; j < {form.column_tiles}; j++) {{"
+            column = f"j * {8 * form.column_warps} + {self._warp(1, 8)}lane / 4"
+            yield from _indented(self._elements(b.stage, b.at, "b_part[j]", 2, column, "h"))
+            yield from _indented(self._rounded("b_part[j]", 2))
+            yield "}"
+            return
+        pairs = form.column_tiles // 2
+        if pairs:
+            yield _UNROLL
+            yield f"for (int j = 0; j < {2 * pairs}; j += 2) {{"
+            yield "    uint32 both[4];"
+            yield from self._column_matrices(4, "both", "(j + lane / 16)")
+            yield from (f"    b_part[j + {h // 2}][{h % 2}] = both[{h}];" for h in range(4))
+            yield "}"
+        if form.column_tiles % 2:
+            yield "{"
+            yield from self._column_matrices(2, f"b_part[{2 * pairs}]", str(2 * pairs))
+            yield "}"
+        if form.element == "float32":
+            yield _UNROLL
+            yield f"for (int j = 0; j < {form.column_tiles}; j++) {{"
+            yield from _indented(self._rounded("b_part[j]", 2))
+            yield "}"
+
+    def _column_matrices(self, count: int, part: str, tile: str) -> Iterator[str]:
+        form = self.form
+        if form.along_k[1]:
+            row = f"({tile} * {8 * form.column_warps} + {self._warp(1, 8)}lane % 8)"
+            yield from self._matrices(self.b, count, False, part, row, "(step * 2 + lane / 8 % 2)")
+        else:
+            row = f"(step * {form.step} + lane % 16)"
+            warp = self._warp(1, 1).removesuffix(" + ")
+            chunk = f"({tile} * {form.column_warps} + {warp})" if warp else f"{tile} * {form.column_warps}"
+            chunk = chunk if chunk.startswith("(") and warp else f"({chunk})"
+            yield from self._matrices(self.b, count, True, part, row, chunk)
+
+    # Both
+
+    def _matrices(self, source: Staged, count: int, across: bool, part: str, row: str, chunk: str) -> Iterator[str]:
+        name = self.functions.use(fn.matrices_name(count, across), fn.matrices(count, across))
+        yield f"    const int row = {row[1:-1]}, chunk = {chunk[1:-1]};"
+        yield f"    {name}({part}, shared_at + {source.at} + {source.stage.chunk('row', 'chunk')});"
+
+    def _elements(self, stage: Stage, at: str, part: str, count: int, column: str, half: str) -> Iterator[str]:
+        """Elements of a column, which is not along k: one a register, or four of eight bits."""
+        size, step = self.form.element_bytes, self.form.step
+        yield _UNROLL
+        yield f"for (int h = 0; h < {count}; h++) {{"
+        yield f"    const int row = step * {step} + (lane % 4 + {half} * 4) * {4 // size}, column = {column};"
+        place = f"shared + {at} + {stage.element('row', 'column')}"
+        if size == 4:
+            yield f"    {part}[h] = *(const uint32*)({place});"
+        else:
+            yield f"    {part}[h] = {self.functions.common('four_of_a_column')}<{stage.pitch}>({place});"
+        yield "}"
+
+    def _rounded(self, part: str, count: int) -> Iterator[str]:
+        if self.form.element == "float32":
+            name = self.functions.common("round_tf32")
+            yield _UNROLL
+            yield f"for (int h = 0; h < {count}; h++) {part}[h] = {name}({part}[h]);"
+
+    def _warp(self, side: int, size: int) -> str:
+        """The term of the warp's place along rows or columns, of products of `size`."""
+        return "".join(f"{_product(text, size)} + " for text in self.form.warp_digits(side))
+
+
+def is_promoted_dot(form: DotForm, precision: str, capability: int) -> bool:
+    """Whether sums of a dot leave the tensor core: those of Ada and of later chips for the desktop keep 13 bits."""
+    return is_promoted(form.element, precision) and capability >= 89
+
+
+def _product(text: str, size: int) -> str:
+    return text if size == 1 else f"{text} * {size}"
+
+
+def _indented(lines: Iterator[str]) -> Iterator[str]:
+    return (f"    {line}" for line in lines)
