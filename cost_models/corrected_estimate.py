@@ -70,8 +70,8 @@ class _Correction:
 
     def latencies_s(self, rows: Floats) -> NDArray[np.float64]:
         usual = np.full(len(rows), self.usual, np.float32)
-        learnt = np.mean([model.predict(rows, usual) for model in self.models] or [usual], axis=0)
-        return np.asarray(np.exp2(rows[:, _ESTIMATE] + learnt) / PICOSECONDS, dtype=np.float64)
+        said = [model.predict(rows, usual) for model in self.models] or [usual.astype(np.float64)]
+        return np.asarray(np.exp2(rows[:, _ESTIMATE] + np.mean(said, axis=0)) / PICOSECONDS, dtype=np.float64)
 
 
 class CorrectedEstimate:

@@ -115,9 +115,9 @@ class Errors:
     """How wrong predictions were of what was held out: kernels took between `low` and `high` times as long.
 
     Of every one of so many `groups` the first ten choices count, since only such schedules are proposed, but for the
-    extreme one at either end. The errors of one group have much in common, so what a further group brings is seen by
-    the extremes over groups: of 50 first choices of five shapes on an H200, 45 lay within, and 37 within the middle
-    nine tenths of all errors together.
+    extreme one at either end. The errors of a group have much in common: what a further group may bring is shown by the
+    extremes over groups, and not by the middle nine tenths of all errors, in which 37 of 50 first choices of five
+    shapes lay that were measured afterwards on an H200. docs/predict.md has the figures.
     """
 
     low: float
