@@ -169,7 +169,8 @@ def _offered_seeds(
     plain = all(isinstance(result, Access) for _, result in form.results)
     for tile, swapped in offered_starts(form, knobs, offers, target.num_sms):
         m, n = (tile.columns, tile.rows) if swapped else (tile.rows, tile.columns)
-        own = tile.values(swapped) | {"subtiles": 1 if plain else 2}
+        whole = plain or (tile.blocks > 1 and tile.rows <= tile.columns)
+        own = tile.values(swapped) | {"subtiles": 1 if whole else 2}
         columns = "a_load" if swapped else "b_load"
         element_bytes = dtype(form.dtype).bytes
         own |= {x: _along_k(knobs[x]) for x in ("a_load", "b_load") if x == columns or element_bytes == 1}

@@ -105,7 +105,7 @@ def _check_registers(form: DotForm) -> None:
     what that needs, of those that every thread has at first, which is what ptxas goes by."""
     cap = form.kernel.launch.max_registers
     sums = sum(t.elements for t in form.accumulators) // (WARP_GROUP * WARP)
-    given = group_registers(form.groups, cap)
+    given = group_registers(form.groups) if form.groups > 1 else first_registers(1, cap)
     if sums + BESIDE_SUMS > given:
         refuse(form.kernel, f"{sums} sums of a thread; expected at most {given - BESIDE_SUMS} of {given} registers")
     at_first = first_registers(form.groups, cap)

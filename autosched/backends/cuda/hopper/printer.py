@@ -110,7 +110,7 @@ class HopperPrinter:
         staging = shared.reserve(form.groups * plan.slots * plan.slot_bytes, ALIGNMENT)
         barriers = {"full": form.stages, "empty": form.stages} | ({"order": 2} if form.alternating else {})
         places = {x: shared.reserve(BARRIER_BYTES * n, BARRIERS_ALIGNMENT) for x, n in barriers.items()}
-        shared.share(form.groups, HALF)
+        shared.share(form.groups, HALF, f"group_meets({HALF});")
         printer.root.variables = frozenset()
         at = {"ring": ring, **places}
         block.write("const uint32 " + ", ".join(f"{x} = {sum_of('shared_at', str(n))}" for x, n in at.items()) + ";")
@@ -126,8 +126,7 @@ class HopperPrinter:
         block.close()
         maps = [f"const __grid_constant__ TensorMap {name}" for name in self._maps.values()]
         lane = "const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;"
-        text = printer.function([lane], threads, maps).replace("__syncthreads();", f"group_meets({HALF});")
-        return text.replace("block_meets();", "__syncthreads();")
+        return printer.function([lane], threads, maps)
 
     def _begin(self, barriers: dict[str, int]) -> None:
         """The thread that brings operands makes the barriers, before any other waits for one."""
@@ -139,7 +138,7 @@ class HopperPrinter:
             block.write(f"for (int i = 0; i < {n}; ++i) barrier_init({name} + 8 * i, {counts[name]});")
         block.write("barriers_made();")
         block.close()
-        block.write("cluster_meets();" if form.blocks > 1 else "block_meets();")
+        block.write("cluster_meets();" if form.blocks > 1 else "__syncthreads();")
 
     def _first(self) -> str:
         blocks = self._form.blocks
@@ -205,6 +204,7 @@ class HopperPrinter:
         for tile in form.accumulators:
             printer.tiles.declare(tile)
         loop.write(self._steps())
+        printer.shared.forget()
         self._finish(stores)
         if self._plan.stores:
             # Anything behind the loop over tiles would make ptxas forget who has how many registers.
