@@ -170,9 +170,7 @@ class _Specialization:
         if values["specialize"] == "none" or values.integer("subtiles") == 1:
             return None
         if block_shape(rows, columns, values.integer("ctas")) == (rows, columns // 2):
-            return (
-                f"ctas=2 cuts {columns} columns of {rows} x {columns}: expected subtiles=1, or more rows than columns"
-            )
+            return f"ctas=2 cuts the columns of {rows} x {columns}: expected subtiles=1, or more rows than columns"
         return None
 
     def why_not_offered(self, values: Values) -> str | None:
