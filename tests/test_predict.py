@@ -258,4 +258,14 @@ def test_a_gpu_that_is_not_here_is_predicted_for_with_the_compilers_figures(log:
 def test_no_basis_claims_an_interval_that_nothing_was_held_out_for(log: Path) -> None:
     TuningLog(log).append(*records_of(SHAPES[0], OTHER))
     taught = lessons([log], OP, HERE, "cold")
-    assert "no interval" in basis_text(taught, Errors.of([]), HERE)
+    assert "no interval" in basis_text(taught, Errors.of([]), spaces.build(OP, HERE))
+
+
+def test_a_backend_that_made_none_of_the_measured_kernels_is_named(log: Path) -> None:
+    records = [r for shape in SHAPES for r in records_of(shape, OTHER, 20)]
+    other = [dataclasses.replace(r, schedule=dataclasses.replace(r.schedule, backend="elsewhere")) for r in records]
+    TuningLog(log).append(*other)
+    taught = lessons([log], OP, HERE, "cold")
+    text = basis_text(taught, Errors(0.5, 2.0, 3), spaces.build(OP, HERE))
+    assert "by elsewhere" in text
+    assert "no kernel by llvm was measured" in text
