@@ -18,6 +18,7 @@ from autosched import ops
 from autosched.backends import spaces
 from autosched.cli import app
 from autosched.machine import devices
+from autosched.measuring import RecordedMeasurer
 from autosched.replaying.prediction_file import PredictionFile
 from autosched.replaying.predictions import Prediction, Predictions
 from autosched.tuning import predict as predicting
@@ -39,7 +40,7 @@ from tuning_logs import CompileFacts, Measurement, Provenance, TuningLog, Tuning
 HERE = devices.cpu_target()
 OTHER = dataclasses.replace(HERE, device="Another CPU", l2_bytes=4 * HERE.l2_bytes)
 THIRD = dataclasses.replace(HERE, device="A third CPU", fp32_flops=2 * HERE.fp32_flops)
-OP = ops.softmax(64, 256)
+OP, SHELL_OP = ops.softmax(64, 256), ("softmax", "rows=64", "columns=256")
 SHAPES = (ops.softmax(128, 512), ops.softmax(32, 1024), ops.softmax(256, 128))
 A100 = target_named("a100")
 
@@ -91,6 +92,11 @@ def test_the_command_line_names_the_ways_on_too() -> None:
     assert "autosched predict" in shown.output
 
 
+def test_a_measurer_that_reaches_the_device_is_asked_though_it_is_not_here(log: Path) -> None:
+    with pytest.raises(InputError, match="no record of"):
+        autosched.tune(OP, "v100", 4, log=log, measurer=RecordedMeasurer([]))
+
+
 def test_what_another_device_measured_ranks_schedules_better_than_the_estimate() -> None:
     space, model = spaces.build(OP, HERE), CorrectedEstimate(0, spaces.build)
     schedules = [r.schedule for r in records_of(OP, HERE)]
@@ -106,20 +112,19 @@ def test_what_another_device_measured_ranks_schedules_better_than_the_estimate()
 def test_a_group_is_held_out_with_everything_that_resembles_it() -> None:
     slow, usual = records_of(SHAPES[0], OTHER, slower=100.0), records_of(SHAPES[1], THIRD)
     space, model = spaces.build(OP, HERE), CorrectedEstimate(0, spaces.build)
-    alone = model.held_out(space, [*slow, *usual], lambda a, b: a == b)
+    alone = model.held_out(space, [*slow, *usual], lambda a, b: a == b, most=9)
     assert [h.workload for h in alone] == [SHAPES[0], SHAPES[1]]
     # Predicted from the other group alone, which was not slowed down.
     assert np.median(alone[0].measured_s / alone[0].predicted_s) > 30
-    assert model.held_out(space, [*slow, *usual], lambda a, b: True) == []
+    assert model.held_out(space, [*slow, *usual], lambda a, b: True, most=9) == []
 
 
-def test_intervals_are_of_the_first_choices_of_what_was_held_out() -> None:
-    measured = np.array([1.0, 2.0, 50.0])
-    held = HeldOut(OP, OTHER, measured, np.array([1.0, 1.0, 60.0]))
-    assert held.errors(2) == pytest.approx([0.0, 1.0])
-    errors = Errors.of([held])
-    assert errors.groups == 1
-    assert (errors.low, errors.high) < (1.1, 2.1)
+def test_an_interval_is_that_of_the_first_choices_of_every_group_without_their_extremes() -> None:
+    predicted = np.array([*[1.0] * 10, 60.0])
+    fast = HeldOut(OP, OTHER, np.array([0.1, *[0.5] * 4, *[1.0] * 5, 1e3]), predicted)
+    slow = HeldOut(OP, THIRD, np.array([*[1.0] * 5, *[2.0] * 4, 9.0, 1e3]), predicted)
+    errors = Errors.of([fast, slow])
+    assert (errors.low, errors.high, errors.groups) == pytest.approx((0.5, 2.0, 2))
 
 
 @pytest.mark.parametrize(
@@ -186,6 +191,9 @@ def test_a_predicted_kernel_is_checked_and_carries_what_its_trial_measured(log: 
     assert kernel.record.measurement.ok
     assert kernel.record.measurement.latency_s != found.best.predicted_s
     assert kernel.source == found.source
+    shown = CliRunner().invoke(app, ["replay", *SHELL_OP, "--target", "cpu", "--log", str(log), "--predicted"])
+    assert "predicted, not tuned; its trial here took" in shown.output
+    assert "results agree" in shown.output
 
 
 def test_without_a_prediction_its_kernel_is_refused_with_the_call_that_makes_one(log: Path) -> None:
@@ -259,4 +267,14 @@ def test_a_gpu_that_is_not_here_is_predicted_for_with_the_compilers_figures(log:
 def test_no_basis_claims_an_interval_that_nothing_was_held_out_for(log: Path) -> None:
     TuningLog(log).append(*records_of(SHAPES[0], OTHER))
     taught = lessons([log], OP, HERE, "cold")
-    assert "no interval" in basis_text(taught, Errors.of([]), HERE)
+    assert "no interval" in basis_text(taught, Errors.of([]), spaces.build(OP, HERE))
+
+
+def test_a_backend_that_made_none_of_the_measured_kernels_is_named(log: Path) -> None:
+    records = [r for shape in SHAPES for r in records_of(shape, OTHER, 20)]
+    other = [dataclasses.replace(r, schedule=dataclasses.replace(r.schedule, backend="elsewhere")) for r in records]
+    TuningLog(log).append(*other)
+    taught = lessons([log], OP, HERE, "cold")
+    text = basis_text(taught, Errors(0.5, 2.0, 3), spaces.build(OP, HERE))
+    assert "by elsewhere" in text
+    assert "no kernel by llvm was measured" in text
