@@ -25,6 +25,7 @@ from autosched.backends.triton.language.scope import python_identifiers
 from autosched.backends.triton.source import is_gluon
 from autosched.checking.random_inputs import indexed_sizes
 from autosched.kernels.kernel import Kernel
+from autosched.machine import devices
 from autosched.machine.timing import Policy, policy_text
 from autosched.standalone.first_call import first_call_text
 from autosched.standalone.launchers import CHECK, Call, call_of, entry, launcher
@@ -32,7 +33,7 @@ from autosched.standalone.references import HELPERS, reference
 from autosched.standalone.self_test import RANDOM, error_text, inputs_text, main_text
 from autosched.standalone.traced_functions import ALIGNED, LAID_OUT, TYPE, VIEW, TracedText, beside
 from autosched.standalone.triton_kernels import DESCRIPTOR, GLUON_DESCRIPTOR
-from autosched.standalone.tuned import Tuned, file_kernels, look_up, target_of
+from autosched.standalone.tuned import Tuned, file_kernels, look_up
 from autosched.tracing import TracedFunction, TracedKernel
 from autosched.tracing.callables.traced import why_not_one
 from search_spaces import AutoschedError, EmptySearchSpaceError, InputError, Target, Workload
@@ -102,7 +103,7 @@ def export(
         case Kernel():
             text = workload_text(Tuned(op.record, op.schedule, op.workload))
         case TracedFunction():
-            text, saved = traced_text(*_fastest_cut(op.for_target(target_of(target)), found))
+            text, saved = traced_text(*_fastest_cut(op.for_target(devices.described(target)), found))
         case TracedKernel():
             text, saved = traced_text(
                 op.traced, {k.workload.key: Tuned(k.record, k.schedule, k.workload) for k in op.kernels}

@@ -15,8 +15,7 @@ from autosched.replaying.replay import find_best, log_paths
 from autosched.standalone.cuda_kernels import CudaKernels
 from autosched.standalone.file_kernels import FileKernels
 from autosched.standalone.triton_kernels import TritonKernels
-from search_spaces import InputError, Schedule, Target, Workload, target_named
-from search_spaces.devices.target import GPUS
+from search_spaces import InputError, Schedule, Target, Workload
 from tuning_logs import TuningRecord
 
 # Backends whose kernels run without autosched.
@@ -55,7 +54,7 @@ def look_up(
     """
     check_workload(op)
     check_policy(policy)
-    device = target_of(target)
+    device = devices.described(target)
     makers = [backend.name for backend in backends.for_target(device)]
     if not any(name in _ALONE for name in makers):
         raise InputError(
@@ -65,14 +64,6 @@ def look_up(
         )
     record = find_best(op, device, log_paths(log), policy, allow_stale)
     return Tuned(record, spaces.build(record.workload, record.target).bind(record.schedule), op)
-
-
-def target_of(target: str | Target | None) -> Target:
-    if isinstance(target, Target) and target.kind == "gpu":
-        return target
-    if isinstance(target, str) and target.lower() in GPUS:
-        return target_named(target)
-    return devices.resolve(target)
 
 
 def file_kernels(tuned: Tuned, names: Identifiers) -> FileKernels:
