@@ -158,11 +158,13 @@ def main() -> int:
     arguments = parser.parse_args()
     smoke, trials = arguments.smoke, min(arguments.trials, 6) if arguments.smoke else arguments.trials
     logs = arguments.log or Path(mkdtemp())
-    products, size = [PRODUCT_HEAD], 64 if smoke else 4096
+    products: list[tuple[str, ...]] = [PRODUCT_HEAD]
+    size = 64 if smoke else 4096
     for layout in ("nn", "nt"):
         op = ops.matmul(size, size, size, dtype="float32" if smoke else "float16", layout=layout)
         products += product_rows(op, 2 * trials, smoke, logs)
-    table, against_triton = [FUNCTION_HEAD], []
+    table: list[tuple[str, ...]] = [FUNCTION_HEAD]
+    against_triton = []
     for function in functions(smoke):
         seconds = function_figures(function, trials, smoke, logs)
         own = seconds["sm_70"]
