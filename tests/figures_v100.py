@@ -83,6 +83,11 @@ def functions(smoke: bool) -> list[Function]:
     ]
 
 
+def matmuls(smoke: bool) -> list[Workload]:
+    size, dtype = (64, "float32") if smoke else (4096, "float16")
+    return [ops.matmul(size, size, size, dtype=dtype, layout=layout) for layout in ("nt", "nn")]
+
+
 def target(capability: int | None, smoke: bool) -> Target:
     """What is here, for code of this compute capability; None: for its own."""
     if smoke:
@@ -158,11 +163,6 @@ def main() -> int:
     arguments = parser.parse_args()
     smoke, trials = arguments.smoke, min(arguments.trials, 6) if arguments.smoke else arguments.trials
     logs = arguments.log or Path(mkdtemp())
-    products: list[tuple[str, ...]] = [PRODUCT_HEAD]
-    size = 64 if smoke else 4096
-    for layout in ("nn", "nt"):
-        op = ops.matmul(size, size, size, dtype="float32" if smoke else "float16", layout=layout)
-        products += product_rows(op, 2 * trials, smoke, logs)
     table: list[tuple[str, ...]] = [FUNCTION_HEAD]
     against_triton = []
     for function in functions(smoke):
@@ -171,6 +171,10 @@ def main() -> int:
         against_triton.append(paired_ratio(seconds["Triton"], own))
         others = (ratio(seconds[name], own) if name in seconds else "" for name in ("Triton", "separate", "call"))
         table.append((function.workload.label, middle(own), middle(seconds["Triton"]), *others))
+        print(*table[-1], flush=True)
+    products: list[tuple[str, ...]] = [PRODUCT_HEAD]
+    for op in matmuls(smoke):
+        products += product_rows(op, 2 * trials, smoke, logs)
     for rows in (table, products):
         print("\n".join(table_lines(rows, right=range(1, len(rows[0])))))
     mean = math.exp(statistics.mean(map(math.log, against_triton)))
