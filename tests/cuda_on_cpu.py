@@ -49,6 +49,7 @@ static unsigned __float_as_uint(float x) { return as<float, unsigned>(x); }
 static double __longlong_as_double(long long x) { return as<long long, double>(x); }
 static long long __double_as_longlong(double x) { return as<double, long long>(x); }
 static float rsqrtf(float x) { return 1.0f / sqrtf(x); }
+static unsigned __cvta_generic_to_shared(void*) { return 0; }
 template <typename T> static T __ldcs(const T* p) { return *p; }
 template <typename T> static void __stcs(T* p, T v) { *p = v; }
 template <typename T> static T atomicAdd(T* p, T v) { T old = *p; *p += v; return old; }
@@ -165,6 +166,7 @@ class EmulatedProgram:
 
 def _translated(text: str, names: Sequence[str]) -> str:
     """The text as C++ for a CPU, with a function that runs each kernel."""
+    text = re.sub(r"template <int count, int apart>\n__device__ __forceinline__ void pack\((?:.*\n)*?\}\n", "", text)
     for begin, body in _EMULATED.items():
         head = re.escape(f"__device__ __forceinline__ {begin}")
         text = re.sub(head + r" \{\n(?:.*\n)*?\}\n", lambda _, b=begin, d=body: f"inline {b} {d}\n", text)

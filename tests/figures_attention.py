@@ -1,6 +1,7 @@
 """Attention by one kernel against cuDNN's, flash attention and flex_attention, all timed in turn with cold caches.
 
 python tests/figures_attention.py [--trials 64] [--log FILE] [--only NAME ...]
+python tests/figures_attention.py --backward                    with gradients, of those that have some
 python tests/figures_attention.py --smoke                       tiny sizes and few trials, on any device
 
 Every function is traced as a user writes it and tuned; its result is checked against float64 on the way, as every
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -30,6 +32,9 @@ from autosched.machine.timing import Run, interleaved, timer_for
 from tuning_logs import TuningLog
 from tuning_logs.intervals import paired_ratio, ratio_interval
 from tuning_logs.text import duration_text, ratio_text, table_lines
+
+sys.path.append(str(Path(__file__).parent))
+import attention_gradients as gradients
 
 ROUNDS = 60
 BACKENDS = {"cuDNN": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
@@ -84,6 +89,10 @@ def grouped(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
 
 
+def causal_grouped(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+
+
 def soft_cap(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     scores = (q @ k.transpose(-1, -2)) * q.shape[-1] ** -0.5
     return torch.softmax(20 * torch.tanh(scores / 20), -1) @ v
@@ -101,6 +110,14 @@ def alibi(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     slopes = torch.exp2(-(torch.arange(q.shape[1], device=q.device) + 1) * 8 / q.shape[1])
     scores = (q @ k.transpose(-1, -2)) * q.shape[-1] ** -0.5
     return torch.softmax(scores + (slopes[:, None, None] * (columns - rows)).to(q.dtype), -1) @ v
+
+
+def alibi_as_flex(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """The bias in float32, as `flex_attention` adds it."""
+    rows, columns = torch.arange(q.shape[-2], device=q.device)[:, None], torch.arange(k.shape[-2], device=q.device)
+    slopes = torch.exp2(-(torch.arange(q.shape[1], device=q.device) + 1) * 8 / q.shape[1])
+    scores = (q @ k.transpose(-1, -2)) * q.shape[-1] ** -0.5
+    return torch.softmax(scores + slopes[:, None, None] * (columns - rows), -1).to(q.dtype) @ v
 
 
 def _long(length: int, kept: int) -> float:
@@ -131,6 +148,12 @@ CASES: Mapping[str, Case] = {
         backends=False,
         scores=lambda s, b, h, i, j: s + torch.exp2(-(h + 1) * 8 / 16) * (j - i),
     ),
+    "4x16x2048x64 ALiBi in float32": Case(
+        alibi_as_flex,
+        (4, 16, 2048, 64),
+        backends=False,
+        scores=lambda s, b, h, i, j: s + torch.exp2(-(h + 1) * 8 / 16) * (j - i),
+    ),
     "decoding 1x8192": Case(grouped, (1, 32, 1, 128), (8, 8192)),
     "decoding 1x32768": Case(grouped, (1, 32, 1, 128), (8, 32768)),
     "decoding 32x8192": Case(grouped, (32, 32, 1, 128), (8, 8192)),
@@ -141,11 +164,19 @@ SMOKE: Mapping[str, Case] = {
     "1x2x64x32 causal": Case(causal, (1, 2, 64, 32), causal=True, part=0.5),
     "decoding 1x64": Case(grouped, (1, 4, 1, 32), (2, 64)),
 }
+GRADIENTS: Mapping[str, Case] = {
+    **{name: CASES[name] for name in ("4x16x2048x64", "4x16x2048x128 causal", "16x12x512x64", "4x16x2048x64 soft cap")},
+    "4x16x2048x128 causal, 4 key heads": Case(causal_grouped, (4, 16, 2048, 128), (4, 2048), causal=True, part=0.5),
+}
+SMOKE_GRADIENTS: Mapping[str, Case] = {
+    "1x2x64x32 causal": SMOKE["1x2x64x32 causal"],
+    "1x4x64x32, 2 key heads": Case(causal_grouped, (1, 4, 64, 32), (2, 64), causal=True, part=0.5),
+}
 OTHERS = (*BACKENDS, "flex", "copy")
 HEAD = ("function", "tuned", "rate", *(f"{n} / tuned" for n in OTHERS), "tuning", "to 95 %")
 
 
-def forced(case: Case, backend: SDPBackend, inputs: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+def forced(case: Case, backend: SDPBackend, *inputs: Tensor) -> Tensor:
     with sdpa_kernel(backend):
         shared = case.keys is not None
         return F.scaled_dot_product_attention(*inputs, is_causal=case.causal, enable_gqa=shared)
@@ -155,7 +186,7 @@ def contenders(case: Case, inputs: tuple[Tensor, Tensor, Tensor]) -> dict[str, R
     """What else computes it on this GPU, compiled."""
     found: dict[str, Run] = {}
     if case.backends:
-        found |= {name: partial(forced, case, backend, inputs) for name, backend in BACKENDS.items()}
+        found |= {name: partial(forced, case, backend, *inputs) for name, backend in BACKENDS.items()}
     if case.scores or case.mask:
         block = create_block_mask(case.mask, None, None, *case.queries[2:3] * 2) if case.mask else None
         compiled = torch.compile(flex_attention, dynamic=False)
@@ -194,6 +225,15 @@ def row(name: str, case: Case, trials: int, log: Path) -> tuple[str, ...]:
     return (name, duration_text(tuned), case.rate(tuned), *ratios, took, near)
 
 
+def backward_row(name: str, case: Case, trials: int, log: Path) -> tuple[str, ...]:
+    """One function with its gradient: tuned, and timed in turn with the backends that PyTorch has of both."""
+    target = devices.detect()
+    inputs = case.inputs(torch.device("cuda" if target.kind == "gpu" else "cpu"))
+    others = {n: partial(forced, case, b) for n, b in BACKENDS.items() if case.backends and target.kind == "gpu"}
+    tuning = gradients.Tuning(target, trials, log, ROUNDS, timer_for(target, "cold"))
+    return gradients.gradient_row(name, case.function, inputs, others, tuning)
+
+
 def _ratio(other: list[float] | None, tuned: list[float]) -> str:
     return ratio_text(paired_ratio(other, tuned), ratio_interval(other, tuned)) if other else ""
 
@@ -202,13 +242,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=64)
     parser.add_argument("--log", type=Path, default=Path("attention.jsonl"))
-    parser.add_argument("--only", nargs="*", choices=sorted(CASES), help="these functions alone")
+    parser.add_argument("--only", nargs="*", choices=sorted({*CASES, *GRADIENTS}), help="these functions alone")
+    parser.add_argument("--backward", action="store_true", help="with gradients")
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, eight trials each at most")
     arguments = parser.parse_args()
-    cases = SMOKE if arguments.smoke else {n: c for n, c in CASES.items() if n in (arguments.only or CASES)}
+    every, few, head, made = (
+        (GRADIENTS, SMOKE_GRADIENTS, gradients.HEAD, backward_row) if arguments.backward else (CASES, SMOKE, HEAD, row)
+    )
+    cases = few if arguments.smoke else {n: c for n, c in every.items() if n in (arguments.only or every)}
     trials = min(arguments.trials, 8) if arguments.smoke else arguments.trials
-    table = [HEAD, *(row(name, case, trials, arguments.log) for name, case in cases.items())]
-    print("\n".join(table_lines(table, right=range(1, len(HEAD)))))
+    table = [head, *(made(name, case, trials, arguments.log) for name, case in cases.items())]
+    print("\n".join(table_lines(table, right=range(1, len(head)))))
     print(f"bfloat16, medians of {ROUNDS} rounds, 95 % intervals, cold caches")
     print(", ".join(f"{name} {version}" for name, version in devices.environment(devices.detect())))
     return 0

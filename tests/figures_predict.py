@@ -24,7 +24,7 @@ from autosched.backends import spaces
 from autosched.backends.generator import generator_hash
 from autosched.machine import devices
 from autosched.measuring import LocalMeasurer
-from autosched.tuning.learning import Errors, Lessons, lessons
+from autosched.tuning.learning import MOST_HELD_OUT, Errors, Lessons, lessons
 from autosched.tuning.predict import proposed, why_behind
 from cost_models.corrected_estimate import CorrectedEstimate
 from search_spaces import Schedule, Target, Workload
@@ -36,6 +36,14 @@ from tuning_logs.text import table_lines
 SCHEDULES = 200
 FIRST = 10
 SEED = 0
+_ON_CPU = (
+    ops.matmul(512, 512, 512),
+    ops.matmul(300, 700, 400, layout="nt", epilogue="bias_gelu"),
+    ops.softmax(1024, 1024),
+    ops.layernorm(2048, 768),
+    ops.row_sum(4096, 512),
+)
+_ON_CPU_SCHEDULES = 80
 _ATTENTION = "plain_bmm_1 64x2048x64"
 _COLUMNS = (
     "workload",
@@ -48,7 +56,6 @@ _COLUMNS = (
     "correlation",
     "of random ones",
     "within interval",
-    "first / best shipped",
 )
 
 
@@ -124,7 +131,7 @@ def _row(records: Sequence[TuningRecord]) -> tuple[str, ...]:
     taught = lessons_without(op, target)
     space, model = spaces.build(op, target), CorrectedEstimate(SEED, spaces.build)
     model.fit(space, taught.records)
-    errors = Errors.of(model.held_out(space, taught.records, taught.resemble))
+    errors = Errors.of(model.held_out(space, taught.records, taught.resemble, MOST_HELD_OUT))
     ran = [r for r in records if r.measurement.ok]
     predicted = model.latencies_s(space, [space.bind(r.schedule) for r in ran])
     measured = np.array([r.measurement.latency_s for r in ran])
@@ -132,7 +139,6 @@ def _row(records: Sequence[TuningRecord]) -> tuple[str, ...]:
     order = np.lexsort((predicted, behind))
     ratios = (measured / predicted)[order[:FIRST]]
     drawn = np.array([n >= SCHEDULES // 2 for n, r in enumerate(records) if r.measurement.ok])
-    shipped = _best_shipped(op, target)
     return (
         op.label,
         str(len(taught.records)),
@@ -144,13 +150,45 @@ def _row(records: Sequence[TuningRecord]) -> tuple[str, ...]:
         f"{_rank_correlation(predicted, measured):.2f}",
         f"{_rank_correlation(predicted[drawn], measured[drawn]):.2f}",
         f"{sum((errors.low <= ratios) & (ratios <= errors.high))}/{len(ratios)} ({errors.low:.2f}–{errors.high:.2f})",
-        f"{measured[order[0]] / shipped:.3f}" if shipped else "–",
     )
 
 
-def _best_shipped(op: Workload, target: Target) -> float | None:
-    best = (TuningLog(path).best(op, target) for path in shipped_logs())
-    return next((b.measurement.latency_s for b in best if b), None)
+def other_devices(path: Path) -> None:
+    """Random schedules of this CPU, ranked by what was learnt on an H200 alone, and by what other shapes here teach."""
+    target, log = devices.cpu_target(), TuningLog(path)
+    origin = Provenance(generator_hash(), "cold", time.time(), SEED, 0, devices.environment(target))
+    with LocalMeasurer(target) as measurer:
+        for op in _ON_CPU:
+            if not log.records(op, target):
+                space, rng = spaces.build(op, target), np.random.default_rng(SEED)
+                drawn = list(dict.fromkeys(space.sample(rng) for _ in range(_ON_CPU_SCHEDULES)))
+                measured = zip(drawn, measurer.measure(op, drawn), strict=True)
+                log.append(*(TuningRecord(op, target, s, m, origin) for s, m in measured))
+    h200 = [r for path in shipped_logs() for r in standing(TuningLog(path))]
+    rows = [("workload", "learnt from", "ran", "first", "best of ten", "correlation")]
+    for op in _ON_CPU:
+        ran = [r for r in log.records(op, target) if r.measurement.ok]
+        here = [r for r in log.records(None, target) if r.workload.key != op.key]
+        for name, records in (
+            ("nothing", []),
+            ("an H200", h200),
+            ("other shapes here", here),
+            ("both", [*h200, *here]),
+        ):
+            rows.append((op.label, name, str(len(ran)), *_ranking(ran, records)))
+    for line in table_lines(rows, right=range(2, 6)):
+        print(line)
+
+
+def _ranking(ran: Sequence[TuningRecord], records: Sequence[TuningRecord]) -> tuple[str, str, str]:
+    """How a model of these records ranks what was measured."""
+    op, target = ran[0].workload, ran[0].target
+    space, model = spaces.build(op, target), CorrectedEstimate(SEED, spaces.build)
+    model.fit(space, records)
+    predicted = model.latencies_s(space, [space.bind(r.schedule) for r in ran])
+    measured = np.array([r.measurement.latency_s for r in ran])
+    first = measured[np.argsort(predicted, kind="stable")[:FIRST]] / measured.min()
+    return f"{first[0]:.3f}", f"{first.min():.3f}", f"{_rank_correlation(predicted, measured):.2f}"
 
 
 def _rank_correlation(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
@@ -164,6 +202,9 @@ def main() -> int:
     parser.add_argument("what", choices=["measure", "show", "devices"])
     parser.add_argument("log", type=Path)
     arguments = parser.parse_args()
+    if arguments.what == "devices":
+        other_devices(arguments.log)
+        return 0
     if arguments.what == "measure":
         if devices.detect().kind != "gpu":
             print("expected a GPU, found none; `show` needs what was measured on one", file=sys.stderr)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from autosched.backends.gpu.kernel import kernels_from_json
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.correctness import error_ratio, expect
 from autosched.checking.operations import torch_dtype
@@ -242,3 +243,41 @@ class TestSpecialized:
         space = best_spaces.build(self.workload, H200)
         other = replace(schedule, values=tuple({**schedule.knobs, "walked_load": "pointer"}.items()))
         assert "brings tiles by descriptor, not by pointers" in str(space.why_illegal(other))
+
+
+class TestJoinedAhead:
+    """The kernel that joins parts of a walk is launched while they are made."""
+
+    workload = attention(8, 1, 512, 64, "bfloat16", shared=4)
+
+    def schedule(self, join: str) -> Schedule:
+        part = best_spaces.build(self.workload, H200).restricted("chained_dot_gpu", split=[4], join=[join])
+        return part.sample(np.random.default_rng(0))
+
+    def test_it_waits_for_the_parts_first_of_all(self) -> None:
+        program = self.schedule("ahead").program
+        parts, join = TRITON.render(program, "", H200).split("@triton.jit\ndef attention_")[1:]
+        assert "gdc_launch_dependents()" in parts
+        assert "gdc_wait()" in join
+        assert join.index("gdc_wait()") < join.index("tl.load")
+        artefact = TRITON.compile(TRITON.render(program, "", H200), program, H200)
+        assert [k.dependent for k in kernels_from_json(artefact.launch)] == [False, True]
+
+    def test_else_it_follows_on_them(self) -> None:
+        program = self.schedule("after").program
+        assert "gdc" not in TRITON.render(program, "", H200)
+        assert not any(k.launch.dependent for k in program.kernels)
+
+    def test_records_of_before_follow_on_them(self) -> None:
+        schedule = self.schedule("after")
+        before = replace(schedule, values=tuple((n, v) for n, v in schedule.values if n != "join"))
+        assert best_spaces.build(self.workload, H200).bind(before).values == schedule.values
+
+    def test_only_walks_that_are_shared_are_joined(self) -> None:
+        space, schedule = best_spaces.build(self.workload, H200), self.schedule("ahead")
+        whole = replace(schedule, values=tuple({**schedule.knobs, "split": 1}.items()))
+        assert "that programs share" in str(space.why_illegal(whole))
+
+    def test_older_gpus_launch_one_after_the_other(self) -> None:
+        (sketch,) = (s for s in best_spaces.build(self.workload, target_named("a100")).sketches if "chained" in s.name)
+        assert next(k.values for k in sketch.knobs if k.name == "join") == ("after",)

@@ -27,6 +27,7 @@ from search_spaces.workloads.expressions.expression import Apply, Expression
 from search_spaces.workloads.expressions.walking import walk
 
 sys.path.append(str(Path(__file__).parent))
+import attention_forms
 from attention_forms import R, by_einsum, causal_by_tril, causal_fused, fused, masked, plain, soft_capped
 from chained_workloads import gradients
 from test_chained_dot import worst
@@ -106,6 +107,51 @@ def test_a_gradient_of_attention_is_three_kernels_that_compute_it(name: str) -> 
     assert (len(made.forward.steps), len(made.backward.steps)) == (1, 3), str(made)
     for got, want in zip(graded(made, given, slope), wanted(FORMS[name], given, slope), strict=True):
         torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("function", [attention_forms.alibi, masked(lambda m, c: m // 8 >= c // 8)])
+def test_gradients_of_biases_and_blocks_by_position_are_as_few_kernels(function: Callable[..., Tensor]) -> None:
+    check(function, inputs())
+
+
+@pytest.mark.parametrize("function", [attention_forms.padded, attention_forms.padded_fused])
+def test_gradients_where_keys_are_padding_are_as_few_kernels(function: Callable[..., Tensor]) -> None:
+    check(function, (*inputs(), torch.arange(WALKED)[None] < 50))
+
+
+def check(function: Callable[..., Tensor], given: tuple[Tensor, ...]) -> None:
+    """That the function is one kernel and its gradient three, and what these compute."""
+    made, slope = trace(function, *given, backward=True), R(*given[0].shape)
+    assert (len(made.forward.steps), len(made.backward.steps)) == (1, 3), str(made)
+    for got, want in zip(graded(made, given, slope), wanted(function, given, slope), strict=True):
+        torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-5)
+
+
+def causal_grouped(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+
+
+@pytest.mark.parametrize("function", [*attention_forms.FORMS["grouped heads"][0], causal_grouped])
+def test_gradients_of_what_heads_share_are_summed_up_in_one_walk(function: Callable[..., Tensor]) -> None:
+    given = tuple(R(2, heads, n, SIZE).requires_grad_() for heads, n in ((4, ROWS), (2, WALKED), (2, WALKED)))
+    check(function, given)
+
+
+def test_kernels_of_a_gradient_walk_over_heads_and_rows() -> None:
+    given = tuple(R(1, heads, n, SIZE).half().requires_grad_() for heads, n in ((4, ROWS), (2, WALKED), (2, WALKED)))
+    slope = R(1, 4, ROWS, SIZE).half()
+    made = trace(causal_grouped, *given, backward=True)
+    for got, want in zip(graded(made, given, slope, interpreted), wanted(causal_grouped, given, slope), strict=True):
+        # As above, of twice as many rows.
+        torch.testing.assert_close(got.double(), want, rtol=4e-3, atol=8e-3)
+
+
+def test_products_of_what_is_given_are_summed_up_as_they_are() -> None:
+    def function(x: Tensor, w: Tensor) -> Tensor:
+        return torch.bmm(x, w.repeat_interleave(2, 0))
+
+    made = trace(function, R(4, 64, 16).requires_grad_(), R(2, 16, 80).requires_grad_(), backward=True)
+    assert len(made.backward.steps) == 3, str(made)
 
 
 def test_rows_may_be_as_many_as_what_is_walked() -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import autosched
+from autosched.backends.cuda.backend import CudaBackend
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.correctness import error_ratio, expect
 from autosched.checking.random_inputs import random_inputs
@@ -77,3 +78,8 @@ def test_older_gpus_round_one_by_one() -> None:
 def test_products_and_sums_of_bfloat16_stay_narrow() -> None:
     """Their roundings cost nothing: two are computed and rounded by one instruction."""
     assert "_round_" not in printed(traced(lambda x: (x * x + x) * x, 4096))
+
+
+def test_cuda_says_them_too() -> None:
+    (schedule,) = schedules(traced(lambda x: torch.tanh(x * 1.7), 4096), 1)
+    assert "rounded<bfloat16>(" in CudaBackend().render(schedule.program, "", H200)

@@ -27,7 +27,7 @@ from search_spaces.workloads.expressions.operators import ROUNDINGS
 from search_spaces.workloads.expressions.walking import walk
 
 sys.path.append(str(Path(__file__).parent))
-from attention_forms import FORMS, R, plain
+from attention_forms import FORMS, R, paged, plain
 from traced_reference import computed
 from untuned import untuned_kernels
 
@@ -73,6 +73,13 @@ def test_all_ways_to_write_a_form_of_attention_are_one_workload(name: str) -> No
 @pytest.mark.parametrize("name", FORMS)
 def test_a_gpu_has_kernels_for_every_form_of_attention(name: str) -> None:
     assert [spaces.why_no_schedule(w, H200) for w in traced(name).launched] == [None]
+
+
+def test_a_gpu_has_kernels_for_attention_over_a_single_page() -> None:
+    # The table of blocks is then one number.
+    keys = R(3, 16, 2, 16)
+    made = trace(paged, *narrow((R(1, 2, 8, 16), keys, keys, torch.tensor([[1]]))))
+    assert [spaces.why_no_schedule(w, H200) for w in made.launched] == [None]
 
 
 def test_between_two_products_only_what_is_multiplied_is_rounded() -> None:

@@ -216,7 +216,7 @@ def export_command(
         bool, typer.Option("--allow-stale", help="Also when this version makes another kernel of its schedule.")
     ] = False,
 ) -> None:
-    """Write the best GPU kernel of an operator to a Python file that needs PyTorch and Triton, and not autosched.
+    """Write the best GPU kernel of an operator to a Python file that needs PyTorch, and not autosched.
 
     ```
     autosched export matmul m=4096 n=4096 k=4096 dtype=bfloat16 --target h200 --to matmul_4096.py

@@ -18,8 +18,7 @@ from typer.core import TyperGroup
 from autosched.comparing.contenders import BASELINES, BaselineName, check_baselines
 from autosched.machine import devices
 from autosched.machine.timing import Policy
-from search_spaces import AutoschedError, InputError, Target, TargetUnavailableError, Workload, ops
-from search_spaces.devices.target import GPUS
+from search_spaces import AutoschedError, InputError, Target, Workload, ops
 from search_spaces.ops.matmul import LAYOUTS, OPERANDS
 from search_spaces.workloads.activations import CHAIN_LINKS
 from search_spaces.workloads.dtypes import FLOATS
@@ -118,13 +117,7 @@ def chosen_target(name: str | None, threads: int | None) -> Target:
 
 def printed_target(name: str | None, threads: int | None) -> Target:
     """The same for what is only printed: a GPU need not be here."""
-    listed = GPUS.get(name.lower()) if name and threads is None else None
-    try:
-        return chosen_target(name, threads)
-    except TargetUnavailableError:
-        if listed is None:
-            raise
-        return listed
+    return devices.described(name) if threads is None else chosen_target(name, threads)
 
 
 def workload(operator: str, sizes: list[str]) -> Workload:

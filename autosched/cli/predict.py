@@ -32,8 +32,8 @@ def predict_command(
 
     A cost model learns from the logs of other devices and shapes: the user's, those of --history, and those that come
     with autosched. The best schedules are compiled for the target: registers, spills and shared memory are the
-    compiler's figures; times are predicted, and nine of ten held-out kernels of such predictions lay within what stands
-    beside them. The result is kept beside the log, in LOG.predictions; `autosched replay … --predicted` builds it where
+    compiler's figures; times are predicted, each with the interval that held-out kernels of such a prediction took. The
+    result is kept beside the log, in LOG.predictions; `autosched replay … --predicted` builds it where
     the device is.
 
     ```

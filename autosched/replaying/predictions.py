@@ -13,7 +13,7 @@ from tuning_logs.text import duration_text, table_lines
 # The name tells their file from a tuning log. The number is raised when what was written before means something else.
 FORM = "predictions"
 _VERSION = 1
-_COLUMNS = ("", "predicted", "nine of ten within", "registers", "spills", "shared memory", "schedule")
+_COLUMNS = ("", "predicted", "interval", "registers", "spills", "shared memory", "schedule")
 _PAST_SCHEDULE = 6
 
 
@@ -21,9 +21,9 @@ _PAST_SCHEDULE = 6
 class Prediction:
     """A schedule, and how long its kernel is predicted to take: predicted, never measured.
 
-    `within_s`: nine of ten held-out kernels of such a prediction took between these; None where nothing could be held
-    out. `facts` is what the compiler says of the kernel for this very target; `drawback` why it stands behind others
-    that are predicted to be slower: it does not compile, or spills.
+    `within_s` is the interval that held-out kernels of such a prediction took, as the basis of all predictions says;
+    None where nothing could be held out. `facts` is what the compiler says of the kernel for this very target;
+    `drawback` why it stands behind others that are predicted to be slower: it does not compile, or spills.
     """
 
     schedule: Schedule

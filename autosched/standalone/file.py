@@ -1,8 +1,8 @@
-"""`autosched.export`: a tuned kernel as a Python file that needs only PyTorch and Triton.
+"""`autosched.export`: a tuned kernel as a Python file that needs only PyTorch, and Triton or cuda-bindings.
 
 # what it computes, where it was tuned, its schedule
 imports
-@triton.jit kernels
+kernels, in Triton or in CUDA C++
 def launch_matmul(a, b, …): …       allocates, launches
 def matmul(a, b, bias): …           looks at its arguments, and calls that
 def _reference(a, b, bias): …       the same by PyTorch
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -24,13 +25,15 @@ from autosched.backends.triton.language.scope import python_identifiers
 from autosched.backends.triton.source import is_gluon
 from autosched.checking.random_inputs import indexed_sizes
 from autosched.kernels.kernel import Kernel
+from autosched.machine import devices
 from autosched.machine.timing import Policy, policy_text
 from autosched.standalone.first_call import first_call_text
-from autosched.standalone.launchers import CHECK, DESCRIPTOR, GLUON_DESCRIPTOR, Call, call_of, entry, launcher
+from autosched.standalone.launchers import CHECK, Call, call_of, entry, launcher
 from autosched.standalone.references import HELPERS, reference
 from autosched.standalone.self_test import RANDOM, error_text, inputs_text, main_text
 from autosched.standalone.traced_functions import ALIGNED, LAID_OUT, TYPE, VIEW, TracedText, beside
-from autosched.standalone.tuned import Tuned, kernel_texts, look_up, named_kernels, target_of
+from autosched.standalone.triton_kernels import DESCRIPTOR, GLUON_DESCRIPTOR
+from autosched.standalone.tuned import Tuned, file_kernels, look_up
 from autosched.tracing import TracedFunction, TracedKernel
 from autosched.tracing.callables.traced import why_not_one
 from search_spaces import AutoschedError, EmptySearchSpaceError, InputError, Target, Workload
@@ -39,6 +42,7 @@ from tuning_logs.text import duration_text
 
 # What a file imports where its text holds the pattern.
 _IMPORTS = (
+    (r"ctypes\.", "import ctypes"),
     (r"functools\.", "import functools"),
     (r"math\.", "import math"),
     (r"pathlib\.", "import pathlib"),
@@ -51,6 +55,9 @@ _DESCRIPTORS = (
         f"from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as {GLUON_DESCRIPTOR}",
     ),
 )
+# By the backends of kernels: the language, and what a file needs beside PyTorch.
+_LANGUAGES = {"triton": "Triton", "cuda": "CUDA"}
+_NEEDED = {"triton": "Triton 3.6 to 3.9", "cuda": "cuda-bindings with NVRTC"}
 # Names at the top of every file that no other function or argument may have; those of its own begin with "_".
 _RESERVED = ("torch", "math", "sys", "functools", "pathlib", "triton", "tl", DESCRIPTOR, GLUON_DESCRIPTOR)
 
@@ -64,14 +71,16 @@ def export(
     policy: Policy = "cold",
     allow_stale: bool = False,
 ) -> Path:
-    """Write a kernel to a Python file that needs PyTorch and Triton 3.6 to 3.9 and nothing of autosched; its path.
+    """Write a kernel to a Python file that needs PyTorch and nothing of autosched; its path.
+
+    A kernel by Triton also needs Triton 3.6 to 3.9, and one in CUDA C++ cuda-bindings with NVRTC.
 
     The file has a function named after the workload or the traced function, which takes the same tensors, with these
     shapes, element types and strides, and launches the kernels; above it stand what it computes and its schedule.
     Before its first call on a device, in every process, the function compares what the kernels make of random inputs,
     between guard bands, with PyTorch's results in float64, and raises RuntimeError where they are wrong. That takes
     the time and the memory of PyTorch's results, in float64 and in the types as they are. Run as a script the file does
-    the same and times itself. On a CPU it runs with TRITON_INTERPRET=1 only.
+    the same and times itself. On a CPU kernels by Triton run with TRITON_INTERPRET=1, and no others.
 
     A workload or traced function is looked up as by `replay`, with the same arguments; a GPU that is named, "h200",
     need not be here. Constants of a traced function that have over 1024 elements are saved beside the file, under its
@@ -94,7 +103,7 @@ def export(
         case Kernel():
             text = workload_text(Tuned(op.record, op.schedule, op.workload))
         case TracedFunction():
-            text, saved = traced_text(*_fastest_cut(op.for_target(target_of(target)), found))
+            text, saved = traced_text(*_fastest_cut(op.for_target(devices.described(target)), found))
         case TracedKernel():
             text, saved = traced_text(
                 op.traced, {k.workload.key: Tuned(k.record, k.schedule, k.workload) for k in op.kernels}
@@ -135,14 +144,13 @@ def workload_text(tuned: Tuned) -> str:
     """The file of one workload."""
     workload, names = tuned.workload, _names()
     function = names.of(workload, workload.name)
-    program = named_kernels(tuned.schedule.program, names)
-    imports, kernels = kernel_texts([program])
+    kernels = file_kernels(tuned, names)
     launched = names.of((workload, "launched"), f"launch_{function}")
-    reserved = (*_RESERVED, *(k.name for k in program.kernels), launched)
+    reserved = (*_RESERVED, *kernels.names, launched)
     parts = [
-        *kernels,
+        *kernels.functions,
         CHECK,
-        launcher(launched, workload, tuned.record.workload, program, reserved),
+        launcher(launched, workload, tuned.record.workload, kernels, reserved),
         entry(function, launched, workload, reserved),
         reference("_reference", workload),
         RANDOM,
@@ -151,7 +159,7 @@ def workload_text(tuned: Tuned) -> str:
         first_call_text(function, launched, _compared(len(workload.outputs))),
         main_text(function, workload.label, _tuned_text([tuned], tuned.record.measurement.latency_s)),
     ]
-    return _file(_head(f"{workload.label}: {_count(len(program.kernels))}", [tuned]), imports, parts)
+    return _file(_head(f"{workload.label}: {_count([tuned])}", [tuned]), kernels.imports, parts)
 
 
 def traced_text(traced: TracedFunction, found: Mapping[str, Tuned]) -> tuple[str, dict[str, torch.Tensor]]:
@@ -159,16 +167,16 @@ def traced_text(traced: TracedFunction, found: Mapping[str, Tuned]) -> tuple[str
     kernels = [found[w.key] for w in traced.workloads]
     names = _names()
     function = names.of(traced, traced.name)
-    by_key = {w.key: named_kernels(found[w.key].schedule.program, names) for w in traced.workloads}
-    programs = list(by_key.values())
+    by_key = {w.key: file_kernels(found[w.key], names) for w in traced.workloads}
     ways: dict[Call, Workload] = {}
     for w in traced.launched:
         ways.setdefault(call_of(w), w)
     launchers = {way: names.of(way, w.name) for way, w in ways.items()}
     launched = names.of((traced, "launched"), f"launch_{function}")
-    called = [k.name for p in programs for k in p.kernels]
+    called = [name for each in by_key.values() for name in each.names]
     whole = TracedText(traced, function, launchers, (*_RESERVED, *called, *launchers.values(), launched))
-    imports, functions = kernel_texts(programs)
+    imports = dict.fromkeys(line for each in by_key.values() for line in each.imports)
+    functions = dict.fromkeys(text for each in by_key.values() for text in each.functions)
     parts = [
         *functions,
         CHECK,
@@ -188,9 +196,9 @@ def traced_text(traced: TracedFunction, found: Mapping[str, Tuned]) -> tuple[str
             function, traced.name, _tuned_text(kernels, traced.latency_s({k: t.record for k, t in found.items()}))
         ),
     ]
-    title = f"{traced.label}: {_count(sum(len(p.kernels) for p in programs))}"
+    title = f"{traced.label}: {_count(kernels)}"
     left = [f"left to PyTorch: {text}" for text in traced.left_to_pytorch]
-    return _file(_head(title, kernels, left), imports, parts), whole.saved
+    return _file(_head(title, kernels, left), list(imports), parts), whole.saved
 
 
 def _compared(outputs: int) -> list[str]:
@@ -208,19 +216,20 @@ def _names() -> Identifiers:
     return names
 
 
-def _count(kernels: int) -> str:
-    return "one Triton kernel" if kernels == 1 else f"{kernels} Triton kernels"
+def _count(kernels: Iterable[Tuned]) -> str:
+    """`one Triton kernel`, `3 Triton kernels and one CUDA kernel`."""
+    counts: Counter[str] = Counter()
+    for tuned in kernels:
+        counts[_LANGUAGES[tuned.record.backend]] += len(tuned.schedule.program.kernels)
+    return " and ".join(f"one {name} kernel" if n == 1 else f"{n} {name} kernels" for name, n in counts.items())
 
 
 def _head(title: str, kernels: Sequence[Tuned], remarks: Iterable[str] = ()) -> str:
-    gluon = any(is_gluon(kernel) for tuned in kernels for kernel in tuned.schedule.program.kernels)
-    alone = "without a GPU, that needs TRITON_INTERPRET=1"
-    where = "Gluon has no interpreter, so that needs the GPU" if gluon else alone
     lines = [
         f"{title}, by autosched.",
         "",
-        "Needs PyTorch and Triton 3.6 to 3.9. Before its first call it compares its results with PyTorch's in float64.",
-        f"Run as a script, it does that too, and times itself; {where}.",
+        f"Needs {_needs(kernels)}. Before its first call it compares its results with PyTorch's in float64.",
+        f"Run as a script, it does that too, and times itself; {_where(kernels)}.",
         *remarks,
     ]
     for tuned in kernels:
@@ -234,6 +243,20 @@ def _head(title: str, kernels: Sequence[Tuned], remarks: Iterable[str] = ()) -> 
         )
         lines += ["", tuned.schedule.one_line, *to_text(tuned.schedule.program).splitlines()]
     return "\n".join(f"# {line}".rstrip() for line in lines)
+
+
+def _needs(kernels: Sequence[Tuned]) -> str:
+    needed = ["PyTorch", *dict.fromkeys(_NEEDED[t.record.backend] for t in kernels)]
+    return ", ".join(needed[:-1]) + f" and {needed[-1]}"
+
+
+def _where(kernels: Sequence[Tuned]) -> str:
+    """What running the file needs where there is no GPU."""
+    if any(t.record.backend == "cuda" for t in kernels):
+        return "CUDA has no interpreter, so that needs the GPU"
+    gluon = any(is_gluon(kernel) for tuned in kernels for kernel in tuned.schedule.program.kernels)
+    alone = "without a GPU, that needs TRITON_INTERPRET=1"
+    return "Gluon has no interpreter, so that needs the GPU" if gluon else alone
 
 
 def _tuned_text(kernels: Sequence[Tuned], seconds: float) -> str:

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autosched import backends
 from autosched.backends import spaces
 from autosched.backends.printing.scope import Identifiers
-from autosched.backends.triton.source import print_module
 from autosched.machine import devices
 from autosched.machine.timing import Policy
 from autosched.replaying.arguments import check_policy, check_workload
 from autosched.replaying.replay import find_best, log_paths
-from search_spaces import InputError, Schedule, Target, TileProgram, Workload, target_named
-from search_spaces.devices.target import GPUS
+from autosched.standalone.cuda_kernels import CudaKernels
+from autosched.standalone.file_kernels import FileKernels
+from autosched.standalone.triton_kernels import TritonKernels
+from search_spaces import InputError, Schedule, Target, Workload
 from tuning_logs import TuningRecord
 
-# How `print_module` sets its parts apart: comment and imports, then functions.
-_BETWEEN = "\n\n\n"
+# Backends whose kernels run without autosched.
+_ALONE = ("triton", "cuda")
+_EXPECTED = " or ".join(map(repr, _ALONE))
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,10 @@ class Tuned:
     workload: Workload
 
     def __post_init__(self) -> None:
-        if self.record.backend != "triton":
+        if self.record.backend not in _ALONE:
             raise InputError(
                 f"{self.workload.label}: the kernel for {self.record.target.device} was made by the backend "
-                f"{self.record.backend!r}, whose code needs autosched to run; expected one by 'triton', for a GPU, "
+                f"{self.record.backend!r}, whose code needs autosched to run; expected one by {_EXPECTED}, for a GPU, "
                 'such as target="h200"'
             )
 
@@ -54,9 +54,9 @@ def look_up(
     """
     check_workload(op)
     check_policy(policy)
-    device = target_of(target)
+    device = devices.described(target)
     makers = [backend.name for backend in backends.for_target(device)]
-    if "triton" not in makers:
+    if not any(name in _ALONE for name in makers):
         raise InputError(
             f"{op.label}: kernels for {device.label} are made by the backend {', '.join(map(repr, makers))}, whose "
             "code needs autosched to run; expected a GPU: tune first there, with autosched.tune(…, trials=100), then "
@@ -66,28 +66,9 @@ def look_up(
     return Tuned(record, spaces.build(record.workload, record.target).bind(record.schedule), op)
 
 
-def target_of(target: str | Target | None) -> Target:
-    if isinstance(target, Target) and target.kind == "gpu":
-        return target
-    if isinstance(target, str) and target.lower() in GPUS:
-        return target_named(target)
-    return devices.resolve(target)
-
-
-def named_kernels(program: TileProgram, names: Identifiers) -> TileProgram:
-    """The program with names of their own, in the file, for its kernels: `matmul` becomes `matmul_kernel`."""
-    kernels = tuple(
-        dataclasses.replace(k, name=names.of((program, k.name), f"{k.name}_kernel")) for k in program.kernels
-    )
-    return dataclasses.replace(program, kernels=kernels)
-
-
-def kernel_texts(programs: Sequence[TileProgram]) -> tuple[list[str], list[str]]:
-    """Import lines, and functions: the kernels of the programs and what they call, each once."""
-    imports: dict[str, None] = {}
-    functions: dict[str, None] = {}
-    for program in programs:
-        head, *parts = print_module(program, "").rstrip("\n").split(_BETWEEN)
-        imports |= dict.fromkeys(line for line in head.splitlines() if line and not line.startswith("#"))
-        functions |= dict.fromkeys(parts)
-    return list(imports), list(functions)
+def file_kernels(tuned: Tuned, names: Identifiers) -> FileKernels:
+    """Its kernels as a file has them, under names of their own."""
+    program, record = tuned.schedule.program, tuned.record
+    if record.backend == "cuda":
+        return CudaKernels.named(program, record.target, names)
+    return TritonKernels.named(program, names)

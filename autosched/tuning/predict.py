@@ -22,7 +22,7 @@ from autosched.replaying.prediction_file import PredictionFile
 from autosched.replaying.predictions import Prediction, Predictions
 from autosched.strategies.strategy import Family, family_of
 from autosched.tracing import Traced
-from autosched.tuning.learning import Errors, basis_text, lessons
+from autosched.tuning.learning import MOST_HELD_OUT, Errors, basis_text, lessons
 from autosched.tuning.tuner import of_all_workloads
 from cost_models.corrected_estimate import CorrectedEstimate
 from search_spaces import InputError, Schedule, SearchSpace, Target, Workload
@@ -152,7 +152,7 @@ def ranked(space: SearchSpace, logs: Sequence[Path], policy: Policy, count: int,
     schedules = proposed(space, model, taught.records, known, seed)
     if not schedules:
         raise InputError(f"every schedule of {op.label} on {target.label} is measured in {logs[0]}: replay the best")
-    errors = Errors.of(model.held_out(space, taught.records, taught.resemble))
+    errors = Errors.of(model.held_out(space, taught.records, taught.resemble, MOST_HELD_OUT))
     predicted = model.latencies_s(space, schedules)
     fast_first = [(schedules[n], float(predicted[n])) for n in np.argsort(predicted, kind="stable")]
     compiled = _compiled(_varied(fast_first), target, errors, count)

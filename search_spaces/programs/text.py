@@ -51,6 +51,7 @@ def _launch_text(launch: Launch) -> str:
     text += f", cluster {launch.num_ctas}" if launch.num_ctas > 1 else ""
     text += f", {launch.producer_warps} more to load" if launch.producer_warps else ""
     text += ", dots overlapped" if launch.overlapped else ""
+    text += ", launched ahead" if launch.dependent else ""
     return text + (f", registers ≤ {launch.max_registers}" if launch.max_registers else "")
 
 

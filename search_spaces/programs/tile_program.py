@@ -70,7 +70,8 @@ class Launch:
     GPU: `num_warps`, `num_stages` (default pipeline depth), `num_ctas` (cluster size), `max_registers` (0: no cap),
     `producer_warps` (warps beside `num_warps` that do nothing but bring operands; 0: the compiler interleaves that);
     with them, `alternating` halves of the warps compute every other tile, instead of half of every tile, or where dots
-    follow on dots, issue theirs in turn; `overlapped`: dots run while what follows on the last ones is computed.
+    follow on dots, issue theirs in turn; `overlapped`: dots run while what follows on the last ones is computed;
+    `dependent`: the kernel is launched before the one before it has ended, and waits for that first of all.
     CPU: `lanes` (elements per vector), `vectors` (vectors per step of an element-wise loop), `prefetch_bytes` (how far
     ahead of such a loop its operands are brought into the caches).
     """
@@ -82,6 +83,7 @@ class Launch:
     producer_warps: int = 0
     alternating: bool = False
     overlapped: bool = False
+    dependent: bool = False
     lanes: int = 1
     vectors: int = 1
     prefetch_bytes: int = 0

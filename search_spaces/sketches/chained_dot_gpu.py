@@ -26,6 +26,8 @@ from search_spaces.sketches.chains.chain_program import ChainProgram
 from search_spaces.sketches.chains.chain_rules import DECIDED_FIRST, chain_rules
 from search_spaces.sketches.chains.chain_tiles import ChainTile
 from search_spaces.sketches.chains.shared_walk import joining, store_parts, workspaces
+from search_spaces.sketches.chains.walked_positions import integral_differences
+from search_spaces.sketches.points.rounding_in_pairs import rounding_in_pairs
 from search_spaces.structure.chain import Chain
 from search_spaces.structure.chains import chain_of
 from search_spaces.workloads.names import Names
@@ -42,13 +44,14 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
         Sketch(
             "chained_dot_gpu",
             tuple(knobs.values()),
-            lambda values: _lower(chain, target, values),
+            lambda values: rounding_in_pairs(integral_differences(_lower(chain, target, values)), target),
             tuple(x for x in knobs if x not in ("order", "group")),
             chain_rules(chain, target, knobs),
             chain_seeds(chain, target, knobs),
             remarks=descriptor_remarks(chain.workload, (), target),
             depth_knob="stages",
             decided_first=DECIDED_FIRST,
+            added=(("join", "after"),),
         ),
     )
 

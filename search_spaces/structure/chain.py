@@ -112,6 +112,11 @@ class Chain:
         return None
 
     @property
+    def has_several(self) -> bool:
+        """Whether an iteration makes or adds several products, as those of gradients do, whose sums take registers."""
+        return len(self.inner) > 1 or len(self.carried) > 1
+
+    @property
     def points(self) -> tuple[str, ...]:
         """The outputs that have walked axes."""
         stages = {s.name: s for s in self.workload.stages}

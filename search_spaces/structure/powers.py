@@ -24,7 +24,9 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
+from search_spaces.structure.intervals import interval
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Literal, Position, call, mul, sub
 from search_spaces.workloads.expressions.walking import accesses, gathers, rewritten
 from search_spaces.workloads.stages import Stage
@@ -44,6 +46,35 @@ class _Maximum:
     factor: float
 
 
+@dataclass(frozen=True)
+class _Values:
+    """What is computed in a stage of these `extents`, of these products."""
+
+    products: Collection[str]
+    extents: Mapping[str, int]
+
+    def is_moderate(self, e: Expression) -> bool:
+        """Whether a value is made of the products and of numbers that are no masks, where it is not masked."""
+        match e:
+            case Literal(value):
+                return value == -math.inf or abs(value) < _MODERATE
+            case Access(tensor):
+                return tensor in self.products
+            case Position():
+                return True
+            case Apply("where", (_, a, b)):
+                return self.is_moderate(a) and self.is_moderate(b)
+            case Apply("exp" | "exp2" | "div" | "pow", (*_, last)):
+                if isinstance(last, Literal):
+                    return self.is_moderate(e.arguments[0])
+                within = interval(e, self.extents)
+                return within is not None and max(map(abs, within)) < _MODERATE
+            case Apply(_, arguments):
+                return all(map(self.is_moderate, arguments))
+            case _:
+                return False
+
+
 def in_powers_of_two(stages: Sequence[Stage], products: Collection[str]) -> tuple[tuple[Stage, ...], float]:
     """The stages with maxima of unscaled values of these products, and with powers of two of what is relative to them;
     and the largest factor of an exponent."""
@@ -51,14 +82,15 @@ def in_powers_of_two(stages: Sequence[Stage], products: Collection[str]) -> tupl
     made_here = {s.name for s in stages}
     kept: list[Stage] = []
     for stage in stages:
-        if stage.reduction and stage.reduction.operator == "max" and _is_moderate(stage.expression, products):
+        values = _Values(products, stage.extents)
+        if stage.reduction and stage.reduction.operator == "max" and values.is_moderate(stage.expression):
             unscaled, factor = _unscaled(stage.expression)
             maxima[stage.name] = _Maximum(stage.expression, unscaled, factor)
             kept.append(replace(stage, expression=unscaled))
             continue
         made = rewritten(stage.expression, lambda e: _power(e, maxima))
         if stage.reduction:
-            made = rewritten(made, lambda e: _read_power(e, products, made_here))
+            made = rewritten(made, partial(_read_power, values=values, stages=made_here))
         made = rewritten(made, lambda e: _scaled(e, maxima))
         kept.append(replace(stage, expression=made))
     return tuple(kept), max((m.factor * _LOG2_E for m in maxima.values()), default=1.0)
@@ -88,25 +120,25 @@ def _power(e: Expression, maxima: Mapping[str, _Maximum]) -> Expression | None:
             return None
 
 
-def _read_power(e: Expression, products: Collection[str], stages: Collection[str]) -> Expression | None:
+def _read_power(e: Expression, values: _Values, stages: Collection[str]) -> Expression | None:
     """Of what is relative to numbers that are read and to nothing of these stages."""
     match e:
         case Apply("exp", (Apply("sub", (value, relative)),)):
             computed = any(a.tensor in stages for a in accesses(relative))
-            read = any(a.tensor in products for a in accesses(value))
-            return _about(value, relative, products) if read and not computed else None
+            read = any(a.tensor in values.products for a in accesses(value))
+            return _about(value, relative, values) if read and not computed else None
         case _:
             return None
 
 
-def _about(value: Expression, relative: Expression, products: Collection[str]) -> Expression:
+def _about(value: Expression, relative: Expression, values: _Values) -> Expression:
     """exp(value - relative), which a mask by position makes 0 whatever it is relative to."""
     unscaled, factor = _unscaled(value)
     match unscaled:
         case Apply("where", (condition, a, b)) if not (accesses(condition) or gathers(condition)) and _NEVER in (a, b):
             scaled = [x if x == _NEVER or factor == 1.0 else mul(x, Literal(factor)) for x in (a, b)]
-            return call("where", condition, *(_ZERO if x == _NEVER else _about(x, relative, products) for x in scaled))
-    if not _is_moderate(value, products):
+            return call("where", condition, *(_ZERO if x == _NEVER else _about(x, relative, values) for x in scaled))
+    if not values.is_moderate(value):
         return call("exp", sub(value, relative))
     return call("exp2_normal", sub(mul(unscaled, Literal(factor * _LOG2_E)), mul(relative, Literal(_LOG2_E))))
 
@@ -139,22 +171,3 @@ def _unscaled(e: Expression) -> tuple[Expression, float]:
             return call("where", condition, Literal(value), inner), factor
         case _:
             return e, 1.0
-
-
-def _is_moderate(e: Expression, products: Collection[str]) -> bool:
-    """Whether a value is made of these products and of numbers that are no masks, where it is not masked."""
-    match e:
-        case Literal(value):
-            return value == -math.inf or abs(value) < _MODERATE
-        case Access(tensor):
-            return tensor in products
-        case Position():
-            return True
-        case Apply("where", (_, a, b)):
-            return _is_moderate(a, products) and _is_moderate(b, products)
-        case Apply("exp" | "exp2" | "div" | "pow"):
-            return False if not isinstance(e.arguments[-1], Literal) else _is_moderate(e.arguments[0], products)
-        case Apply(_, arguments):
-            return all(_is_moderate(a, products) for a in arguments)
-        case _:
-            return False

@@ -6,6 +6,7 @@ The text is a pure function of the kernel and the target's compute capability. H
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
@@ -17,12 +18,12 @@ from autosched.backends.cuda.language.index import Indexing
 from autosched.backends.cuda.language.loops import first_and_end
 from autosched.backends.cuda.language.operators import converted
 from autosched.backends.cuda.language.scope import RESERVED, call, cpp_identifiers, open_braces
-from autosched.backends.cuda.language.types import constant, held_dtype, memory_type
+from autosched.backends.cuda.language.types import constant, element_bytes, held_dtype, memory_type
 from autosched.backends.cuda.memory.assignment import assigned
 from autosched.backends.cuda.memory.moves import MemoryPrinter
 from autosched.backends.cuda.memory.places import Places
 from autosched.backends.cuda.registers.exchange import Exchange
-from autosched.backends.cuda.registers.layouts import Layout
+from autosched.backends.cuda.registers.layouts import Layout, registers
 from autosched.backends.cuda.registers.positions import Positions
 from autosched.backends.cuda.registers.rearrange import Rearranging
 from autosched.backends.cuda.registers.reduce import Folds
@@ -61,6 +62,10 @@ from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.workloads.dtypes import is_integer
 
 _REGISTERS = 64 * 1024
+# What a thread has on its way from memory at once, where a loop brings less each time; a few hundred threads of a
+# multiprocessor then cover the product of its bandwidth and its latency.
+_IN_FLIGHT_BYTES = 128
+_MOST_UNROLLED = 8
 
 
 def function_name(kernel: Kernel) -> str:
@@ -137,10 +142,10 @@ class KernelPrinter:
         self.tiles = Tiles(layouts, _local(kernel.body), self.identifiers, self.block)
         self.positions = Positions(self.indexing, self.tiles, self.identifiers, self.block, self.warps)
         self.places = Places(self.positions)
-        self.shared = SharedMemory()
-        self.exchange = Exchange(self.tiles, self.positions, self.shared, self.block)
-        self.folds = Folds(self.tiles, self.positions, self.shared, self.block, self.warps)
-        self._scans = Scans(self.tiles, self.positions, self.shared, self.block, self.warps)
+        self.shared = SharedMemory(self.block)
+        self.exchange = Exchange(self.tiles, self.positions, self.shared)
+        self.folds = Folds(self.tiles, self.positions, self.shared, self.warps)
+        self._scans = Scans(self.tiles, self.positions, self.shared, self.warps)
         self._rearranging = Rearranging(self.tiles, self.positions, self.exchange)
         self._memory = MemoryPrinter(
             program,
@@ -157,6 +162,8 @@ class KernelPrinter:
     def text(self) -> str:
         """The function. Print nothing else with this printer."""
         print_grid(self.kernel.grid, self.indexing, self.root, self.block)
+        if self.kernel.grid.walked:
+            self.shared.forget()
         self.body(self.kernel.body)
         return self.function(["const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;"])
 
@@ -289,11 +296,22 @@ class KernelPrinter:
             return
         first, end = self.iterations(s)
         variable = self.indexing.variable(s.variable)
-        # Unrolled, what it does would be there several times over.
-        header = f"#pragma unroll 1\nfor (int {variable} = {first}; {variable} < {end}; ++{variable})"
+        header = f"#pragma unroll {self._unrolled(s)}\nfor (int {variable} = {first}; {variable} < {end}; ++{variable})"
         open_braces(self.block, header, s.variable)
+        self.shared.forget()
         self.body(s.body)
+        self.shared.forget()
         self.block.close()
+
+    def _unrolled(self, s: For) -> int:
+        """So many iterations at once that enough of what they load is on its way."""
+        loads = [t for t in s.body if isinstance(t, Load)]
+        held = (
+            math.prod(registers(self.tiles.layout(t.dst.name)[x]) for x in t.dst.axes) * element_bytes(t.dst.dtype)
+            for t in loads
+        )
+        brought = sum(held)
+        return max(1, min(s.extent, _IN_FLIGHT_BYTES // brought, _MOST_UNROLLED)) if brought else 1
 
     def iterations(self, s: For) -> tuple[str, str]:
         """The first iteration of a loop that a block makes, and the one behind the last."""
@@ -308,8 +326,10 @@ class KernelPrinter:
         self.block.close()
         if s.otherwise:
             open_braces(self.block, "else")
+            self.shared.forget()
             self.body(s.otherwise)
             self.block.close()
+        self.shared.forget()
 
 
 def _taken(program: TileProgram, kernel: Kernel) -> tuple[Buffer, ...]:

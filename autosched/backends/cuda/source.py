@@ -15,6 +15,7 @@ from search_spaces import Target, TileProgram
 from search_spaces.programs.statements import Dot, Map, Reduce, Scan, Store, produced, statements
 from search_spaces.programs.text import to_text
 from search_spaces.programs.tile_program import Kernel
+from search_spaces.workloads.dtypes import DTYPES
 
 
 def print_module(program: TileProgram, comment: str, target: Target) -> str:
@@ -72,12 +73,13 @@ def _functions(program: TileProgram, text: str, capability: int) -> list[str]:
     used |= {"cast"} if "rounded<" in text else set()
     stored = [s for s in body if isinstance(s, Store)]
     names = {b.dtype for b in program.buffers} | {t.dtype for s in maps for t in produced(s)}
+    names |= {name for name in DTYPES if f"rounded<{types.memory_type(name)}>" in text}
     for name in sorted(names):
         if why := types.why_not_converted(name, capability):
             raise CompileError(why)
     added = sorted({program.buffer(s.buffer).dtype for s in stored if s.atomic})
     return [
         *types.definitions(names, capability),
-        *functions.definitions(text, added, capability),
+        *functions.definitions(text, names, added, capability),
         *operators.functions(used, capability),
     ]

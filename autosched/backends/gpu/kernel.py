@@ -34,6 +34,7 @@ class CudaKernel:
     `arguments` names the buffers whose addresses are passed, in order; after them come the tensor `maps`. `programs`
     blocks (clusters of `num_ctas` blocks) are launched along x; `shared_bytes` is dynamic shared memory. After all of
     these come `hidden_parameters` pointers: the first to `scratch_bytes` of memory for each block, the others null.
+    A `dependent` kernel may be launched while the one before it runs, for which it waits itself.
     """
 
     name: str
@@ -45,6 +46,7 @@ class CudaKernel:
     scratch_bytes: int
     hidden_parameters: int
     maps: tuple[TensorMap, ...] = ()
+    dependent: bool = False
 
 
 def kernels_to_json(kernels: Sequence[CudaKernel]) -> str:

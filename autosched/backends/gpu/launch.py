@@ -215,15 +215,22 @@ def _launch_of(kernel: CudaKernel) -> Any:
     launch.blockDimX, launch.blockDimY, launch.blockDimZ = kernel.num_warps * WARP, 1, 1
     launch.sharedMemBytes = kernel.shared_bytes
     launch.hStream = driver.CUstream(0)
-    launch.numAttrs = 0
+    attributes = []
     if kernel.num_ctas > 1:
         cluster = driver.CUlaunchAttribute()
         cluster.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
         cluster.value.clusterDim.x = kernel.num_ctas
         cluster.value.clusterDim.y = 1
         cluster.value.clusterDim.z = 1
-        launch.attrs = [cluster]
-        launch.numAttrs = 1
+        attributes.append(cluster)
+    if kernel.dependent:
+        ahead = driver.CUlaunchAttribute()
+        ahead.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        ahead.value.programmaticStreamSerializationAllowed = 1
+        attributes.append(ahead)
+    if attributes:
+        launch.attrs = attributes
+    launch.numAttrs = len(attributes)
     return launch
 
 

@@ -92,7 +92,7 @@ class EncodedMaps:
         made, described = EncodedMap(), self._described
         status = self._encode(
             made.address,
-            int(_TYPES[described.dtype]),
+            data_type(described.dtype),
             self._rank,
             address,
             self._shape,
@@ -110,6 +110,11 @@ class EncodedMaps:
             words = (ctypes.c_uint64 * 2).from_address(made.address)
             words[_WRONG_WORD] &= ~_WRONG_BIT
         return made
+
+
+def data_type(name: str) -> int:
+    """The driver's CUtensorMapDataType of elements of that type, by number."""
+    return int(_TYPES[name])
 
 
 def _function(name: str) -> Any:

@@ -55,6 +55,7 @@ class TritonBackend:
                     programs=kernel.grid.programs,
                     num_warps=compiled.num_warps,
                     num_ctas=kernel.launch.num_ctas,
+                    dependent=kernel.launch.dependent,
                     shared_bytes=compiled.shared_bytes,
                     scratch_bytes=compiled.scratch_bytes,
                     hidden_parameters=compiled.hidden_parameters,

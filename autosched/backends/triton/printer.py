@@ -51,6 +51,12 @@ def function_name(kernel: Kernel) -> str:
     return identifier(kernel.name)
 
 
+def followed_ahead(program: TileProgram, kernel: Kernel) -> bool:
+    """Whether the next kernel is launched while this one runs."""
+    after = program.kernels[program.kernels.index(kernel) + 1 :]
+    return bool(after) and after[0].launch.dependent
+
+
 class KernelPrinter:
     """Prints one kernel. Who says more than its statements do writes into `block`, by names of `own`."""
 
@@ -77,6 +83,10 @@ class KernelPrinter:
         self._combining: list[str] = []
 
     def text(self) -> str:
+        if self._kernel.launch.dependent:
+            self.root.definitions.append("tl.extra.cuda.gdc_wait()")
+        if followed_ahead(self._program, self._kernel):
+            self.root.definitions.append("tl.extra.cuda.gdc_launch_dependents()")
         print_grid(self._kernel, self.indexing, self.root, self.block)
         self._print_body(self._kernel.body)
         signature = f"def {function_name(self._kernel)}({', '.join(self.parameters.names)}):"

@@ -26,7 +26,8 @@ from autosched.tracing.capture.closed_over import named_by_user
 from autosched.tracing.capture.decomposing import has_gradient_operators, one_sided
 from autosched.tracing.capture.fused_functions import TakenApart
 from autosched.tracing.capture.graph_rewriting import read_from_their_memory, without_tokens
-from autosched.tracing.capture.recomputing import fold_products, recompute_points
+from autosched.tracing.capture.product_folding import fold_products, fold_repeats
+from autosched.tracing.capture.recomputing import recompute_points
 from autosched.tracing.capture.scans import scans_kept
 from autosched.tracing.capture.structure import Structure, flattened
 from autosched.tracing.capture.user_lines import why_not_captured
@@ -129,6 +130,7 @@ def trace_with_gradient(
             raise InputError(f"{name} cannot be captured with its gradient{why_not_captured(error)}") from error
     without_tokens(joint.graph)
     fold_products(joint.graph)
+    fold_repeats(joint.graph)
     wanted = recompute_points(joint.graph)
     results = len(_output(joint)) - len(inputs)
     forward, backward = _partitioned(joint, results, wanted)

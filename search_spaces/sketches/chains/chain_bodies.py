@@ -53,7 +53,7 @@ def by_walk(program: ChainProgram) -> list[Statement]:
 
 def _boundaries_first(parts: Sequence[WalkPart]) -> tuple[WalkPart, ...]:
     """The parts, the last boundary first, and what needs no mask last."""
-    return (*(p for p in parts[::-1] if not p.known), *(p for p in parts if p.known))
+    return (*(p for p in parts[::-1] if not p.between), *(p for p in parts if p.between))
 
 
 def at_once(program: ChainProgram) -> list[Statement]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from search_spaces.devices.descriptors import why_not_describable, why_not_storable
-from search_spaces.devices.target import Target
+from search_spaces.devices.target import HOPPER, Target
 from search_spaces.errors import UnmatchedError
 from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest, padded
 from search_spaces.sketches.chains.specialized_walks import is_specialized, specialized_seeds
@@ -43,6 +43,13 @@ _STARTS = {
     128: ((128, 64, 4, 2), (64, 64, 4, 3), (128, 128, 8, 2), (64, 64, 4, 2), (128, 64, 8, 3), (64, 128, 4, 2)),
     256: ((128, 64, 8, 2), (64, 64, 4, 2), (64, 32, 4, 2), (128, 32, 8, 2)),
 }
+# Of several products, as gradients have: where two programs share a multiprocessor, one computes while dots of the
+# other run. (An H200, 2048 rows and columns.)
+_SEVERAL_STARTS = {
+    64: ((64, 64, 4, 3), (64, 64, 4, 2), (64, 128, 4, 2), (128, 64, 8, 3), (128, 64, 4, 3)),
+    128: ((64, 64, 4, 2), (128, 64, 8, 2), (128, 64, 8, 3)),
+    256: ((64, 64, 8, 2), (64, 32, 8, 2), (128, 32, 8, 2)),
+}
 
 
 def chain_knobs(chain: Chain, target: Target) -> dict[str, Knob]:
@@ -75,6 +82,7 @@ def chain_knobs(chain: Chain, target: Target) -> dict[str, Knob]:
         Choice("grid", ("tiles", "persistent"), ordered=False),
         Choice("per_sm", (1, 2, 3, 4)),
         Choice("split", tuple(s for s in _SPLITS if s == 1 or (shared and s * _LEAST_PART <= points))),
+        Choice("join", ("after", "ahead") if shared and target.capability >= HOPPER else ("after",), ordered=False),
         Choice("rows_load", _addressing(chain, chain.row_tensors, target)),
         Choice("walked_load", _addressing(chain, chain.walked_tensors, target)),
         Choice("store", _store_addressing(chain, target)),
@@ -144,10 +152,12 @@ def chain_seeds(chain: Chain, target: Target, knobs: Mapping[str, Knob]) -> tupl
     """Tiles that fill the dot units while registers hold what is folded; of few rows, walks shared by programs."""
     longest = max((padded(x.extent) for x in chain.depths), default=64)
     few = chain.m.extent <= _FEW_ROWS
-    starts = _FEW_STARTS if few else next(s for size, s in _STARTS.items() if min(longest, _LONGEST) <= size)
+    by_size = _SEVERAL_STARTS if chain.has_several else _STARTS
+    starts = _FEW_STARTS if few else next(s for size, s in by_size.items() if min(longest, _LONGEST) <= size)
     if chain.why_at_once:
         starts = _AT_ONCE_STARTS
-    seeds = [] if few or chain.why_at_once else list(specialized_seeds(chain, knobs))
+    specialized = [] if few or chain.why_at_once else list(specialized_seeds(chain, knobs))
+    seeds: list[Values] = []
     for descriptors in (True, False) if "descriptor" in knobs["walked_load"].values else (False,):
         for m, c, warps, stages in starts if "e" not in knobs else _CUT_STARTS:
             values: dict[str, KnobValue] = {name: k.values[0] for name, k in knobs.items()}
@@ -163,9 +173,9 @@ def chain_seeds(chain: Chain, target: Target, knobs: Mapping[str, Knob]) -> tupl
             for name in ("rows_load", "walked_load", "store"):
                 values[name] = knobs[name].values[-1] if descriptors else "pointer"
             if values["split"] != 1:
-                values["store"] = "pointer"
+                values |= {"store": "pointer", "join": knobs["join"].values[-1]}
             seeds.append(Values(values))
-    return tuple(seeds)
+    return (*seeds, *specialized) if chain.has_several else (*specialized, *seeds)
 
 
 def _wanted_parts(chain: Chain, target: Target, values: Values) -> float:

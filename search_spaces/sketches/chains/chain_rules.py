@@ -17,8 +17,8 @@ from search_spaces.structure.chain import Chain
 _PROGRAMS_PER_SM = 8
 # The order in which knobs are decided: from the tiles outward.
 DECIDED_FIRST = (
-    *("m", "c", "e", "d", "warps", "split", "grid", "per_sm", "order", "group", "rows_load", "walked_load", "store"),
-    *("specialize", "overlap", "max_registers", "stages"),
+    *("m", "c", "e", "d", "warps", "split", "join", "grid", "per_sm", "order", "group", "rows_load", "walked_load"),
+    *("store", "specialize", "overlap", "max_registers", "stages"),
 )
 
 
@@ -31,6 +31,7 @@ def chain_rules(chain: Chain, target: Target, knobs: Mapping[str, Knob]) -> tupl
         Rule(("m", "c", "split"), rules.why_not_split),
         Rule(("split", "group"), _why_not_in_turn),
         Rule(("split", "store"), _why_not_stored),
+        Rule(("split", "join"), _why_not_joined),
         *specialization_rules(),
     )
 
@@ -70,6 +71,10 @@ def _why_not_in_turn(values: Values) -> str | None:
 
 def _why_not_stored(values: Values) -> str | None:
     return "parts of a walk are stored by pointers" if values["split"] != 1 and values["store"] != "pointer" else None
+
+
+def _why_not_joined(values: Values) -> str | None:
+    return "join=ahead is of walks that programs share" if values["split"] == 1 and values["join"] != "after" else None
 
 
 def _why_not_walked(values: Values) -> str | None:

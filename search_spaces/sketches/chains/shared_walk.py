@@ -83,4 +83,5 @@ def joining(chain: Chain, values: Values) -> Kernel:
         loads.append(Load(part, _workspace(chain, fold, splits).name, place))
         parts[fold.name] = part
     statements = (*loads, *program.folds.join(parts, running, "s"), *finished(program))
-    return Kernel(f"{chain.workload.name}_join", tile.grid(1), statements, Launch(num_warps=_WARPS))
+    launch = Launch(num_warps=_WARPS, dependent=values["join"] == "ahead")
+    return Kernel(f"{chain.workload.name}_join", tile.grid(1), statements, launch)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from search_spaces.devices.target import Target
-from search_spaces.devices.warps import GROUP_ROWS, WARP_GROUP
+from search_spaces.devices.warps import GROUP_ROWS, WARP, WARP_GROUP
 from search_spaces.schedules.knobs import Knob, KnobValue, Values, nearest
 from search_spaces.schedules.rules import Rule
 from search_spaces.sketches.dots.specialization import CAPABILITY, MAX_COLUMNS
@@ -59,21 +59,13 @@ _STARTS: dict[int, tuple[_Start, ...]] = {
     ),
     256: (_Start(64, "cooperative", False, store="pointer"), _Start(64, "pingpong", True, store="pointer")),
 }
-# Of several inner or several carried products, as gradients have, whose sums leave fewer registers for points.
+# Of several products, as gradients have. (An H200, 2048 rows and columns.)
 _SEVERAL_STARTS: dict[int, tuple[_Start, ...]] = {
-    64: (
-        _Start(64, "cooperative", False, grid="persistent"),
-        _Start(64, "pingpong", True, grid="persistent"),
-        _Start(64, "cooperative", True),
-        _Start(128, "cooperative", False),
-    ),
-    128: (
-        _Start(32, "cooperative", False, stages=3),
-        _Start(64, "cooperative", False),
-        _Start(64, "pingpong", False, grid="persistent"),
-        _Start(32, "cooperative", True, stages=3),
-    ),
+    64: (_Start(128, "pingpong", False), _Start(64, "cooperative", False)),
+    128: (_Start(64, "cooperative", False), _Start(64, "pingpong", False)),
 }
+# Registers of sums that leave enough for what is computed of points.
+_MOST_SUMS = 160
 
 
 def is_specialized(chain: Chain, target: Target) -> bool:
@@ -107,13 +99,22 @@ def specialized_seeds(chain: Chain, knobs: Mapping[str, Knob]) -> Iterator[Value
     if len(knobs["specialize"].values) == 1 or "descriptor" not in knobs["walked_load"].values:
         return
     longest = max(x.extent for x in chain.depths)
-    several = len(chain.inner) > 1 or len(chain.carried) > 1
-    for start in next((s for n, s in (_SEVERAL_STARTS if several else _STARTS).items() if longest <= n), ()):
+    starts = _SEVERAL_STARTS if chain.has_several else _STARTS
+    for start in next((s for n, s in starts.items() if longest <= n), ()):
         values: dict[str, KnobValue] = {name: k.values[0] for name, k in knobs.items()}
         values |= {name: knobs[name].values[-1] for name in ("d", "order", "rows_load", "walked_load")}
         values |= {"m": nearest(knobs["m"], _ROWS), "group": nearest(knobs["group"], 8), "warps": 2 * WARP_GROUP}
-        values |= {**dataclasses.asdict(start), "c": nearest(knobs["c"], start.c)}
+        width = _width(chain, start.c) if chain.has_several else start.c
+        values |= {**dataclasses.asdict(start), "c": nearest(knobs["c"], width)}
         yield Values(values)
+
+
+def _width(chain: Chain, width: int) -> int:
+    """So many columns, or fewer that leave registers."""
+    carried = sum(x.extent for p in chain.carried.values() for x in p.carried)
+    while width > _DEPTH and GROUP_ROWS * (width * len(chain.inner) + carried) // (WARP_GROUP * WARP) > _MOST_SUMS:
+        width //= 2
+    return width
 
 
 def _why_not_overlapped(values: Values) -> str | None:

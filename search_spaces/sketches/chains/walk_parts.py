@@ -31,12 +31,14 @@ class WalkPart:
     """The iterations of one loop: those within all of `until`, without those within all of a group of `since`.
 
     `known`: forms that are negative nowhere in their tiles. `reaches`: whether tiles may reach beyond the walked axis.
+    `between`: they lie between boundaries, and there may be none.
     """
 
     until: tuple[Bound, ...] = ()
     since: tuple[tuple[Bound, ...], ...] = ()
     known: frozenset[Affine] = frozenset()
     reaches: bool = False
+    between: bool = False
 
 
 @dataclass(frozen=True)
@@ -119,11 +121,22 @@ def parts_of(chain: Chain, mask: Mask, place: Mapping[str, Slice], variable: str
     if not known or not any(variable in dict(b.start.terms) for b in (*ending, *beginning)):
         return (WalkPart(reaches=not even),)
     before = (beginning,) if beginning else ()
-    parts = [WalkPart(until=beginning, reaches=not even)] if beginning else []
-    parts.append(WalkPart(until=ending, since=before, known=known))
+    parts = [WalkPart(until=beginning, known=_beside(lower[0], upper, place), reaches=not even)] if beginning else []
+    parts.append(WalkPart(until=ending, since=before, known=known, between=True))
     if ending:
-        parts.append(WalkPart(since=(*before, ending), reaches=not even))
+        far = _beside(upper[0], lower[:1], place) if len(upper) == 1 else frozenset()
+        parts.append(WalkPart(since=(*before, ending), known=far, reaches=not even))
     return tuple(parts)
+
+
+def _beside(form: Affine, others: Collection[Affine], place: Mapping[str, Slice]) -> frozenset[Affine]:
+    """Those of the others that are negative nowhere in a tile in which this form is somewhere.
+
+    A window of 512 is wider than a tile: where one of its ends is in a tile, the other is not.
+    """
+    spread = largest_at(form, place) - _smallest(form, place)
+    sums = {other: form + other - spread for other in others}
+    return frozenset(other for other, left in sums.items() if not left.terms and left.offset >= -1)
 
 
 def _smallest(form: Affine, place: Mapping[str, Slice]) -> Affine:

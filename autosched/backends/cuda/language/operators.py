@@ -8,7 +8,7 @@ from autosched.backends.cuda.language import formulas
 from autosched.backends.cuda.language.types import constant, held_dtype, memory_type
 from autosched.backends.formulas import FORMULAS
 from search_spaces.programs.statements import Map
-from search_spaces.workloads.dtypes import is_float, is_integer
+from search_spaces.workloads.dtypes import is_integer
 from search_spaces.workloads.expressions.operators import OPERATORS
 
 # The first compute capability with an instruction for the larger of two numbers that keeps NaN (PTX ISA, max).
@@ -137,6 +137,7 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
     "shift_left": ("shift_left",),
     "shift_right": ("shift_right",),
     "cast": ("rounded",),
+    "round_bfloat16": ("rounded",),
 }
 _FUNCTIONS: Mapping[str, str] = {
     "power_of_2": _POWER_OF_2,
@@ -178,6 +179,7 @@ _OF_FLOATS: Mapping[str, Callable[..., str]] = {
     "sin": lambda a: f"sinf({a})",
     "cos": lambda a: f"cosf({a})",
     "floor": lambda a: f"floorf({a})",
+    "round_bfloat16": lambda a: f"rounded<bfloat16>({a})",
     "lt": lambda a, b: f"{a} < {b} ? 1.0f : 0.0f",
     "le": lambda a, b: f"{a} <= {b} ? 1.0f : 0.0f",
     "eq": lambda a, b: f"{a} == {b} ? 1.0f : 0.0f",
@@ -254,11 +256,6 @@ def converted(text: str, source: str, wanted: str) -> str:
     if goal == "float32" and wanted != "float32":
         text = f"rounded<{memory_type(wanted)}>({text})"
     return text
-
-
-def rounds(source: str, wanted: str) -> bool:
-    """Whether `converted` rounds to a floating-point type that registers hold in a wider one."""
-    return source != wanted and wanted not in ("float32", "float64") and is_float(wanted)
 
 
 def mapped(s: Map, arguments: Sequence[tuple[str, str] | float | int]) -> str:

@@ -38,8 +38,9 @@ from search_spaces.programs.statements import (
 from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
 from search_spaces.programs.tiles import Tile
 
-# What memory is moved in at least (CUDA programming guide, "Device Memory Accesses").
-_SECTOR_BYTES = 32
+# Two sectors, which is what memory is moved in (CUDA programming guide, "Device Memory Accesses"). With less at
+# once, a warp's access takes as many turns as it has lines.
+_RUN_BYTES = 64
 
 
 def assigned(
@@ -140,8 +141,9 @@ class _Assignment:
         for tile, buffer, along in self._moves({t.name for t in members}):
             for axis, most in vectors(buffer, along, self._indexing).items():
                 weights[axis] = weights.get(axis, 0) + tile.elements * element_bytes(buffer.dtype)
-                if tile.elements == largest.elements:
-                    widths[axis] = max(widths.get(axis, 1), most)
+                if tile.elements == largest.elements and most > 1:
+                    # The widest elements in vectors; narrower ones are moved by less at once, but side by side.
+                    widths[axis] = min(widths.get(axis, most), most)
         # Among equals the last first.
         axes = largest.axes
         order = sorted(axes, key=lambda x: (-weights.get(x, 0), -axes.index(x)))
@@ -207,14 +209,13 @@ def _overlap(layout: Layout) -> bool:
 def moving_layout(
     tile: Tile, layout: Layout, buffer: Buffer, along: Sequence[Along], indexing: Indexing, warps: int
 ) -> Layout:
-    """The layout in which to move a tile to or from memory: its own, unless that would move less than a sector at once
-    where another moves more."""
+    """The layout in which to move a tile to or from memory: its own, unless another moves more at once."""
     own = {x: layout[x] for x in tile.axes}
     if tile.elements < WARP * warps:
         return own
     for axis, most in vectors(buffer, along, indexing).items():
         size = element_bytes(buffer.dtype)
-        wanted = min(_SECTOR_BYTES, tile.extent(axis) * size)
+        wanted = min(_RUN_BYTES, tile.extent(axis) * size)
         if _run(own[axis]) * size >= wanted:
             return own
         order = [axis, *(x for x in reversed(tile.axes) if x != axis)]

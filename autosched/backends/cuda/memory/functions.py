@@ -18,9 +18,44 @@ template <typename T, int count> union Vector {
     using Type = typename Words<sizeof(T) * count>::type;
     Type words;
     T at[count];
+    unsigned int pairs[sizeof(T) * count / 4 + 1];
     __device__ Vector() {}
 };
+template <int count, int apart, typename T, typename H>
+__device__ __forceinline__ void unpack(H* to, const Vector<T, count>& v) {
+    #pragma unroll
+    for (int i = 0; i < count; ++i) to[i * apart] = widened(v.at[i]);
+}
+template <int count, int apart, typename T, typename H>
+__device__ __forceinline__ void pack(const H* from, Vector<T, count>& v) {
+    #pragma unroll
+    for (int i = 0; i < count; ++i) narrowed(from[i * apart], v.at[i]);
+}
 """
+# Of bfloat16, which is the upper half of float32.
+_UNPACK_BFLOAT16 = """\
+template <int count, int apart>
+__device__ __forceinline__ void unpack(float* to, const Vector<bfloat16, count>& v) {
+    if constexpr (count == 1) to[0] = widened(v.at[0]);
+    #pragma unroll
+    for (int i = 0; i + 1 < count; i += 2) {
+        to[i * apart] = __uint_as_float(v.pairs[i / 2] << 16);
+        to[(i + 1) * apart] = __uint_as_float(v.pairs[i / 2] & 0xffff0000u);
+    }
+}
+"""
+# Two numbers by one instruction (PTX ISA, cvt: sm_80 and later).
+_PACK_PAIRS = """\
+template <int count, int apart>
+__device__ __forceinline__ void pack(const float* from, Vector<TYPE, count>& v) {
+    if constexpr (count == 1) narrowed(from[0], v.at[0]);
+    #pragma unroll
+    for (int i = 0; i + 1 < count; i += 2)
+        asm("cvt.rn.SHORTx2.f32 %0, %1, %2;" : "=r"(v.pairs[i / 2]) : "f"(from[(i + 1) * apart]), "f"(from[i * apart]));
+}
+"""
+_SHORT = {"float16": "f16", "bfloat16": "bf16"}
+_PAIRS_FROM = 80
 
 _LOAD = """\
 // Neighbours in memory to registers that are so far apart.
@@ -28,15 +63,15 @@ template <int count, int apart, typename T, typename H>
 __device__ __forceinline__ void load(H* to, const T* from) {
     Vector<T, count> v;
     v.words = *reinterpret_cast<const typename Vector<T, count>::Type*>(from);
-    #pragma unroll
-    for (int i = 0; i < count; ++i) to[i * apart] = widened(v.at[i]);
+    unpack<count, apart>(to, v);
 }
 template <int count, int apart, typename T, typename H>
 __device__ __forceinline__ void load(H* to, const T* from, bool inside, H otherwise) {
     Vector<T, count> v;
     if (inside) v.words = *reinterpret_cast<const typename Vector<T, count>::Type*>(from);
+    unpack<count, apart>(to, v);
     #pragma unroll
-    for (int i = 0; i < count; ++i) to[i * apart] = inside ? widened(v.at[i]) : otherwise;
+    for (int i = 0; i < count; ++i) to[i * apart] = inside ? to[i * apart] : otherwise;
 }
 """
 
@@ -46,15 +81,15 @@ template <int count, int apart, typename T, typename H>
 __device__ __forceinline__ void load_streaming(H* to, const T* from) {
     Vector<T, count> v;
     v.words = __ldcs(reinterpret_cast<const typename Vector<T, count>::Type*>(from));
-    #pragma unroll
-    for (int i = 0; i < count; ++i) to[i * apart] = widened(v.at[i]);
+    unpack<count, apart>(to, v);
 }
 template <int count, int apart, typename T, typename H>
 __device__ __forceinline__ void load_streaming(H* to, const T* from, bool inside, H otherwise) {
     Vector<T, count> v;
     if (inside) v.words = __ldcs(reinterpret_cast<const typename Vector<T, count>::Type*>(from));
+    unpack<count, apart>(to, v);
     #pragma unroll
-    for (int i = 0; i < count; ++i) to[i * apart] = inside ? widened(v.at[i]) : otherwise;
+    for (int i = 0; i < count; ++i) to[i * apart] = inside ? to[i * apart] : otherwise;
 }
 """
 
@@ -62,8 +97,7 @@ _STORE = """\
 template <int count, int apart, typename T, typename H>
 __device__ __forceinline__ void store(T* to, const H* from) {
     Vector<T, count> v;
-    #pragma unroll
-    for (int i = 0; i < count; ++i) narrowed(from[i * apart], v.at[i]);
+    pack<count, apart>(from, v);
     *reinterpret_cast<typename Vector<T, count>::Type*>(to) = v.words;
 }
 """
@@ -72,8 +106,7 @@ _STORE_STREAMING = """\
 template <int count, int apart, typename T, typename H>
 __device__ __forceinline__ void store_streaming(T* to, const H* from) {
     Vector<T, count> v;
-    #pragma unroll
-    for (int i = 0; i < count; ++i) narrowed(from[i * apart], v.at[i]);
+    pack<count, apart>(from, v);
     __stcs(reinterpret_cast<typename Vector<T, count>::Type*>(to), v.words);
 }
 """
@@ -118,8 +151,13 @@ __device__ __forceinline__ void add_atomically(int64* to, int64 x) {
 _BFLOAT16_SUMS = 90
 
 
-def definitions(text: str, added: Collection[str], capability: int) -> list[str]:
-    """The functions that this text uses. `added`: the element types of buffers that are added to.
+def _packing(name: str) -> str:
+    return _PACK_PAIRS.replace("TYPE", name).replace("SHORT", _SHORT[name])
+
+
+def definitions(text: str, moved: Collection[str], added: Collection[str], capability: int) -> list[str]:
+    """The functions that this text uses. `moved`: the element types that it moves; `added`: those of buffers that are
+    added to.
 
     Raises:
         CompileError: nothing adds to elements of such a type on devices of this compute capability.
@@ -129,6 +167,8 @@ def definitions(text: str, added: Collection[str], capability: int) -> list[str]
             raise CompileError(f"store to {name}: nothing is added to it in memory on compute capability {capability}")
     return [
         _VECTORS,
+        *([_UNPACK_BFLOAT16] if "bfloat16" in moved else []),
+        *(_packing(name) for name in _SHORT if name in moved and capability >= _PAIRS_FROM),
         *(function for name, function in _TEXTS.items() if f"{name}<" in text),
         *(function for name, function in _ADDED.items() if name in added),
     ]

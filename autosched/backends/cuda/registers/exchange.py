@@ -17,18 +17,16 @@ from autosched.backends.cuda.registers.layouts import Layout, vector
 from autosched.backends.cuda.registers.positions import Positions
 from autosched.backends.cuda.registers.shared import SharedMemory
 from autosched.backends.cuda.registers.tiles import Held, Tiles
-from autosched.backends.printing.scope import Block
 from search_spaces.programs.tiles import Tile
 
 
 class Exchange:
     """Prints the exchanges of one kernel."""
 
-    def __init__(self, tiles: Tiles, positions: Positions, shared: SharedMemory, block: Block) -> None:
+    def __init__(self, tiles: Tiles, positions: Positions, shared: SharedMemory) -> None:
         self._tiles = tiles
         self._positions = positions
         self._shared = shared
-        self._block = block
         self.types: set[str] = set()  # element types that were exchanged
 
     def as_in(self, held: Held, layout: Layout) -> Held:
@@ -50,15 +48,15 @@ class Exchange:
         """The tile in scratch memory, where all threads may read it until they meet again."""
         scratch = Scratch(source.tile, fastest)
         self.types.add(source.tile.dtype)
-        self._block.write("__syncthreads();")
+        scratch.at = self._shared.scratch(scratch.bytes)
         count = math.gcd(vector(source.layout[fastest]), scratch.most) if fastest else 1
         positions = {x: self._positions.within(x, source.layout[x]) for x in source.tile.axes}
         at = self._tiles.at(source.tile.axes, source.layout)
         apart = source.apart(fastest) if fastest else 1
-        pointer = f"{scratch.pointer(self._shared)} + {scratch.index(positions)}"
+        pointer = f"{scratch.pointer} + {scratch.index(positions)}"
         line = f"store<{count}, {apart}>({pointer}, {source.address(at)});"
         self._tiles.each(source.layout, source.tile.axes, [line], {fastest: count})
-        self._block.write("__syncthreads();")
+        self._shared.meet()
         return scratch
 
     def read(self, target: Held, scratch: Scratch, positions: Mapping[str, str]) -> None:
@@ -71,7 +69,7 @@ class Exchange:
         count = math.gcd(vector(target.layout[fastest]), scratch.most) if together else 1
         at = self._tiles.at(target.tile.axes, target.layout)
         apart = target.apart(fastest) if together else 1
-        pointer = f"{scratch.pointer(self._shared)} + {scratch.index(positions)}"
+        pointer = f"{scratch.pointer} + {scratch.index(positions)}"
         line = f"load<{count}, {apart}>({target.address(at)}, {pointer});"
         self._tiles.each(target.layout, target.tile.axes, [line], {fastest: count} if together else {})
 
@@ -80,11 +78,12 @@ class Exchange:
 
 
 class Scratch:
-    """A tile in scratch memory: rows of the fastest axis, padded, the other axes row-major."""
+    """A tile in scratch memory, from `at` on: rows of the fastest axis, padded, the other axes row-major."""
 
     def __init__(self, tile: Tile, fastest: str) -> None:
         self._tile = tile
         self.fastest = fastest
+        self.at = ""
         size = element_bytes(tile.dtype)
         self.most = VECTOR_BYTES // size
         self._pitch: dict[str, int] = {}
@@ -99,8 +98,9 @@ class Scratch:
     def index(self, positions: Mapping[str, str]) -> str:
         return sum_of(*(scaled(positions[x], self._pitch[x]) for x in self._tile.axes))
 
-    def pointer(self, shared: SharedMemory) -> str:
-        return f"reinterpret_cast<{memory_type(self._tile.dtype)}*>({shared.scratch(self.bytes)})"
+    @property
+    def pointer(self) -> str:
+        return f"reinterpret_cast<{memory_type(self._tile.dtype)}*>({self.at})"
 
 
 def _fastest(source: Held, target: Held) -> str:

@@ -16,18 +16,16 @@ from autosched.backends.cuda.registers.layouts import Digit, registers, simplifi
 from autosched.backends.cuda.registers.positions import Positions
 from autosched.backends.cuda.registers.shared import SharedMemory
 from autosched.backends.cuda.registers.tiles import Held, Tiles
-from autosched.backends.printing.scope import Block
 from search_spaces.programs.tiles import Tile
 
 
 class Folds:
     """Prints the reductions of one kernel. `used`: the operators, with the types that they fold in."""
 
-    def __init__(self, tiles: Tiles, positions: Positions, shared: SharedMemory, block: Block, warps: int) -> None:
+    def __init__(self, tiles: Tiles, positions: Positions, shared: SharedMemory, warps: int) -> None:
         self._tiles = tiles
         self._positions = positions
         self._shared = shared
-        self._block = block
         self._warps = warps
         self.used: set[tuple[str, str]] = set()
 
@@ -71,9 +69,8 @@ class Folds:
         write = f"{pointer}[{own}] = {element};"
         first = " && ".join(f"{thread_digit(d, self._warps)} == 0" for d in lanes)
         lines = [f"if ({first}) {write}" if first else write]
-        self._block.write("__syncthreads();")
         self._tiles.each(dst.layout, axes, lines)
-        self._block.write("__syncthreads();")
+        self._shared.meet()
         line = f"{element} = fold_{operator}<{parts}, {tile.elements}>({pointer} + {place});"
         self._tiles.each(dst.layout, axes, [line])
 

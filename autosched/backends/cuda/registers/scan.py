@@ -17,7 +17,7 @@ from autosched.backends.cuda.registers.layouts import Digit, registers, simplifi
 from autosched.backends.cuda.registers.positions import Positions
 from autosched.backends.cuda.registers.shared import SharedMemory
 from autosched.backends.cuda.registers.tiles import Held, Tiles
-from autosched.backends.printing.scope import INDENT, Block
+from autosched.backends.printing.scope import INDENT
 from search_spaces.programs.statements import Combination, Scan
 
 _ALL = "0xffffffffu"
@@ -65,11 +65,10 @@ class _Walk:
 class Scans:
     """Prints the scans of one kernel. `functions`: what joins two elements, for every scan."""
 
-    def __init__(self, tiles: Tiles, positions: Positions, shared: SharedMemory, block: Block, warps: int) -> None:
+    def __init__(self, tiles: Tiles, positions: Positions, shared: SharedMemory, warps: int) -> None:
         self._tiles = tiles
         self._positions = positions
         self._shared = shared
-        self._block = block
         self._warps = warps
         self.functions: list[str] = []
 
@@ -171,10 +170,9 @@ class Scans:
             row.append(scaled(self._positions.within(x, first.layout[x]), apart))
             apart *= first.tile.extent(x)
         own = sum_of(scaled(f"{grouped(block)} / {walk.positions}", rows), *row)
-        self._block.write("__syncthreads();")
         totals = walk.totals_at("g")
         self._each_block(walk, walk.blocks, [f"{p}[{own}] = {t};" for p, t in zip(pointers, totals, strict=True)])
-        self._block.write("__syncthreads();")
+        self._shared.meet()
         number = self._number(digit, walk.reverse)
         at = f"{digit.size - 1} - j" if walk.reverse else "j"
         begin = scaled(f"{grouped(block)} / {walk.positions * digit.size}", digit.size)

@@ -5,36 +5,48 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from autosched.backends.printing.scope import Block
+
 # What vectors, asynchronous copies and matrix loads ask of addresses; swizzled tiles of the tensor memory accelerator
 # ask for more, and reserve it.
 ALIGNMENT = 16
+# What is small enough to have two places, so that one can be written while the other is still read.
+_SMALL = 4096
+_SMALL_PLACES = ("small_1", "small_2")
+_SCRATCH = "scratch"
 
 
 class SharedMemory:
-    """Counts the bytes that the text of one kernel uses of `shared`, its dynamic shared memory.
+    """Counts the bytes that the text of one kernel uses of `shared`, its dynamic shared memory, and says when threads
+    have to meet.
 
-    Reserved memory comes first. Behind it, from the constant `scratch` on, lie places that are taken and given back,
-    one behind the other, and behind those that are taken the scratch memory of exchanges; before this is written, and
-    again before it is read, all threads meet.
+    Reserved memory comes first, then two small places for exchanges. Behind them, from the constant `scratch` on, lie
+    places that are taken and given back, one behind the other, and behind those that are taken the scratch memory of
+    large exchanges. What is written to scratch may be read when all threads have met.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, block: Block) -> None:
+        self._block = block
         self._reserved = 0
+        self._small = dict.fromkeys(_SMALL_PLACES, 0)
         self._taken = 0
         self._most = 0
+        self._written: set[str] = set()
+        # Where threads may still be reading that came by the last barrier.
+        self._read: set[str] = set()
 
     def reserve(self, size: int, alignment: int = ALIGNMENT) -> int:
         """The first byte of memory that nothing else uses."""
-        first = -(-self._reserved // alignment) * alignment
+        first = _aligned(self._reserved, alignment)
         self._reserved = first + size
         return first
 
     def place(self, size: int) -> str:
         """Where so many bytes are, by their distance from `shared`, which nothing else uses until `taken` ends."""
         first = self._taken
-        self._taken += -(-size // ALIGNMENT) * ALIGNMENT
+        self._taken += _aligned(size)
         self._most = max(self._most, self._taken)
-        return f"scratch + {first}" if first else "scratch"
+        return f"{_SCRATCH} + {first}" if first else _SCRATCH
 
     @contextmanager
     def taken(self) -> Iterator[None]:
@@ -42,27 +54,52 @@ class SharedMemory:
         before = self._taken
         yield
         self._taken = before
+        self.forget()
 
     def scratch(self, size: int) -> str:
-        """An expression for where so many bytes of scratch begin, for as long as the threads do not meet twice."""
+        """An expression for where so many bytes of scratch begin, which may be written at once."""
+        places = _SMALL_PLACES if size <= _SMALL else (_SCRATCH,)
+        place = next((p for p in places if p not in self._read), places[0])
+        if place in self._read:
+            self.meet()
+        self._written.add(place)
+        if place in self._small:
+            self._small[place] = max(self._small[place], size)
+            return f"shared + {place}"
         self._most = max(self._most, self._taken + size)
-        return f"shared + scratch + {self._taken}" if self._taken else "shared + scratch"
+        return f"shared + {_SCRATCH} + {self._taken}" if self._taken else f"shared + {_SCRATCH}"
+
+    def meet(self) -> None:
+        """All threads wait for each other: what was written may be read."""
+        self._block.write("__syncthreads();")
+        self._read, self._written = self._written, set()
+
+    def forget(self) -> None:
+        """Any scratch may still be read: where a loop begins again, or where bodies come together."""
+        self._read = {*_SMALL_PLACES, _SCRATCH}
 
     @property
     def bytes(self) -> int:
         """All that the kernel needs."""
-        return self._scratch_at + self._most
+        return self._begins()[_SCRATCH] + self._most
 
-    @property
-    def _scratch_at(self) -> int:
-        return -(-self._reserved // ALIGNMENT) * ALIGNMENT
+    def _begins(self) -> dict[str, int]:
+        begins, end = {}, self._reserved
+        for place, size in self._small.items():
+            begins[place] = _aligned(end)
+            end = begins[place] + size
+        return {**begins, _SCRATCH: _aligned(end)}
 
     def definitions(self) -> list[str]:
         """What stands at the beginning of the kernel."""
         if not self.bytes:
             return []
         lines = ["extern __shared__ __align__(1024) unsigned char shared[];"]
-        if self._most:
-            lines.append(f"constexpr int scratch = {self._scratch_at};")
+        used = {**self._small, _SCRATCH: self._most}
+        lines += [f"constexpr int {place} = {begin};" for place, begin in self._begins().items() if used[place]]
         # What matrix loads and asynchronous copies take.
         return [*lines, "const uint32 shared_at = __cvta_generic_to_shared(shared);"]
+
+
+def _aligned(size: int, alignment: int = ALIGNMENT) -> int:
+    return -(-size // alignment) * alignment

@@ -1,0 +1,66 @@
+"""What passes over graphs of gradients ask of a node: its shape, what it is made of; and calls put into a graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+_aten = torch.ops.aten
+_PRODUCTS = (_aten.mm.default, _aten.bmm.default)
+# What has the elements of its argument, in their order.
+SAME = (
+    *(_aten.alias.default, _aten.detach.default, _aten._to_copy.default, _aten.clone.default, _aten.expand.default),
+    *(_aten.view.default, _aten._unsafe_view.default, _aten.reshape.default),
+    *(_aten.unsqueeze.default, _aten.squeeze.dim, _aten.squeeze.dims),
+)
+
+
+def call(graph: fx.Graph, target: Any, arguments: tuple[Any, ...], named: dict[str, Any] | None = None) -> fx.Node:
+    """A call in the graph, with the fake tensor that it makes."""
+    made = graph.call_function(target, arguments, named or {})
+    given = [a.meta["val"] if isinstance(a, fx.Node) else a for a in arguments]
+    made.meta["val"] = target(*given, **(named or {}))
+    return made
+
+
+def arguments_of(node: fx.Node) -> tuple[Any, ...]:
+    """Nodes and numbers, as the operator has them."""
+    return node.args
+
+
+def itself(node: fx.Node) -> fx.Node:
+    """What this has the elements of, in their order."""
+    while _keeps_order(node) and elements_of(node.all_input_nodes[0]) == elements_of(node):
+        node = node.all_input_nodes[0]
+    return node
+
+
+def _keeps_order(node: fx.Node) -> bool:
+    if node.target is not _aten.permute.default:
+        return node.target in SAME
+    given, order = arguments_of(node)
+    long = [d for d in order if shape_of(given)[d] != 1]
+    return long == sorted(long)
+
+
+def is_product(node: fx.Node) -> bool:
+    return node.target in _PRODUCTS
+
+
+def shape_of(node: fx.Node) -> torch.Size:
+    made = node.meta["val"]
+    assert isinstance(made, Tensor)
+    return made.shape
+
+
+def dtype_of(node: fx.Node) -> torch.dtype:
+    made = node.meta["val"]
+    assert isinstance(made, Tensor)
+    return made.dtype
+
+
+def elements_of(node: fx.Node) -> int:
+    made = node.meta.get("val")
+    return made.numel() if isinstance(made, Tensor) else 0
