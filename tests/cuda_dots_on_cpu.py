@@ -71,7 +71,8 @@ static double element(const Word* words, int at, char kind) {
     }
 }
 // mma.m16n8 of 32 bytes along k.
-template <int row, int column, typename C> static void sixteen_rows(C* c, const Word (&a)[4], const Word (&b)[2], char kind) {
+template <int row, int column, typename C>
+static void sixteen_rows(C* c, const Word (&a)[4], const Word (&b)[2], char kind) {
     A as_[32], mine;
     B bs[32], other;
     memcpy(&mine, a, sizeof(mine));
@@ -158,7 +159,9 @@ EMULATED = {
     "void commit_copies()": "{ end_group(); }",
     "void await_copies()": "{ finish_copies(in_flight); }",
     **{
-        f"void load_{word}{across}(uint32 (&part)[{count}], uint32 at)": f"{{ matrices(part, {count}, at, {int(bool(across))}); }}"
+        f"void load_{word}{across}(uint32 (&part)[{count}], uint32 at)": (
+            f"{{ matrices(part, {count}, at, {int(bool(across))}); }}"
+        )
         for word, count in (("four", 4), ("two", 2))
         for across in ("", "_across")
     },
@@ -172,7 +175,9 @@ EMULATED = {
         )
     },
     **{
-        f"void multiply_{a}_{b}{_ROWS_AND_COLUMNS}": f"{{ eight_rows<row, column>(c, a0, a1, b0, b1, {int(a == 'row')}, {int(b == 'row')}); }}"
+        f"void multiply_{a}_{b}{_ROWS_AND_COLUMNS}": (
+            f"{{ eight_rows<row, column>(c, a0, a1, b0, b1, {int(a == 'row')}, {int(b == 'row')}); }}"
+        )
         for a in ("row", "column")
         for b in ("row", "column")
     },
@@ -184,7 +189,9 @@ EMULATED = {
         for order in ("rows", "columns")
     },
     **{
-        f"void multiply_{a}_{b}(float (&c)[8], const uint32 (&a)[8], const uint32 (&b)[8])": "{ wmma_multiply(c, a, b); }"
+        f"void multiply_blocks_{a}_{b}(float (&c)[8], const uint32 (&a)[8], const uint32 (&b)[8])": (
+            "{ wmma_multiply(c, a, b); }"
+        )
         for a in ("row", "column")
         for b in ("row", "column")
     },

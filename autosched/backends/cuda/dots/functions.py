@@ -152,7 +152,7 @@ def wmma_load(side: str, along_k: bool) -> tuple[str, str]:
 
 def wmma_multiply(along_k: tuple[bool, bool]) -> tuple[str, str]:
     """Name and text of the function that multiplies these."""
-    name = f"multiply_{'_'.join('row' if k else 'column' for k in along_k)}"
+    name = f"multiply_blocks_{'_'.join('row' if k else 'column' for k in along_k)}"
     a, b = along_k
     return name, _WMMA_MULTIPLY.format(name=name, a="row" if a else "col", b="col" if b else "row")
 
