@@ -90,6 +90,10 @@ class Products(Protocol):
         """Bring a tile that dots read from shared memory; False where the tile is loaded as any other."""
         ...
 
+    def printed(self, s: Statement, printer: KernelPrinter) -> None:
+        """Add what is to follow a statement that was just printed."""
+        ...
+
     def loop(self, s: For, printer: KernelPrinter) -> bool:
         """Print a loop with dots, and how its operands are brought; False where it is printed as any other."""
         ...
@@ -107,6 +111,9 @@ class NoProducts:
 
     def load(self, s: Load, printer: KernelPrinter) -> bool:
         return False
+
+    def printed(self, s: Statement, printer: KernelPrinter) -> None:
+        pass
 
     def loop(self, s: For, printer: KernelPrinter) -> bool:
         return False
@@ -239,6 +246,7 @@ class KernelPrinter:
                 self._for(statement)
             case If():
                 self._if(statement)
+        self.products.printed(statement, self)
 
     def _position(self, s: Position) -> None:
         dst = self.tiles.declare(s.dst)
