@@ -13,6 +13,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+import cuda_dots_on_cpu
 import torch
 
 from autosched.backends.cuda.source import launched, print_module
@@ -106,6 +107,7 @@ _EMULATED = {
     ),
     "void commit_ahead()": "{}",
     "void wait_ahead()": "{}",
+    **cuda_dots_on_cpu.EMULATED,
 }
 
 _DRIVER = r"""
@@ -182,4 +184,4 @@ def _translated(text: str, names: Sequence[str]) -> str:
         driver = _DRIVER.replace("CALL", f"{name}({call})").replace("NAME", name)
         drivers.append(f"namespace of_{name} {{{driver}}}\n")
     conversion = "struct Any { void* p; template <typename T> operator T*() const { return (T*)p; } };\n"
-    return _PRELUDE + text + conversion + "".join(drivers)
+    return _PRELUDE + cuda_dots_on_cpu.PRELUDE + text + conversion + "".join(drivers)

@@ -31,6 +31,7 @@ from autosched.backends.cuda.registers.reduce import Folds
 from autosched.backends.cuda.registers.scan import Scans
 from autosched.backends.cuda.registers.shared import SharedMemory
 from autosched.backends.cuda.registers.tiles import Tiles
+from autosched.backends.gpu.kernel import CudaKernel
 from autosched.backends.printing.scope import Block, Scope, valid_identifier
 from search_spaces.devices.warps import WARP
 from search_spaces.programs.statements import (
@@ -92,6 +93,10 @@ class Products(Protocol):
         """Bring a tile that dots read from shared memory; False where the tile is loaded as any other."""
         ...
 
+    def printed(self, s: Statement, printer: KernelPrinter) -> None:
+        """Add what is to follow a statement that was just printed."""
+        ...
+
     def loop(self, s: For, printer: KernelPrinter) -> bool:
         """Print a loop with dots, and how its operands are brought; False where it is printed as any other."""
         ...
@@ -109,6 +114,9 @@ class NoProducts:
 
     def load(self, s: Load, printer: KernelPrinter) -> bool:
         return False
+
+    def printed(self, s: Statement, printer: KernelPrinter) -> None:
+        pass
 
     def loop(self, s: For, printer: KernelPrinter) -> bool:
         return False
@@ -153,6 +161,20 @@ class KernelPrinter:
             self.exchange,
             self.identifiers,
             self.block,
+        )
+
+    @property
+    def launched(self) -> CudaKernel:
+        """How the printed function is launched."""
+        return CudaKernel(
+            name=function_name(self.kernel),
+            arguments=tuple(b.name for b in self.buffers),
+            programs=self.kernel.grid.programs,
+            num_warps=self.warps,
+            num_ctas=self.kernel.launch.num_ctas,
+            shared_bytes=self.shared.bytes,
+            scratch_bytes=0,
+            hidden_parameters=0,
         )
 
     def text(self) -> str:
@@ -227,6 +249,7 @@ class KernelPrinter:
                 self._for(statement)
             case If():
                 self._if(statement)
+        self.products.printed(statement, self)
 
     def _position(self, s: Position) -> None:
         dst = self.tiles.declare(s.dst)
