@@ -157,7 +157,7 @@ def ranked(space: SearchSpace, logs: Sequence[Path], policy: Policy, count: int,
     fast_first = [(schedules[n], float(predicted[n])) for n in np.argsort(predicted, kind="stable")]
     compiled = _compiled(_varied(fast_first), target, errors, count)
     best = sorted(compiled, key=lambda p: (bool(p.drawback), p.predicted_s))[:count]
-    return Predictions(op, target, policy, tuple(best), basis_text(taught, errors, target))
+    return Predictions(op, target, policy, tuple(best), basis_text(taught, errors, space))
 
 
 def proposed(

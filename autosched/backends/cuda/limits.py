@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from autosched.backends.backend import CompileError
 from autosched.backends.cuda import dtypes
+from autosched.backends.cuda.hopper.plan import OFFERS, BlockPlan
 from autosched.backends.cuda.resources import resources, why_too_large
 from search_spaces import Schedule, Target, TileProgram, Workload
+from search_spaces.devices.target import HOPPER
 from search_spaces.programs.tile_program import Kernel
 from search_spaces.schedules.limits import USUAL, Offers, Resources
 
@@ -13,7 +16,7 @@ class CudaLimits:
     """Element types that a GPU has, and its shared memory, registers and threads, as printed kernels use them."""
 
     def offers(self, target: Target) -> Offers:
-        return USUAL
+        return OFFERS if target.capability == HOPPER else USUAL
 
     def why_unsupported(self, workload: Workload, target: Target) -> str | None:
         return dtypes.why_unsupported(workload, target)
@@ -23,11 +26,20 @@ class CudaLimits:
         return next(filter(None, (_why_unfit(program, kernel, target) for kernel in program.kernels)), None)
 
     def needs(self, program: TileProgram, kernel: Kernel, target: Target) -> Resources | None:
-        return None if kernel.launch.producer_warps else resources(program, kernel, target)
+        if kernel.launch.producer_warps:
+            return BlockPlan.of(program, kernel).needs(program)
+        return resources(program, kernel, target)
 
 
 def _why_unfit(program: TileProgram, kernel: Kernel, target: Target) -> str | None:
-    if kernel.launch.producer_warps:
-        return f"kernel {kernel.name}: warps that bring operands for others cannot be printed yet"
-    reason = why_too_large(program, kernel, target)
-    return f"kernel {kernel.name}: {reason}" if reason else None
+    if not kernel.launch.producer_warps:
+        return why_too_large(program, kernel, target)
+    if target.capability != HOPPER:
+        return f"producer warps on compute capability {target.capability}; expected {HOPPER}"
+    try:
+        need = BlockPlan.of(program, kernel).needs(program)
+    except CompileError as error:
+        return str(error)
+    if need.shared_memory_bytes > target.shared_memory_bytes:
+        return f"{need.shared_memory_bytes} bytes of shared memory; {target.name} allows {target.shared_memory_bytes}"
+    return None
