@@ -238,13 +238,23 @@ class SearchSpace:
         return a
 
     def seeds(self) -> list[Schedule]:
-        """The legal ones of the points that sketches propose to try first, those of the best backend before others.
+        """The legal ones of the points that sketches propose to try first.
 
-        So a search of few trials finds by several backends what it finds by the first alone.
+        Those of the best backend take turns with what others alone can make; what others make too comes last. So a
+        search of few trials finds by several backends about what it finds by the first alone.
         """
         proposed = [(sketch, values) for sketch in self.sketches for values in sketch.seeds]
-        found = [self._as_deep_as_fits(*point, name) for name in self.backends for point in proposed]
-        return [s for s in dict.fromkeys(found) if self.why_illegal(s) is None]
+        own: list[list[Schedule]] = []
+        again: list[Schedule] = []
+        made: set[int] = set()
+        for name in self.backends:
+            found = {i: self._as_deep_as_fits(*point, name) for i, point in enumerate(proposed)}
+            legal = {i: s for i, s in found.items() if self.why_illegal(s) is None}
+            own.append([s for i, s in legal.items() if i not in made])
+            again += [s for i, s in legal.items() if i in made]
+            made |= legal.keys()
+        in_turn = (s for turn in itertools.zip_longest(*own) for s in turn if s is not None)
+        return list(dict.fromkeys([*in_turn, *again]))
 
     def _as_deep_as_fits(self, sketch: Sketch, values: Values, backend: str) -> Schedule:
         """The start, or the deepest one below it that is legal; an illegal one where none is."""

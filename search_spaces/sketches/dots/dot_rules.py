@@ -28,8 +28,8 @@ from search_spaces.workloads.workload import Workload
 
 # The order in which knobs are decided.
 DECIDED_FIRST = (
-    *("order", "group", "swap", "m", "n", "k", "warps", "specialize", "grid", "split_k", "partials", "per_sm"),
-    *("a_load", "b_load", "tail", "store", "epilogue_load", "ctas", "subtiles", "max_registers", "stages"),
+    *("order", "group", "swap", "m", "n", "k", "warps", "specialize", "ctas", "grid", "split_k", "partials", "per_sm"),
+    *("a_load", "b_load", "tail", "store", "epilogue_load", "subtiles", "max_registers", "stages"),
 )
 
 

@@ -175,16 +175,56 @@ class _Specialization:
 
     def why_not_offered(self, values: Values) -> str | None:
         """Why a tile of a size that is no power of two is none of warp groups."""
-        sizes = [values.tile(x) for x in "mn" if values.tile(x) in self.offers.tiles]
-        if not sizes:
+        if not self._offered(values):
             return None
-        if values["specialize"] == "none":
-            return f"tiles of {sizes[0]} are for specialised kernels; expected a power of two up to {MAX_COLUMNS}"
         rows, columns = block_shape(*self.tile(values).shape, values.integer("ctas"))
         if rows > MAX_COLUMNS:
             return f"{rows} rows of a block; expected at most {MAX_COLUMNS}"
         step = COLUMN_STEP * values.integer("subtiles")
         return f"{columns} columns of a block; expected a multiple of {step}" if columns % step else None
+
+    def why_not_specialized(self, values: Values) -> str | None:
+        sizes = self._offered(values)
+        if sizes and values["specialize"] == "none":
+            return f"tiles of {sizes[0]} are for specialised kernels; expected a power of two up to {MAX_COLUMNS}"
+        return None
+
+    def _offered(self, values: Values) -> list[int]:
+        """The sizes of the tile that are no powers of two."""
+        return [values.tile(x) for x in "mn" if values.tile(x) in self.offers.tiles]
+
+    def why_no_rows(self, side: str) -> Callable[[Values], str | None]:
+        """Why a size that is no power of two is none of rows."""
+
+        def why(values: Values) -> str | None:
+            size = values.tile(side)
+            if values.flag("swap") == (side == "n") and size in self.offers.tiles and size % GROUP_ROWS:
+                return f"{size} rows; expected a multiple of {GROUP_ROWS}, or a power of two up to {MAX_COLUMNS}"
+            return None
+
+        return why
+
+    def why_no_parts(self, values: Values) -> str | None:
+        """Why warp groups cannot have equal parts of the tile, whatever is decided of them later."""
+        kind = values.word("specialize") if "specialize" in values else ""
+        if kind == "none" or not (kind or self._offered(values)):
+            return None
+        rows, columns = self.tile(values).shape
+        kinds = [kind] if kind else KINDS[1:]
+        every = [WARP_GROUP * (g + 1) for g in range(self.offers.groups)]
+        warps = [values.integer("warps")] if "warps" in values else every
+        groups = [n // WARP_GROUP for n in warps if n % WARP_GROUP == 0]
+        blocks = [values.integer("ctas")] if "ctas" in values else range(1, self.offers.blocks + 1)
+        if any(self._parted(rows, columns, *how) for how in itertools.product(kinds, groups, blocks)):
+            return None
+        return f"{rows} x {columns} sums have no equal parts of {GROUP_ROWS} rows or more for warp groups"
+
+    def _parted(self, rows: int, columns: int, kind: str, groups: int, blocks: int) -> bool:
+        rows, columns = block_shape(rows, columns, blocks)
+        if (kind == "pingpong" and groups != 2) or columns % COLUMN_STEP or max(rows, columns) > MAX_COLUMNS:
+            return False
+        own = rows // groups if kind == "cooperative" else rows
+        return own % GROUP_ROWS == 0 and own * columns <= self.offers.most_sums(groups) * WARP * WARP_GROUP
 
     def _along_k(self, x: Operand) -> bool:
         """Whether neighbours in memory are neighbours along the reduction."""
@@ -217,7 +257,20 @@ def specialization_rules(
         Rule((*own, "warps", *shared), asked.why_no_dots),
         Rule((*own, "warps", "a_load", "b_load", *shared), asked.why_not_read),
         *([Rule((*own, "subtiles", "ctas"), asked.why_not_cut)] if offers.blocks > 1 else []),
-        *([Rule((*own, "subtiles", "ctas"), asked.why_not_offered)] if offers.tiles else []),
+        *(_offered_rules(asked) if offers != USUAL else ()),
+    )
+
+
+def _offered_rules(asked: _Specialization) -> tuple[Rule, ...]:
+    """Of tiles that only some backends have; of what all values left break, as soon as that is known."""
+    return (
+        Rule(("specialize", "m", "n"), asked.why_not_specialized),
+        Rule(("specialize", "swap", "m", "n", "subtiles", "ctas"), asked.why_not_offered),
+        *(Rule(("swap", side), asked.why_no_rows(side)) for side in "mn"),
+        *(
+            Rule(("swap", "m", "n", *decided), asked.why_no_parts)
+            for decided in ((), ("warps",), ("warps", "specialize"), ("warps", "specialize", "ctas"))
+        ),
     )
 
 
