@@ -144,6 +144,19 @@ class DotForm:
         """Of the accumulator."""
         return dict(zip((self.rows, self.columns), self.spreads, strict=True))
 
+    @property
+    def part_registers(self) -> int:
+        """About how many registers of a thread hold what one step multiplies, and the next."""
+        match self.kind:
+            case "warp":
+                return 2 * (4 * self.row_tiles + 2 * self.column_tiles)
+            case "wmma":
+                return 8 * (self.row_tiles + self.column_tiles)
+            case "volta":
+                return 4 * (self.row_tiles + self.column_tiles)
+            case "fma":
+                return sum(self.registers)
+
     def warp_digits(self, side: int) -> list[str]:
         """The place of a warp along the rows or the columns: at most one C expression."""
         digits = (Digit("warp", self.row_warps), Digit("warp", self.column_warps, self.row_warps))
