@@ -102,6 +102,11 @@ _EMULATED = {
     "float larger(float x, float y)": "{ return x > y || x != x ? x : y; }",
     "float smaller(float x, float y)": "{ return x < y || x != x ? x : y; }",
     "void add_atomically(float* to, float x)": "{ *to += x; }",
+    "void copy_ahead(uint32 to, const void* from, bool inside = true)": (
+        "{ if (inside) memcpy(memory_shared + to, from, bytes); else memset(memory_shared + to, 0, bytes); }"
+    ),
+    "void commit_ahead()": "{}",
+    "void wait_ahead()": "{}",
     **cuda_dots_on_cpu.EMULATED,
 }
 

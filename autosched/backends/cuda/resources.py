@@ -1,5 +1,5 @@
-"""What a printed kernel with dots needs of a GPU, known before it is printed: shared memory as the printer takes it,
-and about how many registers. A search asks this of many more schedules than it prints.
+"""What a printed kernel needs of a GPU, known before it is printed: shared memory as the printer takes it for kernels
+with dots, and about how many registers. A search asks this of many more schedules than it prints.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from autosched.backends.cuda.registers.layouts import Digit, Layout, simplified
 from autosched.backends.cuda.registers.shared import SharedMemory
 from autosched.backends.cuda.registers.tiles import Held
 from autosched.backends.printing.scope import Block, Scope
-from search_spaces.devices.warps import WARP
+from search_spaces.devices.target import Target
+from search_spaces.devices.warps import MAX_REGISTERS, MAX_THREADS, WARP
 from search_spaces.programs.statements import (
     Dot,
     For,
@@ -45,11 +46,34 @@ from search_spaces.schedules.limits import Resources
 # Registers that addresses, conditions and counters take beside tiles: what NVRTC 13 uses of them at most for a product
 # of 128 x 128 that does not spill.
 _OVERHEAD = 40
+_ROW_OVERHEAD = 24
 
 
-def resources(program: TileProgram, kernel: Kernel, capability: int) -> Resources:
-    """The needs of a kernel that has dots."""
-    return _Needs(program, kernel, capability, Operands.of(program, kernel, capability)).all()
+def resources(program: TileProgram, kernel: Kernel, target: Target) -> Resources:
+    """The needs of a kernel without warps of a producer; of one without dots, registers for its largest tile."""
+    if not has_dots(kernel):
+        threads = kernel.launch.num_warps * WARP
+        largest = max([t.elements for s in statements(kernel.body) for t in produced(s)], default=0)
+        return Resources(0, _ROW_OVERHEAD + largest // threads, threads)
+    operands = Operands.of(program, kernel, target.capability)
+    return _Needs(program, kernel, target.capability, operands).all()
+
+
+def why_too_large(program: TileProgram, kernel: Kernel, target: Target) -> str | None:
+    """The limit of the target that the kernel breaks, or None."""
+    need = resources(program, kernel, target)
+    if need.threads > MAX_THREADS:
+        return f"{need.threads} threads per block; {target.name} allows {MAX_THREADS}"
+    if need.shared_memory_bytes > target.shared_memory_bytes:
+        return f"{need.shared_memory_bytes} bytes of shared memory; {target.name} allows {target.shared_memory_bytes}"
+    allowed = min(kernel.launch.max_registers or MAX_REGISTERS, target.registers_per_sm // need.threads)
+    if need.registers_per_thread > allowed:
+        return f"about {need.registers_per_thread} registers a thread; {target.name} allows {allowed}"
+    return None
+
+
+def has_dots(kernel: Kernel) -> bool:
+    return any(isinstance(s, Dot) for s in statements(kernel.body))
 
 
 @dataclass(frozen=True)
@@ -184,7 +208,3 @@ class _Needs:
 
 def _parts(operands: Operands) -> int:
     return max((form.part_registers for form in operands.forms.values()), default=0)
-
-
-def has_dots(kernel: Kernel) -> bool:
-    return any(isinstance(s, Dot) for s in statements(kernel.body))

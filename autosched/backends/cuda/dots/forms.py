@@ -146,13 +146,11 @@ class DotForm:
 
     @property
     def part_registers(self) -> int:
-        """About how many registers of a thread hold what one step multiplies, and the next."""
+        """How many registers of a thread hold what one step multiplies, at least."""
         match self.kind:
             case "warp":
-                return 2 * (4 * self.row_tiles + 2 * self.column_tiles)
-            case "wmma":
-                return 8 * (self.row_tiles + self.column_tiles)
-            case "volta":
+                return 4 * self.row_tiles + 2 * self.column_tiles
+            case "wmma" | "volta":
                 return 4 * (self.row_tiles + self.column_tiles)
             case "fma":
                 return sum(self.registers)
