@@ -254,7 +254,7 @@ def test_the_kernels_of_a_traced_function_are_predicted_and_replayed(log: Path) 
 
 def test_a_gpu_that_is_not_here_is_predicted_for_with_the_compilers_figures(log: Path) -> None:
     arguments = ["softmax", "rows=512", "columns=1024", "--target", "a100", "--log", str(log)]
-    shown = CliRunner().invoke(app, ["predict", *arguments, "--count", "1", "--json"])
+    shown = CliRunner().invoke(app, ["predict", *arguments, "--count", "1", "--backend", "triton", "--json"])
     assert shown.exit_code == 0, shown.output
     data = json.loads(shown.output)
     assert data["measured"] is False
