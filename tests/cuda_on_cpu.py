@@ -32,6 +32,7 @@ _PRELUDE = r"""
 #define __global__
 #define __launch_bounds__(...)
 #define __restrict__
+#define __builtin_assume(x)
 struct Index { int x; };
 static Index threadIdx, blockIdx;
 static unsigned char memory_shared[1 << 18] __attribute__((aligned(1024)));

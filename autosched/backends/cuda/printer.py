@@ -158,7 +158,9 @@ class KernelPrinter:
         if self.kernel.grid.walked:
             self.shared.forget()
         self.body(self.kernel.body)
-        return self.function(["const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;"])
+        # Without knowing how many threads there are, the compiler keeps tests that always hold.
+        threads = f"__builtin_assume(threadIdx.x < {WARP * self.warps});"
+        return self.function([threads, "const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;"])
 
     def function(self, first: Sequence[str], threads: int = 0, more: Sequence[str] = ()) -> str:
         """What was printed as a function of so many threads, `first` on top; `more` parameters follow the buffers."""

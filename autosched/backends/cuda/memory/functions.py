@@ -58,40 +58,29 @@ _SHORT = {"float16": "f16", "bfloat16": "bf16"}
 _PAIRS_FROM = 80
 
 _LOAD = """\
-// Neighbours in memory to registers that are so far apart.
+// Neighbours in memory to registers that are so far apart; where it is not inside, 0 or what is given.
 template <int count, int apart, typename T, typename H>
-__device__ __forceinline__ void load(H* to, const T* from) {
+__device__ __forceinline__ void NAME(H* to, const T* from) {
     Vector<T, count> v;
-    v.words = *reinterpret_cast<const typename Vector<T, count>::Type*>(from);
+    v.words = WORDS;
     unpack<count, apart>(to, v);
 }
 template <int count, int apart, typename T, typename H>
-__device__ __forceinline__ void load(H* to, const T* from, bool inside, H otherwise) {
+__device__ __forceinline__ void NAME(H* to, const T* from, bool inside) {
     Vector<T, count> v;
-    if (inside) v.words = *reinterpret_cast<const typename Vector<T, count>::Type*>(from);
+    v.words = {};
+    if (inside) v.words = WORDS;
     unpack<count, apart>(to, v);
+}
+template <int count, int apart, typename T, typename H>
+__device__ __forceinline__ void NAME(H* to, const T* from, bool inside, H otherwise) {
+    NAME<count, apart>(to, from, inside);
     #pragma unroll
     for (int i = 0; i < count; ++i) to[i * apart] = inside ? to[i * apart] : otherwise;
 }
 """
-
-_LOAD_STREAMING = """\
-// The same of what is not read again.
-template <int count, int apart, typename T, typename H>
-__device__ __forceinline__ void load_streaming(H* to, const T* from) {
-    Vector<T, count> v;
-    v.words = __ldcs(reinterpret_cast<const typename Vector<T, count>::Type*>(from));
-    unpack<count, apart>(to, v);
-}
-template <int count, int apart, typename T, typename H>
-__device__ __forceinline__ void load_streaming(H* to, const T* from, bool inside, H otherwise) {
-    Vector<T, count> v;
-    if (inside) v.words = __ldcs(reinterpret_cast<const typename Vector<T, count>::Type*>(from));
-    unpack<count, apart>(to, v);
-    #pragma unroll
-    for (int i = 0; i < count; ++i) to[i * apart] = inside ? to[i * apart] : otherwise;
-}
-"""
+_WORDS = "*reinterpret_cast<const typename Vector<T, count>::Type*>(from)"
+_STREAMED_WORDS = "__ldcs(reinterpret_cast<const typename Vector<T, count>::Type*>(from))"
 
 _STORE = """\
 template <int count, int apart, typename T, typename H>
@@ -112,8 +101,8 @@ __device__ __forceinline__ void store_streaming(T* to, const H* from) {
 """
 
 _TEXTS = {
-    "load": _LOAD,
-    "load_streaming": _LOAD_STREAMING,
+    "load": _LOAD.replace("NAME", "load").replace("WORDS", _WORDS),
+    "load_streaming": _LOAD.replace("NAME", "load_streaming").replace("WORDS", _STREAMED_WORDS),
     "store": _STORE,
     "store_streaming": _STORE_STREAMING,
 }

@@ -94,7 +94,7 @@ class MemoryPrinter:
         at = self.tiles.at(dst.axes, layout)
         arguments = [made.address(at), self._pointer(name, made, place)]
         if place.tests:
-            arguments += [" && ".join(place.tests), constant(fill, buffer.dtype)]
+            arguments += [" && ".join(place.tests), *([constant(fill, buffer.dtype)] if fill else [])]
         function = "load_streaming" if eviction == "evict_first" and name not in self.written else "load"
         apart = made.apart(place.axis) if place.axis else 1
         steps = {place.axis: place.vector} if place.axis else {}
