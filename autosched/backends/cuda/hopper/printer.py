@@ -12,10 +12,12 @@ What follows the loop of dots is printed as in any other kernel, but for stores 
 from __future__ import annotations
 
 from autosched.backends.cuda.hopper import instructions
+from autosched.backends.cuda.hopper.extras import Extras
 from autosched.backends.cuda.hopper.group_loop import GroupLoop
+from autosched.backends.cuda.hopper.group_tiles import group_layout
 from autosched.backends.cuda.hopper.plan import BARRIER_BYTES, BARRIERS_ALIGNMENT, BlockPlan
 from autosched.backends.cuda.hopper.shared_tiles import ALIGNMENT
-from autosched.backends.cuda.hopper.stores import GroupStores, group_layout
+from autosched.backends.cuda.hopper.stores import GroupStores
 from autosched.backends.cuda.language.grid import position
 from autosched.backends.cuda.language.index import sum_of
 from autosched.backends.cuda.language.loops import first_and_end
@@ -31,7 +33,7 @@ from search_spaces.programs.tile_program import Kernel, TileProgram
 # Names that the text uses beside those of every kernel.
 _OWN = (
     *("ring", "full", "empty", "order", "group", "thread", "slot", "parity", "step", "here", "last", "turn"),
-    *("to", "x", "piece", "row", "column"),
+    *("extras_full", "extras_empty", "extra_tile", "extra_parity", "to", "x", "piece", "row", "column"),
 )
 
 
@@ -55,7 +57,8 @@ class HopperPrinter:
             self._printer.identifiers.of(("own", name), name)
         for name in (HALF, BLOCK):
             self._printer.indexing.variable(name)
-        maps = [o.map for o in self._ring.operands.values()] + [s.map(program) for s in plan.stores.values()]
+        moved = (*plan.loads.values(), *plan.stores.values())
+        maps = [o.map for o in self._ring.operands.values()] + [t.map for t in moved]
         self._maps: dict[TensorMap, str] = {}
         for m in maps:
             if m not in self._maps:
@@ -67,20 +70,19 @@ class HopperPrinter:
 
     def functions(self) -> list[str]:
         """The device functions that the text uses, but for those of element types, operators and memory."""
-        form = self._form
+        form, plan = self._form, self._plan
         loads = {(len(o.map.box), o.shares > 1) for o in self._ring.operands.values()}
-        stored = {len(s.map(self._program).box) for s in self._plan.stores.values()}
-        packed = sorted({s.element for s in self._plan.stores.values() if s.packed})
-        named = ((instructions.WRITE_ROWS, "rows"), (instructions.WRITE_COLUMNS, "columns"))
-        written = [text for text, name in named if f"write_{name}<" in self._text]
-        written += [instructions.WRITE_ELEMENTS] if "write_elements<" in self._text else []
+        loads |= {(len(t.map.box), False) for t in plan.loads.values()}
+        stored = {len(t.map.box) for t in plan.stores.values()}
+        packed = sorted({t.buffer.dtype for t in plan.stores.values() if t.packed})
+        moves = [function for name, function in instructions.MOVES.items() if f"{name}<" in self._text]
         ways = {tuple(self._ring.operands[x].operand.along_k for x in form.sides(d)) for d in form.dots}
         return [
             instructions.BASE,
             *(instructions.tile_load(rank, shared) for rank, shared in sorted(loads)),
             *(instructions.tile_store(rank) for rank in sorted(stored)),
             *(instructions.write_pairs(name) for name in packed),
-            *written,
+            *moves,
             *(instructions.dot(form.a.dst.dtype, form.columns, a, b) for a, b in sorted(ways)),
         ]
 
@@ -108,8 +110,9 @@ class HopperPrinter:
         shared, plan = printer.shared, self._plan
         ring = shared.reserve(self._ring.bytes, ALIGNMENT)
         staging = shared.reserve(form.groups * plan.slots * plan.slot_bytes, ALIGNMENT)
-        barriers = {"full": form.stages, "empty": form.stages} | ({"order": 2} if form.alternating else {})
-        places = {x: shared.reserve(BARRIER_BYTES * n, BARRIERS_ALIGNMENT) for x, n in barriers.items()}
+        extras = plan.extras(0)
+        extras = plan.extras(shared.reserve(form.groups * extras.group_bytes, ALIGNMENT))
+        places = {x: shared.reserve(BARRIER_BYTES * n, BARRIERS_ALIGNMENT) for x, n in plan.barriers.items()}
         shared.share(form.groups, HALF, f"group_meets({HALF});")
         printer.root.variables = frozenset()
         at = {"ring": ring, **places}
@@ -117,24 +120,25 @@ class HopperPrinter:
         block.write("const int group = __shfl_sync(0xffffffff, threadIdx.x / 128, 0), thread = threadIdx.x % 128;")
         if form.blocks > 1:
             block.write(f"const int {printer.indexing.variable(BLOCK)} = blockIdx.x % {form.blocks};")
-        self._begin(barriers)
+        self._begin()
         open_braces(block, f"if (group == {form.groups})")
-        self._producer()
+        self._producer(extras)
         block.close()
         open_braces(block, "else")
-        self._consumer(GroupStores(self._program, staging, plan.slots, plan.slot_bytes))
+        self._consumer(GroupStores(staging, plan.slots, plan.slot_bytes), extras)
         block.close()
         maps = [f"const __grid_constant__ TensorMap {name}" for name in self._maps.values()]
         lane = "const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;"
         return printer.function([lane], threads, maps)
 
-    def _begin(self, barriers: dict[str, int]) -> None:
+    def _begin(self) -> None:
         """The thread that brings operands makes the barriers, before any other waits for one."""
         form, block = self._form, self._printer.block
         consumers = 1 if form.alternating else form.groups
-        counts = {"full": 1, "empty": consumers * form.blocks, "order": 1}
+        counts = {"full": 1, "empty": consumers * form.blocks, "order": 1, "extras_full": 1}
+        counts["extras_empty"] = WARP_GROUP * WARP
         open_braces(block, f"if (threadIdx.x == {form.groups * WARP_GROUP * WARP})")
-        for name, n in barriers.items():
+        for name, n in self._plan.barriers.items():
             block.write(f"for (int i = 0; i < {n}; ++i) barrier_init({name} + 8 * i, {counts[name]});")
         block.write("barriers_made();")
         block.close()
@@ -156,13 +160,15 @@ class HopperPrinter:
         _, end = first_and_end(self._form.loop, self._printer.indexing)
         return end
 
-    def _producer(self) -> None:
+    def _producer(self, extras: Extras) -> None:
         form, printer, block = self._form, self._printer, self._printer.block
         variable, stages = printer.indexing.variable(form.loop.variable), form.stages
         if form.groups > 1:
             block.write(f"fewer_registers<{PRODUCER_REGISTERS}>();")
         open_braces(block, "if (thread == 0)")
         block.write("int slot = 0, parity = 1;")
+        if extras.tiles:
+            block.write("int extra_tile = 0;")
         self._open_tiles(self._first(), 1)
         end = self._steps()
         open_braces(block, f"#pragma unroll 1\nfor (int {variable} = 0; {variable} < {end}; ++{variable})")
@@ -178,6 +184,8 @@ class HopperPrinter:
                 block.write(call(function, to, name, "full + 8 * slot", *everyone, *starts) + ";")
         self._advance()
         block.close()
+        if extras.tiles:
+            extras.bring(printer, self._maps)
         block.close()
         # The block stays as long as others arrive at its barriers.
         open_braces(block, f"for (int i = 0; i < {stages}; ++i)")
@@ -189,7 +197,7 @@ class HopperPrinter:
     def _advance(self) -> None:
         self._printer.block.write(f"if (++slot == {self._form.stages}) slot = 0, parity ^= 1;")
 
-    def _consumer(self, stores: GroupStores) -> None:
+    def _consumer(self, stores: GroupStores, extras: Extras) -> None:
         form, printer, block = self._form, self._printer, self._printer.block
         grid = form.kernel.grid
         if form.groups > 1:
@@ -200,23 +208,29 @@ class HopperPrinter:
         if form.alternating:
             first, every = f"{first} + {HALF} * {grid.programs}", 2
         loop.begin()
+        if extras.tiles:
+            block.write("int extra_parity = 0;")
         self._open_tiles(first, every)
         for tile in form.accumulators:
             printer.tiles.declare(tile)
         loop.write(self._steps())
         printer.shared.forget()
-        self._finish(stores)
+        self._finish(stores, extras)
         if self._plan.stores:
             # Anything behind the loop over tiles would make ptxas forget who has how many registers.
             last = f"tile + {every * grid.programs} >= {grid.tiles}"
             block.write(f"if (thread == 0 && {last}) stores_read<0>();")
         block.close()
 
-    def _finish(self, stores: GroupStores) -> None:
+    def _finish(self, stores: GroupStores, extras: Extras) -> None:
         others = iter(self._printer.kernel.body[1 + len(self._form.accumulators) :])
         for number in range(len(self._form.epilogue)):
             stored = self._plan.stores.get(number)
             if stored:
-                stores.write(stored, self._printer, self._maps[stored.map(self._program)])
+                stores.write(stored, self._printer, self._maps[stored.map])
+                continue
+            other = next(others)
+            if number in extras.tiles:
+                extras.read(number, self._printer)
             else:
-                self._printer.print(next(others))
+                self._printer.print(other)
