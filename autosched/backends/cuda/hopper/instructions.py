@@ -264,7 +264,7 @@ def dot(element: str, columns: int, a_along_k: bool, b_along_k: bool) -> str:
     operands = f",\n{INDENT * 2}  ".join(lines)
     name = dot_name(columns, a_along_k, b_along_k)
     return f"""\
-// sums (64 x {columns}) += a b, or where nothing is there yet = a b
+// sums (64 x {columns}) = a b, or where something is there that is added to, += a b
 __device__ __forceinline__ void {name}({held}* sums, uint64 a, uint64 b, int added) {{
     asm volatile(
         "{{ .reg .pred p; setp.ne.b32 p, %{count + 2}, 0;"

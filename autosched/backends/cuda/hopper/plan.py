@@ -68,7 +68,7 @@ class BlockPlan:
     @property
     def slots(self) -> int:
         """One piece is written while another is on its way, unless the other warp group computes meanwhile."""
-        return 1 if self.form.alternating else min(2, max((s.pieces for s in self.stores.values()), default=1))
+        return 1 if self.form.alternating else min(2, max(1, sum(s.pieces for s in self.stores.values())))
 
     @property
     def slot_bytes(self) -> int:
@@ -77,6 +77,11 @@ class BlockPlan:
     def extras(self, place: int) -> Extras:
         """What is brought for the epilogue, the first group's from byte `place` of shared memory on."""
         return Extras(self.form, self.loads, place)
+
+    @property
+    def extra_bytes(self) -> int:
+        """How much of that one warp group has."""
+        return self.extras(0).group_bytes
 
     @property
     def finishing(self) -> Kernel:
@@ -112,7 +117,7 @@ class BlockPlan:
         exchanged = [
             _exchanged(s.dst if isinstance(s, Load) else tiles[s.src], program.buffer(s.buffer).dtype) for s in moved
         ]
-        each = self.slots * self.slot_bytes + self.extras(0).group_bytes + max(exchanged, default=0)
+        each = self.slots * self.slot_bytes + self.extra_bytes + max(exchanged, default=0)
         barriers = sum(self.barriers.values()) * BARRIER_BYTES + len(self.barriers) * BARRIERS_ALIGNMENT
         threads = form.groups * WARP_GROUP * WARP
         sums = sum(t.elements for t in form.accumulators) // (WARP_GROUP * WARP)

@@ -24,17 +24,16 @@ class GroupStores:
     slots: int
     slot_bytes: int
 
-    def write(self, stored: GroupTile, printer: KernelPrinter, map_name: str) -> None:
+    def write(self, stored: GroupTile, before: int, printer: KernelPrinter, map_name: str) -> None:
+        """Store a tile; `before`: how many pieces of a tile of the outputs were stored before, by all stores."""
         block = printer.block
         held = printer.exchange.as_in(printer.tiles[stored.tile.name], stored.layout)
         down, across = (held.apart(x) for x in stored.axes)
         open_braces(block, stored.loop)
-        slots = self.slots if stored.pieces > 1 else 1
         own = scaled(printer.indexing.variable(HALF), self.slots * self.slot_bytes)
-        slot = scaled(f"piece % {slots}" if slots > 1 else "0", self.slot_bytes)
+        slot = scaled(self._slot(stored, before), self.slot_bytes)
         block.write(f"const int to = {sum_of(str(self.place), own, slot)};")
-        # Everything but the other slot has been read.
-        block.write(f"if (thread == 0) stores_read<{slots - 1}>();")
+        block.write(f"if (thread == 0) {self._emptied(stored, before)};")
         block.write("group_meets(half);")
         block.write(_written(stored, stored.first(held.name, down, across), down, across))
         block.write("stores_see_shared();")
@@ -44,6 +43,19 @@ class GroupStores:
         block.write("stores_issued();")
         block.close()
         block.close()
+
+    def _slot(self, stored: GroupTile, before: int) -> str:
+        """The slot of the piece called `piece`: they take turns."""
+        first = before % self.slots
+        if stored.pieces == 1 or self.slots == 1:
+            return str(first)
+        return f"{'(piece + 1)' if first else 'piece'} % {self.slots}"
+
+    def _emptied(self, stored: GroupTile, before: int) -> str:
+        """Wait until its slot has been read. The first piece of a tile may be in that of the last one's last."""
+        if self.slots == 1 or (before == 0 and stored.pieces == 1):
+            return "stores_read<0>()"
+        return "stores_read<1>()" if before else "piece ? stores_read<1>() : stores_read<0>()"
 
 
 def _written(stored: GroupTile, first: str, down: int, across: int) -> str:
