@@ -6,6 +6,7 @@ Goldens are under goldens/cuda, by test name; `pytest --update-goldens tests/tes
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from cuda_on_cpu import EmulatedProgram
-from dependent_workloads import place_of_extreme
-from scanned_workloads import recurrence, running, running_place
-from structured_workloads import adam, folds_of_folds, quantised, transposed
 
 from autosched.backends import spaces
 from autosched.backends.backend import CompileError
@@ -42,6 +39,12 @@ from search_spaces.programs.statements import (
 from search_spaces.programs.tile_program import Buffer, Kernel, Launch, TileProgram
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.workloads.expressions.affine import Affine
+
+sys.path.append(str(Path(__file__).parent))
+from cuda_on_cpu import EmulatedProgram
+from dependent_workloads import place_of_extreme
+from scanned_workloads import recurrence, running, running_place
+from structured_workloads import adam, folds_of_folds, quantised, transposed
 
 BACKEND = CudaBackend()
 A100, V100 = target_named("a100"), target_named("v100")

@@ -107,6 +107,26 @@ _TEXTS = {
     "store_streaming": _STORE_STREAMING,
 }
 
+# PTX ISA, cp.async: what is not inside comes as 0.
+_AHEAD = """\
+template <int bytes>
+__device__ __forceinline__ void copy_ahead(uint32 to, const void* from, bool inside = true) {
+    if constexpr (bytes == 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                     ::"r"(to), "l"(from), "r"(inside ? 16 : 0) : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
+                     ::"r"(to), "l"(from), "n"(bytes), "r"(inside ? bytes : 0) : "memory");
+}
+__device__ __forceinline__ void commit_ahead() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+template <int groups>
+__device__ __forceinline__ void wait_ahead() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory");
+}
+"""
+
 _ADDED = {
     "float32": """\
 __device__ __forceinline__ void add_atomically(float* to, float x) {
@@ -159,5 +179,6 @@ def definitions(text: str, moved: Collection[str], added: Collection[str], capab
         *([_UNPACK_BFLOAT16] if "bfloat16" in moved else []),
         *(_packing(name) for name in _SHORT if name in moved and capability >= _PAIRS_FROM),
         *(function for name, function in _TEXTS.items() if f"{name}<" in text),
+        *([_AHEAD] if "copy_ahead<" in text else []),
         *(function for name, function in _ADDED.items() if name in added),
     ]

@@ -31,6 +31,7 @@ class SharedMemory:
         self._small = dict.fromkeys(_SMALL_PLACES, 0)
         self._taken = 0
         self._most = 0
+        self._uses = 0
         self._written: set[str] = set()
         # Where threads may still be reading that came by the last barrier.
         self._read: set[str] = set()
@@ -49,6 +50,12 @@ class SharedMemory:
         self._taken += _aligned(size)
         self._most = max(self._most, self._taken)
         return f"{_SCRATCH} + {first}" if first else _SCRATCH
+
+    def claim(self, size: int) -> str:
+        """The same of memory that may be written at once."""
+        if _SCRATCH in self._read:
+            self.meet()
+        return self.place(size)
 
     @contextmanager
     def taken(self) -> Iterator[None]:
@@ -73,6 +80,7 @@ class SharedMemory:
         if place in self._read:
             self.meet()
         self._written.add(place)
+        self._uses += 1
         if place in self._small:
             self._small[place] = max(self._small[place], _aligned(size))
             return f"shared + {place}{self._own(place)}"
@@ -87,11 +95,23 @@ class SharedMemory:
     def meet(self) -> None:
         """All threads wait for each other: what was written may be read."""
         self._block.write(self._meeting)
+        self._uses += 1
         self._read, self._written = self._written, set()
 
     def forget(self) -> None:
         """Any scratch may still be read: where a loop begins again, or where bodies come together."""
         self._read = {*_SMALL_PLACES, _SCRATCH}
+
+    @contextmanager
+    def repeated(self) -> Iterator[None]:
+        """Around what may be run several times, or not at all."""
+        before, uses = self._read, self._uses
+        self.forget()
+        yield
+        if self._uses == uses:
+            self._read = before
+        else:
+            self.forget()
 
     @property
     def bytes(self) -> int:
