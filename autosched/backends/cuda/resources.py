@@ -153,11 +153,14 @@ class _Needs:
         loads = [x for x in s.body if isinstance(x, Load) and x.dst.name in self.operands.staged]
         depth = min(max(1, s.pipeline_stages), s.extent)
         self._shared.forget()
+        if not loads:
+            self._body(s.body)
+            self._shared.forget()
+            return
         with self._shared.taken():
             for x in loads:
                 self._shared.place(slots(depth, self._is_asynchronous(x)) * self.operands.stages[x.dst.name].bytes)
             self._body(s.body, ring=True)
-        self._shared.forget()
 
     def _is_asynchronous(self, load: Load) -> bool:
         stage = self.operands.stages[load.dst.name]
