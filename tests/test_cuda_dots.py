@@ -119,7 +119,7 @@ def test_what_a_product_makes_is_multiplied_from_the_registers_that_it_is_in() -
         ops.matmul(500, 264, 320, dtype="float16"),
         ops.matmul(500, 261, 320, epilogue="gelu"),
         gated(*PRODUCT),
-        prepared(*PRODUCT, computed="ab"),
+        prepared(*PRODUCT),
         attention(2, 96, 80, 64),
         gradients(2, 96, 80, 64),
     ],
