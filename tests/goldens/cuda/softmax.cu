@@ -144,13 +144,12 @@ softmax(
     __syncthreads();
     top = fold_max<4, 1>(reinterpret_cast<float*>(shared + small_1) + 0);
     float t[32];
-    #pragma unroll
-    for (int r_c = 0; r_c < 32; ++r_c)
-        t[r_c] = x[r_c] - top;
     float total_body[32];
     #pragma unroll
-    for (int r_c = 0; r_c < 32; ++r_c)
+    for (int r_c = 0; r_c < 32; ++r_c) {
+        t[r_c] = x[r_c] - top;
         total_body[r_c] = exp2f(t[r_c] * 1.4426950408889634f);
+    }
     float total_body_folded[32];
     #pragma unroll
     for (int r_c = 0; r_c < 32; ++r_c)
