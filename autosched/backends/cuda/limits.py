@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from autosched.backends.backend import CompileError
+from autosched.backends.cuda import dtypes
 from autosched.backends.cuda.hopper.plan import OFFERS, BlockPlan
+from autosched.backends.cuda.resources import resources, why_too_large
 from search_spaces import Schedule, Target, TileProgram, Workload
 from search_spaces.devices.target import HOPPER
 from search_spaces.programs.tile_program import Kernel
@@ -11,25 +13,27 @@ from search_spaces.schedules.limits import USUAL, Offers, Resources
 
 
 class CudaLimits:
-    """Shared memory, registers and threads of a GPU, as printed kernels use them."""
+    """Element types that a GPU has, and its shared memory, registers and threads, as printed kernels use them."""
 
     def offers(self, target: Target) -> Offers:
         return OFFERS if target.capability == HOPPER else USUAL
 
     def why_unsupported(self, workload: Workload, target: Target) -> str | None:
-        return None
+        return dtypes.why_unsupported(workload, target)
 
     def why_unfit(self, schedule: Schedule, target: Target) -> str | None:
         program = schedule.program
-        reasons = (_why_unfit(program, k, target) for k in program.kernels if k.launch.producer_warps)
-        return next(filter(None, reasons), None)
+        return next(filter(None, (_why_unfit(program, kernel, target) for kernel in program.kernels)), None)
 
     def needs(self, program: TileProgram, kernel: Kernel, target: Target) -> Resources | None:
-        return BlockPlan.of(program, kernel).needs(program) if kernel.launch.producer_warps else None
+        if kernel.launch.producer_warps:
+            return BlockPlan.of(program, kernel).needs(program)
+        return resources(program, kernel, target)
 
 
 def _why_unfit(program: TileProgram, kernel: Kernel, target: Target) -> str | None:
-    """Why a kernel that asks for producer warps cannot be one of the target."""
+    if not kernel.launch.producer_warps:
+        return why_too_large(program, kernel, target)
     if target.capability != HOPPER:
         return f"producer warps on compute capability {target.capability}; expected {HOPPER}"
     try:

@@ -144,6 +144,22 @@ class DotForm:
         """Of the accumulator."""
         return dict(zip((self.rows, self.columns), self.spreads, strict=True))
 
+    @property
+    def part_registers(self) -> int:
+        """How many registers of a thread hold what one step multiplies, at least."""
+        match self.kind:
+            case "warp":
+                return 4 * self.row_tiles + 2 * self.column_tiles
+            case "wmma" | "volta":
+                return 4 * (self.row_tiles + self.column_tiles)
+            case "fma":
+                return sum(self.registers)
+
+    def takes_registers(self, tile: Tile, layout: Layout) -> bool:
+        """Whether a tile in this layout is what the dot multiplies as rows, as it is."""
+        rows = self.kind == "warp" and self.element_bytes == 2 and self.rows in tile.axes
+        return rows and layout[self.rows] == self.spreads[0] and layout[self.k] == warp_mma_columns(self.depth)
+
     def warp_digits(self, side: int) -> list[str]:
         """The place of a warp along the rows or the columns: at most one C expression."""
         digits = (Digit("warp", self.row_warps), Digit("warp", self.column_warps, self.row_warps))

@@ -84,9 +84,9 @@ class Pipeline:
 
     def _place(self, copy: Copy) -> str:
         """Where a tile is in shared memory, in the iteration of the loop's variable."""
-        slots = self.turns.depth if copy.asynchronous else min(self.turns.depth, _BY_REGISTERS)
-        first = self.shared.place(slots * copy.stage.bytes)
-        return first if slots == 1 else f"{first} + {self.turns.variable} % {slots} * {copy.stage.bytes}"
+        count = slots(self.turns.depth, copy.asynchronous)
+        first = self.shared.place(count * copy.stage.bytes)
+        return first if count == 1 else f"{first} + {self.turns.variable} % {count} * {copy.stage.bytes}"
 
     def _open(self, first: str, end: str) -> None:
         variable = self.turns.variable
@@ -190,6 +190,11 @@ class Pipeline:
 
     def _common(self, name: str) -> str:
         return self.staging.functions.common(name)
+
+
+def slots(depth: int, asynchronous: bool) -> int:
+    """Of how many iterations a tile is in shared memory, where a loop has so many."""
+    return depth if asynchronous else min(depth, _BY_REGISTERS)
 
 
 def bring_now(staging: Staging, copies: Sequence[Copy], places: Mapping[str, str]) -> None:

@@ -16,7 +16,7 @@ from autosched.backends.cuda.dots.volta import VoltaDot
 from autosched.backends.cuda.dots.warp_mma import WarpDot
 from autosched.backends.cuda.dots.wmma import WmmaDot, spread_sums, sums_definition
 from autosched.backends.cuda.printer import KernelPrinter
-from autosched.backends.cuda.registers.layouts import Layout, warp_mma_columns
+from autosched.backends.cuda.registers.layouts import Layout
 from search_spaces.programs.statements import Dot, Fill, For, Load, Statement
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.workloads.dtypes import is_promoted
@@ -126,10 +126,10 @@ class Dots:
 
     def _made(self, s: Dot, name: str, form: DotForm, printer: KernelPrinter) -> Made | None:
         """Rows of a dot where they lie in registers as it multiplies them."""
-        if name in self._operands.staged or form.kind != "warp" or form.element_bytes != 2:
+        if name in self._operands.staged:
             return None
         held = printer.tiles[name]
-        if held.layout[form.rows] != form.spreads[0] or held.layout[form.k] != warp_mma_columns(form.depth):
+        if not form.takes_registers(held.tile, held.layout):
             return None
         return Made(held.name, held.apart(form.rows), held.apart(form.k))
 

@@ -86,14 +86,22 @@ def sums_definition(form: DotForm, sums: str) -> str:
     return f"float {sums}[{form.row_tiles}][{form.column_tiles}][8] = {{}};"
 
 
+def chunk_bytes(form: DotForm) -> int:
+    """What 16 rows of every warp take in shared memory."""
+    return (form.n if form.turned else 16 * form.row_warps) * _pitch(form) * 4
+
+
+def _pitch(form: DotForm) -> int:
+    return (16 * form.row_warps if form.turned else form.n) + _PADDING
+
+
 def spread_sums(form: DotForm, sums: str, acc: Held, functions: Functions, printer: KernelPrinter) -> None:
     """Give `acc` the sums, by way of shared memory."""
     store = functions.use(*fn.wmma_store(form.turned))
     chunk = form.chunk_layout
     slower, fastest = (form.columns, form.rows) if form.turned else (form.rows, form.columns)
-    sizes = {form.rows: 16 * form.row_warps, form.columns: form.n}
-    pitch = sizes[fastest] + _PADDING
-    scratch = printer.shared.scratch(sizes[slower] * pitch * 4)
+    pitch = _pitch(form)
+    scratch = printer.shared.scratch(chunk_bytes(form))
     block = printer.block
     open_braces(block, f"{_UNROLL}\nfor (int i = 0; i < {form.row_tiles}; ++i)")
     block.write("__syncthreads();")
@@ -107,7 +115,7 @@ def spread_sums(form: DotForm, sums: str, acc: Held, functions: Functions, print
     block.write(
         f"{_UNROLL}\nfor (int j = 0; j < {form.column_tiles}; ++j)\n    {store}({address}, {sums}[i][j], {pitch});"
     )
-    block.write("__syncthreads();")
+    printer.shared.meet()
     _read(form, acc, chunk, (slower, fastest), f"{scratch}", pitch, printer)
     block.close()
 
