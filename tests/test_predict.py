@@ -19,6 +19,7 @@ from autosched.backends import spaces
 from autosched.cli import app
 from autosched.machine import devices
 from autosched.measuring import RecordedMeasurer
+from autosched.replaying.predicted_kernel import predicted_source
 from autosched.replaying.prediction_file import PredictionFile
 from autosched.replaying.predictions import Prediction, Predictions
 from autosched.tuning import predict as predicting
@@ -213,6 +214,18 @@ def test_the_latest_prediction_counts_and_damaged_lines_do_not(log: Path) -> Non
     assert latest is not None
     assert latest.best == Prediction(schedule, 1e-6, (5e-7, 2e-6), CompileFacts(0.1, registers=3))
     assert file.latest(OP, HERE, "hot") is None
+
+
+def test_a_prediction_for_one_card_serves_the_others_of_its_family(log: Path) -> None:
+    predicted, here, other = map(target_named, ("v100", "v100-pcie-32gb", "t4"))
+    schedule = spaces.build(OP, predicted).sample(np.random.default_rng(0))
+    file = PredictionFile(log)
+    file.add(Predictions(OP, predicted, "cold", (Prediction(schedule, 1e-6, None, CompileFacts(0.1)),), ""))
+    found = file.latest(OP, here, "cold")
+    assert found is not None
+    assert found.target == predicted
+    assert file.latest(OP, other, "cold") is None
+    assert schedule.one_line in predicted_source(OP, here, log, "cold")
 
 
 def test_what_spills_or_does_not_compile_falls_behind(monkeypatch: pytest.MonkeyPatch, log: Path) -> None:
