@@ -78,6 +78,12 @@ __device__ __forceinline__ void store(T* to, const H* from) {
     *reinterpret_cast<typename Vector<T, count>::Type*>(to) = v.words;
 }
 
+__device__ __forceinline__ float power_of_2_or_denormal(float x) {
+    float y;
+    asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 __device__ __forceinline__ float divided(float x, float y) {
     // Within two units in the last place, for divisors of any size.
     float z;
@@ -144,13 +150,12 @@ softmax(
     __syncthreads();
     top = fold_max<4, 1>(reinterpret_cast<float*>(shared + small_1) + 0);
     float t[32];
-    #pragma unroll
-    for (int r_c = 0; r_c < 32; ++r_c)
-        t[r_c] = x[r_c] - top;
     float total_body[32];
     #pragma unroll
-    for (int r_c = 0; r_c < 32; ++r_c)
-        total_body[r_c] = exp2f(t[r_c] * 1.4426950408889634f);
+    for (int r_c = 0; r_c < 32; ++r_c) {
+        t[r_c] = x[r_c] - top;
+        total_body[r_c] = power_of_2_or_denormal(t[r_c] * 1.4426950408889634f);
+    }
     float total_body_folded[32];
     #pragma unroll
     for (int r_c = 0; r_c < 32; ++r_c)
