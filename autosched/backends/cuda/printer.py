@@ -6,6 +6,7 @@ The text is a pure function of the kernel and the target's compute capability. H
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -206,8 +207,19 @@ class KernelPrinter:
         return [*self.folds.functions(), *self._scans.functions, *self.products.functions]
 
     def body(self, body: Sequence[Statement]) -> None:
-        for statement in body:
-            self.print(statement)
+        for together, run in itertools.groupby(body, self._loop_of):
+            if together is None:
+                for statement in run:
+                    self.print(statement)
+            else:
+                self._maps([s for s in run if isinstance(s, Map)])
+
+    def _loop_of(self, s: Statement) -> object:
+        """What statements have in common that one loop over registers can hold; None for those that have their own."""
+        if not isinstance(s, Map):
+            return None
+        layout = self.tiles.layout(s.dst.name)
+        return [(x, layout[x]) for x in s.dst.axes]
 
     def print(self, statement: Statement) -> None:
         """Print a statement with what is nested in it."""
@@ -226,7 +238,7 @@ class KernelPrinter:
             case Dot():
                 self.products.dot(statement, self)
             case Map():
-                self._map(statement)
+                self._maps([statement])
             case Reduce():
                 self._reduce(statement)
             case Regroup():
@@ -264,7 +276,14 @@ class KernelPrinter:
         at = self.tiles.at(s.dst.axes, dst.layout)
         self.tiles.each(dst.layout, s.dst.axes, [f"{dst.element(at)} = {constant(s.value, s.dst.dtype)};"])
 
-    def _map(self, s: Map) -> None:
+    def _maps(self, run: Sequence[Map]) -> None:
+        """Print pointwise statements on tiles of one layout."""
+        lines = [self._map(s) for s in run]
+        dst = run[0].dst
+        self.tiles.each(self.tiles.layout(dst.name), dst.axes, lines)
+
+    def _map(self, s: Map) -> str:
+        """One element of what the statement makes."""
         layout = self.tiles.layout(s.dst.name)
         at = self.tiles.at(s.dst.axes, layout)
         arguments: list[tuple[str, str] | float | int] = []
@@ -275,7 +294,7 @@ class KernelPrinter:
             else:
                 arguments.append(argument)
         dst = self.tiles.declare(s.dst)
-        self.tiles.each(layout, s.dst.axes, [f"{dst.element(at)} = {operators.mapped(s, arguments)};"])
+        return f"{dst.element(at)} = {operators.mapped(s, arguments)};"
 
     def _reduce(self, s: Reduce) -> None:
         source = self.tiles[s.src]

@@ -31,7 +31,7 @@ __device__ __forceinline__ void narrowed(float x, bfloat16& y) {
 }
 
 // What is moved at once.
-template <int bytes> struct Words;
+template <int bytes> struct Words { struct type {}; };  // Of no use, but named where overloads are chosen among.
 template <> struct Words<1> { using type = unsigned char; };
 template <> struct Words<2> { using type = unsigned short; };
 template <> struct Words<4> { using type = unsigned int; };
@@ -187,7 +187,7 @@ __device__ __forceinline__ void write_rows(uint32 to, const float* x, int warp, 
         }
 }
 
-// sums (64 x 192) += a b, or where nothing is there yet = a b
+// sums (64 x 192) = a b, or where something is there that is added to, += a b
 __device__ __forceinline__ void dot_192_kk(float* sums, uint64 a, uint64 b, int added) {
     asm volatile(
         "{ .reg .pred p; setp.ne.b32 p, %98, 0;"
@@ -234,7 +234,10 @@ matmul(
     extern __shared__ __align__(1024) unsigned char shared[];
     const uint32 shared_at = __cvta_generic_to_shared(shared);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-    const uint32 ring = shared_at, full = shared_at + 196608, empty = shared_at + 196640, order = shared_at + 196672;
+    const uint32 ring = shared_at;
+    const uint32 full = shared_at + 196608;
+    const uint32 empty = shared_at + 196640;
+    const uint32 order = shared_at + 196672;
     const int group = __shfl_sync(0xffffffff, threadIdx.x / 128, 0), thread = threadIdx.x % 128;
     const int block_ = blockIdx.x % 2;
     if (threadIdx.x == 256) {
@@ -248,7 +251,7 @@ matmul(
         fewer_registers<24>();
         if (thread == 0) {
             int slot = 0, parity = 1;
-            for (int tile = (int)blockIdx.x / 2; tile < 352; tile += 66) {
+            for (int tile = int(blockIdx.x) / 2; tile < 352; tile += 66) {
                 const int first = tile / 176 * 8;
                 const int m_0 = first + tile % 176 % 8;
                 const int n_0 = tile % 176 / 8;
@@ -273,11 +276,13 @@ matmul(
         const int half = group;
         int slot = half * 0, parity = half * 0;
         int turn = 1 - half;
-        for (int tile = (int)blockIdx.x / 2 + half * 66; tile < 352; tile += 132) {
+        for (int tile = int(blockIdx.x) / 2 + half * 66; tile < 352; tile += 132) {
             const int first = tile / 176 * 8;
             const int m_0 = first + tile % 176 % 8;
             const int n_0 = tile % 176 / 8;
             float acc[192];
+            #pragma unroll
+            for (int i = 0; i < 192; ++i) acc[i] = 0;
             barrier_wait(order + 8 * half, turn);
             turn ^= 1;
             int last = slot;
@@ -290,8 +295,8 @@ matmul(
                 {
                     const uint64 a = matrix(here, 0x4000004000010000ull);
                     const uint64 b = matrix(here + 16384, 0x4000004000010000ull);
-                    dot_192_kk(acc, a, b, k_0 > 0);
-                    dot_192_kk(acc + 96, a + 512, b, k_0 > 0);
+                    dot_192_kk(acc, a, b, 1);
+                    dot_192_kk(acc + 96, a + 512, b, 1);
                     dot_192_kk(acc, a + 2, b + 2, 1);
                     dot_192_kk(acc + 96, a + 514, b + 2, 1);
                     dot_192_kk(acc, a + 4, b + 4, 1);
@@ -302,7 +307,7 @@ matmul(
                 dots_issued();
                 dots_wait<1>();
                 settled(acc);
-                if (k_0 > 0) if (thread < 2) barrier_arrive_at(empty + 8 * last, thread);
+                if (k_0 > 0 && thread < 2) barrier_arrive_at(empty + 8 * last, thread);
                 last = slot;
                 if (++slot == 4) slot = 0, parity ^= 1;
             }

@@ -31,7 +31,7 @@ __device__ __forceinline__ void narrowed(float x, bfloat16& y) {
 }
 
 // What is moved at once.
-template <int bytes> struct Words;
+template <int bytes> struct Words { struct type {}; };  // Of no use, but named where overloads are chosen among.
 template <> struct Words<1> { using type = unsigned char; };
 template <> struct Words<2> { using type = unsigned short; };
 template <> struct Words<4> { using type = unsigned int; };
@@ -180,7 +180,7 @@ __device__ __forceinline__ void write_rows(uint32 to, const float* x, int warp, 
         }
 }
 
-// sums (64 x 128) += a b, or where nothing is there yet = a b
+// sums (64 x 128) = a b, or where something is there that is added to, += a b
 __device__ __forceinline__ void dot_128_kk(float* sums, uint64 a, uint64 b, int added) {
     asm volatile(
         "{ .reg .pred p; setp.ne.b32 p, %66, 0;"
@@ -217,7 +217,9 @@ matmul(
     extern __shared__ __align__(1024) unsigned char shared[];
     const uint32 shared_at = __cvta_generic_to_shared(shared);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-    const uint32 ring = shared_at, full = shared_at + 212992, empty = shared_at + 213024;
+    const uint32 ring = shared_at;
+    const uint32 full = shared_at + 212992;
+    const uint32 empty = shared_at + 213024;
     const int group = __shfl_sync(0xffffffff, threadIdx.x / 128, 0), thread = threadIdx.x % 128;
     if (threadIdx.x == 384) {
         for (int i = 0; i < 4; ++i) barrier_init(full + 8 * i, 1);
@@ -229,7 +231,7 @@ matmul(
         fewer_registers<24>();
         if (thread == 0) {
             int slot = 0, parity = 1;
-            for (int tile = (int)blockIdx.x; tile < 704; tile += 132) {
+            for (int tile = int(blockIdx.x); tile < 704; tile += 132) {
                 const int first = tile / 256 * 8;
                 const int height = min(22 - first, 8);
                 const int m_0 = first + tile % 256 % height;
@@ -254,12 +256,14 @@ matmul(
         more_registers<160>();
         const int half = group;
         int slot = 0, parity = 0;
-        for (int tile = (int)blockIdx.x; tile < 704; tile += 132) {
+        for (int tile = int(blockIdx.x); tile < 704; tile += 132) {
             const int first = tile / 256 * 8;
             const int height = min(22 - first, 8);
             const int m_0 = first + tile % 256 % height;
             const int n_0 = tile % 256 / height;
             float acc[64];
+            #pragma unroll
+            for (int i = 0; i < 64; ++i) acc[i] = 0;
             int last = slot;
             #pragma unroll 1
             for (int k_0 = 0; k_0 < 64; ++k_0) {
@@ -270,7 +274,7 @@ matmul(
                 {
                     const uint64 a = matrix(here + half * 8192, 0x4000004000010000ull);
                     const uint64 b = matrix(here + 24576, 0x4000004000010000ull);
-                    dot_128_kk(acc, a, b, k_0 > 0);
+                    dot_128_kk(acc, a, b, 1);
                     dot_128_kk(acc, a + 2, b + 2, 1);
                     dot_128_kk(acc, a + 4, b + 4, 1);
                     dot_128_kk(acc, a + 6, b + 6, 1);
@@ -278,7 +282,7 @@ matmul(
                 dots_issued();
                 dots_wait<1>();
                 settled(acc);
-                if (k_0 > 0) if (thread == 0) barrier_arrive(empty + 8 * last);
+                if (k_0 > 0 && thread == 0) barrier_arrive(empty + 8 * last);
                 last = slot;
                 if (++slot == 4) slot = 0, parity ^= 1;
             }
@@ -288,7 +292,7 @@ matmul(
             #pragma unroll
             for (int piece = 0; piece < 2; ++piece) {
                 const int to = 163840 + half * 16384 + (piece % 2) * 8192;
-                if (thread == 0) stores_read<1>();
+                if (thread == 0) piece ? stores_read<1>() : stores_read<0>();
                 group_meets(half);
                 write_rows<bfloat16, 64, 64, 32, 1>(shared_at + to, acc + piece * 16, warp, lane);
                 stores_see_shared();

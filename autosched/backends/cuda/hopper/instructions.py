@@ -146,7 +146,7 @@ template <bool transposed> __device__ __forceinline__ void store_matrices(
 """
 
 
-WRITE_ROWS = """\
+_WRITE_ROWS = """\
 // Sums of a warp group to shared memory: each of `rows` rows to a swizzled one of `columns` elements.
 template <typename T, int rows, int columns, int down, int across>
 __device__ __forceinline__ void write_rows(uint32 to, const float* x, int warp, int lane) {
@@ -163,7 +163,7 @@ __device__ __forceinline__ void write_rows(uint32 to, const float* x, int warp, 
         }
 }
 """
-WRITE_COLUMNS = """\
+_WRITE_COLUMNS = """\
 // 64 rows of sums of a warp group to shared memory: each of `columns` columns to a swizzled row of 64 elements.
 template <typename T, int columns, int down, int across>
 __device__ __forceinline__ void write_columns(uint32 to, const float* x, int warp, int lane) {
@@ -177,7 +177,41 @@ __device__ __forceinline__ void write_columns(uint32 to, const float* x, int war
     }
 }
 """
-WRITE_ELEMENTS = """\
+_READ_ROWS = """\
+// What was brought for a warp group, from swizzled rows of `columns` elements to registers as sums are held.
+template <typename T, int rows, int columns, int down, int across, typename H>
+__device__ __forceinline__ void read_rows(H* x, const unsigned char* from, int warp, int lane) {
+    constexpr int row_bytes = columns * sizeof(T);
+    #pragma unroll
+    for (int row = 0; row < rows; row += 32)
+        #pragma unroll
+        for (int column = 0; column < columns; column += 8) {
+            const int line = row / 64 * 64 + row / 32 % 2 * 8 + warp * 16 + lane / 4;
+            const int byte = (column + lane % 4 * 2) * sizeof(T);
+            const int place = byte / 16 ^ line * row_bytes / 128 % (row_bytes / 16);
+            load<2, across>(
+                x + row / 32 * down + column / 4 * across,
+                reinterpret_cast<const T*>(from + line * row_bytes + place * 16 + byte % 16));
+        }
+}
+"""
+_READ_COLUMNS = """\
+// The same of 64 rows, each of `columns` columns from a swizzled row of 64 elements of 16 bits.
+template <typename T, int columns, int down, int across, typename H>
+__device__ __forceinline__ void read_columns(H* x, const unsigned char* from, int warp, int lane) {
+    #pragma unroll
+    for (int row = 0; row < 2; ++row)
+        #pragma unroll
+        for (int column = 0; column < columns / 4; ++column) {
+            const int line = column / 2 * 8 + lane % 4 * 2 + column % 2;
+            const int place = warp * 2 + row ^ line % 8;
+            load<1, 1>(
+                x + row * down + column * across,
+                reinterpret_cast<const T*>(from + line * 128 + place * 16 + lane / 4 * 2));
+        }
+}
+"""
+_WRITE_ELEMENTS = """\
 // The same as rows of elements of any type, in pairs.
 template <typename T, int rows, int columns, int down, int across, typename H>
 __device__ __forceinline__ void write_elements(unsigned char* to, const H* x, int warp, int lane) {
@@ -195,6 +229,16 @@ __device__ __forceinline__ void write_elements(unsigned char* to, const H* x, in
         }
 }
 """
+
+
+# Functions that move a tile between registers and shared memory, by name.
+MOVES = {
+    "write_rows": _WRITE_ROWS,
+    "write_columns": _WRITE_COLUMNS,
+    "write_elements": _WRITE_ELEMENTS,
+    "read_rows": _READ_ROWS,
+    "read_columns": _READ_COLUMNS,
+}
 
 
 def dot_name(columns: int, a_along_k: bool, b_along_k: bool) -> str:
@@ -220,7 +264,7 @@ def dot(element: str, columns: int, a_along_k: bool, b_along_k: bool) -> str:
     operands = f",\n{INDENT * 2}  ".join(lines)
     name = dot_name(columns, a_along_k, b_along_k)
     return f"""\
-// sums (64 x {columns}) += a b, or where nothing is there yet = a b
+// sums (64 x {columns}) = a b, or where something is there that is added to, += a b
 __device__ __forceinline__ void {name}({held}* sums, uint64 a, uint64 b, int added) {{
     asm volatile(
         "{{ .reg .pred p; setp.ne.b32 p, %{count + 2}, 0;"

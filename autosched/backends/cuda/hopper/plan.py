@@ -6,9 +6,10 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from autosched.backends.cuda.hopper.extras import Extras
+from autosched.backends.cuda.hopper.group_tiles import GroupTile
 from autosched.backends.cuda.hopper.ring import Ring
 from autosched.backends.cuda.hopper.shared_tiles import ALIGNMENT
-from autosched.backends.cuda.hopper.stores import StoredTile
 from autosched.backends.gpu.specialized.form import DotForm, check_program, refuse
 from search_spaces.devices.warps import WARP, WARP_GROUP, first_registers, group_registers
 from search_spaces.programs.statements import Fill, Load, Statement, Store, produced
@@ -34,13 +35,14 @@ _REGISTERS = 24
 class BlockPlan:
     """A kernel taken apart, with places for all that goes through shared memory.
 
-    `stores`: the stores by descriptor that go that way, by their number in the epilogue; a warp group has `slots` slots
-    of `slot_bytes` for pieces of these.
+    `stores` and `loads`: what the epilogue moves by descriptor and that way, by their number there; a warp group has
+    `slots` slots of `slot_bytes` for pieces that it stores, and a place for all that it loads.
     """
 
     form: DotForm
     ring: Ring
-    stores: Mapping[int, StoredTile]
+    stores: Mapping[int, GroupTile]
+    loads: Mapping[int, GroupTile]
 
     @staticmethod
     def of(program: TileProgram, kernel: Kernel) -> BlockPlan:
@@ -51,53 +53,85 @@ class BlockPlan:
         """
         form = DotForm.of(kernel, OFFERS)
         check_program(program, form)
-        tiles = {t.name: t for t in (*form.accumulators, *(t for s in form.epilogue for t in produced(s)))}
-        found = {
-            number: StoredTile(s, tiles[s.src], form.dot.dst.axes, program.buffer(s.buffer).dtype)
-            for number, s in enumerate(form.epilogue)
-            if isinstance(s, Store) and s.via == "descriptor"
-        }
+        sums, tiles = form.dot.dst.axes, _tiles(form)
+        stores, loads = {}, {}
+        for number, s in enumerate(form.epilogue):
+            match s:
+                case Store(via="descriptor", src=src, buffer=name):
+                    stores[number] = GroupTile.stored(s, tiles[src], sums, program.buffer(name))
+                case Load(via="descriptor", dst=dst, buffer=name) if set(dst.axes) == {*sums}:
+                    loads[number] = GroupTile.brought(s, sums, program.buffer(name))
         _check_registers(form)
         ring = Ring.of(program, form, loop_extents(form.finishing) | loop_extents(kernel))
-        return BlockPlan(form, ring, {number: s for number, s in found.items() if s.by_pieces})
+        return BlockPlan(form, ring, _by_pieces(stores), _by_pieces(loads))
 
     @property
     def slots(self) -> int:
         """One piece is written while another is on its way, unless the other warp group computes meanwhile."""
-        return 1 if self.form.alternating else min(2, max((s.pieces for s in self.stores.values()), default=1))
+        return 1 if self.form.alternating else min(2, max(1, sum(s.pieces for s in self.stores.values())))
 
     @property
     def slot_bytes(self) -> int:
         return max((s.piece.room for s in self.stores.values()), default=0)
 
+    def extras(self, place: int) -> Extras:
+        """What is brought for the epilogue, the first group's from byte `place` of shared memory on."""
+        return Extras(self.form, self.loads, place)
+
+    @property
+    def extra_bytes(self) -> int:
+        """How much of that one warp group has."""
+        return self.extras(0).group_bytes
+
     @property
     def finishing(self) -> Kernel:
-        """The epilogue of one warp group as a kernel of its own, without the stores that are printed otherwise.
+        """The epilogue of one warp group as a kernel of its own, without the stores that are printed otherwise, and
+        with something for what is brought, whose layout is the others'.
 
         Before it stand the loop, empty, whose variable is known, and what the sums begin with.
         """
         form = self.form
         body: list[Statement] = [dataclasses.replace(form.loop, body=()), *(Fill(t, 0.0) for t in form.accumulators)]
         for number, s in enumerate(form.epilogue):
-            if number not in self.stores:
+            if number in self.loads and isinstance(s, Load):
+                body.append(Fill(s.dst, 0.0))
+            elif number not in self.stores:
                 body.append(dataclasses.replace(s, via="pointer") if isinstance(s, Load | Store) else s)
         launch = dataclasses.replace(form.kernel.launch, num_warps=WARP_GROUP)
         return dataclasses.replace(form.finishing, body=tuple(body), launch=launch)
+
+    @property
+    def barriers(self) -> dict[str, int]:
+        """How many there are of every kind."""
+        form = self.form
+        pairs = {"full": form.stages, "empty": form.stages}
+        order = {"order": 2} if form.alternating else {}
+        extras = {"extras_full": form.groups, "extras_empty": form.groups} if self.loads else {}
+        return pairs | order | extras
 
     def needs(self, program: TileProgram) -> Resources:
         """Estimates: what threads exchange is counted where they may."""
         form = self.form
         moved = [s for s in self.finishing.body if isinstance(s, Load | Store)]
-        tiles = {t.name: t for t in (*form.accumulators, *(t for s in form.epilogue for t in produced(s)))}
+        tiles = _tiles(form)
         exchanged = [
             _exchanged(s.dst if isinstance(s, Load) else tiles[s.src], program.buffer(s.buffer).dtype) for s in moved
         ]
-        each = self.slots * self.slot_bytes + max(exchanged, default=0)
-        barriers = (2 * form.stages + 2) * BARRIER_BYTES + 2 * BARRIERS_ALIGNMENT
+        each = self.slots * self.slot_bytes + self.extra_bytes + max(exchanged, default=0)
+        barriers = sum(self.barriers.values()) * BARRIER_BYTES + len(self.barriers) * BARRIERS_ALIGNMENT
         threads = form.groups * WARP_GROUP * WARP
         sums = sum(t.elements for t in form.accumulators) // (WARP_GROUP * WARP)
         shared = -(-self.ring.bytes // ALIGNMENT) * ALIGNMENT + form.groups * each + barriers
         return Resources(shared, _REGISTERS + sums, threads)
+
+
+def _tiles(form: DotForm) -> dict[str, Tile]:
+    """The tiles of one warp group that there are in the epilogue."""
+    return {t.name: t for t in (*form.accumulators, *(t for s in form.epilogue for t in produced(s)))}
+
+
+def _by_pieces(tiles: Mapping[int, GroupTile]) -> dict[int, GroupTile]:
+    return {number: tile for number, tile in tiles.items() if tile.by_pieces}
 
 
 def _check_registers(form: DotForm) -> None:
