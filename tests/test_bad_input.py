@@ -36,6 +36,7 @@ def log(tmp_path: Path) -> Path:
         ({"target": "h2000"}, r"unknown target 'h2000'; did you mean 'h200'\? \(allowed: .*cpu.*v100"),
         ({"strategy": "evolution"}, r"unknown strategy 'evolution'; did you mean 'evolutionary'\?"),
         ({"cost_model": "xgbost"}, r"unknown cost model 'xgbost'; did you mean 'xgboost'\?"),
+        ({"target": "v100", "backend": "cude"}, "backend 'cude' is not installed; expected one of cuda, llvm, triton"),
         ({"policy": "lukewarm"}, r"unknown timing policy 'lukewarm' \(allowed: cold, graph, hot\)"),
         ({"trials": 0}, "trials=0; expected an integer of at least 1"),
         ({"trials": -5}, "trials=-5; expected"),
@@ -84,6 +85,13 @@ def test_a_target_that_is_not_here_is_refused_with_what_is_here(call: str, log: 
     with pytest.raises(TargetUnavailableError, match=r"target 'v100' is Tesla V100.*this machine has .*target 'cpu'"):
         getattr(autosched, call)(OP, "v100", log=log)
     assert not log.exists()
+
+
+def test_replaying_for_a_target_that_is_not_here_names_what_can_be_done_without_it(log: Path) -> None:
+    with pytest.raises(
+        TargetUnavailableError, match=r"autosched\.export writes .*`autosched replay … --source` prints"
+    ):
+        autosched.replay(OP, "v100", log=log)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU driver")

@@ -19,6 +19,7 @@ from autosched.backends import spaces
 from autosched.cli import app
 from autosched.machine import devices
 from autosched.measuring import RecordedMeasurer
+from autosched.replaying.predicted_kernel import predicted_source
 from autosched.replaying.prediction_file import PredictionFile
 from autosched.replaying.predictions import Prediction, Predictions
 from autosched.tuning import predict as predicting
@@ -42,7 +43,7 @@ OTHER = dataclasses.replace(HERE, device="Another CPU", l2_bytes=4 * HERE.l2_byt
 THIRD = dataclasses.replace(HERE, device="A third CPU", fp32_flops=2 * HERE.fp32_flops)
 OP, SHELL_OP = ops.softmax(64, 256), ("softmax", "rows=64", "columns=256")
 SHAPES = (ops.softmax(128, 512), ops.softmax(32, 1024), ops.softmax(256, 128))
-A100 = target_named("a100")
+A100, H100 = target_named("a100"), target_named("h100")
 
 
 def truth(space: SearchSpace, schedule: Schedule) -> float:
@@ -215,6 +216,18 @@ def test_the_latest_prediction_counts_and_damaged_lines_do_not(log: Path) -> Non
     assert file.latest(OP, HERE, "hot") is None
 
 
+def test_a_prediction_for_one_card_serves_the_others_of_its_family(log: Path) -> None:
+    predicted, here, other = map(target_named, ("v100", "v100-pcie-32gb", "t4"))
+    schedule = spaces.build(OP, predicted).sample(np.random.default_rng(0))
+    file = PredictionFile(log)
+    file.add(Predictions(OP, predicted, "cold", (Prediction(schedule, 1e-6, None, CompileFacts(0.1)),), ""))
+    found = file.latest(OP, here, "cold")
+    assert found is not None
+    assert found.target == predicted
+    assert file.latest(OP, other, "cold") is None
+    assert schedule.one_line in predicted_source(OP, here, log, "cold")
+
+
 def test_what_spills_or_does_not_compile_falls_behind(monkeypatch: pytest.MonkeyPatch, log: Path) -> None:
     spilled, refused, fine = (
         CompileFacts(0.1, 255, 500),
@@ -235,6 +248,17 @@ def test_what_spills_or_does_not_compile_falls_behind(monkeypatch: pytest.Monkey
     assert "(behind: compile_error: no)" in str(found)
 
 
+def test_backends_of_which_kernels_were_measured_are_preferred(monkeypatch: pytest.MonkeyPatch, log: Path) -> None:
+    def compiled(target: Target, schedules: Sequence[Schedule]) -> list[CompileFacts | Measurement]:
+        return [CompileFacts(0.1, 64, 0) for _ in schedules]
+
+    monkeypatch.setattr(predicting, "compile_all", compiled)
+    TuningLog(log).append(*(r for r in records_of(SHAPES[0], H100, 40) if r.backend == "triton"))
+    for target, backend in ((A100, "triton"), (target_named("v100"), "cuda")):
+        found = autosched.predict(OP, target, count=20, log=log)
+        assert {p.schedule.backend for p in found.ranked} == {backend}
+
+
 def test_what_was_measured_is_not_predicted(log: Path, history: Path) -> None:
     known = records_of(OP, HERE, 12)
     TuningLog(log).append(*known)
@@ -253,15 +277,16 @@ def test_the_kernels_of_a_traced_function_are_predicted_and_replayed(log: Path) 
 
 
 def test_a_gpu_that_is_not_here_is_predicted_for_with_the_compilers_figures(log: Path) -> None:
-    arguments = ["softmax", "rows=512", "columns=1024", "--target", "a100", "--log", str(log)]
+    arguments = ["softmax", "rows=512", "columns=1024", "--target", "v100", "--log", str(log)]
     shown = CliRunner().invoke(app, ["predict", *arguments, "--count", "1", "--json"])
     assert shown.exit_code == 0, shown.output
     data = json.loads(shown.output)
     assert data["measured"] is False
-    assert data["target"]["device"] == A100.device
+    assert data["target"]["capability"] == 70
+    assert data["ranked"][0]["backend"] == "cuda"
     assert data["ranked"][0]["facts"]["registers"] > 0
     source = CliRunner().invoke(app, ["replay", *arguments, "--predicted", "--source"])
-    assert "def softmax" in source.output
+    assert "__global__" in source.output
 
 
 def test_no_basis_claims_an_interval_that_nothing_was_held_out_for(log: Path) -> None:

@@ -6,6 +6,8 @@ import dataclasses
 
 import pytest
 
+from autosched.backends.cuda import nvrtc
+from autosched.cli.targets import target_lines
 from search_spaces import InputError, Target, target_named
 from search_spaces.devices.target import GPUS
 
@@ -71,6 +73,19 @@ def test_figures_fit_together(gpu: Target) -> None:
     assert 64 <= gpu.shared_memory_bytes / 1024 <= 227
 
 
+def test_what_tensor_cores_do_not_multiply_has_the_rate_of_float32() -> None:
+    v100, t4, a100, h200 = map(target_named, ("v100", "t4", "a100", "h200"))
+    assert v100.flops_per_s("float16") == v100.matrix_flops
+    assert {v100.flops_per_s(d) for d in ("float32", "bfloat16", "int8", "float8_e5m2")} == {v100.fp32_flops}
+    assert t4.flops_per_s("float32", "tf32") == t4.fp32_flops
+    assert t4.flops_per_s("int8") == 2 * t4.matrix_flops
+    assert t4.flops_per_s("bfloat16") == t4.fp32_flops
+    assert a100.flops_per_s("bfloat16") == a100.matrix_flops
+    assert a100.flops_per_s("float32", "tf32") == a100.tf32_flops
+    assert a100.flops_per_s("float8_e5m2") == a100.fp32_flops
+    assert h200.flops_per_s("float8_e5m2") == 2 * h200.matrix_flops
+
+
 def test_what_distinguishes_the_cards_of_a_family() -> None:
     assert target_named("v100-pcie").fp32_flops < target_named("v100").fp32_flops
     assert target_named("a100-40gb").memory_bytes_per_s < target_named("a100").memory_bytes_per_s
@@ -81,3 +96,12 @@ def test_a_target_of_ones_own_is_a_listed_one_with_other_figures() -> None:
     own = dataclasses.replace(target_named("v100"), name="v100s", device="Tesla V100S-PCIE-32GB", fp32_flops=16.4e12)
     assert Target.from_json(own.to_json()) == own
     assert own.key == "Tesla V100S-PCIE-32GB"
+
+
+def test_the_table_of_targets_says_what_cannot_be_compiled_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not any(line.startswith("Backend ") for line in target_lines())
+    monkeypatch.setattr(nvrtc, "_libraries", lambda: ())
+    (volta, *others) = [line for line in target_lines() if line.startswith("Backend cuda for ")]
+    assert volta.startswith("Backend cuda for v100, v100-32gb, v100-pcie, v100-pcie-32gb: NVRTC")
+    assert 'pip install -e ".[volta]"' in volta
+    assert 'pip install -e ".[cuda]"' in others[0]
