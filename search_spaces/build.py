@@ -29,8 +29,7 @@ def build(workload: Workload, target: Target, backends: Mapping[str, Limits] = N
     refusals = {name: limits.why_unsupported(workload, target) for name, limits in backends.items()}
     able = {name: limits for name, limits in backends.items() if refusals[name] is None}
     if not able:
-        reasons = "; ".join(dict.fromkeys(reason for reason in refusals.values() if reason)) or "no backend serves it"
-        raise EmptySearchSpaceError(f"{workload.label} on {target.name}: {reasons}")
+        raise EmptySearchSpaceError(f"{workload.label} on {target.name}: {_refused(refusals)}")
     offers = functools.reduce(operator.or_, (limits.offers(target) for limits in able.values()), USUAL)
     found: list[Sketch] = []
     tried: dict[str, str] = {}
@@ -45,6 +44,14 @@ def build(workload: Workload, target: Target, backends: Mapping[str, Limits] = N
             f"no sketch rule matches {workload.label} on {target.name} (tried: {_reasons(tried)})\n{workload}"
         )
     return SearchSpace(workload, target, tuple(found), able)
+
+
+def _refused(refusals: Mapping[str, str | None]) -> str:
+    """Why no backend computes it; each by its name, unless all say the same."""
+    reasons = {reason for reason in refusals.values() if reason}
+    if len(reasons) > 1:
+        return "; ".join(f"{name}: {reason}" for name, reason in refusals.items())
+    return next(iter(reasons), "no backend serves it")
 
 
 def _reasons(tried: Mapping[str, str]) -> str:

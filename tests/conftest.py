@@ -20,7 +20,7 @@ from search_spaces.programs.tile_program import Buffer
 
 _HERE = Path(__file__).parent
 # What a backend prints.
-_SUFFIXES = {"triton": ".py", "llvm": ".ll", "standalone": ".py"}
+_SUFFIXES = {"cuda": ".cu", "triton": ".py", "llvm": ".ll", "standalone": ".py"}
 
 
 # Files that take longest, and those that mostly wait: begun first, so that no worker is left with one at the end.

@@ -13,6 +13,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+import cuda_dots_on_cpu
 import torch
 
 from autosched.backends.cuda.source import launched, print_module
@@ -32,6 +33,7 @@ _PRELUDE = r"""
 #define __global__
 #define __launch_bounds__(...)
 #define __restrict__
+#define __builtin_assume(x)
 struct Index { int x; };
 static Index threadIdx, blockIdx;
 static unsigned char memory_shared[1 << 18] __attribute__((aligned(1024)));
@@ -100,6 +102,12 @@ _EMULATED = {
     "float larger(float x, float y)": "{ return x > y || x != x ? x : y; }",
     "float smaller(float x, float y)": "{ return x < y || x != x ? x : y; }",
     "void add_atomically(float* to, float x)": "{ *to += x; }",
+    "void copy_ahead(uint32 to, const void* from, bool inside = true)": (
+        "{ if (inside) memcpy(memory_shared + to, from, bytes); else memset(memory_shared + to, 0, bytes); }"
+    ),
+    "void commit_ahead()": "{}",
+    "void wait_ahead()": "{}",
+    **cuda_dots_on_cpu.EMULATED,
 }
 
 _DRIVER = r"""
@@ -176,4 +184,4 @@ def _translated(text: str, names: Sequence[str]) -> str:
         driver = _DRIVER.replace("CALL", f"{name}({call})").replace("NAME", name)
         drivers.append(f"namespace of_{name} {{{driver}}}\n")
     conversion = "struct Any { void* p; template <typename T> operator T*() const { return (T*)p; } };\n"
-    return _PRELUDE + text + conversion + "".join(drivers)
+    return _PRELUDE + cuda_dots_on_cpu.PRELUDE + text + conversion + "".join(drivers)

@@ -40,7 +40,7 @@ FLOATS = ("float32", "float16", "bfloat16")
 # What dots become, as PTX has it, and what the assembler makes of that.
 _DOTS = {
     r"wgmma\.mma_async": "wgmma",
-    r"mma\.sync\.aligned\.m8n8k4": "HMMA.884",
+    r"wmma\.mma\.sync\.aligned|mma\.sync\.aligned\.m8n8k4": "HMMA.884",
     r"mma\.sync\.aligned\.\S*\.s32\.s8": "IMMA",
     r"mma\.sync\.aligned": "HMMA",
 }

@@ -1,6 +1,7 @@
 """What the CUDA printer's kernels do on the GPU that is here: whether they are right, and how fast beside Triton's.
 
 python tests/figures_cuda.py right [--samples N]    every sketch of many workloads, in code of sm_70, sm_80 and sm_90a
+python tests/figures_cuda.py products [--samples N] the same of products and chains of them
 python tests/figures_cuda.py fast [--samples N]     memory-bound functions against the same schedules in Triton
 
 Code for an older device runs here as PTX, which the driver compiles.
@@ -19,6 +20,8 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 
+import chained_workloads
+import fused_workloads
 import numpy as np
 import torch
 from dependent_workloads import IN_ONE_WALK
@@ -36,6 +39,8 @@ from search_spaces import Schedule, Target, Workload, target_named
 
 CUDA, TRITON = CudaBackend(), TritonBackend()
 CAPABILITIES = (70, 80, 90)
+FLOATS_OF_DOTS = ("float16", "bfloat16", "float32")
+INTEGERS_AND_BYTES = ("int8", "float8_e4m3fn", "float8_e5m2")
 CHECKED: tuple[Workload, ...] = (
     *POINTWISE,
     *REDUCTIONS,
@@ -48,6 +53,31 @@ CHECKED: tuple[Workload, ...] = (
     ops.layernorm(51, 2560, dtype="bfloat16"),
     ops.rmsnorm(17, 8192, dtype="float16"),
     ops.row_sum(40, 100_000),
+)
+PRODUCTS: tuple[Workload, ...] = (
+    *(ops.matmul(192, 256, 320, x, layout=layout) for x in FLOATS_OF_DOTS for layout in ("nn", "nt", "tn", "tt")),
+    *(ops.matmul(101, 77, 93, x, layout=layout) for x in FLOATS_OF_DOTS for layout in ("nn", "tt")),
+    *(ops.matmul(136, 200, 264, x, layout=layout) for x in INTEGERS_AND_BYTES for layout in ("nn", "nt", "tn")),
+    ops.matmul(101, 77, 93, "int8"),
+    ops.matmul(128, 96, 256, "float8_e4m3fn", fast_accum=True),
+    ops.matmul(100, 64, 72, "float16", batch=3, epilogue="gelu"),
+    ops.matmul(3, 1000, 512, "float16"),
+    ops.matmul(1, 512, 1000, "float32"),
+    ops.matmul(64, 64, 4096, "float16"),
+    *(fused_workloads.prepared(96, 80, 112, prologue=x) for x in ("relu_scale", "normalised", "decayed")),
+    fused_workloads.prepared(96, 80, 112, computed="ab"),
+    fused_workloads.gated(130, 96, 200),
+    fused_workloads.sum_of_products(96, 96, 128),
+    chained_workloads.attention(2, 200, 136, 64),
+    chained_workloads.attention(1, 128, 192, 80, dtype="float16", values=96),
+    chained_workloads.attention(2, 64, 128, 64, dtype="bfloat16"),
+    chained_workloads.attention(2, 64, 128, 64, dtype="float32"),
+    chained_workloads.attention(2, 96, 128, 64, scores=chained_workloads.Scores(causal=True)),
+    chained_workloads.attention(2, 4, 512, 64, shared=4),
+    chained_workloads.gradients(2, 96, 80, 64),
+    chained_workloads.gradients(2, 96, 80, 64, causal=True),
+    chained_workloads.folded_product(100, 72, 64, "max"),
+    chained_workloads.adapter(96, 128, 160, 16),
 )
 TIMED: tuple[Workload, ...] = (
     ops.gelu_scale(2**24),
@@ -113,14 +143,16 @@ def schedules(workload: Workload, target: Target, samples: int) -> Iterable[Sche
     space = spaces.build(workload, target, [TRITON])
     rng = np.random.default_rng(0)
     drawn = dict.fromkeys([*space.seeds(), *(space.sample(rng) for _ in range(8 * samples))])
-    drawn = [s for s in drawn if all(k.launch.producer_warps == 0 for k in s.program.kernels)]
+    drawn = [
+        s for s in drawn if all(k.launch.producer_warps == 0 and k.launch.num_ctas == 1 for k in s.program.kernels)
+    ]
     first = {s.sketch: s for s in reversed(drawn)}
     return list(dict.fromkeys([*first.values(), *drawn]))[: max(samples, len(first))]
 
 
-def right(samples: int) -> None:
+def right(workloads: Iterable[Workload], samples: int) -> None:
     jobs = []
-    for workload in CHECKED:
+    for workload in workloads:
         for capability in CAPABILITIES:
             target = here_as(capability)
             if spaces.why_no_schedule(workload, target) is None:
@@ -203,10 +235,14 @@ def _timed(workload: Workload, taken: Sequence[tuple[Job, Artefact | str]], time
 
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("right", "fast"))
+    parser.add_argument("what", choices=("right", "products", "fast"))
     parser.add_argument("--samples", type=int, default=3)
     given = parser.parse_args(arguments)
-    (right if given.what == "right" else fast)(given.samples)
+    match given.what:
+        case "fast":
+            fast(given.samples)
+        case what:
+            right(PRODUCTS if what == "products" else CHECKED, given.samples)
 
 
 if __name__ == "__main__":

@@ -66,23 +66,34 @@ def second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     backends._installed.cache_clear()
 
 
-@pytest.mark.parametrize(("target", "name"), [(CPU, "llvm"), (H200, "triton")], ids=["cpu", "gpu"])
-def test_a_target_is_served_by_the_backends_for_its_kind(target: Target, name: str) -> None:
-    assert [backend.name for backend in backends.for_target(target)] == [name]
-    assert spaces.build(OP, target).sample(np.random.default_rng(0)).backend == name
+@pytest.mark.parametrize(
+    ("target", "names"),
+    [
+        (CPU, {"llvm"}),
+        (H200, {"triton", "cuda"}),
+        (target_named("a100"), {"triton", "cuda"}),
+        (target_named("t4"), {"cuda"}),
+        (target_named("v100"), {"cuda"}),
+    ],
+    ids=lambda x: x.name if isinstance(x, Target) else "",
+)
+def test_a_target_is_served_by_the_backends_for_its_kind(target: Target, names: set[str]) -> None:
+    assert {backend.name for backend in backends.for_target(target)} == names
+    space, rng = spaces.build(OP, target), np.random.default_rng(0)
+    assert {space.sample(rng).backend for _ in range(30)} == names
 
 
 @pytest.mark.usefixtures("second")
 def test_a_backend_of_another_package_comes_after_those_of_autosched_and_takes_the_name_of_none() -> None:
     assert [backend.name for backend in backends.for_target(CPU)] == ["llvm", "interpreter"]
-    assert [backend.name for backend in backends.for_target(H200)] == ["triton"]
+    assert [backend.name for backend in backends.for_target(H200)] == ["triton", "cuda"]
 
 
 # What is not installed
 
 
 def test_a_backend_that_is_not_installed_is_named_with_those_that_are() -> None:
-    with pytest.raises(InputError, match=r"backend 'metal' is not installed; expected one of llvm, triton"):
+    with pytest.raises(InputError, match=r"backend 'metal' is not installed; expected one of cuda, llvm, triton"):
         backends.named("metal")
 
 

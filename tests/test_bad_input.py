@@ -36,6 +36,7 @@ def log(tmp_path: Path) -> Path:
         ({"target": "h2000"}, r"unknown target 'h2000'; did you mean 'h200'\? \(allowed: .*cpu.*v100"),
         ({"strategy": "evolution"}, r"unknown strategy 'evolution'; did you mean 'evolutionary'\?"),
         ({"cost_model": "xgbost"}, r"unknown cost model 'xgbost'; did you mean 'xgboost'\?"),
+        ({"target": "v100", "backend": "cude"}, "backend 'cude' is not installed; expected one of cuda, llvm, triton"),
         ({"policy": "lukewarm"}, r"unknown timing policy 'lukewarm' \(allowed: cold, graph, hot\)"),
         ({"trials": 0}, "trials=0; expected an integer of at least 1"),
         ({"trials": -5}, "trials=-5; expected"),

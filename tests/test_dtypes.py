@@ -185,7 +185,7 @@ def test_the_label_says_what_is_read_and_what_is_made() -> None:
             "a100",
             "needs compute capability 89 or later, and a100 has 80",
         ),
-        (ops.matmul(64, 64, 64, dtype="int8"), "t4", "int8 needs compute capability 80 or later, and t4 has 75"),
+        (ops.matmul(64, 64, 64, dtype="bfloat16"), "t4", "bfloat16 need compute capability 80 or later, and t4 has 75"),
         (ops.matmul(64, 64, 64, dtype="float8_e4m3fn"), "l40s", "not kept in float32 on compute capability 89"),
     ],
 )

@@ -91,6 +91,18 @@ def test_a_compiler_that_is_too_new_for_volta_is_told_with_the_command_that_mend
     assert nvrtc.why_unavailable(70) == expected
 
 
+def test_the_newest_compiler_that_knows_an_architecture_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever of them is found first."""
+    versions = {"old": "12.6", "new": "13.0"}
+    capabilities = {"old": (70, 90), "new": (90, 120)}
+    monkeypatch.setattr(nvrtc, "_loaded", lambda: iter(versions))
+    monkeypatch.setattr(nvrtc, "Library", lambda name: Installed(versions[name], capabilities[name]))
+    nvrtc._libraries.cache_clear()
+    found = [nvrtc.version_for(capability) for capability in (70, 90, 120)]
+    nvrtc._libraries.cache_clear()
+    assert found == ["12.6", "13.0", "13.0"]
+
+
 def test_a_compiler_that_is_too_old_for_a_device_is_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvrtc, "_libraries", lambda: (Installed("12.6", (70, 75, 80, 90)),))
     assert str(nvrtc.why_unavailable(120)).startswith("NVRTC 12.6 has no sm_120a, but sm_70 to sm_90; ")

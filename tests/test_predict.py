@@ -18,6 +18,8 @@ from autosched import ops
 from autosched.backends import spaces
 from autosched.cli import app
 from autosched.machine import devices
+from autosched.measuring import RecordedMeasurer
+from autosched.replaying.predicted_kernel import predicted_source
 from autosched.replaying.prediction_file import PredictionFile
 from autosched.replaying.predictions import Prediction, Predictions
 from autosched.tuning import predict as predicting
@@ -39,7 +41,7 @@ from tuning_logs import CompileFacts, Measurement, Provenance, TuningLog, Tuning
 HERE = devices.cpu_target()
 OTHER = dataclasses.replace(HERE, device="Another CPU", l2_bytes=4 * HERE.l2_bytes)
 THIRD = dataclasses.replace(HERE, device="A third CPU", fp32_flops=2 * HERE.fp32_flops)
-OP = ops.softmax(64, 256)
+OP, SHELL_OP = ops.softmax(64, 256), ("softmax", "rows=64", "columns=256")
 SHAPES = (ops.softmax(128, 512), ops.softmax(32, 1024), ops.softmax(256, 128))
 A100 = target_named("a100")
 
@@ -89,6 +91,11 @@ def test_the_command_line_names_the_ways_on_too() -> None:
     shown = CliRunner().invoke(app, ["tune", "softmax", "rows=64", "columns=64", "--target", "v100"])
     assert shown.exit_code == 2
     assert "autosched predict" in shown.output
+
+
+def test_a_measurer_that_reaches_the_device_is_asked_though_it_is_not_here(log: Path) -> None:
+    with pytest.raises(InputError, match="no record of"):
+        autosched.tune(OP, "v100", 4, log=log, measurer=RecordedMeasurer([]))
 
 
 def test_what_another_device_measured_ranks_schedules_better_than_the_estimate() -> None:
@@ -185,6 +192,9 @@ def test_a_predicted_kernel_is_checked_and_carries_what_its_trial_measured(log: 
     assert kernel.record.measurement.ok
     assert kernel.record.measurement.latency_s != found.best.predicted_s
     assert kernel.source == found.source
+    shown = CliRunner().invoke(app, ["replay", *SHELL_OP, "--target", "cpu", "--log", str(log), "--predicted"])
+    assert "predicted, not tuned; its trial here took" in shown.output
+    assert "results agree" in shown.output
 
 
 def test_without_a_prediction_its_kernel_is_refused_with_the_call_that_makes_one(log: Path) -> None:
@@ -204,6 +214,18 @@ def test_the_latest_prediction_counts_and_damaged_lines_do_not(log: Path) -> Non
     assert latest is not None
     assert latest.best == Prediction(schedule, 1e-6, (5e-7, 2e-6), CompileFacts(0.1, registers=3))
     assert file.latest(OP, HERE, "hot") is None
+
+
+def test_a_prediction_for_one_card_serves_the_others_of_its_family(log: Path) -> None:
+    predicted, here, other = map(target_named, ("v100", "v100-pcie-32gb", "t4"))
+    schedule = spaces.build(OP, predicted).sample(np.random.default_rng(0))
+    file = PredictionFile(log)
+    file.add(Predictions(OP, predicted, "cold", (Prediction(schedule, 1e-6, None, CompileFacts(0.1)),), ""))
+    found = file.latest(OP, here, "cold")
+    assert found is not None
+    assert found.target == predicted
+    assert file.latest(OP, other, "cold") is None
+    assert schedule.one_line in predicted_source(OP, here, log, "cold")
 
 
 def test_what_spills_or_does_not_compile_falls_behind(monkeypatch: pytest.MonkeyPatch, log: Path) -> None:
@@ -244,18 +266,29 @@ def test_the_kernels_of_a_traced_function_are_predicted_and_replayed(log: Path) 
 
 
 def test_a_gpu_that_is_not_here_is_predicted_for_with_the_compilers_figures(log: Path) -> None:
-    arguments = ["softmax", "rows=512", "columns=1024", "--target", "a100", "--log", str(log)]
+    arguments = ["softmax", "rows=512", "columns=1024", "--target", "v100", "--log", str(log)]
     shown = CliRunner().invoke(app, ["predict", *arguments, "--count", "1", "--json"])
     assert shown.exit_code == 0, shown.output
     data = json.loads(shown.output)
     assert data["measured"] is False
-    assert data["target"]["device"] == A100.device
+    assert data["target"]["capability"] == 70
+    assert data["ranked"][0]["backend"] == "cuda"
     assert data["ranked"][0]["facts"]["registers"] > 0
     source = CliRunner().invoke(app, ["replay", *arguments, "--predicted", "--source"])
-    assert "def softmax" in source.output
+    assert "__global__" in source.output
 
 
 def test_no_basis_claims_an_interval_that_nothing_was_held_out_for(log: Path) -> None:
     TuningLog(log).append(*records_of(SHAPES[0], OTHER))
     taught = lessons([log], OP, HERE, "cold")
-    assert "no interval" in basis_text(taught, Errors.of([]), HERE)
+    assert "no interval" in basis_text(taught, Errors.of([]), spaces.build(OP, HERE))
+
+
+def test_a_backend_that_made_none_of_the_measured_kernels_is_named(log: Path) -> None:
+    records = [r for shape in SHAPES for r in records_of(shape, OTHER, 20)]
+    other = [dataclasses.replace(r, schedule=dataclasses.replace(r.schedule, backend="elsewhere")) for r in records]
+    TuningLog(log).append(*other)
+    taught = lessons([log], OP, HERE, "cold")
+    text = basis_text(taught, Errors(0.5, 2.0, 3), spaces.build(OP, HERE))
+    assert "by elsewhere" in text
+    assert "no kernel by llvm was measured" in text

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,11 +22,22 @@ import autosched
 from autosched import Progress
 from autosched.backends import for_target, spaces
 from autosched.machine import devices
-from autosched.measuring import Limits, LocalMeasurer, local_measurer
+from autosched.measuring import Limits, LocalMeasurer, local_measurer, session
 from autosched.measuring.local.fork_server import shared_server
 from autosched.measuring.local.jobs import Prepare, Ready, Release, Setup, Task
 from autosched.measuring.local.trial_server import TrialServer
-from search_spaces import Axis, InputError, Schedule, Stage, Target, TargetUnavailableError, Tensor, Workload, ops
+from search_spaces import (
+    Axis,
+    InputError,
+    Schedule,
+    Stage,
+    Target,
+    TargetUnavailableError,
+    Tensor,
+    Workload,
+    ops,
+    target_named,
+)
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import axis_index
 from tuning_logs import Measurement
@@ -228,6 +240,23 @@ def test_a_second_search_at_the_same_time_is_told_to_wait(measurer: LocalMeasure
 def test_a_measurer_of_another_target_is_refused(measurer: LocalMeasurer, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"the measurer is for .* x1; got a search for .* x2"):
         autosched.tune(ops.gelu_scale(64), replace(CPU, threads=2), 1, log=tmp_path / "log.jsonl", measurer=measurer)
+
+
+def test_a_target_with_the_code_of_another_gpu_has_a_measurer_of_its_own(
+    measurer: LocalMeasurer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers compile for the target that they were started for."""
+    here = target_named("h200")
+    older = replace(here, name="h200 as sm_70", capability=70)
+    monkeypatch.setattr(session, "LocalMeasurer", lambda target: SimpleNamespace(usable=True, target=target))
+    measurers = session.LocalMeasurers()
+    assert measurers.of(here) is measurers.of(replace(here, name="mine"))
+    assert measurers.of(older) is not measurers.of(here)
+    with (
+        pytest.raises(InputError, match="compiles for compute capability 0; got a search for one of 70"),
+        measurer.reserved(replace(CPU, capability=70)),
+    ):
+        pass
 
 
 def test_closing_ends_the_workers_and_the_next_search_starts_others() -> None:

@@ -71,6 +71,19 @@ def test_figures_fit_together(gpu: Target) -> None:
     assert 64 <= gpu.shared_memory_bytes / 1024 <= 227
 
 
+def test_what_tensor_cores_do_not_multiply_has_the_rate_of_float32() -> None:
+    v100, t4, a100, h200 = map(target_named, ("v100", "t4", "a100", "h200"))
+    assert v100.flops_per_s("float16") == v100.matrix_flops
+    assert {v100.flops_per_s(d) for d in ("float32", "bfloat16", "int8", "float8_e5m2")} == {v100.fp32_flops}
+    assert t4.flops_per_s("float32", "tf32") == t4.fp32_flops
+    assert t4.flops_per_s("int8") == 2 * t4.matrix_flops
+    assert t4.flops_per_s("bfloat16") == t4.fp32_flops
+    assert a100.flops_per_s("bfloat16") == a100.matrix_flops
+    assert a100.flops_per_s("float32", "tf32") == a100.tf32_flops
+    assert a100.flops_per_s("float8_e5m2") == a100.fp32_flops
+    assert h200.flops_per_s("float8_e5m2") == 2 * h200.matrix_flops
+
+
 def test_what_distinguishes_the_cards_of_a_family() -> None:
     assert target_named("v100-pcie").fp32_flops < target_named("v100").fp32_flops
     assert target_named("a100-40gb").memory_bytes_per_s < target_named("a100").memory_bytes_per_s

@@ -23,6 +23,7 @@ _GROUP = "autosched.backends"
 # Best first. Their modules are imported when they are asked for.
 _OWN = (
     EntryPoint("triton", "autosched.backends.triton.backend:TritonBackend", _GROUP),
+    EntryPoint("cuda", "autosched.backends.cuda.backend:CudaBackend", _GROUP),
     EntryPoint("llvm", "autosched.backends.llvm.backend:LlvmBackend", _GROUP),
 )
 

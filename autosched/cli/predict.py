@@ -37,7 +37,7 @@ def predict_command(
     the device is.
 
     ```
-    autosched predict matmul m=4096 n=4096 k=4096 dtype=float16 --target a100
+    autosched predict matmul m=4096 n=4096 k=4096 dtype=float16 --target v100
     ```
     """
     found = predict(

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from autosched.replaying.predictions import FORM, Predictions
 from search_spaces import LogError, Target, Workload
+from search_spaces.devices.target import family_of
 
 # Everything that reading a foreign line can raise.
 _FOREIGN = (ValueError, LookupError, TypeError, AttributeError)
@@ -43,10 +44,14 @@ class PredictionFile:
             raise LogError(f"cannot write {self.path}: {error.strerror or error}") from error
 
     def latest(self, workload: Workload, target: Target, policy: str) -> Predictions | None:
-        """The last that were added for these three."""
-        wanted = (workload.key, target.key, policy)
-        found = [p for p in self if (p.workload.key, p.target.key, p.policy) == wanted]
-        return found[-1] if found else None
+        """The last that were added for these three; else for another card of the GPU's family.
+
+        Who predicts for "v100" does not know which V100 it will be.
+        """
+        found = [p for p in self if (p.workload.key, p.policy) == (workload.key, policy)]
+        own = [p for p in found if p.target.key == target.key]
+        alike = own or [p for p in found if _are_of_a_family(p.target, target)]
+        return alike[-1] if alike else None
 
     def __iter__(self) -> Iterator[Predictions]:
         """All that were added, oldest first.
@@ -65,3 +70,8 @@ class PredictionFile:
                 yield Predictions.from_json(json.loads(line))
             except _FOREIGN:
                 continue
+
+
+def _are_of_a_family(one: Target, other: Target) -> bool:
+    same = one.kind == other.kind == "gpu" and one.capability == other.capability
+    return same and family_of(one.name) == family_of(other.name)

@@ -28,8 +28,8 @@ from cost_models.corrected_estimate import CorrectedEstimate
 from search_spaces import InputError, Schedule, SearchSpace, Target, Workload
 from tuning_logs import CompileFacts, Measurement, TuningLog, TuningRecord, shipped_logs
 
-# Batches that the strategy is asked for, told no results: each evolves a population of its own. Twice as many found
-# schedules that are predicted to be 1 % faster at most.
+# Batches that the strategy is asked for, told no results: each evolves a population of its own. With twice as many the
+# first ten of four operators were predicted to be 1 % faster at most.
 _BATCHES = 4
 _BATCH = 64
 # Of a family, schedules of equal tiles, so many are compiled before all others: what is wrong about one, such as
@@ -157,7 +157,7 @@ def ranked(space: SearchSpace, logs: Sequence[Path], policy: Policy, count: int,
     fast_first = [(schedules[n], float(predicted[n])) for n in np.argsort(predicted, kind="stable")]
     compiled = _compiled(_varied(fast_first), target, errors, count)
     best = sorted(compiled, key=lambda p: (bool(p.drawback), p.predicted_s))[:count]
-    return Predictions(op, target, policy, tuple(best), basis_text(taught, errors, target))
+    return Predictions(op, target, policy, tuple(best), basis_text(taught, errors, space))
 
 
 def proposed(

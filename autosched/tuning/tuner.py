@@ -185,6 +185,9 @@ def prepare(
     check_workload(op)
     check_integer("trials", trials, 1)
     check_integer("seed", seed, 0)
+    if backend is not None:
+        # Before the device: a name that is wrong everywhere is told where there is none.
+        backends.named(backend)
     tuning_log = TuningLog(written_log_path(log))
     device = _device(target, measured_elsewhere)
     check_timing(policy, device)

@@ -12,6 +12,8 @@ from search_spaces.workloads.dtypes import FLOAT8
 
 # The first compute capability with tensor memory accelerator, clusters and dots of warp groups.
 HOPPER = 90
+# The first whose tensor cores multiply elements of a type (PTX ISA, mma); before, it is done in float32.
+_DOTS_FROM = {"float16": 70, "int8": 75, "bfloat16": 80, "tf32": 80, **dict.fromkeys(FLOAT8, 89)}
 # Fields of older records, by what they were called.
 _RENAMED = {"units": "num_sms", "registers_per_unit": "registers_per_sm"}
 
@@ -55,14 +57,13 @@ class Target:
 
     def flops_per_s(self, dtype: str, precision: str = "ieee") -> float:
         """The peak rate of dots with operands of this element type."""
-        if self.kind == "cpu":
+        element = "tf32" if precision == "tf32" else dtype
+        if self.kind == "cpu" or element not in _DOTS_FROM or self.capability < _DOTS_FROM[element]:
             return self.fp32_flops
-        if dtype in ("float16", "bfloat16"):
-            return self.matrix_flops
-        if dtype in (*FLOAT8, "int8"):
-            # On every device that has them; int8 on cards for the desktop at twice that again.
-            return 2 * self.matrix_flops
-        return self.tf32_flops if precision == "tf32" else self.fp32_flops
+        if element == "tf32":
+            return self.tf32_flops
+        # Of 8 bits twice as many, on every device that has them; int8 on cards for the desktop at twice that again.
+        return self.matrix_flops * (2 if element in (*FLOAT8, "int8") else 1)
 
     @property
     def key(self) -> str:

@@ -18,10 +18,15 @@ _REGISTER_STEP = 8
 _REGISTERS = 64 * 1024
 
 
+def first_registers(groups: int, cap: int = 0) -> int:
+    """Registers that every thread has at first, of several warp groups that compute and one that brings operands: at
+    most `cap` (0: as many as there are)."""
+    shared = _REGISTERS // ((groups + 1) * WARP_GROUP * WARP)
+    return min(cap or shared, shared, MAX_REGISTERS) // _REGISTER_STEP * _REGISTER_STEP
+
+
 def group_registers(groups: int, cap: int = 0) -> int:
     """Registers of a thread of one of several warp groups that compute, beside one that brings operands: what that
-    leaves of all, which are as many for each at first, at most `cap` (0: as many as there are)."""
-    shared = _REGISTERS // ((groups + 1) * WARP_GROUP * WARP)
-    given = min(cap or shared, shared, MAX_REGISTERS) // _REGISTER_STEP * _REGISTER_STEP
-    left = ((groups + 1) * given - PRODUCER_REGISTERS) // groups
+    leaves of all."""
+    left = ((groups + 1) * first_registers(groups, cap) - PRODUCER_REGISTERS) // groups
     return min(left // _REGISTER_STEP * _REGISTER_STEP, _MOST_REGISTERS)

@@ -30,7 +30,7 @@ class Resources:
 
 
 # Registers of a thread of a warp group that computes, beside its sums.
-_BESIDE_SUMS = 48
+BESIDE_SUMS = 48
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Offers:
 
     def most_sums(self, groups: int) -> int:
         """The most sums of a thread of one of so many warp groups."""
-        return min(self.sums, group_registers(groups) - _BESIDE_SUMS)
+        return min(self.sums, group_registers(groups) - BESIDE_SUMS)
 
     def __or__(self, other: Offers) -> Offers:
         """What one or the other offers."""

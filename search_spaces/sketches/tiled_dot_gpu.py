@@ -16,18 +16,20 @@ first (`operand_copies`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from search_spaces.devices.descriptors import descriptor_remarks
 from search_spaces.devices.target import Target
 from search_spaces.schedules.knobs import Knob, KnobValue, Values, nearest
-from search_spaces.schedules.limits import Offers
+from search_spaces.schedules.limits import USUAL, Offers
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.dots.contraction_kernels import lower
 from search_spaces.sketches.dots.dot_knobs import decisions, fastest, tiles_in
 from search_spaces.sketches.dots.dot_rules import DECIDED_FIRST, dot_rules
+from search_spaces.sketches.dots.offered_starts import offered_starts
 from search_spaces.structure.contraction import Contraction, contraction
 from search_spaces.workloads.dtypes import dtype, is_integer, is_promoted
+from search_spaces.workloads.expressions.expression import Access
 from search_spaces.workloads.workload import Workload
 
 # (m, n, k bytes, warps, stages) of the tiles to start from: large ones for much work, small ones for little.
@@ -69,6 +71,8 @@ _FEW_TILES_STARTS = (
 )
 # (wide side, k bytes, warps, stages) for thin products, swapped so that the wide side is the dot's rows.
 _THIN_STARTS = ((64, 256, 4, 6), (64, 512, 4, 4), (128, 128, 4, 6), (128, 256, 8, 4))
+# The rows of an operand's tile along k: those that shared memory swizzles whole.
+_SWIZZLED_BYTES = 128
 # What starting points have in common unless they say otherwise.
 _USUAL_START: dict[str, KnobValue] = {
     "tail": "masked",
@@ -105,7 +109,7 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
             lambda values: lower(workload, form, target, values),
             tuple(x for x in knobs if x not in _ORDER_KNOBS),
             dot_rules(workload, form, target, knobs, offers),
-            _seeds(workload, form, target, knobs),
+            _seeds(workload, form, target, knobs, offers),
             resource_knobs=tuple(x for x in knobs if x not in _KNOBS_BESIDE_NEEDS),
             remarks=descriptor_remarks(workload, (x.tensor for x in form.tensors), target),
             depth_knob="stages",
@@ -114,7 +118,9 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
     )
 
 
-def _seeds(workload: Workload, form: Contraction, target: Target, knobs: Mapping[str, Knob]) -> tuple[Values, ...]:
+def _seeds(
+    workload: Workload, form: Contraction, target: Target, knobs: Mapping[str, Knob], offers: Offers
+) -> tuple[Values, ...]:
     """Tiles that fill the dot units of recent GPUs, in a grouped order; with little to do, the reduction is split.
 
     Pipelines are as deep as is wished for; where they do not fit, they are made shallower (`Sketch.depth_knob`).
@@ -136,6 +142,8 @@ def _seeds(workload: Workload, form: Contraction, target: Target, knobs: Mapping
     narrow = is_integer(element) or is_promoted(element, workload.precision)
     warp_group_seeds = _WARP_GROUP_STARTS + (_NARROW_WARP_GROUP_STARTS if narrow else ())
     specialized = len(knobs["specialize"].values) > 1
+    if specialized and offers != USUAL:
+        seeds += list(_offered_seeds(form, target, knobs, offers, start))
     few = _FEW_TILES_STARTS if tiles_in(form, {x: nearest(knobs[x], 128) for x in "mn"}) <= target.num_sms / 2 else ()
     starts = [("tiles", *x) for x in few] + [("persistent", *x) for x in warp_group_seeds]
     for grid, m, n, k_bytes, kind, warps, stages, subtiles in starts if specialized else ():
@@ -151,6 +159,24 @@ def _seeds(workload: Workload, form: Contraction, target: Target, knobs: Mapping
         m, n = (thin, wide) if swap else (wide, thin)
         seeds.append(start(m, n, k_bytes, grid="tiles", swap=swap, warps=warps, stages=stages, store="pointer"))
     return tuple(seeds)
+
+
+def _offered_seeds(
+    form: Contraction, target: Target, knobs: Mapping[str, Knob], offers: Offers, start: Callable[..., Values]
+) -> Iterator[Values]:
+    """Tiles of warp groups beside the usual ones. A plain sum is stored in pieces by itself; an epilogue takes parts of
+    a tile one after the other."""
+    plain = all(isinstance(result, Access) for _, result in form.results)
+    for tile, swapped in offered_starts(form, knobs, offers, target.num_sms):
+        m, n = (tile.columns, tile.rows) if swapped else (tile.rows, tile.columns)
+        whole = plain or (tile.blocks > 1 and tile.rows <= tile.columns)
+        own = tile.values(swapped) | {"subtiles": 1 if whole else 2}
+        columns = "a_load" if swapped else "b_load"
+        element_bytes = dtype(form.dtype).bytes
+        own |= {x: _along_k(knobs[x]) for x in ("a_load", "b_load") if x == columns or element_bytes == 1}
+        values = start(m, n, _SWIZZLED_BYTES, grid="persistent", **own)
+        walked = tiles_in(form, values) > target.num_sms // tile.blocks
+        yield values if walked else Values({**values, "grid": "tiles"})
 
 
 def _along_k(loads: Knob) -> KnobValue:

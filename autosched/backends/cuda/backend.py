@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 from autosched.backends.backend import Artefact, CompileError, Launcher
 from autosched.backends.cuda import nvrtc
+from autosched.backends.cuda.limits import CudaLimits
 from autosched.backends.cuda.source import launched, print_module
 from autosched.backends.gpu.cubin import read_cubin
 from autosched.backends.gpu.kernel import CudaKernel, kernels_from_json, kernels_to_json
 from search_spaces import Target, TileProgram
-from search_spaces.schedules.limits import UNLIMITED
 from tuning_logs import CompileFacts
 
 # The first with tensor cores.
@@ -23,7 +23,7 @@ class CudaBackend:
     """GPU kernels in CUDA C++ with inline PTX, from Volta on. Compiling takes 0.05 to 0.4 seconds a program."""
 
     name = "cuda"
-    limits = UNLIMITED
+    limits = CudaLimits()
 
     def serves(self, target: Target) -> bool:
         return target.kind == "gpu" and target.capability >= _VOLTA

@@ -1,12 +1,13 @@
 """CUDA C++ to cubins by NVRTC: without nvcc, headers, a driver or a GPU.
 
-Two libraries may be here: the one that cuda-bindings finds (of a wheel, of PyTorch's, or of an installed toolkit), and
-one of CUDA 12, the last that knows Volta. They are asked what they compile for; both can serve one process. `ctypes`
-lets go of Python's lock while they compile.
+Several may be here: of wheels, of PyTorch's, of an installed toolkit. They are asked what they compile for, and the
+newest that knows an architecture compiles for it; CUDA 12 has the last that knows Volta. All serve one process.
+`ctypes` lets go of Python's lock while they compile.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
@@ -20,10 +21,10 @@ from autosched.backends.backend import CompileError
 # Whose instructions beyond those of their family (wgmma, TMA, tcgen05) are only there under a name of their own, with
 # "a": code for them runs on no other device, older or newer (PTX ISA, ".target").
 _SPECIFIC = (90, 100, 103, 120, 121)
-# The last CUDA whose NVRTC compiles for these ends with version 12 (CUDA 13.0 release notes, "deprecated features").
-_LAST_WITH_VOLTA = 12
+# CUDA 13 compiles for these no more (its release notes, "deprecated features").
 _VOLTA = (70, 72)
-_VOLTA_LIBRARY = f"libnvrtc.so.{_LAST_WITH_VOLTA}"
+# By the folder in which their wheels have them.
+_LIBRARIES = {"libnvrtc.so.13": "cu13", "libnvrtc.so.12": "cuda_nvrtc"}
 _INSTALL = 'pip install -e ".[cuda]"'
 _INSTALL_VOLTA = 'pip install -e ".[volta]"'
 # What it calls the text in its messages. Always the same: it may go into the cubin.
@@ -133,42 +134,41 @@ def _library_for(capability: int) -> Library:
 # Loading them takes 30 ms, and what is installed stays the same as long as a process lives.
 @functools.cache
 def _libraries() -> tuple[Library, ...]:
-    """Those that are here, each once, the usual one first."""
-    found = [Library(functions) for functions in (_usual(), _of_cuda_12()) if functions is not None]
-    return tuple({library.version: library for library in reversed(found)}.values())[::-1]
+    """One of every version that is here, the newest first."""
+    found: dict[tuple[int, ...], Library] = {}
+    for functions in _loaded():
+        library = Library(functions)
+        found.setdefault(tuple(map(int, library.version.split("."))), library)
+    return tuple(found[version] for version in sorted(found, reverse=True))
 
 
-def _usual() -> ctypes.CDLL | None:
-    """The one that cuda-bindings finds."""
+def _loaded() -> Iterator[ctypes.CDLL]:
+    """What cuda-bindings finds, which may be of either major version, and of each what is found beside that."""
     try:
         from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
     except ImportError:
-        return None
-    try:
-        return ctypes.CDLL(load_nvidia_dynamic_lib("nvrtc").abs_path)
-    except (DynamicLibNotFoundError, OSError):
-        return None
-
-
-def _of_cuda_12() -> ctypes.CDLL | None:
+        pass
+    else:
+        with contextlib.suppress(DynamicLibNotFoundError, OSError):
+            yield ctypes.CDLL(load_nvidia_dynamic_lib("nvrtc").abs_path)
     if sys.platform != "linux":
-        return None
-    for path in _places_of_cuda_12():
-        try:
-            # Its own functions before those of the same name that the other library has made known to everyone.
-            return ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL | os.RTLD_DEEPBIND)
-        except OSError:
-            continue
-    return None
+        return
+    for name, folder in _LIBRARIES.items():
+        for path in _places(name, folder):
+            with contextlib.suppress(OSError):
+                # Its own functions before those of the same name that another library has made known to everyone.
+                yield ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL | os.RTLD_DEEPBIND)
+                break
 
 
-def _places_of_cuda_12() -> Iterator[str]:
-    """Where the wheel nvidia-cuda-nvrtc-cu12 puts it, then wherever the system looks for libraries."""
-    for folder in sys.path:
-        path = Path(folder, "nvidia/cuda_nvrtc/lib", _VOLTA_LIBRARY)
+def _places(name: str, folder: str) -> Iterator[str]:
+    """Where a wheel puts a library, wherever the system looks for libraries, and where a toolkit is by default."""
+    for root in sys.path:
+        path = Path(root, "nvidia", folder, "lib", name)
         if path.is_file():
             yield str(path)
-    yield _VOLTA_LIBRARY
+    yield name
+    yield str(Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "lib64", name))
 
 
 def _ranges(capabilities: tuple[int, ...]) -> str:

@@ -19,6 +19,7 @@ from autosched.backends.cuda.language.loops import first_and_end
 from autosched.backends.cuda.language.operators import converted
 from autosched.backends.cuda.language.scope import RESERVED, call, cpp_identifiers, open_braces
 from autosched.backends.cuda.language.types import constant, element_bytes, held_dtype, memory_type
+from autosched.backends.cuda.memory.ahead import LoadsAhead
 from autosched.backends.cuda.memory.assignment import assigned
 from autosched.backends.cuda.memory.moves import MemoryPrinter
 from autosched.backends.cuda.memory.places import Places
@@ -30,6 +31,7 @@ from autosched.backends.cuda.registers.reduce import Folds
 from autosched.backends.cuda.registers.scan import Scans
 from autosched.backends.cuda.registers.shared import SharedMemory
 from autosched.backends.cuda.registers.tiles import Tiles
+from autosched.backends.gpu.kernel import CudaKernel
 from autosched.backends.printing.scope import Block, Scope, valid_identifier
 from search_spaces.devices.warps import WARP
 from search_spaces.programs.statements import (
@@ -66,6 +68,8 @@ _REGISTERS = 64 * 1024
 # multiprocessor then cover the product of its bandwidth and its latency.
 _IN_FLIGHT_BYTES = 128
 _MOST_UNROLLED = 8
+# The first compute capability that copies to shared memory asynchronously.
+_COPIES_AHEAD = 80
 
 
 def function_name(kernel: Kernel) -> str:
@@ -89,6 +93,10 @@ class Products(Protocol):
         """Bring a tile that dots read from shared memory; False where the tile is loaded as any other."""
         ...
 
+    def printed(self, s: Statement, printer: KernelPrinter) -> None:
+        """Add what is to follow a statement that was just printed."""
+        ...
+
     def loop(self, s: For, printer: KernelPrinter) -> bool:
         """Print a loop with dots, and how its operands are brought; False where it is printed as any other."""
         ...
@@ -106,6 +114,9 @@ class NoProducts:
 
     def load(self, s: Load, printer: KernelPrinter) -> bool:
         return False
+
+    def printed(self, s: Statement, printer: KernelPrinter) -> None:
+        pass
 
     def loop(self, s: For, printer: KernelPrinter) -> bool:
         return False
@@ -152,13 +163,29 @@ class KernelPrinter:
             self.block,
         )
 
+    @property
+    def launched(self) -> CudaKernel:
+        """How the printed function is launched."""
+        return CudaKernel(
+            name=function_name(self.kernel),
+            arguments=tuple(b.name for b in self.buffers),
+            programs=self.kernel.grid.programs,
+            num_warps=self.warps,
+            num_ctas=self.kernel.launch.num_ctas,
+            shared_bytes=self.shared.bytes,
+            scratch_bytes=0,
+            hidden_parameters=0,
+        )
+
     def text(self) -> str:
         """The function. Print nothing else with this printer."""
         print_grid(self.kernel.grid, self.indexing, self.root, self.block)
         if self.kernel.grid.walked:
             self.shared.forget()
         self.body(self.kernel.body)
-        return self.function(["const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;"])
+        # Without knowing how many threads there are, the compiler keeps tests that always hold.
+        threads = f"__builtin_assume(threadIdx.x < {WARP * self.warps});"
+        return self.function([threads, "const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;"])
 
     def function(self, first: Sequence[str], threads: int = 0, more: Sequence[str] = ()) -> str:
         """What was printed as a function of so many threads, `first` on top; `more` parameters follow the buffers."""
@@ -222,6 +249,7 @@ class KernelPrinter:
                 self._for(statement)
             case If():
                 self._if(statement)
+        self.products.printed(statement, self)
 
     def _position(self, s: Position) -> None:
         dst = self.tiles.declare(s.dst)
@@ -288,12 +316,29 @@ class KernelPrinter:
             return
         first, end = self.iterations(s)
         variable = self.indexing.variable(s.variable)
+        ahead = LoadsAhead(s, self._memory, self.shared) if self.capability >= _COPIES_AHEAD else None
+        if ahead is not None and ahead.loads:
+            self._for_with_loads_ahead(s, ahead)
+            return
         header = f"#pragma unroll {self._unrolled(s)}\nfor (int {variable} = {first}; {variable} < {end}; ++{variable})"
         open_braces(self.block, header, s.variable)
-        self.shared.forget()
-        self.body(s.body)
-        self.shared.forget()
+        with self.shared.repeated():
+            self.body(s.body)
         self.block.close()
+
+    def _for_with_loads_ahead(self, s: For, ahead: LoadsAhead) -> None:
+        first, end = self.iterations(s)
+        variable = self.indexing.variable(s.variable)
+        with self.shared.taken():
+            open_braces(self.block, "")
+            end = ahead.begin(variable, first, end)
+            header = f"#pragma unroll 1\nfor (int {variable} = {first}; {variable} < {end}; ++{variable})"
+            open_braces(self.block, header, s.variable)
+            self.shared.forget()
+            ahead.turn(variable, first, end)
+            self.body([t for t in s.body if t not in ahead.loads])
+            self.block.close()
+            self.block.close()
 
     def _unrolled(self, s: For) -> int:
         """So many iterations at once that enough of what they load is on its way."""
@@ -314,14 +359,14 @@ class KernelPrinter:
             self.body(s.then if s.value == 0 else s.otherwise)
             return
         open_braces(self.block, f"if ({self.indexing.variable(s.variable)} == {s.value})")
-        self.body(s.then)
+        with self.shared.repeated():
+            self.body(s.then)
         self.block.close()
         if s.otherwise:
             open_braces(self.block, "else")
-            self.shared.forget()
-            self.body(s.otherwise)
+            with self.shared.repeated():
+                self.body(s.otherwise)
             self.block.close()
-        self.shared.forget()
 
 
 def _taken(program: TileProgram, kernel: Kernel) -> tuple[Buffer, ...]:

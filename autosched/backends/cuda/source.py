@@ -6,12 +6,14 @@ from dataclasses import replace
 
 from autosched.backends.backend import CompileError
 from autosched.backends.cuda.dots.printer import Dots
+from autosched.backends.cuda.hopper.printer import HopperPrinter
 from autosched.backends.cuda.language import operators, types
 from autosched.backends.cuda.memory import functions
 from autosched.backends.cuda.printer import KernelPrinter, Products, function_name
 from autosched.backends.gpu.kernel import CudaKernel
 from autosched.backends.printing.exponentials import with_cheaper_exponentials
 from search_spaces import Target, TileProgram
+from search_spaces.devices.target import HOPPER
 from search_spaces.programs.statements import Dot, Map, Reduce, Scan, Store, produced, statements
 from search_spaces.programs.text import to_text
 from search_spaces.programs.tile_program import Kernel
@@ -31,31 +33,28 @@ def print_module(program: TileProgram, comment: str, target: Target) -> str:
     printers = _printed(program, target)
     kernels = [text for _, text in printers]
     own = list(dict.fromkeys(text for printer, _ in printers for text in printer.functions()))
-    head = _functions(program, "".join(kernels), target.capability)
+    head = _functions(program, "".join([*own, *kernels]), target.capability)
     return "\n".join(["\n".join(lines) + "\n", *head, *own, *kernels])
 
 
 def launched(program: TileProgram, target: Target) -> tuple[CudaKernel, ...]:
     """How each kernel of the printed program is launched: its function's name, parameters, warps and shared memory."""
-    return tuple(
-        CudaKernel(
-            name=function_name(printer.kernel),
-            arguments=tuple(b.name for b in printer.buffers),
-            programs=printer.kernel.grid.programs,
-            num_warps=printer.warps,
-            num_ctas=printer.kernel.launch.num_ctas,
-            shared_bytes=printer.shared.bytes,
-            scratch_bytes=0,
-            hidden_parameters=0,
-        )
-        for printer, _ in _printed(program, target)
-    )
+    return tuple(printer.launched for printer, _ in _printed(program, target))
 
 
-def _printed(program: TileProgram, target: Target) -> list[tuple[KernelPrinter, str]]:
+def _printed(program: TileProgram, target: Target) -> list[tuple[KernelPrinter | HopperPrinter, str]]:
     program = replace(program, kernels=tuple(map(with_cheaper_exponentials, program.kernels)))
-    printers = [KernelPrinter(program, k, target.capability, _products(program, k, target)) for k in program.kernels]
+    printers = [_printer(program, kernel, target) for kernel in program.kernels]
     return [(printer, printer.text()) for printer in printers]
+
+
+def _printer(program: TileProgram, kernel: Kernel, target: Target) -> KernelPrinter | HopperPrinter:
+    if not kernel.launch.producer_warps:
+        return KernelPrinter(program, kernel, target.capability, _products(program, kernel, target))
+    if target.capability != HOPPER:
+        warps = f"producer_warps={kernel.launch.producer_warps}"
+        raise CompileError(f"{warps} on compute capability {target.capability}; expected {HOPPER}")
+    return HopperPrinter(program, kernel)
 
 
 def _products(program: TileProgram, kernel: Kernel, target: Target) -> Products | None:

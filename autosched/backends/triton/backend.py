@@ -15,6 +15,9 @@ from autosched.backends.triton.source import kernel_arguments, print_module
 from search_spaces import Target, TileProgram
 from tuning_logs import CompileFacts
 
+# The first that Triton makes fast kernels for: it has no tensor cores of Volta, and those of Turing no more than that.
+_AMPERE = 80
+
 
 class TritonBackend:
     """GPU kernels through Triton 3.6 to 3.9. Compiling takes 0.2 to 0.5 seconds a kernel, longer when it spills."""
@@ -23,7 +26,7 @@ class TritonBackend:
     limits = TritonLimits()
 
     def serves(self, target: Target) -> bool:
-        return target.kind == "gpu"
+        return target.kind == "gpu" and target.capability >= _AMPERE
 
     def why_unavailable(self, target: Target) -> str | None:
         found = importlib.util.find_spec("triton") is not None

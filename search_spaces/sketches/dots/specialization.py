@@ -164,6 +164,15 @@ class _Specialization:
             precision, offers = self.workload.precision, self.offers
             yield GroupDots(self.form.dtype, precision, group_rows, columns, depth, a, b, count, groups, offers)
 
+    def why_not_cut(self, values: Values) -> str | None:
+        """Why the blocks of a cluster cannot each have a part of the tile's columns, which are cut already."""
+        rows, columns = self.tile(values).shape
+        if values["specialize"] == "none" or values.integer("subtiles") == 1:
+            return None
+        if block_shape(rows, columns, values.integer("ctas")) == (rows, columns // 2):
+            return f"ctas=2 cuts the columns of {rows} x {columns}: expected subtiles=1, or more rows than columns"
+        return None
+
     def why_not_offered(self, values: Values) -> str | None:
         """Why a tile of a size that is no power of two is none of warp groups."""
         sizes = [values.tile(x) for x in "mn" if values.tile(x) in self.offers.tiles]
@@ -207,6 +216,7 @@ def specialization_rules(
         Rule(("specialize", "swap", "k", "split_k", "a_load", "b_load"), asked.why_not_through_registers),
         Rule((*own, "warps", *shared), asked.why_no_dots),
         Rule((*own, "warps", "a_load", "b_load", *shared), asked.why_not_read),
+        *([Rule((*own, "subtiles", "ctas"), asked.why_not_cut)] if offers.blocks > 1 else []),
         *([Rule((*own, "subtiles", "ctas"), asked.why_not_offered)] if offers.tiles else []),
     )
 

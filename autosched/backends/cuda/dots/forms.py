@@ -1,6 +1,7 @@
 """How a dot is computed: by which units, which warp makes what of it, and how its accumulator lies in registers.
 
-    volta   mma.m8n8k4: a warp makes 16 x 16, four products of 8 x 8 side by side (compute capability 7.0 and 7.2)
+    wmma    wmma.m16n16k16: where sums lie is not said, so only dots may add to them (compute capability 7.0, 7.2)
+    volta   mma.m8n8k4, for all others there: a warp makes 16 x 16, four products of 8 x 8 side by side
     warp    mma.m16n8: a warp makes 16 x 8 at once (7.5 and later)
     fma     every thread multiplies a block of rows by a block of columns
 
@@ -45,7 +46,7 @@ _FIRST_QUAD, _SECOND_QUAD = Digit("lane", 2, 4), Digit("lane", 2, 8)
 # Neighbours of a block of the accumulator that a thread has by fused multiply-adds: one load of 16 bytes brings them.
 _BLOCK = 4
 
-Kind = Literal["warp", "volta", "fma"]
+Kind = Literal["warp", "wmma", "volta", "fma"]
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class DotForm:
     """A dot: its axes, where `rows` are those of the instruction, their extents, and how warps share the result.
 
     `along_k`: of the operands with the rows and with the columns, whether neighbours along k are neighbours in memory.
+    `turned`: what is made of the result has neighbours along the rows.
     """
 
     kind: Kind
@@ -68,6 +70,11 @@ class DotForm:
     row_warps: int
     column_warps: int
     along_k: tuple[bool, bool]
+    turned: bool = False
+
+    @property
+    def axes(self) -> tuple[str, str]:
+        return self.rows, self.columns
 
     @property
     def element_bytes(self) -> int:
@@ -104,17 +111,59 @@ class DotForm:
                     volta_rows(self.m, (_FIRST_QUAD,), self.row_warps),
                     volta_columns(self.n, (_SECOND_QUAD,), self.column_warps, second),
                 )
+            case "wmma":
+                rows, columns = (self.chunk_layout[x] for x in self.axes)
+                return simplified((*rows, Digit("register", self.row_tiles))), columns
             case "fma":
                 return _blocks((self.m, self.n), self.along_k, (self.row_warps, self.column_warps))
+
+    @cached_property
+    def chunk_layout(self) -> Layout:
+        """Of 16 rows of every warp, as wmma's sums are given to threads: in lines of the cache; parts along the axis of
+        these lines are parts of a thread's registers."""
+        extents = {self.rows: 16 * self.row_warps, self.columns: self.n}
+        slower, fastest = self.axes[::-1] if self.turned else self.axes
+        held = math.gcd(extents[fastest], 2 * _BLOCK)
+        lanes = math.gcd(extents[fastest] // held, 2 * _BLOCK)
+        others = math.gcd(extents[slower], WARP // lanes)
+        most = math.gcd(extents[slower] // others, self.warps)
+        beside = math.gcd(extents[fastest] // (held * lanes), self.warps // most)
+        along = (Digit("register", held), Digit("lane", lanes), Digit("warp", beside, most))
+        across = (Digit("lane", others, lanes), Digit("warp", most))
+        rest = {
+            slower: extents[slower] // (others * most),
+            fastest: extents[fastest] // (held * lanes * beside),
+        }
+        return {
+            fastest: simplified((*along, Digit("register", rest[fastest]))),
+            slower: simplified((*across, Digit("register", rest[slower]))),
+        }
 
     @property
     def layout(self) -> Layout:
         """Of the accumulator."""
         return dict(zip((self.rows, self.columns), self.spreads, strict=True))
 
+    @property
+    def part_registers(self) -> int:
+        """How many registers of a thread hold what one step multiplies, at least."""
+        match self.kind:
+            case "warp":
+                return 4 * self.row_tiles + 2 * self.column_tiles
+            case "wmma" | "volta":
+                return 4 * (self.row_tiles + self.column_tiles)
+            case "fma":
+                return sum(self.registers)
+
+    def takes_registers(self, tile: Tile, layout: Layout) -> bool:
+        """Whether a tile in this layout is what the dot multiplies as rows, as it is."""
+        rows = self.kind == "warp" and self.element_bytes == 2 and self.rows in tile.axes
+        return rows and layout[self.rows] == self.spreads[0] and layout[self.k] == warp_mma_columns(self.depth)
+
     def warp_digits(self, side: int) -> list[str]:
         """The place of a warp along the rows or the columns: at most one C expression."""
-        return [thread_digit(d, self.warps) for d in self.spreads[side] if d.kind == "warp"]
+        digits = (Digit("warp", self.row_warps), Digit("warp", self.column_warps, self.row_warps))
+        return [thread_digit(digits[side], self.warps)] if digits[side].size > 1 else []
 
     @property
     def registers(self) -> tuple[int, int]:
@@ -124,16 +173,27 @@ class DotForm:
 
 
 def dot_forms(
-    dots: Sequence[Dot], tiles: Mapping[str, Tile], fastest: Mapping[str, str], warps: int, capability: int
+    dots: Sequence[Dot],
+    tiles: Mapping[str, Tile],
+    fastest: Mapping[str, str],
+    sums: Mapping[str, str],
+    warps: int,
+    capability: int,
 ) -> list[DotForm]:
-    """The forms of the dots of a kernel on a device of this compute capability; `fastest`: the axis of every operand
-    along which neighbours are neighbours in memory.
+    """The forms of the dots of a kernel on a device of this compute capability.
+
+    `fastest`: the axis of every operand along which neighbours are neighbours in memory; `sums`: the same of what is
+    made of the tiles to which nothing but dots add.
 
     Those with the same rows share them among warps in the same way: what they make is computed with together. Where one
     multiplies what another has made, every warp has rows of its own if that leaves none idle: they then stay in its
     registers.
     """
     alone = [_form(dot, tiles, fastest, capability, warps) for dot in dots]
+    for dot, form in zip(dots, alone, strict=True):
+        same = [f for d, f in zip(dots, alone, strict=True) if d.dst.name == dot.dst.name]
+        if dot.dst.name in sums and all(f.kind == "volta" and f.depth % 16 == 0 and f.rows == form.rows for f in same):
+            alone = [replace(f, kind="wmma", turned=sums[dot.dst.name] == f.rows) if f in same else f for f in alone]
     found = []
     for form in alone:
         beside = [f for f in alone if (f.kind, f.rows, f.m) == (form.kind, form.rows, form.m)]
@@ -168,8 +228,8 @@ def _kind(element: str, precision: str, capability: int) -> Kind:
 
 def _fits(kind: Kind, m: int, n: int, depth: int, element_bytes: int) -> bool:
     """Whether tiles of these extents are whole instructions."""
-    if kind == "volta":
-        return m % 16 == n % 16 == depth % VOLTA_STEP == 0
+    if kind in ("volta", "wmma"):
+        return m % 16 == n % 16 == depth % (16 if kind == "wmma" else VOLTA_STEP) == 0
     return m % 16 == n % 8 == depth * element_bytes % STEP_BYTES == 0
 
 
@@ -178,7 +238,7 @@ def _arrangement(kind: Kind, forms: Sequence[DotForm], warps: int, whole_rows: b
 
     `whole_rows`: none beside each other in a row, where that leaves none idle.
     """
-    row, column = {"warp": (16, 8), "volta": (16, 16), "fma": (2 * _BLOCK, 2 * _BLOCK)}[kind]
+    row, column = {"warp": (16, 8), "wmma": (16, 16), "volta": (16, 16), "fma": (2 * _BLOCK, 2 * _BLOCK)}[kind]
     if kind == "fma":
         row, column = (math.gcd(size, *(x for f in forms for x in (f.m, f.n))) for size in (row, column))
     found = [(r, c) for r, c in _factors(warps) if all(f.m % (row * r) == f.n % (column * c) == 0 for f in forms)]

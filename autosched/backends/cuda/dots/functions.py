@@ -44,6 +44,31 @@ __device__ __forceinline__ void {name}(float* c, uint32 a0, uint32 a1, uint32 b0
           "+f"(c[row + 2 * column]), "+f"(c[row + 3 * column])
         : "r"(a0), "r"(a1), "r"(b0), "r"(b1));
 }}"""
+# The same of 16 rows, columns and products along k, in registers as the device likes it (PTX ISA, wmma).
+_WMMA_LOAD = """\
+__device__ __forceinline__ void {name}(uint32 (&part)[8], uint32 at, int apart) {{
+    asm volatile("wmma.load.{side}.sync.aligned.{order}.m16n16k16.shared.f16 "
+        "{{%0, %1, %2, %3, %4, %5, %6, %7}}, [%8], %9;"
+        : "=r"(part[0]), "=r"(part[1]), "=r"(part[2]), "=r"(part[3]),
+          "=r"(part[4]), "=r"(part[5]), "=r"(part[6]), "=r"(part[7])
+        : "r"(at), "r"(apart) : "memory");
+}}"""
+_WMMA_MULTIPLY = """\
+__device__ __forceinline__ void {name}(float (&c)[8], const uint32 (&a)[8], const uint32 (&b)[8]) {{
+    asm("wmma.mma.sync.aligned.{a}.{b}.m16n16k16.f32.f32 {{%0, %1, %2, %3, %4, %5, %6, %7}}, "
+        "{{%8, %9, %10, %11, %12, %13, %14, %15}}, {{%16, %17, %18, %19, %20, %21, %22, %23}}, "
+        "{{%0, %1, %2, %3, %4, %5, %6, %7}};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(a[4]), "r"(a[5]), "r"(a[6]), "r"(a[7]),
+          "r"(b[0]), "r"(b[1]), "r"(b[2]), "r"(b[3]), "r"(b[4]), "r"(b[5]), "r"(b[6]), "r"(b[7]));
+}}"""
+_WMMA_STORE = """\
+__device__ __forceinline__ void {name}(uint32 at, const float (&c)[8], int apart) {{
+    asm volatile("wmma.store.d.sync.aligned.{order}.m16n16k16.shared.f32 "
+        "[%0], {{%1, %2, %3, %4, %5, %6, %7, %8}}, %9;"
+        :: "r"(at), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]), "f"(c[4]), "f"(c[5]), "f"(c[6]), "f"(c[7]),
+           "r"(apart) : "memory");
+}}"""
 _ROUND_TF32 = """\
 __device__ __forceinline__ uint32 round_tf32(uint32 bits) {
     asm("cvt.rna.tf32.f32 %0, %0;" : "+r"(bits));
@@ -69,13 +94,17 @@ __device__ __forceinline__ void copy_async_{bytes}(uint32 to, const void* from, 
         :: "r"(to), "l"(from), "r"(bytes) : "memory");
 }}"""
 _COMMIT = """\
-__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }"""
+__device__ __forceinline__ void commit_copies() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}"""
 _AWAIT = """\
-template <int in_flight> __device__ __forceinline__ void await_copies() {
+template <int in_flight>
+__device__ __forceinline__ void await_copies() {
     asm volatile("cp.async.wait_group %0;" :: "n"(in_flight) : "memory");
 }"""
 _COLUMN = """\
-template <int pitch> __device__ __forceinline__ uint32 four_of_a_column(const unsigned char* at) {
+template <int pitch>
+__device__ __forceinline__ uint32 four_of_a_column(const unsigned char* at) {
     return at[0] | at[pitch] << 8 | at[2 * pitch] << 16 | (uint32)at[3 * pitch] << 24;
 }"""
 
@@ -112,6 +141,26 @@ def multiply(form: DotForm, capability: int) -> str:
     else:
         body = "\n".join(_HALF_STEP.format(*x) for x in ((0, 1, 0), (2, 3, 1)))
     return _MULTIPLY.format(name=name, c="int" if integral else "float", body=body)
+
+
+def wmma_load(side: str, along_k: bool) -> tuple[str, str]:
+    """Name and text of the function that reads 16 rows (side a) or columns (b) of 16 along k."""
+    by_rows = along_k == (side == "a")
+    name = f"load_{side}_by_{'rows' if by_rows else 'columns'}"
+    return name, _WMMA_LOAD.format(name=name, side=side, order="row" if by_rows else "col")
+
+
+def wmma_multiply(along_k: tuple[bool, bool]) -> tuple[str, str]:
+    """Name and text of the function that multiplies these."""
+    name = f"multiply_blocks_{'_'.join('row' if k else 'column' for k in along_k)}"
+    a, b = along_k
+    return name, _WMMA_MULTIPLY.format(name=name, a="row" if a else "col", b="col" if b else "row")
+
+
+def wmma_store(turned: bool) -> tuple[str, str]:
+    """Name and text of the function that stores 16 x 16 sums, by columns if `turned`."""
+    name = f"store_by_{'columns' if turned else 'rows'}"
+    return name, _WMMA_STORE.format(name=name, order="col" if turned else "row")
 
 
 def matrices_name(count: int, across: bool) -> str:

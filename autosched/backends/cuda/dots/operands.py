@@ -12,24 +12,28 @@ from dataclasses import dataclass
 from autosched.backends.cuda.dots.forms import DotForm, dot_forms
 from autosched.backends.cuda.dots.stages import Stage
 from autosched.backends.cuda.memory.places import along_slices
-from autosched.backends.cuda.registers.layouts import Layout
-from search_spaces.programs.statements import Dot, Load, Statement, children, produced, read, statements
+from search_spaces.programs.statements import Dot, Fill, Load, Statement, Store, children, produced, read, statements
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.programs.tiles import Slice, Tile
 
 
 @dataclass(frozen=True)
 class Operands:
-    """Of a kernel with dots: the form of each, by its identity; the layouts of what they add to, by its name; how every
-    operand lies in shared memory; the names of those that are staged; of those among them that other statements read
-    too; and of the others, which dots multiply them first after they were made, by identity and name."""
+    """What is known of the dots of a kernel.
+
+    `forms`: of each, by its identity; `sums`: the same by the name of what it adds to; `stages`: how every operand lies
+    in shared memory; `staged`: those that are copied there; `read_back`: those among them that other statements read
+    too; `first_uses`: of the others, which dots multiply them first after they were made, by identity and name;
+    `complete`: the tiles to which no more is added after a statement, by its identity.
+    """
 
     forms: Mapping[int, DotForm]
-    layouts: Mapping[str, Layout]
+    sums: Mapping[str, DotForm]
     stages: Mapping[str, Stage]
     staged: frozenset[str]
     read_back: frozenset[str]
     first_uses: frozenset[tuple[int, str]]
+    complete: Mapping[int, tuple[str, ...]]
 
     @staticmethod
     def of(program: TileProgram, kernel: Kernel, capability: int) -> Operands:
@@ -40,18 +44,57 @@ class Operands:
         makers = {x: [s for s in body if any(t.name == x for t in produced(s))] for x in multiplied}
         staged = {x for x, made in makers.items() if all(isinstance(s, Load) and _is_copied(program, s) for s in made)}
         fastest = {x: _fastest(program, t, makers[x][0]) for x, t in multiplied.items()}
-        found = dot_forms(dots, tiles, fastest, kernel.launch.num_warps, capability)
+        found = dot_forms(dots, tiles, fastest, dict(_sums(kernel)), kernel.launch.num_warps, capability)
         forms = {id(d): form for d, form in zip(dots, found, strict=True)}
         swizzled = {x: all(_takes_chunks(forms[id(d)], fastest[x]) for d in _users(dots, x)) for x in multiplied}
         stages = {x: Stage.of(t, fastest[x], swizzled[x]) for x, t in multiplied.items()}
         others = {x for s in body if not isinstance(s, Dot) for x in read(s)}
-        layouts = {d.dst.name: forms[id(d)].layout for d in reversed(dots)}
         return Operands(
-            forms, layouts, stages, frozenset(staged), frozenset(others & staged), frozenset(_first_uses(kernel.body))
+            forms,
+            sums={d.dst.name: forms[id(d)] for d in reversed(dots)},
+            stages=stages,
+            staged=frozenset(staged),
+            read_back=frozenset(others & staged),
+            first_uses=frozenset(_first_uses(kernel.body)),
+            complete=_complete(kernel),
         )
 
     def form(self, dot: Dot) -> DotForm:
         return self.forms[id(dot)]
+
+
+def _sums(kernel: Kernel) -> Iterator[tuple[str, str]]:
+    """The tiles to which nothing but dots add, from 0 on, and that nothing reads before all have; each with the axis
+    along which neighbours are stored."""
+    last = {name: at for at, s in enumerate(kernel.body) for name in _added_to((s,))}
+    for name, end in last.items():
+        begins = [s for s in kernel.body if isinstance(s, Fill) and s.dst.name == name and s.value == 0]
+        before = [x for s in kernel.body[: end + 1] for x in statements((s,))]
+        others = [x for x in before if not isinstance(x, Dot) and (name in read(x) or name in map(_name, produced(x)))]
+        if others == begins and len(begins) == 1:
+            yield name, _stored_along(kernel, begins[0].dst)
+
+
+def _stored_along(kernel: Kernel, tile: Tile) -> str:
+    """The axis along which neighbours are stored of tiles with the axes of this one."""
+    tiles = {t.name: t for s in statements(kernel.body) for t in produced(s)}
+    stores = [s for s in statements(kernel.body) if isinstance(s, Store)]
+    orders = [s.axes or tiles[s.src].axes for s in stores]
+    return next((order[-1] for order in orders if {*order} == {*tile.axes}), tile.axes[-1])
+
+
+def _complete(kernel: Kernel) -> dict[int, tuple[str, ...]]:
+    """The tiles to which no more is added after a statement of the kernel's body."""
+    last = {name: id(s) for s in kernel.body for name in sorted(_added_to((s,)))}
+    return {end: tuple(name for name, at in last.items() if at == end) for end in last.values()}
+
+
+def _added_to(body: Sequence[Statement]) -> set[str]:
+    return {s.dst.name for s in statements(tuple(body)) if isinstance(s, Dot)}
+
+
+def _name(tile: Tile) -> str:
+    return tile.name
 
 
 def _first_uses(body: Sequence[Statement]) -> Iterator[tuple[int, str]]:

@@ -14,8 +14,9 @@ and stored behind them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from autosched.backends.cuda.dots.staging import Copy, Staging
 from autosched.backends.cuda.language.scope import open_braces
@@ -24,6 +25,23 @@ from autosched.backends.printing.scope import Block
 
 # Iterations that operands which come through registers have in shared memory: one is read, the next is written.
 _BY_REGISTERS = 2
+
+
+class Steps(Protocol):
+    """A dot that is made in steps along k, each of parts that are read from shared memory before."""
+
+    @property
+    def steps(self) -> int: ...
+
+    def parts(self, sets: str) -> str:
+        """The definition of so many sets of parts."""
+        ...
+
+    def take(self, which: str) -> Iterator[str]:
+        """Read the parts of `step`, into one of the sets."""
+        ...
+
+    def multiply(self, which: str) -> Iterator[str]: ...
 
 
 @dataclass(frozen=True)
@@ -47,14 +65,17 @@ class Pipeline:
     staging: Staging
     shared: SharedMemory
 
-    def print(self, print_body: Callable[[Mapping[str, str]], None]) -> None:
-        """Print the loop; its body is given where every tile is that it stages."""
+    def print(
+        self, print_body: Callable[[Mapping[str, str]], None], steps: Callable[[Mapping[str, str]], Steps | None]
+    ) -> None:
+        """Print the loop. Its body, and the steps of the one dot that it may be, are given where every tile is that it
+        stages."""
         rings = {c.load.dst.name: self._place(c) for c in self.copies}
         open_braces(self._block, "")
         if self.turns.depth == 1:
             self._at_once(rings, print_body)
         else:
-            self._ahead(rings, print_body)
+            self._ahead(rings, print_body, steps(rings))
         self._block.close()
 
     @property
@@ -63,9 +84,9 @@ class Pipeline:
 
     def _place(self, copy: Copy) -> str:
         """Where a tile is in shared memory, in the iteration of the loop's variable."""
-        slots = min(self.turns.depth, self.turns.depth if copy.asynchronous else _BY_REGISTERS)
-        first = self.shared.place(slots * copy.stage.bytes)
-        return first if slots == 1 else f"{first} + {self.turns.variable} % {slots} * {copy.stage.bytes}"
+        count = slots(self.turns.depth, copy.asynchronous)
+        first = self.shared.place(count * copy.stage.bytes)
+        return first if count == 1 else f"{first} + {self.turns.variable} % {count} * {copy.stage.bytes}"
 
     def _open(self, first: str, end: str) -> None:
         variable = self.turns.variable
@@ -80,7 +101,9 @@ class Pipeline:
         print_body(rings)
         self._block.close()
 
-    def _ahead(self, rings: Mapping[str, str], print_body: Callable[[Mapping[str, str]], None]) -> None:
+    def _ahead(
+        self, rings: Mapping[str, str], print_body: Callable[[Mapping[str, str]], None], steps: Steps | None
+    ) -> None:
         turns, block = self.turns, self._block
         ahead = turns.depth - 1
         asynchronous = [c for c in self.copies if c.asynchronous]
@@ -99,18 +122,57 @@ class Pipeline:
         if others:
             self._call("load", turns.first)
             self._call("put", turns.first)
+        if steps is not None:
+            self._by_steps(steps, bool(asynchronous), bool(others))
+            return
         self._open(turns.first, turns.end)
-        if asynchronous:
-            block.write(f"{self._common('await_copies')}<{ahead - 1}>();")
-        block.write("__syncthreads();")
-        if asynchronous:
-            self._call("bring", f"{turns.variable} + {ahead}")
-            block.write(f"{self._common('commit_copies')}();")
-        if others:
-            self._call("load", f"{turns.variable} + 1")
+        self._await(bool(asynchronous))
+        self._bring_next(bool(asynchronous), bool(others))
         print_body(rings)
         if others:
             self._call("put", f"{turns.variable} + 1")
+        block.close()
+
+    def _await(self, asynchronous: bool) -> None:
+        """Wait until the next iteration's operands are there."""
+        if asynchronous:
+            self._block.write(f"{self._common('await_copies')}<{self.turns.depth - 2}>();")
+        self._block.write("__syncthreads();")
+
+    def _bring_next(self, asynchronous: bool, others: bool) -> None:
+        """Begin to bring the operands of a later iteration."""
+        turns = self.turns
+        if asynchronous:
+            self._call("bring", f"{turns.variable} + {turns.depth - 1}")
+            self._block.write(f"{self._common('commit_copies')}();")
+        if others:
+            self._call("load", f"{turns.variable} + 1")
+
+    def _by_steps(self, steps: Steps, asynchronous: bool, others: bool) -> None:
+        """The iterations of a loop that is one dot: what a step multiplies is brought during the step before, also from
+        one iteration to the next, so that threads meet while they multiply."""
+        turns, block = self.turns, self._block
+        variable, last = turns.variable, steps.steps - 1
+        block.write(steps.parts("[2]"))
+        header = f"const auto take_{variable} = [&](const int {variable}, const int step) {{"
+        block.open(header, turns.name, footer="};")
+        for line in steps.take("[step % 2]"):
+            block.write(line)
+        block.close()
+        self._await(asynchronous)
+        block.write(f"take_{variable}({turns.first}, 0);")
+        self._open(turns.first, turns.end)
+        self._bring_next(asynchronous, others)
+        open_braces(block, f"#pragma unroll\nfor (int step = 0; step < {steps.steps}; ++step)")
+        open_braces(block, f"if (step == {last})")
+        if others:
+            self._call("put", f"{variable} + 1")
+        self._await(asynchronous)
+        block.close()
+        block.write(f"take_{variable}(step == {last} ? {variable} + 1 : {variable}, step == {last} ? 0 : step + 1);")
+        for line in steps.multiply("[step % 2]"):
+            block.write(line)
+        block.close()
         block.close()
 
     def _define(self, what: str, copies: Sequence[Copy], print_copy: Callable[[Copy], None]) -> None:
@@ -128,6 +190,11 @@ class Pipeline:
 
     def _common(self, name: str) -> str:
         return self.staging.functions.common(name)
+
+
+def slots(depth: int, asynchronous: bool) -> int:
+    """Of how many iterations a tile is in shared memory, where a loop has so many."""
+    return depth if asynchronous else min(depth, _BY_REGISTERS)
 
 
 def bring_now(staging: Staging, copies: Sequence[Copy], places: Mapping[str, str]) -> None:

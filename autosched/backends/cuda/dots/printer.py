@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from autosched.backends.backend import CompileError
 from autosched.backends.cuda.dots.fma import FmaDot
 from autosched.backends.cuda.dots.forms import DotForm
 from autosched.backends.cuda.dots.functions import Functions
 from autosched.backends.cuda.dots.operands import Operands
-from autosched.backends.cuda.dots.pipeline import Pipeline, Turns, bring_now
-from autosched.backends.cuda.dots.sources import Made, Source, Staged
+from autosched.backends.cuda.dots.pipeline import Pipeline, Steps, Turns, bring_now
+from autosched.backends.cuda.dots.sources import Made, Staged
 from autosched.backends.cuda.dots.staging import Staging
 from autosched.backends.cuda.dots.volta import VoltaDot
 from autosched.backends.cuda.dots.warp_mma import WarpDot
+from autosched.backends.cuda.dots.wmma import WmmaDot, spread_sums, sums_definition
 from autosched.backends.cuda.printer import KernelPrinter
-from autosched.backends.cuda.registers.layouts import Layout, warp_mma_columns
-from autosched.backends.cuda.registers.tiles import Held
-from search_spaces.programs.statements import Dot, For, Load, Statement
+from autosched.backends.cuda.registers.layouts import Layout
+from search_spaces.programs.statements import Dot, Fill, For, Load, Statement
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.workloads.dtypes import is_promoted
 
@@ -33,7 +33,7 @@ class Dots:
 
     @property
     def anchored(self) -> Mapping[str, Layout]:
-        return self._operands.layouts
+        return {name: form.layout for name, form in self._operands.sums.items()}
 
     @property
     def functions(self) -> list[str]:
@@ -69,9 +69,32 @@ class Dots:
 
         with printer.shared.taken():
             copies = [staging.copy(x) for x in loads if isinstance(x, Load)]
-            Pipeline(turns, copies, staging, printer.shared).print(body)
+            Pipeline(turns, copies, staging, printer.shared).print(body, lambda places: self._steps(s, places, printer))
         self._at = outside
         return True
+
+    def printed(self, s: Statement, printer: KernelPrinter) -> None:
+        """Where sums begin that lie as the device likes it, and where they are complete."""
+        by_name = {x: f for x, f in self._operands.sums.items() if f.kind == "wmma"}
+        if isinstance(s, Fill) and s.dst.name in by_name:
+            printer.block.write(sums_definition(by_name[s.dst.name], self._sums(s.dst.name, printer)))
+        for name in self._operands.complete.get(id(s), ()):
+            if name in by_name:
+                acc = printer.tiles[name]
+                spread_sums(by_name[name], self._sums(name, printer), acc, self._functions, printer)
+
+    def _sums(self, name: str, printer: KernelPrinter) -> str:
+        return f"{printer.tiles.name(name)}_sums"
+
+    def _steps(self, loop: For, places: Mapping[str, str], printer: KernelPrinter) -> Steps | None:
+        """The steps of a loop that is one dot of what it stages, where they come in pairs."""
+        dots = [x for x in loop.body if not self._is_staged(x)]
+        if len(dots) != 1 or not isinstance(dots[0], Dot) or not {dots[0].a, dots[0].b} <= {*places}:
+            return None
+        read = any(x in self._operands.read_back for x in (dots[0].a, dots[0].b))
+        self._at |= places
+        found = self._dot(dots[0], printer)
+        return found if isinstance(found, WarpDot | WmmaDot) and found.steps % 2 == 0 and not read else None
 
     def _is_staged(self, s: Statement) -> bool:
         return isinstance(s, Load) and s.dst.name in self._operands.staged
@@ -80,31 +103,33 @@ class Dots:
         return Staging(self._operands, self._functions, printer)
 
     def dot(self, s: Dot, printer: KernelPrinter) -> None:
+        for line in self._dot(s, printer).lines():
+            printer.block.write(line)
+
+    def _dot(self, s: Dot, printer: KernelPrinter) -> WarpDot | WmmaDot | VoltaDot | FmaDot:
         form = self._operands.form(s)
         acc = printer.tiles[s.dst.name]
         if any(acc.layout[x] != spread for x, spread in form.layout.items()):
             raise CompileError(f"{s.dst.name} += dot({s.a}, {s.b}): its sums lie as another statement needs them")
         a, b = (s.a, s.b) if form.rows in self._operands.stages[s.a].axes else (s.b, s.a)
-        rows = self._made(s, a, form, printer) or self._staged(s, a, printer)
-        for line in self._lines(s, form, acc, rows, self._staged(s, b, printer), printer.capability):
-            printer.block.write(line)
-
-    def _lines(self, s: Dot, form: DotForm, acc: Held, rows: Source, columns: Staged, capability: int) -> Iterator[str]:
+        rows, columns = self._made(s, a, form, printer) or self._staged(s, a, printer), self._staged(s, b, printer)
         strides = (acc.apart(form.rows), acc.apart(form.columns))
         if form.kind == "warp":
             promoted = is_promoted(form.element, s.precision)
-            return WarpDot(form, acc.name, strides, rows, columns, promoted, self._functions, capability).lines()
+            return WarpDot(form, acc.name, strides, rows, columns, promoted, self._functions, printer.capability)
         assert isinstance(rows, Staged)
+        if form.kind == "wmma":
+            return WmmaDot(form, self._sums(s.dst.name, printer), rows, columns, self._functions)
         if form.kind == "volta":
-            return VoltaDot(form, acc.name, strides, rows, columns, self._functions).lines()
-        return FmaDot(form, acc, rows, columns).lines()
+            return VoltaDot(form, acc.name, strides, rows, columns, self._functions)
+        return FmaDot(form, acc, rows, columns)
 
     def _made(self, s: Dot, name: str, form: DotForm, printer: KernelPrinter) -> Made | None:
         """Rows of a dot where they lie in registers as it multiplies them."""
-        if name in self._operands.staged or form.kind != "warp" or form.element_bytes != 2:
+        if name in self._operands.staged:
             return None
         held = printer.tiles[name]
-        if held.layout[form.rows] != form.spreads[0] or held.layout[form.k] != warp_mma_columns(form.depth):
+        if not form.takes_registers(held.tile, held.layout):
             return None
         return Made(held.name, held.apart(form.rows), held.apart(form.k))
 

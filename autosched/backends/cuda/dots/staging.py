@@ -6,6 +6,7 @@ a_ahead[i] = …;   (the dots of this iteration)   … = a_ahead[i];            
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from autosched.backends.cuda.dots import functions as fn
 from autosched.backends.cuda.dots.functions import Functions
 from autosched.backends.cuda.dots.operands import Operands
 from autosched.backends.cuda.dots.stages import CHUNK, Stage
-from autosched.backends.cuda.language.index import grouped, sum_of
+from autosched.backends.cuda.language.index import Indexing, grouped, sum_of
 from autosched.backends.cuda.language.types import memory_type
 from autosched.backends.cuda.memory.places import Place, along_slices, vectors
 from autosched.backends.cuda.printer import KernelPrinter
@@ -22,6 +23,7 @@ from autosched.backends.cuda.registers.layouts import vector as neighbours
 from autosched.backends.cuda.registers.tiles import Held
 from autosched.backends.printing.scope import Block
 from search_spaces.programs.statements import Load
+from search_spaces.programs.tile_program import Buffer
 
 # The first compute capability with asynchronous copies, and the fewest bytes of one (PTX ISA, cp.async).
 _ASYNC_FROM = 80
@@ -67,12 +69,11 @@ class Staging:
         buffer, stage = self.printer.program.buffer(load.buffer), self.operands.stages[load.dst.name]
         along = along_slices(buffer, load.slices, load.dst.axes)
         slower, fastest = stage.axes
-        most = vectors(buffer, along, self.printer.indexing).get(fastest, 1)
+        size = bytes_at_once(buffer, load, stage, self.printer.indexing)
         extents = {x: load.dst.extent(x) for x in (fastest, slower)}
-        layout = blocked(extents, self.printer.warps, most)
+        layout = blocked(extents, self.printer.warps, size // stage.element_bytes)
         place = self.printer.places.place(buffer, along, layout, stored=False)
-        size = stage.element_bytes * (place.vector if place.axis == fastest else 1)
-        return Copy(load, stage, layout, place, size, self.printer.capability >= _ASYNC_FROM and size >= _ASYNC_BYTES)
+        return Copy(load, stage, layout, place, size, is_asynchronous(self.printer.capability, size))
 
     def bring(self, copy: Copy, at: str) -> None:
         """Copy asynchronously, to `at` in shared memory."""
@@ -152,6 +153,18 @@ class Staging:
         slower, fastest = copy.stage.axes
         steps: Mapping[str, int] = {fastest: copy.bytes // copy.stage.element_bytes}
         self.printer.tiles.each(copy.layout, (slower, fastest), lines, steps)
+
+
+def bytes_at_once(buffer: Buffer, load: Load, stage: Stage, indexing: Indexing) -> int:
+    """How many bytes of a staged load are moved at once."""
+    fastest = stage.axes[1]
+    most = vectors(buffer, along_slices(buffer, load.slices, load.dst.axes), indexing).get(fastest, 1)
+    return math.gcd(most, load.dst.extent(fastest)) * stage.element_bytes
+
+
+def is_asynchronous(capability: int, size: int) -> bool:
+    """Whether so many bytes at once are copied without going through registers."""
+    return capability >= _ASYNC_FROM and size >= _ASYNC_BYTES
 
 
 def _together(held: Held, stage: Stage) -> int:

@@ -7,7 +7,7 @@ for step in 4:                       32 bytes along k
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from autosched.backends.cuda.dots import functions as fn
@@ -15,7 +15,6 @@ from autosched.backends.cuda.dots.forms import DotForm
 from autosched.backends.cuda.dots.functions import Functions
 from autosched.backends.cuda.dots.sources import Made, Source, Staged
 from autosched.backends.cuda.dots.stages import Stage
-from search_spaces.workloads.dtypes import is_promoted
 
 _UNROLL = "#pragma unroll"
 
@@ -34,78 +33,85 @@ class WarpDot:
     functions: Functions
     capability: int
 
+    @property
+    def steps(self) -> int:
+        return self.form.depth // self.form.step
+
     def lines(self) -> Iterator[str]:
-        form = self.form
-        steps = form.depth // form.step
+        """The whole dot."""
         yield _UNROLL
-        yield f"for (int step = 0; step < {steps}; step++) {{"
-        for line in self._step():
-            yield f"    {line}"
+        yield f"for (int step = 0; step < {self.steps}; ++step) {{"
+        yield from _indented((self.parts(""), *self.take(""), *self.multiply("")))
         yield "}"
 
-    def _step(self) -> Iterator[str]:
+    def parts(self, sets: str) -> str:
+        """Definitions of what a step multiplies, or of several of that."""
         form = self.form
-        yield f"uint32 a_part[{form.row_tiles}][4], b_part[{form.column_tiles}][2];"
-        yield from self._rows()
-        yield from self._columns()
+        return f"uint32 a_part{sets}[{form.row_tiles}][4], b_part{sets}[{form.column_tiles}][2];"
+
+    def take(self, which: str) -> Iterator[str]:
+        """Bring what `step` multiplies."""
+        yield from self._rows(f"a_part{which}[i]")
+        yield from self._columns(f"b_part{which}")
+
+    def multiply(self, which: str) -> Iterator[str]:
+        form = self.form
         row, column = self.strides
-        name = fn.multiply_name(form)
-        self.functions.use(name, fn.multiply(form, self.capability))
+        name = self.functions.use(fn.multiply_name(form), fn.multiply(form, self.capability))
         yield _UNROLL
-        yield f"for (int i = 0; i < {form.row_tiles}; i++) {{"
+        yield f"for (int i = 0; i < {form.row_tiles}; ++i)"
         yield f"    {_UNROLL}"
-        yield f"    for (int j = 0; j < {form.column_tiles}; j++) {{"
-        at = f"{self.acc} + i * {2 * row} + j * {2 * column}"
+        yield f"    for (int j = 0; j < {form.column_tiles}; ++j) {{"
+        at, parts = f"{self.acc} + i * {2 * row} + j * {2 * column}", f"a_part{which}[i], b_part{which}[j]"
         if self.promoted:
             yield "        float part[4] = {};"
-            yield f"        {name}<2, 1>(part, a_part[i], b_part[j]);"
+            yield f"        {name}<2, 1>(part, {parts});"
             for n, place in enumerate(("0", str(column), str(row), str(row + column))):
                 yield f"        ({at})[{place}] += part[{n}];"
         else:
-            yield f"        {name}<{row}, {column}>({at}, a_part[i], b_part[j]);"
+            yield f"        {name}<{row}, {column}>({at}, {parts});"
         yield "    }"
-        yield "}"
 
     # Rows: four matrices of a_part are rows 0 and 8 of the first half of the step, then of the second.
 
-    def _rows(self) -> Iterator[str]:
+    def _rows(self, part: str) -> Iterator[str]:
         form, a = self.form, self.a
         yield _UNROLL
-        yield f"for (int i = 0; i < {form.row_tiles}; i++) {{"
+        yield f"for (int i = 0; i < {form.row_tiles}; ++i) {{"
         if isinstance(a, Made):
-            yield from _indented(self._held(a))
+            yield from _indented(self._made(a, part))
         elif form.along_k[0]:
             row = f"(i * {16 * form.row_warps} + {self._warp(0, 16)}lane % 16)"
-            yield from self._matrices(a, 4, False, "a_part[i]", row, "(step * 2 + lane / 16)")
+            yield from self._matrices(a, 4, False, part, row, "(step * 2 + lane / 16)")
         elif form.element_bytes == 2:
             row = f"(step * {form.step} + lane % 8 + lane / 16 * 8)"
             chunk = f"(i * {2 * form.row_warps} + {self._warp(0, 2)}lane / 8 % 2)"
-            yield from self._matrices(a, 4, True, "a_part[i]", row, chunk)
+            yield from self._matrices(a, 4, True, part, row, chunk)
         else:
             row = f"i * {16 * form.row_warps} + {self._warp(0, 16)}lane / 4 + h % 2 * 8"
-            yield from _indented(self._elements(a.stage, a.at, "a_part[i]", 4, row, "h / 2"))
-        yield from _indented(self._rounded("a_part[i]", 4))
+            yield from _indented(self._elements(a.stage, a.at, part, 4, row, "h / 2"))
+        yield from _indented(self._rounded(part, 4))
         yield "}"
 
-    def _held(self, a: Made) -> Iterator[str]:
+    def _made(self, a: Made, part: str) -> Iterator[str]:
         """Two neighbours of k each, from registers."""
         name = self.functions.use(*fn.pack(self.form.element, self.capability))
         yield _UNROLL
-        yield "for (int h = 0; h < 4; h++) {"
+        yield "for (int h = 0; h < 4; ++h) {"
         at = f"(2 * i + h % 2) * {a.row} + (4 * step + h / 2 * 2) * {a.k}"
-        yield f"    a_part[i][h] = {name}({a.name}[{at}], {a.name}[{at} + {a.k}]);"
+        yield f"    {part}[h] = {name}({a.name}[{at}], {a.name}[{at} + {a.k}]);"
         yield "}"
 
     # Columns: two matrices of b_part are the two halves of the step.
 
-    def _columns(self) -> Iterator[str]:
+    def _columns(self, part: str) -> Iterator[str]:
         form, b = self.form, self.b
         if not form.along_k[1] and form.element_bytes != 2:
             yield _UNROLL
-            yield f"for (int j = 0; j < {form.column_tiles}; j++) {{"
+            yield f"for (int j = 0; j < {form.column_tiles}; ++j) {{"
             column = f"j * {8 * form.column_warps} + {self._warp(1, 8)}lane / 4"
-            yield from _indented(self._elements(b.stage, b.at, "b_part[j]", 2, column, "h"))
-            yield from _indented(self._rounded("b_part[j]", 2))
+            yield from _indented(self._elements(b.stage, b.at, f"{part}[j]", 2, column, "h"))
+            yield from _indented(self._rounded(f"{part}[j]", 2))
             yield "}"
             return
         pairs = form.column_tiles // 2
@@ -114,16 +120,16 @@ class WarpDot:
             yield f"for (int j = 0; j < {2 * pairs}; j += 2) {{"
             yield "    uint32 both[4];"
             yield from self._column_matrices(4, "both", "(j + lane / 16)")
-            yield from (f"    b_part[j + {h // 2}][{h % 2}] = both[{h}];" for h in range(4))
+            yield from (f"    {part}[j + {h // 2}][{h % 2}] = both[{h}];" for h in range(4))
             yield "}"
         if form.column_tiles % 2:
             yield "{"
-            yield from self._column_matrices(2, f"b_part[{2 * pairs}]", str(2 * pairs))
+            yield from self._column_matrices(2, f"{part}[{2 * pairs}]", str(2 * pairs))
             yield "}"
         if form.element == "float32":
             yield _UNROLL
-            yield f"for (int j = 0; j < {form.column_tiles}; j++) {{"
-            yield from _indented(self._rounded("b_part[j]", 2))
+            yield f"for (int j = 0; j < {form.column_tiles}; ++j) {{"
+            yield from _indented(self._rounded(f"{part}[j]", 2))
             yield "}"
 
     def _column_matrices(self, count: int, part: str, tile: str) -> Iterator[str]:
@@ -149,7 +155,7 @@ class WarpDot:
         """Elements of a column, which is not along k: one a register, or four of eight bits."""
         size, step = self.form.element_bytes, self.form.step
         yield _UNROLL
-        yield f"for (int h = 0; h < {count}; h++) {{"
+        yield f"for (int h = 0; h < {count}; ++h) {{"
         yield f"    const int row = step * {step} + (lane % 4 + {half} * 4) * {4 // size}, column = {column};"
         place = f"shared + {at} + {stage.element('row', 'column')}"
         if size == 4:
@@ -162,21 +168,16 @@ class WarpDot:
         if self.form.element == "float32":
             name = self.functions.common("round_tf32")
             yield _UNROLL
-            yield f"for (int h = 0; h < {count}; h++) {part}[h] = {name}({part}[h]);"
+            yield f"for (int h = 0; h < {count}; ++h) {part}[h] = {name}({part}[h]);"
 
     def _warp(self, side: int, size: int) -> str:
         """The term of the warp's place along rows or columns, of products of `size`."""
         return "".join(f"{_product(text, size)} + " for text in self.form.warp_digits(side))
 
 
-def is_promoted_dot(form: DotForm, precision: str, capability: int) -> bool:
-    """Whether sums of a dot leave the tensor core: those of Ada and of later chips for the desktop keep 13 bits."""
-    return is_promoted(form.element, precision) and capability >= 89
-
-
 def _product(text: str, size: int) -> str:
     return text if size == 1 else f"{text} * {size}"
 
 
-def _indented(lines: Iterator[str]) -> Iterator[str]:
+def _indented(lines: Iterable[str]) -> Iterator[str]:
     return (f"    {line}" for line in lines)

@@ -8,7 +8,7 @@ from autosched.backends.backend import CompileError
 
 _VECTORS = """\
 // What is moved at once.
-template <int bytes> struct Words;
+template <int bytes> struct Words { struct type {}; };  // Of no use, but named where overloads are chosen among.
 template <> struct Words<1> { using type = unsigned char; };
 template <> struct Words<2> { using type = unsigned short; };
 template <> struct Words<4> { using type = unsigned int; };
@@ -58,40 +58,29 @@ _SHORT = {"float16": "f16", "bfloat16": "bf16"}
 _PAIRS_FROM = 80
 
 _LOAD = """\
-// Neighbours in memory to registers that are so far apart.
+// Neighbours in memory to registers that are so far apart; where it is not inside, 0 or what is given.
 template <int count, int apart, typename T, typename H>
-__device__ __forceinline__ void load(H* to, const T* from) {
+__device__ __forceinline__ void NAME(H* to, const T* from) {
     Vector<T, count> v;
-    v.words = *reinterpret_cast<const typename Vector<T, count>::Type*>(from);
+    v.words = WORDS;
     unpack<count, apart>(to, v);
 }
 template <int count, int apart, typename T, typename H>
-__device__ __forceinline__ void load(H* to, const T* from, bool inside, H otherwise) {
+__device__ __forceinline__ void NAME(H* to, const T* from, bool inside) {
     Vector<T, count> v;
-    if (inside) v.words = *reinterpret_cast<const typename Vector<T, count>::Type*>(from);
+    v.words = {};
+    if (inside) v.words = WORDS;
     unpack<count, apart>(to, v);
+}
+template <int count, int apart, typename T, typename H>
+__device__ __forceinline__ void NAME(H* to, const T* from, bool inside, H otherwise) {
+    NAME<count, apart>(to, from, inside);
     #pragma unroll
     for (int i = 0; i < count; ++i) to[i * apart] = inside ? to[i * apart] : otherwise;
 }
 """
-
-_LOAD_STREAMING = """\
-// The same of what is not read again.
-template <int count, int apart, typename T, typename H>
-__device__ __forceinline__ void load_streaming(H* to, const T* from) {
-    Vector<T, count> v;
-    v.words = __ldcs(reinterpret_cast<const typename Vector<T, count>::Type*>(from));
-    unpack<count, apart>(to, v);
-}
-template <int count, int apart, typename T, typename H>
-__device__ __forceinline__ void load_streaming(H* to, const T* from, bool inside, H otherwise) {
-    Vector<T, count> v;
-    if (inside) v.words = __ldcs(reinterpret_cast<const typename Vector<T, count>::Type*>(from));
-    unpack<count, apart>(to, v);
-    #pragma unroll
-    for (int i = 0; i < count; ++i) to[i * apart] = inside ? to[i * apart] : otherwise;
-}
-"""
+_WORDS = "*reinterpret_cast<const typename Vector<T, count>::Type*>(from)"
+_STREAMED_WORDS = "__ldcs(reinterpret_cast<const typename Vector<T, count>::Type*>(from))"
 
 _STORE = """\
 template <int count, int apart, typename T, typename H>
@@ -112,11 +101,31 @@ __device__ __forceinline__ void store_streaming(T* to, const H* from) {
 """
 
 _TEXTS = {
-    "load": _LOAD,
-    "load_streaming": _LOAD_STREAMING,
+    "load": _LOAD.replace("NAME", "load").replace("WORDS", _WORDS),
+    "load_streaming": _LOAD.replace("NAME", "load_streaming").replace("WORDS", _STREAMED_WORDS),
     "store": _STORE,
     "store_streaming": _STORE_STREAMING,
 }
+
+# PTX ISA, cp.async: what is not inside comes as 0.
+_AHEAD = """\
+template <int bytes>
+__device__ __forceinline__ void copy_ahead(uint32 to, const void* from, bool inside = true) {
+    if constexpr (bytes == 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                     ::"r"(to), "l"(from), "r"(inside ? 16 : 0) : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
+                     ::"r"(to), "l"(from), "n"(bytes), "r"(inside ? bytes : 0) : "memory");
+}
+__device__ __forceinline__ void commit_ahead() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+template <int groups>
+__device__ __forceinline__ void wait_ahead() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory");
+}
+"""
 
 _ADDED = {
     "float32": """\
@@ -170,5 +179,6 @@ def definitions(text: str, moved: Collection[str], added: Collection[str], capab
         *([_UNPACK_BFLOAT16] if "bfloat16" in moved else []),
         *(_packing(name) for name in _SHORT if name in moved and capability >= _PAIRS_FROM),
         *(function for name, function in _TEXTS.items() if f"{name}<" in text),
+        *([_AHEAD] if "copy_ahead<" in text else []),
         *(function for name, function in _ADDED.items() if name in added),
     ]

@@ -24,12 +24,37 @@ from autosched.backends.cuda.registers.layouts import Layout, copies, thread_dig
 from autosched.backends.cuda.registers.tiles import Held, Tiles
 from autosched.backends.printing.scope import Block, Identifiers
 from search_spaces.programs.statements import Gather, Load, Store
-from search_spaces.programs.tile_program import TileProgram
+from search_spaces.programs.tile_program import Buffer, TileProgram
 from search_spaces.programs.tiles import Tile
 from search_spaces.workloads.dtypes import is_float
 
 # Above every index (`search_spaces.workloads.workload.MAX_ELEMENTS`), in float32.
 _MAX_INDEX = "2147483648.0f"
+
+
+@dataclass(frozen=True)
+class Move:
+    """A load: what of a buffer comes in which layout, and what counts a thread's elements."""
+
+    dst: Tile
+    buffer: Buffer
+    layout: Layout
+    place: Place
+    at: Mapping[str, str]
+
+    @property
+    def held(self) -> Held:
+        return Held("", self.dst, {x: self.layout[x] for x in self.dst.axes})
+
+    @property
+    def index(self) -> str:
+        """Which of a thread's elements it is."""
+        return self.held.index(self.at)
+
+    @property
+    def apart(self) -> int:
+        """How many elements of a thread lie from one along the vectors' axis to the next."""
+        return self.held.apart(self.place.axis) if self.place.axis else 1
 
 
 @dataclass(frozen=True)
@@ -50,9 +75,24 @@ class MemoryPrinter:
     block: Block
     _count: list[str] = field(default_factory=list)
 
-    def load(self, s: Load) -> None:
+    def move(self, s: Load) -> Move:
+        """Where the elements of a load are, and in which layout they come."""
         buffer = self.program.buffer(s.buffer)
-        self._load(s.dst, s.buffer, along_slices(buffer, s.slices, s.dst.axes), s.fill, s.eviction)
+        along = along_slices(buffer, s.slices, s.dst.axes)
+        layout = moving_layout(s.dst, self.tiles.layout(s.dst.name), buffer, along, self.places.indexing, self.warps)
+        return self._move(s.dst, buffer, along, layout)
+
+    def _move(self, dst: Tile, buffer: Buffer, along: Sequence[Along], layout: Layout) -> Move:
+        place = self.places.place(buffer, along, layout, stored=False)
+        return Move(dst, buffer, layout, place, self.tiles.at(dst.axes, layout))
+
+    def load(self, s: Load, source: str | None = None) -> None:
+        """Print a load; from `source`, where its elements are already, those outside being 0."""
+        move = self.move(s)
+        if source is not None and not s.fill:
+            move = replace(move, place=replace(move.place, tests=()))
+        evicted = source is None and s.eviction == "evict_first" and s.buffer not in self.written
+        self._load(move, s.fill, evicted, source)
 
     def gather(self, s: Gather) -> None:
         buffer = self.program.buffer(s.buffer)
@@ -64,7 +104,7 @@ class MemoryPrinter:
                 along.append(Along(stride, size, self._as_index(at, layout)))
             else:
                 along.append(Along(stride, size, at, next(names) if at.extent is not None else ""))
-        self._load(s.dst, s.buffer, along, s.outside(buffer.dtype), "", fixed=True)
+        self._load(self._move(s.dst, buffer, along, layout), s.outside(buffer.dtype), evicted=False)
 
     def _as_index(self, name: str, layout: Layout) -> Held:
         """The tile's values as integers of 64 bits; what cannot be an index, NaN say, as -1."""
@@ -80,26 +120,27 @@ class MemoryPrinter:
         self.tiles.each(held.layout, tile.axes, [f"{index.element(at)} = {value};"])
         return index
 
-    def _load(
-        self, dst: Tile, name: str, along: Sequence[Along], fill: float | int, eviction: str, fixed: bool = False
-    ) -> None:
-        buffer = self.program.buffer(name)
-        made = held = self.tiles.declare(dst)
-        layout = held.layout
-        if not fixed:
-            layout = moving_layout(dst, layout, buffer, along, self.places.indexing, self.warps)
-        if layout != held.layout or dst.dtype != buffer.dtype:
-            made = self.tiles.temporary(replace(dst, dtype=buffer.dtype), f"{held.name}_loaded", layout)
-        place = self.places.place(buffer, along, layout, stored=False)
-        at = self.tiles.at(dst.axes, layout)
-        arguments = [made.address(at), self._pointer(name, made, place)]
-        if place.tests:
-            arguments += [" && ".join(place.tests), constant(fill, buffer.dtype)]
-        function = "load_streaming" if eviction == "evict_first" and name not in self.written else "load"
-        apart = made.apart(place.axis) if place.axis else 1
-        steps = {place.axis: place.vector} if place.axis else {}
-        self.tiles.each(layout, dst.axes, [call(f"{function}<{place.vector}, {apart}>", *arguments) + ";"], steps)
+    def _load(self, move: Move, fill: float | int, evicted: bool, source: str | None = None) -> None:
+        made = held = self.tiles.declare(move.dst)
+        if move.layout != held.layout or move.dst.dtype != move.buffer.dtype:
+            tile = replace(move.dst, dtype=move.buffer.dtype)
+            made = self.tiles.temporary(tile, f"{held.name}_loaded", move.layout)
+        arguments = [made.address(move.at), self.pointer(move) if source is None else source]
+        if move.place.tests:
+            arguments += [" && ".join(move.place.tests), *([constant(fill, move.buffer.dtype)] if fill else [])]
+        function = "load_streaming" if evicted else "load"
+        apart = made.apart(move.place.axis) if move.place.axis else 1
+        self.each_vector(move, [call(f"{function}<{move.place.vector}, {apart}>", *arguments) + ";"])
         self._converted(made, held)
+
+    def each_vector(self, move: Move, lines: Sequence[str]) -> None:
+        """Write the lines for all that a thread moves at once."""
+        steps = {move.place.axis: move.place.vector} if move.place.axis else {}
+        self.tiles.each(move.layout, move.dst.axes, lines, steps)
+
+    def pointer(self, move: Move) -> str:
+        """Where an element of a load is."""
+        return self._pointer(move.buffer.name, self.tiles.name(move.dst.name), move.place)
 
     def _converted(self, made: Held, held: Held) -> None:
         """Give a tile what was loaded for it, in its own type and layout."""
@@ -124,7 +165,7 @@ class MemoryPrinter:
             held = self.exchange.as_in(rounded, layout)
         place = self.places.place(buffer, along, layout, stored=True)
         at = self.tiles.at(held.tile.axes, layout)
-        pointer = self._pointer(s.buffer, held, place)
+        pointer = self._pointer(s.buffer, held.name, place)
         tests = [*place.tests, *self._first_copy(held)]
         if s.atomic:
             lines, steps = [f"add_atomically({pointer}, {held.element(at)});"], dict[str, int]()
@@ -142,7 +183,7 @@ class MemoryPrinter:
         own = {x: held.layout[x] for x in held.tile.axes}
         return [f"{thread_digit(d, self.warps)} == 0" for d in copies(own, self.warps)]
 
-    def _pointer(self, buffer: str, held: Held, place: Place) -> str:
+    def _pointer(self, buffer: str, tile: str, place: Place) -> str:
         """Where an element is; the part that is the same for all of a thread's elements is defined before the loop."""
         name = self.parameters[buffer]
         if place.start == "0":
@@ -152,6 +193,6 @@ class MemoryPrinter:
         element = memory_type(self.program.buffer(buffer).dtype)
         constant = "" if buffer in self.written else "const "
         self._count.append(name)
-        start = self.identifiers.of(("start", len(self._count)), f"{held.name}_at")
+        start = self.identifiers.of(("start", len(self._count)), f"{tile}_at")
         self.block.write(f"{constant}{element}* const {start} = {name} + {place.start};")
         return sum_of(start, place.offset)

@@ -182,11 +182,20 @@ def vectors(buffer: Buffer, along: Sequence[Along], indexing: Indexing) -> dict[
     found: dict[str, int] = {}
     for d in along:
         if isinstance(d.piece, Slice) and _is_plain(d) and d.piece.extent is not None and d.stride * d.piece.step == 1:
+            if any(other is not d and _moves(other, d.axis) for other in along):
+                continue
             count = VECTOR_BYTES // element_bytes(buffer.dtype)
             while count > 1 and not all(_is_whole(other, other is d, count, indexing) for other in along):
                 count //= 2
             found[d.axis] = count
     return found
+
+
+def _moves(d: Along, axis: str) -> bool:
+    """Whether another dimension moves along an axis as well."""
+    if isinstance(d.piece, Held):
+        return axis in d.piece.tile.axes
+    return axis == d.axis or (isinstance(d.piece, Slice) and d.piece.flat is not None and d.piece.flat.axis == axis)
 
 
 def _is_whole(d: Along, fastest: bool, count: int, indexing: Indexing) -> bool:

@@ -42,7 +42,7 @@ class Exchange:
         """Write the elements of the source to the target, a tile of the same axes."""
         axes = source.tile.axes
         positions = {x: self._positions.within(x, target.layout[x]) for x in axes}
-        self.read(target, self.written(source, _fastest(source, target)), positions)
+        self.read(target, self.written(source, exchanged_along(source, target)), positions)
 
     def written(self, source: Held, fastest: str) -> Scratch:
         """The tile in scratch memory, where all threads may read it until they meet again."""
@@ -103,7 +103,7 @@ class Scratch:
         return f"reinterpret_cast<{memory_type(self._tile.dtype)}*>({self.at})"
 
 
-def _fastest(source: Held, target: Held) -> str:
+def exchanged_along(source: Held, target: Held) -> str:
     """The axis along which most neighbours are together in registers, on either side."""
     axes: Sequence[str] = source.tile.axes
     if not axes:

@@ -31,9 +31,12 @@ class SharedMemory:
         self._small = dict.fromkeys(_SMALL_PLACES, 0)
         self._taken = 0
         self._most = 0
+        self._uses = 0
         self._written: set[str] = set()
         # Where threads may still be reading that came by the last barrier.
         self._read: set[str] = set()
+        self._groups, self._group = 1, ""
+        self._meeting = "__syncthreads();"
 
     def reserve(self, size: int, alignment: int = ALIGNMENT) -> int:
         """The first byte of memory that nothing else uses."""
@@ -48,6 +51,12 @@ class SharedMemory:
         self._most = max(self._most, self._taken)
         return f"{_SCRATCH} + {first}" if first else _SCRATCH
 
+    def claim(self, size: int) -> str:
+        """The same of memory that may be written at once."""
+        if _SCRATCH in self._read:
+            self.meet()
+        return self.place(size)
+
     @contextmanager
     def taken(self) -> Iterator[None]:
         """Give back in the end the places that are taken within."""
@@ -56,6 +65,14 @@ class SharedMemory:
         self._taken = before
         self.forget()
 
+    def share(self, groups: int, group: str, meeting: str) -> None:
+        """Let each of several groups of threads, which print as blocks of their own do, have scratch of its own.
+
+        `group` is a variable of theirs, the group's number; `meeting`: what makes the threads of one wait for each
+        other.
+        """
+        self._groups, self._group, self._meeting = groups, group, meeting
+
     def scratch(self, size: int) -> str:
         """An expression for where so many bytes of scratch begin, which may be written at once."""
         places = _SMALL_PLACES if size <= _SMALL else (_SCRATCH,)
@@ -63,31 +80,49 @@ class SharedMemory:
         if place in self._read:
             self.meet()
         self._written.add(place)
+        self._uses += 1
         if place in self._small:
-            self._small[place] = max(self._small[place], size)
-            return f"shared + {place}"
-        self._most = max(self._most, self._taken + size)
-        return f"shared + {_SCRATCH} + {self._taken}" if self._taken else f"shared + {_SCRATCH}"
+            self._small[place] = max(self._small[place], _aligned(size))
+            return f"shared + {place}{self._own(place)}"
+        self._most = max(self._most, _aligned(self._taken + size))
+        own = self._own(_SCRATCH)
+        return f"shared + {_SCRATCH}{own} + {self._taken}" if self._taken else f"shared + {_SCRATCH}{own}"
+
+    def _own(self, place: str) -> str:
+        """How far behind the first group's scratch that of a group lies, as a term of a sum."""
+        return f" + {self._group} * {place}_bytes" if self._groups > 1 else ""
 
     def meet(self) -> None:
         """All threads wait for each other: what was written may be read."""
-        self._block.write("__syncthreads();")
+        self._block.write(self._meeting)
+        self._uses += 1
         self._read, self._written = self._written, set()
 
     def forget(self) -> None:
         """Any scratch may still be read: where a loop begins again, or where bodies come together."""
         self._read = {*_SMALL_PLACES, _SCRATCH}
 
+    @contextmanager
+    def repeated(self) -> Iterator[None]:
+        """Around what may be run several times, or not at all."""
+        before, uses = self._read, self._uses
+        self.forget()
+        yield
+        if self._uses == uses:
+            self._read = before
+        else:
+            self.forget()
+
     @property
     def bytes(self) -> int:
         """All that the kernel needs."""
-        return self._begins()[_SCRATCH] + self._most
+        return self._begins()[_SCRATCH] + self._most * self._groups
 
     def _begins(self) -> dict[str, int]:
         begins, end = {}, self._reserved
         for place, size in self._small.items():
             begins[place] = _aligned(end)
-            end = begins[place] + size
+            end = begins[place] + size * self._groups
         return {**begins, _SCRATCH: _aligned(end)}
 
     def definitions(self) -> list[str]:
@@ -96,7 +131,10 @@ class SharedMemory:
             return []
         lines = ["extern __shared__ __align__(1024) unsigned char shared[];"]
         used = {**self._small, _SCRATCH: self._most}
-        lines += [f"constexpr int {place} = {begin};" for place, begin in self._begins().items() if used[place]]
+        for place, begin in self._begins().items():
+            if used[place]:
+                each = f", {place}_bytes = {used[place]}" if self._groups > 1 else ""
+                lines.append(f"constexpr int {place} = {begin}{each};")
         # What matrix loads and asynchronous copies take.
         return [*lines, "const uint32 shared_at = __cvta_generic_to_shared(shared);"]
 

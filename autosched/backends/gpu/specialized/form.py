@@ -80,6 +80,8 @@ class DotForm:
         _check_operands(form)
         tiles = (*(d.dst for d in dots), *(t for s in epilogue for t in produced(s)))
         if form.blocks > 1:
+            if any(isinstance(s, Split) and s.axis == form.cut_axis for s in epilogue):
+                refuse(kernel, f"its epilogue cuts tiles along {form.cut_axis}, as the blocks of a cluster do")
             epilogue = halved(epilogue, tiles, form.cut_axis, form.cut_size, BLOCK)
         if form.shares_tile:
             epilogue = halved(epilogue, tiles, row, form.rows)
@@ -104,6 +106,11 @@ class DotForm:
     def dot(self) -> Dot:
         """The first one; all have tiles of the same shape."""
         return self.dots[0]
+
+    def sides(self, dot: Dot) -> tuple[str, str]:
+        """The tiles of rows and columns of a dot, whichever was written first."""
+        rows = {load.dst.name for load in self.rows_read}
+        return (dot.a, dot.b) if dot.a in rows else (dot.b, dot.a)
 
     @property
     def shares_tile(self) -> bool:

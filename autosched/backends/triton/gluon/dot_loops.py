@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from autosched.backends.gpu.specialized.form import DotForm, k_major
 from autosched.backends.printing.scope import Block, call
 from autosched.backends.triton.language.index import Indexing
-from search_spaces.programs.statements import Dot, Load
+from search_spaces.programs.statements import Load
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class DotLoops:
         for load, name in self._operand_names().items():
             block.write(f"{name} = {self._operand(load, 'slot')}")
         for dot, acc in zip(self.form.dots, self.accumulators, strict=True):
-            a, b = (names[x] for x in self._sides(dot))
+            a, b = (names[x] for x in self.form.sides(dot))
             block.write(f"{acc} = hopper.warpgroup_mma({a}, {b}, {acc}, is_async=True)")
         sums = ", ".join(self.accumulators)
         held = sums if len(self.accumulators) > 1 else f"{sums},"
@@ -104,11 +104,6 @@ class DotLoops:
     def _operand_names(self) -> dict[Load, str]:
         """The variables that operands are in: a, a2 …, b, b2 …"""
         return {load: ring.replace("_ring", "") for load, ring in self.rings.items()}
-
-    def _sides(self, dot: Dot) -> tuple[str, str]:
-        """The tiles of rows and columns of a dot, whichever was written first."""
-        rows = {load.dst.name for load in self.form.rows_read}
-        return (dot.a, dot.b) if dot.a in rows else (dot.b, dot.a)
 
     def _operand(self, load: Load, slot: str) -> str:
         return self._a(slot, load) if load in self.form.rows_read else self._b(slot, load)

@@ -1,0 +1,135 @@
+"""Dots of Volta by m16n16k16 products, whose sums lie in registers as the device likes it (PTX ISA, wmma).
+
+    sums                                 begin at 0 where the tile does
+    for step: a_part, b_part = 16 rows, 16 columns each; sums[i, j] += a_part[i] * b_part[j]
+    acc = sums                           by way of shared memory, 16 rows of every warp at a time
+
+For tiles that nothing but dots add to: mma.m8n8k4 says where each sum lies, but only Volta has it as an instruction;
+an H200 takes 25 times as long with it as with this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from autosched.backends.cuda.dots import functions as fn
+from autosched.backends.cuda.dots.forms import DotForm
+from autosched.backends.cuda.dots.functions import Functions
+from autosched.backends.cuda.dots.sources import Staged
+from autosched.backends.cuda.language.index import grouped, scaled
+from autosched.backends.cuda.language.scope import open_braces
+from autosched.backends.cuda.printer import KernelPrinter
+from autosched.backends.cuda.registers.layouts import Layout, registers
+from autosched.backends.cuda.registers.tiles import Held
+
+_UNROLL = "#pragma unroll"
+# Elements that rows of sums in shared memory are longer than they need be: 16 bytes, so that rows begin in other banks.
+_PADDING = 4
+# Sums that a thread reads at once.
+_TOGETHER = 4
+
+
+@dataclass(frozen=True)
+class WmmaDot:
+    """One dot, which adds to `sums`."""
+
+    form: DotForm
+    sums: str
+    a: Staged
+    b: Staged
+    functions: Functions
+
+    @property
+    def steps(self) -> int:
+        return self.form.depth // self.form.step
+
+    def lines(self) -> Iterator[str]:
+        """The whole dot."""
+        yield _UNROLL
+        yield f"for (int step = 0; step < {self.steps}; ++step) {{"
+        yield from (f"    {line}" for line in (self.parts(""), *self.take(""), *self.multiply("")))
+        yield "}"
+
+    def parts(self, sets: str) -> str:
+        """Definitions of what a step multiplies, or of several of that."""
+        form = self.form
+        return f"uint32 a_part{sets}[{form.row_tiles}][8], b_part{sets}[{form.column_tiles}][8];"
+
+    def take(self, which: str) -> Iterator[str]:
+        """Bring what `step` multiplies."""
+        yield from self._take(0, f"a_part{which}[i]", "i", self.form.row_tiles, self.form.row_warps, self.a)
+        yield from self._take(1, f"b_part{which}[j]", "j", self.form.column_tiles, self.form.column_warps, self.b)
+
+    def _take(self, side: int, part: str, tile: str, count: int, warps: int, source: Staged) -> Iterator[str]:
+        along_k = self.form.along_k[side]
+        name = self.functions.use(*fn.wmma_load("ab"[side], along_k))
+        warp = "".join(f" + {text} * 16" for text in self.form.warp_digits(side))
+        free, k = f"({tile} * {16 * warps}{warp})", "step * 16"
+        place = source.stage.element(free, k) if along_k else source.stage.element(k, free)
+        pitch = source.stage.pitch // source.stage.element_bytes
+        yield _UNROLL
+        yield f"for (int {tile} = 0; {tile} < {count}; ++{tile})"
+        yield f"    {name}({part}, shared_at + {source.at} + {place}, {pitch});"
+
+    def multiply(self, which: str) -> Iterator[str]:
+        form = self.form
+        name = self.functions.use(*fn.wmma_multiply(form.along_k))
+        yield _UNROLL
+        yield f"for (int i = 0; i < {form.row_tiles}; ++i)"
+        yield f"    {_UNROLL}"
+        yield f"    for (int j = 0; j < {form.column_tiles}; ++j)"
+        yield f"        {name}({self.sums}[i][j], a_part{which}[i], b_part{which}[j]);"
+
+
+def sums_definition(form: DotForm, sums: str) -> str:
+    return f"float {sums}[{form.row_tiles}][{form.column_tiles}][8] = {{}};"
+
+
+def chunk_bytes(form: DotForm) -> int:
+    """What 16 rows of every warp take in shared memory."""
+    return (form.n if form.turned else 16 * form.row_warps) * _pitch(form) * 4
+
+
+def _pitch(form: DotForm) -> int:
+    return (16 * form.row_warps if form.turned else form.n) + _PADDING
+
+
+def spread_sums(form: DotForm, sums: str, acc: Held, functions: Functions, printer: KernelPrinter) -> None:
+    """Give `acc` the sums, by way of shared memory."""
+    store = functions.use(*fn.wmma_store(form.turned))
+    chunk = form.chunk_layout
+    slower, fastest = (form.columns, form.rows) if form.turned else (form.rows, form.columns)
+    pitch = _pitch(form)
+    scratch = printer.shared.scratch(chunk_bytes(form))
+    block = printer.block
+    open_braces(block, f"{_UNROLL}\nfor (int i = 0; i < {form.row_tiles}; ++i)")
+    block.write("__syncthreads();")
+    at = {
+        axis: " + ".join(f"{text} * 16" for text in form.warp_digits(side)) or "0"
+        for side, axis in enumerate(form.axes)
+    }
+    at[form.columns] = f"j * {16 * form.column_warps} + {at[form.columns]}"
+    place = f"(({at[slower]}) * {pitch} + {at[fastest]}) * 4"
+    address = f"shared_at + {scratch.removeprefix('shared + ')} + {place}"
+    block.write(
+        f"{_UNROLL}\nfor (int j = 0; j < {form.column_tiles}; ++j)\n    {store}({address}, {sums}[i][j], {pitch});"
+    )
+    printer.shared.meet()
+    _read(form, acc, chunk, (slower, fastest), f"{scratch}", pitch, printer)
+    block.close()
+
+
+def _read(
+    form: DotForm, acc: Held, chunk: Layout, axes: tuple[str, str], scratch: str, pitch: int, printer: KernelPrinter
+) -> None:
+    """Read a thread's part of 16 rows of every warp."""
+    slower, fastest = axes
+    within = {x: grouped(printer.positions.within(x, chunk[x])) for x in axes}
+    counting = dict(printer.tiles.at(axes, chunk))
+    more = registers(chunk[form.rows])
+    row = counting[form.rows]
+    counting[form.rows] = f"i * {more} + {row}" if row != "0" else scaled("i", more)
+    pointer = f"reinterpret_cast<const float*>({scratch}) + {within[slower]} * {pitch} + {within[fastest]}"
+    line = f"load<{_TOGETHER}, {acc.apart(fastest)}>({acc.address(counting)}, {pointer});"
+    printer.tiles.each(chunk, axes, [line], {fastest: _TOGETHER})

@@ -1,0 +1,39 @@
+"""Element types that a GPU lacks: which kernels cannot be made for it, whatever their schedule."""
+
+from __future__ import annotations
+
+from autosched.backends.cuda.language.types import why_not_converted
+from search_spaces import Target, Workload
+from search_spaces.workloads.expressions.expression import Apply
+from search_spaces.workloads.expressions.operators import ROUNDINGS
+from search_spaces.workloads.expressions.walking import walk
+
+# The first compute capability whose tensor cores multiply elements of a type (PTX ISA, mma); what they do not multiply
+# takes a sixteenth of their rate, and is refused rather than offered as if the device had it.
+_PRODUCTS_FROM = {"bfloat16": 80, "tf32": 80, "float8_e4m3fn": 89, "float8_e5m2": 89}
+_INSTEAD = {"bfloat16": "float16 or float32", "tf32": "float32", "float8_e4m3fn": "float16", "float8_e5m2": "float16"}
+
+
+def why_unsupported(workload: Workload, target: Target) -> str | None:
+    """The element type that the target lacks for the workload, from which compute capability on there is one, and what
+    there is instead; or None."""
+    multiplied = {"tf32"} if workload.precision == "tf32" else set(workload.contracted)
+    for name in sorted(multiplied & set(_PRODUCTS_FROM)):
+        least = _PRODUCTS_FROM[name]
+        if target.capability < least:
+            return (
+                f"products of {name} need compute capability {least} or later, and {target.name} has "
+                f"{target.capability}; expected {_INSTEAD[name]}"
+            )
+    return next((why for name in sorted(_converted(workload)) if (why := _why_not(name, target))), None)
+
+
+def _converted(workload: Workload) -> set[str]:
+    names = {t.dtype for t in (*workload.inputs, *workload.outputs)}
+    applied = (e for s in workload.stages for e in walk(s.expression) if isinstance(e, Apply))
+    return names | {ROUNDINGS[e.operator] for e in applied if e.operator in ROUNDINGS}
+
+
+def _why_not(name: str, target: Target) -> str | None:
+    why = why_not_converted(name, target.capability)
+    return f"{target.name}: {why}" if why else None

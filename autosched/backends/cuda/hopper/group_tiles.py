@@ -1,0 +1,146 @@
+"""Tiles of a warp group that TMA moves: in pieces of swizzled rows in shared memory, which are rows of memory.
+
+acc (m 128, n 256) bfloat16      4 pieces of 128 rows of 64 columns, 16 KiB each
+acc (n 64, m 192), swapped       3 pieces of 64 columns, each a row of 64 elements: transposed
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from autosched.backends.cuda.hopper import instructions
+from autosched.backends.cuda.hopper.shared_tiles import SharedTile
+from autosched.backends.cuda.language.index import Indexing, scaled, sum_of
+from autosched.backends.cuda.language.types import element_bytes
+from autosched.backends.cuda.registers.layouts import Layout, warp_mma_columns, warp_mma_rows
+from autosched.backends.gpu.arguments import described, descriptor
+from autosched.backends.gpu.kernel import TensorMap
+from search_spaces.devices.warps import GROUP_ROWS, WARP_GROUP
+from search_spaces.programs.statements import Load, Store
+from search_spaces.programs.tile_program import Buffer
+from search_spaces.programs.tiles import Slice, Tile
+
+# Columns of a transposed piece at most, and what they are multiples of: the matrices of one instruction.
+_MOST_COLUMNS = 64
+_COLUMNS = 16
+
+
+def group_layout(tile: Tile, axes: tuple[str, ...]) -> Layout:
+    """How a warp group holds a tile of sums whose rows and columns are these axes."""
+    rows, columns = axes
+    return {rows: warp_mma_rows(tile.extent(rows), WARP_GROUP), columns: warp_mma_columns(tile.extent(columns))}
+
+
+@dataclass(frozen=True)
+class GroupTile:
+    """A tile of a warp group, whose rows and columns are `axes`, and its place in a buffer, along axes in `order`."""
+
+    tile: Tile
+    axes: tuple[str, ...]
+    buffer: Buffer
+    slices: tuple[Slice, ...]
+    order: tuple[str, ...]
+
+    @staticmethod
+    def stored(s: Store, tile: Tile, axes: tuple[str, ...], buffer: Buffer) -> GroupTile:
+        return GroupTile(tile, axes, buffer, s.slices, s.axes or tile.axes)
+
+    @staticmethod
+    def brought(s: Load, axes: tuple[str, ...], buffer: Buffer) -> GroupTile:
+        return GroupTile(s.dst, axes, buffer, s.slices, s.dst.axes)
+
+    @property
+    def rows(self) -> int:
+        return self.tile.extent(self.axes[0])
+
+    @property
+    def columns(self) -> int:
+        return self.tile.extent(self.axes[1])
+
+    @property
+    def layout(self) -> Layout:
+        return group_layout(self.tile, self.axes)
+
+    @property
+    def transposed(self) -> bool:
+        """Whether neighbours in memory are those along the rows."""
+        return self.order[-1] == self.axes[0]
+
+    @property
+    def packed(self) -> bool:
+        """Whether matrices of 16-bit numbers can be moved."""
+        return self.buffer.dtype in instructions.PACKED and self.columns % _COLUMNS == 0
+
+    @property
+    def by_pieces(self) -> bool:
+        """Whether it goes through shared memory in pieces; otherwise by pointers."""
+        size = element_bytes(self.buffer.dtype)
+        return self.packed or (not self.transposed and SharedTile(1, self.columns, size).row_bytes > 0)
+
+    @property
+    def piece(self) -> SharedTile:
+        """One of the equal pieces that it goes in."""
+        size = element_bytes(self.buffer.dtype)
+        if self.transposed:
+            fitting = [x for x in range(_COLUMNS, _MOST_COLUMNS + 1, _COLUMNS) if self.columns % x == 0]
+            return SharedTile(fitting[-1], GROUP_ROWS, size)
+        return SharedTile(self.rows, SharedTile(1, self.columns, size).row, size)
+
+    @property
+    def pieces(self) -> int:
+        return self.tile.elements // (self.piece.lines * self.piece.neighbours)
+
+    @property
+    def map(self) -> TensorMap:
+        """The tensor map by which pieces are moved.
+
+        Raises:
+            CompileError: the hardware cannot describe it.
+        """
+        piece, buffer = self.piece, self.buffer
+        extents = iter((piece.lines, piece.neighbours))
+        boxed = [p if p.extent is None else dataclasses.replace(p, extent=next(extents)) for p in self.slices]
+        found = descriptor(buffer, tuple(boxed))
+        return TensorMap(buffer.name, buffer.dtype, found.shape, found.strides, found.block, piece.swizzle, False)
+
+    def starts(self, indexing: Indexing) -> list[str]:
+        """Where the piece called `piece` starts in the tensor, innermost first."""
+        lines = scaled(self._column if self.transposed else "0", self.piece.lines)
+        neighbours = scaled(self._row if self.transposed else self._column, self.piece.neighbours)
+        moved = iter((lines, neighbours))
+        starts = [
+            sum_of(indexing.affine(p.start), next(moved) if p.extent is not None else "0")
+            for p in described(self.buffer, self.slices)
+        ]
+        return starts[::-1]
+
+    def first(self, name: str, down: int, across: int) -> str:
+        """Where what a thread has of the piece called `piece` begins: so many registers of the tile lie between its
+        neighbouring rows, and columns."""
+        columns = self.piece.lines if self.transposed else self.piece.neighbours
+        rows = scaled(self._row, 2 * down) if self.transposed else "0"
+        return sum_of(name, rows, scaled(self._column, columns // 4 * across))
+
+    @property
+    def loop(self) -> str:
+        """What stands before the braces around what is done with every piece."""
+        several = f"#pragma unroll\nfor (int piece = 0; piece < {self.pieces}; ++piece)"
+        return several if self.pieces > 1 else ""
+
+    @property
+    def _across(self) -> int:
+        """How many transposed pieces lie side by side."""
+        return self.columns // self.piece.lines
+
+    @property
+    def _row(self) -> str:
+        """Which of the transposed pieces below each other it is that is called `piece`."""
+        return "0" if self.pieces == self._across else f"piece / {self._across}" if self._across > 1 else "piece"
+
+    @property
+    def _column(self) -> str:
+        """Which of the pieces side by side it is."""
+        if not self.transposed:
+            return "piece" if self.pieces > 1 else "0"
+        return "0" if self._across == 1 else "piece" if self.pieces == self._across else f"piece % {self._across}"

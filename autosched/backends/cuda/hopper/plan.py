@@ -1,0 +1,155 @@
+"""What a block of a specialised contraction has in shared memory: the ring, tiles on their way out, barriers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from autosched.backends.cuda.hopper.extras import Extras
+from autosched.backends.cuda.hopper.group_tiles import GroupTile
+from autosched.backends.cuda.hopper.ring import Ring
+from autosched.backends.cuda.hopper.shared_tiles import ALIGNMENT
+from autosched.backends.gpu.specialized.form import DotForm, check_program, refuse
+from search_spaces.devices.warps import WARP, WARP_GROUP, first_registers, group_registers
+from search_spaces.programs.statements import Fill, Load, Statement, Store, produced
+from search_spaces.programs.tile_program import Kernel, TileProgram, loop_extents
+from search_spaces.programs.tiles import Tile
+from search_spaces.schedules.limits import BESIDE_SUMS, Offers, Resources
+from search_spaces.workloads.dtypes import dtype
+
+# What such kernels may be beside what Gluon's may: rows of any number of warp groups, columns in multiples of 32, and
+# twice that for clusters; sums as many as fit beside what else a thread keeps.
+OFFERS = Offers(tiles=(96, 160, 192, 224, 320, 384, 448, 512), groups=3, sums=192, integer_columns=256, blocks=2)
+BARRIER_BYTES = 8
+BARRIERS_ALIGNMENT = 16
+# Where threads exchange a tile, its rows are so much longer.
+_PADDING_BYTES = 16
+# What a dot instruction needs beside its sums, as ptxas 12.6 to 13.5 count.
+_INSTRUCTION_REGISTERS = 26
+# Registers of a thread beside its sums.
+_REGISTERS = 24
+
+
+@dataclass(frozen=True)
+class BlockPlan:
+    """A kernel taken apart, with places for all that goes through shared memory.
+
+    `stores` and `loads`: what the epilogue moves by descriptor and that way, by their number there; a warp group has
+    `slots` slots of `slot_bytes` for pieces that it stores, and a place for all that it loads.
+    """
+
+    form: DotForm
+    ring: Ring
+    stores: Mapping[int, GroupTile]
+    loads: Mapping[int, GroupTile]
+
+    @staticmethod
+    def of(program: TileProgram, kernel: Kernel) -> BlockPlan:
+        """Lay a kernel out.
+
+        Raises:
+            CompileError: it is no contraction of the form that is printed (see `gpu.specialized.form`).
+        """
+        form = DotForm.of(kernel, OFFERS)
+        check_program(program, form)
+        sums, tiles = form.dot.dst.axes, _tiles(form)
+        stores, loads = {}, {}
+        for number, s in enumerate(form.epilogue):
+            match s:
+                case Store(via="descriptor", src=src, buffer=name):
+                    stores[number] = GroupTile.stored(s, tiles[src], sums, program.buffer(name))
+                case Load(via="descriptor", dst=dst, buffer=name) if set(dst.axes) == {*sums}:
+                    loads[number] = GroupTile.brought(s, sums, program.buffer(name))
+        _check_registers(form)
+        ring = Ring.of(program, form, loop_extents(form.finishing) | loop_extents(kernel))
+        return BlockPlan(form, ring, _by_pieces(stores), _by_pieces(loads))
+
+    @property
+    def slots(self) -> int:
+        """One piece is written while another is on its way, unless the other warp group computes meanwhile."""
+        return 1 if self.form.alternating else min(2, max(1, sum(s.pieces for s in self.stores.values())))
+
+    @property
+    def slot_bytes(self) -> int:
+        return max((s.piece.room for s in self.stores.values()), default=0)
+
+    def extras(self, place: int) -> Extras:
+        """What is brought for the epilogue, the first group's from byte `place` of shared memory on."""
+        return Extras(self.form, self.loads, place)
+
+    @property
+    def extra_bytes(self) -> int:
+        """How much of that one warp group has."""
+        return self.extras(0).group_bytes
+
+    @property
+    def finishing(self) -> Kernel:
+        """The epilogue of one warp group as a kernel of its own, without the stores that are printed otherwise, and
+        with something for what is brought, whose layout is the others'.
+
+        Before it stand the loop, empty, whose variable is known, and what the sums begin with.
+        """
+        form = self.form
+        body: list[Statement] = [dataclasses.replace(form.loop, body=()), *(Fill(t, 0.0) for t in form.accumulators)]
+        for number, s in enumerate(form.epilogue):
+            if number in self.loads and isinstance(s, Load):
+                body.append(Fill(s.dst, 0.0))
+            elif number not in self.stores:
+                body.append(dataclasses.replace(s, via="pointer") if isinstance(s, Load | Store) else s)
+        launch = dataclasses.replace(form.kernel.launch, num_warps=WARP_GROUP)
+        return dataclasses.replace(form.finishing, body=tuple(body), launch=launch)
+
+    @property
+    def barriers(self) -> dict[str, int]:
+        """How many there are of every kind."""
+        form = self.form
+        pairs = {"full": form.stages, "empty": form.stages}
+        order = {"order": 2} if form.alternating else {}
+        extras = {"extras_full": form.groups, "extras_empty": form.groups} if self.loads else {}
+        return pairs | order | extras
+
+    def needs(self, program: TileProgram) -> Resources:
+        """Estimates: what threads exchange is counted where they may."""
+        form = self.form
+        moved = [s for s in self.finishing.body if isinstance(s, Load | Store)]
+        tiles = _tiles(form)
+        exchanged = [
+            _exchanged(s.dst if isinstance(s, Load) else tiles[s.src], program.buffer(s.buffer).dtype) for s in moved
+        ]
+        each = self.slots * self.slot_bytes + self.extra_bytes + max(exchanged, default=0)
+        barriers = sum(self.barriers.values()) * BARRIER_BYTES + len(self.barriers) * BARRIERS_ALIGNMENT
+        threads = form.groups * WARP_GROUP * WARP
+        sums = sum(t.elements for t in form.accumulators) // (WARP_GROUP * WARP)
+        shared = -(-self.ring.bytes // ALIGNMENT) * ALIGNMENT + form.groups * each + barriers
+        return Resources(shared, _REGISTERS + sums, threads)
+
+
+def _tiles(form: DotForm) -> dict[str, Tile]:
+    """The tiles of one warp group that there are in the epilogue."""
+    return {t.name: t for t in (*form.accumulators, *(t for s in form.epilogue for t in produced(s)))}
+
+
+def _by_pieces(tiles: Mapping[int, GroupTile]) -> dict[int, GroupTile]:
+    return {number: tile for number, tile in tiles.items() if tile.by_pieces}
+
+
+def _check_registers(form: DotForm) -> None:
+    """Sums beside what else a thread keeps, of the registers that it gets; and all operands of one instruction beside
+    what that needs, of those that every thread has at first, which is what ptxas goes by."""
+    cap = form.kernel.launch.max_registers
+    sums = sum(t.elements for t in form.accumulators) // (WARP_GROUP * WARP)
+    given = group_registers(form.groups) if form.groups > 1 else first_registers(1, cap)
+    if sums + BESIDE_SUMS > given:
+        refuse(form.kernel, f"{sums} sums of a thread; expected at most {given - BESIDE_SUMS} of {given} registers")
+    at_first = first_registers(form.groups, cap)
+    if form.columns // 2 + _INSTRUCTION_REGISTERS > at_first:
+        most = 2 * (at_first - _INSTRUCTION_REGISTERS)
+        refuse(form.kernel, f"{form.columns} columns of a dot; expected at most {most} with {at_first} registers")
+
+
+def _exchanged(tile: Tile, element: str) -> int:
+    """The most bytes that threads exchange a tile through, its rows padded, whichever way round."""
+    if len(tile.axes) < 2:
+        return 0
+    return tile.elements * dtype(element).bytes + max(tile.shape) * _PADDING_BYTES

@@ -1,0 +1,111 @@
+"""The ring of slots in shared memory that the producer fills: where every operand lies, and what brings it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from autosched.backends.cuda.hopper.shared_tiles import SharedOperand
+from autosched.backends.cuda.language.index import Indexing, scaled, sum_of
+from autosched.backends.gpu.arguments import described, loading_descriptor
+from autosched.backends.gpu.kernel import TensorMap
+from autosched.backends.gpu.specialized.form import DotForm, k_major, refuse
+from autosched.backends.gpu.specialized.halves import BLOCK, halved
+from search_spaces.programs.statements import Load
+from search_spaces.programs.tile_program import TileProgram
+from search_spaces.programs.tiles import Slice
+from search_spaces.workloads.dtypes import dtype
+
+
+@dataclass(frozen=True)
+class RingOperand:
+    """An operand in a slot, `place` bytes from where the slot begins.
+
+    `load`: what this block brings of it; where blocks of a cluster share it, each brings equal `shares`, for all.
+    """
+
+    load: Load
+    operand: SharedOperand
+    place: int
+    shares: int
+    map: TensorMap
+
+    def loads(self, program: TileProgram, indexing: Indexing) -> Iterator[tuple[str, list[str]]]:
+        """Where in the slot every piece goes, and where it starts in the tensor, innermost first."""
+        tile = self.operand.tile
+        buffer = program.buffer(self.load.buffer)
+        starts = [indexing.affine(p.start) for p in described(buffer, self.load.slices)][::-1]
+        own = scaled(indexing.variable(BLOCK), tile.piece_bytes // self.shares) if self.shares > 1 else "0"
+        for piece in range(tile.pieces):
+            place = sum_of(str(self.place + piece * tile.piece_bytes), own)
+            yield place, [sum_of(starts[0], str(piece * tile.row)), *starts[1:]]
+
+
+@dataclass(frozen=True)
+class Ring:
+    """Slots of all operands, by the name of their tiles."""
+
+    operands: dict[str, RingOperand]
+    slot_bytes: int
+    stages: int
+
+    @staticmethod
+    def of(program: TileProgram, form: DotForm, extents: Mapping[str, int]) -> Ring:
+        """Lay the operands of a form out; its variables have these extents.
+
+        Raises:
+            CompileError: the hardware cannot bring or read one so.
+        """
+        place = 0
+        operands = {}
+        for load in form.loads:
+            found = _operand(program, form, load, place, extents)
+            operands[load.dst.name] = found
+            place += found.operand.tile.room
+        return Ring(operands, place, form.stages)
+
+    @property
+    def bytes(self) -> int:
+        return self.slot_bytes * self.stages
+
+    @property
+    def expected(self) -> int:
+        """The bytes that are brought to a slot."""
+        return sum(o.operand.tile.bytes for o in self.operands.values())
+
+
+def _operand(program: TileProgram, form: DotForm, load: Load, place: int, extents: Mapping[str, int]) -> RingOperand:
+    dot, buffer = form.dot, program.buffer(load.buffer)
+    side = dot.dst.axes.index(next(x for x in load.dst.axes if x != dot.axis))
+    positions, depth = form.block_shape[side], load.dst.extent(dot.axis)
+    operand = SharedOperand(positions, depth, dtype(load.dst.dtype).bytes, k_major(load, dot))
+    tile = operand.tile
+    if not tile.row_bytes:
+        rows = f"rows of {tile.neighbours} {load.dst.dtype} of {load.buffer}"
+        refuse(form.kernel, f"{rows}; expected multiples of 32 bytes")
+    if not operand.along_k and operand.element_bytes != 2:
+        refuse(form.kernel, f"{load.buffer} does not run along {dot.axis}; {load.dst.dtype} has to")
+    own, shares = load, 1
+    if form.blocks > 1 and dot.dst.axes[side] == form.cut_axis:
+        own = _part(load, form.cut_axis, form.cut_size)
+    elif form.blocks > 1:
+        shares = form.blocks
+        own = _part(load, load.dst.axes[0], tile.lines // shares)
+    box = dataclasses.replace(own, slices=_boxed(own, tile.row))
+    found = loading_descriptor(buffer, box, extents)
+    made = TensorMap(buffer.name, buffer.dtype, found.shape, found.strides, found.block, tile.swizzle, False)
+    return RingOperand(own, operand, place, shares, made)
+
+
+def _part(load: Load, axis: str, size: int) -> Load:
+    """What one block of a cluster loads: so much along an axis."""
+    (own,) = halved((load,), (), axis, size, BLOCK)
+    assert isinstance(own, Load)
+    return own
+
+
+def _boxed(load: Load, row: int) -> tuple[Slice, ...]:
+    """The slices of one piece of a tile: rows as long as those of the pieces."""
+    *outer, last = load.slices
+    return (*outer, dataclasses.replace(last, extent=row))

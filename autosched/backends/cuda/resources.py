@@ -1,0 +1,210 @@
+"""What a printed kernel needs of a GPU, known before it is printed: shared memory as the printer takes it for kernels
+with dots, and about how many registers. A search asks this of many more schedules than it prints.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from autosched.backends.cuda.dots.operands import Operands
+from autosched.backends.cuda.dots.pipeline import slots
+from autosched.backends.cuda.dots.staging import bytes_at_once, is_asynchronous
+from autosched.backends.cuda.dots.wmma import chunk_bytes
+from autosched.backends.cuda.language.index import Indexing
+from autosched.backends.cuda.language.scope import cpp_identifiers
+from autosched.backends.cuda.language.types import element_bytes, held_dtype
+from autosched.backends.cuda.memory.assignment import assigned, moving_layout
+from autosched.backends.cuda.memory.places import along_slices
+from autosched.backends.cuda.registers.exchange import Scratch, exchanged_along
+from autosched.backends.cuda.registers.layouts import Digit, Layout, simplified
+from autosched.backends.cuda.registers.shared import SharedMemory
+from autosched.backends.cuda.registers.tiles import Held
+from autosched.backends.printing.scope import Block, Scope
+from search_spaces.devices.target import Target
+from search_spaces.devices.warps import MAX_REGISTERS, MAX_THREADS, WARP
+from search_spaces.programs.statements import (
+    Dot,
+    For,
+    If,
+    Load,
+    Map,
+    Reduce,
+    Split,
+    Statement,
+    Store,
+    children,
+    produced,
+    statements,
+)
+from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram, loop_extents
+from search_spaces.programs.tiles import Slice, Tile
+from search_spaces.schedules.limits import Resources
+
+# Registers that addresses, conditions and counters take beside tiles: what NVRTC 13 uses of them at most for a product
+# of 128 x 128 that does not spill.
+_OVERHEAD = 40
+_ROW_OVERHEAD = 24
+
+
+def resources(program: TileProgram, kernel: Kernel, target: Target) -> Resources:
+    """The needs of a kernel without warps of a producer; of one without dots, registers for its largest tile."""
+    if not has_dots(kernel):
+        threads = kernel.launch.num_warps * WARP
+        largest = max([t.elements for s in statements(kernel.body) for t in produced(s)], default=0)
+        return Resources(0, _ROW_OVERHEAD + largest // threads, threads)
+    operands = Operands.of(program, kernel, target.capability)
+    return _Needs(program, kernel, target.capability, operands).all()
+
+
+def why_too_large(program: TileProgram, kernel: Kernel, target: Target) -> str | None:
+    """The limit of the target that the kernel breaks, or None."""
+    need = resources(program, kernel, target)
+    if need.threads > MAX_THREADS:
+        return f"{need.threads} threads per block; {target.name} allows {MAX_THREADS}"
+    if need.shared_memory_bytes > target.shared_memory_bytes:
+        return f"{need.shared_memory_bytes} bytes of shared memory; {target.name} allows {target.shared_memory_bytes}"
+    allowed = min(kernel.launch.max_registers or MAX_REGISTERS, target.registers_per_sm // need.threads)
+    if need.registers_per_thread > allowed:
+        return f"about {need.registers_per_thread} registers a thread; {target.name} allows {allowed}"
+    return None
+
+
+def has_dots(kernel: Kernel) -> bool:
+    return any(isinstance(s, Dot) for s in statements(kernel.body))
+
+
+@dataclass(frozen=True)
+class _Needs:
+    """Takes shared memory for statement after statement, as the printer does."""
+
+    program: TileProgram
+    kernel: Kernel
+    capability: int
+    operands: Operands
+
+    def all(self) -> Resources:
+        self._body(self.kernel.body)
+        return Resources(self._shared.bytes, self._registers(), self._warps * WARP)
+
+    @property
+    def _warps(self) -> int:
+        return self.kernel.launch.num_warps
+
+    @cached_property
+    def _shared(self) -> SharedMemory:
+        return SharedMemory(Block(Scope()))
+
+    @cached_property
+    def _indexing(self) -> Indexing:
+        return Indexing(loop_extents(self.kernel), cpp_identifiers())
+
+    @cached_property
+    def _tiles(self) -> dict[str, Tile]:
+        return {t.name: t for s in statements(self.kernel.body) for t in produced(s)}
+
+    @cached_property
+    def _layouts(self) -> dict[str, Layout]:
+        anchored = {name: form.layout for name, form in self.operands.sums.items()}
+        return assigned(self.program, self.kernel, self._indexing, anchored)
+
+    def _body(self, body: Sequence[Statement], ring: bool = False) -> None:
+        for s in body:
+            self._take(s, ring)
+            for name in self.operands.complete.get(id(s), ()):
+                if self.operands.sums[name].kind == "wmma":
+                    self._scratch(chunk_bytes(self.operands.sums[name]))
+
+    def _take(self, s: Statement, ring: bool) -> None:
+        match s:
+            case For():
+                self._loop(s)
+            case If():
+                for nested in children(s):
+                    self._shared.forget()
+                    self._body(nested)
+                self._shared.forget()
+            case Load() if s.dst.name in self.operands.staged:
+                if not ring:
+                    self._shared.place(self.operands.stages[s.dst.name].bytes)
+            case Load():
+                self._move(s.dst, s.dst.name, self.program.buffer(s.buffer), s.slices, s.dst.axes)
+            case Store():
+                tile = self._tiles[s.src]
+                self._move(tile, s.src, self.program.buffer(s.buffer), s.slices, s.axes or tile.axes)
+            case Dot():
+                for x in self._written(s):
+                    self._shared.place(self.operands.stages[x].bytes)
+            case Map():
+                for argument in s.arguments:
+                    if isinstance(argument, str):
+                        self._exchange(self._tiles[argument], self._layouts[argument], self._layouts[s.dst.name])
+            case Split(axis=axis, src=src):
+                for half in (s.first, s.second):
+                    layout = self._layouts[half.name]
+                    whole = {**layout, axis: simplified((*layout[axis], Digit("register", 2)))}
+                    self._exchange(self._tiles[src], self._layouts[src], whole)
+            case Reduce():
+                self._fold(s)
+
+    def _loop(self, s: For) -> None:
+        loads = [x for x in s.body if isinstance(x, Load) and x.dst.name in self.operands.staged]
+        depth = min(max(1, s.pipeline_stages), s.extent)
+        self._shared.forget()
+        with self._shared.taken():
+            for x in loads:
+                self._shared.place(slots(depth, self._is_asynchronous(x)) * self.operands.stages[x.dst.name].bytes)
+            self._body(s.body, ring=True)
+        self._shared.forget()
+
+    def _is_asynchronous(self, load: Load) -> bool:
+        stage = self.operands.stages[load.dst.name]
+        size = bytes_at_once(self.program.buffer(load.buffer), load, stage, self._indexing)
+        return is_asynchronous(self.capability, size)
+
+    def _written(self, dot: Dot) -> list[str]:
+        """The operands that are written to shared memory for a dot."""
+        form = self.operands.form(dot)
+        made = [x for x in dict.fromkeys((dot.a, dot.b)) if (id(dot), x) in self.operands.first_uses]
+        return [
+            x
+            for x in made
+            if x not in self.operands.staged and not form.takes_registers(self._tiles[x], self._layouts[x])
+        ]
+
+    def _move(self, tile: Tile, name: str, buffer: Buffer, slices: tuple[Slice, ...], axes: tuple[str, ...]) -> None:
+        """What a tile takes on its way between memory and registers."""
+        along = along_slices(buffer, slices, axes)
+        layout = moving_layout(tile, self._layouts[name], buffer, along, self._indexing, self._warps)
+        self._exchange(replace(tile, dtype=buffer.dtype), self._layouts[name], layout)
+
+    def _exchange(self, tile: Tile, source: Layout, target: Layout) -> None:
+        if all(source[x] == target[x] for x in tile.axes):
+            return
+        held = (Held("", tile, {x: layout[x] for x in tile.axes}) for layout in (source, target))
+        self._scratch(Scratch(tile, exchanged_along(*held)).bytes)
+
+    def _fold(self, s: Reduce) -> None:
+        parts = math.prod(d.size for d in self._layouts[s.src][s.axis] if d.kind == "warp")
+        if parts > 1:
+            self._scratch(parts * s.dst.elements * element_bytes(held_dtype(s.dst.dtype)))
+
+    def _scratch(self, size: int) -> None:
+        self._shared.scratch(size)
+        self._shared.meet()
+
+    def _registers(self) -> int:
+        """Sums, what a step multiplies, what comes through registers, and the largest operand that is computed."""
+        threads = self._warps * WARP
+        body = [*statements(self.kernel.body)]
+        loads = [s for s in body if isinstance(s, Load) and s.dst.name in self.operands.staged]
+        ahead = sum(s.dst.bytes // (4 * threads) for s in loads if not self._is_asynchronous(s))
+        made = [self._tiles[x].elements // threads for x in self.operands.stages if x not in self.operands.staged]
+        sums = sum(math.prod(f.registers) for f in self.operands.sums.values())
+        return _OVERHEAD + sums + _parts(self.operands) + ahead + max(made, default=0)
+
+
+def _parts(operands: Operands) -> int:
+    return max((form.part_registers for form in operands.forms.values()), default=0)

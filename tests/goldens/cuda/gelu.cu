@@ -1,0 +1,164 @@
+// a schedule
+//
+// kernel gelu_scale: grid i.0 in 977  [warps 4, stages 1]
+//   x: (i 1024) bfloat16 = load x[i.0*1024 : +1024]
+//   t: (i 1024) float32 = mul(0.5, x)
+//   t2: (i 1024) float32 = mul(x, 0.707107)
+//   t3: (i 1024) float32 = erf(t2)
+//   t4: (i 1024) float32 = add(1, t3)
+//   t5: (i 1024) float32 = mul(t, t4)
+//   out: (i 1024) float32 = mul(t5, 2)
+//   store out[i.0*1024 : +1024] = out
+
+using int64 = long long;
+using uint64 = unsigned long long;
+using uint32 = unsigned int;
+using int8 = signed char;
+using uint8 = unsigned char;
+using int16 = short;
+struct float16 { unsigned short bits; };
+struct bfloat16 { unsigned short bits; };
+struct float8_e4m3fn { unsigned char bits; };
+struct float8_e5m2 { unsigned char bits; };
+struct truth { unsigned char bits; };
+
+__device__ __forceinline__ float widened(float x) { return x; }
+
+__device__ __forceinline__ float widened(bfloat16 x) { return __uint_as_float(uint32(x.bits) << 16); }
+
+__device__ __forceinline__ void narrowed(float x, float& y) { y = x; }
+
+__device__ __forceinline__ void narrowed(float x, bfloat16& y) {
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+}
+
+// What is moved at once.
+template <int bytes> struct Words;
+template <> struct Words<1> { using type = unsigned char; };
+template <> struct Words<2> { using type = unsigned short; };
+template <> struct Words<4> { using type = unsigned int; };
+template <> struct Words<8> { using type = uint2; };
+template <> struct Words<16> { using type = uint4; };
+template <typename T, int count> union Vector {
+    using Type = typename Words<sizeof(T) * count>::type;
+    Type words;
+    T at[count];
+    unsigned int pairs[sizeof(T) * count / 4 + 1];
+    __device__ Vector() {}
+};
+template <int count, int apart, typename T, typename H>
+__device__ __forceinline__ void unpack(H* to, const Vector<T, count>& v) {
+    #pragma unroll
+    for (int i = 0; i < count; ++i) to[i * apart] = widened(v.at[i]);
+}
+template <int count, int apart, typename T, typename H>
+__device__ __forceinline__ void pack(const H* from, Vector<T, count>& v) {
+    #pragma unroll
+    for (int i = 0; i < count; ++i) narrowed(from[i * apart], v.at[i]);
+}
+
+template <int count, int apart>
+__device__ __forceinline__ void unpack(float* to, const Vector<bfloat16, count>& v) {
+    if constexpr (count == 1) to[0] = widened(v.at[0]);
+    #pragma unroll
+    for (int i = 0; i + 1 < count; i += 2) {
+        to[i * apart] = __uint_as_float(v.pairs[i / 2] << 16);
+        to[(i + 1) * apart] = __uint_as_float(v.pairs[i / 2] & 0xffff0000u);
+    }
+}
+
+template <int count, int apart>
+__device__ __forceinline__ void pack(const float* from, Vector<bfloat16, count>& v) {
+    if constexpr (count == 1) narrowed(from[0], v.at[0]);
+    #pragma unroll
+    for (int i = 0; i + 1 < count; i += 2)
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(v.pairs[i / 2]) : "f"(from[(i + 1) * apart]), "f"(from[i * apart]));
+}
+
+// Neighbours in memory to registers that are so far apart; where it is not inside, 0 or what is given.
+template <int count, int apart, typename T, typename H>
+__device__ __forceinline__ void load(H* to, const T* from) {
+    Vector<T, count> v;
+    v.words = *reinterpret_cast<const typename Vector<T, count>::Type*>(from);
+    unpack<count, apart>(to, v);
+}
+template <int count, int apart, typename T, typename H>
+__device__ __forceinline__ void load(H* to, const T* from, bool inside) {
+    Vector<T, count> v;
+    v.words = {};
+    if (inside) v.words = *reinterpret_cast<const typename Vector<T, count>::Type*>(from);
+    unpack<count, apart>(to, v);
+}
+template <int count, int apart, typename T, typename H>
+__device__ __forceinline__ void load(H* to, const T* from, bool inside, H otherwise) {
+    load<count, apart>(to, from, inside);
+    #pragma unroll
+    for (int i = 0; i < count; ++i) to[i * apart] = inside ? to[i * apart] : otherwise;
+}
+
+template <int count, int apart, typename T, typename H>
+__device__ __forceinline__ void store(T* to, const H* from) {
+    Vector<T, count> v;
+    pack<count, apart>(from, v);
+    *reinterpret_cast<typename Vector<T, count>::Type*>(to) = v.words;
+}
+
+__device__ __forceinline__ float power_of_2(float x) {
+    // The hardware's, which takes denormal numbers to be 0.
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+__device__ __forceinline__ float error_function(float x) {
+    // 1 - erf(a) = 2^(-a p(a)): one polynomial for every a up to where erf rounds to 1. NaN stays NaN.
+    const float a = fabsf(x) > 3.95f ? 3.95f : fabsf(x);
+    float p = 0.0023022927f + a * (0.00046155107f - 0.00010021780f * a);
+    p = 1.6279137f + a * (0.91832864f + a * (0.14896370f + a * (-0.029452579f + a * p)));
+    return copysignf(1.0f - power_of_2(-a * p), x);
+}
+
+extern "C" __global__ void __launch_bounds__(128, 1)
+gelu_scale(
+    const bfloat16* __restrict__ x_ptr,
+    bfloat16* __restrict__ out_ptr) {
+    __builtin_assume(threadIdx.x < 128);
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int block = blockIdx.x;
+    const int i_0 = block;
+    const int own_i = lane * 8 + warp * 256;
+    float x[8];
+    const bfloat16* const x_at = x_ptr + i_0 * 1024 + own_i;
+    #pragma unroll
+    for (int r_i = 0; r_i < 8; r_i += 8)
+        load<8, 1>(x + r_i, x_at + r_i, i_0 * 1024 + own_i + r_i < 1000000);
+    float t[8];
+    #pragma unroll
+    for (int r_i = 0; r_i < 8; ++r_i)
+        t[r_i] = 0.5f * x[r_i];
+    float t2[8];
+    #pragma unroll
+    for (int r_i = 0; r_i < 8; ++r_i)
+        t2[r_i] = x[r_i] * 0.7071067690849304f;
+    float t3[8];
+    #pragma unroll
+    for (int r_i = 0; r_i < 8; ++r_i)
+        t3[r_i] = error_function(t2[r_i]);
+    float t4[8];
+    #pragma unroll
+    for (int r_i = 0; r_i < 8; ++r_i)
+        t4[r_i] = 1.0f + t3[r_i];
+    float t5[8];
+    #pragma unroll
+    for (int r_i = 0; r_i < 8; ++r_i)
+        t5[r_i] = t[r_i] * t4[r_i];
+    float out[8];
+    #pragma unroll
+    for (int r_i = 0; r_i < 8; ++r_i)
+        out[r_i] = t5[r_i] * 2.0f;
+    bfloat16* const out_at = out_ptr + i_0 * 1024 + own_i;
+    #pragma unroll
+    for (int r_i = 0; r_i < 8; r_i += 8)
+        if (i_0 * 1024 + own_i + r_i < 1000000)
+            store<8, 1>(out_at + r_i, out + r_i);
+}
