@@ -62,6 +62,22 @@ def test_exponentials_may_be_divided_by_a_sum_with_a_sink() -> None:
     check(with_a_sink, R(1, 2, 1, 1))
 
 
+def test_what_exponentials_are_about_may_have_a_factor() -> None:
+    def function(q: Tensor, k: Tensor, v: Tensor, sink: Tensor) -> Tensor:
+        s = scores(q, k)
+        power = torch.exp(torch.sub(s, s.amax(-1, keepdim=True), alpha=0.5))
+        return power / torch.add(power.sum(-1, keepdim=True), torch.exp(sink), alpha=-0.5) @ v
+
+    check(function, R(1, 2, 1, 1))
+
+
+def test_a_bias_may_be_one_of_several_results() -> None:
+    def function(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+        return torch.softmax(scores(q, k) + bias.max(-2, keepdim=True)[0], -1) @ v
+
+    check(function, R(1, 2, 3, WALKED))
+
+
 @pytest.mark.parametrize(
     ("function", "last"), [(filled, SEEN), (biased, torch.where(SEEN, 0.0, torch.finfo(torch.float32).min))]
 )

@@ -48,6 +48,11 @@ def _keeps_order(node: fx.Node) -> bool:
     return long == sorted(long)
 
 
+def is_difference(node: fx.Node) -> bool:
+    """Whether this is its first argument less its second; others have a factor by name."""
+    return node.target is _aten.sub.Tensor and not node.kwargs
+
+
 def is_product(node: fx.Node) -> bool:
     return node.target in _PRODUCTS
 

@@ -15,9 +15,9 @@ import math
 from collections.abc import Collection, Iterator
 
 import torch
-from torch import fx
+from torch import Tensor, fx
 
-from autosched.tracing.capture.graph_nodes import SAME, arguments_of, call, dtype_of, is_product
+from autosched.tracing.capture.graph_nodes import SAME, arguments_of, call, is_difference, is_product
 
 _aten = torch.ops.aten
 # Larger constants are masks. Of a logarithm up to here float32 keeps 11 bits behind the point.
@@ -44,7 +44,7 @@ def about_one_number(
     for quotient in [n for n in points if n.target is _aten.div.Tensor]:
         power, total = arguments_of(quotient)
         difference = arguments_of(power)[0] if getattr(power, "target", None) is _aten.exp.default else None
-        if not isinstance(difference, fx.Node) or difference.target is not _aten.sub.Tensor:
+        if not isinstance(difference, fx.Node) or not is_difference(difference):
             continue
         value, top = arguments_of(difference)
         if value not in points or any(not isinstance(x, fx.Node) or x in points for x in (top, total)):
@@ -84,7 +84,7 @@ def _is_positive(node: object) -> bool:
         return _is_positive(arguments_of(node)[1 if node.target is _aten.full.default else 0])
     if node.target is _aten.where.self:
         return all(map(_is_positive, arguments_of(node)[1:]))
-    if node.target in _POSITIVE_OF_POSITIVE:
+    if node.target in _POSITIVE_OF_POSITIVE and "alpha" not in node.kwargs:
         return all(map(_is_positive, (*node.all_input_nodes, *_numbers(node))))
     return False
 
@@ -106,8 +106,10 @@ def _is_moderate(part: object) -> bool:
     """Whether it is no mask: a condition, a small number, or made of such alone. What is given may be anything."""
     if not isinstance(part, fx.Node):
         return not isinstance(part, int | float) or part == -math.inf or abs(part) < _MODERATE
-    if dtype_of(part) is torch.bool or part.op != "call_function":
-        return dtype_of(part) is torch.bool
+    made = part.meta.get("val")
+    is_condition = isinstance(made, Tensor) and made.dtype is torch.bool
+    if is_condition or part.op != "call_function":
+        return is_condition
     filled = arguments_of(part)[1:2] if part.target is _aten.full.default else ()
     return all(map(_is_moderate, (*part.all_input_nodes, *_numbers(part), *filled)))
 

@@ -27,6 +27,7 @@ from autosched.tracing.capture.graph_nodes import (
     call,
     dtype_of,
     elements_of,
+    is_difference,
     is_product,
     itself,
     shape_of,
@@ -88,7 +89,7 @@ def _take_out_factor(graph: fx.Graph, multiplied: fx.Node, delta: fx.Node) -> No
     p = next((a for a in arguments_of(multiplied) if a is not delta), None)
     if not isinstance(p, fx.Node):
         return
-    for difference in [u for u in multiplied.users if u.target is _aten.sub.Tensor and u.args[1] is multiplied]:
+    for difference in [u for u in multiplied.users if is_difference(u) and u.args[1] is multiplied]:
         slope = arguments_of(difference)[0]
         others = [a for a in slope.args if a is not p] if getattr(slope, "target", None) is _aten.mul.Tensor else []
         if len(others) == 1 and isinstance(others[0], fx.Node):
