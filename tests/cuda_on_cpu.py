@@ -97,6 +97,7 @@ _EMULATED = {
         " y.bits = x != x ? bits >> 16 | 0x40 : rounded; }"
     ),
     "float power_of_2(float x)": "{ float y = exp2f(x); return y < 1.17549435e-38f ? 0.0f : y; }",
+    "float power_of_2_or_denormal(float x)": "{ return exp2f(x); }",
     "float reciprocal_root(float x)": "{ return 1.0f / sqrtf(x); }",
     "float divided(float x, float y)": "{ return x / y; }",
     "float larger(float x, float y)": "{ return x > y || x != x ? x : y; }",
