@@ -25,6 +25,9 @@ class _Cuda:
         least, own = int(self.architecture[3:].rstrip("a")), self.architecture.endswith("a")
         if capability < least or (own and capability != least):
             raise RuntimeError(f"the GPU has compute capability {capability / 10}; expected {least / 10}")
+        version, _ = _done(nvrtc.nvrtcVersion())
+        if capability < 75 and version > 12:
+            raise RuntimeError(f"NVRTC {version} has left out the GPU; expected cuda-bindings 12 with NVRTC 12")
         options = [f"--gpu-architecture=sm_{capability}{'a' * own}".encode(), b"--std=c++17"]
         program = _done(nvrtc.nvrtcCreateProgram(self.source.encode(), b"kernel.cu", 0, [], []))
         if int(nvrtc.nvrtcCompileProgram(program, len(options), options)[0]):

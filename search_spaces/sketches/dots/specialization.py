@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from search_spaces.devices.target import HOPPER
 from search_spaces.devices.warps import GROUP_ROWS, WARP, WARP_GROUP
@@ -122,7 +122,8 @@ class _Specialization:
         return DotTile(self.workload, self.form, values)
 
     def why_not_walked(self, values: Values) -> str | None:
-        tile = self.tile(values)
+        # The larger clusters are, the fewer programs walk.
+        tile = self.tile(Values({"ctas": self.offers.blocks, **values}))
         if values["specialize"] == "pingpong" and (tile.uneven or not tile.grid(self.num_sms).walked):
             return _ALTERNATING
         return None
@@ -173,6 +174,40 @@ class _Specialization:
             return f"ctas=2 cuts the columns of {rows} x {columns}: expected subtiles=1, or more rows than columns"
         return None
 
+    def why_never(self, values: Values) -> str | None:
+        """Why a tile that has to be one of warp groups can be none, whatever is left to be decided."""
+        asked = values.get("specialize", "none") != "none" or values.get("warps", WARPS[0]) not in WARPS
+        if not asked and not any(values.tile(x) in self.offers.tiles for x in "mn"):
+            return None
+        kinds = [values.word("specialize")] if "specialize" in values else KINDS[1:]
+        warps = [values.integer("warps")] if "warps" in values else range(4, WARP_GROUP * self.offers.groups + 1, 4)
+        shape, reason = self.tile(values).shape, None
+        for kind, count, blocks in itertools.product(kinds, warps, range(1, self.offers.blocks + 1)):
+            reason = self._why_no_share(shape, kind, count // WARP_GROUP, blocks)
+            if reason is None:
+                return None
+        return reason or f"tiles of {shape[0]} x {shape[1]} are for specialised kernels"
+
+    def why_no_rows(self, values: Values) -> str | None:
+        """Why so many rows, no power of two, are none of any warp groups, whatever is left to be decided."""
+        rows = values.tile("n" if values.flag("swap") else "m")
+        if rows not in self.offers.tiles:
+            return None
+        shares = [rows // n for n in range(1, self.offers.blocks + 1) if rows // n <= MAX_COLUMNS]
+        return None if any(r % GROUP_ROWS == 0 for r in shares) else f"{rows} rows are not those of warp groups"
+
+    def _why_no_share(self, shape: tuple[int, int], kind: str, groups: int, blocks: int) -> str | None:
+        """Why so many warp groups of so many blocks cannot share a tile."""
+        if kind == "none" or groups == 0 or (kind == "pingpong" and groups != 2):
+            return f"specialize={kind} has no tiles of {shape[0]} x {shape[1]}"
+        rows, columns = block_shape(*shape, blocks)
+        if rows > MAX_COLUMNS or columns % COLUMN_STEP:
+            return f"{rows} rows and {columns} columns of a block; expected at most {MAX_COLUMNS} and a multiple of 16"
+        group_rows = rows if kind == "pingpong" else rows // groups
+        anywhere = LoadedTile("", 0, True)
+        dots = GroupDots(self.form.dtype, self.workload.precision, group_rows, columns, 1, anywhere, anywhere)
+        return replace(dots, count=len(self.form.dots), groups=groups, offers=self.offers).why_too_large()
+
     def why_not_offered(self, values: Values) -> str | None:
         """Why a tile of a size that is no power of two is none of warp groups."""
         sizes = [values.tile(x) for x in "mn" if values.tile(x) in self.offers.tiles]
@@ -211,17 +246,31 @@ def specialization_rules(
         *(Rule(("specialize", knob), _why_not_beside(knob, allowed)) for knob, allowed in _beside(offers).items()),
         Rule(("specialize", "warps"), _why_no_groups),
         Rule(("specialize", "warps", "max_registers"), _why_capped),
-        Rule((*own, "split_k", "grid", "per_sm", "order", "group", *shared), asked.why_not_walked),
+        *(
+            Rule((*own, "split_k", "grid", "per_sm", "order", "group", *others), asked.why_not_walked)
+            for others in dict.fromkeys(((), shared))
+        ),
         Rule(("specialize", "stages"), _why_no_stages),
         Rule(("specialize", "swap", "k", "split_k", "a_load", "b_load"), asked.why_not_through_registers),
         Rule((*own, "warps", *shared), asked.why_no_dots),
         Rule((*own, "warps", "a_load", "b_load", *shared), asked.why_not_read),
         *([Rule((*own, "subtiles", "ctas"), asked.why_not_cut)] if offers.blocks > 1 else []),
         *([Rule((*own, "subtiles", "ctas"), asked.why_not_offered)] if offers.tiles else []),
+        *(Rule(("swap", rows), _of_rows(rows, asked.why_no_rows)) for rows in "mn" if offers.tiles),
+        *(Rule(("swap", "m", "n", *others), asked.why_never) for others in _DECIDED_NEXT if offers.tiles),
     )
 
 
 # What else a schedule may have that is specialised.
+def _of_rows(knob: str, why: Callable[[Values], str | None]) -> Callable[[Values], str | None]:
+    """The reason where the knob is that of the rows."""
+    return lambda values: why(values) if values.flag("swap") == (knob == "n") else None
+
+
+# What is decided about a tile after its size, one after the other.
+_DECIDED_NEXT = ((), ("warps",), ("warps", "specialize"))
+
+
 def _beside(offers: Offers) -> dict[str, tuple[KnobValue, ...]]:
     return {
         "grid": ("tiles", "persistent"),
