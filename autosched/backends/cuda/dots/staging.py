@@ -26,7 +26,7 @@ from search_spaces.programs.statements import Load
 from search_spaces.programs.tile_program import Buffer
 
 # The first compute capability with asynchronous copies, and the fewest bytes of one (PTX ISA, cp.async).
-_ASYNC_FROM = 80
+ASYNC_FROM = 80
 _ASYNC_BYTES = 4
 # What moves so many bytes at once through registers.
 _MOVED = {16: "uint4", 8: "uint2", 4: "uint32", 2: "int16", 1: "uint8"}
@@ -164,7 +164,7 @@ def bytes_at_once(buffer: Buffer, load: Load, stage: Stage, indexing: Indexing) 
 
 def is_asynchronous(capability: int, size: int) -> bool:
     """Whether so many bytes at once are copied without going through registers."""
-    return capability >= _ASYNC_FROM and size >= _ASYNC_BYTES
+    return capability >= ASYNC_FROM and size >= _ASYNC_BYTES
 
 
 def _together(held: Held, stage: Stage) -> int:
