@@ -104,10 +104,10 @@ _EMULATED = {
     "float smaller(float x, float y)": "{ return x < y || x != x ? x : y; }",
     "void add_atomically(float* to, float x)": "{ *to += x; }",
     "void copy_ahead(uint32 to, const void* from, bool inside = true)": (
-        "{ if (inside) memcpy(memory_shared + to, from, bytes); else memset(memory_shared + to, 0, bytes); }"
+        "{ begin_copy(to, from, bytes, inside ? bytes : 0); }"
     ),
-    "void commit_ahead()": "{}",
-    "void wait_ahead()": "{}",
+    "void commit_ahead()": "{ end_group(); }",
+    "void wait_ahead()": "{ finish_copies(groups); }",
     **cuda_dots_on_cpu.EMULATED,
 }
 

@@ -260,8 +260,8 @@ class KernelPrinter:
             return
         first, end = self.iterations(s)
         variable = self.indexing.variable(s.variable)
-        ahead = LoadsAhead(s, self._memory, self.shared) if self.capability >= _COPIES_AHEAD else None
-        if ahead is not None and ahead.loads:
+        ahead = self.loads_ahead(s)
+        if ahead is not None:
             self._for_with_loads_ahead(s, ahead)
             return
         header = f"#pragma unroll {self._unrolled(s)}\nfor (int {variable} = {first}; {variable} < {end}; ++{variable})"
@@ -269,6 +269,11 @@ class KernelPrinter:
         with self.shared.repeated():
             self.body(s.body)
         self.block.close()
+
+    def loads_ahead(self, s: For) -> LoadsAhead | None:
+        """The loads of a loop that threads bring ahead for themselves; None where there are none."""
+        ahead = LoadsAhead(s, self._memory, self.shared) if self.capability >= _COPIES_AHEAD else None
+        return ahead if ahead is not None and ahead.loads else None
 
     def _for_with_loads_ahead(self, s: For, ahead: LoadsAhead) -> None:
         first, end = self.iterations(s)

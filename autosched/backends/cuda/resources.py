@@ -50,7 +50,7 @@ from search_spaces.schedules.limits import Resources
 _OVERHEAD = 40
 _ROW_OVERHEAD = 24
 # Bytes that every thread has at least of a tile that it brings ahead: one copy's.
-_LEAST_AHEAD = 16
+_LEAST_AHEAD = 4
 
 
 def resources(program: TileProgram, kernel: Kernel, target: Target) -> Resources:
@@ -162,18 +162,19 @@ class _Needs:
             self._shared.forget()
             return
         with self._shared.taken():
-            self._shared.place(0 if loads else self._ahead(s))
+            self._shared.place(self._ahead(s))
             for x in loads:
                 self._shared.place(slots(depth, self._is_asynchronous(x)) * self.operands.stages[x.dst.name].bytes)
             self._body(s.body, ring=True)
 
     def _ahead(self, s: For) -> int:
-        """What threads bring ahead for themselves, in a loop that stages nothing: about what `LoadsAhead` takes."""
+        """What threads bring ahead for themselves, of what is not staged: about what `LoadsAhead` takes."""
         depth, size = min(s.pipeline_stages - 1, s.extent - 1), 0
         if self.capability < ASYNC_FROM or depth <= 0:
             return 0
         for x in s.body:
-            if isinstance(x, Load) and x.dst.bytes >= _LEAST_AHEAD * self._warps * WARP:
+            brought = isinstance(x, Load) and x.dst.name not in self.operands.staged
+            if isinstance(x, Load) and brought and x.dst.bytes >= _LEAST_AHEAD * self._warps * WARP:
                 size += x.dst.bytes if depth * (size + x.dst.bytes) <= MOST_AHEAD else 0
         return depth * size
 

@@ -20,6 +20,7 @@ from typing import Protocol
 
 from autosched.backends.cuda.dots.staging import Copy, Staging
 from autosched.backends.cuda.language.scope import open_braces
+from autosched.backends.cuda.memory.ahead import LoadsAhead
 from autosched.backends.cuda.registers.shared import SharedMemory
 from autosched.backends.printing.scope import Block
 
@@ -58,12 +59,13 @@ class Turns:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Prints one such loop."""
+    """Prints one such loop. `loads`: what threads bring ahead for themselves."""
 
     turns: Turns
     copies: Sequence[Copy]
     staging: Staging
     shared: SharedMemory
+    loads: LoadsAhead | None = None
 
     def print(
         self, print_body: Callable[[Mapping[str, str]], None], steps: Callable[[Mapping[str, str]], Steps | None]
@@ -125,9 +127,12 @@ class Pipeline:
         if steps is not None:
             self._by_steps(steps, bool(asynchronous), bool(others))
             return
-        self._open(turns.first, turns.end)
+        end = self.loads.begin(turns.variable, turns.first, turns.end) if self.loads else turns.end
+        self._open(turns.first, end)
         self._await(bool(asynchronous))
         self._bring_next(bool(asynchronous), bool(others))
+        if self.loads:
+            self.loads.turn(turns.variable, turns.first, end)
         print_body(rings)
         if others:
             self._call("put", f"{turns.variable} + 1")
@@ -144,7 +149,8 @@ class Pipeline:
         turns = self.turns
         if asynchronous:
             self._call("bring", f"{turns.variable} + {turns.depth - 1}")
-            self._block.write(f"{self._common('commit_copies')}();")
+            if not self.loads:  # Otherwise they are of the same group.
+                self._block.write(f"{self._common('commit_copies')}();")
         if others:
             self._call("load", f"{turns.variable} + 1")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from autosched.backends.backend import CompileError
 from autosched.backends.cuda.dots.fma import FmaDot
@@ -63,13 +64,18 @@ class Dots:
         depth = min(max(1, s.pipeline_stages), s.extent)
         turns = Turns(s.variable, printer.indexing.variable(s.variable), first, end, depth)
 
+        others = tuple(x for x in s.body if isinstance(x, Load) and x not in loads)
+        ahead = printer.loads_ahead(replace(s, body=others)) if depth > 1 else None
+
         def body(places: Mapping[str, str]) -> None:
             self._at |= places
-            printer.body(s.body)
+            printer.body([x for x in s.body if ahead is None or x not in ahead.loads])
 
         with printer.shared.taken():
             copies = [staging.copy(x) for x in loads if isinstance(x, Load)]
-            Pipeline(turns, copies, staging, printer.shared).print(body, lambda places: self._steps(s, places, printer))
+            Pipeline(turns, copies, staging, printer.shared, ahead).print(
+                body, lambda places: self._steps(s, places, printer)
+            )
         self._at = outside
         return True
 
