@@ -125,7 +125,7 @@ class Pipeline:
             self._call("load", turns.first)
             self._call("put", turns.first)
         if steps is not None:
-            self._by_steps(steps, bool(asynchronous), bool(others))
+            self._by_steps(steps)
             return
         end = self.loads.begin(turns.variable, turns.first, turns.end) if self.loads else turns.end
         self._open(turns.first, end)
@@ -154,7 +154,7 @@ class Pipeline:
         if others:
             self._call("load", f"{turns.variable} + 1")
 
-    def _by_steps(self, steps: Steps, asynchronous: bool, others: bool) -> None:
+    def _by_steps(self, steps: Steps) -> None:
         """The iterations of a loop that is one dot: what a step multiplies is brought during the step before, also from
         one iteration to the next, so that threads meet while they multiply."""
         turns, block = self.turns, self._block
@@ -165,15 +165,13 @@ class Pipeline:
         for line in steps.take("[step % 2]"):
             block.write(line)
         block.close()
-        self._await(asynchronous)
+        self._await(asynchronous=True)
         block.write(f"take_{variable}({turns.first}, 0);")
         self._open(turns.first, turns.end)
-        self._bring_next(asynchronous, others)
+        self._bring_next(asynchronous=True, others=False)
         open_braces(block, f"#pragma unroll\nfor (int step = 0; step < {steps.steps}; ++step)")
         open_braces(block, f"if (step == {last})")
-        if others:
-            self._call("put", f"{variable} + 1")
-        self._await(asynchronous)
+        self._await(asynchronous=True)
         block.close()
         block.write(f"take_{variable}(step == {last} ? {variable} + 1 : {variable}, step == {last} ? 0 : step + 1);")
         for line in steps.multiply("[step % 2]"):
