@@ -3,7 +3,8 @@
     s = q @ kᵀ;  p = softmax(s);  out = p @ v
 
 What the gradient needs of s and p is computed again from q and k, and from one number of each row, the logarithm of
-its sum of exponentials: that is cheaper than storing and reading a value for every row and column.
+its sum of exponentials, or from two (`log_sum_exp`): that is cheaper than storing and reading a value for every row and
+column.
 
     p = exp(s - lse)
 """
