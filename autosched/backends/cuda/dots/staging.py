@@ -15,6 +15,7 @@ from autosched.backends.cuda.dots.functions import Functions
 from autosched.backends.cuda.dots.operands import Operands
 from autosched.backends.cuda.dots.stages import CHUNK, Stage
 from autosched.backends.cuda.language.index import Indexing, grouped, sum_of
+from autosched.backends.cuda.language.scope import call
 from autosched.backends.cuda.language.types import memory_type
 from autosched.backends.cuda.memory.places import Place, along_slices, vectors
 from autosched.backends.cuda.printer import KernelPrinter
@@ -80,7 +81,7 @@ class Staging:
         name = self.functions.use(f"copy_async_{copy.bytes}", fn.copy_async(copy.bytes))
         size = f"{grouped(self._tests(copy))} ? {copy.bytes} : 0" if copy.place.tests else str(copy.bytes)
         to = sum_of("shared_at", at, self._within(copy))
-        self._each(copy, [f"{name}({to}, {self._from(copy)}, {size});"])
+        self._each(copy, [call(name, to, self._from(copy), size) + ";"])
 
     def load(self, copy: Copy) -> None:
         """Load to registers of the copy."""
