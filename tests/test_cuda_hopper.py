@@ -155,6 +155,12 @@ class TestSpaces:
         first = space(ops.matmul(3072, 1024, 8192, dtype="bfloat16", layout="nt")).seeds()[0]
         assert sorted((first.knobs.tile("m"), first.knobs.tile("n"))) == [128, 192]
 
+    def test_operands_of_four_bytes_are_turned_round_for_starts(self):
+        whole = space(ops.matmul(2048, 2048, 2048, dtype="tf32", layout="nn"))
+        starts = [s for s in whole.seeds() if s.knobs["specialize"] != "none"][:8]
+        assert len(starts) == 8
+        assert all("wgmma" in text(s) for s in starts)
+
     def test_random_schedules_of_warp_groups_are_printed(self):
         rng, found = np.random.default_rng(0), 0
         whole = space(FUSED)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from search_spaces.devices.warps import WARP_GROUP
 from search_spaces.schedules.knobs import Knob, KnobValue
 from search_spaces.schedules.limits import Offers
-from search_spaces.sketches.dots.specialization import block_shape
+from search_spaces.sketches.dots.group_dots import block_shape
 from search_spaces.structure.contraction import Contraction
 
 # How many are tried.
