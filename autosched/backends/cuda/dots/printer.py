@@ -97,7 +97,7 @@ class Dots:
     ) -> Steps | None:
         """The steps of a loop that is one dot of what it stages, where they come in pairs.
 
-        Only where operands are copied asynchronously: on an H200, tiles of 128 x 256 x 64 then reach 0.58 of cuBLAS, and
+        Only where operands are copied asynchronously: on an H200, 128 x 256 x 64 tiles then reach 0.58 of cuBLAS, and
         0.51 without. Where they come through registers, a second step's parts are too many beside them.
         """
         dots = [x for x in loop.body if not self._is_staged(x)]
