@@ -1,6 +1,7 @@
 """Attention by one kernel against cuDNN's, flash attention and flex_attention, all timed in turn with cold caches.
 
 python tests/figures_attention.py [--trials 64] [--log FILE] [--only NAME ...]
+python tests/figures_attention.py --backends cuda triton        tuned for each of them, the first against the others too
 python tests/figures_attention.py --backward                    with gradients, of those that have some
 python tests/figures_attention.py --smoke                       tiny sizes and few trials, on any device
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -173,7 +174,6 @@ SMOKE_GRADIENTS: Mapping[str, Case] = {
     "1x4x64x32, 2 key heads": Case(causal_grouped, (1, 4, 64, 32), (2, 64), causal=True, part=0.5),
 }
 OTHERS = (*BACKENDS, "flex", "copy")
-HEAD = ("function", "tuned", "rate", *(f"{n} / tuned" for n in OTHERS), "tuning", "to 95 %")
 
 
 def forced(case: Case, backend: SDPBackend, *inputs: Tensor) -> Tensor:
@@ -207,22 +207,35 @@ def runs(name: str, run: Run) -> bool:
     return True
 
 
-def row(name: str, case: Case, trials: int, log: Path) -> tuple[str, ...]:
-    """One function: tuned, and timed in turn with the others."""
+def row(name: str, case: Case, trials: int, log: Path, by: Sequence[str]) -> tuple[str, ...]:
+    """One function: tuned for the first of the backends `by`, or for any, and timed in turn with what is tuned for the
+    other ones, and with what else there is."""
     target = devices.detect()
     inputs = case.inputs(torch.device("cuda" if target.kind == "gpu" else "cpu"))
     traced = autosched.trace(case.function, *inputs)
-    result = autosched.tune(traced, trials=trials, log=log)
-    print(result, flush=True)
+    made: dict[str, Run] = {}
+    for backend in by or (None,):
+        own_log = log.with_stem(f"{log.stem}_{backend}") if backend else log
+        result = autosched.tune(traced, trials=trials, log=own_log, backend=backend)
+        print(result, flush=True)
+        if not made:
+            records = [list(TuningLog(own_log).records(r.workload, target)) for r in result.results]
+        made[backend or "tuned"] = partial(result.kernel, *inputs)
     others = contenders(case, inputs) if target.kind == "gpu" else {}
-    seconds = interleaved({"tuned": partial(result.kernel, *inputs), **others}, ROUNDS, timer_for(target, "cold"))
-    tuned = statistics.median(seconds["tuned"])
-    known = TuningLog(log)
-    history = all_of([tuning_history(list(known.records(r.workload, target))) for r in result.results])
-    ratios = (_ratio(seconds.get(n), seconds["tuned"]) for n in OTHERS)
+    seconds = interleaved({**made, **others}, ROUNDS, timer_for(target, "cold"))
+    first = seconds[next(iter(made))]
+    history = all_of([tuning_history(r) for r in records])
+    ratios = (_ratio(seconds.get(n), first) for n in (*by[1:], *OTHERS))
     took = f"{history.seconds:.0f} s" if history else ""
     near = f"{history.near_trials} trials, {history.near_s:.1f} s" if history else ""
-    return (name, duration_text(tuned), case.rate(tuned), *ratios, took, near)
+    middle = statistics.median(first)
+    return (name, duration_text(middle), case.rate(middle), *ratios, took, near)
+
+
+def head(by: Sequence[str]) -> tuple[str, ...]:
+    """Of the rows of functions tuned for these backends."""
+    tuned = by[0] if by else "tuned"
+    return ("function", tuned, "rate", *(f"{n} / {tuned}" for n in (*by[1:], *OTHERS)), "tuning", "to 95 %")
 
 
 def backward_row(name: str, case: Case, trials: int, log: Path) -> tuple[str, ...]:
@@ -243,16 +256,20 @@ def main() -> int:
     parser.add_argument("--trials", type=int, default=64)
     parser.add_argument("--log", type=Path, default=Path("attention.jsonl"))
     parser.add_argument("--only", nargs="*", choices=sorted({*CASES, *GRADIENTS}), help="these functions alone")
+    parser.add_argument("--backends", nargs="*", default=(), choices=("cuda", "triton"), help="tuned for each of these")
     parser.add_argument("--backward", action="store_true", help="with gradients")
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, eight trials each at most")
     arguments = parser.parse_args()
-    every, few, head, made = (
-        (GRADIENTS, SMOKE_GRADIENTS, gradients.HEAD, backward_row) if arguments.backward else (CASES, SMOKE, HEAD, row)
+    plain_row, plain_head = partial(row, by=arguments.backends), head(arguments.backends)
+    every, few, names, made = (
+        (GRADIENTS, SMOKE_GRADIENTS, gradients.HEAD, backward_row)
+        if arguments.backward
+        else (CASES, SMOKE, plain_head, plain_row)
     )
     cases = few if arguments.smoke else {n: c for n, c in every.items() if n in (arguments.only or every)}
     trials = min(arguments.trials, 8) if arguments.smoke else arguments.trials
-    table = [head, *(made(name, case, trials, arguments.log) for name, case in cases.items())]
-    print("\n".join(table_lines(table, right=range(1, len(head)))))
+    table = [names, *(made(name, case, trials, arguments.log) for name, case in cases.items())]
+    print("\n".join(table_lines(table, right=range(1, len(names)))))
     print(f"bfloat16, medians of {ROUNDS} rounds, 95 % intervals, cold caches")
     print(", ".join(f"{name} {version}" for name, version in devices.environment(devices.detect())))
     return 0
