@@ -59,6 +59,11 @@ def test_what_names_no_family_is_no_gpu(unknown: str) -> None:
         target_named(unknown)
 
 
+def test_a_text_of_many_words_is_refused_at_once() -> None:
+    with pytest.raises(InputError, match="unknown target"):
+        target_named("v100 " + "v 100 " * 20 + "x")
+
+
 def test_devices_are_told_apart_by_what_records_are_filed_under() -> None:
     assert len({gpu.key for gpu in GPUS.values()}) == len(GPUS)
 

@@ -17,7 +17,7 @@ from autosched.backends.cuda.language.index import Indexing
 from autosched.backends.cuda.language.loops import first_and_end
 from autosched.backends.cuda.language.scope import RESERVED, call, cpp_identifiers, open_braces
 from autosched.backends.cuda.language.types import element_bytes, memory_type
-from autosched.backends.cuda.memory.ahead import LoadsAhead
+from autosched.backends.cuda.memory.ahead import ASYNC_FROM, LoadsAhead
 from autosched.backends.cuda.memory.assignment import assigned
 from autosched.backends.cuda.memory.moves import MemoryPrinter
 from autosched.backends.cuda.memory.places import Places
@@ -61,8 +61,6 @@ _REGISTERS = 64 * 1024
 # multiprocessor then cover the product of its bandwidth and its latency.
 _IN_FLIGHT_BYTES = 128
 _MOST_UNROLLED = 8
-# The first compute capability that copies to shared memory asynchronously.
-_COPIES_AHEAD = 80
 
 
 def function_name(kernel: Kernel) -> str:
@@ -272,7 +270,7 @@ class KernelPrinter:
 
     def loads_ahead(self, s: For) -> LoadsAhead | None:
         """The loads of a loop that threads bring ahead for themselves; None where there are none."""
-        ahead = LoadsAhead(s, self._memory, self.shared) if self.capability >= _COPIES_AHEAD else None
+        ahead = LoadsAhead(s, self._memory, self.shared) if self.capability >= ASYNC_FROM else None
         return ahead if ahead is not None and ahead.loads else None
 
     def _for_with_loads_ahead(self, s: For, ahead: LoadsAhead) -> None:

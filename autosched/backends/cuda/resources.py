@@ -12,12 +12,12 @@ from functools import cached_property
 
 from autosched.backends.cuda.dots.operands import Operands
 from autosched.backends.cuda.dots.pipeline import slots
-from autosched.backends.cuda.dots.staging import ASYNC_FROM, bytes_at_once, is_asynchronous
+from autosched.backends.cuda.dots.staging import bytes_at_once, is_asynchronous
 from autosched.backends.cuda.dots.wmma import chunk_bytes
 from autosched.backends.cuda.language.index import Indexing
 from autosched.backends.cuda.language.scope import cpp_identifiers
 from autosched.backends.cuda.language.types import element_bytes, held_dtype
-from autosched.backends.cuda.memory.ahead import MOST_AHEAD
+from autosched.backends.cuda.memory.ahead import ASYNC_FROM, MOST_AHEAD
 from autosched.backends.cuda.memory.assignment import assigned, moving_layout
 from autosched.backends.cuda.memory.places import along_slices
 from autosched.backends.cuda.registers.exchange import Scratch, exchanged_along

@@ -17,6 +17,7 @@ from autosched.backends.cuda.dots.stages import CHUNK, Stage
 from autosched.backends.cuda.language.index import Indexing, grouped, sum_of
 from autosched.backends.cuda.language.scope import call
 from autosched.backends.cuda.language.types import memory_type
+from autosched.backends.cuda.memory.ahead import ASYNC_FROM
 from autosched.backends.cuda.memory.places import Place, along_slices, vectors
 from autosched.backends.cuda.printer import KernelPrinter
 from autosched.backends.cuda.registers.layouts import Layout, blocked, registers
@@ -26,8 +27,7 @@ from autosched.backends.printing.scope import Block
 from search_spaces.programs.statements import Load
 from search_spaces.programs.tile_program import Buffer
 
-# The first compute capability with asynchronous copies, and the fewest bytes of one (PTX ISA, cp.async).
-ASYNC_FROM = 80
+# The fewest bytes of an asynchronous copy (PTX ISA, cp.async).
 _ASYNC_BYTES = 4
 # What moves so many bytes at once through registers.
 _MOVED = {16: "uint4", 8: "uint2", 4: "uint32", 2: "int16", 1: "uint8"}

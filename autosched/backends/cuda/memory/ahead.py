@@ -22,7 +22,8 @@ from autosched.backends.cuda.registers.shared import SharedMemory
 from search_spaces.devices.warps import WARP
 from search_spaces.programs.statements import For, Load
 
-# What asynchronous copies move at once at least (PTX ISA, cp.async).
+# The first compute capability with asynchronous copies, and the fewest bytes of one (PTX ISA, cp.async).
+ASYNC_FROM = 80
 _LEAST_BYTES = 4
 # What is left of shared memory for exchanges on every device that has such copies.
 MOST_AHEAD = 64 * 1024
