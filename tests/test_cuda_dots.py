@@ -12,8 +12,10 @@ import torch
 
 from autosched.backends import spaces
 from autosched.backends.cuda.backend import CudaBackend
+from autosched.backends.cuda.registers.shared import SharedMemory
 from autosched.backends.cuda.resources import has_dots, resources
 from autosched.backends.cuda.source import launched, print_module
+from autosched.backends.printing.scope import Block, Scope
 from autosched.checking.trial_data import TrialData
 from search_spaces import Schedule, Workload, ops, target_named
 from search_spaces.schedules.space import SearchSpace
@@ -132,3 +134,13 @@ def test_shared_memory_is_what_was_told_before(workload: Workload, target: str) 
         for kernel, made in zip(program.kernels, launched(program, device), strict=True):
             if has_dots(kernel):
                 assert resources(program, kernel, device).shared_memory_bytes == made.shared_bytes, schedule.one_line
+
+
+def test_threads_meet_before_they_write_over_operands_of_a_loop_within_a_loop() -> None:
+    """Of a product over two axes, say: slow threads still multiply where others exchange their sums already."""
+    root = Scope(variables=frozenset())
+    shared = SharedMemory(Block(root))
+    with shared.repeated(), shared.taken():
+        operands = shared.place(16384)
+    assert shared.scratch(16384) == f"shared + {operands}"
+    assert root.text(0) == ["__syncthreads();"]

@@ -49,6 +49,7 @@ class SharedMemory:
     def place(self, size: int) -> str:
         """Where so many bytes are, by their distance from `shared`, which nothing else uses until `taken` ends."""
         first = self._taken
+        self._uses += 1
         self._taken += _aligned(size, _MATRIX_ALIGNMENT)
         self._most = max(self._most, self._taken)
         return f"{_SCRATCH} + {first}" if first else _SCRATCH
