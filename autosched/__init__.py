@@ -5,7 +5,7 @@ result = autosched.tune(op, trials=200)        search, measure, log; a second ca
 kernel = autosched.replay(op)                  the best kernel in the logs, without searching
 y = kernel(a, b)                               on PyTorch tensors
 print(autosched.compare(op))                   against PyTorch and the vendor's library
-autosched.export(op, "fast.py")                a file that needs only PyTorch and Triton
+autosched.export(op, "fast.py")                a file that needs no autosched
 """
 
 from __future__ import annotations

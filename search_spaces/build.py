@@ -29,7 +29,8 @@ def build(workload: Workload, target: Target, backends: Mapping[str, Limits] = N
     refusals = {name: limits.why_unsupported(workload, target) for name, limits in backends.items()}
     able = {name: limits for name, limits in backends.items() if refusals[name] is None}
     if not able:
-        raise EmptySearchSpaceError(f"{workload.label} on {target.name}: {_refused(refusals)}")
+        none = f"no backend that is installed makes kernels for compute capability {target.capability}"
+        raise EmptySearchSpaceError(f"{workload.label} on {target.name}: {_refused(refusals) or none}")
     offers = functools.reduce(operator.or_, (limits.offers(target) for limits in able.values()), USUAL)
     found: list[Sketch] = []
     tried: dict[str, str] = {}
@@ -51,7 +52,7 @@ def _refused(refusals: Mapping[str, str | None]) -> str:
     reasons = {reason for reason in refusals.values() if reason}
     if len(reasons) > 1:
         return "; ".join(f"{name}: {reason}" for name, reason in refusals.items())
-    return next(iter(reasons), "no backend serves it")
+    return "".join(reasons)
 
 
 def _reasons(tried: Mapping[str, str]) -> str:

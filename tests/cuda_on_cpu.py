@@ -97,16 +97,17 @@ _EMULATED = {
         " y.bits = x != x ? bits >> 16 | 0x40 : rounded; }"
     ),
     "float power_of_2(float x)": "{ float y = exp2f(x); return y < 1.17549435e-38f ? 0.0f : y; }",
+    "float power_of_2_or_denormal(float x)": "{ return exp2f(x); }",
     "float reciprocal_root(float x)": "{ return 1.0f / sqrtf(x); }",
     "float divided(float x, float y)": "{ return x / y; }",
     "float larger(float x, float y)": "{ return x > y || x != x ? x : y; }",
     "float smaller(float x, float y)": "{ return x < y || x != x ? x : y; }",
     "void add_atomically(float* to, float x)": "{ *to += x; }",
     "void copy_ahead(uint32 to, const void* from, bool inside = true)": (
-        "{ if (inside) memcpy(memory_shared + to, from, bytes); else memset(memory_shared + to, 0, bytes); }"
+        "{ begin_copy(to, from, bytes, inside ? bytes : 0); }"
     ),
-    "void commit_ahead()": "{}",
-    "void wait_ahead()": "{}",
+    "void commit_ahead()": "{ end_group(); }",
+    "void wait_ahead()": "{ finish_copies(groups); }",
     **cuda_dots_on_cpu.EMULATED,
 }
 

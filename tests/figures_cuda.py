@@ -12,47 +12,42 @@ from __future__ import annotations
 import argparse
 import collections
 import dataclasses
+import itertools
 import math
 import multiprocessing
 import os
 import statistics
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import chained_workloads
 import fused_workloads
 import numpy as np
 import torch
-from dependent_workloads import IN_ONE_WALK
-from scanned_workloads import SCANS
-from structured_workloads import POINTWISE, REDUCTIONS, adam, joined, transposed
+from figures_compile import PARTS, schedules
+from random_workloads import random_workload
+from structured_workloads import adam, joined, transposed
 
 from autosched import ops
 from autosched.backends import spaces
-from autosched.backends.backend import Artefact, Backend, CompileError
+from autosched.backends.backend import Artefact, Backend, CompileError, LoadError
 from autosched.backends.cuda.backend import CudaBackend
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.trial_data import Failed, TrialData
 from autosched.machine.timing import GpuTimer
 from search_spaces import Schedule, Target, Workload, target_named
+from search_spaces.workloads.dtypes import FLOAT8
 
 CUDA, TRITON = CudaBackend(), TritonBackend()
 CAPABILITIES = (70, 80, 90)
 FLOATS_OF_DOTS = ("float16", "bfloat16", "float32")
 INTEGERS_AND_BYTES = ("int8", "float8_e4m3fn", "float8_e5m2")
 CHECKED: tuple[Workload, ...] = (
-    *POINTWISE,
-    *REDUCTIONS,
-    *IN_ONE_WALK,
-    *SCANS,
-    ops.gelu_scale(100_003),
-    ops.pointwise(100, 1537, "bias_silu_residual", dtype="bfloat16"),
-    ops.softmax(100, 3000),
-    ops.softmax(33, 1000, dtype="float16"),
-    ops.layernorm(51, 2560, dtype="bfloat16"),
-    ops.rmsnorm(17, 8192, dtype="float16"),
-    ops.row_sum(40, 100_000),
+    *itertools.chain(*(PARTS[part] for part in ("pointwise", "rows", "scans"))),
+    *(ops.gelu_scale(100_003, dtype=dtype) for dtype in FLOAT8),
+    *map(random_workload, range(80)),
 )
 PRODUCTS: tuple[Workload, ...] = (
     *(ops.matmul(192, 256, 320, x, layout=layout) for x in FLOATS_OF_DOTS for layout in ("nn", "nt", "tn", "tt")),
@@ -114,18 +109,33 @@ class Job:
             return f"crash: {type(error).__name__}: {error}"
 
 
-_JOBS: list[Job] = []
+_TASKS: list[tuple[Workload, Target, int]] = []
 
 
-def _made(number: int) -> Artefact | str:
-    return _JOBS[number].made()
+def _made(number: int) -> list[tuple[Job, Artefact | str]]:
+    workload, target, samples = _TASKS[number]
+    if CUDA.limits.why_unsupported(workload, target) is not None:
+        return []
+    jobs = (Job(workload, s, CUDA, target) for s in schedules(workload, target, samples))
+    return [(job, job.made()) for job in jobs]
 
 
-def compiled(jobs: Sequence[Job]) -> list[Artefact | str]:
-    """By as many processes as there are cores, which know the jobs because they are forked."""
-    _JOBS[:] = jobs
+def _made_by_both(number: int) -> list[tuple[Job, Artefact | str]]:
+    workload, target, samples = _TASKS[number]
+    jobs = [Job(workload, s, b, target) for s in common_schedules(workload, target, samples) for b in (CUDA, TRITON)]
+    return [(job, job.made()) for job in jobs]
+
+
+def compiled(
+    make: Callable[[int], list[tuple[Job, Artefact | str]]], tasks: Sequence[tuple[Workload, Target, int]]
+) -> list[tuple[Job, Artefact | str]]:
+    """By as many processes as there are cores, which know the tasks because they are forked."""
+    began = time.perf_counter()
+    _TASKS[:] = tasks
     with multiprocessing.get_context("fork").Pool(os.cpu_count()) as pool:
-        return pool.map(_made, range(len(jobs)), chunksize=1)
+        made = list(itertools.chain(*pool.map(make, range(len(tasks)), chunksize=1)))
+    print(f"{len(made)} kernels compiled in {time.perf_counter() - began:.0f} s", flush=True)
+    return made
 
 
 def here_as(capability: int) -> Target:
@@ -138,49 +148,59 @@ def here_as(capability: int) -> Target:
     return dataclasses.replace(here, name=name, capability=capability, shared_memory_bytes=shared * 1024)
 
 
-def schedules(workload: Workload, target: Target, samples: int) -> Iterable[Schedule]:
-    """One of every sketch, then others."""
-    space = spaces.build(workload, target, [TRITON])
-    rng = np.random.default_rng(0)
-    drawn = dict.fromkeys([*space.seeds(), *(space.sample(rng) for _ in range(8 * samples))])
-    drawn = [
-        s for s in drawn if all(k.launch.producer_warps == 0 and k.launch.num_ctas == 1 for k in s.program.kernels)
-    ]
-    first = {s.sketch: s for s in reversed(drawn)}
-    return list(dict.fromkeys([*first.values(), *drawn]))[: max(samples, len(first))]
-
-
-def right(workloads: Iterable[Workload], samples: int) -> None:
-    jobs = []
-    for workload in workloads:
-        for capability in CAPABILITIES:
-            target = here_as(capability)
-            if spaces.why_no_schedule(workload, target) is None:
-                jobs += [Job(workload, s, CUDA, target) for s in schedules(workload, target, samples)]
-    began = time.perf_counter()
-    artefacts = compiled(jobs)
-    print(f"{len(jobs)} kernels compiled in {time.perf_counter() - began:.0f} s", flush=True)
+def right(workloads: Sequence[Workload], samples: int) -> None:
+    made = compiled(_made, [(w, here_as(c), samples) for w in workloads for c in CAPABILITIES])
     counts: dict[int, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     shown: collections.Counter[str] = collections.Counter()
-    data: dict[Workload, TrialData] = {}
-    for job, artefact in zip(jobs, artefacts, strict=True):
-        status, detail = _checked(job, artefact, data)
+    for (job, _), (status, detail) in zip(made, _all_checked(made), strict=True):
         counts[job.target.capability][status] += 1
-        key = f"{status}: {detail[:70]}"
-        shown[key] += 1
-        if status != "right" and shown[key] <= 2:
-            print(f"{status}: {detail[:300]} | {job.workload.label[:60]} [{job.schedule.one_line[:150]}]", flush=True)
+        shown[status] += 1
+        if status != "right" and shown[status] <= 12:
+            at = f"sm_{job.target.capability} {job.workload.label[:60]} [{job.schedule.one_line[:150]}]"
+            print(f"{status}: {detail[:200]} | {at}", flush=True)
     for capability, found in counts.items():
-        print(f"sm_{capability}: {dict(found)}")
+        print(f"sm_{capability}: {dict(found)}", flush=True)
 
 
-def _checked(job: Job, artefact: Artefact | str, drawn: dict[Workload, TrialData]) -> tuple[str, str]:
-    if isinstance(artefact, str):
-        kind, _, detail = artefact.partition(": ")
-        return kind, detail
-    data = drawn.setdefault(job.workload, TrialData.drawn(job.workload, 0, torch.device("cuda")))
+def _all_checked(made: Sequence[tuple[Job, Artefact | str]]) -> Iterator[tuple[str, str]]:
+    """In a process of their own, and in another one behind a kernel that broke the device for its process."""
+    fork = multiprocessing.get_context("fork")
+    done = 0
+    while done < len(made):
+        results = fork.SimpleQueue()
+        checker = fork.Process(target=_check, args=(made[done:], results))
+        checker.start()
+        while done < len(made):
+            status, detail = results.get()
+            done += 1
+            yield status, detail
+            if status == "broken":
+                break
+        checker.join()
+
+
+def _check(made: Sequence[tuple[Job, Artefact | str]], results: Any) -> None:
+    data: TrialData | None = None
+    workload: Workload | None = None
+    for job, artefact in made:
+        if isinstance(artefact, str):
+            kind, _, detail = artefact.partition(": ")
+            results.put((kind, detail))
+            continue
+        if data is None or job.workload != workload:
+            data, workload = TrialData.drawn(job.workload, 0, torch.device("cuda")), job.workload
+        found = _checked(job, artefact, data)
+        results.put(found)
+        if found[0] == "broken":
+            return
+
+
+def _checked(job: Job, artefact: Artefact, data: TrialData) -> tuple[str, str]:
     try:
         launcher = CUDA.load(artefact, job.schedule.program)
+    except LoadError as error:
+        return "refused", str(error)
+    try:
         for _ in range(2):
             data.poison()
             launcher(data.operands)
@@ -194,17 +214,25 @@ def _checked(job: Job, artefact: Artefact | str, drawn: dict[Workload, TrialData
     return "right", ""
 
 
+def common_schedules(workload: Workload, target: Target, samples: int) -> Iterator[Schedule]:
+    """Those that both printers know: one of every sketch, then others."""
+    space = spaces.build(workload, target, [TRITON])
+    rng = np.random.default_rng(0)
+    drawn = dict.fromkeys([*space.seeds(), *(space.sample(rng) for _ in range(8 * samples))])
+    drawn = [
+        s for s in drawn if all(k.launch.producer_warps == 0 and k.launch.num_ctas == 1 for k in s.program.kernels)
+    ]
+    first = {s.sketch: s for s in reversed(drawn)}
+    yield from list(dict.fromkeys([*first.values(), *drawn]))[: max(samples, len(first))]
+
+
 def fast(samples: int) -> None:
     target = target_named("h200")
-    pairs = [(w, s) for w in TIMED for s in schedules(w, target, samples)]
-    jobs = [Job(w, s, backend, target) for w, s in pairs for backend in (CUDA, TRITON)]
-    began = time.perf_counter()
-    artefacts = compiled(jobs)
-    print(f"{len(jobs)} kernels compiled in {time.perf_counter() - began:.0f} s", flush=True)
+    made = compiled(_made_by_both, [(w, target, samples) for w in TIMED])
     timer = GpuTimer(target.l2_bytes, "cold")
     rows = []
     for workload in TIMED:
-        taken = [(job, a) for job, a in zip(jobs, artefacts, strict=True) if job.workload is workload]
+        taken = [(job, artefact) for job, artefact in made if job.workload == workload]
         rows.append(_timed(workload, taken, timer))
     print(f"{'function':60} {'CUDA µs':>9} {'Triton µs':>9} {'best':>6} {'each':>6} {'least':>6}")
     for row in rows:
@@ -236,7 +264,7 @@ def _timed(workload: Workload, taken: Sequence[tuple[Job, Artefact | str]], time
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("right", "products", "fast"))
-    parser.add_argument("--samples", type=int, default=3)
+    parser.add_argument("--samples", type=int, default=1)
     given = parser.parse_args(arguments)
     match given.what:
         case "fast":

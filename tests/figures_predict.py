@@ -25,7 +25,7 @@ from autosched.backends.generator import generator_hash
 from autosched.machine import devices
 from autosched.measuring import LocalMeasurer
 from autosched.tuning.learning import MOST_HELD_OUT, Errors, Lessons, lessons
-from autosched.tuning.predict import proposed, why_behind
+from autosched.tuning.predict import makers, proposed, why_behind
 from cost_models.corrected_estimate import CorrectedEstimate
 from search_spaces import Schedule, Target, Workload
 from tuning_logs import Provenance, TuningLog, TuningRecord, shipped_logs
@@ -84,8 +84,9 @@ def lessons_without(op: Workload, target: Target) -> Lessons:
 
 def chosen(op: Workload, target: Target, count: int) -> list[Schedule]:
     """Half of them drawn at random, half what prediction would propose."""
-    space, model = spaces.build(op, target), CorrectedEstimate(SEED, spaces.build)
-    found = proposed(space, model, lessons_without(op, target).records, (), SEED)
+    taught, model = lessons_without(op, target), CorrectedEstimate(SEED, spaces.build)
+    space = spaces.build(op, target, makers(taught, target, None))
+    found = proposed(space, model, taught.records, (), SEED)
     latencies = model.latencies_s(space, found)
     schedules = dict.fromkeys(found[n] for n in np.argsort(latencies, kind="stable")[: count // 2])
     rng = np.random.default_rng(SEED)

@@ -30,6 +30,7 @@ from cost_models.features import FEATURE_NAMES, features
 from search_spaces import Schedule, SearchSpace, Target, TileProgram, target_named
 from search_spaces.devices.target import cpu
 from search_spaces.schedules.knobs import Values
+from search_spaces.schedules.limits import Limits
 from tuning_logs import Measurement, Provenance, TuningRecord
 
 # The CPU of the tables in docs/performance.md: one thread with 16 lanes, 120 GFLOP/s.
@@ -92,13 +93,13 @@ def timed_space(space: SearchSpace, watch: Stopwatch) -> SearchSpace:
     return dataclasses.replace(space, sketches=sketches)
 
 
-def timed_amounts(watch: Stopwatch) -> Callable[[TileProgram, Target], list[float]]:
+def timed_amounts(watch: Stopwatch) -> Callable[[TileProgram, Target, Limits, str], list[float]]:
     """The reading of features, timed."""
     original = feature_rows.amounts
 
-    def amounts(program: TileProgram, target: Target) -> list[float]:
+    def amounts(program: TileProgram, target: Target, limits: Limits, backend: str) -> list[float]:
         with watch.timed("features"):
-            return original(program, target)
+            return original(program, target, limits, backend)
 
     return amounts
 

@@ -87,6 +87,13 @@ def test_a_target_that_is_not_here_is_refused_with_what_is_here(call: str, log: 
     assert not log.exists()
 
 
+def test_replaying_for_a_target_that_is_not_here_names_what_can_be_done_without_it(log: Path) -> None:
+    with pytest.raises(
+        TargetUnavailableError, match=r"autosched\.export writes .*`autosched replay … --source` prints"
+    ):
+        autosched.replay(OP, "v100", log=log)
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU driver")
 def test_without_a_gpu_driver_a_gpu_target_is_refused_with_the_reason(log: Path) -> None:
     with pytest.raises(TargetUnavailableError, match=r"without CUDA|no NVIDIA driver|finds no GPU|hides every GPU"):

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from autosched import backends
+from autosched.backends import spaces
 from autosched.backends.backend import CompileError
 from autosched.backends.cuda import backend as cuda_backend
+from autosched.backends.cuda import nvrtc
 from autosched.backends.cuda.backend import CudaBackend
 from autosched.backends.fingerprint import source_fingerprint
 from autosched.backends.gpu.kernel import CudaKernel
-from search_spaces import Target, TileProgram, ops, target_named
+from autosched.backends.triton.backend import TritonBackend
+from autosched.kernels.kernel import load_kernel
+from search_spaces import AutoschedError, Target, TargetUnavailableError, TileProgram, ops, target_named
 from search_spaces.build import build
+from tuning_logs import TuningRecord
+
+sys.path.append(str(Path(__file__).parent))
+from untuned import untuned_record
 
 BACKEND = CudaBackend()
 DYNAMIC_BYTES, STATIC_BYTES = 2048, 512
@@ -79,3 +91,32 @@ def test_a_fingerprint_leaves_out_the_comment_at_the_top(program: TileProgram) -
     found = source_fingerprint(TEXT, program)
     assert found == source_fingerprint(TEXT.replace("a schedule", "another\n// in other words"), program)
     assert found != source_fingerprint(TEXT.replace("127", "125"), program)
+
+
+def record_of(backend: str) -> TuningRecord:
+    workload, h200 = ops.softmax(64, 128), target_named("h200")
+    schedule = spaces.build(workload, h200, [backends.named(backend)]).sample(np.random.default_rng(0))
+    return untuned_record(schedule, workload, h200)
+
+
+def test_a_cuda_record_where_only_triton_is_installed_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = record_of("cuda")
+    monkeypatch.setattr(nvrtc, "_libraries", lambda: ())
+    with pytest.raises(AutoschedError, match=r"backend 'cuda': NVRTC.* not installed.*pip install -e \"\.\[cuda\]\""):
+        load_kernel(record)
+    assert [backend.name for backend in backends.usable(record.target)] == ["triton"]
+
+
+def test_a_triton_record_where_only_cuda_is_installed_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = record_of("triton")
+    monkeypatch.setattr(TritonBackend, "why_unavailable", lambda self, target: "Triton is not installed; expected it")
+    with pytest.raises(AutoschedError, match="backend 'triton': Triton is not installed; expected it"):
+        load_kernel(record)
+    assert [backend.name for backend in backends.usable(record.target)] == ["cuda"]
+
+
+def test_tuning_for_volta_without_its_compiler_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvrtc, "_libraries", lambda: ())
+    command = r"nothing here compiles for Tesla V100.*pip install -e \"\.\[volta\]\""
+    with pytest.raises(TargetUnavailableError, match=command):
+        backends.usable(target_named("v100"))

@@ -71,6 +71,12 @@ class TestText:
         (kernel,) = launched(made.program, H200)
         assert (kernel.programs, kernel.num_ctas, kernel.num_warps) == (66, 2, 12)
 
+    def test_operands_of_four_bytes_have_to_run_along_the_reduction(self):
+        workload = ops.matmul(512, 512, 512, dtype="tf32", layout="tt")
+        made = schedule(workload, 128, 64, grid="tiles", a_load="descriptor", b_load="descriptor")
+        with pytest.raises(CompileError, match="a does not run along k; float32 has to"):
+            text(made)
+
     def test_other_devices_have_no_warp_groups(self):
         made = schedule(SQUARE, 128, 256)
         with pytest.raises(CompileError, match="producer_warps=1 on compute capability 80; expected 90"):
@@ -114,6 +120,14 @@ class TestCompiled:
         made = schedule(workload, 128, 64, grid="tiles")
         assert BACKEND.compile(text(made), made.program, H200).facts.spill_bytes == 0
 
+    @pytest.mark.parametrize("swap", [False, True])
+    def test_what_an_epilogue_reads_is_brought_by_the_producer(self, swap):
+        made = schedule(FUSED, 128, 128, swap=swap, subtiles=2, epilogue_load="descriptor", store="descriptor")
+        written = text(made)
+        assert "residual_ptr" not in written
+        assert f"read_{'columns' if swap else 'rows'}<float16" in written
+        assert BACKEND.compile(written, made.program, H200).facts.spill_bytes == 0
+
     def test_shared_memory_is_what_the_limits_say(self):
         made = schedule(SQUARE, 128, 256)
         (kernel,) = made.program.kernels
@@ -140,6 +154,12 @@ class TestSpaces:
     def test_a_first_start_fills_the_device_once(self):
         first = space(ops.matmul(3072, 1024, 8192, dtype="bfloat16", layout="nt")).seeds()[0]
         assert sorted((first.knobs.tile("m"), first.knobs.tile("n"))) == [128, 192]
+
+    def test_operands_of_four_bytes_are_turned_round_for_starts(self):
+        whole = space(ops.matmul(2048, 2048, 2048, dtype="tf32", layout="nn"))
+        starts = [s for s in whole.seeds() if s.knobs["specialize"] != "none"][:8]
+        assert len(starts) == 8
+        assert all("wgmma" in text(s) for s in starts)
 
     def test_random_schedules_of_warp_groups_are_printed(self):
         rng, found = np.random.default_rng(0), 0

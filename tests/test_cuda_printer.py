@@ -43,6 +43,7 @@ from search_spaces.workloads.expressions.affine import Affine
 sys.path.append(str(Path(__file__).parent))
 from cuda_on_cpu import EmulatedProgram
 from dependent_workloads import place_of_extreme
+from random_workloads import random_workload
 from scanned_workloads import recurrence, running, running_place
 from structured_workloads import adam, folds_of_folds, quantised, transposed
 
@@ -107,13 +108,43 @@ class TestKernelsComputeWhatTheirWorkloadSays:
         ids=lambda given: given if isinstance(given, str) else getattr(given, "name", None),
     )
     def test_workload(self, workload: Workload, sketch: str, target: Target, tmp_path: Path) -> None:
-        found = program_of(workload, sketch, target)
-        data = TrialData.drawn(workload, 0, torch.device("cpu"))
-        run = EmulatedProgram(found, target, tmp_path)
-        data.poison()
-        run(data.operands)
-        data.judge()
-        data.judge_surroundings()
+        judge(workload, program_of(workload, sketch, target), target, tmp_path)
+
+
+def judge(workload: Workload, found: TileProgram, target: Target, directory: Path) -> None:
+    """Run a kernel as a trial does, and check what it gives and what it touched."""
+    data = TrialData.drawn(workload, 0, torch.device("cpu"))
+    run = EmulatedProgram(found, target, directory)
+    data.poison()
+    run(data.operands)
+    data.judge()
+    data.judge_surroundings()
+
+
+@pytest.mark.parametrize("seed", [1, 4, 9, 12, 17, 23])
+def test_random_workloads_come_out_right(seed: int, tmp_path: Path) -> None:
+    workload = random_workload(seed)
+    space = spaces.build(workload, A100, [BACKEND])
+    judge(workload, space.sample(np.random.default_rng(seed)).program, A100, tmp_path)
+
+
+class TestLoadsAhead:
+    WORKLOAD = ops.softmax(3, 5000, dtype="float16")
+
+    def program(self, target: Target) -> TileProgram:
+        space = spaces.build(self.WORKLOAD, target, [BACKEND])
+        (point, *_) = space.restricted("row_looped", stages=[3], columns=[(10, 512)], warps=[2])
+        return space.lower(point)
+
+    def test_loops_that_bring_what_comes_next_are_right(self, tmp_path: Path) -> None:
+        found = self.program(A100)
+        assert "wait_ahead<1>();" in BACKEND.render(found, "", A100)
+        judge(self.WORKLOAD, found, A100, tmp_path)
+
+    def test_devices_without_asynchronous_copies_have_several_iterations_on_their_way(self) -> None:
+        text = BACKEND.render(self.program(V100), "", V100)
+        assert "copy_ahead" not in text
+        assert "#pragma unroll 8\n" in text or "#pragma unroll 4\n" in text
 
 
 class TestTilesAreRearranged:

@@ -43,7 +43,7 @@ OTHER = dataclasses.replace(HERE, device="Another CPU", l2_bytes=4 * HERE.l2_byt
 THIRD = dataclasses.replace(HERE, device="A third CPU", fp32_flops=2 * HERE.fp32_flops)
 OP, SHELL_OP = ops.softmax(64, 256), ("softmax", "rows=64", "columns=256")
 SHAPES = (ops.softmax(128, 512), ops.softmax(32, 1024), ops.softmax(256, 128))
-A100 = target_named("a100")
+A100, H100 = target_named("a100"), target_named("h100")
 
 
 def truth(space: SearchSpace, schedule: Schedule) -> float:
@@ -246,6 +246,17 @@ def test_what_spills_or_does_not_compile_falls_behind(monkeypatch: pytest.Monkey
     assert {p.drawback for p in found.ranked} >= {"", "spills 500 bytes per thread"}
     assert found.ranked[3].facts is None
     assert "(behind: compile_error: no)" in str(found)
+
+
+def test_backends_of_which_kernels_were_measured_are_preferred(monkeypatch: pytest.MonkeyPatch, log: Path) -> None:
+    def compiled(target: Target, schedules: Sequence[Schedule]) -> list[CompileFacts | Measurement]:
+        return [CompileFacts(0.1, 64, 0) for _ in schedules]
+
+    monkeypatch.setattr(predicting, "compile_all", compiled)
+    TuningLog(log).append(*(r for r in records_of(SHAPES[0], H100, 40) if r.backend == "triton"))
+    for target, backend in ((A100, "triton"), (target_named("v100"), "cuda")):
+        found = autosched.predict(OP, target, count=20, log=log)
+        assert {p.schedule.backend for p in found.ranked} == {backend}
 
 
 def test_what_was_measured_is_not_predicted(log: Path, history: Path) -> None:

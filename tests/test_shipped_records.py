@@ -391,7 +391,8 @@ def test_tuning_into_an_exported_file_is_refused(exported: Path) -> None:
 def test_every_log_that_ships_is_called_by_what_it_holds() -> None:
     for path in shipped_logs():
         records = list(TuningLog(path))
-        tasks = {(*r.key, r.provenance.generator, r.provenance.policy) for r in records}
+        # Of several versions, maybe: a record is good as long as this one prints the same kernel.
+        tasks = {(*r.key, r.provenance.policy) for r in records}
         assert len(tasks) == 1
         assert path.parent.name == folder_name(records[0].target)
         assert may_hold(path, records[0].workload, records[0].provenance.policy)

@@ -87,6 +87,14 @@ def test_code_for_an_older_architecture_is_compiled_for_the_device(isolated: Iso
     assert compiled(isolated, text, "SOFTMAX", 90, tmp_path) == r"b'\x7fELF'"
 
 
+def test_a_file_for_volta_asks_for_the_last_compiler_that_knows_it(isolated: IsolatedPython, tmp_path: Path) -> None:
+    """The one of CUDA 13 is here, and the usual one."""
+    text = workload_text(tuned(ops.softmax(64, 1000), target_named("v100")))
+    assert "Needs PyTorch and cuda-bindings 12 with NVRTC 12." in text
+    expected = "NVRTC 13 has left out the GPU; expected cuda-bindings 12 with NVRTC 12"
+    assert compiled(isolated, text, "SOFTMAX", 70, tmp_path) == expected
+
+
 def test_kernels_of_two_backends_stand_in_one_file() -> None:
     def twice(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return torch.softmax(x, -1), y.t().contiguous().sum(0)

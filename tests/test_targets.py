@@ -6,6 +6,8 @@ import dataclasses
 
 import pytest
 
+from autosched.backends.cuda import nvrtc
+from autosched.cli.targets import target_lines
 from search_spaces import InputError, Target, target_named
 from search_spaces.devices.target import GPUS
 
@@ -57,6 +59,11 @@ def test_what_names_no_family_is_no_gpu(unknown: str) -> None:
         target_named(unknown)
 
 
+def test_a_text_of_many_words_is_refused_at_once() -> None:
+    with pytest.raises(InputError, match="unknown target"):
+        target_named("v100 " + "v 100 " * 20 + "x")
+
+
 def test_devices_are_told_apart_by_what_records_are_filed_under() -> None:
     assert len({gpu.key for gpu in GPUS.values()}) == len(GPUS)
 
@@ -94,3 +101,12 @@ def test_a_target_of_ones_own_is_a_listed_one_with_other_figures() -> None:
     own = dataclasses.replace(target_named("v100"), name="v100s", device="Tesla V100S-PCIE-32GB", fp32_flops=16.4e12)
     assert Target.from_json(own.to_json()) == own
     assert own.key == "Tesla V100S-PCIE-32GB"
+
+
+def test_the_table_of_targets_says_what_cannot_be_compiled_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not any(line.startswith("Backend ") for line in target_lines())
+    monkeypatch.setattr(nvrtc, "_libraries", lambda: ())
+    (volta, *others) = [line for line in target_lines() if line.startswith("Backend cuda for ")]
+    assert volta.startswith("Backend cuda for v100, v100-32gb, v100-pcie, v100-pcie-32gb: NVRTC")
+    assert 'pip install -e ".[volta]"' in volta
+    assert 'pip install -e ".[cuda]"' in others[0]

@@ -233,6 +233,7 @@ THREADED = """
 import dataclasses, os, sys
 from pathlib import Path
 os.sched_setaffinity(0, {int(sys.argv[1])})
+import best_spaces
 import torch
 from autosched import backends
 from autosched.backends.build import build

@@ -75,6 +75,15 @@ def test_a_gpu_has_kernels_for_every_form_of_attention(name: str) -> None:
     assert [spaces.why_no_schedule(w, H200) for w in traced(name).launched] == [None]
 
 
+def test_a_product_beside_two_that_share_a_factor_is_right() -> None:
+    def function(x: Tensor, a: Tensor, w: Tensor) -> Tensor:
+        return (x @ a) @ a.T + x @ w
+
+    inputs = (R(128, 64), R(64, 16), R(64, 64))
+    (got,), (want,) = computed(trace(function, *inputs), inputs), wanted(function, inputs)
+    torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+
+
 def test_a_gpu_has_kernels_for_attention_over_a_single_page() -> None:
     # The table of blocks is then one number.
     keys = R(3, 16, 2, 16)

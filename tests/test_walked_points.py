@@ -17,10 +17,15 @@ from test_chained_dot import H200, TRITON, masked, walks, with_tiles, worst
 import autosched
 from autosched.checking.random_inputs import random_inputs
 from search_spaces import Schedule, Workload
+from search_spaces.programs.grid import Grid
 from search_spaces.programs.interpreter import interpret
 from search_spaces.programs.statements import For, Map
+from search_spaces.programs.statements import Position as PositionOf
+from search_spaces.programs.tile_program import Kernel, TileProgram
+from search_spaces.programs.tiles import Slice, Tile
+from search_spaces.sketches.chains.walked_positions import integral_differences
 from search_spaces.structure.intervals import interval
-from search_spaces.workloads.expressions.affine import axis_index
+from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Access, Literal, Position, call, div, mul, sub
 
 SLOPES = attention(2, 64, 96, 32, scores=Scores(slopes=True))
@@ -120,3 +125,38 @@ def test_what_is_computed_of_positions_has_bounds() -> None:
     assert interval(call("exp2", mul(head, Literal(1000.0))), extents) is None
     assert interval(mul(head, Access("x", (axis_index("h"),))), extents) is None
     assert interval(div(Literal(1.0), head), extents) is None
+    assert interval(mul(head, Literal(np.inf)), extents) is None
+
+
+def test_what_a_large_number_masks_keeps_its_exponentials() -> None:
+    """Of a row with nothing else the maximum is that number, and rounded as an exponent of two."""
+
+    def function(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return torch.softmax((q @ k.transpose(-1, -2)).masked_fill(mask, -1e9), -1) @ v
+
+    tensors = [torch.empty(1, 4, 64, 32, dtype=torch.bfloat16)] * 3
+    (workload,) = autosched.trace(function, *tensors, torch.empty(64, 64, dtype=torch.bool)).workloads
+    operators = [s.operator for s in maps(walks(unspecialised(workload))[0])]
+    assert "exp" in operators
+    assert "exp2_normal" not in operators
+
+
+def test_positions_that_float32_rounds_stay_as_they_are() -> None:
+    def kernel(first: int) -> Kernel:
+        axes = {"m": 16, "c": 16}
+        at = {x: Tile(f"at_{x}", (x,), (n,)) for x, n in axes.items()}
+        far = Map(Tile("far", ("m", "c"), (16, 16)), "sub", ("at_m", "at_c"))
+        read = Map(Tile("y", ("m", "c"), (16, 16)), "exp", ("far",))
+        body = (
+            PositionOf(at["m"], Slice(Affine(offset=first), 16)),
+            PositionOf(at["c"], Slice(Affine.of(("c.0", 16)), 16)),
+            far,
+            read,
+        )
+        return Kernel("k", Grid(()), (For("c.0", 4, body),))
+
+    for first in (2**25, -(2**25)):
+        program = TileProgram("k", (), (kernel(first),))
+        assert integral_differences(program) == program
+    near = TileProgram("k", (), (kernel(-64),))
+    assert integral_differences(near) != near

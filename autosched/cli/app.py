@@ -184,7 +184,7 @@ def replay_command(
             Text(_source(op, printed_target(target, threads), log, policy, allow_stale, predicted)), soft_wrap=True
         )
         return
-    device = chosen_target(target, threads)
+    device = chosen_target(target, threads) if threads is not None else target
     kernel = replay(op, device, log=log, policy=policy, allow_stale=allow_stale, predicted=predicted)
     taken = duration_text(kernel.record.measurement.latency_s)
     out.print(Text(f"{kernel.workload.label} on {kernel.target.label}"), soft_wrap=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from autosched import backends
 from autosched.machine import devices
 from search_spaces import Target, TargetUnavailableError
 from search_spaces.devices.target import GPUS
@@ -11,7 +12,7 @@ from tuning_logs.text import table_lines
 
 
 def target_lines() -> Iterator[str]:
-    """Every known target, whether it is the one here, and why the others are not."""
+    """Every known target, whether it is the one here, why the others are not, and which cannot be compiled for."""
     here = {"cpu": devices.cpu_target()}
     why_not = ""
     try:
@@ -25,6 +26,17 @@ def target_lines() -> Iterator[str]:
     yield from table_lines(rows, right=range(2, 6))
     yield ""
     yield why_not
+    yield from _lacking()
+
+
+def _lacking() -> Iterator[str]:
+    """What backends lack on this machine, and for which targets."""
+    lacking: dict[tuple[str, str], list[str]] = {}
+    for target in GPUS.values():
+        for backend in backends.for_target(target):
+            if reason := backend.why_unavailable(target):
+                lacking.setdefault((backend.name, reason), []).append(target.name)
+    yield from (f"Backend {name} for {', '.join(found)}: {reason}." for (name, reason), found in lacking.items())
 
 
 def _row(target: Target, here: str) -> tuple[str, ...]:

@@ -19,7 +19,14 @@ from autosched.replaying.arguments import check_policy, check_workload, log_path
 from autosched.replaying.predicted_kernel import predicted_kernel
 from autosched.tracing import LoadedFunction, Traced, TracedFunction, TracedKernel
 from autosched.tracing.callables.traced import cuts_of, loaded
-from search_spaces import AutoschedError, EmptySearchSpaceError, InputError, Target, Workload
+from search_spaces import (
+    AutoschedError,
+    EmptySearchSpaceError,
+    InputError,
+    Target,
+    TargetUnavailableError,
+    Workload,
+)
 from tuning_logs import TuningLog, TuningRecord, shipped_logs
 from tuning_logs.packing import may_hold
 
@@ -94,15 +101,25 @@ def replay(
         LogError: a log cannot be read.
     """
     if isinstance(op, Traced):
-        cut = op.for_target(devices.resolve(target))
+        cut = op.for_target(_device(target))
         return loaded(cut, _replayed(cut, target, log, policy, allow_stale, predicted))
     check_workload(op)
     check_policy(policy)
     paths = log_paths(log)
-    device = devices.resolve(target)
+    device = _device(target)
     if predicted:
         return predicted_kernel(op, device, paths[0], policy)
     return load_kernel(find_best(op, device, paths, policy, allow_stale), op)
+
+
+def _device(target: str | Target | None) -> Target:
+    try:
+        return devices.resolve(target)
+    except TargetUnavailableError as error:
+        if target is None:
+            raise
+        ways = "for that machine, autosched.export writes a kernel to a file; `autosched replay … --source` prints one"
+        raise TargetUnavailableError(f"{error}; {ways}") from None
 
 
 def _replayed(

@@ -1,4 +1,4 @@
-"""Kernels as Python files of their own, which need PyTorch and Triton, and autosched no more.
+"""Kernels as Python files of their own, which need PyTorch and Triton or cuda-bindings, and autosched no more.
 
 Imports `replaying` and what that stands on; knows nothing of search or comparing.
 """

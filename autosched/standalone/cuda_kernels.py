@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from autosched.backends.cuda.nvrtc import architecture
 from autosched.backends.cuda.source import launched, print_module
 from autosched.backends.gpu.kernel import TensorMap
-from autosched.backends.printing.scope import Identifiers, call
+from autosched.backends.printing.scope import INDENT, Identifiers, call
 from search_spaces import Target, TileProgram
 from search_spaces.devices.warps import WARP
 from search_spaces.programs.tile_program import Kernel
@@ -25,6 +25,9 @@ class _Cuda:
         least, own = int(self.architecture[3:].rstrip("a")), self.architecture.endswith("a")
         if capability < least or (own and capability != least):
             raise RuntimeError(f"the GPU has compute capability {capability / 10}; expected {least / 10}")
+        version, _ = _done(nvrtc.nvrtcVersion())
+        if capability < 75 and version > 12:
+            raise RuntimeError(f"NVRTC {version} has left out the GPU; expected cuda-bindings 12 with NVRTC 12")
         options = [f"--gpu-architecture=sm_{capability}{'a' * own}".encode(), b"--std=c++17"]
         program = _done(nvrtc.nvrtcCreateProgram(self.source.encode(), b"kernel.cu", 0, [], []))
         if int(nvrtc.nvrtcCompileProgram(program, len(options), options)[0]):
@@ -132,8 +135,8 @@ class CudaKernels:
         tensors = "".join(f"{variables[name]}, " for name in described.arguments)
         arguments = [f'"{described.name}"', f"({tensors.rstrip(' ')})"]
         if described.maps:
-            maps = "".join(f"{_map(variables[m.buffer], m)}, " for m in described.maps)
-            arguments.append(f"maps=({maps.rstrip(' ')})")
+            maps = "".join(f"\n{2 * INDENT}{_map(variables[m.buffer], m)}," for m in described.maps)
+            arguments.append(f"maps=({maps}\n{INDENT})")
         arguments += [f"blocks={described.programs * described.num_ctas}", f"threads={described.num_warps * WARP}"]
         arguments += [f"shared_bytes={described.shared_bytes}"] if described.shared_bytes else []
         arguments += [f"cluster={described.num_ctas}"] if described.num_ctas > 1 else []

@@ -58,6 +58,8 @@ _DESCRIPTORS = (
 # By the backends of kernels: the language, and what a file needs beside PyTorch.
 _LANGUAGES = {"triton": "Triton", "cuda": "CUDA"}
 _NEEDED = {"triton": "Triton 3.6 to 3.9", "cuda": "cuda-bindings with NVRTC"}
+# Below this compute capability, of CUDA 12, the last that compiles for it.
+_NEEDED_BY_VOLTA, _TURING = "cuda-bindings 12 with NVRTC 12", 75
 # Names at the top of every file that no other function or argument may have; those of its own begin with "_".
 _RESERVED = ("torch", "math", "sys", "functools", "pathlib", "triton", "tl", DESCRIPTOR, GLUON_DESCRIPTOR)
 
@@ -246,8 +248,14 @@ def _head(title: str, kernels: Sequence[Tuned], remarks: Iterable[str] = ()) -> 
 
 
 def _needs(kernels: Sequence[Tuned]) -> str:
-    needed = ["PyTorch", *dict.fromkeys(_NEEDED[t.record.backend] for t in kernels)]
+    needed = ["PyTorch", *dict.fromkeys(map(_needed_by, kernels))]
     return ", ".join(needed[:-1]) + f" and {needed[-1]}"
+
+
+def _needed_by(tuned: Tuned) -> str:
+    record = tuned.record
+    of_volta = record.backend == "cuda" and record.target.capability < _TURING
+    return _NEEDED_BY_VOLTA if of_volta else _NEEDED[record.backend]
 
 
 def _where(kernels: Sequence[Tuned]) -> str:

@@ -7,13 +7,12 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import overload
 
 import numpy as np
 
 from autosched import backends, strategies
-from autosched.backends import spaces
+from autosched.backends import Backend, spaces
 from autosched.machine import devices
 from autosched.machine.timing import Policy
 from autosched.measuring.compiling import compile_all
@@ -22,7 +21,7 @@ from autosched.replaying.prediction_file import PredictionFile
 from autosched.replaying.predictions import Prediction, Predictions
 from autosched.strategies.strategy import Family, family_of
 from autosched.tracing import Traced
-from autosched.tuning.learning import MOST_HELD_OUT, Errors, basis_text, lessons
+from autosched.tuning.learning import MOST_HELD_OUT, Errors, Lessons, basis_text, lessons
 from autosched.tuning.tuner import of_all_workloads
 from cost_models.corrected_estimate import CorrectedEstimate
 from search_spaces import InputError, Schedule, SearchSpace, Target, Workload
@@ -105,7 +104,7 @@ def predict(
     in the logs of `history`, and in those that come with autosched. It ranks what an evolutionary search comes upon.
     The best are compiled for the target, so that registers, spills and shared memory are the compiler's figures; what
     does not compile, or spills badly, falls behind. `policy` is how what is learnt from was timed. `backend` names what
-    makes the kernels; by default any that can compile for the target here.
+    makes the kernels; by default those of which kernels were measured, or any where none of them serves the target.
 
     The result is kept in `<log>.predictions`, never in the log: `replay(op, target, predicted=True)` on a machine that
     has the device builds the first that is right there. Of a traced function, all kernels are predicted.
@@ -135,29 +134,36 @@ def predict(
     check_integer("count", count, 1)
     check_integer("seed", seed, 0)
     kept = written_log_path(log)
-    logs = (kept, *map(log_path, history), *shipped_logs())
     device = devices.described(target)
-    space = spaces.build(op, device, backends.usable(device, backend))
-    found = ranked(space, logs, policy, count, seed)
+    taught = lessons((kept, *map(log_path, history), *shipped_logs()), op, device, policy)
+    space = spaces.build(op, device, makers(taught, device, backend))
+    known = [r for r in TuningLog(kept).records(op, device, policy) if space.holds(r.schedule)]
+    ranked, errors = _ranked(space, taught, known, count, seed)
+    found = Predictions(op, device, policy, ranked, basis_text(taught, errors, space))
     PredictionFile(kept).add(found)
     return found
 
 
-def ranked(space: SearchSpace, logs: Sequence[Path], policy: Policy, count: int, seed: int) -> Predictions:
-    """What `predict` gives for one workload, learnt from these logs; what the first of them measured is left out."""
-    op, target = space.workload, space.target
-    taught = lessons(logs, op, target, policy)
+def makers(taught: Lessons, target: Target, backend: str | None) -> Sequence[Backend]:
+    """What makes the kernels: of what can be used, that of which kernels were measured, where there is such."""
+    usable = backends.usable(target, backend)
+    return [maker for maker in usable if maker.name in taught.backends] or usable
+
+
+def _ranked(
+    space: SearchSpace, taught: Lessons, known: Sequence[TuningRecord], count: int, seed: int
+) -> tuple[tuple[Prediction, ...], Errors]:
+    """The most promising schedules that are not among the known, compiled, and how wrong such predictions were."""
     model = CorrectedEstimate(seed, spaces.build)
-    known = [r for r in TuningLog(logs[0]).records(op, target, policy) if space.holds(r.schedule)]
     schedules = proposed(space, model, taught.records, known, seed)
     if not schedules:
-        raise InputError(f"every schedule of {op.label} on {target.label} is measured in {logs[0]}: replay the best")
+        op, device = space.workload.label, space.target.label
+        raise InputError(f"every schedule of {op} on {device} is in the log, measured: autosched.replay has the best")
     errors = Errors.of(model.held_out(space, taught.records, taught.resemble, MOST_HELD_OUT))
     predicted = model.latencies_s(space, schedules)
     fast_first = [(schedules[n], float(predicted[n])) for n in np.argsort(predicted, kind="stable")]
-    compiled = _compiled(_varied(fast_first), target, errors, count)
-    best = sorted(compiled, key=lambda p: (bool(p.drawback), p.predicted_s))[:count]
-    return Predictions(op, target, policy, tuple(best), basis_text(taught, errors, space))
+    compiled = _compiled(_varied(fast_first), space.target, errors, count)
+    return tuple(sorted(compiled, key=lambda p: (bool(p.drawback), p.predicted_s))[:count]), errors
 
 
 def proposed(

@@ -19,8 +19,16 @@ def means(asked: str, device: str, family: str) -> bool:
 
     "V-100 32GB" and "v100" are a "Tesla V100-SXM2-32GB"; "t4" is no "NVIDIA T400".
     """
-    called = _runs(_words(device))
-    return any(family in parts and _all_said(parts, called) for parts in _readings(_words(asked)))
+    called, words = _runs(_words(device)), _words(asked)
+    # Of so many words from the front: whether the family is among them, in every way to take them apart into what the
+    # device is called; none where there is no such way.
+    named: list[set[bool]] = [{False}, *(set() for _ in words)]
+    for begin, before in enumerate(named):
+        for end in range(begin + 1, len(named) if before else 0):
+            part = "".join(words[begin:end])
+            if _is_said(part, called):
+                named[end] |= {part == family or seen for seen in before}
+    return True in named[-1]
 
 
 def _words(text: str) -> list[str]:
@@ -32,13 +40,6 @@ def _runs(words: list[str]) -> set[str]:
     return {"".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, len(words) + 1)}
 
 
-def _readings(words: list[str]) -> list[list[str]]:
-    """Every way to take words apart into runs: 80, GB is 80 and GB, or 80GB."""
-    if not words:
-        return [[]]
-    return [["".join(words[:end]), *rest] for end in range(1, len(words) + 1) for rest in _readings(words[end:])]
-
-
-def _all_said(parts: list[str], called: set[str]) -> bool:
-    """Whether a device is called each of these; "SXM" is said of any of its versions."""
-    return all(part in called or (part == "sxm" and any(c.startswith(part) for c in called)) for part in parts)
+def _is_said(part: str, called: set[str]) -> bool:
+    """Whether a device is called that; "SXM" is said of any of its versions."""
+    return part in called or (part == "sxm" and any(c.startswith(part) for c in called))

@@ -20,7 +20,7 @@ from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.schedules.knobs import Values
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.space import Sketch
-from search_spaces.sketches.chains.chain_bodies import at_once, by_walk, finished
+from search_spaces.sketches.chains.chain_bodies import finished, fold_at_once, fold_by_walk
 from search_spaces.sketches.chains.chain_knobs import chain_knobs, chain_seeds
 from search_spaces.sketches.chains.chain_program import ChainProgram
 from search_spaces.sketches.chains.chain_rules import DECIDED_FIRST, chain_rules
@@ -62,9 +62,9 @@ def _lower(chain: Chain, target: Target, values: Values) -> TileProgram:
     program = ChainProgram(tile, names)
     grid, name = tile.grid(target.num_sms), chain.workload.name
     if tile.splits == 1:
-        statements = at_once(program) if tile.at_once else [*by_walk(program), *finished(program)]
+        statements = fold_at_once(program) if tile.at_once else [*fold_by_walk(program), *finished(program)]
         kernel = Kernel(name, grid, tuple(statements), tile.launch())
         return TileProgram(name, buffers(chain.workload), (kernel,))
-    first = Kernel(f"{name}_parts", grid, (*by_walk(program), *store_parts(program)), tile.launch())
+    first = Kernel(f"{name}_parts", grid, (*fold_by_walk(program), *store_parts(program)), tile.launch())
     parts = workspaces(chain, tile.splits)
     return TileProgram(name, buffers(chain.workload, *parts), (first, joining(chain, values)))

@@ -60,9 +60,7 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
             knobs,
             lambda values: rounding_in_pairs(_lower(structure, target, values, aligned), target),
             ("rows", "warps", *([ALIGNED.name] if aligned else [])),
-            rules=(Rule(("rows", ALIGNED.name), lambda v: _why_too_long(structure, target, v, aligned)),)
-            if aligned
-            else (),
+            rules=(Rule(("rows", ALIGNED.name), too_long),) if aligned else (),
             seeds=seeds,
             added=ADDED if aligned else (),
         ),

@@ -171,9 +171,7 @@ def _offered_seeds(
         m, n = (tile.columns, tile.rows) if swapped else (tile.rows, tile.columns)
         whole = plain or (tile.blocks > 1 and tile.rows <= tile.columns)
         own = tile.values(swapped) | {"subtiles": 1 if whole else 2}
-        columns = "a_load" if swapped else "b_load"
-        element_bytes = dtype(form.dtype).bytes
-        own |= {x: _along_k(knobs[x]) for x in ("a_load", "b_load") if x == columns or element_bytes == 1}
+        own |= {x: _along_k(knobs[x]) for x in ("a_load", "b_load")}
         values = start(m, n, _SWIZZLED_BYTES, grid="persistent", **own)
         walked = tiles_in(form, values) > target.num_sms // tile.blocks
         yield values if walked else Values({**values, "grid": "tiles"})

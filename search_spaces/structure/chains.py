@@ -118,12 +118,15 @@ def _alike(chain: Chain) -> dict[str, str]:
     """Carried axes by which columns are read that inner products read as well, and what these sum over there.
 
     Under one name they are one tile, which both multiply: of the gradient of an attention, q in dk = sᵀ q and s = q kᵀ.
+    What has both axes keeps two names, as x w beside (x a) aᵀ.
     """
     summed = [(x, p) for p in chain.inner for x in p.summed]
     found: dict[str, str] = {}
     for product in chain.carried.values():
         for axis, (over, inner) in itertools.product(product.carried, summed):
-            if axis != over and over.extent == axis.extent and _at(product.b, axis, over) == inner.b:
+            same = axis != over and over.extent == axis.extent and _at(product.b, axis, over) == inner.b
+            one = {axis.name, over.name, *(x for x, named in found.items() if named == over.name)}
+            if same and not any(len(one & {x.name for x in s.loops}) > 1 for s in chain.workload.stages):
                 found.setdefault(axis.name, over.name)
     return found
 

@@ -35,9 +35,9 @@ def _applied(operator: str, parts: list[Interval]) -> Interval | None:
         case "neg":
             return (-parts[0][1], -parts[0][0])
         case "add":
-            return (parts[0][0] + parts[1][0], parts[0][1] + parts[1][1])
+            return _around([a + b for a, b in ends])
         case "sub":
-            return (parts[0][0] - parts[1][1], parts[0][1] - parts[1][0])
+            return _around([a - b for a, b in ends])
         case "mul":
             return _around([a * b for a, b in ends])
         case "div" if not parts[1][0] <= 0 <= parts[1][1]:
@@ -56,5 +56,6 @@ def _grown(function: Callable[[float], float], part: Interval) -> Interval | Non
         return None
 
 
-def _around(values: list[float]) -> Interval:
-    return (min(values), max(values))
+def _around(values: list[float]) -> Interval | None:
+    # A minimum of numbers and NaN may be either.
+    return None if any(map(math.isnan, values)) else (min(values), max(values))

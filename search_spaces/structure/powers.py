@@ -32,8 +32,11 @@ from search_spaces.workloads.expressions.walking import accesses, gathers, rewri
 from search_spaces.workloads.stages import Stage
 
 _LOG2_E = math.log2(math.e)
-# Constants up to here are no masks.
-_MODERATE = 1e30
+# Larger constants are masks. A row of which these leave nothing has such a number as its maximum; times log2(e) that is
+# rounded, and so is what is relative to it: of so much by 2**-11, of a billion by 64.
+_MODERATE = 1e4
+# Of larger ones products may overflow.
+_LARGEST_FACTOR = 1e30
 _NEVER, _ZERO = Literal(-math.inf), Literal(0.0)
 
 
@@ -157,10 +160,10 @@ def _relative(e: Expression, maxima: Mapping[str, _Maximum]) -> tuple[str, Expre
 def _unscaled(e: Expression) -> tuple[Expression, float]:
     """The value without a positive factor, and that factor."""
     match e:
-        case Apply("mul", (a, Literal(by))) | Apply("mul", (Literal(by), a)) if 0 < by < _MODERATE:
+        case Apply("mul", (a, Literal(by))) | Apply("mul", (Literal(by), a)) if 0 < by < _LARGEST_FACTOR:
             inner, factor = _unscaled(a)
             return inner, factor * by
-        case Apply("div", (a, Literal(by))) if 0 < by < _MODERATE:
+        case Apply("div", (a, Literal(by))) if 0 < by < _LARGEST_FACTOR:
             inner, factor = _unscaled(a)
             return inner, factor / by
         case Apply("where", (condition, a, Literal(value))) if value == -math.inf:

@@ -1,4 +1,4 @@
 """CUDA C++ with inline PTX: tile programs printed by statement, and compiled by NVRTC without nvcc or headers.
 
-Imports `gpu` and `formulas`; knows nothing of Triton.
+Imports `gpu`, `formulas` and `printing`; knows nothing of Triton.
 """

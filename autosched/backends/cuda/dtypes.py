@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from autosched.backends.cuda.language.types import why_not_converted
+from autosched.backends.gpu.element_types import converted
 from search_spaces import Target, Workload
-from search_spaces.workloads.expressions.expression import Apply
-from search_spaces.workloads.expressions.operators import ROUNDINGS
-from search_spaces.workloads.expressions.walking import walk
 
 # The first compute capability whose tensor cores multiply elements of a type (PTX ISA, mma); what they do not multiply
 # takes a sixteenth of their rate, and is refused rather than offered as if the device had it.
@@ -25,13 +23,7 @@ def why_unsupported(workload: Workload, target: Target) -> str | None:
                 f"products of {name} need compute capability {least} or later, and {target.name} has "
                 f"{target.capability}; expected {_INSTEAD[name]}"
             )
-    return next((why for name in sorted(_converted(workload)) if (why := _why_not(name, target))), None)
-
-
-def _converted(workload: Workload) -> set[str]:
-    names = {t.dtype for t in (*workload.inputs, *workload.outputs)}
-    applied = (e for s in workload.stages for e in walk(s.expression) if isinstance(e, Apply))
-    return names | {ROUNDINGS[e.operator] for e in applied if e.operator in ROUNDINGS}
+    return next((why for name in sorted(converted(workload)) if (why := _why_not(name, target))), None)
 
 
 def _why_not(name: str, target: Target) -> str | None:

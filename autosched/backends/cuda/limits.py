@@ -26,9 +26,12 @@ class CudaLimits:
         return next(filter(None, (_why_unfit(program, kernel, target) for kernel in program.kernels)), None)
 
     def needs(self, program: TileProgram, kernel: Kernel, target: Target) -> Resources | None:
-        if kernel.launch.producer_warps:
+        if not kernel.launch.producer_warps:
+            return resources(program, kernel, target)
+        try:
             return BlockPlan.of(program, kernel).needs(program)
-        return resources(program, kernel, target)
+        except CompileError:
+            return None
 
 
 def _why_unfit(program: TileProgram, kernel: Kernel, target: Target) -> str | None:

@@ -6,23 +6,22 @@ The text is a pure function of the kernel and the target's compute capability. H
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from autosched.backends.backend import CompileError
-from autosched.backends.cuda.language import operators
 from autosched.backends.cuda.language.grid import print_grid, stream_iterations
 from autosched.backends.cuda.language.index import Indexing
 from autosched.backends.cuda.language.loops import first_and_end
-from autosched.backends.cuda.language.operators import converted
 from autosched.backends.cuda.language.scope import RESERVED, call, cpp_identifiers, open_braces
-from autosched.backends.cuda.language.types import constant, element_bytes, held_dtype, memory_type
-from autosched.backends.cuda.memory.ahead import LoadsAhead
+from autosched.backends.cuda.language.types import element_bytes, memory_type
+from autosched.backends.cuda.memory.ahead import ASYNC_FROM, LoadsAhead
 from autosched.backends.cuda.memory.assignment import assigned
 from autosched.backends.cuda.memory.moves import MemoryPrinter
 from autosched.backends.cuda.memory.places import Places
+from autosched.backends.cuda.registers.arithmetic import Arithmetic
 from autosched.backends.cuda.registers.exchange import Exchange
 from autosched.backends.cuda.registers.layouts import Layout, registers
 from autosched.backends.cuda.registers.positions import Positions
@@ -30,7 +29,7 @@ from autosched.backends.cuda.registers.rearrange import Rearranging
 from autosched.backends.cuda.registers.reduce import Folds
 from autosched.backends.cuda.registers.scan import Scans
 from autosched.backends.cuda.registers.shared import SharedMemory
-from autosched.backends.cuda.registers.tiles import Tiles
+from autosched.backends.cuda.registers.tiles import Tiles, local_tiles
 from autosched.backends.gpu.kernel import CudaKernel
 from autosched.backends.printing.scope import Block, Scope, valid_identifier
 from search_spaces.devices.warps import WARP
@@ -53,23 +52,15 @@ from search_spaces.programs.statements import (
     Statement,
     Store,
     View,
-    children,
-    fold_identity,
-    produced,
-    read,
     statements,
 )
 from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram, loop_extents
-from search_spaces.programs.tiles import Slice, Tile
-from search_spaces.workloads.dtypes import is_integer
 
 _REGISTERS = 64 * 1024
 # What a thread has on its way from memory at once, where a loop brings less each time; a few hundred threads of a
 # multiprocessor then cover the product of its bandwidth and its latency.
 _IN_FLIGHT_BYTES = 128
 _MOST_UNROLLED = 8
-# The first compute capability that copies to shared memory asynchronously.
-_COPIES_AHEAD = 80
 
 
 def function_name(kernel: Kernel) -> str:
@@ -143,13 +134,14 @@ class KernelPrinter:
         self.parameters = {b.name: self.identifiers.of(("buffer", b.name), f"{b.name}_ptr") for b in self.buffers}
         self.indexing = Indexing(loop_extents(kernel), self.identifiers)
         layouts = assigned(program, kernel, self.indexing, self.products.anchored)
-        self.tiles = Tiles(layouts, _local(kernel.body), self.identifiers, self.block)
+        self.tiles = Tiles(layouts, local_tiles(kernel.body), self.identifiers, self.block)
         self.positions = Positions(self.indexing, self.tiles, self.identifiers, self.block, self.warps)
         self.places = Places(self.positions)
         self.shared = SharedMemory(self.block)
         self.exchange = Exchange(self.tiles, self.positions, self.shared)
         self.folds = Folds(self.tiles, self.positions, self.shared, self.warps)
         self._scans = Scans(self.tiles, self.positions, self.shared, self.warps)
+        self._arithmetic = Arithmetic(self.tiles, self.positions, self.exchange, self.folds)
         self._rearranging = Rearranging(self.tiles, self.positions, self.exchange)
         self._memory = MemoryPrinter(
             program,
@@ -171,7 +163,7 @@ class KernelPrinter:
             arguments=tuple(b.name for b in self.buffers),
             programs=self.kernel.grid.programs,
             num_warps=self.warps,
-            num_ctas=self.kernel.launch.num_ctas,
+            num_ctas=1,  # What the blocks of a cluster could share, each of these brings itself.
             shared_bytes=self.shared.bytes,
             scratch_bytes=0,
             hidden_parameters=0,
@@ -206,8 +198,15 @@ class KernelPrinter:
         return [*self.folds.functions(), *self._scans.functions, *self.products.functions]
 
     def body(self, body: Sequence[Statement]) -> None:
-        for statement in body:
-            self.print(statement)
+        for together, run in itertools.groupby(body, self._arithmetic.loop_of):
+            if together is None:
+                for statement in run:
+                    self.print(statement)
+            else:
+                maps = [s for s in run if isinstance(s, Map)]
+                self._arithmetic.maps(maps)
+                for statement in maps:
+                    self.products.printed(statement, self)
 
     def print(self, statement: Statement) -> None:
         """Print a statement with what is nested in it."""
@@ -218,17 +217,17 @@ class KernelPrinter:
             case Gather():
                 self._memory.gather(statement)
             case Position():
-                self._position(statement)
+                self._arithmetic.position(statement)
             case View():
                 self._rearranging.view(statement)
             case Fill():
-                self._fill(statement)
+                self._arithmetic.fill(statement)
             case Dot():
                 self.products.dot(statement, self)
             case Map():
-                self._map(statement)
+                self._arithmetic.maps([statement])
             case Reduce():
-                self._reduce(statement)
+                self._arithmetic.reduce(statement)
             case Regroup():
                 self._rearranging.regroup(statement)
             case Scan():
@@ -251,63 +250,6 @@ class KernelPrinter:
                 self._if(statement)
         self.products.printed(statement, self)
 
-    def _position(self, s: Position) -> None:
-        dst = self.tiles.declare(s.dst)
-        axis = s.dst.axes[-1] if s.piece.extent is not None else ""
-        value = self.positions.position(axis, s.piece, dst.layout)
-        at = self.tiles.at(s.dst.axes, dst.layout)
-        kind = {"float32": "float", "int64": "int64", "int32": "int", "float64": "double"}[held_dtype(s.dst.dtype)]
-        self.tiles.each(dst.layout, s.dst.axes, [f"{dst.element(at)} = {kind}({value});"])
-
-    def _fill(self, s: Fill) -> None:
-        dst = self.tiles.declare(s.dst)
-        at = self.tiles.at(s.dst.axes, dst.layout)
-        self.tiles.each(dst.layout, s.dst.axes, [f"{dst.element(at)} = {constant(s.value, s.dst.dtype)};"])
-
-    def _map(self, s: Map) -> None:
-        layout = self.tiles.layout(s.dst.name)
-        at = self.tiles.at(s.dst.axes, layout)
-        arguments: list[tuple[str, str] | float | int] = []
-        for argument in s.arguments:
-            if isinstance(argument, str):
-                held = self.exchange.as_in(self.tiles[argument], layout)
-                arguments.append((held.element(at), held.tile.dtype))
-            else:
-                arguments.append(argument)
-        dst = self.tiles.declare(s.dst)
-        self.tiles.each(layout, s.dst.axes, [f"{dst.element(at)} = {operators.mapped(s, arguments)};"])
-
-    def _reduce(self, s: Reduce) -> None:
-        source = self.tiles[s.src]
-        rest = tuple(a for a in source.tile.axes if a != s.axis)
-        if s.dst.axes != rest:
-            raise CompileError(f"{s.operator} of {s.src} over {s.axis} has axes {list(rest)}, not {list(s.dst.axes)}")
-        at = self.tiles.at(source.tile.axes, source.layout)
-        value = converted(source.element(at), source.tile.dtype, s.dst.dtype)
-        if s.bound is not None:
-            piece = Slice(s.bound.start, source.tile.extent(s.axis), skew=s.bound.skew)
-            tests = self._tests(s.axis, piece, s.bound.size, source.layout)
-            if tests:
-                left_out = constant(fold_identity(s.operator, is_integer(s.dst.dtype)), s.dst.dtype)
-                value = f"{tests} ? {value} : {left_out}"
-        if value != source.element(at):
-            tile = Tile(s.src, source.tile.axes, source.tile.shape, s.dst.dtype)
-            folded = self.tiles.temporary(tile, f"{source.name}_folded", source.layout)
-            self.tiles.each(source.layout, tile.axes, [f"{folded.element(at)} = {value};"])
-            source = folded
-        dst = self.tiles.declare(s.dst)
-        own = {x: source.layout[x] for x in rest}
-        made = dst if dst.layout == own else self.tiles.temporary(s.dst, f"{dst.name}_made", own)
-        self.folds.fold(s.operator, source, s.axis, made)
-        if made is not dst:
-            self.exchange.move(made, dst)
-
-    def _tests(self, axis: str, piece: Slice, size: int, layout: Layout) -> str:
-        at = self.positions.position(axis, piece, layout)
-        tests = [f"{at} >= 0"] if self.indexing.precedes(piece) else []
-        tests += [f"{at} < {size}"] if self.indexing.exceeds(piece, size) else []
-        return " && ".join(tests)
-
     def _for(self, s: For) -> None:
         if self.products.loop(s, self):
             return
@@ -316,8 +258,8 @@ class KernelPrinter:
             return
         first, end = self.iterations(s)
         variable = self.indexing.variable(s.variable)
-        ahead = LoadsAhead(s, self._memory, self.shared) if self.capability >= _COPIES_AHEAD else None
-        if ahead is not None and ahead.loads:
+        ahead = self.loads_ahead(s)
+        if ahead is not None:
             self._for_with_loads_ahead(s, ahead)
             return
         header = f"#pragma unroll {self._unrolled(s)}\nfor (int {variable} = {first}; {variable} < {end}; ++{variable})"
@@ -325,6 +267,11 @@ class KernelPrinter:
         with self.shared.repeated():
             self.body(s.body)
         self.block.close()
+
+    def loads_ahead(self, s: For) -> LoadsAhead | None:
+        """The loads of a loop that threads bring ahead for themselves; None where there are none."""
+        ahead = LoadsAhead(s, self._memory, self.shared) if self.capability >= ASYNC_FROM else None
+        return ahead if ahead is not None and ahead.loads else None
 
     def _for_with_loads_ahead(self, s: For, ahead: LoadsAhead) -> None:
         first, end = self.iterations(s)
@@ -377,20 +324,3 @@ def _taken(program: TileProgram, kernel: Kernel) -> tuple[Buffer, ...]:
 
 def _written(kernel: Kernel) -> frozenset[str]:
     return frozenset(s.buffer for s in statements(kernel.body) if isinstance(s, Store))
-
-
-def _local(body: tuple[Statement, ...]) -> set[str]:
-    """The tiles that the statements of one body alone mention."""
-    mentioned: dict[str, set[int]] = defaultdict(set)
-    for number, part in enumerate(_bodies(body)):
-        for s in part:
-            for name in (*(t.name for t in produced(s)), *read(s)):
-                mentioned[name].add(number)
-    return {name for name, numbers in mentioned.items() if len(numbers) == 1}
-
-
-def _bodies(body: tuple[Statement, ...]) -> Iterator[tuple[Statement, ...]]:
-    yield body
-    for s in body:
-        for inner in children(s):
-            yield from _bodies(inner)

@@ -1,5 +1,6 @@
 """What a printed kernel needs of a GPU, known before it is printed: shared memory as the printer takes it for kernels
-with dots, and about how many registers. A search asks this of many more schedules than it prints.
+with dots, but about so much for loops of which nothing is staged; and about how many registers. A search asks this of
+many more schedules than it prints.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from autosched.backends.cuda.dots.wmma import chunk_bytes
 from autosched.backends.cuda.language.index import Indexing
 from autosched.backends.cuda.language.scope import cpp_identifiers
 from autosched.backends.cuda.language.types import element_bytes, held_dtype
+from autosched.backends.cuda.memory.ahead import ASYNC_FROM, MOST_AHEAD
 from autosched.backends.cuda.memory.assignment import assigned, moving_layout
 from autosched.backends.cuda.memory.places import along_slices
 from autosched.backends.cuda.registers.exchange import Scratch, exchanged_along
@@ -47,6 +49,8 @@ from search_spaces.schedules.limits import Resources
 # of 128 x 128 that does not spill.
 _OVERHEAD = 40
 _ROW_OVERHEAD = 24
+# Bytes that every thread has at least of a tile that it brings ahead: one copy's.
+_LEAST_AHEAD = 4
 
 
 def resources(program: TileProgram, kernel: Kernel, target: Target) -> Resources:
@@ -153,11 +157,26 @@ class _Needs:
         loads = [x for x in s.body if isinstance(x, Load) and x.dst.name in self.operands.staged]
         depth = min(max(1, s.pipeline_stages), s.extent)
         self._shared.forget()
+        if not loads and not self._ahead(s):
+            self._body(s.body)
+            self._shared.forget()
+            return
         with self._shared.taken():
+            self._shared.place(self._ahead(s))
             for x in loads:
                 self._shared.place(slots(depth, self._is_asynchronous(x)) * self.operands.stages[x.dst.name].bytes)
             self._body(s.body, ring=True)
-        self._shared.forget()
+
+    def _ahead(self, s: For) -> int:
+        """What threads bring ahead for themselves, of what is not staged: about what `LoadsAhead` takes."""
+        depth, size = min(s.pipeline_stages - 1, s.extent - 1), 0
+        if self.capability < ASYNC_FROM or depth <= 0:
+            return 0
+        for x in s.body:
+            brought = isinstance(x, Load) and x.dst.name not in self.operands.staged
+            if isinstance(x, Load) and brought and x.dst.bytes >= _LEAST_AHEAD * self._warps * WARP:
+                size += x.dst.bytes if depth * (size + x.dst.bytes) <= MOST_AHEAD else 0
+        return depth * size
 
     def _is_asynchronous(self, load: Load) -> bool:
         stage = self.operands.stages[load.dst.name]

@@ -10,11 +10,12 @@ from autosched.backends.cuda.hopper.printer import HopperPrinter
 from autosched.backends.cuda.language import operators, types
 from autosched.backends.cuda.memory import functions
 from autosched.backends.cuda.printer import KernelPrinter, Products, function_name
+from autosched.backends.cuda.resources import has_dots
 from autosched.backends.gpu.kernel import CudaKernel
 from autosched.backends.printing.exponentials import with_cheaper_exponentials
 from search_spaces import Target, TileProgram
 from search_spaces.devices.target import HOPPER
-from search_spaces.programs.statements import Dot, Map, Reduce, Scan, Store, produced, statements
+from search_spaces.programs.statements import Map, Reduce, Scan, Store, produced, statements
 from search_spaces.programs.text import to_text
 from search_spaces.programs.tile_program import Kernel
 from search_spaces.workloads.dtypes import DTYPES
@@ -30,6 +31,7 @@ def print_module(program: TileProgram, comment: str, target: Target) -> str:
     names = [function_name(kernel) for kernel in program.kernels]
     if len(set(names)) < len(names):
         raise CompileError(f"kernels of {program.name} are called {names}; expected different names")
+    program = _as_printed(program)
     printers = _printed(program, target)
     kernels = [text for _, text in printers]
     own = list(dict.fromkeys(text for printer, _ in printers for text in printer.functions()))
@@ -39,11 +41,14 @@ def print_module(program: TileProgram, comment: str, target: Target) -> str:
 
 def launched(program: TileProgram, target: Target) -> tuple[CudaKernel, ...]:
     """How each kernel of the printed program is launched: its function's name, parameters, warps and shared memory."""
-    return tuple(printer.launched for printer, _ in _printed(program, target))
+    return tuple(printer.launched for printer, _ in _printed(_as_printed(program), target))
+
+
+def _as_printed(program: TileProgram) -> TileProgram:
+    return replace(program, kernels=tuple(map(with_cheaper_exponentials, program.kernels)))
 
 
 def _printed(program: TileProgram, target: Target) -> list[tuple[KernelPrinter | HopperPrinter, str]]:
-    program = replace(program, kernels=tuple(map(with_cheaper_exponentials, program.kernels)))
     printers = [_printer(program, kernel, target) for kernel in program.kernels]
     return [(printer, printer.text()) for printer in printers]
 
@@ -59,13 +64,11 @@ def _printer(program: TileProgram, kernel: Kernel, target: Target) -> KernelPrin
 
 def _products(program: TileProgram, kernel: Kernel, target: Target) -> Products | None:
     """How the dots of a kernel are computed; None where it has none."""
-    has_dots = any(isinstance(s, Dot) for s in statements(kernel.body))
-    return Dots(program, kernel, target.capability) if has_dots else None
+    return Dots(program, kernel, target.capability) if has_dots(kernel) else None
 
 
 def _functions(program: TileProgram, text: str, capability: int) -> list[str]:
     """The device functions of operators, element types and memory that a program uses."""
-    program = replace(program, kernels=tuple(map(with_cheaper_exponentials, program.kernels)))
     body = [s for k in program.kernels for s in statements(k.body)]
     maps = [*body, *(s for scan in body if isinstance(scan, Scan) for s in scan.combine.body)]
     used = {s.operator for s in maps if isinstance(s, Map)} | {s.operator for s in body if isinstance(s, Reduce)}

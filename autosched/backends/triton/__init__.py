@@ -1,4 +1,4 @@
 """The Triton backend: tile programs as Triton or Gluon, compiled without a GPU, launched by `backends.gpu`.
 
-Imports `backends.formulas`, `backends.gpu` and what is common to backends.
+Imports `gpu`, `formulas` and `printing`; knows nothing of CUDA C++.
 """

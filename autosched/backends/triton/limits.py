@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
+from autosched.backends.gpu.element_types import converted
 from autosched.backends.triton.product_loops import why_spilling
 from autosched.backends.triton.resources import resources, why_too_large
 from autosched.backends.triton.walk_resources import is_specialized_walk
@@ -13,9 +12,6 @@ from search_spaces.programs.statements import Dot, statements
 from search_spaces.programs.tile_program import Kernel
 from search_spaces.schedules.limits import USUAL, Offers, Resources
 from search_spaces.workloads.dtypes import FLOAT8, is_promoted
-from search_spaces.workloads.expressions.expression import Apply
-from search_spaces.workloads.expressions.operators import ROUNDINGS
-from search_spaces.workloads.expressions.walking import walk
 
 # Conversions and dots of 8-bit floats (PTX ISA, cvt and mma: sm_89 and later), and int8 dots that Triton has.
 _FLOAT8_FROM = 89
@@ -33,8 +29,7 @@ class TritonLimits:
         return USUAL
 
     def why_unsupported(self, workload: Workload, target: Target) -> str | None:
-        names = {t.dtype for t in (*workload.inputs, *workload.outputs)}
-        names |= {ROUNDINGS[e.operator] for e in _applied(workload) if e.operator in ROUNDINGS}
+        names = converted(workload)
         float8 = next((n for n in FLOAT8 if n in names), None)
         if float8 and target.capability < _FLOAT8_FROM:
             return _needs(float8, _FLOAT8_FROM, target)
@@ -70,10 +65,6 @@ def _why_unsaid(kernel: Kernel) -> str | None:
     if any(s.dst.dtype == "int32" and s.dst.shape[1] > USUAL.integer_columns for s in dots):
         return f"Triton has integer dots of {USUAL.integer_columns} columns at most"
     return None
-
-
-def _applied(workload: Workload) -> Iterator[Apply]:
-    return (e for s in workload.stages for e in walk(s.expression) if isinstance(e, Apply))
 
 
 def _needs(name: str, capability: int, target: Target) -> str:

@@ -1,4 +1,4 @@
-"""From a PyTorch function to a graph of ATen operators.
+"""From a PyTorch function to a graph of ATen operators; of a gradient one that computes points of products again.
 
-Knows nothing of what the operators mean.
+Knows nothing of values and kernels.
 """

@@ -38,11 +38,19 @@ def itself(node: fx.Node) -> fx.Node:
 
 
 def _keeps_order(node: fx.Node) -> bool:
+    if node.target is _aten._to_copy.default:
+        # What becomes an integer is another number.
+        return dtype_of(node).is_floating_point == dtype_of(node.all_input_nodes[0]).is_floating_point
     if node.target is not _aten.permute.default:
         return node.target in SAME
     given, order = arguments_of(node)
     long = [d for d in order if shape_of(given)[d] != 1]
     return long == sorted(long)
+
+
+def is_difference(node: fx.Node) -> bool:
+    """Whether this is its first argument less its second; others have a factor by name."""
+    return node.target is _aten.sub.Tensor and not node.kwargs
 
 
 def is_product(node: fx.Node) -> bool:

@@ -27,6 +27,7 @@ from autosched.tracing.capture.graph_nodes import (
     call,
     dtype_of,
     elements_of,
+    is_difference,
     is_product,
     itself,
     shape_of,
@@ -42,12 +43,14 @@ def fold_products(graph: fx.Graph) -> None:
     for number, node in enumerate(nodes):
         if not _sums_rows(node):
             continue
-        products = [n for n in nodes[:number] if is_product(n)]
+        before = nodes[:number]
+        products = [n for n in before if is_product(n)]
         factors = arguments_of(arguments_of(node)[0])
         for made, other in (factors, factors[::-1]):
             known = _of_the_same(itself(made), itself(other), products)
             if known:
-                _replace(graph, node, *known)
+                product, g = known
+                _replace(graph, node, _returned(product, before), g)
                 break
     graph.eliminate_dead_code()
 
@@ -66,7 +69,6 @@ def _of_the_same(made: fx.Node, p: fx.Node, products: Iterable[fx.Node]) -> tupl
 
 def _replace(graph: fx.Graph, node: fx.Node, product: fx.Node, g: fx.Node) -> None:
     dtype, shape = dtype_of(node), shape_of(node)
-    product = _returned(graph, product)
     with graph.inserting_before(node):
         alike = call(graph, _aten.view.default, (product, [*shape_of(g)]))
         wide = [call(graph, _aten._to_copy.default, (x,), {"dtype": dtype}) for x in (alike, g)]
@@ -84,11 +86,13 @@ def _take_out_factor(graph: fx.Graph, multiplied: fx.Node, delta: fx.Node) -> No
     """Of differences p * dp - p * delta, with the second product given, make p * (dp - delta)."""
     if multiplied.target is not _aten.mul.Tensor:
         return
-    (p,) = (a for a in arguments_of(multiplied) if a is not delta)
-    for difference in [u for u in multiplied.users if u.target is _aten.sub.Tensor and u.args[1] is multiplied]:
+    p = next((a for a in arguments_of(multiplied) if a is not delta), None)
+    if not isinstance(p, fx.Node):
+        return
+    for difference in [u for u in multiplied.users if is_difference(u) and u.args[1] is multiplied]:
         slope = arguments_of(difference)[0]
         others = [a for a in slope.args if a is not p] if getattr(slope, "target", None) is _aten.mul.Tensor else []
-        if len(others) == 1:
+        if len(others) == 1 and isinstance(others[0], fx.Node):
             with graph.inserting_before(difference):
                 about = call(graph, _aten.sub.Tensor, (others[0], delta))
                 made = call(graph, _aten.mul.Tensor, (p, about))
@@ -97,10 +101,10 @@ def _take_out_factor(graph: fx.Graph, multiplied: fx.Node, delta: fx.Node) -> No
             difference.replace_all_uses_with(made)
 
 
-def _returned(graph: fx.Graph, product: fx.Node) -> fx.Node:
-    """The result of the graph that is this product, or else the product."""
-    (output,) = (n for n in graph.nodes if n.op == "output")
-    alike = (n for n in output.all_input_nodes if itself(n) is product and dtype_of(n) == dtype_of(product))
+def _returned(product: fx.Node, before: Iterable[fx.Node]) -> fx.Node:
+    """The result of the graph that is this product and computed `before`, or else the product."""
+    results = (n for n in before if any(user.op == "output" for user in n.users) and elements_of(n))
+    alike = (n for n in results if itself(n) is product and dtype_of(n) == dtype_of(product))
     return next((n for n in alike if n.meta["val"].is_contiguous()), product)
 
 
@@ -168,7 +172,8 @@ def _fold_repeat(graph: fx.Graph, product: fx.Node, total: fx.Node, swapped: boo
     """Sum up within the product, where the sum is over dimensions that its batch is divided into."""
     summed = shape_of(arguments_of(total)[0])
     *batch, first, second = range(len(summed))
-    over = {d % len(summed) for d in arguments_of(total)[1]}
+    # No dimensions are all of them.
+    over = {d % len(summed) for d in arguments_of(total)[1] or range(len(summed))}
     if not over < {*batch}:
         return
     kept, repeated = [d for d in batch if d not in over], sorted(over)

@@ -3,7 +3,8 @@
     s = q @ kᵀ;  p = softmax(s);  out = p @ v
 
 What the gradient needs of s and p is computed again from q and k, and from one number of each row, the logarithm of
-its sum of exponentials: that is cheaper than storing and reading a value for every row and column.
+its sum of exponentials, or from two (`log_sum_exp`): that is cheaper than storing and reading a value for every row and
+column.
 
     p = exp(s - lse)
 """
@@ -16,7 +17,8 @@ import torch
 from torch import fx
 from torch.utils.checkpoint import CheckpointPolicy
 
-from autosched.tracing.capture.graph_nodes import SAME, arguments_of, call, elements_of, is_product, shape_of
+from autosched.tracing.capture.graph_nodes import SAME, elements_of, is_product, shape_of
+from autosched.tracing.capture.log_sum_exp import about_one_number
 
 _aten = torch.ops.aten
 # Sums of deeper products take longer than moving what they are; rows of more do not stay in registers either.
@@ -42,7 +44,7 @@ def recompute_points(graph: fx.Graph) -> tuple[fx.Node, ...]:
         multiplied = [n for n in forward if n not in points and is_product(n) and points & {*n.all_input_nodes}]
         returned = any(user.op == "output" for p in points for user in p.users)
         if about and multiplied and not returned:
-            logarithms, shares = _logarithms(graph, points, tangents)
+            logarithms, shares = about_one_number(graph, points, tangents)
             kept += logarithms
             given = _given(graph, points | shares, tangents)
             for node in given | _moved([*points, *multiplied], constants) - points:
@@ -58,49 +60,6 @@ def _is_tangent(node: fx.Node) -> bool:
 def _pays(product: fx.Node) -> bool:
     a, b = product.all_input_nodes if len(product.all_input_nodes) == 2 else 2 * product.all_input_nodes
     return shape_of(a)[-1] <= _DEEPEST and elements_of(product) > elements_of(a) + elements_of(b)
-
-
-def _logarithms(
-    graph: fx.Graph, points: Collection[fx.Node], tangents: Collection[fx.Node]
-) -> tuple[list[fx.Node], set[fx.Node]]:
-    """Of exponentials about a number of a row, divided by another, those of the gradient about one number.
-
-    Before:  p = exp(s - top) / total
-    After:   p = exp(s - lse);  lse = top + log(total)
-
-    Returns these numbers, and what is computed of the points with them.
-    """
-    kept: list[fx.Node] = []
-    made: set[fx.Node] = set()
-    for quotient in [n for n in points if n.target is _aten.div.Tensor]:
-        power, total = arguments_of(quotient)
-        difference = arguments_of(power)[0] if getattr(power, "target", None) is _aten.exp.default else None
-        if not isinstance(difference, fx.Node) or difference.target is not _aten.sub.Tensor:
-            continue
-        value, top = arguments_of(difference)
-        if value not in points or any(not isinstance(x, fx.Node) or x in points for x in (top, total)):
-            continue
-        with graph.inserting_before(quotient.next):
-            lse = call(graph, _aten.add.Tensor, (top, call(graph, _aten.log.default, (total,))))
-            away = call(graph, _aten.sub.Tensor, (value, lse))
-            share = call(graph, _aten.exp.default, (away,))
-        kept.append(lse)
-        made |= {away, share} | _used_instead(graph, {quotient: share}, points, tangents)
-    return kept, made
-
-
-def _used_instead(
-    graph: fx.Graph, other: dict[fx.Node, fx.Node], points: Collection[fx.Node], tangents: Collection[fx.Node]
-) -> set[fx.Node]:
-    """Compute the gradient with these instead, and from them what of the points it needs, which is returned."""
-    for node in list(graph.nodes):
-        if node in points and node not in other and other.keys() & {*node.all_input_nodes}:
-            with graph.inserting_before(node.next):
-                other[node] = graph.node_copy(node, lambda n: other.get(n, n))
-        elif node in tangents:
-            for given in node.all_input_nodes:
-                node.replace_input_with(given, other.get(given, given))
-    return {*other.values()}
 
 
 def _moved(nodes: Iterable[fx.Node], constants: Collection[fx.Node]) -> set[fx.Node]:

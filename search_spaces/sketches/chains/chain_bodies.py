@@ -35,7 +35,7 @@ from search_spaces.workloads.expressions.walking import accesses, variables
 from search_spaces.workloads.workload import Axis
 
 
-def by_walk(program: ChainProgram) -> list[Statement]:
+def fold_by_walk(program: ChainProgram) -> list[Statement]:
     """Fold all columns of the program into the running values."""
     before = program.emitter()
     body = [*program.folds.start(program.running)]
@@ -56,7 +56,7 @@ def _boundaries_first(parts: Sequence[WalkPart]) -> tuple[WalkPart, ...]:
     return (*(p for p in parts[::-1] if not p.between), *(p for p in parts if p.between))
 
 
-def at_once(program: ChainProgram) -> list[Statement]:
+def fold_at_once(program: ChainProgram) -> list[Statement]:
     """Fold all columns at once, one fold after the other, and store the outputs."""
     emitter = program.emitter()
     turn = Turn(program, emitter, WalkPart(reaches=not program.tile.even))

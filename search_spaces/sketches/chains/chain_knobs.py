@@ -60,12 +60,6 @@ def chain_knobs(chain: Chain, target: Target) -> dict[str, Knob]:
     """
     carried = [x for p in chain.carried.values() for x in p.carried]
     cut = _cut(chain, carried)
-    depth = max((x for p in chain.inner for x in p.summed), key=lambda x: x.extent)
-    whole = (padded(max(16, depth.extent)),)
-    looped = tuple(t for t in _DEPTH_TILES if t < depth.extent)
-    if depth in carried or (chain.why_at_once is None and depth.extent <= _LONGEST):
-        looped = ()
-    depths = (*looped, *(whole if depth.extent <= _LONGEST or not looped else ()))
     triangular = bool(mask_of(chain).forms)
     neighbours = chain.outer[-1].extent if triangular and chain.outer else 1
     neighbours = chain.m.extent // _TILES[0] if cut else neighbours
@@ -75,7 +69,7 @@ def chain_knobs(chain: Chain, target: Target) -> dict[str, Knob]:
     knobs: tuple[Knob, ...] = (
         _tiling("m", chain.m.extent, "grid"),
         _tiling("c", chain.c.extent, "loop") if chain.why_at_once is None else _whole("c", chain),
-        Tiling("d", depth.extent, ("loop", "tile"), tuple(cover(depth.extent, (t,)) for t in depths)),
+        _summed(chain, carried),
         *cut,
         Choice("order", _orders(chain)),
         Choice("group", tuple(g for g in _GROUPS if g < 2 * neighbours)),
@@ -98,6 +92,16 @@ def chain_knobs(chain: Chain, target: Target) -> dict[str, Knob]:
 def _tiling(name: str, extent: int, level: str) -> Tiling:
     fitting = [s for s in _TILES if s < 2 * extent] or [_TILES[0]]
     return Tiling(name, extent, (level, "tile"), tuple(cover(extent, (s,)) for s in fitting))
+
+
+def _summed(chain: Chain, carried: Sequence[Axis]) -> Tiling:
+    """How much of the longest sum of an inner product a tile holds: all, or where a loop may go over it also less."""
+    longest = max((x for p in chain.inner for x in p.summed), key=lambda x: x.extent)
+    whole = longest in carried or (chain.why_at_once is None and longest.extent <= _LONGEST)
+    tiles = [] if whole else [t for t in _DEPTH_TILES if t < longest.extent]
+    if longest.extent <= _LONGEST or not tiles:
+        tiles.append(padded(max(_TILES[0], longest.extent)))
+    return Tiling("d", longest.extent, ("loop", "tile"), tuple(cover(longest.extent, (t,)) for t in tiles))
 
 
 def _orders(chain: Chain) -> tuple[KnobValue, ...]:

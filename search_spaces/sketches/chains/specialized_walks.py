@@ -17,7 +17,7 @@ from search_spaces.devices.target import Target
 from search_spaces.devices.warps import GROUP_ROWS, WARP, WARP_GROUP
 from search_spaces.schedules.knobs import Knob, KnobValue, Values, nearest
 from search_spaces.schedules.rules import Rule
-from search_spaces.sketches.dots.specialization import CAPABILITY, MAX_COLUMNS
+from search_spaces.sketches.dots.group_dots import CAPABILITY, MAX_COLUMNS
 from search_spaces.structure.chain import Chain
 from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.expressions.expression import Access

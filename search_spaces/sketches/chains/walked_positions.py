@@ -79,8 +79,9 @@ class _Positions:
         if not isinstance(x, str):
             return abs(x) if float(x).is_integer() else None
         match self.made.get(x):
-            case Position(dst, piece) if dst.dtype == "float32" and piece.skew is None and piece.flat is None:
-                return piece.start.maximum(self.extents) + abs(piece.step) * (piece.extent or 1)
+            case Position(dst, piece) if dst.dtype == "float32" and not (piece.skew or piece.flat or piece.before):
+                starts = (piece.start.minimum(self.extents), piece.start.maximum(self.extents))
+                return max(map(abs, starts)) + abs(piece.step) * (piece.extent or 1)
             case Map(dst, operator, arguments) if dst.dtype == "float32" and operator in _INTEGRAL:
                 parts = [self._largest(a) for a in arguments]
                 known = [p for p in parts if p is not None]

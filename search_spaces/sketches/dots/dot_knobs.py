@@ -9,9 +9,10 @@ from search_spaces.devices.descriptors import DESCRIPTOR_ALIGNMENT_BYTES, why_no
 from search_spaces.devices.target import Target
 from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, cover
 from search_spaces.schedules.limits import Offers
+from search_spaces.sketches.dots.group_dots import CAPABILITY
 from search_spaces.sketches.dots.operand_copies import operand
 from search_spaces.sketches.dots.operand_tiles import LOADS, whole_tiles
-from search_spaces.sketches.dots.specialization import CAPABILITY, KINDS, WARPS
+from search_spaces.sketches.dots.specialization import KINDS, WARPS
 from search_spaces.structure.contraction import Contraction, is_computed
 from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.expressions.expression import Access

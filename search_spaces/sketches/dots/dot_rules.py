@@ -18,9 +18,10 @@ from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.sketches.dots.dot_knobs import MIN_ROWS, why_too_narrow
 from search_spaces.sketches.dots.dot_tiles import DotTile
+from search_spaces.sketches.dots.group_dots import block_shape
 from search_spaces.sketches.dots.operand_copies import Operand, operand, operand_copy
 from search_spaces.sketches.dots.operand_tiles import LOADS, whole_tiles
-from search_spaces.sketches.dots.specialization import WARPS, block_shape, specialization_rules
+from search_spaces.sketches.dots.specialization import WARPS, specialization_rules
 from search_spaces.structure.contraction import Contraction
 from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.expressions.expression import Access, Expression
@@ -28,8 +29,8 @@ from search_spaces.workloads.workload import Workload
 
 # The order in which knobs are decided.
 DECIDED_FIRST = (
-    *("order", "group", "swap", "m", "n", "k", "warps", "specialize", "ctas", "grid", "split_k", "partials", "per_sm"),
-    *("a_load", "b_load", "tail", "store", "epilogue_load", "subtiles", "max_registers", "stages"),
+    *("order", "group", "swap", "m", "n", "k", "warps", "specialize", "grid", "split_k", "partials", "per_sm"),
+    *("a_load", "b_load", "tail", "store", "epilogue_load", "ctas", "subtiles", "max_registers", "stages"),
 )
 
 

@@ -2,8 +2,8 @@
 
 A wave is one tile on every multiprocessor; with large tiles the last one leaves many of them idle:
 
-    3072 x 1024, 132 multiprocessors      128 x 256: 96 tiles, all at once, in the time of 32768 sums each
-                                          128 x 192: 144 tiles of 24576 swapped to 128 (192 x 128): 128 tiles at once
+    3072 x 1024 on 132 multiprocessors      128 x 256: 96 tiles at once, which take as long as 32768 sums
+                                            192 x 128: 128 tiles at once, which take as long as 24576
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from search_spaces.devices.warps import WARP_GROUP
 from search_spaces.schedules.knobs import Knob, KnobValue
 from search_spaces.schedules.limits import Offers
-from search_spaces.sketches.dots.specialization import block_shape
+from search_spaces.sketches.dots.group_dots import block_shape
 from search_spaces.structure.contraction import Contraction
 
 # How many are tried.

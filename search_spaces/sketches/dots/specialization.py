@@ -10,102 +10,24 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from search_spaces.devices.target import HOPPER
-from search_spaces.devices.warps import GROUP_ROWS, WARP, WARP_GROUP
+from search_spaces.devices.warps import GROUP_ROWS, WARP_GROUP
 from search_spaces.schedules.knobs import KnobValue, Values
-from search_spaces.schedules.limits import USUAL, Offers
+from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.sketches.dots.dot_tiles import DotTile
+from search_spaces.sketches.dots.group_dots import MAX_COLUMNS, GroupDots, LoadedTile, block_shape
 from search_spaces.sketches.dots.operand_copies import Operand
 from search_spaces.structure.contraction import Contraction
-from search_spaces.workloads.dtypes import FLOAT8_CHAIN, dtype, is_integer, is_promoted
+from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.workload import Workload
 
 # Warps of a program that is not specialised.
 WARPS = (2, 4, 8)
 KINDS = ("none", "cooperative", "pingpong")
-# The only compute capability whose warp groups issue dots themselves (PTX ISA, wgmma: sm_90a).
-CAPABILITY = HOPPER
-# Columns of one dot instruction of a warp group (the same, shapes of wgmma).
-MAX_COLUMNS = 256
-# The narrowest swizzled row of shared memory: what the dot units and tensor descriptors agree on.
-MIN_ROW_BYTES = 32
 # Columns of tiles, where they are no power of two, come in multiples of what 32 bytes hold of the widest type but one.
 COLUMN_STEP = 16
-
-
-def block_shape(rows: int, columns: int, blocks: int) -> tuple[int, int]:
-    """What each of one or two blocks of a cluster has of a tile: they divide its longer side, columns of a square one.
-
-    What lies along the other side they share: each loads a part for both.
-    """
-    return (rows // blocks, columns) if rows > columns else (rows, columns // blocks)
-
-
-@dataclass(frozen=True)
-class LoadedTile:
-    """A tile of an operand in shared memory. Its rows are so many neighbours in memory, along the reduction or not."""
-
-    buffer: str
-    neighbours: int
-    along_k: bool
-
-
-@dataclass(frozen=True)
-class GroupDots:
-    """What one warp group does in an iteration: `count` times `rows` by `columns` sums of `depth` products each.
-
-    `a` has the rows of the sums, `b` their columns, whichever was written first. There are `groups` warp groups.
-    """
-
-    dtype: str
-    precision: str
-    rows: int
-    columns: int
-    depth: int
-    a: LoadedTile
-    b: LoadedTile
-    count: int = 1
-    groups: int = 2
-    offers: Offers = USUAL
-
-    def why_impossible(self) -> str | None:
-        """Why the dot units cannot do that, or None when they can."""
-        return self.why_too_large() or self.why_not_read()
-
-    def why_too_large(self) -> str | None:
-        """Why they cannot, wherever the operands are."""
-        promoted = is_promoted(self.dtype, self.precision)
-        most = self.offers.most_sums(self.groups) * WARP * WARP_GROUP // (1 + promoted)
-        widest = self.offers.integer_columns if is_integer(self.dtype) else MAX_COLUMNS
-        if self.dtype == "float32" and self.precision != "tf32":
-            return "warp groups have no dots of float32 as ieee"
-        if promoted and self.depth > FLOAT8_CHAIN:
-            return f"{self.depth} products of {self.dtype} in a row; expected at most {FLOAT8_CHAIN}"
-        if self.count > 1 and dtype(self.dtype).bytes != 2:
-            return f"{self.count} dots of {self.dtype}; expected those of 16-bit types where there are several"
-        if self.rows % GROUP_ROWS:
-            return f"{self.rows} rows for a warp group; expected a multiple of {GROUP_ROWS}"
-        if self.columns > widest:
-            return f"{self.columns} columns of sums of {self.dtype}; expected at most {widest}"
-        if self.count * self.rows * self.columns > most:
-            times = f"{self.count} times " * (self.count > 1)
-            return f"{times}{self.rows} x {self.columns} sums for a warp group; expected at most {most}"
-        return None
-
-    def why_not_read(self) -> str | None:
-        """Why they cannot read the operands where they are."""
-        size = dtype(self.dtype).bytes
-        for tile in (self.a, self.b):
-            if tile.neighbours * size < MIN_ROW_BYTES:
-                return f"rows of tiles of {tile.buffer} have {tile.neighbours} elements; expected {MIN_ROW_BYTES} bytes"
-        if size != 2 and not self.b.along_k:
-            return f"{self.b.buffer} has to run along k where it is the dot's columns; swap makes it the rows"
-        if size == 1 and not self.a.along_k:
-            return f"{self.a.buffer} has to run along k for 8-bit types"
-        return None
 
 
 @dataclass(frozen=True)
@@ -122,7 +44,8 @@ class _Specialization:
         return DotTile(self.workload, self.form, values)
 
     def why_not_walked(self, values: Values) -> str | None:
-        tile = self.tile(values)
+        # The larger clusters are, the fewer programs walk.
+        tile = self.tile(Values({"ctas": self.offers.blocks, **values}))
         if values["specialize"] == "pingpong" and (tile.uneven or not tile.grid(self.num_sms).walked):
             return _ALTERNATING
         return None
@@ -173,58 +96,52 @@ class _Specialization:
             return f"ctas=2 cuts the columns of {rows} x {columns}: expected subtiles=1, or more rows than columns"
         return None
 
+    def why_never(self, values: Values) -> str | None:
+        """Why a tile that has to be one of warp groups can be none, whatever is left to be decided."""
+        asked = values.get("specialize", "none") != "none" or values.get("warps", WARPS[0]) not in WARPS
+        if not asked and not any(values.tile(x) in self.offers.tiles for x in "mn"):
+            return None
+        kinds = [values.word("specialize")] if "specialize" in values else KINDS[1:]
+        warps = [values.integer("warps")] if "warps" in values else range(4, WARP_GROUP * self.offers.groups + 1, 4)
+        shape, reason = self.tile(values).shape, None
+        for kind, count, blocks in itertools.product(kinds, warps, range(1, self.offers.blocks + 1)):
+            reason = self._why_no_share(shape, kind, count // WARP_GROUP, blocks)
+            if reason is None:
+                return None
+        return reason or f"tiles of {shape[0]} x {shape[1]} are for specialised kernels"
+
+    def why_no_rows(self, values: Values) -> str | None:
+        """Why so many rows, no power of two, are none of any warp groups, whatever is left to be decided."""
+        rows = values.tile("n" if values.flag("swap") else "m")
+        if rows not in self.offers.tiles:
+            return None
+        shares = [rows // n for n in range(1, self.offers.blocks + 1) if rows // n <= MAX_COLUMNS]
+        return None if any(r % GROUP_ROWS == 0 for r in shares) else f"{rows} rows are not those of warp groups"
+
+    def _why_no_share(self, shape: tuple[int, int], kind: str, groups: int, blocks: int) -> str | None:
+        """Why so many warp groups of so many blocks cannot share a tile."""
+        if kind == "none" or groups == 0 or (kind == "pingpong" and groups != 2):
+            return f"specialize={kind} has no tiles of {shape[0]} x {shape[1]}"
+        rows, columns = block_shape(*shape, blocks)
+        if rows > MAX_COLUMNS or columns % COLUMN_STEP:
+            return f"{rows} rows and {columns} columns of a block; expected at most {MAX_COLUMNS} and a multiple of 16"
+        group_rows = rows if kind == "pingpong" else rows // groups
+        anywhere = LoadedTile("", 0, True)
+        dots = GroupDots(self.form.dtype, self.workload.precision, group_rows, columns, 1, anywhere, anywhere)
+        return replace(dots, count=len(self.form.dots), groups=groups, offers=self.offers).why_too_large()
+
     def why_not_offered(self, values: Values) -> str | None:
         """Why a tile of a size that is no power of two is none of warp groups."""
-        if not self._offered(values):
+        sizes = [values.tile(x) for x in "mn" if values.tile(x) in self.offers.tiles]
+        if not sizes:
             return None
+        if values["specialize"] == "none":
+            return f"tiles of {sizes[0]} are for specialised kernels; expected a power of two up to {MAX_COLUMNS}"
         rows, columns = block_shape(*self.tile(values).shape, values.integer("ctas"))
         if rows > MAX_COLUMNS:
             return f"{rows} rows of a block; expected at most {MAX_COLUMNS}"
         step = COLUMN_STEP * values.integer("subtiles")
         return f"{columns} columns of a block; expected a multiple of {step}" if columns % step else None
-
-    def why_not_specialized(self, values: Values) -> str | None:
-        sizes = self._offered(values)
-        if sizes and values["specialize"] == "none":
-            return f"tiles of {sizes[0]} are for specialised kernels; expected a power of two up to {MAX_COLUMNS}"
-        return None
-
-    def _offered(self, values: Values) -> list[int]:
-        """The sizes of the tile that are no powers of two."""
-        return [values.tile(x) for x in "mn" if values.tile(x) in self.offers.tiles]
-
-    def why_no_rows(self, side: str) -> Callable[[Values], str | None]:
-        """Why a size that is no power of two is none of rows."""
-
-        def why(values: Values) -> str | None:
-            size = values.tile(side)
-            if values.flag("swap") == (side == "n") and size in self.offers.tiles and size % GROUP_ROWS:
-                return f"{size} rows; expected a multiple of {GROUP_ROWS}, or a power of two up to {MAX_COLUMNS}"
-            return None
-
-        return why
-
-    def why_no_parts(self, values: Values) -> str | None:
-        """Why warp groups cannot have equal parts of the tile, whatever is decided of them later."""
-        kind = values.word("specialize") if "specialize" in values else ""
-        if kind == "none" or not (kind or self._offered(values)):
-            return None
-        rows, columns = self.tile(values).shape
-        kinds = [kind] if kind else KINDS[1:]
-        every = [WARP_GROUP * (g + 1) for g in range(self.offers.groups)]
-        warps = [values.integer("warps")] if "warps" in values else every
-        groups = [n // WARP_GROUP for n in warps if n % WARP_GROUP == 0]
-        blocks = [values.integer("ctas")] if "ctas" in values else range(1, self.offers.blocks + 1)
-        if any(self._parted(rows, columns, *how) for how in itertools.product(kinds, groups, blocks)):
-            return None
-        return f"{rows} x {columns} sums have no equal parts of {GROUP_ROWS} rows or more for warp groups"
-
-    def _parted(self, rows: int, columns: int, kind: str, groups: int, blocks: int) -> bool:
-        rows, columns = block_shape(rows, columns, blocks)
-        if (kind == "pingpong" and groups != 2) or columns % COLUMN_STEP or max(rows, columns) > MAX_COLUMNS:
-            return False
-        own = rows // groups if kind == "cooperative" else rows
-        return own % GROUP_ROWS == 0 and own * columns <= self.offers.most_sums(groups) * WARP * WARP_GROUP
 
     def _along_k(self, x: Operand) -> bool:
         """Whether neighbours in memory are neighbours along the reduction."""
@@ -251,30 +168,31 @@ def specialization_rules(
         *(Rule(("specialize", knob), _why_not_beside(knob, allowed)) for knob, allowed in _beside(offers).items()),
         Rule(("specialize", "warps"), _why_no_groups),
         Rule(("specialize", "warps", "max_registers"), _why_capped),
-        Rule((*own, "split_k", "grid", "per_sm", "order", "group", *shared), asked.why_not_walked),
+        *(
+            Rule((*own, "split_k", "grid", "per_sm", "order", "group", *others), asked.why_not_walked)
+            for others in dict.fromkeys(((), shared))
+        ),
         Rule(("specialize", "stages"), _why_no_stages),
         Rule(("specialize", "swap", "k", "split_k", "a_load", "b_load"), asked.why_not_through_registers),
         Rule((*own, "warps", *shared), asked.why_no_dots),
         Rule((*own, "warps", "a_load", "b_load", *shared), asked.why_not_read),
         *([Rule((*own, "subtiles", "ctas"), asked.why_not_cut)] if offers.blocks > 1 else []),
-        *(_offered_rules(asked) if offers != USUAL else ()),
-    )
-
-
-def _offered_rules(asked: _Specialization) -> tuple[Rule, ...]:
-    """Of tiles that only some backends have; of what all values left break, as soon as that is known."""
-    return (
-        Rule(("specialize", "m", "n"), asked.why_not_specialized),
-        Rule(("specialize", "swap", "m", "n", "subtiles", "ctas"), asked.why_not_offered),
-        *(Rule(("swap", side), asked.why_no_rows(side)) for side in "mn"),
-        *(
-            Rule(("swap", "m", "n", *decided), asked.why_no_parts)
-            for decided in ((), ("warps",), ("warps", "specialize"), ("warps", "specialize", "ctas"))
-        ),
+        *([Rule((*own, "subtiles", "ctas"), asked.why_not_offered)] if offers.tiles else []),
+        *(Rule(("swap", rows), _of_rows(rows, asked.why_no_rows)) for rows in "mn" if offers.tiles),
+        *(Rule(("swap", "m", "n", *others), asked.why_never) for others in _DECIDED_NEXT if offers.tiles),
     )
 
 
 # What else a schedule may have that is specialised.
+def _of_rows(knob: str, why: Callable[[Values], str | None]) -> Callable[[Values], str | None]:
+    """The reason where the knob is that of the rows."""
+    return lambda values: why(values) if values.flag("swap") == (knob == "n") else None
+
+
+# What is decided about a tile after its size, one after the other.
+_DECIDED_NEXT = ((), ("warps",), ("warps", "specialize"))
+
+
 def _beside(offers: Offers) -> dict[str, tuple[KnobValue, ...]]:
     return {
         "grid": ("tiles", "persistent"),

@@ -31,7 +31,7 @@ __device__ __forceinline__ void narrowed(float x, bfloat16& y) {
 }
 
 // What is moved at once.
-template <int bytes> struct Words;
+template <int bytes> struct Words { struct type {}; };  // Of no use, but named where overloads are chosen among.
 template <> struct Words<1> { using type = unsigned char; };
 template <> struct Words<2> { using type = unsigned short; };
 template <> struct Words<4> { using type = unsigned int; };

@@ -33,7 +33,7 @@ __device__ __forceinline__ void narrowed(float x, bfloat16& y) {
 }
 
 // What is moved at once.
-template <int bytes> struct Words;
+template <int bytes> struct Words { struct type {}; };  // Of no use, but named where overloads are chosen among.
 template <> struct Words<1> { using type = unsigned char; };
 template <> struct Words<2> { using type = unsigned short; };
 template <> struct Words<4> { using type = unsigned int; };
@@ -133,29 +133,20 @@ gelu_scale(
     for (int r_i = 0; r_i < 8; r_i += 8)
         load<8, 1>(x + r_i, x_at + r_i, i_0 * 1024 + own_i + r_i < 1000000);
     float t[8];
-    #pragma unroll
-    for (int r_i = 0; r_i < 8; ++r_i)
-        t[r_i] = 0.5f * x[r_i];
     float t2[8];
-    #pragma unroll
-    for (int r_i = 0; r_i < 8; ++r_i)
-        t2[r_i] = x[r_i] * 0.7071067690849304f;
     float t3[8];
-    #pragma unroll
-    for (int r_i = 0; r_i < 8; ++r_i)
-        t3[r_i] = error_function(t2[r_i]);
     float t4[8];
-    #pragma unroll
-    for (int r_i = 0; r_i < 8; ++r_i)
-        t4[r_i] = 1.0f + t3[r_i];
     float t5[8];
-    #pragma unroll
-    for (int r_i = 0; r_i < 8; ++r_i)
-        t5[r_i] = t[r_i] * t4[r_i];
     float out[8];
     #pragma unroll
-    for (int r_i = 0; r_i < 8; ++r_i)
+    for (int r_i = 0; r_i < 8; ++r_i) {
+        t[r_i] = 0.5f * x[r_i];
+        t2[r_i] = x[r_i] * 0.7071067690849304f;
+        t3[r_i] = error_function(t2[r_i]);
+        t4[r_i] = 1.0f + t3[r_i];
+        t5[r_i] = t[r_i] * t4[r_i];
         out[r_i] = t5[r_i] * 2.0f;
+    }
     bfloat16* const out_at = out_ptr + i_0 * 1024 + own_i;
     #pragma unroll
     for (int r_i = 0; r_i < 8; r_i += 8)

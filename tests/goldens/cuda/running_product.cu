@@ -24,7 +24,7 @@ __device__ __forceinline__ float widened(float x) { return x; }
 __device__ __forceinline__ void narrowed(float x, float& y) { y = x; }
 
 // What is moved at once.
-template <int bytes> struct Words;
+template <int bytes> struct Words { struct type {}; };  // Of no use, but named where overloads are chosen among.
 template <> struct Words<1> { using type = unsigned char; };
 template <> struct Words<2> { using type = unsigned short; };
 template <> struct Words<4> { using type = unsigned int; };
@@ -100,13 +100,12 @@ running_prod(
     for (int r_c = 0; r_c < 16; r_c += 4)
         load<4, 1>(x + r_c, x_at + r_c % 4 + r_c / 4 * 512);
     float t[16];
-    #pragma unroll
-    for (int r_c = 0; r_c < 16; ++r_c)
-        t[r_c] = x[r_c] * 0.009999999776482582f;
     float y_each[16];
     #pragma unroll
-    for (int r_c = 0; r_c < 16; ++r_c)
+    for (int r_c = 0; r_c < 16; ++r_c) {
+        t[r_c] = x[r_c] * 0.009999999776482582f;
         y_each[r_c] = t[r_c] + 1.0f;
+    }
     float y[16];
     #pragma unroll
     for (int r_c = 0; r_c < 16; ++r_c)

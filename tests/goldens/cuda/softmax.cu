@@ -26,7 +26,7 @@ __device__ __forceinline__ float widened(float x) { return x; }
 __device__ __forceinline__ void narrowed(float x, float& y) { y = x; }
 
 // What is moved at once.
-template <int bytes> struct Words;
+template <int bytes> struct Words { struct type {}; };  // Of no use, but named where overloads are chosen among.
 template <> struct Words<1> { using type = unsigned char; };
 template <> struct Words<2> { using type = unsigned short; };
 template <> struct Words<4> { using type = unsigned int; };
@@ -76,6 +76,12 @@ __device__ __forceinline__ void store(T* to, const H* from) {
     Vector<T, count> v;
     pack<count, apart>(from, v);
     *reinterpret_cast<typename Vector<T, count>::Type*>(to) = v.words;
+}
+
+__device__ __forceinline__ float power_of_2_or_denormal(float x) {
+    float y;
+    asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
 }
 
 __device__ __forceinline__ float divided(float x, float y) {
@@ -144,13 +150,12 @@ softmax(
     __syncthreads();
     top = fold_max<4, 1>(reinterpret_cast<float*>(shared + small_1) + 0);
     float t[32];
-    #pragma unroll
-    for (int r_c = 0; r_c < 32; ++r_c)
-        t[r_c] = x[r_c] - top;
     float total_body[32];
     #pragma unroll
-    for (int r_c = 0; r_c < 32; ++r_c)
-        total_body[r_c] = exp2f(t[r_c] * 1.4426950408889634f);
+    for (int r_c = 0; r_c < 32; ++r_c) {
+        t[r_c] = x[r_c] - top;
+        total_body[r_c] = power_of_2_or_denormal(t[r_c] * 1.4426950408889634f);
+    }
     float total_body_folded[32];
     #pragma unroll
     for (int r_c = 0; r_c < 32; ++r_c)

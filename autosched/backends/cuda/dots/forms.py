@@ -65,7 +65,6 @@ class DotForm:
     n: int
     depth: int
     element: str
-    accumulated: str
     warps: int
     row_warps: int
     column_warps: int
@@ -215,7 +214,7 @@ def _form(dot: Dot, tiles: Mapping[str, Tile], fastest: Mapping[str, str], capab
     if not whole and turned:
         rows, columns, m, n, along_k = columns, rows, n, m, along_k[::-1]
     kind = kind if whole or turned else "fma"
-    return DotForm(kind, rows, columns, dot.axis, m, n, depth, element, dot.dst.dtype, warps, 1, 1, along_k)
+    return DotForm(kind, rows, columns, dot.axis, m, n, depth, element, warps, 1, 1, along_k)
 
 
 def _kind(element: str, precision: str, capability: int) -> Kind:

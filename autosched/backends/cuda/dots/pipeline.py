@@ -20,6 +20,7 @@ from typing import Protocol
 
 from autosched.backends.cuda.dots.staging import Copy, Staging
 from autosched.backends.cuda.language.scope import open_braces
+from autosched.backends.cuda.memory.ahead import LoadsAhead
 from autosched.backends.cuda.registers.shared import SharedMemory
 from autosched.backends.printing.scope import Block
 
@@ -58,12 +59,13 @@ class Turns:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Prints one such loop."""
+    """Prints one such loop. `loads`: what threads bring ahead for themselves."""
 
     turns: Turns
     copies: Sequence[Copy]
     staging: Staging
     shared: SharedMemory
+    loads: LoadsAhead | None = None
 
     def print(
         self, print_body: Callable[[Mapping[str, str]], None], steps: Callable[[Mapping[str, str]], Steps | None]
@@ -123,11 +125,14 @@ class Pipeline:
             self._call("load", turns.first)
             self._call("put", turns.first)
         if steps is not None:
-            self._by_steps(steps, bool(asynchronous), bool(others))
+            self._by_steps(steps)
             return
-        self._open(turns.first, turns.end)
+        end = self.loads.begin(turns.variable, turns.first, turns.end) if self.loads else turns.end
+        self._open(turns.first, end)
         self._await(bool(asynchronous))
         self._bring_next(bool(asynchronous), bool(others))
+        if self.loads:
+            self.loads.turn(turns.variable, turns.first, end)
         print_body(rings)
         if others:
             self._call("put", f"{turns.variable} + 1")
@@ -144,11 +149,12 @@ class Pipeline:
         turns = self.turns
         if asynchronous:
             self._call("bring", f"{turns.variable} + {turns.depth - 1}")
-            self._block.write(f"{self._common('commit_copies')}();")
+            if not self.loads:  # Otherwise they are of the same group.
+                self._block.write(f"{self._common('commit_copies')}();")
         if others:
             self._call("load", f"{turns.variable} + 1")
 
-    def _by_steps(self, steps: Steps, asynchronous: bool, others: bool) -> None:
+    def _by_steps(self, steps: Steps) -> None:
         """The iterations of a loop that is one dot: what a step multiplies is brought during the step before, also from
         one iteration to the next, so that threads meet while they multiply."""
         turns, block = self.turns, self._block
@@ -159,15 +165,13 @@ class Pipeline:
         for line in steps.take("[step % 2]"):
             block.write(line)
         block.close()
-        self._await(asynchronous)
+        self._await(asynchronous=True)
         block.write(f"take_{variable}({turns.first}, 0);")
         self._open(turns.first, turns.end)
-        self._bring_next(asynchronous, others)
+        self._bring_next(asynchronous=True, others=False)
         open_braces(block, f"#pragma unroll\nfor (int step = 0; step < {steps.steps}; ++step)")
         open_braces(block, f"if (step == {last})")
-        if others:
-            self._call("put", f"{variable} + 1")
-        self._await(asynchronous)
+        self._await(asynchronous=True)
         block.close()
         block.write(f"take_{variable}(step == {last} ? {variable} + 1 : {variable}, step == {last} ? 0 : step + 1);")
         for line in steps.multiply("[step % 2]"):

@@ -33,11 +33,6 @@ class Stage:
         return Stage((slower, fastest), shape, dtype(tile.dtype).bytes, swizzled)
 
     @property
-    def vector(self) -> int:
-        """How many neighbours lie together at most."""
-        return CHUNK // self.element_bytes
-
-    @property
     def chunks(self) -> int:
         """How many chunks of a row hold elements."""
         return -(-self.shape[1] * self.element_bytes // CHUNK)

@@ -15,7 +15,9 @@ from autosched.backends.cuda.dots.functions import Functions
 from autosched.backends.cuda.dots.operands import Operands
 from autosched.backends.cuda.dots.stages import CHUNK, Stage
 from autosched.backends.cuda.language.index import Indexing, grouped, sum_of
+from autosched.backends.cuda.language.scope import call
 from autosched.backends.cuda.language.types import memory_type
+from autosched.backends.cuda.memory.ahead import ASYNC_FROM
 from autosched.backends.cuda.memory.places import Place, along_slices, vectors
 from autosched.backends.cuda.printer import KernelPrinter
 from autosched.backends.cuda.registers.layouts import Layout, blocked, registers
@@ -25,8 +27,7 @@ from autosched.backends.printing.scope import Block
 from search_spaces.programs.statements import Load
 from search_spaces.programs.tile_program import Buffer
 
-# The first compute capability with asynchronous copies, and the fewest bytes of one (PTX ISA, cp.async).
-_ASYNC_FROM = 80
+# The fewest bytes of an asynchronous copy (PTX ISA, cp.async).
 _ASYNC_BYTES = 4
 # What moves so many bytes at once through registers.
 _MOVED = {16: "uint4", 8: "uint2", 4: "uint32", 2: "int16", 1: "uint8"}
@@ -80,7 +81,7 @@ class Staging:
         name = self.functions.use(f"copy_async_{copy.bytes}", fn.copy_async(copy.bytes))
         size = f"{grouped(self._tests(copy))} ? {copy.bytes} : 0" if copy.place.tests else str(copy.bytes)
         to = sum_of("shared_at", at, self._within(copy))
-        self._each(copy, [f"{name}({to}, {self._from(copy)}, {size});"])
+        self._each(copy, [call(name, to, self._from(copy), size) + ";"])
 
     def load(self, copy: Copy) -> None:
         """Load to registers of the copy."""
@@ -164,7 +165,7 @@ def bytes_at_once(buffer: Buffer, load: Load, stage: Stage, indexing: Indexing) 
 
 def is_asynchronous(capability: int, size: int) -> bool:
     """Whether so many bytes at once are copied without going through registers."""
-    return capability >= _ASYNC_FROM and size >= _ASYNC_BYTES
+    return capability >= ASYNC_FROM and size >= _ASYNC_BYTES
 
 
 def _together(held: Held, stage: Stage) -> int:

@@ -50,6 +50,7 @@ class HopperPrinter:
     def __init__(self, program: TileProgram, kernel: Kernel) -> None:
         """Raises CompileError: it is no contraction of the form that is printed (see `gpu.specialized.form`)."""
         plan = BlockPlan.of(program, kernel)
+        plan.ring.check_directions(plan.form)
         self._program, self._plan, self._form, self.kernel = program, plan, plan.form, kernel
         anchored = {t.name: group_layout(t, t.axes) for t in plan.form.accumulators}
         self._printer = KernelPrinter(program, plan.finishing, HOPPER, _Sums(anchored))

@@ -65,6 +65,12 @@ class Ring:
             place += found.operand.tile.room
         return Ring(operands, place, form.stages)
 
+    def check_directions(self, form: DotForm) -> None:
+        """Raises CompileError: an operand lies another way round than dots of its type read it."""
+        for o in self.operands.values():
+            if not o.operand.along_k and o.operand.element_bytes != 2:
+                refuse(form.kernel, f"{o.load.buffer} does not run along {form.dot.axis}; {o.load.dst.dtype} has to")
+
     @property
     def bytes(self) -> int:
         return self.slot_bytes * self.stages
@@ -84,8 +90,6 @@ def _operand(program: TileProgram, form: DotForm, load: Load, place: int, extent
     if not tile.row_bytes:
         rows = f"rows of {tile.neighbours} {load.dst.dtype} of {load.buffer}"
         refuse(form.kernel, f"{rows}; expected multiples of 32 bytes")
-    if not operand.along_k and operand.element_bytes != 2:
-        refuse(form.kernel, f"{load.buffer} does not run along {dot.axis}; {load.dst.dtype} has to")
     own, shares = load, 1
     if form.blocks > 1 and dot.dst.axes[side] == form.cut_axis:
         own = _part(load, form.cut_axis, form.cut_size)

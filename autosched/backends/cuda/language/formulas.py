@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from autosched.backends.cuda.language.types import constant
 from autosched.backends.formulas.terms import Kind, Term, argument
+from autosched.backends.formulas.text import NAMES, printed
 
-_NAMES = "xyz"
 _BINARY = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|"}
 _COMPARED = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 _TYPES: dict[Kind, str] = {"float32": "float", "float64": "double", "int32": "int", "int64": "int64", "bool": "bool"}
@@ -21,52 +20,20 @@ _BITS: dict[Kind, str] = {
 }
 # Functions by their operation: of float32, and of float64.
 _CALLED = {"abs": ("fabsf", "fabs"), "sqrt": ("sqrtf", "sqrt"), "floor": ("floorf", "floor")}
-# A term that is used once is printed where it is used, up to about this length of the line.
-_LONGEST = 90
 
 
 def function(name: str, formula: Callable[..., Term], arity: int) -> str:
     """A device function that computes the formula of float32 numbers."""
-    return _Function(formula(*(argument(i) for i in range(arity)))).text(name, arity)
+    lines, result = printed(formula(*(argument(i) for i in range(arity))), _Cpp())
+    head = f"__device__ __forceinline__ float {name}({', '.join(f'float {x}' for x in NAMES[:arity])}) {{"
+    return "\n".join([head, *(f"    {line}" for line in (*lines, f"return {result};")), "}"]) + "\n"
 
 
-class _Function:
-    def __init__(self, term: Term) -> None:
-        self._term = term
-        self._uses: Counter[int] = Counter()
-        self._count(term)
-        self._known: dict[int, str] = {}
-        self._lines: list[str] = []
+class _Cpp:
+    def definition(self, name: str, term: Term, text: str) -> str:
+        return f"const {_TYPES[term.kind]} {name} = {text};"
 
-    def text(self, name: str, arity: int) -> str:
-        parameters = ", ".join(f"float {x}" for x in _NAMES[:arity])
-        result = self._printed(self._term)
-        lines = [f"    {line}" for line in self._lines]
-        head = f"__device__ __forceinline__ float {name}({parameters}) {{"
-        return "\n".join([head, *lines, f"    return {result};", "}"]) + "\n"
-
-    def _count(self, term: Term) -> None:
-        self._uses[id(term)] += 1
-        if self._uses[id(term)] == 1:
-            for a in term.arguments:
-                self._count(a)
-
-    def _printed(self, term: Term) -> str:
-        if term.operation == "argument":
-            return _NAMES[int(term.number)]
-        if term.operation == "constant":
-            return _number(term)
-        if id(term) in self._known:
-            return self._known[id(term)]
-        text = self._made(term, [self._printed(a) for a in term.arguments])
-        if self._uses[id(term)] > 1 or len(text) > _LONGEST:
-            name = f"t{len(self._lines)}"
-            self._lines.append(f"const {_TYPES[term.kind]} {name} = {text};")
-            text = name
-        self._known[id(term)] = text
-        return text
-
-    def _made(self, term: Term, x: list[str]) -> str:
+    def made(self, term: Term, x: Sequence[str]) -> str:
         match term.operation:
             case "choose":
                 return f"({x[0]} ? {x[1]} : {x[2]})"
@@ -93,7 +60,6 @@ class _Function:
             case operation:
                 return f"({x[0]} {(_BINARY | _COMPARED)[operation]} {x[1]})"
 
-
-def _number(term: Term) -> str:
-    text = constant(term.number, term.kind)
-    return f"({text})" if term.number < 0 and not math.isinf(term.number) else text
+    def number(self, term: Term) -> str:
+        text = constant(term.number, term.kind)
+        return f"({text})" if term.number < 0 and not math.isinf(term.number) else text

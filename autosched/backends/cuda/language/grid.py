@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from autosched.backends.cuda.language.index import Indexing
 from autosched.backends.cuda.language.scope import open_braces
+from autosched.backends.printing import grid as grids
 from autosched.backends.printing.scope import Block, Scope
-from search_spaces.programs.grid import Grid, GridAxis
+from search_spaces.programs.grid import Grid
 
 
 def print_grid(grid: Grid, indexing: Indexing, root: Scope, block: Block) -> None:
@@ -57,39 +60,19 @@ def _open_stream(grid: Grid, indexing: Indexing, root: Scope, block: Block) -> N
 
 def position(grid: Grid, indexing: Indexing, number: str) -> list[str]:
     """Definitions that take a tile's number apart into the grid variables; those of extent 1 are left out."""
-    axes = [a for a in grid.axes if a.extent > 1]
-    if grid.group is None or len(grid.axes) < 2 or min(a.extent for a in grid.axes[-2:]) == 1:
-        # With one of the two grouped axes trivial, grouping does not change the order.
-        return _row_major(axes, indexing, number)
-    slow, fast = grid.axes[-2:]
-    plane = slow.extent * fast.extent
-    outer = [a for a in grid.axes[:-2] if a.extent > 1]
-    lines = _row_major(outer, indexing, f"({number} / {plane})") if outer else []
-    within = f"({number} % {plane})" if outer else number
-    return lines + _grouped(slow, fast, grid.group[1], indexing, within)
+    return grids.position(grid, _Words(indexing), number)
 
 
-def _row_major(axes: list[GridAxis], indexing: Indexing, number: str) -> list[str]:
-    lines = []
-    inner = 1
-    for at in reversed(range(len(axes))):
-        text = number if inner == 1 else f"{number} / {inner}"
-        if at > 0:
-            text = f"{text} % {axes[at].extent}"
-        lines.append(f"const int {indexing.variable(axes[at].variable)} = {text};")
-        inner *= axes[at].extent
-    return lines[::-1]
+@dataclass(frozen=True)
+class _Words:
+    indexing: Indexing
+    quotient: str = "/"
 
+    def defined(self, identifier: str, value: str) -> str:
+        return f"const int {identifier} = {value};"
 
-def _grouped(slow: GridAxis, fast: GridAxis, size: int, indexing: Indexing, number: str) -> list[str]:
-    size = min(size, slow.extent)
-    turn = size * fast.extent
-    even = slow.extent % size == 0
-    height = str(size) if even else "height"
-    last_group = [] if even else [f"const int height = min({slow.extent} - first, {size});"]
-    return [
-        f"const int first = {number} / {turn} * {size};",
-        *last_group,
-        f"const int {indexing.variable(slow.variable)} = first + {number} % {turn} % {height};",
-        f"const int {indexing.variable(fast.variable)} = {number} % {turn} / {height};",
-    ]
+    def variable(self, name: str) -> str:
+        return self.indexing.variable(name)
+
+    def least(self, a: str, b: str) -> str:
+        return f"min({a}, {b})"

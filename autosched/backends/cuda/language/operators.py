@@ -22,6 +22,13 @@ __device__ __forceinline__ float power_of_2(float x) {
     return y;
 }
 """
+_POWER_OF_2_DENORMAL = """\
+__device__ __forceinline__ float power_of_2_or_denormal(float x) {
+    float y;
+    asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+"""
 _ROOT = """\
 __device__ __forceinline__ float reciprocal_root(float x) {
     // The hardware's, which takes denormal numbers to be 0.
@@ -122,6 +129,8 @@ __device__ __forceinline__ float rounded(float x) {
 
 # Functions of the module that operators use, each after those that it uses itself.
 _NEEDED: Mapping[str, tuple[str, ...]] = {
+    "exp": ("power_of_2_or_denormal",),
+    "exp2": ("power_of_2_or_denormal",),
     "exp_or_0": ("power_of_2",),
     "exp2_normal": ("power_of_2",),
     "tanh": ("power_of_2", "reciprocal_root", "tanh"),
@@ -141,6 +150,7 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
 }
 _FUNCTIONS: Mapping[str, str] = {
     "power_of_2": _POWER_OF_2,
+    "power_of_2_or_denormal": _POWER_OF_2_DENORMAL,
     "reciprocal_root": _ROOT,
     "div": _QUOTIENT_OF_FLOATS,
     "larger": _LARGER,
@@ -165,10 +175,10 @@ _OF_FLOATS: Mapping[str, Callable[..., str]] = {
     "minimum": lambda a, b: f"smaller({a}, {b})",
     "neg": lambda a: f"-({a})",
     "abs": lambda a: f"fabsf({a})",
-    "exp": lambda a: f"exp2f({a} * 1.4426950408889634f)",
+    "exp": lambda a: f"power_of_2_or_denormal({a} * 1.4426950408889634f)",
     "exp_or_0": lambda a: f"power_of_2({a} * 1.4426950408889634f)",
     "exp2_normal": lambda a: f"power_of_2({a})",
-    "exp2": lambda a: f"exp2f({a})",
+    "exp2": lambda a: f"power_of_2_or_denormal({a})",
     "log": lambda a: f"logf({a})",
     "sqrt": lambda a: f"sqrtf({a})",
     "rsqrt": lambda a: f"rsqrtf({a})",

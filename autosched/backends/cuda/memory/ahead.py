@@ -22,10 +22,11 @@ from autosched.backends.cuda.registers.shared import SharedMemory
 from search_spaces.devices.warps import WARP
 from search_spaces.programs.statements import For, Load
 
-# What asynchronous copies move at once at least (PTX ISA, cp.async).
+# The first compute capability with asynchronous copies, and the fewest bytes of one (PTX ISA, cp.async).
+ASYNC_FROM = 80
 _LEAST_BYTES = 4
 # What is left of shared memory for exchanges on every device that has such copies.
-_MOST_BYTES = 64 * 1024
+MOST_AHEAD = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class LoadsAhead:
         for s in loop.body if self.depth > 0 else ():
             if isinstance(s, Load) and self._may_be_ahead(memory.move(s)):
                 size = s.dst.bytes
-                if self.depth * (self._bytes + size) > _MOST_BYTES:
+                if self.depth * (self._bytes + size) > MOST_AHEAD:
                     break
                 self._slots.append(_Slot(s, self._bytes))
                 self._bytes += size

@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from autosched.backends.cuda.language.index import scaled, sum_of
+from autosched.backends.cuda.language.scope import call
 from autosched.backends.cuda.language.types import VECTOR_BYTES, element_bytes, memory_type
 from autosched.backends.cuda.registers.layouts import Layout, vector
 from autosched.backends.cuda.registers.positions import Positions
@@ -54,7 +55,7 @@ class Exchange:
         at = self._tiles.at(source.tile.axes, source.layout)
         apart = source.apart(fastest) if fastest else 1
         pointer = f"{scratch.pointer} + {scratch.index(positions)}"
-        line = f"store<{count}, {apart}>({pointer}, {source.address(at)});"
+        line = call(f"store<{count}, {apart}>", pointer, source.address(at)) + ";"
         self._tiles.each(source.layout, source.tile.axes, [line], {fastest: count})
         self._shared.meet()
         return scratch
@@ -70,7 +71,7 @@ class Exchange:
         at = self._tiles.at(target.tile.axes, target.layout)
         apart = target.apart(fastest) if together else 1
         pointer = f"{scratch.pointer} + {scratch.index(positions)}"
-        line = f"load<{count}, {apart}>({target.address(at)}, {pointer});"
+        line = call(f"load<{count}, {apart}>", target.address(at), pointer) + ";"
         self._tiles.each(target.layout, target.tile.axes, [line], {fastest: count} if together else {})
 
     def _own(self, target: Held, axis: str) -> str:

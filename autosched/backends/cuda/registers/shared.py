@@ -10,6 +10,8 @@ from autosched.backends.printing.scope import Block
 # What vectors, asynchronous copies and matrix loads ask of addresses; swizzled tiles of the tensor memory accelerator
 # ask for more, and reserve it.
 ALIGNMENT = 16
+# And what matrices of wmma ask (PTX ISA, wmma.load).
+_MATRIX_ALIGNMENT = 32
 # What is small enough to have two places, so that one can be written while the other is still read.
 _SMALL = 4096
 _SMALL_PLACES = ("small_1", "small_2")
@@ -47,7 +49,8 @@ class SharedMemory:
     def place(self, size: int) -> str:
         """Where so many bytes are, by their distance from `shared`, which nothing else uses until `taken` ends."""
         first = self._taken
-        self._taken += _aligned(size)
+        self._uses += 1
+        self._taken += _aligned(size, _MATRIX_ALIGNMENT)
         self._most = max(self._most, self._taken)
         return f"{_SCRATCH} + {first}" if first else _SCRATCH
 
@@ -123,7 +126,7 @@ class SharedMemory:
         for place, size in self._small.items():
             begins[place] = _aligned(end)
             end = begins[place] + size * self._groups
-        return {**begins, _SCRATCH: _aligned(end)}
+        return {**begins, _SCRATCH: _aligned(end, _MATRIX_ALIGNMENT)}
 
     def definitions(self) -> list[str]:
         """What stands at the beginning of the kernel."""

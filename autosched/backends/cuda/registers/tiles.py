@@ -9,7 +9,8 @@ for (int r_m = 0; r_m < 4; ++r_m)                     elements of all tiles are 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from autosched.backends.cuda.language.index import scaled, sum_of
@@ -17,6 +18,7 @@ from autosched.backends.cuda.language.loops import unrolled
 from autosched.backends.cuda.language.types import held_type
 from autosched.backends.cuda.registers.layouts import Layout, registers
 from autosched.backends.printing.scope import Block, Identifiers
+from search_spaces.programs.statements import Statement, children, produced, read
 from search_spaces.programs.tiles import Tile
 
 
@@ -128,3 +130,20 @@ class Tiles:
         counts = {x: registers(layout[x]) for x in axes}
         loops = [(self.variable(x), n, (steps or {}).get(x, 1)) for x, n in counts.items() if n > 1]
         self._block.write(unrolled(loops, lines))
+
+
+def local_tiles(body: tuple[Statement, ...]) -> set[str]:
+    """The tiles that the statements of one body alone mention."""
+    mentioned: dict[str, set[int]] = defaultdict(set)
+    for number, part in enumerate(_bodies(body)):
+        for s in part:
+            for name in (*(t.name for t in produced(s)), *read(s)):
+                mentioned[name].add(number)
+    return {name for name, numbers in mentioned.items() if len(numbers) == 1}
+
+
+def _bodies(body: tuple[Statement, ...]) -> Iterator[tuple[Statement, ...]]:
+    yield body
+    for s in body:
+        for inner in children(s):
+            yield from _bodies(inner)

@@ -7,7 +7,7 @@ from autosched.backends.gpu.arguments import Descriptor
 from search_spaces.devices.target import Target
 from search_spaces.devices.warps import WARP_GROUP
 from search_spaces.programs.tile_program import Launch
-from search_spaces.sketches.dots.specialization import CAPABILITY
+from search_spaces.sketches.dots.group_dots import CAPABILITY
 from search_spaces.workloads.dtypes import dtype
 
 # The widths in bytes of rows in shared memory whose banks the hardware permutes.

@@ -11,7 +11,7 @@ from search_spaces.devices.warps import GROUP_ROWS, WARP_GROUP
 from search_spaces.programs.statements import Dot, For, If, Load, Split, Store, produced, read, statements
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.programs.tiles import Tile
-from search_spaces.sketches.dots.specialization import MAX_COLUMNS, MIN_ROW_BYTES
+from search_spaces.sketches.dots.group_dots import MAX_COLUMNS, MIN_ROW_BYTES
 from search_spaces.workloads.dtypes import dtype
 
 

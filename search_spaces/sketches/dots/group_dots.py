@@ -1,0 +1,89 @@
+"""What a warp group multiplies in one iteration, and what the dot units can do of that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from search_spaces.devices.target import HOPPER
+from search_spaces.devices.warps import GROUP_ROWS, WARP, WARP_GROUP
+from search_spaces.schedules.limits import USUAL, Offers
+from search_spaces.workloads.dtypes import FLOAT8_CHAIN, dtype, is_integer, is_promoted
+
+# The only compute capability whose warp groups issue dots themselves (PTX ISA, wgmma: sm_90a).
+CAPABILITY = HOPPER
+# Columns of one dot instruction of a warp group (the same, shapes of wgmma).
+MAX_COLUMNS = 256
+# The narrowest swizzled row of shared memory: what the dot units and tensor descriptors agree on.
+MIN_ROW_BYTES = 32
+
+
+def block_shape(rows: int, columns: int, blocks: int) -> tuple[int, int]:
+    """What each of one or two blocks of a cluster has of a tile: they divide its longer side, columns of a square one.
+
+    What lies along the other side they share: each loads a part for both.
+    """
+    return (rows // blocks, columns) if rows > columns else (rows, columns // blocks)
+
+
+@dataclass(frozen=True)
+class LoadedTile:
+    """A tile of an operand in shared memory. Its rows are so many neighbours in memory, along the reduction or not."""
+
+    buffer: str
+    neighbours: int
+    along_k: bool
+
+
+@dataclass(frozen=True)
+class GroupDots:
+    """What one warp group does in an iteration: `count` times `rows` by `columns` sums of `depth` products each.
+
+    `a` has the rows of the sums, `b` their columns, whichever was written first. There are `groups` warp groups.
+    """
+
+    dtype: str
+    precision: str
+    rows: int
+    columns: int
+    depth: int
+    a: LoadedTile
+    b: LoadedTile
+    count: int = 1
+    groups: int = 2
+    offers: Offers = USUAL
+
+    def why_impossible(self) -> str | None:
+        """Why the dot units cannot do that, or None when they can."""
+        return self.why_too_large() or self.why_not_read()
+
+    def why_too_large(self) -> str | None:
+        """Why they cannot, wherever the operands are."""
+        promoted = is_promoted(self.dtype, self.precision)
+        most = self.offers.most_sums(self.groups) * WARP * WARP_GROUP // (1 + promoted)
+        widest = self.offers.integer_columns if is_integer(self.dtype) else MAX_COLUMNS
+        if self.dtype == "float32" and self.precision != "tf32":
+            return "warp groups have no dots of float32 as ieee"
+        if promoted and self.depth > FLOAT8_CHAIN:
+            return f"{self.depth} products of {self.dtype} in a row; expected at most {FLOAT8_CHAIN}"
+        if self.count > 1 and dtype(self.dtype).bytes != 2:
+            return f"{self.count} dots of {self.dtype}; expected those of 16-bit types where there are several"
+        if self.rows % GROUP_ROWS:
+            return f"{self.rows} rows for a warp group; expected a multiple of {GROUP_ROWS}"
+        if self.columns > widest:
+            return f"{self.columns} columns of sums of {self.dtype}; expected at most {widest}"
+        if self.count * self.rows * self.columns > most:
+            times = f"{self.count} times " * (self.count > 1)
+            return f"{times}{self.rows} x {self.columns} sums for a warp group; expected at most {most}"
+        return None
+
+    def why_not_read(self) -> str | None:
+        """Why they cannot read the operands where they are."""
+        size = dtype(self.dtype).bytes
+        for tile in (self.a, self.b):
+            if tile.neighbours * size < MIN_ROW_BYTES:
+                return f"rows of tiles of {tile.buffer} have {tile.neighbours} elements; expected {MIN_ROW_BYTES} bytes"
+        if size != 2 and not self.b.along_k:
+            return f"{self.b.buffer} has to run along k where it is the dot's columns; swap makes it the rows"
+        if size == 1 and not self.a.along_k:
+            return f"{self.a.buffer} has to run along k for 8-bit types"
+        return None
