@@ -2,6 +2,7 @@
 
 python tests/figures_cuda.py right [--samples N]    every sketch of many workloads, in code of sm_70, sm_80 and sm_90a
 python tests/figures_cuda.py products [--samples N] the same of products and chains of them
+python tests/figures_cuda.py chains [--samples N]   the same of attention in its forms, gradients, long scans
 python tests/figures_cuda.py fast [--samples N]     memory-bound functions against the same schedules in Triton
 
 Code for an older device runs here as PTX, which the driver compiles.
@@ -22,12 +23,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import chained_workloads
 import fused_workloads
 import numpy as np
 import torch
+from chained_workloads import Scores, adapter, attention, folded_product, gradients, paged_attention
 from figures_compile import PARTS, schedules
 from random_workloads import random_workload
+from scanned_workloads import LONG
 from structured_workloads import adam, joined, transposed
 
 from autosched import ops
@@ -63,17 +65,49 @@ PRODUCTS: tuple[Workload, ...] = (
     fused_workloads.prepared(96, 80, 112, computed="ab"),
     fused_workloads.gated(130, 96, 200),
     fused_workloads.sum_of_products(96, 96, 128),
-    chained_workloads.attention(2, 200, 136, 64),
-    chained_workloads.attention(1, 128, 192, 80, dtype="float16", values=96),
-    chained_workloads.attention(2, 64, 128, 64, dtype="bfloat16"),
-    chained_workloads.attention(2, 64, 128, 64, dtype="float32"),
-    chained_workloads.attention(2, 96, 128, 64, scores=chained_workloads.Scores(causal=True)),
-    chained_workloads.attention(2, 4, 512, 64, shared=4),
-    chained_workloads.gradients(2, 96, 80, 64),
-    chained_workloads.gradients(2, 96, 80, 64, causal=True),
-    chained_workloads.folded_product(100, 72, 64, "max"),
-    chained_workloads.adapter(96, 128, 160, 16),
+    attention(2, 200, 136, 64),
+    attention(1, 128, 192, 80, dtype="float16", values=96),
+    attention(2, 64, 128, 64, dtype="bfloat16"),
+    attention(2, 64, 128, 64, dtype="float32"),
+    attention(2, 96, 128, 64, scores=Scores(causal=True)),
+    attention(2, 4, 512, 64, shared=4),
+    gradients(2, 96, 80, 64),
+    gradients(2, 96, 80, 64, causal=True),
+    folded_product(100, 72, 64, "max"),
+    adapter(96, 128, 160, 16),
 )
+_FORMS = (
+    Scores(),
+    Scores(causal=True),
+    Scores(causal=True, window=60),
+    Scores(cap=30.0),
+    Scores(bias="bmc"),
+    Scores(bias="bc"),
+    Scores(padding=True),
+    Scores(slopes=True),
+    Scores(with_logarithm=True),
+)
+CHAINS: tuple[Workload, ...] = (
+    *(attention(2, 128, 256, 64, scores=form) for form in _FORMS),
+    attention(1, 256, 256, 128, scores=Scores(causal=True), dtype="bfloat16"),
+    attention(3, 77, 200, 40, scores=Scores(causal=True)),
+    attention(2, 128, 128, 64, scores=Scores(causal=True), shared=2),
+    attention(2, 128, 256, 64, values=96),
+    attention(1, 64, 192, 256),
+    attention(6, 24, 40, 16),
+    attention(2, 50, 131, 24, dtype="float32"),
+    attention(2, 1, 1024, 128),
+    attention(2, 1, 1000, 64, shared=8),
+    paged_attention(2, 4, 8, 16, 64, 20),
+    *(folded_product(100, 500, 96, then) for then in ("logsumexp", "softmax", "rms_norm", "layer_norm")),
+    folded_product(50, 200, 64, "layer_norm", "float32"),
+    adapter(100, 200, 300, 8),
+    adapter(256, 128, 192, 64, "bfloat16", base=False),
+    gradients(2, 100, 130, 48),
+    gradients(1, 256, 256, 128, causal=True),
+    *LONG,
+)
+CHECKED_PARTS = {"right": CHECKED, "products": PRODUCTS, "chains": CHAINS}
 TIMED: tuple[Workload, ...] = (
     ops.gelu_scale(2**24),
     ops.gelu_scale(2**24, dtype="bfloat16"),
@@ -263,14 +297,13 @@ def _timed(workload: Workload, taken: Sequence[tuple[Job, Artefact | str]], time
 
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("right", "products", "fast"))
+    parser.add_argument("what", choices=("fast", *CHECKED_PARTS))
     parser.add_argument("--samples", type=int, default=1)
     given = parser.parse_args(arguments)
-    match given.what:
-        case "fast":
-            fast(given.samples)
-        case what:
-            right(PRODUCTS if what == "products" else CHECKED, given.samples)
+    if given.what == "fast":
+        fast(given.samples)
+    else:
+        right(CHECKED_PARTS[given.what], given.samples)
 
 
 if __name__ == "__main__":

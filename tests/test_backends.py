@@ -222,6 +222,15 @@ def test_a_search_starts_from_points_of_every_backend_those_of_the_best_first(se
     assert starts[: len(alone)] == alone
 
 
+def test_a_search_of_few_trials_starts_from_tiles_that_one_backend_alone_makes_too() -> None:
+    starts = spaces.build(ops.matmul(3072, 1024, 8192, dtype="bfloat16", layout="nt"), H200).seeds()
+    first = starts[:10]
+    assert sum(s.backend == "triton" for s in first) == 5
+    own = {s.values for s in starts if s.backend == "cuda"} - {s.values for s in starts if s.backend == "triton"}
+    assert all(s.values in own for s in first if s.backend == "cuda")
+    assert {s.backend for s in starts[len(starts) - 10 :]} == {"cuda"}
+
+
 def test_drawing_changing_and_stepping_come_to_every_backend(space: SearchSpace) -> None:
     rng = np.random.default_rng(0)
     drawn = [space.sample(rng) for _ in range(40)]
