@@ -147,7 +147,7 @@ def test_a_walk_that_programs_share_skips_blocks_in_each_part() -> None:
     for schedule in skipping(workload, split=[3, 4], c=[cover(1000, (32,))]):
         assert len(schedule.program.kernels) == 2
         (got,) = interpret(schedule.program, [x.float().numpy() for x in (q, k, v, kept)])
-        want = F.scaled_dot_product_attention(*(x.double() for x in (q, k, v)), attn_mask=kept[:, None], scale=32**-0.5)
+        want = F.scaled_dot_product_attention(q.double(), k.double(), v.double(), attn_mask=kept[:, None])
         close(torch.from_numpy(np.asarray(got)), want)
 
 
@@ -174,7 +174,7 @@ def test_of_blocks_that_are_off_nothing_is_loaded() -> None:
     mask[..., 0], mask[..., 1] = True, False
     k[:, :, 32:64] = v[:, :, 32:64] = math.nan
     workload, _ = traced(expanded, 32)
-    tiles = {"m": [cover(32, (16,))], "c": [cover(32, (16,))], "split": [1]}
+    tiles: dict[str, list[KnobValue]] = {"m": [cover(32, (16,))], "c": [cover(32, (16,))], "split": [1]}
     for skip in (True, False):
         schedule, *_ = skipping(workload, skip=[skip], **tiles)
         # What is 0 times no number would be none.
