@@ -63,6 +63,20 @@ def fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(q, k, v, attn_mask=whole(mask))
 
 
+def indexed(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    scores = (q @ k.transpose(-1, -2)) * 0.25
+    m, c = ROWS // mask.shape[-2], COLUMNS // mask.shape[-1]
+    rows, columns = torch.arange(ROWS)[:, None], torch.arange(COLUMNS)
+    return torch.softmax(torch.where(mask[:, :, rows // m, columns // c], scores, -math.inf), -1) @ v
+
+
+def viewed(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    m, c = mask.shape[-2:]
+    scores = ((q @ k.transpose(-1, -2)) * 0.25).view(1, 2, m, ROWS // m, c, COLUMNS // c)
+    left = scores.masked_fill(~mask[:, :, :, None, :, None], -math.inf)
+    return torch.softmax(left.view(1, 2, ROWS, COLUMNS), -1) @ v
+
+
 def given(size: int, density: float = 0.4) -> tuple[Tensor, ...]:
     """q, k, v, and a mask of blocks of so many rows and columns, of which every row sees one at least."""
     generator = torch.Generator().manual_seed(size)
@@ -119,6 +133,36 @@ def test_attention_with_a_mask_in_blocks_is_one_kernel_that_may_skip_them(functi
     for schedule in skipping(workload):
         assert any(loop.marks for loop in loops(schedule))
         close(interpreted(schedule, function, size, given(size)), wanted(function, given(size)))
+
+
+def test_all_ways_to_mask_blocks_are_one_workload() -> None:
+    assert len({traced(f, 16)[0].key for f in (expanded, repeated, indexed, viewed)}) == 1
+
+
+def test_tiles_lie_within_blocks_of_rows_however_many_there_are() -> None:
+    q, mask = torch.empty(1, 1, 8192, 64, dtype=torch.float16), torch.empty(1, 1, 128, 128, dtype=torch.bool)
+
+    def function(q: Tensor, mask: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(q, q, q, attn_mask=whole(mask, 8192, 8192))
+
+    (workload,) = trace(function, q, mask).launched
+    assert all(any(loop.marks for loop in loops(schedule)) for schedule in skipping(workload, split=[1]))
+
+
+def test_gradients_skip_the_blocks_that_the_function_does() -> None:
+    q, k, v, mask = given(16)
+    made = trace(fused, *(x.requires_grad_() for x in (q, k, v)), mask, backward=True)
+    launched = (*made.forward.launched, *made.backward.launched)
+    chains = [w for w in launched if any(t.dtype == "bool" for t in w.inputs)]
+    assert len(chains) == 3
+    for workload in chains:
+        inputs = random_inputs(workload, seed=0)
+        want = reference.evaluate(workload, [x.double() if x.is_floating_point() else x for x in inputs])
+        for schedule in skipping(workload, split=[1]):
+            got = interpret(schedule.program, [x.float().numpy() for x in inputs])
+            for g, w in zip(got, want, strict=True):
+                # Sums of 64 or 96 products of about 1, whose operands are rounded to 11 bits.
+                torch.testing.assert_close(torch.from_numpy(g).double(), w, rtol=2**-7, atol=2**-5)
 
 
 def test_blocks_may_be_skipped_or_not() -> None:
