@@ -114,6 +114,7 @@ CHAINS: tuple[Workload, ...] = (
     gradients(1, 256, 256, 128, causal=True),
     *LONG,
 )
+_POLL_S = 1e-3
 # Of what a tool says, of which the first usually tells why.
 MOST_LINES = 30
 SANITIZERS = ("racecheck", "synccheck", "memcheck")
@@ -229,7 +230,9 @@ def _all_checked(made: Sequence[tuple[Job, Artefact | str]], launches: int = 2) 
         checker = fork.Process(target=_check, args=(made[done:], launches, results))
         checker.start()
         while done < len(made):
-            status, detail = results.get()
+            while results.empty() and checker.is_alive():
+                time.sleep(_POLL_S)
+            status, detail = ("broken", "its process ended") if results.empty() else results.get()
             done += 1
             yield status, detail
             if status == "broken":
