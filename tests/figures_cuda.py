@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import collections
 import dataclasses
-import functools
 import itertools
 import math
 import multiprocessing
@@ -46,7 +45,7 @@ from autosched.backends.cuda.source import launched
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.trial_data import Failed, TrialData
 from autosched.machine.timing import GpuTimer
-from search_spaces import Schedule, SearchSpace, Target, TileProgram, Workload, target_named
+from search_spaces import Schedule, Target, Workload, target_named
 from search_spaces.workloads.dtypes import FLOAT8
 
 CUDA, TRITON = CudaBackend(), TritonBackend()
@@ -144,16 +143,13 @@ class Job:
     part: str = ""
 
     @property
-    def program(self) -> TileProgram:
-        """Also of a schedule that another process drew, which is bound to no space."""
-        if self.schedule.lowering is not None:
-            return self.schedule.program
-        backend = self.schedule.backend or self.backend.name
-        return _space(self.workload, self.target, backend).bind(self.schedule).program
+    def bound(self) -> Schedule:
+        """The schedule, able to lower itself in this process too, to which only its knobs were sent."""
+        return spaces.build(self.workload, self.target, [self.backend]).bind(self.schedule)
 
     def made(self) -> Artefact | str:
         """The kernel, or why there is none."""
-        program = self.program
+        program = self.schedule.program
         try:
             source = self.backend.render(program, self.schedule.one_line, self.target)
             return self.backend.compile(source, program, self.target)
@@ -161,11 +157,6 @@ class Job:
             return f"{'compile' if 'source' in dir() else 'print'}: {error}"
         except Exception as error:  # A defect, which is what is looked for.
             return f"crash: {type(error).__name__}: {error}"
-
-
-@functools.lru_cache(maxsize=8)
-def _space(workload: Workload, target: Target, backend: str) -> SearchSpace:
-    return spaces.build(workload, target, [b for b in (CUDA, TRITON) if b.name == backend])
 
 
 _TASKS: list[tuple[Workload, Target, int]] = []
@@ -258,16 +249,15 @@ def _check(made: Sequence[tuple[Job, Artefact | str]], launches: int, results: A
 
 def _checked(job: Job, artefact: Artefact, data: TrialData, launches: int) -> tuple[str, str]:
     try:
-        launcher = CUDA.load(artefact, job.program)
-    except LoadError as error:
-        return "refused", str(error)
-    try:
+        launcher = CUDA.load(artefact, job.bound.program)
         for _ in range(launches):
             data.poison()
             launcher(data.operands)
             torch.cuda.synchronize()
             data.judge()
             data.judge_surroundings()
+    except LoadError as error:
+        return "refused", str(error)
     except Failed as failure:
         return failure.status, str(failure)
     except Exception as error:
@@ -307,7 +297,7 @@ def _timed(workload: Workload, taken: Sequence[tuple[Job, Artefact | str]], time
         if isinstance(artefact, str):
             print(f"{job.backend.name} {artefact[:200]} | {workload.label[:50]}")
             continue
-        launcher = job.backend.load(artefact, job.program)
+        launcher = job.backend.load(artefact, job.bound.program)
         runs[job.schedule, job.backend.name] = lambda launcher=launcher: launcher(data.operands)
     samples = [timer.sample(list(runs.values())) for _ in range(9)]
     times = {key: statistics.median(s[i] for s in samples) * 1e6 for i, key in enumerate(runs)}
@@ -341,7 +331,7 @@ _CASES: list[cuda_races.Case] = []
 
 def _made_of_case(number: int) -> list[tuple[Job, Artefact | str]]:
     (workload, target, samples), case = _TASKS[number], _CASES[number]
-    drawn = case.drawn(_space(workload, target, CUDA.name), samples)
+    drawn = case.drawn(spaces.build(workload, target, [CUDA]), samples)
     return [(job, job.made()) for job in (Job(workload, s, CUDA, target, case.what) for s in drawn)]
 
 
@@ -352,7 +342,7 @@ def sanitized() -> None:
         print("no compute-sanitizer on the path: it comes with CUDA, or with the wheel nvidia-cuda-sanitizer-api")
         return
     wanted = [(w, here_as(c)) for case in cuda_races.CASES for c in case.capabilities for w in case.workloads]
-    names = {k.name for w, t in wanted for s in _space(w, t, CUDA.name).seeds() for k in launched(s.program, t)}
+    names = {k.name for w, t in wanted for s in spaces.build(w, t, [CUDA]).seeds() for k in launched(s.program, t)}
     only = [f"--kernel-name=kernel_substring={name}" for name in sorted(names)]
     itself = [sys.executable, __file__, "races", "--launches", "1"]
     runs = {
