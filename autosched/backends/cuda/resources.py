@@ -111,7 +111,7 @@ class _Needs:
 
     @cached_property
     def _layouts(self) -> dict[str, Layout]:
-        anchored = {name: form.layout for name, form in self.operands.sums.items()}
+        anchored = {name: plan.layout for name, plan in self.operands.sums.items()}
         return assigned(self.program, self.kernel, self._indexing, anchored)
 
     def _body(self, body: Sequence[Statement], ring: bool = False) -> None:
@@ -185,12 +185,12 @@ class _Needs:
 
     def _written(self, dot: Dot) -> list[str]:
         """The operands that are written to shared memory for a dot."""
-        form = self.operands.form(dot)
+        plan = self.operands.plan(dot)
         made = [x for x in dict.fromkeys((dot.a, dot.b)) if (id(dot), x) in self.operands.first_uses]
         return [
             x
             for x in made
-            if x not in self.operands.staged and not form.takes_registers(self._tiles[x], self._layouts[x])
+            if x not in self.operands.staged and not plan.takes_registers(self._tiles[x], self._layouts[x])
         ]
 
     def _move(self, tile: Tile, name: str, buffer: Buffer, slices: tuple[Slice, ...], axes: tuple[str, ...]) -> None:
@@ -226,4 +226,4 @@ class _Needs:
 
 
 def _parts(operands: Operands) -> int:
-    return max((form.part_registers for form in operands.forms.values()), default=0)
+    return max((plan.part_registers for plan in operands.plans.values()), default=0)

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from autosched.backends.backend import CompileError
 from autosched.backends.cuda.dots.fma import FmaDot
-from autosched.backends.cuda.dots.forms import DotForm
 from autosched.backends.cuda.dots.functions import Functions
 from autosched.backends.cuda.dots.operands import Operands
 from autosched.backends.cuda.dots.pipeline import Pipeline, Steps, Turns, bring_now
+from autosched.backends.cuda.dots.plans import DotPlan
 from autosched.backends.cuda.dots.sources import Made, Staged
 from autosched.backends.cuda.dots.staging import Copy, Staging
 from autosched.backends.cuda.dots.volta import VoltaDot
@@ -34,7 +34,7 @@ class Dots:
 
     @property
     def anchored(self) -> Mapping[str, Layout]:
-        return {name: form.layout for name, form in self._operands.sums.items()}
+        return {name: plan.layout for name, plan in self._operands.sums.items()}
 
     @property
     def functions(self) -> list[str]:
@@ -121,31 +121,31 @@ class Dots:
             printer.block.write(line)
 
     def _dot(self, s: Dot, printer: KernelPrinter) -> WarpDot | WmmaDot | VoltaDot | FmaDot:
-        form = self._operands.form(s)
+        plan = self._operands.plan(s)
         acc = printer.tiles[s.dst.name]
-        if any(acc.layout[x] != spread for x, spread in form.layout.items()):
+        if any(acc.layout[x] != spread for x, spread in plan.layout.items()):
             raise CompileError(f"{s.dst.name} += dot({s.a}, {s.b}): its sums lie as another statement needs them")
-        a, b = (s.a, s.b) if form.rows in self._operands.stages[s.a].axes else (s.b, s.a)
-        rows, columns = self._made(s, a, form, printer) or self._staged(s, a, printer), self._staged(s, b, printer)
-        strides = (acc.apart(form.rows), acc.apart(form.columns))
-        if form.kind == "warp":
-            promoted = is_promoted(form.element, s.precision)
-            return WarpDot(form, acc.name, strides, rows, columns, promoted, self._functions, printer.capability)
+        a, b = (s.a, s.b) if plan.rows in self._operands.stages[s.a].axes else (s.b, s.a)
+        rows, columns = self._made(s, a, plan, printer) or self._staged(s, a, printer), self._staged(s, b, printer)
+        strides = (acc.apart(plan.rows), acc.apart(plan.columns))
+        if plan.kind == "warp":
+            promoted = is_promoted(plan.element, s.precision)
+            return WarpDot(plan, acc.name, strides, rows, columns, promoted, self._functions, printer.capability)
         assert isinstance(rows, Staged)
-        if form.kind == "wmma":
-            return WmmaDot(form, self._sums(s.dst.name, printer), rows, columns, self._functions)
-        if form.kind == "volta":
-            return VoltaDot(form, acc.name, strides, rows, columns, self._functions)
-        return FmaDot(form, acc, rows, columns)
+        if plan.kind == "wmma":
+            return WmmaDot(plan, self._sums(s.dst.name, printer), rows, columns, self._functions)
+        if plan.kind == "volta":
+            return VoltaDot(plan, acc.name, strides, rows, columns, self._functions)
+        return FmaDot(plan, acc, rows, columns)
 
-    def _made(self, s: Dot, name: str, form: DotForm, printer: KernelPrinter) -> Made | None:
+    def _made(self, s: Dot, name: str, plan: DotPlan, printer: KernelPrinter) -> Made | None:
         """Rows of a dot where they lie in registers as it multiplies them."""
         if name in self._operands.staged:
             return None
         held = printer.tiles[name]
-        if not form.takes_registers(held.tile, held.layout):
+        if not plan.takes_registers(held.tile, held.layout):
             return None
-        return Made(held.name, held.apart(form.rows), held.apart(form.k))
+        return Made(held.name, held.apart(plan.rows), held.apart(plan.k))
 
     def _staged(self, s: Dot, name: str, printer: KernelPrinter) -> Staged:
         """An operand in shared memory, written there if it was made since."""
