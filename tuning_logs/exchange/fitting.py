@@ -43,8 +43,8 @@ def fitted(names: Sequence[str], points: Sequence[Point], seconds: Sequence[floa
         for place, name in enumerate(names)
         if name not in space.names and len({_kind(point[place]) for point in points}) > 1
     ]
-    took = tuple(seconds if math.isfinite(seconds) else None for seconds in best.values())
-    return Fitted(tuple(best), took, _remarks(unknown, foreign, len(points)))
+    fastest = tuple(s if math.isfinite(s) else None for s in best.values())
+    return Fitted(tuple(best), fastest, _remarks(unknown, foreign, len(points)))
 
 
 def _column(name: str, names: list[str], values: Point) -> tuple[int | None, PlainValue]:

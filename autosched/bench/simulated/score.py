@@ -29,7 +29,7 @@ def expected_of_random(ascending: Seconds, evaluations: NDArray[np.int_]) -> Sec
     """
     n = len(ascending)
     ranks = np.round(evaluations * (n + 1) / (evaluations + 1)).astype(int)
-    return ascending[::-1][np.minimum(ranks, n - 1)]
+    return np.asarray(ascending[::-1][np.minimum(ranks, n - 1)])
 
 
 def scored_range(ascending: Seconds) -> tuple[int, int]:
@@ -45,7 +45,7 @@ def _draws_to(ascending: Seconds, part: float) -> int:
     n, best = len(ascending), ascending[0]
     goal = best + (np.median(ascending) - best) * (1 - part)
     slower = int(np.sum(ascending > goal))
-    rank = slower - (ascending[n - 1 - slower] == best)
+    rank = slower - int(ascending[n - 1 - slower] == best)
     # The rank of the expected best, solved for the number of draws.
     return math.ceil(rank / (n + 1 - rank))
 
