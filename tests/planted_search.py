@@ -11,6 +11,7 @@ from typing import cast
 
 from autosched.measuring import LocalMeasurer
 from autosched.tuning.interruption import Interruption
+from autosched.tuning.loop import Alone, Loop
 from autosched.tuning.search import Search
 from search_spaces import Schedule, SearchSpace, Target, Workload
 from tuning_logs import Provenance, TuningLog, TuningRecord
@@ -81,4 +82,5 @@ def planted_search(
     space = cast(SearchSpace, _Space(workload, target, {s: s for s in schedules}))
     provenance = Provenance("planted", "cold", 0.0, 0, 0)
     search = Search(space, Planted(list(schedules)), log, provenance, len(schedules), [])
-    search.run(measurer, Interruption())
+    Loop(measurer, Interruption(), Alone(search)).run()
+    search.finish(measurer)

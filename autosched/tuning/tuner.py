@@ -26,6 +26,7 @@ from autosched.strategies import StrategyFactory
 from autosched.tracing.callables.traced import Traced, cuts_of
 from autosched.tuning.effort import WorkSeconds, ladder
 from autosched.tuning.interruption import interruptible
+from autosched.tuning.loop import Alone, Loop
 from autosched.tuning.progress import OnProgress
 from autosched.tuning.results import TracedTuneResult, TuneResult
 from autosched.tuning.search import Ending, Search
@@ -242,7 +243,12 @@ def run(search: Search, measurer: Measurer | None = None) -> TuneResult:
             opened.enter_context(measurer.reserved(device))
         search.strategy.tell(history(search.log, op, device, origin.policy, search.records), elsewhere=True)
         search.strategy.tell(standing(search.records))
-        result = _result(search, search.run(measurer, interruption), begin)
+        Loop(measurer, interruption, Alone(search)).run()
+        if search.unfit is not None:
+            raise search.unfit
+        if not interruption:
+            search.finish(measurer)
+        result = _result(search, "interrupted" if interruption else search.ending, begin)
     best = result.best
     if measured_here and best is not None and any(best is tried for tried in (*search.trials, *search.finals)):
         first_use.remember(best)
