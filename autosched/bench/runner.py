@@ -30,7 +30,8 @@ from autosched.replaying.replay import replay, why_wrong_now
 from autosched.tracing import TracedFunction
 from autosched.tuning.progress import progress_display
 from autosched.tuning.results import TuneResult
-from autosched.tuning.tuner import of_all_workloads, prepare, run
+from autosched.tuning.searching.preparation import prepare
+from autosched.tuning.tuner import of_all_workloads, run
 from search_spaces import AutoschedError, InputError, LogError, Target, Workload
 from tuning_logs import TuningLog, TuningRecord
 from tuning_logs.text import first_line

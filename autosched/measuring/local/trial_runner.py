@@ -48,7 +48,8 @@ class TrialRunner:
     """One measuring worker and what waits for it, of several tasks.
 
     What is submitted has a number, and comes back with it: a candidate as its measurement, a contest as its standings.
-    What waits of the task whose inputs are set up comes first: the memory of two may not fit. A trial may take `timeout_s`, or longer where a hundred perfect runs do.
+    What waits of the task whose inputs are set up comes first: the memory of two may not fit. A trial may take
+    `timeout_s`, or longer where a hundred perfect runs do.
     """
 
     def __init__(self, server: ForkServer, setup: Setup, timeout_s: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -11,8 +12,8 @@ from queue import SimpleQueue
 from typing import Protocol
 
 from autosched.measuring import Measurer, UnfitWorkloadError
-from autosched.tuning.interruption import Interruption
-from autosched.tuning.search import Batch, Ended, Search
+from autosched.tuning.searching.interruption import Interruption
+from autosched.tuning.searching.search import Batch, Ended, Search
 from tuning_logs import Measurement, TuningRecord
 
 
@@ -48,8 +49,8 @@ _UnderWay = tuple[Search, Batch]
 class Loop:
     """Batches on their way through a measurer, until no search has a turn or somebody interrupts.
 
-    Where proposing may overlap with measuring, `ahead` batches are under way, and the next one is proposed without their
-    results. That is so whatever the timing: the same seeds and the same answers give the same searches.
+    Where proposing may overlap with measuring, `ahead` batches are under way, and the next one is proposed without
+    their results. That is so whatever the timing: the same seeds and the same answers give the same searches.
     """
 
     def __init__(self, measurer: Measurer, interruption: Interruption, turns: Turns, ahead: int = 2) -> None:
@@ -64,6 +65,7 @@ class Loop:
     def run(self) -> None:
         """To the end; or, once the interruption is set, until what is being measured has ended."""
         while True:
+            begin = time.perf_counter()
             self._fill()
             if not self._under_way:
                 return
@@ -71,6 +73,8 @@ class Loop:
             search, batch = self._under_way.popleft()
             search.tell(batch)
             self._turns.told(search, batch.in_order)
+            # Several are under way: the time is that of the one that was waited for.
+            search.wall_s += time.perf_counter() - begin
 
     def _fill(self) -> None:
         while len(self._under_way) < self._ahead and not self._interruption:

@@ -20,11 +20,13 @@ from autosched.machine.timing import Policy
 from autosched.measuring import Measurer, UnfitWorkloadError, repro
 from autosched.strategies import Strategy
 from autosched.tuning.progress import OnProgress, Phase, Progress
+from autosched.tuning.searching.interruption import Interruption
+from autosched.tuning.searching.warm_start import history
 from search_spaces import InputError, Schedule, SearchSpace, Target
 from tuning_logs import CompileFacts, Measurement, Provenance, TuningLog, TuningRecord
 from tuning_logs.ranking import best_of, standing
 
-Ending = Literal["known", "trials", "exhausted", "interrupted"]
+Ending = Literal["known", "trials", "exhausted", "interrupted", "unfit"]
 
 # Schedules per batch: small at first, so that the cost model learns early; larger when it has learnt, so that compile
 # workers stay busy (64 is the batch of Ansor and MetaSchedule).
@@ -68,8 +70,8 @@ class Search:
 
     `records` are all good ones, oldest first, and grow as the search goes on; `wanted` is how many distinct schedules
     are to be known in the end; `provenance` is that of the records to come, but for their time and place in the run,
-    and the machine that measures; `log_s` is how long writing them took. `exhausted`: nothing is left to propose.
-    `unfit` is why its workload cannot be measured here.
+    and the machine that measures; `log_s` is how long writing them took, `wall_s` the part of the session that was
+    spent on it. `exhausted`: nothing is left to propose. `unfit` is why its workload cannot be measured here.
     """
 
     space: SearchSpace
@@ -83,6 +85,9 @@ class Search:
     def __post_init__(self) -> None:
         self.log_s = 0.0
         self.exhausted = False
+        self.interrupted = False
+        self._begun = False
+        self.wall_s = 0.0
         self.unfit: UnfitWorkloadError | None = None
         self._first_trial_s: float | None = None
         self._old_records = len(self.records)
@@ -109,7 +114,11 @@ class Search:
 
     @property
     def ending(self) -> Ending:
-        """Why it ended, if nobody interrupted it."""
+        """Why it ended."""
+        if self.interrupted:
+            return "interrupted"
+        if self.unfit:
+            return "unfit"
         if self.exhausted:
             return "exhausted"
         return "trials" if self.known > self.known_before else "known"
@@ -148,6 +157,7 @@ class Search:
 
     def propose(self) -> Batch | None:
         """Ask for the next batch; None when the space is exhausted."""
+        self._begin()
         size = min(max(_FIRST_BATCH, self.known // 4), _LARGEST_BATCH, self.left)
         begin = time.perf_counter()
         schedules = self.strategy.ask(size)
@@ -157,6 +167,15 @@ class Search:
         batch = Batch(schedules, (time.perf_counter() - begin) / len(schedules))
         self._under_way.append(batch)
         return batch
+
+    def _begin(self) -> None:
+        """Tell the strategy, once, what is known here and what was measured elsewhere."""
+        if self._begun:
+            return
+        self._begun = True
+        op, device = self.space.workload, self.space.target
+        self.strategy.tell(history(self.log, op, device, self._policy, self.records), elsewhere=True)
+        self.strategy.tell(standing(self.records))
 
     def submit(self, batch: Batch, measurer: Measurer) -> list[Future[Measurement]]:
         """Have a batch measured."""
@@ -183,12 +202,15 @@ class Search:
         self._under_way.remove(batch)
         self.strategy.tell(batch.in_order)
 
-    def finish(self, measurer: Measurer) -> None:
-        """Hold the finals, if they are due."""
-        if self._finals_due and not self.unfit:
+    def finish(self, measurer: Measurer, interruption: Interruption) -> None:
+        """Hold the finals, if they are due and nobody interrupts."""
+        begin = time.perf_counter()
+        if self._finals_due and not self.unfit and not interruption:
             self.report("finals")
             self.provenance = dataclasses.replace(self.provenance, versions=measurer.environment)
             self._finals(measurer)
+        self.interrupted = bool(interruption)
+        self.wall_s += time.perf_counter() - begin
 
     def _finals(self, measurer: Measurer) -> None:
         finalists = self._finalists()
