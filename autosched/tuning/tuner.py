@@ -5,12 +5,15 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable
-from typing import TypeVar, overload
+from typing import overload
 
+import cost_models
 from autosched.machine.timing import Policy
 from autosched.measuring import Measurer
 from autosched.strategies import StrategyFactory
-from autosched.tracing.callables.traced import Traced, cuts_of
+from autosched.tracing.callables.traced import Traced
+from autosched.tuning.every_cut import launches, of_all_workloads
+from autosched.tuning.many.gradient import Gradient, Share
 from autosched.tuning.progress import OnProgress
 from autosched.tuning.results import TracedTuneResult, TuneResult
 from autosched.tuning.searching.loop import Alone
@@ -18,10 +21,7 @@ from autosched.tuning.searching.preparation import device_for, prepare
 from autosched.tuning.searching.search import Search
 from autosched.tuning.searching.session import run_all
 from cost_models import CostModel
-from search_spaces import EmptySearchSpaceError, Target, Workload
-
-# What is found for one workload.
-Found = TypeVar("Found")
+from search_spaces import Target, Workload
 
 
 @overload
@@ -95,53 +95,34 @@ def tune(
         EmptySearchSpaceError: no schedule is legal.
         LogError: the log cannot be read or written, or has no folder.
     """
-    if isinstance(op, Traced):
-        search_one = functools.partial(
-            tune,
-            target=target,
-            trials=trials,
-            strategy=strategy,
-            cost_model=cost_model,
-            seed=seed,
-            log=log,
-            policy=policy,
-            measurer=measurer,
-            backend=backend,
-            on_progress=on_progress,
-        )
-        cut = op.for_target(device_for(target, measurer is not None))
-        return TracedTuneResult(cut, of_all_workloads(cut, search_one))
-    search = prepare(
-        op,
-        target,
-        trials,
+    prepare_one = functools.partial(
+        prepare,
+        trials=trials,
         strategy=strategy,
-        cost_model=cost_model,
+        cost_model=cost_models.create(cost_model, seed) if isinstance(op, Traced) else cost_model,
         seed=seed,
         log=log,
         policy=policy,
         backend=backend,
         measured_elsewhere=measurer is not None,
+        on_progress=on_progress,
     )
-    search.on_progress = on_progress
-    return run(search, measurer)
+    if isinstance(op, Traced):
+        device = device_for(target, measurer is not None)
+        return _tuned(op.for_target(device), functools.partial(prepare_one, target=device), measurer)
+    return run(prepare_one(op, target), measurer)
 
 
-def of_all_workloads(traced: Traced, search: Callable[[Workload], Found]) -> tuple[Found, ...]:
-    """What is found for every workload of everything it was cut into that can be computed on the target.
-
-    Raises:
-        EmptySearchSpaceError: of what is cut as it is on every device, something has no legal schedule.
-    """
-    found: dict[str, Found] = {}
-    for number, cut in enumerate(cuts_of(traced)):
-        try:
-            for workload in cut.workloads:
-                found[workload.key] = found.get(workload.key) or search(workload)
-        except EmptySearchSpaceError:
-            if number == 0:
-                raise
-    return tuple(found.values())
+def _tuned(traced: Traced, prepare_one: Callable[[Workload], Search], measurer: Measurer | None) -> TracedTuneResult:
+    """All kernels of a function over one session, in the order in which they should gain most."""
+    searches = of_all_workloads(traced, prepare_one)
+    if not all(search.complete for search in searches):
+        weights = launches(traced)
+        run_all(searches, Gradient([Share(s, weights[s.space.workload.key]) for s in searches]), measurer)
+    for search in searches:
+        if search.unfit is not None:
+            raise search.unfit
+    return TracedTuneResult(traced, tuple(map(TuneResult.of, searches)))
 
 
 def run(search: Search, measurer: Measurer | None = None) -> TuneResult:

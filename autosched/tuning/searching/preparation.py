@@ -15,6 +15,7 @@ from autosched.machine import devices
 from autosched.machine.timing import Policy, check_timing
 from autosched.replaying.arguments import check_integer, check_workload, written_log_path
 from autosched.strategies import StrategyFactory
+from autosched.tuning.progress import OnProgress
 from autosched.tuning.searching.search import Search
 from cost_models import CostModel
 from search_spaces import Target, TargetUnavailableError, Workload
@@ -34,6 +35,7 @@ def prepare(
     policy: Policy,
     backend: str | None = None,
     measured_elsewhere: bool = False,
+    on_progress: OnProgress | None = None,
 ) -> Search:
     """The first part of `tune`: everything that can be refused is checked, and nothing measured.
 
@@ -64,7 +66,7 @@ def prepare(
     rng = np.random.default_rng([seed, len(standing(records))])
     searcher = strategies.create(strategy, space, model, rng)
     provenance = Provenance(generator_hash(), policy, 0.0, seed, 0)
-    search = Search(space, searcher, tuning_log, provenance, trials, records)
+    search = Search(space, searcher, tuning_log, provenance, trials, records, on_progress)
     if not search.complete:
         tuning_log.check_writable()
     return search

@@ -19,8 +19,9 @@ from autosched.backends.reproduction import fingerprint_of
 from autosched.machine.timing import Policy
 from autosched.measuring import Measurer, UnfitWorkloadError, repro
 from autosched.strategies import Strategy
-from autosched.tuning.progress import OnProgress, Phase, Progress
+from autosched.tuning.progress import OnProgress, Pace, Phase, Progress
 from autosched.tuning.searching.interruption import Interruption
+from autosched.tuning.searching.remaining_gain import Improvements
 from autosched.tuning.searching.warm_start import history
 from search_spaces import InputError, Schedule, SearchSpace, Target
 from tuning_logs import CompileFacts, Measurement, Provenance, TuningLog, TuningRecord
@@ -71,7 +72,8 @@ class Search:
     `records` are all good ones, oldest first, and grow as the search goes on; `wanted` is how many distinct schedules
     are to be known in the end; `provenance` is that of the records to come, but for their time and place in the run,
     and the machine that measures; `log_s` is how long writing them took, `wall_s` the part of the session that was
-    spent on it. `exhausted`: nothing is left to propose. `unfit` is why its workload cannot be measured here.
+    spent on it; `improvements` are those of its batches that have ended. `exhausted`: nothing is left to propose.
+    `unfit` is why its workload cannot be measured here.
     """
 
     space: SearchSpace
@@ -89,12 +91,14 @@ class Search:
         self._begun = False
         self.wall_s = 0.0
         self.unfit: UnfitWorkloadError | None = None
-        self._first_trial_s: float | None = None
         self._old_records = len(self.records)
         self._known = {r.schedule for r in self.records}
         self.known_before = self.known
+        self._pace = Pace(self.known)
         best = self.best
-        self._best_s = best.measurement.undisturbed_s if best else None
+        self.best_s = best.measurement.undisturbed_s if best else None
+        self._latencies = [r.measurement.undisturbed_s if r.measurement.ok else None for r in standing(self.records)]
+        self.improvements = Improvements.of(self._latencies)
         self._library_s: float | None = None
         self._failed: Counter[str] = Counter()
         self._policy = cast(Policy, self.provenance.policy)
@@ -149,11 +153,19 @@ class Search:
         return tuple(Counter(failed).most_common())
 
     @property
+    def open(self) -> bool:
+        """Whether it could go on."""
+        return not (self.exhausted or self.unfit)
+
+    @property
+    def granted(self) -> int:
+        """How many schedules are known or under way."""
+        return self.known + sum(batch.open for batch in self._under_way)
+
+    @property
     def left(self) -> int:
         """How many schedules are still to be proposed."""
-        if self.exhausted or self.unfit:
-            return 0
-        return max(0, self.wanted - self.known - sum(batch.open for batch in self._under_way))
+        return max(0, self.wanted - self.granted) if self.open else 0
 
     def propose(self) -> Batch | None:
         """Ask for the next batch; None when the space is exhausted."""
@@ -200,7 +212,15 @@ class Search:
     def tell(self, batch: Batch) -> None:
         """Tell the strategy what became of a batch, all of which has ended."""
         self._under_way.remove(batch)
-        self.strategy.tell(batch.in_order)
+        trials = batch.in_order
+        self.strategy.tell(trials)
+        self._latencies += [r.measurement.undisturbed_s if r.measurement.ok else None for r in trials]
+        self.improvements = Improvements.of(self._latencies)
+
+    def hear(self, records: Sequence[TuningRecord]) -> None:
+        """Tell the strategy what became of schedules of a similar workload, once it has begun."""
+        if self._begun:
+            self.strategy.tell(records, elsewhere=True)
 
     def finish(self, measurer: Measurer, interruption: Interruption) -> None:
         """Hold the finals, if they are due and nobody interrupts."""
@@ -253,7 +273,7 @@ class Search:
 
     def _show(self, measurement: Measurement) -> None:
         if measurement.ok:
-            self._best_s = min(measurement.undisturbed_s, self._best_s or measurement.undisturbed_s)
+            self.best_s = min(measurement.undisturbed_s, self.best_s or measurement.undisturbed_s)
         else:
             self._failed[measurement.status] += 1
         self.report()
@@ -267,20 +287,13 @@ class Search:
                 trials=self.known,
                 wanted=self.wanted,
                 known_before=self.known_before,
-                best_s=self._best_s,
+                best_s=self.best_s,
                 library_s=self._library_s,
                 failures=self.failures,
-                remaining_s=self._remaining_s(),
+                remaining_s=self._pace.remaining_s(self.known, self.wanted),
                 phase=phase,
             )
         )
-
-    def _remaining_s(self) -> float | None:
-        """At the pace since the first trial, which itself waited for the workers to start."""
-        now, done = time.perf_counter(), self.known - self.known_before
-        if self._first_trial_s is None:
-            self._first_trial_s = now
-        return (now - self._first_trial_s) / (done - 1) * (self.wanted - self.known) if done > 1 else None
 
 
 def _telling_source(measurement: Measurement, schedule: Schedule, target: Target) -> Measurement:
