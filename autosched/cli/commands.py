@@ -48,7 +48,8 @@ from autosched.replaying.replay import find_best, log_paths, replay, why_wrong_n
 from autosched.standalone import export
 from autosched.tuning.progress import progress_display
 from autosched.tuning.results import TuneResult
-from autosched.tuning.tuner import prepare, run
+from autosched.tuning.searching.preparation import prepare
+from autosched.tuning.tuner import run
 from search_spaces import Target, Workload
 from tuning_logs.text import duration_text
 
