@@ -6,6 +6,7 @@ kernel = autosched.replay(op)                  the best kernel in the logs, with
 y = kernel(a, b)                               on PyTorch tensors
 print(autosched.compare(op))                   against PyTorch and the vendor's library
 autosched.export(op, "fast.py")                a file that needs no autosched
+@autosched.autotune(space=…, key=…)            a Triton kernel of your own, in the place of triton.autotune
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from autosched.tracing import (
     TracedKernel,
     trace,
 )
+from autosched.tuning.autotune import autotune
 from autosched.tuning.predict import TracedPredictions, predict
 from autosched.tuning.progress import Progress
 from autosched.tuning.results import TracedTuneResult, TuneResult
@@ -75,6 +77,7 @@ __all__ = [
     "TuningLog",
     "TuningRecord",
     "Workload",
+    "autotune",
     "close",
     "compare",
     "compare_kernel",
