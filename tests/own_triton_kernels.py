@@ -1,4 +1,4 @@
-"""Kernels as a user of Triton writes them, of the kinds that Triton's tutorials have, without a decorator for tuning."""
+"""Kernels as users of Triton write them, of the kinds that its tutorials have, without a decorator for tuning."""
 
 import triton
 import triton.language as tl
@@ -33,9 +33,7 @@ def tile_of(number, M, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP: t
 
 
 @triton.jit
-def one_tile(
-    a, b, c, row, column, M, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr
-):
+def one_tile(a, b, c, row, column, M, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
     m = row * BLOCK_M + tl.arange(0, BLOCK_M)
     n = column * BLOCK_N + tl.arange(0, BLOCK_N)
     k = tl.arange(0, BLOCK_K)
@@ -187,7 +185,9 @@ def layer_norm_gradient_kernel(
     weighted = given * tl.load(weight + at, mask=inside, other=0.0).to(tl.float32)
     along = tl.sum(normal * weighted, axis=0) / columns
     level = tl.sum(weighted, axis=0) / columns
-    tl.store(dx + row * columns + at, ((weighted - normal * along - level) * inverse).to(dx.dtype.element_ty), mask=inside)
+    tl.store(
+        dx + row * columns + at, ((weighted - normal * along - level) * inverse).to(dx.dtype.element_ty), mask=inside
+    )
     group = row % GROUPS
     lock, count = locks + group, locks + GROUPS + group
     part_w, part_b = given * normal, given
@@ -205,9 +205,7 @@ def layer_norm_gradient_kernel(
 
 
 @triton.jit
-def attention_kernel(
-    q, k, v, out, factor, length, WIDTH: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr
-):
+def attention_kernel(q, k, v, out, factor, length, WIDTH: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
     """Causal attention of heads of `length` x WIDTH, one after the other in memory."""
     head = tl.program_id(1) * length * WIDTH
     m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)

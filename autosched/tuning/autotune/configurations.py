@@ -70,21 +70,24 @@ class KnobChoices:
     """
 
     def __init__(self, knobs: Mapping[str, Sequence[Any]], legal: Legal | None) -> None:
-        self._values = {name: {_told(v): v for v in values} for name, values in knobs.items()}
+        """Raises InputError: a knob without values, or with one twice."""
+        self._knobs = {name: [_told(v) for v in values] for name, values in knobs.items()}
+        # 1, 1.0 and True are equal, and not the same.
+        self._meanings = {(name, type(t := _told(v)), t): v for name, values in knobs.items() for v in values}
         self._legal = legal
+        PlainSpace(self._knobs)
 
     def space(self, positional: Mapping[str, Any], keywords: Mapping[str, Any]) -> PlainSpace:
-        knobs = {name: list(values) for name, values in self._values.items()}
         legal = self._legal
         if legal is None:
-            return PlainSpace(knobs)
-        return PlainSpace(knobs, legal=lambda told: bool(legal({**positional, **keywords, **self._meant(told)})))
+            return PlainSpace(self._knobs)
+        return PlainSpace(self._knobs, legal=lambda told: bool(legal({**positional, **keywords, **self._meant(told)})))
 
     def configuration(self, point: Point) -> Configuration:
-        return Configuration(self._meant(dict(zip(self._values, point, strict=True))))
+        return Configuration(self._meant(dict(zip(self._knobs, point, strict=True))))
 
     def _meant(self, told: Mapping[str, PlainValue]) -> dict[str, Any]:
-        return {name: self._values[name][value] for name, value in told.items()}
+        return {name: self._meanings[name, type(value), value] for name, value in told.items()}
 
 
 class ListChoices:

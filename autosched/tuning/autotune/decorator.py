@@ -6,8 +6,7 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from autosched.replaying.arguments import check_integer, log_path
-from autosched.tuning.autotune.bench_timer import DoBench
+from autosched.replaying.arguments import check_integer, written_log_path
 from autosched.tuning.autotune.call import Hooks, JitKernel
 from autosched.tuning.autotune.configurations import (
     LAUNCH_OPTIONS,
@@ -18,6 +17,7 @@ from autosched.tuning.autotune.configurations import (
     ListedConfig,
     check_names,
 )
+from autosched.tuning.autotune.trials.bench_timer import DoBench
 from autosched.tuning.autotune.tuned_kernel import Plan, TunedKernel
 from search_spaces import InputError
 
@@ -78,7 +78,7 @@ def autotune(
         tuple(key),
         trials,
         seed,
-        log_path(log),
+        written_log_path(log),
         outputs,
         tuple(reset_to_zero or ()),
         Hooks(pre_hook, post_hook),

@@ -1,7 +1,8 @@
 """The fingerprint of a kernel's source: of its code, and of the code and constants that it refers to.
 
-Comments, blank lines, decorators and where a function stands do not count, so an edit elsewhere in the file costs no
-record; Triton's own key of a kernel counts its line. What a kernel calls of Triton's own library does not count either.
+Comments, blank lines, decorators, what the kernel is called and where it stands do not count: an edit elsewhere in the
+file costs no record, where Triton's own key of a kernel has its line in it. Nor does what a kernel calls of Triton's
+library.
 """
 
 from __future__ import annotations
@@ -25,13 +26,11 @@ def source_fingerprint(kernel: object) -> str:
     Raises:
         InputError: there is no function of Python behind it, or its source cannot be found.
     """
-    texts: dict[str, str] = {}
-    _collect(_function(kernel), texts)
+    texts = list(_texts(_function(kernel), set()))
     heuristics = getattr(kernel, "values", None)
     if isinstance(heuristics, dict):
-        texts |= {f"heuristic {name}": _code(function) for name, function in heuristics.items()}
-    told = "\n".join(f"{name}: {texts[name]}" for name in sorted(texts))
-    return hashlib.sha256(told.encode()).hexdigest()[:_DIGITS]
+        texts += [f"heuristic {name}: {_code(function)}" for name, function in sorted(heuristics.items())]
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:_DIGITS]
 
 
 def _function(kernel: object) -> FunctionType:
@@ -44,22 +43,22 @@ def _function(kernel: object) -> FunctionType:
     return found
 
 
-def _collect(function: FunctionType, texts: dict[str, str]) -> None:
-    """Add the text of a function, and of all that it refers to."""
-    name = f"{function.__module__}.{function.__qualname__}"
-    if name in texts:
+def _texts(function: FunctionType, met: set[FunctionType]) -> Iterator[str]:
+    """The text of a function, and of all that it refers to, in the order in which it does."""
+    if function in met:
         return
+    met.add(function)
     tree = _tree(function)
-    texts[name] = ast.dump(tree)
+    yield ast.dump(tree)
     seen = {**function.__globals__, **inspect.getclosurevars(function).nonlocals}
     for path, value in _references(tree, seen):
         if _is_tritons(value):
             continue
         if hasattr(value, "fn") and callable(value):
-            _collect(_function(value), texts)
+            yield from _texts(_function(value), met)
         elif not isinstance(value, ModuleType | type) and not callable(value):
             # Constants: numbers, words, and those of the kernel's language.
-            texts[f"{name}: {path}"] = repr(value)
+            yield f"{path}={value!r}"
 
 
 def _tree(function: FunctionType) -> ast.FunctionDef:
@@ -69,7 +68,7 @@ def _tree(function: FunctionType) -> ast.FunctionDef:
         raise InputError(f"{function.__qualname__}: its source cannot be read ({error})") from error
     if not isinstance(tree, ast.FunctionDef):
         raise InputError(f"{function.__qualname__}: expected a function that is defined by `def`")
-    tree.decorator_list = []
+    tree.decorator_list, tree.name = [], ""
     if ast.get_docstring(tree) is not None:
         tree.body = tree.body[1:]
     return tree

@@ -12,7 +12,7 @@ from autosched.strategies.engine import Engine
 from autosched.tuning.autotune.configurations import schedule_of
 from autosched.tuning.autotune.kernel_records import POLICY, best_point, histories, outcomes
 from autosched.tuning.autotune.task import Task
-from autosched.tuning.autotune.trials import LostDeviceError, Trials, Tried
+from autosched.tuning.autotune.trials.trials import LostDeviceError, Trials, Tried
 from search_spaces import AutoschedError
 from search_spaces.schedules.plain_space import Point
 from tuning_logs import Measurement, Provenance, TuningRecord

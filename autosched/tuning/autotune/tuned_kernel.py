@@ -17,12 +17,12 @@ from typing import Any
 import torch
 
 from autosched.machine.devices import cpu_target, gpu_target
-from autosched.tuning.autotune.bench_timer import DoBench
 from autosched.tuning.autotune.call import Call, Grid, Hooks, JitKernel, key_of, own_kernel
 from autosched.tuning.autotune.configurations import Choices, Configuration
 from autosched.tuning.autotune.fingerprint import source_fingerprint
 from autosched.tuning.autotune.kernel_records import KernelRecords
 from autosched.tuning.autotune.task import Task
+from autosched.tuning.autotune.trials.bench_timer import DoBench
 from search_spaces import InputError, Target
 from search_spaces.schedules.plain_space import PlainSpace, Point
 
@@ -133,7 +133,7 @@ class TunedKernel:
     def _search(self, call: Call, task: Task) -> Point:
         # Loads Triton, which is there where there is a kernel to tune.
         from autosched.tuning.autotune.search import Search
-        from autosched.tuning.autotune.trials import Trials
+        from autosched.tuning.autotune.trials.trials import Trials
 
         plan = self._plan
         trials = Trials.of(call, task.target, plan.outputs, plan.zeroed, plan.hooks, plan.do_bench)

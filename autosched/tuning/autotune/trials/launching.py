@@ -31,8 +31,12 @@ def compile_all(call: Call, configurations: Sequence[Configuration]) -> float:
     """Compile these in parallel threads; seconds for each. What fails is compiled again, and told, when it is run."""
     begin = time.perf_counter()
     if not interpreted() and len(configurations) > 1:
-        # The first error would end the mode, not what is under way: that ends with the pool.
-        with ThreadPoolExecutor(os.cpu_count()) as pool, suppress(Exception), triton.AsyncCompileMode(pool):
+        # Suppressed is what the mode raises where the user has opened one: then nothing is compiled ahead.
+        with (
+            ThreadPoolExecutor(os.cpu_count()) as pool,
+            suppress(RuntimeError),
+            triton.AsyncCompileMode(pool, ignore_errors=True),
+        ):
             for configuration in configurations:
                 with suppress(Exception):
                     call.compile(configuration)

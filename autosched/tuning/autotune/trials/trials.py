@@ -11,13 +11,13 @@ from time import perf_counter
 
 import torch
 
-from autosched.machine.timing import Run, Timer, cold_timer, interleaved
-from autosched.tuning.autotune import launching
-from autosched.tuning.autotune.agreement import Agreement, compared
-from autosched.tuning.autotune.bench_timer import BenchTimer, DoBench
+from autosched.machine.timing import Run, Timer, cold_timer
 from autosched.tuning.autotune.call import Call, Hooks
 from autosched.tuning.autotune.configurations import Configuration
-from autosched.tuning.autotune.saved_tensors import SavedTensors
+from autosched.tuning.autotune.trials import launching
+from autosched.tuning.autotune.trials.agreement import Agreement, compared
+from autosched.tuning.autotune.trials.bench_timer import BenchTimer, DoBench
+from autosched.tuning.autotune.trials.saved_tensors import SavedTensors
 from search_spaces import AutoschedError, Target
 from tuning_logs import CompileFacts, Measurement, Status
 
@@ -165,10 +165,14 @@ class Trials:
         tried.latencies_s, tried.timing_s = tuple(latencies), perf_counter() - begin
 
     def finals(self, configurations: Sequence[Configuration], rounds: int) -> list[tuple[float, ...]]:
-        """Latencies of all of these in interleaved rounds."""
-        runs = {str(n): partial(self._call.launch, c) for n, c in enumerate(configurations)}
-        self._reset()
-        return [tuple(latencies) for latencies in interleaved(runs, rounds, self._timer).values()]
+        """Latencies of all of these, which have run before, in rounds that each begin with another one."""
+        runs = [partial(self._call.launch, c) for c in configurations]
+        taken: list[list[float]] = [[] for _ in runs]
+        for turn in range(rounds):
+            order = [(turn + n) % len(runs) for n in range(len(runs))]
+            for number, seconds in zip(order, self._timer.sample([runs[n] for n in order]), strict=True):
+                taken[number].append(seconds)
+        return [tuple(latencies) for latencies in taken]
 
     def _refuse_lost_device(self, detail: str, configuration: Configuration) -> None:
         """Raise LostDeviceError where a launch left an error that stays until the process ends."""
