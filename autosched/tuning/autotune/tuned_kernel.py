@@ -155,8 +155,7 @@ class TunedKernel:
 
 def _device() -> int:
     """The number of the GPU that kernels run on; -1 while there is none."""
-    # PyTorch leaves this one without types.
-    return torch.cuda.current_device() if torch.cuda.is_initialized() else -1  # type: ignore[no-untyped-call]
+    return torch.cuda.current_device() if torch.cuda.is_initialized() else -1
 
 
 def _target(call: Call) -> Target:
