@@ -123,7 +123,7 @@ class Kernel:
     def fitted(self, points: Described, labels: Doubles, first: bool) -> Kernel:
         """The most probable hyperparameters for these labels, sought from those of this kernel on.
 
-        Steps go by the signs of slopes: Rprop (Riedmiller and Braun 1993). Slopes: Rasmussen and Williams, equation 5.9.
+        Steps by the signs of slopes: Rprop (Riedmiller and Braun 1993). Slopes: Rasmussen and Williams, equation 5.9.
         """
         theta = np.concatenate([self.lengths, self.weights, [self.log_noise]])
         evidence = _Evidence(points, labels)
