@@ -6,6 +6,7 @@ import functools
 import math
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from autosched.backends.cuda.backend import CudaBackend
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking import reference
 from autosched.checking.random_inputs import random_inputs
+from cost_models.program_counts import count
 from search_spaces import Schedule, Workload, target_named
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.interpreter import interpret
@@ -304,6 +306,14 @@ def marked_sum(extent: int) -> TileProgram:
     inputs = (Buffer("x", (7, 4), "float32", "input"), Buffer("kept", (7,), "bool", "input"))
     kernel = Kernel("marked", Grid((GridAxis("p", 1),)), body)
     return TileProgram("marked", (*inputs, Buffer("out", (4,), "float32", "output")), (kernel,))
+
+
+def test_of_iterations_that_are_read_to_be_made_half_are_counted() -> None:
+    program = marked_sum(7)
+    (kernel,) = program.kernels
+    every = tuple(replace(s, marks="") if isinstance(s, For) else s for s in kernel.body)
+    (counts,), (whole,) = count(program), count(replace(program, kernels=(replace(kernel, body=every),)))
+    assert [trips for _, trips, _ in counts.loops] == [trips / 2 for _, trips, _ in whole.loops]
 
 
 @pytest.mark.parametrize("kept", [[1] * 7, [0] * 7, [1, 1, 0, 0, 1, 1, 1]])

@@ -40,7 +40,7 @@ def classed(workload: Workload) -> Chain:
     carried = {s.name: _carried_product(s, kept, walked, dtypes) for s in _carrying(folds, kept)}
     others = tuple(_carried_product(s, kept, tuple(_summed_by(inner)), dtypes) for s in beside)
     rows = _row_axes(kept, (*products, *carried.values(), *others))
-    masks = {a for s in folds for a in accesses(s.expression) if dtypes.get(a.tensor) == "bool"}
+    masks = [a for s in folds for a in accesses(s.expression) if dtypes.get(a.tensor) == "bool"]
     rows = _within_blocks(rows, walked, masks)
     _check_outputs(workload, kept, walked)
     batch = tuple(x for x in kept if x not in rows)
@@ -90,7 +90,7 @@ def _row_axes(kept: Sequence[Axis], products: Collection[ChainedProduct]) -> tup
     return rows
 
 
-def _within_blocks(rows: tuple[Axis, ...], walked: Sequence[Axis], masks: Collection[Access]) -> tuple[Axis, ...]:
+def _within_blocks(rows: tuple[Axis, ...], walked: Sequence[Axis], masks: Sequence[Access]) -> tuple[Axis, ...]:
     """The rows with those within a block last, where a mask has blocks of rows by blocks of what is walked."""
     for read in map(variables, masks):
         within = [x for x in rows if x.name not in read and x.extent >= _SHORT_ROWS]
