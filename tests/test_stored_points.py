@@ -86,7 +86,7 @@ def test_norms_of_rows_of_a_product_are_right_in_one_kernel(
 def test_that_kernel_gives_what_the_function_does_in_float64(function: Callable[..., Tensor]) -> None:
     x, w, b = given(21, 40, 100)
     workload = one_kernel(function, (x, w, b))
-    named = {v: t for v, t in zip(("x", "w", "b"), (x, w, b), strict=True)}
+    named = {"x": x, "w": w, "b": b}
     (step,) = next(cut.steps for cut in trace(function, x, w, b).cuts if len(cut.steps) == 1)
     assert step.assembled is not None
     views = [named[v.value.name].as_strided(v.shape, v.strides, v.offset).numpy() for v in step.assembled.inputs]

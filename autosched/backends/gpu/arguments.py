@@ -17,7 +17,6 @@ from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
 from search_spaces.programs.tiles import Slice, may_exceed, may_precede
 from search_spaces.workloads.dtypes import dtype
 
-
 _Each = TypeVar("_Each")
 
 
