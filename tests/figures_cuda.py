@@ -131,6 +131,11 @@ class Job:
     backend: Backend
     target: Target
 
+    @property
+    def bound(self) -> Schedule:
+        """The schedule, able to lower itself in this process too, to which only its knobs were sent."""
+        return spaces.build(self.workload, self.target, [self.backend]).bind(self.schedule)
+
     def made(self) -> Artefact | str:
         """The kernel, or why there is none."""
         program = self.schedule.program
@@ -231,16 +236,15 @@ def _check(made: Sequence[tuple[Job, Artefact | str]], results: Any) -> None:
 
 def _checked(job: Job, artefact: Artefact, data: TrialData) -> tuple[str, str]:
     try:
-        launcher = CUDA.load(artefact, job.schedule.program)
-    except LoadError as error:
-        return "refused", str(error)
-    try:
+        launcher = CUDA.load(artefact, job.bound.program)
         for _ in range(2):
             data.poison()
             launcher(data.operands)
             torch.cuda.synchronize()
             data.judge()
             data.judge_surroundings()
+    except LoadError as error:
+        return "refused", str(error)
     except Failed as failure:
         return failure.status, str(failure)
     except Exception as error:
@@ -280,7 +284,7 @@ def _timed(workload: Workload, taken: Sequence[tuple[Job, Artefact | str]], time
         if isinstance(artefact, str):
             print(f"{job.backend.name} {artefact[:200]} | {workload.label[:50]}")
             continue
-        launcher = job.backend.load(artefact, job.schedule.program)
+        launcher = job.backend.load(artefact, job.bound.program)
         runs[job.schedule, job.backend.name] = lambda launcher=launcher: launcher(data.operands)
     samples = [timer.sample(list(runs.values())) for _ in range(9)]
     times = {key: statistics.median(s[i] for s in samples) * 1e6 for i, key in enumerate(runs)}

@@ -23,7 +23,7 @@ from autosched.bench.rows import BenchRow, BenchTable
 from autosched.bench.saved import save_table, table_json
 from autosched.bench.suites.shipped import suite_path
 from autosched.bench.table import StreamedTable, markdown, summary_lines
-from autosched.cli import app
+from autosched.cli.commands import app
 from autosched.comparing.compare import Comparison, Row
 from autosched.comparing.contenders import BASELINES, BaselineName
 from search_spaces import InputError, Schedule, SearchSpace, Target, Workload, ops

@@ -28,7 +28,7 @@ from autosched.bench.rows import BenchRow, BenchTable
 from autosched.bench.saved import table_json
 from autosched.bench.suites.function_suite import Argument
 from autosched.bench.table import markdown, summary_lines
-from autosched.cli import app
+from autosched.cli.commands import app
 from autosched.comparing.agreement import in_float64, why_disagrees
 from autosched.comparing.compare import Comparison, Row
 from autosched.comparing.random_arguments import random_arguments

@@ -30,7 +30,7 @@ from autosched.backends import reproduction, spaces
 from autosched.backends.build import build
 from autosched.backends.fingerprint import source_fingerprint
 from autosched.backends.reproduction import why_not_reproduced
-from autosched.cli import app
+from autosched.cli.commands import app
 from autosched.machine import devices
 from autosched.replaying import replay
 from autosched.replaying.log_export import export, folder_name

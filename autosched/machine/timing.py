@@ -188,7 +188,7 @@ class GraphTimer:
         self._hot = GpuTimer(l2_bytes, "hot")
         # One for all captures: libraries keep a workspace for every stream that they ever saw. PyTorch leaves streams
         # and events without types.
-        self._side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        self._side = torch.cuda.Stream()
 
     def sample(self, runs: Sequence[Run]) -> list[float]:
         distinct = list(dict.fromkeys(runs))
@@ -286,7 +286,7 @@ def interleaved(callables: Mapping[str, Run], rounds: int, timer: Timer) -> dict
 
 def _event() -> torch.cuda.Event:
     # Without types, as streams are.
-    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    return torch.cuda.Event(enable_timing=True)
 
 
 def _seconds(run: Run, calls: int) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -32,6 +33,7 @@ from autosched.cli.arguments import (
     printed_target,
     workload,
 )
+from autosched.cli.ask_tell import serve
 from autosched.cli.demo import run_demo
 from autosched.cli.predict import predict_command
 from autosched.cli.targets import target_lines
@@ -271,6 +273,24 @@ def repro_command(
     console().print(Text(str(repeated)), soft_wrap=True)
     if not repeated.measurement.ok:
         raise typer.Exit(1)
+
+
+@app.command("ask-tell")
+def ask_tell_command() -> None:
+    """Serve the search engine to another program, as lines of JSON on standard input and output.
+
+    The program names the knobs and their values, asks for configurations, measures them, and tells what they took:
+
+    ```
+    {"op": "init", "names": ["tile"], "values": [[16, 32]], "seed": 0}
+    {"op": "ask", "n": 2}
+    {"op": "tell", "configs": [[16], [32]], "times": [1.5, null]}
+    ```
+
+    Times are milliseconds, null for a failure. What else a search may be told, and what is answered, stands in
+    docs/other-tuners.md. A line that cannot be served is answered with {"error": "…"}, and changes nothing.
+    """
+    serve(sys.stdin, sys.stdout)
 
 
 @app.command("targets")
