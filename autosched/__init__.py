@@ -2,10 +2,12 @@
 
 op = autosched.ops.matmul(512, 512, 512)       what to compute
 result = autosched.tune(op, trials=200)        search, measure, log; a second call resumes
+autosched.tune_many([(op, 3), (other, 1)])     several at once: trials go where they gain most
 kernel = autosched.replay(op)                  the best kernel in the logs, without searching
 y = kernel(a, b)                               on PyTorch tensors
 print(autosched.compare(op))                   against PyTorch and the vendor's library
 autosched.export(op, "fast.py")                a file that needs no autosched
+@autosched.autotune(space=…, key=…)            a Triton kernel of your own, in the place of triton.autotune
 
 What stands here is imported when it is first named: a command that needs no PyTorch starts without it.
 """
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
         TracedKernel,
         trace,
     )
+    from autosched.tuning.autotune import autotune
+    from autosched.tuning.many.results import TuneManyResult
+    from autosched.tuning.many.tune_many import tune_many
     from autosched.tuning.predict import TracedPredictions, predict
     from autosched.tuning.progress import Progress
     from autosched.tuning.results import TracedTuneResult, TuneResult
@@ -77,10 +82,12 @@ __all__ = [
     "TracedKernel",
     "TracedPredictions",
     "TracedTuneResult",
+    "TuneManyResult",
     "TuneResult",
     "TuningLog",
     "TuningRecord",
     "Workload",
+    "autotune",
     "close",
     "compare",
     "compare_kernel",
@@ -92,6 +99,7 @@ __all__ = [
     "replay",
     "trace",
     "tune",
+    "tune_many",
 ]
 
 # Where each of these is defined: modules, and the names in them.
@@ -107,6 +115,9 @@ _HOMES = {
     "autosched.tracing": "TracedFunction TracedKernel trace",
     "autosched.tracing.callables.differentiable": "DifferentiableFunction DifferentiableKernel",
     "autosched.tracing.callables.dynamic": "DynamicFunction DynamicKernel",
+    "autosched.tuning.autotune": "autotune",
+    "autosched.tuning.many.results": "TuneManyResult",
+    "autosched.tuning.many.tune_many": "tune_many",
     "autosched.tuning.predict": "TracedPredictions predict",
     "autosched.tuning.progress": "Progress",
     "autosched.tuning.results": "TracedTuneResult TuneResult",

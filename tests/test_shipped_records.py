@@ -36,7 +36,7 @@ from autosched.replaying import replay
 from autosched.replaying.log_export import export, folder_name
 from autosched.replaying.replay import find_best
 from autosched.strategies.transfer import transferred
-from autosched.tuning.warm_start import history
+from autosched.tuning.searching.warm_start import history
 from search_spaces import InputError, Schedule, TileProgram, Workload, target_named
 from search_spaces.devices.target import cpu
 from search_spaces.programs.grid import Grid

@@ -6,6 +6,7 @@ from autosched.backends.backend import CompileError
 from autosched.backends.cuda import dtypes
 from autosched.backends.cuda.hopper.plan import OFFERS, BlockPlan
 from autosched.backends.cuda.resources import resources, why_too_large
+from autosched.backends.printing.loops import why_marked
 from search_spaces import Schedule, Target, TileProgram, Workload
 from search_spaces.devices.target import HOPPER
 from search_spaces.programs.tile_program import Kernel
@@ -36,7 +37,7 @@ class CudaLimits:
 
 def _why_unfit(program: TileProgram, kernel: Kernel, target: Target) -> str | None:
     if not kernel.launch.producer_warps:
-        return why_too_large(program, kernel, target)
+        return why_marked(kernel.body) or why_too_large(program, kernel, target)
     if target.capability != HOPPER:
         return f"producer warps on compute capability {target.capability}; expected {HOPPER}"
     try:

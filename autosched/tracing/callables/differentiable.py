@@ -85,6 +85,11 @@ class DifferentiableFunction:
         return tuple({w.key: w for w in (*self.forward.workloads, *self.backward.workloads)}.values())
 
     @property
+    def launched(self) -> tuple[Workload, ...]:
+        """What the kernels of both directions compute, one for every launch, in order."""
+        return (*self.forward.launched, *self.backward.launched)
+
+    @property
     def parts(self) -> str:
         """Of what both directions are made."""
         return f"{self.forward.parts} forward, {self.backward.parts} backward"
