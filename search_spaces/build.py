@@ -13,6 +13,7 @@ from search_spaces.devices.target import Target
 from search_spaces.errors import EmptySearchSpaceError, UnmatchedError
 from search_spaces.schedules.limits import NO_BACKEND, USUAL, Limits
 from search_spaces.schedules.space import SearchSpace, Sketch
+from search_spaces.schedules.streamed_stores import kept_in_caches
 from search_spaces.workloads.workload import Workload
 
 
@@ -36,7 +37,7 @@ def build(workload: Workload, target: Target, backends: Mapping[str, Limits] = N
     tried: dict[str, str] = {}
     for name, rule in sketches.rules():
         try:
-            found += rule.derive(workload, target, offers)
+            found += [kept_in_caches(s, workload, target) for s in rule.derive(workload, target, offers)]
             tried[name] = ""
         except UnmatchedError as why:
             tried[name] = str(why)
