@@ -9,6 +9,7 @@ from search_spaces.devices.descriptors import why_not_describable, why_not_stora
 from search_spaces.devices.target import HOPPER, Target
 from search_spaces.errors import UnmatchedError
 from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest, padded
+from search_spaces.schedules.limits import Offers
 from search_spaces.sketches.chains.specialized_walks import is_specialized, specialized_seeds
 from search_spaces.sketches.chains.walk_parts import mask_of
 from search_spaces.sketches.dots.specialization import KINDS
@@ -52,7 +53,7 @@ _SEVERAL_STARTS = {
 }
 
 
-def chain_knobs(chain: Chain, target: Target) -> dict[str, Knob]:
+def chain_knobs(chain: Chain, target: Target, offers: Offers) -> dict[str, Knob]:
     """Every decision of a chain, by its name.
 
     Raises:
@@ -80,7 +81,7 @@ def chain_knobs(chain: Chain, target: Target) -> dict[str, Knob]:
         Choice("rows_load", _addressing(chain, chain.row_tensors, target)),
         Choice("walked_load", _addressing(chain, chain.walked_tensors, target)),
         Choice("store", _store_addressing(chain, target)),
-        Choice("specialize", KINDS if is_specialized(chain, target) else KINDS[:1], ordered=False),
+        Choice("specialize", KINDS if offers.walks and is_specialized(chain, target) else KINDS[:1], ordered=False),
         Choice("overlap", (False, True)),
         Choice("max_registers", (0, 80, 128, 168)),
         Choice("warps", (2, 4, 8)),
