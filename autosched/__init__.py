@@ -2,47 +2,58 @@
 
 op = autosched.ops.matmul(512, 512, 512)       what to compute
 result = autosched.tune(op, trials=200)        search, measure, log; a second call resumes
+autosched.tune_many([(op, 3), (other, 1)])     several at once: trials go where they gain most
 kernel = autosched.replay(op)                  the best kernel in the logs, without searching
 y = kernel(a, b)                               on PyTorch tensors
 print(autosched.compare(op))                   against PyTorch and the vendor's library
 autosched.export(op, "fast.py")                a file that needs no autosched
+@autosched.autotune(space=…, key=…)            a Triton kernel of your own, in the place of triton.autotune
+
+What stands here is imported when it is first named: a command that needs no PyTorch starts without it.
 """
 
 from __future__ import annotations
 
-from autosched.comparing.compare import Comparison, Row, compare, compare_kernel
-from autosched.kernels.custom_op import register
-from autosched.kernels.kernel import Kernel
-from autosched.machine.devices import cpu_target
-from autosched.measuring import LocalMeasurer, Measurer, close
-from autosched.replaying.predictions import Prediction, Predictions
-from autosched.replaying.replay import replay
-from autosched.standalone import export
-from autosched.tracing import (
-    DifferentiableFunction,
-    DifferentiableKernel,
-    DynamicFunction,
-    DynamicKernel,
-    TracedFunction,
-    TracedKernel,
-    trace,
-)
-from autosched.tuning.predict import TracedPredictions, predict
-from autosched.tuning.progress import Progress
-from autosched.tuning.results import TracedTuneResult, TuneResult
-from autosched.tuning.tuner import tune
-from search_spaces import (
-    AutoschedError,
-    EmptySearchSpaceError,
-    InputError,
-    LogError,
-    Schedule,
-    Target,
-    TargetUnavailableError,
-    Workload,
-    ops,
-)
-from tuning_logs import Measurement, TuningLog, TuningRecord
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from autosched.comparing.compare import Comparison, Row, compare, compare_kernel
+    from autosched.kernels.custom_op import register
+    from autosched.kernels.kernel import Kernel
+    from autosched.machine.devices import cpu_target
+    from autosched.measuring import LocalMeasurer, Measurer, close
+    from autosched.replaying.predictions import Prediction, Predictions
+    from autosched.replaying.replay import replay
+    from autosched.standalone import export
+    from autosched.tracing import (
+        DifferentiableFunction,
+        DifferentiableKernel,
+        DynamicFunction,
+        DynamicKernel,
+        TracedFunction,
+        TracedKernel,
+        trace,
+    )
+    from autosched.tuning.autotune import autotune
+    from autosched.tuning.many.results import TuneManyResult
+    from autosched.tuning.many.tune_many import tune_many
+    from autosched.tuning.predict import TracedPredictions, predict
+    from autosched.tuning.progress import Progress
+    from autosched.tuning.results import TracedTuneResult, TuneResult
+    from autosched.tuning.tuner import tune
+    from search_spaces import (
+        AutoschedError,
+        EmptySearchSpaceError,
+        InputError,
+        LogError,
+        Schedule,
+        Target,
+        TargetUnavailableError,
+        Workload,
+        ops,
+    )
+    from tuning_logs import Measurement, TuningLog, TuningRecord
 
 __version__ = "0.1.0"
 
@@ -71,10 +82,12 @@ __all__ = [
     "TracedKernel",
     "TracedPredictions",
     "TracedTuneResult",
+    "TuneManyResult",
     "TuneResult",
     "TuningLog",
     "TuningRecord",
     "Workload",
+    "autotune",
     "close",
     "compare",
     "compare_kernel",
@@ -86,4 +99,44 @@ __all__ = [
     "replay",
     "trace",
     "tune",
+    "tune_many",
 ]
+
+# Where each of these is defined: modules, and the names in them.
+_HOMES = {
+    "autosched.comparing.compare": "Comparison Row compare compare_kernel",
+    "autosched.kernels.custom_op": "register",
+    "autosched.kernels.kernel": "Kernel",
+    "autosched.machine.devices": "cpu_target",
+    "autosched.measuring": "LocalMeasurer Measurer close",
+    "autosched.replaying.predictions": "Prediction Predictions",
+    "autosched.replaying.replay": "replay",
+    "autosched.standalone": "export",
+    "autosched.tracing": "TracedFunction TracedKernel trace",
+    "autosched.tracing.callables.differentiable": "DifferentiableFunction DifferentiableKernel",
+    "autosched.tracing.callables.dynamic": "DynamicFunction DynamicKernel",
+    "autosched.tuning.autotune": "autotune",
+    "autosched.tuning.many.results": "TuneManyResult",
+    "autosched.tuning.many.tune_many": "tune_many",
+    "autosched.tuning.predict": "TracedPredictions predict",
+    "autosched.tuning.progress": "Progress",
+    "autosched.tuning.results": "TracedTuneResult TuneResult",
+    "autosched.tuning.tuner": "tune",
+    "search_spaces": "Schedule Target Workload",
+    "search_spaces.errors": "AutoschedError EmptySearchSpaceError InputError LogError TargetUnavailableError",
+    "tuning_logs": "Measurement TuningLog TuningRecord",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name == "ops":
+        return importlib.import_module("search_spaces.ops")
+    for home, names in _HOMES.items():
+        if name in names.split():
+            found = globals()[name] = getattr(importlib.import_module(home), name)
+            return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -91,6 +91,9 @@ template <typename T> static T __shfl_sync(unsigned, T x, int lane) { return fro
 # What functions of inline PTX do, by how they begin.
 _EMULATED = {
     "float widened(float16 x)": "{ _Float16 y; memcpy(&y, &x, 2); return float(y); }",
+    "void unpack(float* to, const Vector<float16, count>& v)": (
+        "{ for (int i = 0; i < count; ++i) to[i * apart] = widened(v.at[i]); }"
+    ),
     "void narrowed(float x, float16& y)": "{ _Float16 z = _Float16(x); memcpy(&y, &z, 2); }",
     "void narrowed(float x, bfloat16& y)": (
         "{ unsigned bits = __float_as_uint(x), rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;"

@@ -16,7 +16,7 @@ import numpy as np
 
 from autosched import cpu_target
 from autosched.backends.reproduction import fingerprint_of
-from autosched.tuning.tuner import prepare
+from autosched.tuning.searching.preparation import prepare
 from search_spaces import Target, Workload, ops, target_named
 from tuning_logs import CompileFacts, Measurement, Provenance, TuningLog, TuningRecord
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from autosched.measuring import LocalMeasurer
-from autosched.tuning.interruption import Interruption
-from autosched.tuning.search import Search
+from autosched.tuning.searching.interruption import Interruption
+from autosched.tuning.searching.loop import Alone, Loop
+from autosched.tuning.searching.search import Search
 from search_spaces import Schedule, SearchSpace, Target, Workload
 from tuning_logs import Provenance, TuningLog, TuningRecord
 
@@ -58,8 +59,9 @@ class Planted:
         now, self.schedules = self.schedules[:count], self.schedules[count:]
         return now
 
-    def tell(self, records: Sequence[TuningRecord]) -> None:
-        self.told.extend(records)
+    def tell(self, records: Sequence[TuningRecord], *, elsewhere: bool = False) -> None:
+        if not elsewhere:
+            self.told.extend(records)
 
 
 @dataclass(frozen=True)
@@ -81,4 +83,6 @@ def planted_search(
     space = cast(SearchSpace, _Space(workload, target, {s: s for s in schedules}))
     provenance = Provenance("planted", "cold", 0.0, 0, 0)
     search = Search(space, Planted(list(schedules)), log, provenance, len(schedules), [])
-    search.run(measurer, Interruption())
+    interruption = Interruption()
+    Loop(measurer, interruption, Alone(search)).run()
+    search.finish(measurer, interruption)

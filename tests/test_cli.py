@@ -19,7 +19,7 @@ from typer.testing import CliRunner, Result
 import autosched
 import cost_models
 from autosched import strategies
-from autosched.cli import app
+from autosched.cli.commands import app
 from autosched.tuning.progress import Progress, progress_display
 from search_spaces import SearchSpace
 from search_spaces.ops.matmul import OPERANDS

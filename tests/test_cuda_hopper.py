@@ -28,7 +28,7 @@ BOTH = {**ALONE, "cuda": BACKEND.limits}
 SQUARE = ops.matmul(4096, 4096, 4096, dtype="bfloat16", layout="nt")
 FUSED = ops.matmul(16384, 3072, 768, dtype="float16", layout="nt", epilogue="bias_gelu_residual")
 
-needs_nvrtc = pytest.mark.skipif(nvrtc.why_unavailable(90) is not None, reason="no NVRTC for sm_90a here")
+needs_nvrtc = pytest.mark.skipif(nvrtc.why_unavailable(90) is not None, reason=f"{nvrtc.why_unavailable(90)}")
 
 
 def space(workload: Workload) -> SearchSpace:

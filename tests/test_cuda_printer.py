@@ -246,6 +246,16 @@ def test_code_is_made_for_every_architecture_without_spilling(sketch: str, targe
     assert 0 < (facts.registers or 0) <= 255
 
 
+@pytest.mark.parametrize("columns", [768, 770])
+def test_rows_of_float16_are_computed_by_code_for_volta(columns: int, tmp_path: Path) -> None:
+    """Of whole vectors, which are inside or outside together, and others."""
+    workload = ops.layernorm(6, columns, dtype="float16")
+    data = TrialData.drawn(workload, 0, torch.device("cpu"))
+    data.poison()
+    EmulatedProgram(program_of(workload, "row_whole", V100), V100, tmp_path)(data.operands)
+    data.judge()
+
+
 class TestGoldens:
     def test_gelu(self, check_golden: Callable[[str, str], None]) -> None:
         found = program_of(ops.gelu_scale(1_000_000, dtype="bfloat16"), "pointwise")
@@ -253,6 +263,10 @@ class TestGoldens:
 
     def test_softmax(self, check_golden: Callable[[str, str], None]) -> None:
         found = program_of(ops.softmax(1000, 3000), "row_whole", V100)
+        check_golden("cuda", BACKEND.render(found, "a schedule", V100))
+
+    def test_layernorm(self, check_golden: Callable[[str, str], None]) -> None:
+        found = program_of(ops.layernorm(1000, 768, dtype="float16"), "row_whole", V100)
         check_golden("cuda", BACKEND.render(found, "a schedule", V100))
 
     def test_running_product(self, check_golden: Callable[[str, str], None]) -> None:

@@ -10,7 +10,7 @@ import click
 import pytest
 import typer
 
-from autosched.cli import app
+from autosched.cli.commands import app
 
 ROOT = Path(__file__).parents[1]
 README, HOUSE = ROOT / "README.md", ROOT / "docs" / "how-it-works.md"

@@ -34,7 +34,7 @@ CLI = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from autosched.tuning import progress
-from autosched.cli import app
+from autosched.cli.commands import app
 progress._SECONDS_BETWEEN_LINES = 0.0  # or it says little in the seconds that this takes
 app(sys.argv[1:])
 """

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import autosched
 from autosched import ops
 from autosched.backends import spaces
-from autosched.cli import app
+from autosched.cli.commands import app
 from autosched.machine import devices
 from autosched.measuring import RecordedMeasurer
 from autosched.replaying.predicted_kernel import predicted_source

@@ -38,6 +38,18 @@ def test_an_infinity_is_multiplied_by_every_term_of_a_sum() -> None:
     assert made[0, 0].isnan()
 
 
+def test_a_product_is_multiplied_without_looking_at_its_factors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU would wait for the answer, in a baseline that is timed or captured as a graph."""
+
+    def looks(tensor: torch.Tensor) -> torch.Tensor:
+        raise AssertionError("looked at the values of a tensor")
+
+    monkeypatch.setattr(torch.Tensor, "isfinite", looks)
+    workload = ops.matmul(4, 6, 8, epilogue="bias_gelu")
+    (made,) = as_written(workload, random_inputs(workload, 0))
+    assert made.shape == (4, 6)
+
+
 def test_batched_matmul_with_an_epilogue() -> None:
     workload = ops.matmul(4, 6, 8, batch=3, epilogue="bias_gelu_residual")
     a, b, bias, residual = (x.double() for x in random_inputs(workload, 0))

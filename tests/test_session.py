@@ -9,7 +9,7 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +22,7 @@ import autosched
 from autosched import Progress
 from autosched.backends import for_target, spaces
 from autosched.machine import devices
-from autosched.measuring import Limits, LocalMeasurer, local_measurer, session
+from autosched.measuring import Limits, LocalMeasurer, UnfitWorkloadError, local_measurer, session
 from autosched.measuring.local.fork_server import shared_server
 from autosched.measuring.local.jobs import Prepare, Ready, Release, Setup, Task
 from autosched.measuring.local.trial_server import TrialServer
@@ -151,15 +151,39 @@ def test_a_traced_function_is_tuned_with_the_measurer_that_is_given(tmp_path: Pa
     torch.testing.assert_close(result.kernel(x), torch.softmax(x, 1) * 2.0)
 
 
-def test_inputs_that_cannot_be_set_up_are_no_obstacle_to_the_next_workload(measurer: LocalMeasurer) -> None:
+def huge() -> Workload:
+    """One whose inputs no machine can hold."""
     size, names = 2**31 - 1, [f"x{number}" for number in range(100)]
     total = functools.reduce(ex.add, (ex.Access(name, (axis_index("i"),)) for name in names))
     tensors = tuple(Tensor(name, (size,), "float32") for name in names)
-    huge = Workload("huge", tensors, (Stage("y", (Axis("i", size),), total),))
+    return Workload("huge", tensors, (Stage("y", (Axis("i", size),), total),))
+
+
+def test_inputs_that_cannot_be_set_up_are_no_obstacle_to_the_next_workload(measurer: LocalMeasurer) -> None:
     with pytest.raises(TargetUnavailableError, match="the inputs could not be set up"):
-        measurer.measure(huge, [schedule("is fine")])
+        measurer.measure(huge(), [schedule("is fine")])
     (found,) = measurer.measure(DOUBLING, [schedule("is fine")])
     assert found.ok
+
+
+def test_inputs_that_cannot_be_set_up_take_no_other_workload_along(measurer: LocalMeasurer) -> None:
+    before = measurer.submit(DOUBLING, [schedule("is fine", 1)])
+    unfit = measurer.submit(huge(), [schedule("is fine", number) for number in (2, 3)])
+    after = measurer.submit(DOUBLING, [schedule("is fine", 4)])
+    assert [future.result().ok for future in (*before, *after)] == [True, True]
+    assert all(isinstance(future.exception(), UnfitWorkloadError) for future in unfit)
+
+
+def test_what_waits_of_the_workload_whose_inputs_are_set_up_comes_first(measurer: LocalMeasurer) -> None:
+    ended: list[str] = []
+    other = replace(DOUBLING, name="other")
+    futures: list[Future[Measurement]] = []
+    for number, workload in enumerate((DOUBLING, other, DOUBLING, other, DOUBLING)):
+        (future,) = measurer.submit(workload, [schedule(f"compiles in ms:{100 + number}", number)])
+        future.add_done_callback(lambda _, name=workload.name: ended.append(name))  # type: ignore[misc]
+        futures.append(future)
+    wait(futures)
+    assert ended == ["doubling"] * 3 + ["other"] * 2
 
 
 def server(target: Target = CPU) -> TrialServer:

@@ -30,13 +30,13 @@ from autosched.backends import reproduction, spaces
 from autosched.backends.build import build
 from autosched.backends.fingerprint import source_fingerprint
 from autosched.backends.reproduction import why_not_reproduced
-from autosched.cli import app
+from autosched.cli.commands import app
 from autosched.machine import devices
 from autosched.replaying import replay
 from autosched.replaying.log_export import export, folder_name
 from autosched.replaying.replay import find_best
 from autosched.strategies.transfer import transferred
-from autosched.tuning.warm_start import history
+from autosched.tuning.searching.warm_start import history
 from search_spaces import InputError, Schedule, TileProgram, Workload, target_named
 from search_spaces.devices.target import cpu
 from search_spaces.programs.grid import Grid

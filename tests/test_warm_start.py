@@ -23,14 +23,14 @@ from autosched import strategies
 from autosched.backends import spaces
 from autosched.machine.timing import Policy
 from autosched.strategies.transfer import transferred
+from autosched.tuning.searching.warm_start import history
 from autosched.tuning.tuner import tune
-from autosched.tuning.warm_start import history
 from search_spaces import Schedule, Target, Workload, ops
 from search_spaces.devices.target import cpu
 from tuning_logs import CompileFacts, Measurement, Provenance, TuningLog, TuningRecord
 from tuning_logs.packing import packed_name, write_packed
 
-warm_start = importlib.import_module("autosched.tuning.warm_start")
+warm_start = importlib.import_module("autosched.tuning.searching.warm_start")
 
 HERE = cpu("Imaginary CPU", lanes=8, threads=1, l1_bytes=32 * 1024, l2_bytes=2**20, fp32_flops=1e11)
 ELSEWHERE = replace(HERE, device="A thousand times faster CPU")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from search_spaces import Target, Workload
+from search_spaces import Target
 from tuning_logs.ranking import IsGood, any_record, best_of
 from tuning_logs.reading import Filter
-from tuning_logs.record import TuningRecord
+from tuning_logs.record import Subject, TuningRecord
 from tuning_logs.selection import admitted, nearest
 
 
@@ -26,5 +26,5 @@ class HeldLog:
     def best(self, wanted: Filter, is_good: IsGood = any_record) -> TuningRecord | None:
         return best_of(self.records(wanted), is_good)
 
-    def nearest(self, workload: Workload, target: Target, limit: int) -> list[TuningRecord]:
-        return nearest(self._held, workload, target, limit)
+    def nearest(self, subject: Subject, target: Target, limit: int) -> list[TuningRecord]:
+        return nearest(self._held, subject, target, limit)

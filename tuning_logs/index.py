@@ -52,9 +52,8 @@ class Task(NamedTuple):
 
     @staticmethod
     def of(record: TuningRecord) -> Task:
-        workload = record.workload
         key, target = record.key
-        return Task(key, workload.family, target, record.provenance.policy)
+        return Task(key, record.subject.family, target, record.provenance.policy)
 
 
 class Entry(NamedTuple):

@@ -9,13 +9,13 @@ from itertools import groupby
 from pathlib import Path
 from typing import BinaryIO
 
-from search_spaces import LogError, Target, Workload
+from search_spaces import LogError, Target
 from tuning_logs.index import Entry, LogIndex, Place, Task
 from tuning_logs.index_store import IndexStore
 from tuning_logs.line_parser import LineParser
 from tuning_logs.ranking import IsGood, any_record, best_of
 from tuning_logs.reading import Extent, FileState, Filter, lines_between, opened, parse_line, still_begins_with
-from tuning_logs.record import TuningRecord
+from tuning_logs.record import Subject, TuningRecord
 from tuning_logs.shape_distance import shape_distance
 
 # How much of the log is indexed before the index is saved and other processes get their turn: about a second's work.
@@ -59,13 +59,13 @@ class IndexedLog:
         # Where none of these is good, a slower one may be.
         return best_of(contenders, is_good) or (best_of(self.records(wanted), is_good) if contenders else None)
 
-    def nearest(self, workload: Workload, target: Target, limit: int) -> Records:
+    def nearest(self, subject: Subject, target: Target, limit: int) -> Records:
         def find(index: LogIndex, file: BinaryIO) -> Records:
             def rank(task: Task) -> tuple[float, bool]:
                 return distances[task.workload], task.target != target.key
 
-            alike = [t for t in index.tasks() if t.family == workload.family]
-            distances = {t.workload: shape_distance(self._workload(index, file, t), workload) for t in alike}
+            alike = [t for t in index.tasks() if t.family == subject.family]
+            distances = {t.workload: shape_distance(self._subject(index, file, t), subject) for t in alike}
             places: list[Place] = []
             for _, tasks in groupby(sorted(alike, key=rank), key=rank):
                 if len(places) < limit:
@@ -74,8 +74,8 @@ class IndexedLog:
 
         return self._ask(find)
 
-    def _workload(self, index: LogIndex, file: BinaryIO, task: Task) -> Workload:
-        return self._load(file, [index.example(task)])[0].workload
+    def _subject(self, index: LogIndex, file: BinaryIO, task: Task) -> Subject:
+        return self._load(file, [index.example(task)])[0].subject
 
     def _ask(self, find: Find) -> Records:
         """What `find` finds, with the index covering the log as it is now."""

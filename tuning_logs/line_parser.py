@@ -6,9 +6,9 @@ import json
 import math
 from typing import Any
 
-from search_spaces import Target, Workload
+from search_spaces import Target
 from tuning_logs.measurement import Measurement
-from tuning_logs.record import Provenance, TuningRecord, schedule_of
+from tuning_logs.record import Provenance, Subject, TuningRecord, schedule_of
 
 # What stands between the part that the lines of a search have in common and the part that differs.
 _AFTER_TARGET = b', "schedule": '
@@ -26,7 +26,7 @@ class LineParser:
     """Remembers the workloads and targets that it has seen."""
 
     def __init__(self) -> None:
-        self._seen: dict[bytes, tuple[Workload, Target]] = {}
+        self._seen: dict[bytes, tuple[Subject, Target]] = {}
 
     def parse(self, line: bytes) -> TuningRecord:
         """The record of a line.
@@ -48,7 +48,7 @@ class LineParser:
     def _remember(self, head: bytes, record: TuningRecord) -> None:
         if len(self._seen) >= _REMEMBERED:
             self._seen.clear()
-        self._seen[head] = record.workload, record.target
+        self._seen[head] = record.subject, record.target
 
 
 def _whole_record(line: bytes) -> TuningRecord:
@@ -56,15 +56,15 @@ def _whole_record(line: bytes) -> TuningRecord:
     if not isinstance(data, dict):
         raise ValueError(f"expected a JSON object, got {type(data).__name__}")
     record = TuningRecord.from_json(data)
-    for name, text in (("workload name", record.workload.name), ("device", record.target.key)):
+    for name, text in (("workload name", record.subject.name), ("device", record.target.key)):
         if not isinstance(text, str):
             raise TypeError(f"{name} {text!r}, expected text")
     return record
 
 
-def _record(workload: Workload, target: Target, data: dict[str, Any]) -> TuningRecord:
+def _record(subject: Subject, target: Target, data: dict[str, Any]) -> TuningRecord:
     return TuningRecord(
-        workload=workload,
+        subject=subject,
         target=target,
         schedule=schedule_of(data, target),
         measurement=Measurement.from_json(data["measurement"]),

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from search_spaces import LogError, Target, Workload
+from search_spaces import LogError, Target
 from tuning_logs.appending import append_lines, refuse_foreign
 from tuning_logs.held_log import HeldLog
 from tuning_logs.indexed_log import IndexedLog
@@ -20,7 +20,7 @@ from tuning_logs.packing import PACKED_SUFFIX, is_packed
 from tuning_logs.parsed_log import ParsedLog
 from tuning_logs.ranking import IsGood, any_record
 from tuning_logs.reading import Filter, LogReader
-from tuning_logs.record import TuningRecord
+from tuning_logs.record import Subject, TuningRecord
 
 # A log of this size (about 4,000 records) is parsed in a fifth of a second. A smaller one needs no index: parsing it
 # costs less than a user notices, and no file appears beside it.
@@ -101,11 +101,11 @@ class TuningLog:
 
     def records(
         self,
-        workload: Workload | None = None,
+        workload: Subject | None = None,
         target: Target | None = None,
         policy: str | None = None,
     ) -> list[TuningRecord]:
-        """The records of that workload, target and timing policy, oldest first; None stands for any."""
+        """The records of that workload (or own kernel), target and timing policy, oldest first; None: of any."""
         wanted = Filter(
             workload=None if workload is None else workload.key,
             target=None if target is None else target.key,
@@ -114,12 +114,12 @@ class TuningLog:
         return self._reader().records(wanted)
 
     def best(
-        self, workload: Workload, target: Target, policy: str = "cold", is_good: IsGood = any_record
+        self, workload: Subject, target: Target, policy: str = "cold", is_good: IsGood = any_record
     ) -> TuningRecord | None:
         """The best of the records that are good, by `tuning_logs.ranking.best_of`; None when no trial succeeded."""
         return self._reader().best(Filter(workload.key, target.key, policy), is_good)
 
-    def nearest(self, workload: Workload, target: Target, limit: int) -> list[TuningRecord]:
+    def nearest(self, workload: Subject, target: Target, limit: int) -> list[TuningRecord]:
         """At most `limit` successful records of the same family (`Workload.family`), to warm-start a search with.
 
         Closest shape first; at the same distance `target` before others, and fast before slow.

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from search_spaces import LogError, Target, Workload
+from search_spaces import LogError, Target
 from tuning_logs.line_parser import LineParser
 from tuning_logs.reading import FileState, opened, parse_line
-from tuning_logs.record import TuningRecord
+from tuning_logs.record import Subject, TuningRecord
 from tuning_logs.selection import are_alike, distance, nearest
 
 # Enough of a line to tell a record by.
@@ -40,7 +40,7 @@ class PackedLog:
         return iter(self._records)
 
 
-def nearest_packed(paths: Iterable[Path], workload: Workload, target: Target, limit: int) -> list[TuningRecord]:
+def nearest_packed(paths: Iterable[Path], subject: Subject, target: Target, limit: int) -> list[TuningRecord]:
     """What `TuningLog.nearest` answers when these logs, each of one workload and target, were one.
 
     Of most only the first line is read.
@@ -48,12 +48,12 @@ def nearest_packed(paths: Iterable[Path], workload: Workload, target: Target, li
     Raises:
         LogError: one of them exists but cannot be read.
     """
-    first = [(example, path) for path in paths if (example := _first(path)) and are_alike(example.workload, workload)]
+    first = [(example, path) for path in paths if (example := _first(path)) and are_alike(example.subject, subject)]
     found: list[TuningRecord] = []
-    for _, path in sorted(first, key=lambda pair: distance(pair[0], workload, target)):
+    for _, path in sorted(first, key=lambda pair: distance(pair[0], subject, target)):
         if len(found) < limit:
-            found += nearest(PackedLog(path), workload, target, limit)
-    return nearest(found, workload, target, limit)
+            found += nearest(PackedLog(path), subject, target, limit)
+    return nearest(found, subject, target, limit)
 
 
 def _first(path: Path) -> TuningRecord | None:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol
 
-from search_spaces import LogError, Target, Workload
+from search_spaces import LogError, Target
 from tuning_logs.line_parser import FOREIGN_LINE, LineParser
 from tuning_logs.ranking import IsGood
-from tuning_logs.record import TuningRecord
+from tuning_logs.record import Subject, TuningRecord
 
 # Bytes at the end of what was read that are compared to tell an append: any two lines of a log differ there.
 _TAIL_BYTES = 256
@@ -140,4 +140,4 @@ class LogReader(Protocol):
 
     def best(self, wanted: Filter, is_good: IsGood) -> TuningRecord | None: ...
 
-    def nearest(self, workload: Workload, target: Target, limit: int) -> list[TuningRecord]: ...
+    def nearest(self, subject: Subject, target: Target, limit: int) -> list[TuningRecord]: ...

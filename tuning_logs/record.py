@@ -5,14 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from search_spaces import Schedule, Target, Workload
+from search_spaces import InputError, Schedule, Target, Workload
 from tuning_logs.measurement import Measurement
+from tuning_logs.own_kernel import OwnKernel
 
 # Raised when a line written before can no longer be read as it was meant.
 SCHEMA_VERSION = 1
 # What made the kernels of records that name no backend: there was one for each kind of target.
 _FIRST_BACKENDS = {"cpu": "llvm", "gpu": "triton"}
 
+
+# What was tuned.
+Subject = Workload | OwnKernel
 
 # Names and versions of what a measurement depends on: python, torch, triton, driver and so on.
 Versions = tuple[tuple[str, str], ...]
@@ -50,18 +54,28 @@ class Provenance:
 
 @dataclass(frozen=True)
 class TuningRecord:
-    """Workload, target, schedule and its backend, what was measured, and where that comes from."""
+    """What was tuned, target, schedule and its backend, what was measured, and where that comes from.
 
-    workload: Workload
+    The subject is a workload, of which autosched makes kernels, or a kernel of the user's own.
+    """
+
+    subject: Subject
     target: Target
     schedule: Schedule
     measurement: Measurement
     provenance: Provenance = field(compare=False)
 
     @property
+    def workload(self) -> Workload:
+        """What the kernel computes; InputError for a kernel of the user's own, of which that is not known."""
+        if isinstance(self.subject, OwnKernel):
+            raise InputError(f"{self.subject.label} is a kernel of your own: only a call of it makes or runs it")
+        return self.subject
+
+    @property
     def key(self) -> tuple[str, str]:
-        """What it is filed under: the workload's structure and the device."""
-        return self.workload.key, self.target.key
+        """What it is filed under: the structure of what was tuned, and the device."""
+        return self.subject.key, self.target.key
 
     @property
     def backend(self) -> str:
@@ -71,7 +85,7 @@ class TuningRecord:
     def to_json(self) -> dict[str, Any]:
         return {
             "schema": SCHEMA_VERSION,
-            "workload": self.workload.to_json(),
+            "workload": self.subject.to_json(),
             "target": self.target.to_json(),
             "schedule": self.schedule.to_json(),
             "backend": self.backend,
@@ -90,12 +104,21 @@ class TuningRecord:
             raise ValueError(f"schema {data.get('schema')!r}, expected {SCHEMA_VERSION}")
         target = Target.from_json(data["target"])
         return TuningRecord(
-            workload=Workload.from_json(data["workload"]),
+            subject=subject_of(data["workload"]),
             target=target,
             schedule=schedule_of(data, target),
             measurement=Measurement.from_json(data["measurement"]),
             provenance=Provenance.from_json(data["provenance"]),
         )
+
+
+def subject_of(data: dict[str, Any]) -> Subject:
+    """What a parsed line says was tuned.
+
+    Raises:
+        ValueError, KeyError, TypeError: the line is not a record of this schema.
+    """
+    return OwnKernel.from_json(data) if OwnKernel.is_json(data) else Workload.from_json(data)
 
 
 def schedule_of(data: dict[str, Any], target: Target) -> Schedule:

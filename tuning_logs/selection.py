@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from search_spaces import Target, Workload
 from search_spaces.workloads.dtypes import DTYPES
 from tuning_logs.reading import Filter
-from tuning_logs.record import TuningRecord
+from tuning_logs.record import Subject, TuningRecord
 from tuning_logs.shape_distance import shape_distance
 
 
@@ -16,17 +16,17 @@ def admitted(records: Iterable[TuningRecord], wanted: Filter) -> list[TuningReco
     return [r for r in records if wanted.admits(*r.key, r.provenance.policy)]
 
 
-def nearest(records: Iterable[TuningRecord], workload: Workload, target: Target, limit: int) -> list[TuningRecord]:
+def nearest(records: Iterable[TuningRecord], subject: Subject, target: Target, limit: int) -> list[TuningRecord]:
     """What `TuningLog.nearest` answers when these are its records."""
 
-    found = [r for r in records if r.measurement.ok and are_alike(r.workload, workload)]
+    found = [r for r in records if r.measurement.ok and are_alike(r.subject, subject)]
     examples = {r.key: r for r in found}
-    distances = {key: distance(example, workload, target) for key, example in examples.items()}
+    distances = {key: distance(example, subject, target) for key, example in examples.items()}
     return sorted(found, key=lambda r: (distances[r.key], r.measurement.latency_s))[:limit]
 
 
-def are_alike(a: Workload, b: Workload) -> bool:
-    """Whether a schedule of one may say something of the other: the same kinds of reductions, and output type."""
+def are_alike(a: Subject, b: Subject) -> bool:
+    """Whether a schedule of one may say something of the other: the same reductions and output type, or kernel."""
     return a.family == b.family
 
 
@@ -35,6 +35,6 @@ def reductions(workload: Workload) -> tuple[str, ...]:
     return tuple(kind for kind in workload.family.split() if kind not in DTYPES)
 
 
-def distance(record: TuningRecord, workload: Workload, target: Target) -> tuple[float, bool]:
+def distance(record: TuningRecord, subject: Subject, target: Target) -> tuple[float, bool]:
     """What `nearest` sorts by first: how far the shape is, and whether the target is another one."""
-    return shape_distance(record.workload, workload), record.target.key != target.key
+    return shape_distance(record.subject, subject), record.target.key != target.key

@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 
-from search_spaces import Workload
+from tuning_logs.record import Subject
 
 # What a tensor that only one of the two has (a bias, say) counts: as much as one dimension of twice the size.
 _MISSING = 1.0
 
 
-def shape_distance(a: Workload, b: Workload) -> float:
+def shape_distance(a: Subject, b: Subject) -> float:
     """Sum over the sizes of loop and inputs of |log2 ratio|; 0 for equal shapes, symmetric.
 
     Both are those of the canonical forms, inputs in their order.

@@ -16,7 +16,7 @@ from autosched.backends.build import bound, render
 from autosched.backends.fingerprint import source_fingerprint
 from autosched.backends.generator import generator_hash
 from search_spaces import AutoschedError, InputError, Schedule, SearchSpace, Target, Workload
-from tuning_logs import TuningRecord
+from tuning_logs import OwnKernel, TuningRecord
 
 
 def printed(record: TuningRecord) -> str:
@@ -75,7 +75,12 @@ class Reproduction:
         return self.why_stale(record) is None
 
     def why_stale(self, record: TuningRecord) -> str | None:
-        """Why this version does not make the kernel of a record, or None when it does."""
+        """Why this version does not make the kernel of a record, or None when it does.
+
+        A kernel of the user's own is filed under its source: no other version of autosched makes another one of it.
+        """
+        if isinstance(record.subject, OwnKernel):
+            return None
         told, measured = record.measurement.source, record.measurement
         if told is None and record.provenance.generator == generator_hash():
             return None

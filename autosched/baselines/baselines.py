@@ -99,8 +99,7 @@ def library_name(workload: Workload, device: torch.device) -> str:
     if device.type == "cuda":
         # torch._scaled_mm and torch._int_mm; only products of wider types are left to cuBLAS.
         return "cuBLASLt" if dtype(workload.contracted[0]).bytes == 1 else "cuBLAS"
-    # PyTorch leaves this function without types.
-    mkl = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
+    mkl = torch.backends.mkl.is_available()
     return "MKL" if mkl and workload.outputs[0].dtype in ("float32", "float64") else "oneDNN"
 
 

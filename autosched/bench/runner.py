@@ -28,9 +28,11 @@ from autosched.machine.timing import Policy, check_timing
 from autosched.replaying.arguments import check_integer, log_path, written_log_path
 from autosched.replaying.replay import replay, why_wrong_now
 from autosched.tracing import TracedFunction
+from autosched.tuning.every_cut import of_all_workloads
 from autosched.tuning.progress import progress_display
 from autosched.tuning.results import TuneResult
-from autosched.tuning.tuner import of_all_workloads, prepare, run
+from autosched.tuning.searching.preparation import prepare
+from autosched.tuning.tuner import run
 from search_spaces import AutoschedError, InputError, LogError, Target, Workload
 from tuning_logs import TuningLog, TuningRecord
 from tuning_logs.text import first_line

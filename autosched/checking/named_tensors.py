@@ -105,18 +105,19 @@ def sum_of_products(factors: Sequence[Named], kept: Sequence[str], reduced: Mapp
         summed = whole.values.sum(folded) if folded else whole.values
         result = Named(tuple(a for a in whole.axes if a not in reduced), summed)
     else:
-        wide = [f if bool(f.values.isfinite().all()) else _along(f, axes, reduced) for f in factors]
-        result = Named(left, _einsum(wide, axes, left))
+        result = Named(left, _einsum([_in_the_sum(f, axes, reduced) for f in factors], axes, left))
     return result if repeats == 1 else Named(result.axes, result.values * repeats)
 
 
-def _along(factor: Named, axes: Sequence[str], reduced: Mapping[str, int]) -> Named:
-    """The factor repeated along the axes that are summed over.
+def _in_the_sum(factor: Named, axes: Sequence[str], reduced: Mapping[str, int]) -> Named:
+    """The factor, repeated along the axes that are summed over where it has infinities and lacks some of these.
 
     einsum moves what does not depend on them out of the sum, which an infinity does not allow: inf · 1 + inf · -2 is
-    NaN, and inf · (1 - 2) is not.
+    NaN, and inf · (1 - 2) is not. Most factors have all of them; looking at values makes a GPU wait.
     """
     missing = [a for a in axes if a in reduced and a not in factor.axes]
+    if not missing or bool(factor.values.isfinite().all()):
+        return factor
     values = factor.values[(..., *[None] * len(missing))]
     return Named((*factor.axes, *missing), values.expand(*factor.values.shape, *(reduced[a] for a in missing)))
 

@@ -1,10 +1,24 @@
-"""The command line: `autosched demo | tune | predict | replay | export | compare | bench | repro | log | targets`.
+"""The command line: `autosched demo | tune | predict | replay | export | compare | bench | repro | log | targets | …`.
 
 Imports everything; nothing imports it.
 """
 
 from __future__ import annotations
 
-from autosched.cli.app import app
+import sys
 
-__all__ = ["app"]
+
+def app() -> None:
+    """Run the command that the program's arguments name.
+
+    `ask-tell` is served at once: whoever speaks to it starts it for every search, and need not wait for the imports
+    of the other commands.
+    """
+    if sys.argv[1:] == ["ask-tell"]:
+        from autosched.cli.ask_tell import serve
+
+        serve(sys.stdin, sys.stdout)
+    else:
+        from autosched.cli.commands import app
+
+        app()

@@ -10,7 +10,8 @@ from rich.text import Text
 from autosched.comparing.compare import compare_kernel
 from autosched.machine import devices
 from autosched.tuning.progress import progress_display
-from autosched.tuning.tuner import prepare, run
+from autosched.tuning.searching.preparation import prepare
+from autosched.tuning.tuner import run
 from search_spaces import Target, Workload, ops
 
 # Trials that fit into two minutes on two slow CPU cores, and are enough to come near the best.

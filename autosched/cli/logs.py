@@ -14,17 +14,22 @@ from rich.text import Text
 
 from autosched.backends.reproduction import Reproduction
 from autosched.cli.arguments import LogPath, console
+from autosched.cli.log_files import diff_command, export_table, import_command, merge_command
 from autosched.machine.timing import policy_text
 from autosched.replaying.arguments import log_path
 from autosched.replaying.log_export import export
 from autosched.replaying.replay import MOST_PRINTED
 from autosched.tuning.effort import WorkSeconds
 from search_spaces import InputError
-from tuning_logs import Status, TuningLog, TuningRecord
+from tuning_logs import OwnKernel, Status, TuningLog, TuningRecord
+from tuning_logs.exchange.files import Format
 from tuning_logs.ranking import IsGood, any_record, standing
 from tuning_logs.text import duration_text, table_lines
 
-app = typer.Typer(no_args_is_help=True, help="Look into a tuning log.")
+app = typer.Typer(no_args_is_help=True, help="Look into a tuning log; merge, compare, export and import logs.")
+app.command("merge")(merge_command)
+app.command("diff")(diff_command)
+app.command("import")(import_command)
 
 # A task: workload, target and timing policy. Records of different tasks are never ranked together.
 _Key = tuple[str, str, str]
@@ -46,7 +51,7 @@ class _Task:
             self.work += WorkSeconds.of(record)
 
     def best(self, log: TuningLog, is_good: IsGood = any_record) -> TuningRecord | None:
-        return log.best(self.last.workload, self.last.target, self.last.provenance.policy, is_good)
+        return log.best(self.last.subject, self.last.target, self.last.provenance.policy, is_good)
 
     def fastest(self, log: TuningLog, count: int) -> Iterator[tuple[TuningRecord, str]]:
         """So many schedules, the best first, and how each was measured: good ones, or stale ones where none is good."""
@@ -54,7 +59,7 @@ class _Task:
         winner, stale = self.best(log, is_good), ""
         if winner is None:
             winner, is_good, stale = self.best(log), any_record, ", stale"
-        records = log.records(self.last.workload, self.last.target, self.last.provenance.policy)
+        records = log.records(self.last.subject, self.last.target, self.last.provenance.policy)
         others = (r for r in standing(records) if r.measurement.ok and r != winner)
         ranked = filter(is_good, sorted(others, key=lambda r: r.measurement.latency_s))
         for record in islice(chain([winner] if winner else [], ranked), count):
@@ -71,7 +76,7 @@ def show_command(log: LogPath = None) -> None:
         failed = Counter(status for status in task.statuses.values() if status != "ok").most_common()
         rows.append(
             (
-                last.workload.label,
+                last.subject.label,
                 last.target.label,
                 last.provenance.policy,
                 str(len(task.statuses)),
@@ -102,7 +107,7 @@ def best_command(
     for task in _tasks(tuning_log):
         last = task.last
         timed = policy_text(last.provenance.policy)
-        out.print(Text(f"{last.workload.label} on {last.target.label}, {timed}", style="bold"), soft_wrap=True)
+        out.print(Text(f"{last.subject.label} on {last.target.label}, {timed}", style="bold"), soft_wrap=True)
         for record, kind in task.fastest(tuning_log, count):
             latency = duration_text(record.measurement.latency_s)
             made = f"{record.backend}: {record.schedule.one_line}"
@@ -112,11 +117,19 @@ def best_command(
 @app.command("export")
 def export_command(
     to: Annotated[
-        Path, typer.Option("--to", metavar="FOLDER", help="Where the compressed logs go, a folder a target.")
+        Path,
+        typer.Option("--to", metavar="PATH", help="Where the compressed logs go; with --format a file."),
     ],
     log: LogPath = None,
     best: Annotated[int, typer.Option("--best", help="How many of the fastest schedules of each workload.")] = 200,
     target: Annotated[str | None, typer.Option("--target", help="Only this target, such as h200.")] = None,
+    format: Annotated[
+        Format | None, typer.Option("--format", help="Write a file of another tuner: a Kernel Tuner cache, or T4.")
+    ] = None,
+    kernel: Annotated[
+        str | None,
+        typer.Option("--kernel", metavar="TEXT", help="With --format: part of its name, or its key."),
+    ] = None,
 ) -> None:
     """Write the best of a log as compressed logs, one for each workload, target and way of timing.
 
@@ -127,7 +140,17 @@ def export_command(
     ```
     autosched log export --log tuning.jsonl --to records --target h200
     ```
+
+    With --format, all that was measured of one kernel on one target is written to a file: as a Kernel Tuner cache or in
+    T4, compressed where it ends in .gz. `autosched log import` makes a log of it again.
+
+    ```
+    autosched log export --log tuning.jsonl --format kernel-tuner --kernel "matmul m=512" --to matmul.json
+    ```
     """
+    if format:
+        export_table(TuningLog(log_path(log)), to, format, target, kernel)
+        return
     if best < 1:
         raise InputError(f"best={best}; expected an integer of at least 1")
     out, tuning_log = console(), TuningLog(log_path(log))
@@ -135,11 +158,23 @@ def export_command(
     if not exported:
         known = sorted({record.target.name for record in tuning_log})
         of = "" if target is None or target.lower() in known else f" of {target!r} (its targets: {', '.join(known)})"
-        raise InputError(f"{tuning_log.path} holds no successful record{of}; nothing was written")
+        raise InputError(
+            f"{tuning_log.path} holds no successful record{of}{_own_kernels(tuning_log)}; nothing was written"
+        )
     for one in exported:
         latency = duration_text(one.best.measurement.latency_s)
         held = f"{one.records} records" + ("" if one.changed else ", as before")
         out.print(Text(f"{one.best.workload.label}: {latency}, {held}  {one.path}"), soft_wrap=True)
+    if own := _own_kernels(tuning_log):
+        out.print(Text(own.removeprefix("; ")), soft_wrap=True)
+
+
+def _own_kernels(log: TuningLog) -> str:
+    """What there is to say, where workloads are asked for, of a log that holds kernels of the user's own."""
+    names = sorted({record.subject.name for record in log if isinstance(record.subject, OwnKernel)})
+    return (
+        f"; kernels of your own, which stay in the log and are replayed by a call: {', '.join(names)}" if names else ""
+    )
 
 
 def _tasks(log: TuningLog) -> list[_Task]:

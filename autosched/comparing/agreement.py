@@ -48,11 +48,11 @@ def why_disagrees(kernel: TracedKernel, inputs: Sequence[Tensor]) -> str | None:
 
 def in_float64(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Any:
     """What the function returns when every floating-point number in it is a float64 one, conversions included."""
-    with torch.no_grad(), _InFloat64():  # type: ignore[no-untyped-call]  # PyTorch leaves it without types
+    with torch.no_grad(), _InFloat64():  # type: ignore[no-untyped-call]  # PyTorch left its base without types
         return function(*tree_map(_widened, tuple(inputs)))
 
 
-class _InFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its base has none
+class _InFloat64(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:

@@ -14,6 +14,7 @@ and why, in `torch_internals.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -196,8 +197,8 @@ def _ready_call_of_one(
             addresses = ready_addresses(tensors, of_inputs, device, alignment)
         else:
             # A tuple is no tensor, and found not ready there; asking here would cost every call.
-            given = (*tensors, out)
-            addresses = ready_addresses(given, of_all, device, alignment)  # type: ignore[arg-type]  # it asks
+            given = (*tensors, cast(Tensor, out))
+            addresses = ready_addresses(given, of_all, device, alignment)
         if addresses is None:
             return None
         if out is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -115,9 +115,8 @@ class Kernel:
         return custom_op.own_name(self)
 
     # To what compiles a caller this is a constant, which it asks for and does not look into. As
-    # torch.compiler.assume_constant_result does, which loads the whole compiler first and takes a second. A function
-    # declares no such attribute, hence the ignored type.
-    _operator_name._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    # torch.compiler.assume_constant_result does, which loads the whole compiler first and takes a second.
+    vars(_operator_name)["_dynamo_marked_constant"] = True
 
     def _call_with_care(self, tensors: Sequence[Tensor], out: Made | None) -> Made:
         """The same for tensors that need a closer look: raise, or copy what the code cannot take as it is."""
@@ -144,7 +143,8 @@ class Kernel:
     def _given_outputs(self, out: Made) -> tuple[Tensor, ...]:
         """`out`, one for every output. Raise InputError where there are more or fewer."""
         if len(self.outputs) == 1:
-            return (out,)  # type: ignore[return-value]  # `Argument.check` refuses a tuple, with what is expected
+            # `Argument.check` refuses a tuple, with what is expected.
+            return (cast(Tensor, out),)
         if not isinstance(out, tuple) or len(out) != len(self.outputs):
             names = ", ".join(o.description for o in self.outputs)
             got = f"{len(out)} of them" if isinstance(out, tuple) else f"a {type(out).__name__}"

@@ -4,9 +4,9 @@ Imports `backends`, `baselines`, `checking` and `machine`; knows nothing of sear
 """
 
 from autosched.measuring.local_measurer import LocalMeasurer
-from autosched.measuring.measurer import Measurer
+from autosched.measuring.measurer import Measurer, UnfitWorkloadError
 from autosched.measuring.recorded import RecordedMeasurer
 from autosched.measuring.session import close, local_measurer
 from autosched.measuring.worker_setups import Limits
 
-__all__ = ["Limits", "LocalMeasurer", "Measurer", "RecordedMeasurer", "close", "local_measurer"]
+__all__ = ["Limits", "LocalMeasurer", "Measurer", "RecordedMeasurer", "UnfitWorkloadError", "close", "local_measurer"]

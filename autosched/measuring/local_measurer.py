@@ -21,9 +21,10 @@ from autosched.measuring.local.compile_pool import CompilePool
 from autosched.measuring.local.finals import hold
 from autosched.measuring.local.fork_server import shared_server
 from autosched.measuring.local.jobs import Standings, Task
-from autosched.measuring.local.pipeline import Pipeline
-from autosched.measuring.local.trial_runner import TrialRunner, UnfitTaskError
+from autosched.measuring.local.pipeline import Pipeline, Result
+from autosched.measuring.local.trial_runner import TrialRunner
 from autosched.measuring.local.worker_process import wait_for
+from autosched.measuring.measurer import UnfitWorkloadError
 from autosched.measuring.reservation import Reservation
 from autosched.measuring.worker_setups import DEFAULT_BACKEND, DEFAULT_LIMITS, Limits, compile_setups, measuring_setup
 from search_spaces import InputError, Schedule, Target, Workload
@@ -302,14 +303,8 @@ class LocalMeasurer:
                 self._fail(error)
 
     def _step(self, ready: Sequence[object]) -> None:
-        answers: list[Callable[[], None]] = []
         with self._lock:
-            try:
-                answers += [self._answer(number, result) for number, result in self._pipeline.step(ready)]
-            except UnfitTaskError as error:
-                self._pipeline.give_up()
-                self._pipeline.forget()
-                self._fail(error)
+            answers = [self._answer(number, result) for number, result in self._pipeline.step(ready)]
         # Without the lock: who waits may submit more at once.
         for answer in answers:
             answer()
@@ -323,8 +318,10 @@ class LocalMeasurer:
         self._trials.clear()
         self._contests.clear()
 
-    def _answer(self, number: int, result: Measurement | Standings) -> Callable[[], None]:
+    def _answer(self, number: int, result: Result) -> Callable[[], None]:
         """What hands a result to who waits for it."""
+        if isinstance(result, UnfitWorkloadError):
+            return partial((self._trials.pop(number, None) or self._contests.pop(number)).set_exception, result)
         if isinstance(result, Standings):
             return partial(self._contests.pop(number).set_result, result)
         return partial(self._trials.pop(number).set_result, result)

@@ -7,12 +7,16 @@ from concurrent.futures import Future
 from typing import Protocol
 
 from autosched.machine.timing import Policy
-from search_spaces import Schedule, Workload
+from search_spaces import Schedule, TargetUnavailableError, Workload
 from tuning_logs import Measurement, Versions
 
 
+class UnfitWorkloadError(TargetUnavailableError):
+    """The inputs of a workload cannot be set up on the device; another's may."""
+
+
 class Measurer(Protocol):
-    """What runs schedules on one target, of one workload after the other: here, elsewhere, or out of a recorded table.
+    """What runs schedules on one target, of several workloads in turn: here, elsewhere, or out of a recorded table.
 
     `policy` is how they are timed, and the inputs are drawn from `seed`.
     """
@@ -34,7 +38,10 @@ class Measurer(Protocol):
     def submit(
         self, workload: Workload, schedules: Sequence[Schedule], *, policy: Policy = ..., seed: int = ...
     ) -> list[Future[Measurement]]:
-        """Have the schedules measured; a failure is a measurement too. A future raises what broke the measurer."""
+        """Have the schedules measured; a failure is a measurement too.
+
+        A future raises what broke the measurer, or UnfitWorkloadError.
+        """
         ...
 
     def remeasure(

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from autosched.backends.reproduction import Reproduction
 from autosched.replaying.replay import find_best
-from search_spaces import Target
+from search_spaces import Target, Workload
 from search_spaces.devices.target import GPUS
 from tuning_logs import TuningLog, TuningRecord
 from tuning_logs.export import worth_shipping
@@ -40,7 +40,7 @@ def export(log: TuningLog, folder: Path, best: int = 200, target: str | None = N
     Each replays what the log replays. Of the records whose kernels this version makes, or of all where it makes none,
     it holds the `best` fastest and a few slower ones (`tuning_logs.export`). It takes the place of what an earlier
     export wrote for the same three; files of others stay. `target` restricts it to a target's name or device. The same
-    log gives the same bytes.
+    log gives the same bytes. Kernels of the user's own stay: a call of them alone makes use of their records.
 
     Raises:
         LogError: the log cannot be read, or a file not be written.
@@ -64,7 +64,8 @@ def _tasks(log: TuningLog) -> list[TuningRecord]:
     """The last record of every workload, target and timing policy, in the order of their first ones."""
     last: dict[tuple[str, str, str], TuningRecord] = {}
     for record in log:
-        last[*record.key, record.provenance.policy] = record
+        if isinstance(record.subject, Workload):
+            last[*record.key, record.provenance.policy] = record
     return list(last.values())
 
 

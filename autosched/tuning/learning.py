@@ -103,7 +103,8 @@ def _timed_alike(logs: Iterable[Path], op: Workload, target: Target, policy: str
     for log in (TuningLog(path) for path in logs if may_hold(path, None, policy)):
         for record in _held(log, op, target):
             timed_alike = record.provenance.policy == policy and record.measurement.ok
-            if timed_alike and record.target.kind == target.kind:
+            computed = isinstance(record.subject, Workload)
+            if computed and timed_alike and record.target.kind == target.kind:
                 yield record
 
 

@@ -21,8 +21,8 @@ from autosched.replaying.prediction_file import PredictionFile
 from autosched.replaying.predictions import Prediction, Predictions
 from autosched.strategies.strategy import Family, family_of
 from autosched.tracing import Traced
+from autosched.tuning.every_cut import of_all_workloads
 from autosched.tuning.learning import MOST_HELD_OUT, Errors, Lessons, basis_text, lessons
-from autosched.tuning.tuner import of_all_workloads
 from cost_models.corrected_estimate import CorrectedEstimate
 from search_spaces import InputError, Schedule, SearchSpace, Target, Workload
 from tuning_logs import CompileFacts, Measurement, TuningLog, TuningRecord, shipped_logs

@@ -47,6 +47,21 @@ class Progress:
 OnProgress = Callable[[Progress], None]
 
 
+class Pace:
+    """How fast trials end, from the first one on: that one waited for the workers to start."""
+
+    def __init__(self, known_before: int) -> None:
+        self.known_before = known_before
+        self._first_s: float | None = None
+
+    def remaining_s(self, known: int, wanted: int) -> float | None:
+        """How long the others will take; None while there is no telling."""
+        now, done = time.perf_counter(), known - self.known_before
+        if self._first_s is None:
+            self._first_s = now
+        return (now - self._first_s) / (done - 1) * (wanted - known) if done > 1 else None
+
+
 def progress_line(progress: Progress) -> str:
     """One line for a moment."""
     parts = [f"{progress.trials}/{progress.wanted} trials"]

@@ -8,9 +8,10 @@ from functools import cached_property
 from pathlib import Path
 
 from autosched.kernels.kernel import Kernel, load_kernel
+from autosched.machine.noise import why_disturbed
 from autosched.tracing import LoadedFunction, Traced, TracedFunction, loaded
-from autosched.tuning.effort import Rung, WorkSeconds, effort_lines
-from autosched.tuning.search import Ending
+from autosched.tuning.effort import Rung, WorkSeconds, effort_lines, ladder
+from autosched.tuning.searching.search import Ending, Search
 from search_spaces import AutoschedError, Target, Workload
 from tuning_logs import TuningRecord
 from tuning_logs.intervals import Interval, paired_ratio, ratio_interval
@@ -24,9 +25,10 @@ class TuneResult:
     `best` is None when every trial failed; `backends` are those whose kernels were tried. `trials_done` schedules were
     measured now, `trials_known` came from the log. `failures` counts this run's failed trials by status, `all_failures`
     those of earlier runs too. `ladder` says how many candidates each rung stopped, `work` where the time went, `wall_s`
-    how long it took, the start of the workers included; `disturbed` says what slowed the machine down meanwhile, if
+    how long it took, the start of the workers included (of several searches that ran side by side, its part of the
+    time); `disturbed` says what slowed the machine down meanwhile, if
     anything did. `ending` says why it stopped: all was "known" before, the wanted number of "trials" was reached, the
-    search space was "exhausted", or Ctrl-C "interrupted" it.
+    search space was "exhausted", Ctrl-C "interrupted" it, or the workload is "unfit": its data does not fit here.
     """
 
     workload: Workload
@@ -43,6 +45,26 @@ class TuneResult:
     disturbed: str | None
     ending: Ending
     log: Path
+
+    @staticmethod
+    def of(search: Search) -> TuneResult:
+        """What a search has found that has ended."""
+        return TuneResult(
+            workload=search.space.workload,
+            target=search.space.target,
+            best=search.best,
+            backends=tuple(search.space.backends),
+            trials_done=len(search.trials),
+            trials_known=search.known_before,
+            failures=search.failures,
+            all_failures=search.all_failures,
+            ladder=ladder(search.strategy.stopped, search.trials, len(search.finals)),
+            work=sum(map(WorkSeconds.of, search.trials), WorkSeconds(log=search.log_s)),
+            wall_s=search.wall_s,
+            disturbed=why_disturbed(r.measurement for r in search.trials),
+            ending=search.ending,
+            log=search.log.path,
+        )
 
     @cached_property
     def kernel(self) -> Kernel:
@@ -86,6 +108,7 @@ class TuneResult:
             "known": "all known from the log, no trial was needed",
             "trials": f"{self.trials_done} trials in {self.wall_s:.1f} s, {self.trials_known} known before",
             "exhausted": f"the whole search space: {self.trials_done} trials now, {self.trials_known} known before",
+            "unfit": "its inputs cannot be set up here",
             "interrupted": f"interrupted after {self.trials_done} trials, {self.trials_known} known before; "
             "run it again to go on",
         }

@@ -43,8 +43,9 @@ class Offers:
     blocks of a cluster, which have parts of a tile each and share what they load. What makes them fewer:
     `dot_registers`: what a dot needs beside its sums of the registers that every thread has at first, where that is
     known; `waits`: whether operands of any dots wait in shared memory until they are multiplied; `walks`: whether a
-    producer brings what chained dots multiply, too; `kept_registers`: what every thread of a kernel of dots without a
-    producer keeps, at the least, beside sums and what it computes to multiply.
+    producer brings what chained dots multiply, too; `skips`: whether a loop can make only the iterations that a tile
+    marks; `kept_registers`: what every thread of a kernel of dots without a producer keeps, at the least, beside sums
+    and what it computes to multiply.
     """
 
     tiles: tuple[int, ...] = ()
@@ -55,6 +56,7 @@ class Offers:
     dot_registers: int = 0
     waits: bool = False
     walks: bool = True
+    skips: bool = True
     kept_registers: int = 0
 
     def most_sums(self, groups: int) -> int:
@@ -87,6 +89,7 @@ class Offers:
             min(self.dot_registers, other.dot_registers),
             self.waits and other.waits,
             self.walks or other.walks,
+            self.skips or other.skips,
             min(self.kept_registers, other.kept_registers),
         )
 

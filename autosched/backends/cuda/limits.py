@@ -21,7 +21,7 @@ class CudaLimits:
     def offers(self, target: Target) -> Offers:
         if target.capability == HOPPER:
             return OFFERS
-        return Offers(waits=target.capability >= ASYNC_FROM, walks=False, kept_registers=KEPT_REGISTERS)
+        return Offers(waits=target.capability >= ASYNC_FROM, walks=False, skips=False, kept_registers=KEPT_REGISTERS)
 
     def why_unsupported(self, workload: Workload, target: Target) -> str | None:
         return dtypes.why_unsupported(workload, target)

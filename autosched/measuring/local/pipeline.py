@@ -18,6 +18,7 @@ from autosched.measuring.local.compile_pool import Compiled, CompilePool
 from autosched.measuring.local.jobs import Candidate, Contest, Standings, Task
 from autosched.measuring.local.trial_runner import TrialRunner
 from autosched.measuring.local.worker_process import WorkerProcess
+from autosched.measuring.measurer import UnfitWorkloadError
 from search_spaces import Schedule, Target
 from tuning_logs import CompileFacts, DeviceState, Measurement
 
@@ -26,8 +27,12 @@ from tuning_logs import CompileFacts, DeviceState, Measurement
 _MOST_SPILLED_BYTES = 1024
 # A trial taken while the device was too hot is taken again so often; then it stands, with the device's state beside it.
 _THERMAL_REPEATS = 2
-# Compiled candidates that are kept, some 100 KB each: twice as many as compete in finals.
+# Compiled candidates that are kept of every task, some 100 KB each: twice as many as compete in finals.
 _MOST_KEPT = 32
+
+
+# What comes out.
+Result = Measurement | Standings | UnfitWorkloadError
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,7 @@ class Pipeline:
         # Everything that has not come out.
         self._submitted: dict[int, _Submitted] = {}
         # The fastest of what came through a trial, with its latency: finals need not compile it again.
-        self._fastest: dict[_Submitted, tuple[float, Candidate]] = {}
+        self._fastest: dict[Task, dict[Schedule, tuple[float, Candidate]]] = {}
         # What came of a binary; while it is being timed, the candidates that wait for its result.
         self._measured: dict[tuple[Task, str], Measurement] = {}
         self._twins: dict[tuple[Task, str], list[tuple[int, Candidate]]] = {}
@@ -74,9 +79,9 @@ class Pipeline:
 
     def submit(self, number: int, task: Task, schedule: Schedule, again: bool = False) -> None:
         """Compile, check and time a schedule. Timed `again`, it owes nothing to earlier results, and may compete."""
-        submitted = self._submitted[number] = _Submitted(task, schedule)
+        self._submitted[number] = _Submitted(task, schedule)
         if again:
-            _, known = self._fastest.get(submitted, (0.0, None))
+            _, known = self._fastest.get(task, {}).get(schedule, (0.0, None))
             self._finalists[number] = known
             if known is not None:
                 self._held.append((number, known))
@@ -118,27 +123,35 @@ class Pipeline:
         for open_ones in (self._submitted, self._held, self._running, self._twins, self._finalists):
             open_ones.clear()
 
-    def step(self, ready: Container[object]) -> list[tuple[int, Measurement | Standings]]:
+    def step(self, ready: Container[object]) -> list[tuple[int, Result]]:
         """Move everything on; what came out. `ready` holds the connections with a reply.
 
         Raises:
-            UnfitTaskError: a workload does not fit on the device.
             TargetUnavailableError: a worker does not start.
         """
-        done: list[tuple[int, Measurement | Standings]] = []
+        done: list[tuple[int, Result]] = []
         for compiled in self._pool.step(ready):
             done += self._compiled(compiled)
         for number, result in self._runner.collect(ready):
-            done += [(number, result)] if isinstance(result, Standings) else self._ran(number, result)
+            done += self._ran(number, result) if isinstance(result, Measurement) else self._gone(number, result)
         if not (self._time_alone and self._pool.busy):
             for number, candidate in self._held:
                 self._running[number] = candidate
                 self._runner.submit(number, self._submitted[number].task, candidate)
             self._held.clear()
-        self._runner.start_next()
         for number, _ in done:
             self._submitted.pop(number, None)
+        oldest = next(iter(self._submitted.values()), None)
+        self._runner.start_next(oldest.task if oldest else None)
         return done
+
+    def _gone(self, number: int, result: Standings | UnfitWorkloadError) -> list[tuple[int, Result]]:
+        """A contest, or what cannot be run."""
+        candidate = self._running.pop(number, None)
+        if candidate is not None and number not in self._finalists:
+            # Those that waited for this binary try themselves.
+            self._held += self._twins.pop(self._binary(number, candidate), [])
+        return [(number, result)]
 
     def _compiled(self, compiled: Compiled) -> list[tuple[int, Measurement]]:
         number, candidate = compiled.number, compiled.result
@@ -175,10 +188,11 @@ class Pipeline:
         return [(number, measurement), *self._share(candidate, measurement, number)]
 
     def _keep(self, submitted: _Submitted, measurement: Measurement, candidate: Candidate) -> None:
-        self._fastest[submitted] = measurement.undisturbed_s, candidate
-        if len(self._fastest) > _MOST_KEPT:
-            slowest, _ = max(self._fastest.items(), key=lambda kept: kept[1][0])
-            del self._fastest[slowest]
+        fastest = self._fastest.setdefault(submitted.task, {})
+        fastest[submitted.schedule] = measurement.undisturbed_s, candidate
+        if len(fastest) > _MOST_KEPT:
+            slowest, _ = max(fastest.items(), key=lambda kept: kept[1][0])
+            del fastest[slowest]
 
     def _share(self, candidate: Candidate, measurement: Measurement, number: int) -> list[tuple[int, Measurement]]:
         """What the candidates get that waited for this binary; a failure is not shared, they try themselves."""

@@ -22,8 +22,9 @@ from autosched.measuring.local.jobs import (
     Trial,
 )
 from autosched.measuring.local.worker_process import Lost, WorkerProcess
+from autosched.measuring.measurer import UnfitWorkloadError
 from cost_models import bound_s
-from search_spaces import TargetUnavailableError, Workload
+from search_spaces import Workload
 from tuning_logs import Measurement
 
 # Drawing inputs and evaluating the reference in float64: seconds for the largest workloads on a slow device.
@@ -32,10 +33,6 @@ _PREPARE_TIMEOUT_S = 600.0
 _WORTH = 10.0
 # A trial is a load, a check and a handful of repeats. One that takes as long as this many perfect runs is hopeless.
 _PERFECT_RUNS_PER_TRIAL = 100
-
-
-class UnfitTaskError(TargetUnavailableError):
-    """The inputs of a task cannot be set up; another's may."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +45,11 @@ class _Waiting:
 
 
 class TrialRunner:
-    """One measuring worker and what waits for it, of one task after the other.
+    """One measuring worker and what waits for it, of several tasks.
 
     What is submitted has a number, and comes back with it: a candidate as its measurement, a contest as its standings.
-    A trial may take `timeout_s`, or longer where a hundred perfect runs do.
+    What waits of the task whose inputs are set up comes first: the memory of two may not fit. A trial may take
+    `timeout_s`, or longer where a hundred perfect runs do.
     """
 
     def __init__(self, server: ForkServer, setup: Setup, timeout_s: float) -> None:
@@ -60,8 +58,8 @@ class TrialRunner:
         self._timeout_s = timeout_s
         self._waiting: deque[_Waiting] = deque()
         self._running: _Waiting | None = None
-        # The inputs to come, None for none; and which process holds which: one that was replaced holds none.
-        self._wanted: Prepare | None = None
+        # The inputs of every task; and which process holds which: one that was replaced holds none.
+        self._wanted: dict[Task, Prepare] = {}
         self._prepared: tuple[int | None, Prepare] | None = None
         self._preparing: Prepare | None = None
         self._preparing_since = 0.0
@@ -70,6 +68,8 @@ class TrialRunner:
         # Those whose worker was killed by somebody else get a second try; and so do inputs.
         self._killed: set[int] = set()
         self._killed_preparing: set[Prepare] = set()
+        # Tasks whose inputs could not be set up, until more of them is submitted.
+        self._unfit: dict[Task, UnfitWorkloadError] = {}
         # The fastest latency that was seen of a task, and what the vendor's library takes.
         self._best_s: dict[Task, float] = {}
         self._library_s: dict[Task, float | None] = {}
@@ -84,13 +84,15 @@ class TrialRunner:
 
     def prepare(self, task: Task, seed: int) -> None:
         """Draw fresh inputs for the candidates to come, unless the present ones of the task have hardly been used."""
-        used = self._prepared is None or self._trials_s >= _WORTH * self._prepare_s
-        if self._wanted is None or self._wanted.task != task or used:
-            self._wanted = Prepare(task, seed)
+        self._unfit.pop(task, None)
+        present = self._prepared is not None and self._prepared[1] == self._wanted.get(task)
+        if not present or self._trials_s >= _WORTH * self._prepare_s:
+            self._wanted[task] = Prepare(task, seed)
 
     def forget(self) -> None:
         """Have the memory of the task given back, and forget what was seen of any."""
-        self._wanted = None
+        self._wanted.clear()
+        self._unfit.clear()
         self._best_s.clear()
         self._library_s.clear()
 
@@ -102,13 +104,22 @@ class TrialRunner:
         """Time candidates that came through a trial interleaved."""
         self._waiting.append(_Waiting(number, task, contest))
 
-    def collect(self, ready: Container[object]) -> list[tuple[int, Measurement | Standings]]:
-        """What is done or lost; `ready` holds the connections with a reply.
+    def collect(self, ready: Container[object]) -> list[tuple[int, Measurement | Standings | UnfitWorkloadError]]:
+        """What is done or lost, or cannot be done; `ready` holds the connections with a reply.
 
         Raises:
-            UnfitTaskError: the workload does not fit on the device.
             TargetUnavailableError: the worker does not start.
         """
+        return [*self._replied(ready), *self._refused()]
+
+    def _refused(self) -> list[tuple[int, UnfitWorkloadError]]:
+        """What waits for inputs that cannot be set up, with why."""
+        refused = [(one.number, self._unfit[one.task]) for one in self._waiting if one.task in self._unfit]
+        if refused:
+            self._waiting = deque(one for one in self._waiting if one.task not in self._unfit)
+        return refused
+
+    def _replied(self, ready: Container[object]) -> list[tuple[int, Measurement | Standings]]:
         reply = self._worker.poll(ready)
         if reply is None:
             return []
@@ -136,19 +147,28 @@ class TrialRunner:
             case _:
                 raise AssertionError(f"a measuring worker replied {type(reply).__name__}")
 
-    def start_next(self) -> None:
-        """Give the worker what comes next, if it has nothing to do."""
+    def start_next(self, ahead: Task | None) -> None:
+        """Give the worker what comes next, if it has nothing to do; where nothing waits, the inputs of task `ahead`."""
         if not self._worker.available():
             return
-        if self._waiting and (self._wanted is None or self._wanted.task != self._waiting[0].task):
-            self._wanted = Prepare(self._waiting[0].task, self._wanted.seed if self._wanted else 0)
-        if self._wanted is None:
+        task = self._next_task(ahead)
+        if not self._wanted:
             self._release()
-        elif self._prepared != (self._worker.pid, self._wanted):
-            self._preparing, self._preparing_since = self._wanted, time.perf_counter()
-            self._worker.send(self._wanted, _PREPARE_TIMEOUT_S)
-        elif self._waiting:
-            self._start(self._waiting.popleft())
+        elif task is None:
+            return
+        elif self._prepared != (self._worker.pid, self._wanted[task]):
+            self._preparing, self._preparing_since = self._wanted[task], time.perf_counter()
+            self._worker.send(self._preparing, _PREPARE_TIMEOUT_S)
+        elif one := next((one for one in self._waiting if one.task == task), None):
+            self._waiting.remove(one)
+            self._start(one)
+
+    def _next_task(self, ahead: Task | None) -> Task | None:
+        """The task that is prepared, while something of it waits; or else that which waits longest, or is to come."""
+        waiting = dict.fromkeys(one.task for one in self._waiting)
+        if self._prepared is not None and self._prepared[1].task in waiting:
+            return self._prepared[1].task
+        return next(iter(waiting), None if ahead in self._unfit else ahead)
 
     def cancel_waiting(self) -> list[int]:
         """Forget what waits for the worker; the numbers."""
@@ -167,11 +187,7 @@ class TrialRunner:
         self._worker.close()
 
     def _set_up(self, reply: Ready | Lost) -> None:
-        """What came of `Prepare`, or of `Release`.
-
-        Raises:
-            UnfitTaskError: the inputs cannot be set up.
-        """
+        """What came of `Prepare`, or of `Release`."""
         asked, self._preparing = self._preparing, None
         match reply:
             case Ready(library_s) if asked is not None:
@@ -181,7 +197,8 @@ class TrialRunner:
             case Lost(how, detail) if asked is not None:
                 if how != "killed" or asked in self._killed_preparing:
                     label = asked.task.workload.label
-                    raise UnfitTaskError(f"{label}: the inputs could not be set up ({how}: {detail})")
+                    why = f"{label}: the inputs could not be set up ({how}: {detail})"
+                    self._unfit[asked.task] = UnfitWorkloadError(why)
                 self._killed_preparing.add(asked)
 
     def _release(self) -> None:

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, fx
@@ -83,6 +83,11 @@ class DifferentiableFunction:
     def workloads(self) -> tuple[Workload, ...]:
         """What the kernels of both directions compute, each once."""
         return tuple({w.key: w for w in (*self.forward.workloads, *self.backward.workloads)}.values())
+
+    @property
+    def launched(self) -> tuple[Workload, ...]:
+        """What the kernels of both directions compute, one for every launch, in order."""
+        return (*self.forward.launched, *self.backward.launched)
 
     @property
     def parts(self) -> str:
@@ -210,7 +215,8 @@ class DifferentiableKernel:
                 raise InputError(
                     f"{argument.name} requires a gradient, and was traced without; trace with an example that does"
                 )
-        results = _Call.apply(self, *tensors)  # type: ignore[no-untyped-call]  # PyTorch leaves it without types
+        apply: Callable[..., Any] = _Call.apply
+        results = apply(self, *tensors)
         return self.traced.structure.of(results)
 
 
@@ -249,7 +255,8 @@ def _captured(module: fx.GraphModule, function: Callable[..., Any]) -> Captured:
 
 
 def _output(module: fx.GraphModule) -> list[Any]:
-    return list(module.graph.output_node().args[0])  # type: ignore[arg-type]  # a graph's output has a tuple
+    # The output of a graph that was exported has a tuple.
+    return list(cast(tuple[Any, ...], module.graph.output_node().args[0]))
 
 
 def _return(module: fx.GraphModule, made: Sequence[Any]) -> None:

@@ -102,6 +102,11 @@ class DynamicFunction:
         """What the launches of one call at every tuned size take; records by the key of the workload."""
         return sum(self.at(point).latency_s(records) for point in self.points)
 
+    @property
+    def launched(self) -> tuple[Workload, ...]:
+        """What the kernels of one call at every tuned size compute, one for every launch."""
+        return tuple(w for point in self.points for w in self.at(point).launched)
+
     @cached_property
     def workloads(self) -> tuple[Workload, ...]:
         """What the kernels of all tuned sizes compute, each once."""

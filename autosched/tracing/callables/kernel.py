@@ -127,8 +127,7 @@ class TracedKernel:
 
     # A call breaks the graph of what compiles a caller, which says so instead of looking into it. As
     # torch.compiler.disable does, which loads the whole compiler first.
-    __call__._torchdynamo_disable = True  # type: ignore[attr-defined]  # functions declare no such attributes
-    __call__._torchdynamo_disable_msg = _BREAKS_GRAPHS  # type: ignore[attr-defined]  # nor this one
+    vars(__call__).update(_torchdynamo_disable=True, _torchdynamo_disable_msg=_BREAKS_GRAPHS)
 
     def check_constants(self) -> None:
         """Raise InputError where a tensor that the function closes over would get a gradient."""

@@ -70,7 +70,7 @@ def _scores(query: Tensor, key: Tensor) -> Tensor:
     if query.dtype not in _NARROW:
         return query @ key.transpose(-2, -1)
     if torch.is_grad_enabled():
-        return cast(Tensor, _WideProduct.apply(query, key))  # type: ignore[no-untyped-call]  # PyTorch's, without types
+        return cast(Callable[..., Tensor], _WideProduct.apply)(query, key)
     return query.float() @ key.float().transpose(-2, -1)
 
 
@@ -93,7 +93,7 @@ class _WideProduct(torch.autograd.Function):
 def _softmax_or_nothing(x: Tensor) -> Tensor:
     """softmax(x, -1), but 0 in rows of nothing but minus infinity."""
     if torch.is_grad_enabled():
-        return cast(Tensor, _SoftmaxOrNothing.apply(x))  # type: ignore[no-untyped-call]  # PyTorch's, without types
+        return cast(Callable[..., Tensor], _SoftmaxOrNothing.apply)(x)
     return _weights(x)
 
 

@@ -14,7 +14,7 @@ import contextlib
 import functools
 import importlib
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -25,24 +25,26 @@ _OPERATORS = (
     "operand(Tensor element, int side, int number) -> Tensor",
     "scanned(Tensor[] elements, Tensor[] left, Tensor[] right, Tensor[] combined) -> Tensor[]",
 )
-_LIBRARY = torch.library.Library(LIBRARY, "DEF")  # type: ignore[no-untyped-call]  # PyTorch's, without types
+_LIBRARY = torch.library.Library(LIBRARY, "DEF")
 for _operator in _OPERATORS:
-    _LIBRARY.define(_operator)  # type: ignore[no-untyped-call]  # PyTorch's, without types
+    _LIBRARY.define(_operator)
 # Where PyTorch scans along the first dimension: in general, and by functions for its own compiler.
 _MODULE = "torch._higher_order_ops.associative_scan"
 _GENERAL, _COMPILED = "generic_associative_scan", "_maybe_compile_and_run_fn"
 
 
-@torch.library.register_fake(f"{LIBRARY}::operand")  # type: ignore[untyped-decorator]  # PyTorch's, without types
 def _operand(element: Tensor, side: int, number: int) -> Tensor:
     return torch.empty_like(element)
 
 
-@torch.library.register_fake(f"{LIBRARY}::scanned")  # type: ignore[untyped-decorator]  # PyTorch's, without types
 def _scanned(
     elements: Sequence[Tensor], left: Sequence[Tensor], right: Sequence[Tensor], combined: Sequence[Tensor]
 ) -> list[Tensor]:
     return [torch.empty_like(e) for e in elements]
+
+
+torch.library.register_fake(f"{LIBRARY}::operand", _operand)
+torch.library.register_fake(f"{LIBRARY}::scanned", _scanned)
 
 
 @contextlib.contextmanager
@@ -72,7 +74,7 @@ def scans_kept() -> Iterator[None]:
 
 
 def _marked(combine: Callable[..., Any], leaves: Sequence[Tensor]) -> list[Tensor]:
-    return list(_Marked.apply(combine, *leaves))  # type: ignore[no-untyped-call]  # PyTorch leaves it without types
+    return list(cast(Callable[..., list[Tensor]], _Marked.apply)(combine, *leaves))
 
 
 class _Marked(torch.autograd.Function):

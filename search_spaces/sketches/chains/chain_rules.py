@@ -19,7 +19,7 @@ _PROGRAMS_PER_SM = 8
 # The order in which knobs are decided: from the tiles outward.
 DECIDED_FIRST = (
     *("m", "c", "e", "d", "warps", "split", "join", "grid", "per_sm", "order", "group", "rows_load", "walked_load"),
-    *("store", "specialize", "overlap", "max_registers", "stages"),
+    *("store", "specialize", "overlap", "skip", "max_registers", "stages"),
 )
 
 
@@ -36,6 +36,7 @@ def chain_rules(chain: Chain, target: Target, knobs: Mapping[str, Knob], offers:
         Rule(("split", "store"), _why_not_stored),
         Rule(("split", "join"), _why_not_joined),
         *specialization_rules(),
+        *([Rule(("skip", "specialize", "c"), rules.why_not_skipped)] if "skip" in knobs else []),
     )
 
 
@@ -77,6 +78,13 @@ class _ChainRules:
         programs = values.tiling("m")[0] * math.prod(x.extent for x in self.chain.outer) * split
         if programs > _PROGRAMS_PER_SM * self.target.num_sms:
             return f"split={split} makes {programs} programs, more than {_PROGRAMS_PER_SM} for each multiprocessor"
+        return None
+
+    def why_not_skipped(self, values: Values) -> str | None:
+        if values["skip"] and values["specialize"] != "none":
+            return f"skip needs specialize=none; with {values['specialize']} a warp brings all tiles ahead"
+        if values["skip"] and values.tiling("c")[0] == 1 and len(self.chain.walked) == 1:
+            return "skip leaves out iterations of a walk; a tile holds all that is walked"
         return None
 
 

@@ -31,6 +31,7 @@ OFFERS = Offers(
     dot_registers=26,
     waits=True,
     walks=False,
+    skips=False,
     kept_registers=KEPT_REGISTERS,
 )
 BARRIER_BYTES = 8

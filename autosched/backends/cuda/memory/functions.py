@@ -44,6 +44,17 @@ __device__ __forceinline__ void unpack(float* to, const Vector<bfloat16, count>&
     }
 }
 """
+# Of float16, two by two: a vector that is loaded under a condition would else be put together half by half.
+_UNPACK_FLOAT16 = """\
+template <int count, int apart>
+__device__ __forceinline__ void unpack(float* to, const Vector<float16, count>& v) {
+    if constexpr (count == 1) to[0] = widened(v.at[0]);
+    #pragma unroll
+    for (int i = 0; i + 1 < count; i += 2)
+        asm("{.reg .f16 low, high; mov.b32 {low, high}, %2; cvt.f32.f16 %0, low; cvt.f32.f16 %1, high;}"
+            : "=f"(to[i * apart]), "=f"(to[(i + 1) * apart]) : "r"(v.pairs[i / 2]));
+}
+"""
 # Two numbers by one instruction (PTX ISA, cvt: sm_80 and later).
 _PACK_PAIRS = """\
 template <int count, int apart>
@@ -177,6 +188,7 @@ def definitions(text: str, moved: Collection[str], added: Collection[str], capab
     return [
         _VECTORS,
         *([_UNPACK_BFLOAT16] if "bfloat16" in moved else []),
+        *([_UNPACK_FLOAT16] if "float16" in moved and capability < _PAIRS_FROM else []),
         *(_packing(name) for name in _SHORT if name in moved and capability >= _PAIRS_FROM),
         *(function for name, function in _TEXTS.items() if f"{name}<" in text),
         *([_AHEAD] if "copy_ahead<" in text else []),

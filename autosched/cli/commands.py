@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -32,8 +33,10 @@ from autosched.cli.arguments import (
     printed_target,
     workload,
 )
+from autosched.cli.ask_tell import serve
 from autosched.cli.demo import run_demo
 from autosched.cli.predict import predict_command
+from autosched.cli.simulate import simulate_command
 from autosched.cli.targets import target_lines
 from autosched.comparing.compare import compare
 from autosched.comparing.contenders import USUAL_BASELINES
@@ -45,7 +48,8 @@ from autosched.replaying.replay import find_best, log_paths, replay, why_wrong_n
 from autosched.standalone import export
 from autosched.tuning.progress import progress_display
 from autosched.tuning.results import TuneResult
-from autosched.tuning.tuner import prepare, run
+from autosched.tuning.searching.preparation import prepare
+from autosched.tuning.tuner import run
 from search_spaces import Target, Workload
 from tuning_logs.text import duration_text
 
@@ -72,6 +76,7 @@ app = typer.Typer(
 )
 app.add_typer(bench.app, name="bench")
 app.add_typer(logs.app, name="log")
+app.command("simulate")(simulate_command)
 
 
 def _print_version(wanted: bool) -> None:
@@ -271,6 +276,24 @@ def repro_command(
     console().print(Text(str(repeated)), soft_wrap=True)
     if not repeated.measurement.ok:
         raise typer.Exit(1)
+
+
+@app.command("ask-tell")
+def ask_tell_command() -> None:
+    """Serve the search engine to another program, as lines of JSON on standard input and output.
+
+    The program names the knobs and their values, asks for configurations, measures them, and tells what they took:
+
+    ```
+    {"op": "init", "names": ["tile"], "values": [[16, 32]], "seed": 0}
+    {"op": "ask", "n": 2}
+    {"op": "tell", "configs": [[16], [32]], "times": [1.5, null]}
+    ```
+
+    Times are milliseconds, null for a failure. What else a search may be told, and what is answered, stands in
+    docs/other-tuners.md. A line that cannot be served is answered with {"error": "…"}, and changes nothing.
+    """
+    serve(sys.stdin, sys.stdout)
 
 
 @app.command("targets")

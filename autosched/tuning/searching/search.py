@@ -1,30 +1,33 @@
-"""The loop of a search: propose, measure, log, tell, until so many schedules are known; then the finals."""
+"""The search of one workload: propose, record, tell, until so many schedules are known; then the finals.
+
+`loop` keeps a measurer busy with it.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import count
-from queue import SimpleQueue
 from typing import Literal, cast
 
 from autosched.backends.backend import CompileError
 from autosched.backends.reproduction import fingerprint_of
 from autosched.machine.timing import Policy
-from autosched.measuring import Measurer, repro
+from autosched.measuring import Measurer, UnfitWorkloadError, repro
 from autosched.strategies import Strategy
-from autosched.tuning.interruption import Interruption
-from autosched.tuning.progress import OnProgress, Phase, Progress
+from autosched.tuning.progress import OnProgress, Pace, Phase, Progress
+from autosched.tuning.searching.interruption import Interruption
+from autosched.tuning.searching.remaining_gain import Improvements
+from autosched.tuning.searching.warm_start import history
 from search_spaces import InputError, Schedule, SearchSpace, Target
 from tuning_logs import CompileFacts, Measurement, Provenance, TuningLog, TuningRecord
 from tuning_logs.ranking import best_of, standing
 
-Ending = Literal["known", "trials", "exhausted", "interrupted"]
+Ending = Literal["known", "trials", "exhausted", "interrupted", "unfit"]
 
 # Schedules per batch: small at first, so that the cost model learns early; larger when it has learnt, so that compile
 # workers stay busy (64 is the batch of Ansor and MetaSchedule).
@@ -36,18 +39,21 @@ _FINALISTS = 16
 _FINAL_ROUNDS = 15
 
 
-@dataclass
-class _Batch:
-    """Schedules that were asked for together, what asking took of each, and what became of them so far."""
+@dataclass(eq=False)
+class Batch:
+    """Schedules that were asked for together, what asking took of each, and what became of them so far.
+
+    `lost` are those that were not measured: they were cancelled, or cannot be.
+    """
 
     schedules: Sequence[Schedule]
     propose_s: float
     records: dict[int, TuningRecord] = field(default_factory=dict)
-    cancelled: int = 0
+    lost: int = 0
 
     @property
     def open(self) -> int:
-        return len(self.schedules) - len(self.records) - self.cancelled
+        return len(self.schedules) - len(self.records) - self.lost
 
     @property
     def in_order(self) -> list[TuningRecord]:
@@ -56,16 +62,18 @@ class _Batch:
 
 
 # A trial that has ended: its batch, its number there, and what came of it.
-_Ended = tuple[_Batch, int, "Future[Measurement]"]
+Ended = tuple[Batch, int, Measurement]
 
 
 @dataclass
 class Search:
-    """One run of the loop, over the records of one workload, target and policy.
+    """One run over the records of one workload, target and policy.
 
     `records` are all good ones, oldest first, and grow as the search goes on; `wanted` is how many distinct schedules
     are to be known in the end; `provenance` is that of the records to come, but for their time and place in the run,
-    and the machine that measures; `log_s` is how long writing them took.
+    and the machine that measures; `log_s` is how long writing them took, `wall_s` the part of the session that was
+    spent on it; `improvements` are those of its batches that have ended. `exhausted`: nothing is left to propose.
+    `unfit` is why its workload cannot be measured here.
     """
 
     space: SearchSpace
@@ -78,19 +86,25 @@ class Search:
 
     def __post_init__(self) -> None:
         self.log_s = 0.0
-        self._first_trial_s: float | None = None
+        self.exhausted = False
+        self.interrupted = False
+        self._begun = False
+        self.wall_s = 0.0
+        self.unfit: UnfitWorkloadError | None = None
         self._old_records = len(self.records)
         self._known = {r.schedule for r in self.records}
         self.known_before = self.known
+        self._pace = Pace(self.known)
         best = self.best
-        self._best_s = best.measurement.undisturbed_s if best else None
+        self.best_s = best.measurement.undisturbed_s if best else None
+        self._latencies = [r.measurement.undisturbed_s if r.measurement.ok else None for r in standing(self.records)]
+        self.improvements = Improvements.of(self._latencies)
         self._library_s: float | None = None
         self._failed: Counter[str] = Counter()
         self._policy = cast(Policy, self.provenance.policy)
         # Every batch gets inputs of its own.
         self._seeds = count(self.provenance.seed)
-        self._under_way: deque[_Batch] = deque()
-        self._ended: SimpleQueue[_Ended] = SimpleQueue()
+        self._under_way: list[Batch] = []
 
     @property
     def known(self) -> int:
@@ -101,6 +115,17 @@ class Search:
     def complete(self) -> bool:
         """Whether nothing is left to do: neither trials nor finals."""
         return self.known >= self.wanted and not self._finals_due
+
+    @property
+    def ending(self) -> Ending:
+        """Why it ended."""
+        if self.interrupted:
+            return "interrupted"
+        if self.unfit:
+            return "unfit"
+        if self.exhausted:
+            return "exhausted"
+        return "trials" if self.known > self.known_before else "known"
 
     @property
     def best(self) -> TuningRecord | None:
@@ -127,93 +152,85 @@ class Search:
         failed = (r.measurement.status for r in standing(self.records) if not r.measurement.ok)
         return tuple(Counter(failed).most_common())
 
-    def run(self, measurer: Measurer, interruption: Interruption) -> Ending:
-        """Search to the end; or, once the interruption is set, until what is being measured has ended."""
-        self.provenance = dataclasses.replace(self.provenance, versions=measurer.environment)
-        ending: Ending = "known" if self.known >= self.wanted else self._search(measurer, interruption)
-        if not interruption and self._finals_due:
-            self._report("finals")
-            self._finals(measurer)
-        return "interrupted" if interruption else ending
-
-    def _search(self, measurer: Measurer, interruption: Interruption) -> Ending:
-        """Keep the measurer busy until enough is known.
-
-        Where proposing may overlap with measuring, the next batch is proposed while one is under way, without its
-        results. That is so whatever the timing: the same seed and the same answers give the same search.
-        """
-        ahead = 2 if measurer.overlaps else 1
-        exhausted = False
-        while True:
-            while len(self._under_way) < ahead and self._left and not (exhausted or interruption):
-                exhausted = not self._propose(measurer)
-            if not self._under_way:
-                return "exhausted" if exhausted else "trials"
-            self._await_oldest(measurer, interruption)
-            self.strategy.tell(self._under_way.popleft().in_order)
+    @property
+    def open(self) -> bool:
+        """Whether it could go on."""
+        return not (self.exhausted or self.unfit)
 
     @property
-    def _left(self) -> int:
-        """How many schedules are still to be proposed."""
-        return self.wanted - self.known - sum(batch.open for batch in self._under_way)
+    def granted(self) -> int:
+        """How many schedules are known or under way."""
+        return self.known + sum(batch.open for batch in self._under_way)
 
-    def _propose(self, measurer: Measurer) -> bool:
-        """Ask for the next batch and submit it; False when there is nothing left to ask for."""
-        size = min(max(_FIRST_BATCH, self.known // 4), _LARGEST_BATCH, self._left)
+    @property
+    def left(self) -> int:
+        """How many schedules are still to be proposed."""
+        return max(0, self.wanted - self.granted) if self.open else 0
+
+    def propose(self) -> Batch | None:
+        """Ask for the next batch; None when the space is exhausted."""
+        self._begin()
+        size = min(max(_FIRST_BATCH, self.known // 4), _LARGEST_BATCH, self.left)
         begin = time.perf_counter()
         schedules = self.strategy.ask(size)
         if not schedules:
-            return False
-        batch = _Batch(schedules, (time.perf_counter() - begin) / len(schedules))
+            self.exhausted = True
+            return None
+        batch = Batch(schedules, (time.perf_counter() - begin) / len(schedules))
         self._under_way.append(batch)
-        futures = measurer.submit(self.space.workload, schedules, policy=self._policy, seed=next(self._seeds))
-        for number, future in enumerate(futures):
-            future.add_done_callback(partial(self._ends, batch, number))
-        return True
+        return batch
 
-    def _ends(self, batch: _Batch, number: int, future: Future[Measurement]) -> None:
-        """Called in whatever thread a trial ends."""
-        self._ended.put((batch, number, future))
+    def _begin(self) -> None:
+        """Tell the strategy, once, what is known here and what was measured elsewhere."""
+        if self._begun:
+            return
+        self._begun = True
+        op, device = self.space.workload, self.space.target
+        self.strategy.tell(history(self.log, op, device, self._policy, self.records), elsewhere=True)
+        self.strategy.tell(standing(self.records))
 
-    def _await_oldest(self, measurer: Measurer, interruption: Interruption) -> None:
-        """Record trials, of whatever batch, as they end, until all of the oldest batch have."""
-        cancelled = False
-        while self._under_way[0].open:
-            if interruption and not cancelled:
-                cancelled = True
-                measurer.cancel()
-                self._report("stopping")
-            ended = [self._ended.get()]
-            while not self._ended.empty():
-                ended.append(self._ended.get())
-            self._library_s = measurer.library_s(self.space.workload)
-            self._settle(ended)
+    def submit(self, batch: Batch, measurer: Measurer) -> list[Future[Measurement]]:
+        """Have a batch measured."""
+        self.provenance = dataclasses.replace(self.provenance, versions=measurer.environment)
+        return measurer.submit(self.space.workload, batch.schedules, policy=self._policy, seed=next(self._seeds))
 
-    def _settle(self, ended: Sequence[_Ended]) -> None:
-        """Log what has ended, in one write; then show it, and keep what shows a fault.
-
-        Raises:
-            whatever broke the measurer, once everything that was measured before is in the log.
-        """
+    def settle(self, ended: Sequence[Ended], measurer: Measurer) -> None:
+        """Log what has ended, in one write; then show it, and keep what shows a fault."""
+        self._library_s = measurer.library_s(self.space.workload)
         settled: list[tuple[Schedule, TuningRecord]] = []
-        broken: BaseException | None = None
-        for batch, number, future in ended:
-            if future.cancelled():
-                batch.cancelled += 1
-            elif error := future.exception():
-                broken = error
-            else:
-                schedule, trial = batch.schedules[number], len(self.records) + len(settled)
-                record = self._record(schedule, future.result(), trial, propose_s=batch.propose_s)
-                batch.records[number] = record
-                settled.append((schedule, record))
+        for batch, number, measurement in ended:
+            schedule, trial = batch.schedules[number], len(self.records) + len(settled)
+            record = self._record(schedule, measurement, trial, propose_s=batch.propose_s)
+            batch.records[number] = record
+            settled.append((schedule, record))
         self._log([record for _, record in settled])
         for schedule, record in settled:
             self._known.add(record.schedule)
             self._show(record.measurement)
             repro.keep(self.log.path, record, schedule)
-        if broken is not None:
-            raise broken
+
+    def tell(self, batch: Batch) -> None:
+        """Tell the strategy what became of a batch, all of which has ended."""
+        self._under_way.remove(batch)
+        trials = batch.in_order
+        self.strategy.tell(trials)
+        self._latencies += [r.measurement.undisturbed_s if r.measurement.ok else None for r in trials]
+        self.improvements = Improvements.of(self._latencies)
+
+    def hear(self, records: Sequence[TuningRecord]) -> None:
+        """Tell the strategy what became of schedules of a similar workload, once it has begun."""
+        if self._begun:
+            self.strategy.tell(records, elsewhere=True)
+
+    def finish(self, measurer: Measurer, interruption: Interruption) -> None:
+        """Hold the finals, if they are due and nobody interrupts."""
+        begin = time.perf_counter()
+        if self._finals_due and not self.unfit and not interruption:
+            self.report("finals")
+            self.provenance = dataclasses.replace(self.provenance, versions=measurer.environment)
+            self._finals(measurer)
+        self.interrupted = bool(interruption)
+        self.wall_s += time.perf_counter() - begin
 
     def _finals(self, measurer: Measurer) -> None:
         finalists = self._finalists()
@@ -256,12 +273,12 @@ class Search:
 
     def _show(self, measurement: Measurement) -> None:
         if measurement.ok:
-            self._best_s = min(measurement.undisturbed_s, self._best_s or measurement.undisturbed_s)
+            self.best_s = min(measurement.undisturbed_s, self.best_s or measurement.undisturbed_s)
         else:
             self._failed[measurement.status] += 1
-        self._report()
+        self.report()
 
-    def _report(self, phase: Phase = "search") -> None:
+    def report(self, phase: Phase = "search") -> None:
         if self.on_progress is None:
             return
         self.on_progress(
@@ -270,20 +287,13 @@ class Search:
                 trials=self.known,
                 wanted=self.wanted,
                 known_before=self.known_before,
-                best_s=self._best_s,
+                best_s=self.best_s,
                 library_s=self._library_s,
                 failures=self.failures,
-                remaining_s=self._remaining_s(),
+                remaining_s=self._pace.remaining_s(self.known, self.wanted),
                 phase=phase,
             )
         )
-
-    def _remaining_s(self) -> float | None:
-        """At the pace since the first trial, which itself waited for the workers to start."""
-        now, done = time.perf_counter(), self.known - self.known_before
-        if self._first_trial_s is None:
-            self._first_trial_s = now
-        return (now - self._first_trial_s) / (done - 1) * (self.wanted - self.known) if done > 1 else None
 
 
 def _telling_source(measurement: Measurement, schedule: Schedule, target: Target) -> Measurement:

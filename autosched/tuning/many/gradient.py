@@ -1,0 +1,148 @@
+"""Which of several searches gets the next trials: the one that should take most off the weighted sum of latencies.
+
+Source: Ansor (OSDI 2020, section 6.2), whose gradient mixes what a task gained of late with an optimistic guess, from
+its own past and from what similar tasks reach. Here the first is the rate of its improvements
+(`searching.remaining_gain`), and the guess says how large one may still be: a part of what lies between the latency and
+the roofline, or the part of the roofline that similar kernels have come to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from autosched.tuning.searching.search import Search
+from cost_models import bound_s
+from tuning_logs import TuningRecord
+from tuning_logs.selection import are_alike
+
+# Why a search got its turn: it had none yet; it has no kernel yet; it improves; its best is far from the roofline; or
+# similar kernels come nearer to theirs.
+Reason = Literal["first", "no kernel", "improving", "roofline", "similar"]
+
+# An unseen improvement is by this part of what lies between the latency and what it may come to. With this, a kernel at
+# half of the roofline is taken to have steps of 4 % before it, which is what searches alone expect.
+_STEP = 0.08
+# A task none of whose trials succeeded has so many before it is given up: the first three batches.
+_PATIENCE = 48
+# The trials of a turn that gradients are compared over.
+_TURN = 16
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A batch of one search: why it was given, and what it was expected to take off the weighted sum, and did.
+
+    `number` counts the batches of all searches as they ended. Of a first batch nothing is expected, since nothing is
+    known.
+    """
+
+    number: int
+    why: Reason
+    trials: int
+    expected_s: float | None
+    gained_s: float
+
+
+@dataclass(frozen=True)
+class Share:
+    """A search with its part of the weighted sum."""
+
+    search: Search
+    weight: float
+
+
+@dataclass(frozen=True)
+class _Slope:
+    """What a turn is expected to take off the weighted sum, and the reason that weighs most in it."""
+
+    gain_s: float
+    why: Reason
+
+
+class Gradient:
+    """Gives turns to searches, one batch each; `budget` is how many schedules are known in the end of all of them.
+
+    Without a budget every search has its own `wanted`, and only the order is chosen. What a batch brings is told to the
+    strategies of similar kernels.
+    """
+
+    def __init__(self, shares: Sequence[Share], budget: int | None = None) -> None:
+        self._shares = shares
+        self._budget = budget
+        self._searches = [share.search for share in shares]
+        self._bounds = [bound_s(s.space.workload, s.space.target) for s in self._searches]
+        self._alike = [
+            [n for n, other in enumerate(self._searches) if n != m and _similar(search, other)]
+            for m, search in enumerate(self._searches)
+        ]
+        # The turns under way: whose, why, and its best before.
+        self._given: list[tuple[int, _Slope, float | None]] = []
+        # The turns of every search, and the best of its first one.
+        self.turns: list[list[Turn]] = [[] for _ in shares]
+        self.firsts_s: list[float | None] = [search.best_s for search in self._searches]
+
+    @property
+    def left(self) -> int | None:
+        """How much of the budget is left."""
+        if self._budget is None:
+            return None
+        return max(0, self._budget - sum(search.granted for search in self._searches))
+
+    def next(self) -> Search | None:
+        left = self.left
+        slopes = {n: self._slope(n) for n, s in enumerate(self._searches) if self._may_go_on(s, left)}
+        if not slopes:
+            return None
+        chosen = max(slopes, key=lambda n: slopes[n].gain_s)
+        search = self._searches[chosen]
+        if left is not None:
+            search.wanted = search.granted + left
+        self._given.append((chosen, slopes[chosen], search.best_s))
+        return search
+
+    def told(self, search: Search, records: Sequence[TuningRecord]) -> None:
+        task = self._searches.index(search)
+        _, slope, before = self._given.pop(next(i for i, (number, *_) in enumerate(self._given) if number == task))
+        after = min((r.measurement.undisturbed_s for r in records if r.measurement.ok), default=before)
+        gained = max(0.0, before - after) * self._shares[task].weight if before and after else 0.0
+        expected = None if slope.gain_s == float("inf") else slope.gain_s
+        self.turns[task].append(Turn(sum(map(len, self.turns)), slope.why, len(records), expected, gained))
+        self.firsts_s[task] = self.firsts_s[task] or after
+        for other in self._alike[task]:
+            self._searches[other].hear(records)
+
+    def _may_go_on(self, search: Search, left: int | None) -> bool:
+        if search.best_s is None and search.granted >= _PATIENCE:
+            return False
+        return search.left > 0 if left is None else search.open and left > 0
+
+    def _slope(self, number: int) -> _Slope:
+        search, weight = self._searches[number], self._shares[number].weight
+        if not search.granted:
+            return _Slope(float("inf"), "first")
+        if search.improvements is None or search.best_s is None:
+            # Where nothing came of its trials, it has others, until it is given up; where they are under way, it waits.
+            return _Slope(float("inf") if search.known else 0.0, "no kernel")
+        room, why = self._room(number, search.best_s)
+        gain = search.improvements.expected(_TURN, _STEP * room)
+        without = search.improvements.expected(_TURN, 0.0)
+        # What is on its way is as good as known: each batch that is not told yet makes another one worth less.
+        share = search.known / max(1, search.granted)
+        return _Slope(weight * search.best_s * gain * share, "improving" if without > gain / 2 else why)
+
+    def _room(self, number: int, best_s: float) -> tuple[float, Reason]:
+        """The part of the latency that might go, optimistically, and what says so."""
+        efficiency = min(1.0, self._bounds[number] / best_s)
+        others = [
+            self._bounds[n] / s.best_s for n in self._alike[number] if (s := self._searches[n]).best_s is not None
+        ]
+        reached = min(1.0, max(others, default=0.0))
+        if reached > efficiency:
+            return 1 - efficiency / reached, "similar"
+        return 1 - efficiency, "roofline"
+
+
+def _similar(a: Search, b: Search) -> bool:
+    return are_alike(a.space.workload, b.space.workload)

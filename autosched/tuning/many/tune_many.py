@@ -1,0 +1,125 @@
+"""`tune_many`: several operators and functions, over one session and one cost model, each trial where it gains most."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+import cost_models
+from autosched.machine.timing import Policy
+from autosched.measuring import Measurer
+from autosched.replaying.arguments import check_integer
+from autosched.strategies import StrategyFactory
+from autosched.tracing import Traced
+from autosched.tracing.callables.traced import cuts_of
+from autosched.tuning.many.gradient import Gradient
+from autosched.tuning.many.results import Spent, TuneManyResult
+from autosched.tuning.many.tasks import Tasks, Weighted, checked
+from autosched.tuning.progress import OnProgress, Pace, Progress
+from autosched.tuning.results import TracedTuneResult, TuneResult
+from autosched.tuning.searching.preparation import device_for, prepare
+from autosched.tuning.searching.search import Search
+from autosched.tuning.searching.session import run_all
+from cost_models import CostModel
+from search_spaces import EmptySearchSpaceError, Target, Workload
+
+
+def tune_many(
+    ops: Iterable[Workload | Traced | Weighted],
+    target: str | Target | None = None,
+    trials: int = 2000,
+    *,
+    strategy: str | StrategyFactory = "evolutionary",
+    cost_model: str | CostModel = "xgboost",
+    seed: int = 0,
+    log: str | os.PathLike[str] | None = None,
+    policy: Policy = "cold",
+    measurer: Measurer | None = None,
+    backend: str | None = None,
+    on_progress: OnProgress | None = None,
+) -> TuneManyResult:
+    """Search for the fastest kernels of several operators, so that the weighted sum of their latencies is least.
+
+    `ops` are operators and traced functions, alone or each with a weight, such as how often it is called; a kernel of a
+    function counts once for every launch. `trials` are those that the log knows of all of them together in the end.
+    Each batch goes where it should take most off the sum. One session measures all of them: while one is measured,
+    others are compiled and proposed, and what is learnt of one kernel serves the others. Everything else is as for
+    `tune`: the log is the same, and a second call goes on where the first one ended.
+
+    What cannot be tuned is left out, and the result says why.
+
+    Raises:
+        As `tune`; EmptySearchSpaceError: of none of them a schedule is legal.
+    """
+    begin = time.perf_counter()
+    given = checked(ops)
+    check_integer("trials", trials, 1)
+    check_integer("seed", seed, 0)
+    device = device_for(target, measurer is not None)
+    prepare_one = functools.partial(
+        prepare,
+        target=device,
+        trials=trials,
+        strategy=strategy,
+        cost_model=cost_models.create(cost_model, seed),
+        seed=seed,
+        log=log,
+        policy=policy,
+        backend=backend,
+        measured_elsewhere=measurer is not None,
+    )
+    tasks = Tasks(device, prepare_one)
+    cuts = tuple(tasks.add(op, weight) for op, weight in given)
+    if not tasks.shares:
+        raise EmptySearchSpaceError("; ".join(f"{label}: {why}" for label, why in tasks.refused.items()))
+    gradient = Gradient(tasks.shares, trials)
+    searches = [share.search for share in tasks.shares]
+    if on_progress is not None:
+        show_together(searches, trials, on_progress)
+    if gradient.left or not all(search.complete for search in searches):
+        run_all(searches, gradient, measurer)
+    return _result(cuts, tasks, gradient, time.perf_counter() - begin)
+
+
+def show_together(searches: Sequence[Search], wanted: int, on_progress: OnProgress) -> None:
+    """Have every search show how far all of them are together."""
+    pace = Pace(sum(search.known for search in searches))
+
+    def show(progress: Progress) -> None:
+        known = sum(search.known for search in searches)
+        on_progress(
+            dataclasses.replace(
+                progress,
+                trials=known,
+                wanted=wanted,
+                known_before=pace.known_before,
+                remaining_s=pace.remaining_s(known, wanted),
+            )
+        )
+
+    for search in searches:
+        search.on_progress = show
+
+
+def _result(
+    cuts: Sequence[Workload | Traced | None], tasks: Tasks, gradient: Gradient, wall_s: float
+) -> TuneManyResult:
+    found = {share.search.space.workload.key: TuneResult.of(share.search) for share in tasks.shares}
+    spent = tuple(
+        Spent(result, share.weight, first_s, tuple(turns))
+        for result, share, first_s, turns in zip(
+            found.values(), tasks.shares, gradient.firsts_s, gradient.turns, strict=True
+        )
+    )
+    results = tuple(None if cut is None else _of_cut(cut, found) for cut in cuts)
+    return TuneManyResult(tasks.target, results, tuple(tasks.refused.items()), spent, wall_s)
+
+
+def _of_cut(cut: Workload | Traced, found: Mapping[str, TuneResult]) -> TuneResult | TracedTuneResult:
+    if isinstance(cut, Workload):
+        return found[cut.key]
+    keys = dict.fromkeys(workload.key for each in cuts_of(cut) for workload in each.workloads)
+    return TracedTuneResult(cut, tuple(found[key] for key in keys if key in found))

@@ -1,0 +1,99 @@
+"""What stands before a search: everything that can be refused is checked, and what the log knows is read."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+import cost_models
+from autosched import backends, strategies
+from autosched.backends import spaces
+from autosched.backends.generator import generator_hash
+from autosched.backends.reproduction import Reproduction
+from autosched.machine import devices
+from autosched.machine.timing import Policy, check_timing
+from autosched.replaying.arguments import check_integer, check_workload, written_log_path
+from autosched.strategies import StrategyFactory
+from autosched.tuning.progress import OnProgress
+from autosched.tuning.searching.search import Search
+from cost_models import CostModel
+from search_spaces import Target, TargetUnavailableError, Workload
+from tuning_logs import Provenance, TuningLog
+from tuning_logs.ranking import standing
+
+
+def prepare(
+    op: Workload,
+    target: str | Target | None,
+    trials: int,
+    *,
+    strategy: str | StrategyFactory,
+    cost_model: str | CostModel,
+    seed: int,
+    log: str | os.PathLike[str] | None,
+    policy: Policy,
+    backend: str | None = None,
+    measured_elsewhere: bool = False,
+    on_progress: OnProgress | None = None,
+) -> Search:
+    """The first part of `tune`: everything that can be refused is checked, and nothing measured.
+
+    Takes milliseconds, and one to four for every schedule that the log knows of the workload: what was measured counts
+    while its schedule prints the same kernel (`autosched.backends.reproduction`).
+
+    With `measured_elsewhere` the target need not be on this machine.
+
+    Raises:
+        As `tune`.
+    """
+    check_workload(op)
+    check_integer("trials", trials, 1)
+    check_integer("seed", seed, 0)
+    if backend is not None:
+        # Before the device: a name that is wrong everywhere is told where there is none.
+        backends.named(backend)
+    tuning_log = TuningLog(written_log_path(log))
+    device = device_for(target, measured_elsewhere)
+    check_timing(policy, device)
+    space = spaces.build(op, device, backends.usable(device, backend))
+    # Raises where no schedule is legal, whatever the strategy would make of that.
+    space.sample(np.random.default_rng(seed))
+    model = cost_models.create(cost_model, seed)
+    found = (r for r in tuning_log.records(op, device, policy=policy) if space.holds(r.schedule))
+    records = list(filter(Reproduction().is_good, found))
+    # Another seed for every number of known trials: a resumed search does not draw the same candidates again.
+    rng = np.random.default_rng([seed, len(standing(records))])
+    searcher = strategies.create(strategy, space, model, rng)
+    provenance = Provenance(generator_hash(), policy, 0.0, seed, 0)
+    search = Search(space, searcher, tuning_log, provenance, trials, records, on_progress)
+    if not search.complete:
+        tuning_log.check_writable()
+    return search
+
+
+def device_for(target: str | Target | None, measured_elsewhere: bool) -> Target:
+    """The target of that name, or what is here; with `measured_elsewhere` it need not be here.
+
+    Raises:
+        InputError: there is no such target.
+        TargetUnavailableError: it is not here, and the message names the ways on.
+    """
+    if measured_elsewhere:
+        return devices.described(target)
+    try:
+        return devices.resolve(target)
+    except TargetUnavailableError as error:
+        if target is None or str(target).lower() == "cuda":
+            raise
+        raise TargetUnavailableError(f"{error}; {_ways_on(target)}") from None
+
+
+def _ways_on(target: str | Target) -> str:
+    """What to do about a device that is known, and not here."""
+    name = f'"{target}"' if isinstance(target, str) else "…"
+    return (
+        f"to have kernels for it: (1) run this on a machine that has it; (2) autosched.predict(op, target={name}), or "
+        f"`autosched predict`, ranks schedules for it by what was measured on other devices, and measures nothing; "
+        f"(3) autosched.tune(op, target={name}, measurer=…) with a measurer that reaches one (autosched.Measurer)"
+    )

@@ -1,0 +1,41 @@
+"""One session of a measurer for any number of searches: from its opening to the finals of all of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from autosched.kernels import first_use
+from autosched.measuring import LocalMeasurer, Measurer, local_measurer
+from autosched.tuning.searching.interruption import interruptible
+from autosched.tuning.searching.loop import Loop, Turns
+from autosched.tuning.searching.search import Search
+
+# One is measured, one is compiled, and one is proposed, of three searches at times.
+_AHEAD_OF_SEVERAL = 3
+
+
+def run_all(searches: Sequence[Search], turns: Turns, measurer: Measurer | None = None) -> None:
+    """Search as `turns` says, all of one target, then hold finals; on this machine unless a measurer is given.
+
+    Raises:
+        InputError: the measurer is in use, or for another target.
+        TargetUnavailableError: it breaks.
+        LogError: a log cannot be read or written.
+    """
+    device, measured_here = searches[0].space.target, measurer is None or isinstance(measurer, LocalMeasurer)
+    begin = time.perf_counter()
+    with interruptible() as interruption, ExitStack() as opened:
+        # First of all: its workers may take seconds to start, and what follows is done meanwhile.
+        measurer = local_measurer(device) if measurer is None else measurer
+        if isinstance(measurer, LocalMeasurer):
+            opened.enter_context(measurer.reserved(device))
+        searches[0].wall_s += time.perf_counter() - begin
+        Loop(measurer, interruption, turns, ahead=2 if len(searches) == 1 else _AHEAD_OF_SEVERAL).run()
+        for search in searches:
+            search.finish(measurer, interruption)
+    for search in searches:
+        best = search.best
+        if measured_here and best is not None and any(best is tried for tried in (*search.trials, *search.finals)):
+            first_use.remember(best)

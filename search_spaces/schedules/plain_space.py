@@ -1,0 +1,202 @@
+"""A search space that is nothing but knobs, their values and a rule: of somebody else's kernel, or of a recorded table.
+
+Its points are tuples of knob values, in the order of the knobs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_spaces.errors import EmptySearchSpaceError, InputError
+
+PlainValue = int | float | str | bool | None | tuple[int | float | str | bool | None, ...]
+Point = tuple[PlainValue, ...]
+Legal = Callable[[Mapping[str, PlainValue]], bool]
+
+# Combinations up to which a space is written out as a list: a second's work where a rule looks at each of them.
+_MOST_LISTED = 300_000
+# Tries before a random draw gives up, where the space is too large for a list.
+_MAX_DRAWS = 20_000
+# Draws from which the size of such a space is estimated.
+_COUNTED = 2_000
+# Values up to which a knob without order is one feature per value; one of more values is a feature by position.
+_MOST_ONE_HOT = 8
+
+
+class PlainSpace:
+    """Every legal combination of knob values; all randomness comes from the generators passed in.
+
+    `legal` is asked with the values by the names of the knobs. `configurations` are the legal points themselves, where
+    they are known; `legal` is not asked then. A space of no point at all is allowed: only drawing from it is refused.
+    """
+
+    def __init__(
+        self,
+        knobs: Mapping[str, Sequence[PlainValue]],
+        legal: Legal | None = None,
+        configurations: Iterable[Sequence[PlainValue]] | None = None,
+    ) -> None:
+        """Raises InputError: a knob without values or with one twice, or a configuration that is not of these knobs."""
+        self.names = tuple(knobs)
+        self.values: tuple[Point, ...] = tuple(tuple(map(_hashable, values)) for values in knobs.values())
+        for name, values in zip(self.names, self.values, strict=True):
+            if not values or len({*map(_identity, values)}) != len(values):
+                raise InputError(f"knob {name}: expected one value or more, each once; got {list(values)}")
+        self._positions = [{_identity(v): i for i, v in enumerate(values)} for values in self.values]
+        self._legal = legal
+        self._given = None if configurations is None else [self._known(point) for point in configurations]
+
+    @cached_property
+    def points(self) -> list[Point] | None:
+        """Every legal point, each once and in a fixed order; None where there are too many combinations for a list."""
+        if self._given is not None:
+            return list(dict.fromkeys(self._given))
+        if self.combinations > _MOST_LISTED:
+            return None
+        return [point for point in itertools.product(*self.values) if self._accepts(point)]
+
+    @property
+    def combinations(self) -> int:
+        """How many combinations of values there are, legal or not."""
+        return math.prod(len(values) for values in self.values)
+
+    @cached_property
+    def size(self) -> int:
+        """How many points are legal; estimated from a sample where the space is too large for a list."""
+        if self.points is not None:
+            return len(self.points)
+        rng = np.random.default_rng(0)
+        found = sum(self._accepts(self._drawn(rng)) for _ in range(_COUNTED))
+        return round(found / _COUNTED * self.combinations)
+
+    def holds(self, point: Sequence[PlainValue]) -> bool:
+        """Whether the point is of this space, and legal."""
+        values = tuple(map(_hashable, point))
+        if len(values) != len(self.names):
+            return False
+        if any(_identity(v) not in positions for v, positions in zip(values, self._positions, strict=True)):
+            return False
+        return self._row_of(values) is not None if self.points is not None else self._accepts(values)
+
+    def seeds(self) -> list[Point]:
+        """Points worth trying first: nothing is known of a plain space, so there are none."""
+        return []
+
+    def sample(self, rng: np.random.Generator) -> Point:
+        """A legal point; every one is equally likely.
+
+        Raises:
+            EmptySearchSpaceError: there is none, or none was found.
+        """
+        if self.points is not None:
+            if not self.points:
+                raise EmptySearchSpaceError(f"no combination of the knobs {', '.join(self.names)} is legal")
+            return self.points[int(rng.integers(len(self.points)))]
+        for _ in range(_MAX_DRAWS):
+            if self._accepts(point := self._drawn(rng)):
+                return point
+        raise EmptySearchSpaceError(f"no legal combination of the knobs {', '.join(self.names)} in {_MAX_DRAWS} draws")
+
+    def mutate(self, point: Point, rng: np.random.Generator) -> Point:
+        """A legal point that differs in one knob; the same point when none is found."""
+        free = [i for i, values in enumerate(self.values) if len(values) > 1]
+        for _ in range(32 if free else 0):
+            knob = free[int(rng.integers(len(free)))]
+            value = self.values[knob][int(rng.integers(len(self.values[knob])))]
+            found = (*point[:knob], value, *point[knob + 1 :])
+            if _identity(value) != _identity(point[knob]) and self.holds(found):
+                return found
+        return point
+
+    def crossover(self, a: Point, b: Point, rng: np.random.Generator) -> Point:
+        """A legal mix of two points, knob by knob; `a` when no mix is legal."""
+        for _ in range(8):
+            found = tuple(x if first else y for x, y, first in zip(a, b, rng.random(len(a)) < 0.5, strict=True))
+            if self.holds(found):
+                return found
+        return a
+
+    def neighbours(self, point: Point) -> Iterator[Point]:
+        """Every legal point that differs in one knob."""
+        for knob, values in enumerate(self.values):
+            for value in values:
+                found = (*point[:knob], value, *point[knob + 1 :])
+                if _identity(value) != _identity(point[knob]) and self.holds(found):
+                    yield found
+
+    def __iter__(self) -> Iterator[Point]:
+        """Every legal point, in a fixed order."""
+        if self.points is not None:
+            return iter(self.points)
+        return (point for point in itertools.product(*self.values) if self._accepts(point))
+
+    def features(self, points: Sequence[Point]) -> NDArray[np.float64]:
+        """What models know of the points, a row each: knobs of one value are left out.
+
+        A knob of numbers is one column, by logarithm where all of its values are positive; any other knob is a column
+        for each value, or for the position among its values where there are many.
+        """
+        tables = [_columns(values) for values in self.values]
+        codes = self.codes(points)
+        parts = [table[codes[:, knob]] for knob, table in enumerate(tables) if table.shape[1]]
+        return np.concatenate(parts, axis=1) if parts else np.zeros((len(points), 1))
+
+    def codes(self, points: Sequence[Point]) -> NDArray[np.int32]:
+        """The position of each knob's value among its values, shape (points, knobs)."""
+        rows = [[of[_identity(v)] for of, v in zip(self._positions, point, strict=True)] for point in points]
+        return np.array(rows, dtype=np.int32).reshape(len(points), len(self.names))
+
+    def _known(self, values: Sequence[PlainValue]) -> Point:
+        point = tuple(map(_hashable, values))
+        if len(point) != len(self.names):
+            raise InputError(f"configuration {list(point)}: expected a value for each of {', '.join(self.names)}")
+        for name, value, positions in zip(self.names, point, self._positions, strict=True):
+            if _identity(value) not in positions:
+                raise InputError(f"configuration {list(point)}: {name}={value!r} is not one of its values")
+        return point
+
+    @cached_property
+    def _rows(self) -> dict[tuple[tuple[type, PlainValue], ...], int]:
+        return {tuple(map(_identity, point)): row for row, point in enumerate(self.points or ())}
+
+    def _row_of(self, point: Point) -> int | None:
+        return self._rows.get(tuple(map(_identity, point)))
+
+    def _accepts(self, point: Point) -> bool:
+        return self._legal is None or bool(self._legal(dict(zip(self.names, point, strict=True))))
+
+    def _drawn(self, rng: np.random.Generator) -> Point:
+        return tuple(values[int(rng.integers(len(values)))] for values in self.values)
+
+
+def _hashable(value: PlainValue | list[int]) -> PlainValue:
+    """Values read from JSON hold lists where these had tuples."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _identity(value: PlainValue) -> tuple[type, PlainValue]:
+    """What tells values apart: True is not 1, but 1.0 is, as in JSON."""
+    kind = type(value)
+    return (float if kind is int else kind), value
+
+
+def _is_number(value: PlainValue) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _columns(values: Point) -> NDArray[np.float64]:
+    """The features of every value of a knob, shape (values, columns)."""
+    if len(values) == 1:
+        return np.zeros((1, 0))
+    if all(map(_is_number, values)):
+        numbers = np.array(values, dtype=np.float64)
+        return (np.log2(numbers) if numbers.min() > 0 else numbers)[:, None]
+    if len(values) == 2 or len(values) > _MOST_ONE_HOT:
+        return np.arange(len(values), dtype=np.float64)[:, None]
+    return np.eye(len(values))

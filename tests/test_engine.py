@@ -1,0 +1,86 @@
+"""The search core on plain spaces: it asks for every point once, learns from few, and survives what users do to it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from autosched.strategies.engine import Engine
+from search_spaces.schedules.plain_space import PlainSpace, PlainValue, Point
+
+TILES: list[PlainValue] = [8, 16, 32, 64, 128]
+SPACE = PlainSpace({"m": TILES, "n": TILES, "k": TILES, "warps": [1, 2, 4, 8], "order": ["mn", "nm"]})
+
+
+def seconds(point: Point) -> float:
+    """A valley around 64 x 32 x 16 with 4 warps; what needs too much memory fails."""
+    m, n, k, warps, order = point
+    if float(str(m)) * float(str(n)) > 64 * 64:
+        return math.inf
+    away = [math.log2(float(str(value)) / best) for value, best in ((m, 64), (n, 32), (k, 16), (warps, 4))]
+    return 1e-3 * (1 + sum(d * d for d in away) / 4 + (order == "nm"))
+
+
+def searched(engine: Engine, budget: int, count: int = 16) -> list[Point]:
+    """The points that were asked for, in order."""
+    asked: list[Point] = []
+    while len(asked) < budget and (points := engine.ask(min(count, budget - len(asked)))):
+        engine.tell(points, [seconds(p) for p in points])
+        asked += points
+    return asked
+
+
+def test_it_finds_the_best_of_a_smooth_space_in_few_trials() -> None:
+    for seed in range(3):
+        assert min(map(seconds, searched(Engine(SPACE, seed), 60))) <= 1.25e-3
+
+
+def test_it_asks_for_every_point_once_and_then_for_none() -> None:
+    space = PlainSpace({"m": TILES, "n": TILES})
+    asked = searched(Engine(PlainSpace({**dict.fromkeys("mnk", TILES), "warps": [4], "order": ["mn"]}), 0), 1000)
+    assert len(asked) == len(set(asked)) == 125
+    assert space.size == 25
+
+
+def test_the_same_seed_and_answers_give_the_same_points() -> None:
+    assert searched(Engine(SPACE, 1), 40) == searched(Engine(SPACE, 1), 40)
+    assert searched(Engine(SPACE, 1), 8) != searched(Engine(SPACE, 2), 8)
+
+
+def test_points_that_were_told_are_not_asked_for() -> None:
+    engine = Engine(SPACE, 0)
+    told = list(SPACE)[::2]
+    engine.tell(told, [seconds(p) for p in told])
+    assert not {*searched(engine, 30)} & {*told}
+
+
+@pytest.mark.parametrize("knobs", [{}, {"m": [16]}], ids=["none", "one"])
+def test_a_tiny_space_is_searched_to_its_end(knobs: dict[str, list[PlainValue]]) -> None:
+    space = PlainSpace(knobs or {"m": [16]}, configurations=None if knobs else [])
+    engine = Engine(space, 0)
+    points = engine.ask(8)
+    assert len(points) == space.size
+    engine.tell(points, [1e-3] * len(points))
+    assert engine.ask(8) == []
+
+
+def test_a_space_of_a_million_million_points_is_searched() -> None:
+    space = PlainSpace({f"k{i}": list(range(1, 11)) for i in range(12)})
+    engine, best = Engine(space, 0), []
+    for _ in range(15):
+        points = engine.ask(8)
+        took = [1e-3 * (1 + sum(abs(float(str(v)) - 3) for v in p)) for p in points]
+        engine.tell(points, took)
+        best += took
+    drawn = np.random.default_rng(0).integers(1, 11, (len(best), 12))
+    assert min(best) < 1e-3 * (1 + np.abs(drawn - 3).sum(axis=1).min())
+
+
+def test_a_search_where_everything_fails_goes_on() -> None:
+    engine = Engine(SPACE, 0)
+    for _ in range(10):
+        points = engine.ask(8)
+        assert points
+        engine.tell(points, [None] * len(points))

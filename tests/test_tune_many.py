@@ -1,0 +1,264 @@
+"""Several searches over one session: who gets the trials, what is logged and resumed, what one shares with others."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+import torch
+
+import autosched
+from autosched.machine.timing import Policy
+from autosched.measuring import UnfitWorkloadError
+from autosched.strategies.random import Random
+from search_spaces import InputError, Schedule, TargetUnavailableError, Workload, ops
+from search_spaces.devices.target import cpu
+from tuning_logs import Measurement, TuningLog, TuningRecord
+
+TARGET = cpu("Imaginary CPU", lanes=8, threads=1, l1_bytes=32 * 1024, l2_bytes=2**20, fp32_flops=1e11)
+SMALL, LARGE = ops.matmul(64, 64, 64), ops.matmul(256, 256, 256)
+ROWS = ops.softmax(64, 256)
+
+
+class FakeMeasurer:
+    """Answers at once: a latency of microseconds that the schedule alone decides, and the flops of the workload."""
+
+    environment = (("device", "Imaginary CPU"),)
+
+    def __init__(self, overlaps: bool = False, unfit: Sequence[Workload] = (), broken: Sequence[Workload] = ()) -> None:
+        self.overlaps = overlaps
+        self.submitted: list[Workload] = []
+        self.remeasured: list[Workload] = []
+        self._unfit = {workload.key for workload in unfit}
+        self._broken = {workload.key for workload in broken}
+
+    def library_s(self, workload: Workload) -> float | None:
+        return None
+
+    def submit(
+        self, workload: Workload, schedules: Sequence[Schedule], *, policy: Policy = "cold", seed: int = 0
+    ) -> list[Future[Measurement]]:
+        self.submitted += [workload] * len(schedules)
+        futures: list[Future[Measurement]] = [Future() for _ in schedules]
+        for schedule, future in zip(schedules, futures, strict=True):
+            if workload.key in self._unfit:
+                future.set_exception(UnfitWorkloadError(f"{workload.label}: too large"))
+            else:
+                future.set_result(self._one(workload, schedule))
+        return futures
+
+    def _one(self, workload: Workload, schedule: Schedule) -> Measurement:
+        if workload.key in self._broken:
+            return Measurement("compile_error", detail="made up")
+        made_up = 1000 + zlib.crc32(schedule.one_line.encode()) % 9000
+        return Measurement("ok", (float(f"{made_up * workload.flops * 1e-14:.6g}"),))
+
+    def remeasure(
+        self, workload: Workload, schedules: Sequence[Schedule], rounds: int, *, policy: Policy = "cold", seed: int = 0
+    ) -> list[Measurement]:
+        self.remeasured.append(workload)
+        return [self._one(workload, schedule) for schedule in schedules]
+
+    def cancel(self) -> None:
+        pass
+
+
+def search(log: Path, measurer: FakeMeasurer, trials: int, *given: object, **rest: object) -> autosched.TuneManyResult:
+    arguments = {"strategy": "random", "cost_model": "random", **rest}
+    return autosched.tune_many(given, TARGET, trials, log=log, measurer=measurer, **arguments)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "tuning.jsonl"
+
+
+def trials_of(log: Path, workload: Workload) -> list[TuningRecord]:
+    return [r for r in TuningLog(log).records(workload, TARGET) if not r.provenance.finals]
+
+
+def test_all_kernels_together_are_given_the_trials(log: Path) -> None:
+    result = search(log, FakeMeasurer(), 96, (SMALL, 1), (LARGE, 1))
+    counts = [len(trials_of(log, op)) for op in (SMALL, LARGE)]
+    assert sum(counts) == result.trials_done == 96
+    assert [r.trials_done for r in result.results if isinstance(r, autosched.TuneResult)] == counts
+
+
+def test_the_kernel_that_weighs_most_gets_most_of_them(log: Path) -> None:
+    search(log, FakeMeasurer(), 320, (SMALL, 1), (LARGE, 1))
+    assert len(trials_of(log, SMALL)) < len(trials_of(log, LARGE))
+
+
+def test_a_weight_turns_that_around(log: Path) -> None:
+    search(log, FakeMeasurer(), 320, (SMALL, 1000), (LARGE, 1))
+    assert len(trials_of(log, SMALL)) > len(trials_of(log, LARGE))
+
+
+def test_the_log_of_each_is_as_from_tune(log: Path, tmp_path: Path) -> None:
+    search(log, FakeMeasurer(), 64, (SMALL, 1), (ROWS, 1))
+    trials = trials_of(log, ROWS)
+    other = tmp_path / "alone.jsonl"
+    autosched.tune(
+        ROWS, TARGET, len(trials), log=other, measurer=FakeMeasurer(), strategy="random", cost_model="random"
+    )
+    alone = trials_of(other, ROWS)
+    assert [(r.schedule, r.measurement.latency_s) for r in trials] == [
+        (r.schedule, r.measurement.latency_s) for r in alone
+    ]
+    assert [r.provenance.trial for r in trials] == list(range(len(trials)))
+
+
+def test_a_second_call_measures_nothing_again(log: Path) -> None:
+    first = search(log, FakeMeasurer(), 64, (SMALL, 1), (LARGE, 2))
+    before, measurer = log.read_bytes(), FakeMeasurer()
+    second = search(log, measurer, 64, (SMALL, 1), (LARGE, 2))
+    assert measurer.submitted == measurer.remeasured == []
+    assert (second.trials_done, second.trials_known) == (0, 64)
+    assert second.weighted_s == first.weighted_s
+    assert log.read_bytes() == before
+
+
+def test_tune_goes_on_with_what_was_tuned_together(log: Path) -> None:
+    search(log, FakeMeasurer(), 64, (SMALL, 1), (LARGE, 1))
+    known = len(trials_of(log, SMALL))
+    result = autosched.tune(
+        SMALL, TARGET, known + 5, log=log, measurer=FakeMeasurer(), strategy="random", cost_model="random"
+    )
+    assert (result.trials_known, result.trials_done) == (known, 5)
+
+
+def test_batches_of_several_searches_are_under_way_at_once(log: Path) -> None:
+    class Slow(FakeMeasurer):
+        """Keeps everything until three batches are under way, or none is left to come."""
+
+        def __init__(self) -> None:
+            super().__init__(overlaps=True)
+            self.kept: list[tuple[Future[Measurement], Measurement]] = []
+            self.together: set[str] = set()
+
+        def submit(
+            self, workload: Workload, schedules: Sequence[Schedule], *, policy: Policy = "cold", seed: int = 0
+        ) -> list[Future[Measurement]]:
+            self.together.add(workload.key)
+            futures: list[Future[Measurement]] = [Future() for _ in schedules]
+            self.kept += zip(futures, (self._one(workload, s) for s in schedules), strict=True)
+            if len(self.kept) == 48:
+                for future, measurement in self.kept:
+                    future.set_result(measurement)
+            return futures
+
+    measurer = Slow()
+    search(log, measurer, 48, (SMALL, 1), (LARGE, 1), (ROWS, 1))
+    assert len(measurer.together) == 3
+
+
+def test_a_kernel_whose_inputs_do_not_fit_takes_no_other_along(log: Path) -> None:
+    result = search(log, FakeMeasurer(unfit=[LARGE]), 64, (SMALL, 1), (LARGE, 1))
+    small, large = result.results
+    assert isinstance(small, autosched.TuneResult)
+    assert isinstance(large, autosched.TuneResult)
+    assert (small.trials_done, large.trials_done, large.best, large.ending) == (64, 0, None, "unfit")
+
+
+def test_a_kernel_of_which_every_trial_fails_is_given_up(log: Path) -> None:
+    result = search(log, FakeMeasurer(broken=[LARGE]), 200, (SMALL, 1), (LARGE, 1))
+    assert len(trials_of(log, LARGE)) == 48
+    assert len(trials_of(log, SMALL)) == 152
+    assert "no kernel" in str(result)
+
+
+def test_what_has_no_schedule_is_left_out_and_named(log: Path) -> None:
+    nothing = ops.matmul(64, 64, 64, dtype="float8_e4m3fn")
+    result = search(log, FakeMeasurer(), 32, (nothing, 1), (SMALL, 1))
+    assert result.results[0] is None
+    assert [label for label, _ in result.refused] == [nothing.label]
+    assert nothing.label in str(result)
+    assert result.trials_done == 32
+
+
+def test_a_measurer_that_breaks_keeps_what_was_measured(log: Path) -> None:
+    class Breaks(FakeMeasurer):
+        def submit(
+            self, workload: Workload, schedules: Sequence[Schedule], *, policy: Policy = "cold", seed: int = 0
+        ) -> list[Future[Measurement]]:
+            if len(self.submitted) >= 32:
+                raise TargetUnavailableError("the device fell off the bus")
+            return super().submit(workload, schedules)
+
+    with pytest.raises(TargetUnavailableError, match="fell off"):
+        search(log, Breaks(), 96, (SMALL, 1), (LARGE, 1))
+    assert len(list(TuningLog(log))) == 32
+
+
+class Listening(Random):
+    """Remembers what it was told of other workloads."""
+
+    heard: ClassVar[set[str]] = set()
+
+    def tell(self, records: Sequence[TuningRecord], *, elsewhere: bool = False) -> None:
+        super().tell(records, elsewhere=elsewhere)
+        if elsewhere:
+            self.heard |= {r.workload.key for r in records}
+
+
+def test_similar_kernels_learn_from_each_other(log: Path) -> None:
+    Listening.heard = set()
+    search(log, FakeMeasurer(), 96, (SMALL, 1), (LARGE, 1), (ROWS, 1), strategy=Listening)
+    assert Listening.heard & {SMALL.key, LARGE.key, ROWS.key} == {SMALL.key, LARGE.key}
+
+
+def test_every_turn_of_the_table_says_why_it_was_given(log: Path) -> None:
+    result = search(log, FakeMeasurer(), 160, (SMALL, 1), (LARGE, 1))
+    assert sum(len(s.turns) for s in result.spent) == len(result.report.split("\n\n")[0].splitlines()) - 1
+    assert {turn.why for s in result.spent for turn in s.turns} >= {"first", "improving"}
+    assert "1 first" in str(result)
+
+
+def test_a_kernel_of_a_function_counts_for_every_launch(log: Path) -> None:
+    def twice(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.relu(torch.relu(x @ w) @ w)
+
+    traced = autosched.trace(twice, torch.empty(64, 64), torch.empty(64, 64))
+    result = search(log, FakeMeasurer(), 32, (traced, 3.0))
+    assert max(s.weight for s in result.spent) == 6.0
+    assert isinstance(result.results[0], autosched.TracedTuneResult)
+
+
+def test_all_kernels_of_a_traced_function_are_given_the_trials_each(log: Path) -> None:
+    def two(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.softmax(x, -1), torch.cumsum(y, 0)
+
+    traced = autosched.trace(two, torch.empty(64, 128), torch.empty(128, 32))
+    result = autosched.tune(
+        traced, TARGET, 20, log=log, measurer=FakeMeasurer(), strategy="random", cost_model="random"
+    )
+    assert len(result.results) > 1
+    assert {r.trials_known + r.trials_done for r in result.results if r.ending != "exhausted"} == {20}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ((), "at least one"),
+        ((("matmul", 1),), "expected an operator such as"),
+        (((SMALL, 0),), "positive number"),
+        (((SMALL, float("nan")),), "positive number"),
+        (((SMALL, True),), "positive number"),
+    ],
+)
+def test_what_cannot_be_tuned_is_refused_before_anything_is_written(log: Path, given: object, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        search(log, FakeMeasurer(), 32, *given)  # type: ignore[misc]
+    assert not log.exists()
+
+
+def test_progress_counts_the_trials_of_all_together(log: Path) -> None:
+    seen: list[autosched.Progress] = []
+    search(log, FakeMeasurer(), 64, (SMALL, 1), (LARGE, 1), on_progress=seen.append)
+    trials = [p.trials for p in seen if p.phase == "search"]
+    assert trials == sorted(trials)
+    assert (trials[0], trials[-1], seen[-1].wanted) == (16, 64, 64) or (trials[0], trials[-1]) == (1, 64)

@@ -1,0 +1,81 @@
+"""A kernel that somebody else wrote, as the subject of tuning records: what it computes is known to itself alone.
+
+matmul_kernel M=4096 N=4096 K=1024  a_ptr float16, b_ptr float16, c_ptr float16
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from search_spaces.workloads.canonical import Canonical
+from search_spaces.workloads.workload import Scalar
+
+# As many digits as the keys of workloads have.
+_KEY_DIGITS = 16
+# What its JSON has and that of a workload has not.
+_MARK = "own_kernel"
+
+
+@dataclass(frozen=True)
+class OwnKernel:
+    """A kernel of the user's for the values of its tuning key, and the types of its tensor arguments.
+
+    `fingerprint` is that of its source and of what it calls: an edited kernel is another one. `values` are those of the
+    arguments in its key, by their names, and `types` what each tensor consists of. Records of one `fingerprint` are a
+    family, in which what was fast for some values says where to look for others.
+    """
+
+    name: str
+    fingerprint: str
+    values: tuple[tuple[str, Scalar], ...] = ()
+    types: tuple[tuple[str, str], ...] = ()
+
+    @cached_property
+    def canonical(self) -> Canonical:
+        """Its key and family, and its sizes: the positive numbers among the values of its key."""
+        told = json.dumps([_MARK, self.fingerprint, self.values, self.types])
+        key = hashlib.sha256(told.encode()).hexdigest()[:_KEY_DIGITS]
+        sizes = tuple((v,) for _, v in self.values if isinstance(v, int) and v > 0)
+        return Canonical(key, f"{_MARK}:{self.fingerprint}", (), sizes)
+
+    @property
+    def key(self) -> str:
+        """16 hexadecimal digits: what its records are filed under."""
+        return self.canonical.key
+
+    @property
+    def family(self) -> str:
+        """What it has in common with the same kernel for other values of its key and other types."""
+        return self.canonical.family
+
+    @property
+    def label(self) -> str:
+        """For tables: `matmul_kernel M=512 N=512 float16`."""
+        shown = [f"{name}={value}" for name, value in self.values]
+        return " ".join([self.name, *shown, " and ".join(dict.fromkeys(t for _, t in self.types))]).rstrip()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            _MARK: self.name,
+            "fingerprint": self.fingerprint,
+            "values": [list(v) for v in self.values],
+            "types": [list(t) for t in self.types],
+        }
+
+    @staticmethod
+    def is_json(data: dict[str, Any]) -> bool:
+        """Whether what a record holds as its subject is a kernel of somebody's own."""
+        return _MARK in data
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> OwnKernel:
+        return OwnKernel(
+            name=data[_MARK],
+            fingerprint=str(data["fingerprint"]),
+            values=tuple((str(name), value) for name, value in data["values"]),
+            types=tuple((str(name), str(kind)) for name, kind in data["types"]),
+        )
