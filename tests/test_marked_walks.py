@@ -329,5 +329,7 @@ def test_marked_iterations_are_made_that_are_within_bounds(triton_interpreter, k
 def test_cuda_says_that_it_cannot_skip_what_is_marked() -> None:
     with pytest.raises(CompileError, match=r"loop i\.0 makes the iterations that marks marks"):
         CudaBackend().render(marked_sum(7), "", H200)
-    schedule, *_ = skipping(traced(expanded, 16)[0])
-    assert "marks" in str(CudaBackend.limits.why_unfit(schedule, H200))
+    workload, _ = traced(expanded, 16)
+    schedule, both = skipping(workload)[0], spaces.build(workload, H200)
+    reason = both.why_illegal(both.bind(replace(schedule, backend="cuda")))
+    assert reason == "skip=True: backend 'cuda' has no kernels of it; expected one of [False]"
