@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from search_spaces.devices.descriptors import why_not_describable, why_not_storable
+from search_spaces.devices.descriptors import LONGEST_DESCRIBED, why_not_describable, why_not_storable
 from search_spaces.devices.target import HOPPER, Target
 from search_spaces.errors import UnmatchedError
 from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest, padded
@@ -130,17 +130,22 @@ def _cut(chain: Chain, carried: Sequence[Axis]) -> tuple[Tiling, ...]:
 
 def _whole(name: str, chain: Chain) -> Tiling:
     """One tile of all that is walked."""
+    if chain.why_not_held:
+        raise UnmatchedError(f"{chain.why_not_held}; tiles hold at most {LONGEST_AT_ONCE} along one axis")
     size = padded(max(chain.c.extent, _TILES[0]))
-    if size > LONGEST_AT_ONCE or len(chain.walked) > 1:
-        raise UnmatchedError(f"{chain.why_at_once}; tiles hold at most {LONGEST_AT_ONCE} along one axis")
     return Tiling(name, chain.c.extent, ("loop", "tile"), (cover(chain.c.extent, (size,)),))
 
 
 def _addressing(chain: Chain, names: Iterable[str], target: Target) -> tuple[KnobValue, ...]:
     """How tiles of these inputs can be moved."""
     tensors = [t for t in chain.workload.inputs if t.name in {*names}]
-    fine = target.has_tensor_descriptors and all(map(_is_described, tensors))
+    fine = target.has_tensor_descriptors and _is_short(chain) and all(map(_is_described, tensors))
     return ("pointer", "descriptor") if fine else ("pointer",)
+
+
+def _is_short(chain: Chain) -> bool:
+    """Whether descriptors describe tiles of what is walked: those of all of it may be too long."""
+    return chain.why_at_once is None or padded(chain.c.extent) <= LONGEST_DESCRIBED
 
 
 def _is_described(tensor: Tensor) -> bool:
@@ -151,7 +156,8 @@ def _store_addressing(chain: Chain, target: Target) -> tuple[KnobValue, ...]:
     carried = {x.name for p in chain.carried.values() for x in p.carried} | {chain.c.name}
     stages = {s.name: s for s in chain.workload.stages}
     whole = [t for t in chain.workload.outputs if carried & {x.name for x in stages[t.name].axes}]
-    fine = target.has_tensor_descriptors and whole and all(why_not_storable(t) is None for t in whole)
+    fits = target.has_tensor_descriptors and (_is_short(chain) or not chain.points)
+    fine = fits and whole and all(why_not_storable(t) is None for t in whole)
     return ("pointer", "descriptor") if fine else ("pointer",)
 
 

@@ -23,7 +23,7 @@ from tuning_logs import CompileFacts, Measurement, Status
 
 # Calls that a configuration is first timed with, and with which it is timed again unless it is clearly slower than the
 # best: so few at once that the device never waits for the next launch.
-_FIRST_CALLS = 3
+FIRST_CALLS = 3
 _MORE_CALLS, _MORE_TIMES = 5, 2
 _CLEARLY_SLOWER = 1.25
 
@@ -156,7 +156,7 @@ class Trials:
 
     def _time(self, tried: Tried, configuration: Configuration) -> None:
         begin, run = perf_counter(), partial(self._call.launch, configuration)
-        latencies = self._timer.sample([run] * _FIRST_CALLS)
+        latencies = self._timer.sample([run] * FIRST_CALLS)
         tried.short = statistics.median(latencies) > _CLEARLY_SLOWER * self._best_s
         if not tried.short:
             for _ in range(_MORE_TIMES):
