@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import warnings
 from collections.abc import Callable, Sequence
@@ -12,7 +13,9 @@ import pytest
 import torch
 
 import autosched
+from autosched.strategies.engine import Engine, History
 from search_spaces import AutoschedError, InputError, LogError
+from search_spaces.schedules.plain_space import PlainSpace
 from tuning_logs import TuningLog, TuningRecord
 
 Body = Callable[..., object]
@@ -365,6 +368,23 @@ def test_a_captured_call_takes_what_the_nearest_key_has_found(log: Path, monkeyp
     with pytest.warns(UserWarning, match="captured"):
         tuned[(1,)](x, out, 128)
     assert kernel.launched[-1]["BLOCK"] == 128
+
+
+def test_the_search_is_told_what_others_measured(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[History] = []
+
+    class Listening(Engine):
+        def __init__(self, space: PlainSpace, seed: int, budget: int | None, history: Sequence[History]) -> None:
+            told.extend(history)
+            super().__init__(space, seed, budget, history)
+
+    monkeypatch.setattr("autosched.tuning.autotune.search.Engine", Listening)
+    timings = [[{"kwargs": {"BLOCK": 64}, "num_warps": 4}, [0.5]]]
+    cache = tmp_path / "scale.autotune.json"
+    cache.write_text(json.dumps({"key": [256], "configs_timings": timings}))
+    tuned = autosched.autotune(space=SCALE, key=["n"], log=log, trials=2, history=[cache])(FakeKernel(scale))
+    tuned[1,](*tensors())
+    assert [(h.points, h.seconds) for h in told] == [(((64, 4),), (5e-4,))]
 
 
 def test_a_log_that_cannot_be_written_costs_a_warning_and_not_the_kernel(

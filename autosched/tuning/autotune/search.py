@@ -12,6 +12,7 @@ from autosched.machine.devices import environment
 from autosched.strategies.engine import Engine
 from autosched.tuning.autotune.configurations import schedule_of
 from autosched.tuning.autotune.kernel_records import POLICY, best_point, histories, outcomes
+from autosched.tuning.autotune.other_tables import told_elsewhere
 from autosched.tuning.autotune.task import Task
 from autosched.tuning.autotune.trials.trials import LostDeviceError, Trials, Tried
 from search_spaces import AutoschedError
@@ -63,7 +64,8 @@ class Search:
     def _engine(self, known: Sequence[TuningRecord]) -> Engine:
         task = self.task
         elsewhere = task.records.elsewhere(task.kernel, task.target, task.space)
-        engine = Engine(task.space, task.seed, task.wanted, histories(elsewhere, task.space))
+        history = [*histories(elsewhere, task.space), *told_elsewhere(task.tables, task.space)]
+        engine = Engine(task.space, task.seed, task.wanted, history)
         if known:
             engine.tell(*outcomes(standing(known), task.space))
         return engine

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,12 +13,16 @@ from autosched.tuning.autotune.kernel_records import KernelRecords, best_point
 from search_spaces import Target
 from search_spaces.schedules.plain_space import PlainSpace, Point
 from tuning_logs import OwnKernel, TuningRecord
+from tuning_logs.exchange.recorded_table import RecordedTable
 from tuning_logs.ranking import standing
 
 
 @dataclass(frozen=True)
 class Task:
-    """A kernel for one key on one device, over a space. `trials`: how many points are to be known in the end."""
+    """A kernel for one key on one device, over a space. `trials`: how many points are to be known in the end.
+
+    `tables` are what others measured of the kernel.
+    """
 
     kernel: OwnKernel
     target: Target
@@ -26,6 +31,7 @@ class Task:
     records: KernelRecords
     trials: int
     seed: int
+    tables: Sequence[RecordedTable] = ()
 
     @property
     def wanted(self) -> int:

@@ -6,9 +6,10 @@ types of all tensors, whether they are aligned, and the device.
 
 from __future__ import annotations
 
+import os
 import threading
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from autosched.tuning.autotune.call import Call, Grid, Hooks, JitKernel, Keys, o
 from autosched.tuning.autotune.configurations import Choices, Configuration
 from autosched.tuning.autotune.fingerprint import source_fingerprint
 from autosched.tuning.autotune.kernel_records import KernelRecords
+from autosched.tuning.autotune.other_tables import read_history
 from autosched.tuning.autotune.task import Task
 from autosched.tuning.autotune.trials.bench_timer import DoBench
 from search_spaces import InputError, Target
@@ -44,12 +46,16 @@ class Plan:
 class TunedKernel:
     """A kernel of Triton's that is called as before: `kernel[grid](…)`. `fn` is the kernel itself."""
 
-    def __init__(self, kernel: JitKernel, choices: Choices, plan: Plan) -> None:
+    def __init__(
+        self, kernel: JitKernel, choices: Choices, plan: Plan, history: Sequence[str | os.PathLike[str]] = ()
+    ) -> None:
+        """Raises LogError: a file of `history` cannot be read, or is no recorded table."""
         self.fn = kernel
         self.arg_names = kernel.arg_names
         self._choices = choices
         self._plan = plan
         self._keys = Keys(kernel.arg_names, plan.key)
+        self._history = read_history(history, self.__name__)
         self._chosen: dict[tuple[Any, ...], Configuration] = {}
         self._last: Configuration | None = None
         self._warned: set[str] = set()
@@ -131,7 +137,7 @@ class TunedKernel:
     def _task(self, call: Call, space: PlainSpace) -> Task:
         plan = self._plan
         kernel = own_kernel(self.__name__, self._fingerprint, call.named, plan.key)
-        return Task(kernel, _target(call), space, self._choices, self._records, plan.trials, plan.seed)
+        return Task(kernel, _target(call), space, self._choices, self._records, plan.trials, plan.seed, self._history)
 
     def _search(self, call: Call, task: Task) -> Point:
         # Loads Triton, which is there where there is a kernel to tune.
