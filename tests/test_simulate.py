@@ -66,6 +66,11 @@ def test_a_smaller_budget_ends_the_range() -> None:
     assert score(TEN, [np.array([4.0, 1.0])], 2) == pytest.approx(1 / 2)
 
 
+def test_where_everything_is_the_optimum_the_score_is_one() -> None:
+    assert score(np.ones(1), [np.ones(1)], 400) == 1
+    assert score(np.ones(5), [np.ones(5)], 400) == 1
+
+
 def test_the_best_so_far_begins_at_the_first_success_and_is_held_at_the_end() -> None:
     assert best_so_far(1.0, np.array([np.inf, 4.0, 5.0, 2.0]), 6).tolist() == [0, 0.25, 0.25, 0.5, 0.5, 0.5]
 
@@ -116,6 +121,11 @@ def test_a_history_without_a_knob_of_the_table_is_refused() -> None:
     lacks = dataclasses.replace(TABLE, name="other", names=("block", "unroll", "vector"))
     with pytest.raises(InputError, match="expected a value of the knob shared"):
         check(Plan([TABLE], sources=[lacks]))
+
+
+def test_a_history_that_does_not_tell_its_device_is_told_of() -> None:
+    unknown = dataclasses.replace(TABLE, name="unknown", device="")
+    assert check(Plan([TABLE], sources=[unknown])) == ["unknown does not tell its device"]
 
 
 def test_a_history_with_other_values_is_told_of() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
+import os
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -16,6 +18,9 @@ from autosched.bench.simulated.searches import search_named
 from autosched.strategies.engine import History
 from search_spaces.schedules.plain_space import PlainSpace
 from tuning_logs.exchange.fitting import Fitted, fitted
+
+# What the libraries that numpy may come with ask for their number of threads.
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @dataclass(frozen=True)
@@ -45,12 +50,12 @@ class _Run:
 
 
 def check(plan: Plan) -> list[str]:
-    """What of the sources cannot be taken over, one remark each.
+    """What of the sources is unknown, or cannot be taken over: one remark each.
 
     Raises:
         InputError: a source lacks a knob of a table.
     """
-    remarks = []
+    remarks = [f"{source.name} does not tell its device" for source in plan.sources if not source.device]
     for table in plan.tables:
         for source in _sources(plan, table):
             there = _fitted(source, range(len(source.points)), table.space)
@@ -74,10 +79,27 @@ def simulate(plan: Plan, jobs: int = 1) -> Iterator[Figures]:
         return
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
         try:
-            yield from _collected(plan, pool.map(_run, tasks))
+            with _one_thread_each():
+                runs = pool.map(_run, tasks)
+            yield from _collected(plan, runs)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+@contextlib.contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Processes that begin meanwhile do linear algebra in one thread: there is one for every core already."""
+    before = {name: os.environ.get(name) for name in _THREADS}
+    os.environ.update(dict.fromkeys(_THREADS, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _sources(plan: Plan, table: ReplayedTable) -> list[ReplayedTable]:
