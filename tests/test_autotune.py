@@ -424,3 +424,32 @@ def test_misuse_is_refused_where_it_is_written(given: dict[str, Any], said: str)
 def test_what_is_no_kernel_is_refused() -> None:
     with pytest.raises(InputError, match=r"expected a kernel: a function under @triton\.jit"):
         autosched.autotune(space=SCALE)(scale)
+
+
+def test_a_configuration_that_broke_the_device_is_left_out_by_the_next_start(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken: list[int] = []
+
+    def fatal(x: torch.Tensor, out: torch.Tensor, n: int, BLOCK: int, num_warps: int) -> None:
+        if BLOCK == 16:
+            broken.append(BLOCK)
+            raise RuntimeError("an illegal memory access was encountered")
+        out[:n] = x[:n] * 2
+
+    def wait() -> None:
+        if broken:
+            raise RuntimeError("an illegal memory access was encountered")
+
+    monkeypatch.setattr("autosched.tuning.autotune.trials.trials._wait", wait)
+    x, out, n = tensors()
+    space = {"BLOCK": [16], "num_warps": [1, 2]}
+    with pytest.raises(AutoschedError, match=r"BLOCK=16 num_warps=\d broke the device for this process"):
+        autosched.autotune(space=space, key=["n"], log=log)(FakeKernel(fatal))[(1,)](x, out, n)
+    broken.clear()
+    more = {"BLOCK": [16, 32], "num_warps": [1]}
+    (lost,) = records(log)
+    more["num_warps"] = [lost.schedule.knobs["num_warps"]]  # type: ignore[list-item]
+    autosched.autotune(space=more, key=["n"], log=log)(FakeKernel(fatal))[(1,)](x, out, n)
+    assert torch.equal(out, x * 2)
+    assert not broken

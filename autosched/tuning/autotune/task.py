@@ -41,9 +41,14 @@ class Task:
 
     @cached_property
     def known(self) -> list[TuningRecord]:
-        """The records of this key; none where nothing succeeded: what was in the way then may have gone."""
+        """The records of this key.
+
+        Where nothing succeeded, only what broke the device: what else was in the way then may have gone.
+        """
         found = self.records.of(self.kernel, self.target, self.space)
-        return found if any(r.measurement.ok for r in found) else []
+        if any(r.measurement.ok for r in found):
+            return found
+        return [r for r in found if r.measurement.status == "run_crash"]
 
     @property
     def found(self) -> Point | None:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from autosched.machine.devices import cpu_target, gpu_target
-from autosched.tuning.autotune.call import Call, Grid, Hooks, JitKernel, key_of, own_kernel
+from autosched.tuning.autotune.call import Call, Grid, Hooks, JitKernel, Keys, own_kernel
 from autosched.tuning.autotune.configurations import Choices, Configuration
 from autosched.tuning.autotune.fingerprint import source_fingerprint
 from autosched.tuning.autotune.kernel_records import KernelRecords
@@ -54,6 +54,7 @@ class TunedKernel:
         self.arg_names = kernel.arg_names
         self._choices = choices
         self._plan = plan
+        self._keys = Keys(kernel.arg_names, plan.key)
         self._history = read_history(history, self.__name__)
         self._chosen: dict[tuple[Any, ...], Configuration] = {}
         self._last: Configuration | None = None
@@ -91,20 +92,22 @@ class TunedKernel:
             AutoschedError: no configuration works.
             InputError: none is legal.
         """
-        call = Call(self.fn, arguments, keywords, grid)
-        key = (_device(), *key_of(call.named, self._plan.key))
+        key = (_device(), *self._keys.of(arguments, keywords))
         configuration = self._chosen.get(key)
         if configuration is None:
             with self._lock:
+                call = Call(self.fn, arguments, keywords, grid)
                 configuration = self._chosen.get(key) or self._choose(call, key, measure=not warmup)
         self._last = configuration
-        return call.compile(configuration) if warmup else call.launch(configuration)
+        if configuration.pre_hook is not None:
+            Call(self.fn, arguments, keywords, grid).prepare(configuration)
+        return self.fn.run(*arguments, grid=grid, warmup=warmup, **keywords, **configuration.keywords)
 
     def warmup(self, *arguments: Any, grid: Grid, **keywords: Any) -> Any:
         """Compile for arguments, or element types in their place, with the best configuration that is known."""
         configuration = self._choose(Call(self.fn, arguments, keywords, grid), None, measure=False)
         warm: Any = self.fn
-        return warm.warmup(*arguments, grid=grid, **{**keywords, **configuration.keywords})
+        return warm.warmup(*arguments, grid=grid, **keywords, **configuration.keywords)
 
     def _choose(self, call: Call, key: tuple[Any, ...] | None, measure: bool) -> Configuration:
         """The configuration for a call, from the log or by a search; kept for the next calls unless it is a guess."""
@@ -144,7 +147,8 @@ class TunedKernel:
         plan = self._plan
         trials = Trials.of(call, task.target, plan.outputs, plan.zeroed, plan.hooks, plan.do_bench)
         try:
-            return Search(task, trials).run()
+            with torch.no_grad():
+                return Search(task, trials).run()
         finally:
             trials.end()
 
