@@ -25,8 +25,8 @@ from typing import Protocol
 from unittest import mock
 
 import numpy as np
-from plain_recipe import PlainRecipe
 
+from autosched.bench.simulated.plain_recipe import PlainRecipe
 from autosched.strategies.engine import Engine, History
 from search_spaces.schedules.plain_space import PlainSpace, Point
 
