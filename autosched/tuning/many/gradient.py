@@ -2,7 +2,7 @@
 
 Source: Ansor (OSDI 2020, section 6.2), whose gradient mixes what a task gained of late with an optimistic guess, from
 its own past and from what similar tasks reach. Here the first is the rate of its improvements
-(`searching.remaining_gain`), and the guess says how large one may still be: a part of what lies between the latency and
+(`remaining_gain`), and the guess says how large one may still be: a part of what lies between the latency and
 the roofline, or the part of the roofline that similar kernels have come to.
 """
 
@@ -89,6 +89,11 @@ class Gradient:
         if self._budget is None:
             return None
         return max(0, self._budget - sum(search.granted for search in self._searches))
+
+    @property
+    def over(self) -> bool:
+        """Whether nobody has a turn."""
+        return not any(self._may_go_on(search, self.left) for search in self._searches)
 
     def next(self) -> Search | None:
         left = self.left

@@ -21,6 +21,8 @@ _EXPOSURE = 3.7
 _SIZE = 0.04
 # What counts as an improvement of note.
 NOTABLE = 0.01
+# What is told ahead: a search that stops at a third of the trials should have lost no more than was said.
+_AGAIN = 2
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,32 @@ class Improvements:
         per_e_fold = (_EVENTS * size + self.gain) / (_EXPOSURE + self._exposure)
         return 1 - math.exp(-per_e_fold * math.log1p(more / self.trials))
 
+    @property
+    def remaining(self) -> RemainingGain:
+        """What twice as many trials again would gain: three times as many in all."""
+        return self.after(_AGAIN * self.trials)
+
     def after(self, more: int) -> RemainingGain:
         """What so many more trials would gain."""
         seen = _EXPOSURE + self._exposure
         nothing = (seen / (seen + math.log1p(more / self.trials))) ** (_EVENTS + self.notable)
         return RemainingGain(more, self.expected(more), 1 - nothing)
+
+
+@dataclass(frozen=True)
+class StopRule:
+    """Stops a search where less than `gain` of the latency is expected of twice as many trials again.
+
+    That is after `least` trials: three batches, of which the second and third are chosen by what was learnt; and after
+    `most` in any case.
+    """
+
+    least: int = 48
+    most: int = 1000
+    gain: float = 0.01
+
+    def stops(self, improvements: Improvements | None) -> bool:
+        if improvements is None:
+            return False
+        done = improvements.trials
+        return done >= self.most or (done >= self.least and improvements.remaining.expected < self.gain)
