@@ -1,9 +1,9 @@
-"""What more trials would gain: predicted from how often, and by how much, the best was improved so far.
+"""What more trials would gain: predicted from how many there were, and from how large the improvements among them were.
 
-In a search each doubling of the trials brings about as many improvements as the one before, or fewer: drawn at random,
-as many (the records of a sequence), steered by a model, many at first and few in the end. So improvements are counted
-over the logarithm of the trials, those of long ago for less; their rate has a gamma distribution, from searches like
-this one (`_EVENTS`, `_EXPOSURE`) and from what this one has shown.
+In a sequence of random draws the chance that trial t is the best so far is 1/t, whatever came before (Rényi 1962), and
+so improvements at one time say nothing of those at another. In a search that is steered they come sooner: over the
+searches of `tests/figures_stop.py` the chance falls with the square of t, and again how many there were before tells
+nothing more. How large they are does differ from space to space: that is learnt as the search goes on.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# An improvement counts (trial / trials)^this: that at half of the trials a third of one just now.
-_FADING = 1.6
-# What is known before: so many improvements of more than a hundredth in so many e-folds of the trials, each by so much.
-# With these and the above the improvements of the searches of `tests/figures_stop.py` are the most likely.
-_EVENTS = 0.8
-_EXPOSURE = 3.7
-_SIZE = 0.04
-# What counts as an improvement of note.
+# An improvement of note is by more than this part of the latency: less nobody misses, and may be noise.
 NOTABLE = 0.01
+# The chance of one at trial t is this / t².
+_RATE = 36.0
+# What is known of their size before a search has any: as much as so many of them tell, of this mean (a logarithm).
+_KNOWN = 4.0
+SIZE = 0.032
+# Those of the first trials are left out: they are as large as the first trial was bad.
+_FIRST = 4
 # What is told ahead: a search that stops at a third of the trials should have lost no more than was said.
 _AGAIN = 2
 
@@ -45,49 +45,41 @@ class RemainingGain:
 class Improvements:
     """How the best latency of a search came down over `trials`.
 
-    `notable` counts improvements of more than a hundredth, `gain` sums the logarithms of all; in both what lies back
-    has faded.
+    `notable` are the improvements of more than a hundredth, the first few trials left out; `gain` is the sum of their
+    logarithms.
     """
 
     trials: int
-    notable: float
+    notable: int
     gain: float
 
     @staticmethod
     def of(latencies: Sequence[float | None]) -> Improvements | None:
         """Those of latencies in the order of the trials, None for failures; None when no trial succeeded."""
-        best, notable, gain = math.inf, 0.0, 0.0
+        best, steps = math.inf, list[float]()
         for number, latency in enumerate(latencies, 1):
             if latency is None or latency >= best:
                 continue
-            if best < math.inf:
-                faded = (number / len(latencies)) ** _FADING
-                step = math.log(best / latency)
-                notable += faded * (step > NOTABLE)
-                gain += faded * step
+            if number > _FIRST and best < math.inf:
+                steps.append(math.log(best / latency))
             best = latency
-        return Improvements(len(latencies), notable, gain) if best < math.inf else None
+        notable = [step for step in steps if step > NOTABLE]
+        return Improvements(len(latencies), len(notable), sum(notable)) if best < math.inf else None
 
-    @property
-    def _exposure(self) -> float:
-        """The e-folds of the trials so far, faded likewise: the integral of (t / trials)^_FADING over log t."""
-        return (1 - math.pow(self.trials, -_FADING)) / _FADING
-
-    def expected(self, more: int, size: float = _SIZE) -> float:
-        """The part of the latency that so many more trials save; an improvement is by about `size`, as far as known."""
-        per_e_fold = (_EVENTS * size + self.gain) / (_EXPOSURE + self._exposure)
-        return 1 - math.exp(-per_e_fold * math.log1p(more / self.trials))
+    def expected(self, more: int, size: float = SIZE) -> float:
+        """The part of the latency that so many more trials save; `size` is that of an improvement as known before."""
+        mean = (_KNOWN * size + self.gain) / (_KNOWN + self.notable)
+        return 1 - math.exp(-mean * self._to_come(more))
 
     @property
     def remaining(self) -> RemainingGain:
         """What twice as many trials again would gain: three times as many in all."""
-        return self.after(_AGAIN * self.trials)
+        more = _AGAIN * self.trials
+        return RemainingGain(more, self.expected(more), 1 - math.exp(-self._to_come(more)))
 
-    def after(self, more: int) -> RemainingGain:
-        """What so many more trials would gain."""
-        seen = _EXPOSURE + self._exposure
-        nothing = (seen / (seen + math.log1p(more / self.trials))) ** (_EVENTS + self.notable)
-        return RemainingGain(more, self.expected(more), 1 - nothing)
+    def _to_come(self, more: int) -> float:
+        """How many improvements of note so many more trials should bring: the integral of the chance over them."""
+        return _RATE * (1 / self.trials - 1 / (self.trials + more))
 
 
 @dataclass(frozen=True)

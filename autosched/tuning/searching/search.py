@@ -113,6 +113,11 @@ class Search:
         return len(self._known)
 
     @property
+    def told(self) -> int:
+        """How many of those are of batches that have ended."""
+        return len(self._latencies)
+
+    @property
     def complete(self) -> bool:
         """Whether nothing is left to do: neither trials nor finals."""
         return (self.known >= self.wanted or self.converged) and not self.finals_due
